@@ -1,0 +1,199 @@
+"""From a spec to running nodes that answer on SSH.
+
+Compose makes the containers while we already knock at the first nodes' doors; whatever fails, the caller gets
+one error that says which node and why.
+"""
+
+import json
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from cluster.compose import write_document
+from cluster.compose_process import ComposeUp
+from cluster.engine import Container, Engine
+from cluster.errors import ClusterError, NodeError
+from cluster.fleet import Fleet
+from cluster.keys import ensure_keys
+from cluster.shaping import Plan, Report, Shape, apply_plan, make_shape
+from cluster.spec import PROJECT_DIR, ClusterSpec, Node
+
+# Generous: a node that dies and a compose that fails are noticed at once, by other means.
+START_TIMEOUT_S = 120.0
+START_TIMEOUT_PER_NODE_S = 5.0
+FIRST_REPORT = (
+    "flock",
+    "/run/gradwire/first-report.lock",
+    "cat",
+    "/run/gradwire/first-report.json",
+)
+
+
+def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
+    """Log in to nodes that run.
+
+    Raises:
+        NodeError: one does not answer, or has died.
+    """
+    fleet = Fleet(spec.nodes, spec.state_dir)
+    try:
+        fleet.connect(timeout_s, lambda: check_alive(engine, spec))
+    except BaseException:
+        fleet.close()
+        raise
+    return fleet
+
+
+def make_nodes(
+    engine: Engine,
+    spec: ClusterSpec,
+    there: Sequence[Container],
+    plans: Mapping[str, Plan],
+    compose: ComposeUp,
+) -> tuple[Fleet, Shape]:
+    """Make the containers, or bring those that are there to the spec.
+
+    Each node gets its plan as soon as it answers, while compose still makes others.
+
+    Returns:
+        The fleet, logged in, and the links in force.
+
+    Raises:
+        ClusterError: a busy port, compose's own complaint, a node that died.
+    """
+    _check_ports(spec, {c.node for c in there})
+
+    def check() -> None:
+        """Raise where waiting for the nodes is in vain."""
+        if compose.has_ended(spec):
+            check_alive(engine, spec)
+
+    # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
+    hand_over_plans(spec, {} if there else plans)
+    compose.give(write_document(spec))
+    if there:  # the old nodes still answer: knock only when the new ones are there
+        compose.finish(spec)
+    shape_node = apply_plan if there else first_report
+    fleet = Fleet(spec.nodes, spec.state_dir)
+    deadline = time.monotonic() + start_timeout_s(spec)
+
+    def prepare(node: Node) -> Report | None:
+        fleet.log_in(node, deadline)
+        return shape_node(fleet, node.name, plans[node.name]) if plans else None
+
+    try:
+        reports = fleet.each(prepare, "not every node came up", check)
+        compose.finish(spec)
+        return fleet, make_shape(plans, {n: r for n, r in reports.items() if r}, {})
+    except BaseException:
+        fleet.close()
+        raise
+    finally:
+        hand_over_plans(spec, {})  # a note for the first boot, and no memory
+
+
+def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, Plan]) -> None:
+    """Put each node's first plan beside its keys; a node without one must find none."""
+    for node in spec.nodes:
+        path = spec.state_dir / node.name / "plan.json"
+        path.unlink(missing_ok=True)
+        if node.name in plans:
+            path.write_text(json.dumps(plans[node.name]))
+
+
+def first_report(fleet: Fleet, node: str, plan: Plan) -> Report:
+    """What a new node says of the links that it laid while it booted; waits until they are.
+
+    Raises:
+        NodeError: it could not lay them, in its own words.
+    """
+    done = fleet.run_on(node, FIRST_REPORT)
+    if not done.stdout:
+        return apply_plan(fleet, node, plan)  # it could not: to ask again is to hear why
+    report: Report = json.loads(done.stdout)
+    return report
+
+
+def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container]) -> bool:
+    """Whether compose has nothing to do: every node runs, from today's image, in a cluster of this size."""
+    image_id = engine.image_id(spec.image)
+    return len(containers) == spec.size and all(
+        c.state == "running" and c.image_id == image_id and c.size == spec.size for c in containers
+    )
+
+
+def check_alive(engine: Engine, spec: ClusterSpec) -> None:
+    """Raise NodeError, with its last words, for a node whose container is there but does not run."""
+    dead = [c for c in engine.containers(spec.name) if c.state in ("exited", "dead")]
+    if dead:
+        words = {c.node: _last_words(engine.log_tail(c.id)) for c in dead}
+        raise NodeError("a node died", words, "python -m cluster.doctor")
+
+
+def make_keys(spec: ClusterSpec) -> bool:
+    """Make the keys that are missing; returns whether any is new."""
+    try:
+        return ensure_keys(spec)
+    except PermissionError as error:
+        raise ClusterError(
+            f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
+        ) from error
+
+
+def remove_keys(spec: ClusterSpec) -> list[str]:
+    """Remove the cluster's state folder; returns what was removed.
+
+    Raises:
+        ClusterError: it belongs to somebody else: a plain `docker compose up` makes it as root.
+    """
+    try:
+        shutil.rmtree(spec.state_dir)
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        raise ClusterError(
+            f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
+        ) from error
+    return [f"keys {spec.state_dir}"]
+
+
+def check_checkout(spec: ClusterSpec, containers: Sequence[Container]) -> None:
+    """Raise where the cluster is another checkout's, which has keys of its own: two must not fight over it."""
+    for container in containers:
+        if container.working_dir and container.working_dir != str(PROJECT_DIR):
+            raise ClusterError(
+                f"cluster {spec.name!r} was brought up from {container.working_dir}",
+                "use that checkout, or another name: --name NAME",
+            )
+
+
+def _check_ports(spec: ClusterSpec, there: set[str]) -> None:
+    """Compose would find out too, but only after half of the nodes are made."""
+    busy = [n for n in spec.nodes if n.name not in there and _is_busy(n.ssh_host, n.ssh_port)]
+    if busy:
+        ports = ", ".join(str(node.ssh_port) for node in busy)
+        raise ClusterError(
+            f"port {ports} on {busy[0].ssh_host} is taken by another program",
+            "end it, or a new cluster with other ports: --slot S",
+        )
+
+
+def _is_busy(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+def start_timeout_s(spec: ClusterSpec) -> float:
+    """How long nodes may take until they answer."""
+    return START_TIMEOUT_S + START_TIMEOUT_PER_NODE_S * spec.size
+
+
+def _last_words(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    return " / ".join(lines[-3:]) or "it printed nothing"

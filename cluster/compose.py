@@ -1,0 +1,159 @@
+"""Docker Compose: the document of a cluster as a pure value, and the one place that calls the compose command.
+
+`docker-compose.yml` in the root is this document for three nodes, written to be read; a test holds the two
+equal. For any other cluster the document is generated. `docker compose` (v2) and `docker-compose` (v1, 1.29)
+both take it.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from cluster.errors import ClusterError, PrerequisiteError
+from cluster.spec import IMAGE, PROJECT_DIR, ClusterSpec, Node
+
+LABEL_CLUSTER = "gradwire.cluster"
+LABEL_NODE = "gradwire.node"
+LABEL_SIZE = "gradwire.size"
+LABEL_SLOT = "gradwire.slot"
+LABEL_IMAGE = "gradwire.image"
+
+# Everything else is dropped. Who needs what:
+CAPABILITIES = (
+    "NET_ADMIN",  # tc, routes, offloads: the shaping itself
+    "NET_RAW",  # ping; iptables' own sockets
+    "SYS_NICE",  # the nfqueue wire runs before the ranks, at nice -20
+    "SYS_CHROOT",  # sshd: its privilege separation
+    "SETUID",  # sshd: to the user who logs in
+    "SETGID",  # sshd: likewise
+    "CHOWN",  # sshd: the terminal's owner
+    "DAC_OVERRIDE",  # sshd and boot: keys that belong to the host's user
+    "KILL",  # to end ranks
+    "AUDIT_WRITE",  # sshd: login records
+)
+
+SYSCTLS = {
+    # Room for the largest bandwidth-delay product of the profiles (100 MB/s x 1 s RTT), twice over.
+    "net.ipv4.tcp_rmem": "4096 131072 268435456",
+    "net.ipv4.tcp_wmem": "4096 131072 268435456",
+    # What TCP learnt on one profile must not linger into the next.
+    "net.ipv4.tcp_no_metrics_save": "1",
+    # Nodes are each other's routers; nobody is told of a shorter way.
+    "net.ipv4.ip_forward": "1",
+    "net.ipv4.conf.all.send_redirects": "0",
+}
+
+
+PLUGIN_DIRS = tuple(
+    Path(folder, "docker", "cli-plugins")
+    for folder in ("/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec")
+)
+
+
+def compose_document(spec: ClusterSpec) -> dict[str, object]:
+    """The Compose document of a cluster: plain values, ready for YAML."""
+    hosts = [f"{node.name}:{node.address}" for node in spec.nodes]
+    return {
+        "services": {node.name: _service(spec, node, hosts) for node in spec.nodes},
+        "networks": {"data": _network(spec)},
+    }
+
+
+def write_document(spec: ClusterSpec) -> str:
+    """The cluster's Compose file, kept in its state folder for whoever wants to read it."""
+    text = yaml.safe_dump(compose_document(spec), sort_keys=False, width=120)
+    (spec.state_dir / "compose.yml").write_text(text)
+    return text
+
+
+def up_argv(command: list[str], name: str, path: str = "-") -> list[str]:
+    """The compose call that makes or reconciles the containers; `-` is the document on standard input."""
+    return [
+        *command,
+        *("--project-name", name, "--project-directory", str(PROJECT_DIR), "--file", path),
+        *("up", "--detach", "--no-build", "--remove-orphans"),
+    ]
+
+
+def compose_command() -> list[str]:
+    """`docker compose` where the plugin is there, else `docker-compose`.
+
+    The plugin is looked for in the folders where docker itself usually looks: to ask each command for its version
+    takes up to half a second.
+
+    Raises:
+        PrerequisiteError: neither is there; says how to install it.
+    """
+    home = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    places = [folder / "docker-compose" for folder in (home / "cli-plugins", *PLUGIN_DIRS)]
+    has_docker = shutil.which("docker") is not None
+    if has_docker and any(os.access(place, os.X_OK) for place in places):
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    if has_docker and _is_plugin_elsewhere():
+        return ["docker", "compose"]
+    raise PrerequisiteError(
+        "no Docker Compose here: neither `docker compose` nor `docker-compose`",
+        "apt-get install docker-compose-v2 (Ubuntu) or docker-compose (Debian)",
+    )
+
+
+def _is_plugin_elsewhere() -> bool:
+    argv = ["docker", "compose", "version"]
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
+    """Compose's complaint as one of ours, with what to do about it."""
+    text = stderr.lower()
+    last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
+    message = f"compose could not bring {spec.name!r} up: {' / '.join(last)}"
+    if "port is already allocated" in text or "address already in use" in text:
+        return ClusterError(message, "free the port, or another --slot")
+    if "pool overlaps" in text or "invalid pool request" in text:
+        return ClusterError(message, f"another network holds {spec.subnet}: another --slot")
+    if "no space left" in text:
+        return ClusterError(message, "docker system prune, or a larger disk")
+    return ClusterError(message, "python -m cluster.doctor")
+
+
+def _service(spec: ClusterSpec, node: Node, hosts: list[str]) -> dict[str, object]:
+    return {
+        "image": spec.image,
+        **({"build": "."} if spec.image == IMAGE else {}),
+        "container_name": f"{spec.name}-{node.name}",
+        "hostname": node.name,
+        "mac_address": node.mac,
+        "init": True,
+        "cap_drop": ["ALL"],
+        "cap_add": list(CAPABILITIES),
+        "sysctls": SYSCTLS,
+        "extra_hosts": hosts,
+        "ports": [f"{node.ssh_host}:{node.ssh_port}:22"],
+        "volumes": [f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"],
+        "networks": {"data": {"ipv4_address": node.address}},
+        "stop_grace_period": "2s",
+        "healthcheck": {
+            "test": ["CMD", "bash", "-c", "</dev/tcp/127.0.0.1/22"],
+            "interval": "30s",
+            "timeout": "5s",
+        },
+        "labels": _labels(spec) | {LABEL_NODE: node.name, LABEL_IMAGE: spec.image},
+    }
+
+
+def _network(spec: ClusterSpec) -> dict[str, object]:
+    return {
+        "driver": "bridge",
+        "driver_opts": {"com.docker.network.driver.mtu": "1500"},
+        "ipam": {"config": [{"subnet": spec.subnet, "gateway": spec.gateway}]},
+        "labels": _labels(spec),
+    }
+
+
+def _labels(spec: ClusterSpec) -> dict[str, str]:
+    return {LABEL_CLUSTER: spec.name, LABEL_SIZE: str(spec.size), LABEL_SLOT: str(spec.slot)}

@@ -1,0 +1,188 @@
+"""Check everything that a run needs, from the engine to torch on every node; each line is ok, or says what to do.
+
+    python -m cluster.doctor
+    python -m cluster.doctor --name second --json
+
+Without a cluster only this machine is checked. Exit 1 where anything is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.cli import add_name, make_parser, run_verb
+from cluster.compose import compose_command
+from cluster.engine import Engine
+from cluster.errors import ClusterError, NodeError
+from cluster.image import NEEDED_DISK_BYTES, is_current
+from cluster.spec import IMAGE
+from cluster.testbed import Cluster
+
+# The capabilities that the wires need, in a network of its own: what is tried here touches nothing.
+TRY_WIRES = (
+    "docker",
+    "run",
+    "--rm",
+    "--network",
+    "none",
+    "--cap-drop",
+    "ALL",
+    "--cap-add",
+    "NET_ADMIN",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's: `advice` is empty where all is well."""
+
+    what: str
+    found: str
+    advice: str = ""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Check this machine and the cluster."""
+    parser = make_parser("cluster.doctor", __doc__)
+    add_name(parser)
+    return run_verb(parser, doctor, argv)
+
+
+def doctor(args: Namespace) -> list[dict[str, str]]:
+    """The verb: prints as it goes."""
+    findings = []
+    for finding in examine(args.name):
+        findings.append(finding)
+        if not args.json:
+            mark = "!!" if finding.advice else "ok"
+            print(f"{mark}  {finding.what:<13} {finding.found}", flush=True)
+            if finding.advice:
+                print(f"    {'':<13} try: {finding.advice}")
+    document = [asdict(finding) for finding in findings]
+    wrong = [finding.what for finding in findings if finding.advice]
+    if wrong:
+        raise ClusterError(
+            f"{len(wrong)} of {len(findings)} checks failed: {', '.join(wrong)}", "", document
+        )
+    return document
+
+
+def examine(name: str) -> Iterator[Finding]:
+    """All findings, in the order in which things depend on one another; stops where nothing more can be asked."""
+    try:
+        engine = Engine()
+        yield Finding("engine", f"Docker {engine.version()}")
+    except ClusterError as error:
+        yield Finding("engine", error.message, error.hint)
+        return
+    yield _compose()
+    yield _disk(engine)
+    if engine.image_id(IMAGE) is None:
+        yield Finding("image", f"{IMAGE} is not built yet", "python -m cluster.image")
+        return
+    yield _image(engine)
+    yield from _wires()
+    if engine.cluster(name) is None:
+        yield Finding(
+            "cluster", f"{name!r} is not up (python -m cluster.up): its nodes are not checked"
+        )
+        return
+    cluster = Cluster(name)
+    try:
+        yield from _nodes(cluster)
+    finally:
+        cluster.close()
+
+
+def _compose() -> Finding:
+    try:
+        command = compose_command()
+    except ClusterError as error:
+        return Finding("compose", error.message, error.hint)
+    version = subprocess.run([*command, "version", "--short"], capture_output=True, text=True)
+    return Finding("compose", f"{' '.join(command)} {version.stdout.strip()}")
+
+
+def _disk(engine: Engine) -> Finding:
+    free = engine.free_disk_bytes()
+    if free is None:
+        return Finding("disk", "the engine is on another machine, not checked")
+    text = f"{free / 1e9:.0f} GB free for images"
+    return Finding("disk", text, "docker system prune" if free < NEEDED_DISK_BYTES else "")
+
+
+def _image(engine: Engine) -> Finding:
+    if is_current(engine):
+        return Finding("image", f"{IMAGE} is that of this checkout")
+    return Finding("image", f"{IMAGE} is older than this checkout", "python -m cluster.image")
+
+
+def _wires() -> Iterator[Finding]:
+    """Which wire this kernel can do, found by trying both in a container of its own."""
+    command = [*TRY_WIRES, "--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        yield Finding("wire", done.stderr.strip(), "docker run must work: see the line above")
+        return
+    reasons: dict[str, str] = json.loads(done.stdout)
+    able = [wire for wire, reason in reasons.items() if not reason]
+    for wire, reason in reasons.items():
+        if reason:
+            yield Finding(
+                f"wire {wire}",
+                f"not on this kernel: {reason}",
+                "" if able else "load sch_netem and ifb",
+            )
+        else:
+            yield Finding(f"wire {wire}", "works" + (" (auto takes it)" if wire == able[0] else ""))
+
+
+def _nodes(cluster: Cluster) -> Iterator[Finding]:
+    try:
+        fleet = cluster.fleet
+    except NodeError as error:
+        yield Finding("ssh", error.message, error.hint or "python -m cluster.up")
+        return
+    names = [node.name for node in fleet.nodes]
+    yield Finding("ssh", f"{len(names)} of {len(names)} nodes answer")
+    reports = fleet.run_json(["python3", "-m", "node.check", *names])
+    yield _everywhere(
+        "names", "every node knows every node", reports, "names", "python -m cluster.up"
+    )
+    yield _everywhere(
+        "data network",
+        "every node reaches every node",
+        reports,
+        "peers",
+        "python -m cluster.shape --clear",
+    )
+    yield _torch(reports)
+    gpus = {name: report["gpus"] for name, report in reports.items() if report["gpus"]}
+    yield Finding(
+        "gpu", f"{gpus}" if gpus else "none: ranks use gloo on the CPU (compose/gpu.yml adds them)"
+    )
+
+
+def _everywhere(what: str, fine: str, reports: dict[str, Any], key: str, advice: str) -> Finding:
+    wrong = [f"{node}: {problem}" for node, report in reports.items() for problem in report[key]]
+    return Finding(what, "; ".join(wrong), advice) if wrong else Finding(what, fine)
+
+
+def _torch(reports: dict[str, Any]) -> Finding:
+    broken = [f"{node}: {r['torch_error']}" for node, r in reports.items() if r["torch_error"]]
+    if broken:
+        return Finding("torch", "; ".join(broken), "python -m cluster.image")
+    versions = sorted({report["torch"] for report in reports.values()})
+    return Finding(
+        "torch", ", ".join(versions), "" if len(versions) == 1 else "python -m cluster.up"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Run a program on every node, one rank each, over links that were measured first.
+
+    python -m cluster.launch --profile mobile
+    python -m cluster.launch --profile mobile --strategy fedavg --set H=20 --steps 200 --json
+    python -m cluster.launch --profile wan --nodes 4 -- train.py --epochs 2
+    python -m cluster.launch --no-verify -- -m package.module --lr 0.1
+
+Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
+where one is not what was asked for, then starts the ranks over SSH with torchrun's environment. Without `--`
+it trains (node.train; its options are taken here too: python -m node.train --help). With `--` it runs your
+program, unchanged: its folder is copied to every node. What a rank writes into $GRADWIRE_RUN_DIR comes back
+into the run folder.
+
+Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
+from cluster.console import print_table
+from cluster.errors import unknown
+from cluster.program import Program, training, user_program
+from cluster.ranks import rank_environment
+from cluster.run import Run
+from cluster.shaping import link_plans
+from cluster.spec import DEFAULT_NODES, ClusterSpec
+from cluster.testbed import Cluster
+from cluster.up import cluster_of
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Launch a run."""
+    words = sys.argv[1:] if argv is None else argv
+    split = words.index("--") if "--" in words else len(words)
+    parser = make_parser("cluster.launch", __doc__)
+    add_name(parser)
+    add_size(parser)
+    add_shape(parser)
+    parser.add_argument("--no-verify", action="store_true", help="do not measure the links first")
+    parser.add_argument(
+        "--folder", type=Path, help="what to send with a program (default: its own folder)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be done, do nothing"
+    )
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+
+    def launch(args: Namespace) -> object:
+        return launch_verb(args, args.rest, words[split + 1 :], flags)
+
+    return run_verb(parser, launch, words[:split], keep_rest=True)
+
+
+def launch_verb(
+    args: Namespace, rest: Sequence[str], program: Sequence[str], flags: Sequence[str]
+) -> object:
+    """The verb: everything is checked before anything is started."""
+    if program and rest:
+        raise unknown("option", rest[0].partition("=")[0], flags)
+    chosen = user_program(program, args.folder) if program else _training(args, rest, flags)
+    cluster = cluster_of(args)
+    if args.dry_run:
+        return _print_plan(args, cluster, chosen)
+    try:
+        run = cluster.up().launch(chosen, verify=not args.no_verify)
+    finally:
+        cluster.close()
+    if not args.json:
+        print_summary(run)
+    return run.summary
+
+
+def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Program:
+    """node.train with the options that are not ours; a misspelt one of ours is named as such."""
+    for word in rest:
+        flag = word.partition("=")[0]
+        if flag.startswith("--") and difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
+            raise unknown("option", flag, flags)
+    return training([*rest, "--seed", str(args.seed)])
+
+
+def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str, object]:
+    spec = ClusterSpec(args.name, args.nodes or DEFAULT_NODES)
+    plans = link_plans(spec.nodes, cluster.wanted) if cluster.wanted else {}
+    document: dict[str, object] = {
+        "nodes": [asdict(node) for node in spec.nodes],
+        "plans": plans,
+        "argv": list(program.argv),
+        "environment": {
+            n.name: rank_environment(n, spec.size, "RUN", "RUN_DIR", 0) for n in spec.nodes
+        },
+    }
+    if not args.json:
+        print(json.dumps(document, indent=2))
+    return document
+
+
+def print_summary(run: Run) -> None:
+    """What a user wants to know first, last."""
+    summary = run.summary
+    print_table(
+        ["NODE", "EXIT", "COMPUTE s", "COMM s", "EVAL s", "SENT MB"],
+        [
+            [node, code, *_seconds(summary, node), f"{_sent(summary, node) / 1e6:.1f}"]
+            for node, code in summary["exit_codes"].items()
+        ],
+    )
+    accuracy = summary["test_accuracy"]
+    if accuracy is not None:
+        print(f"test accuracy {accuracy:.4f}   final loss {summary['final_loss']:.4f}")
+    print(
+        f"wall {summary['wall_s']:.1f} s   links carried {summary['bytes']['total'] / 1e6:.1f} MB"
+    )
+    print(f"run   {run.folder}")
+
+
+def _seconds(summary: dict[str, Any], node: str) -> list[str]:
+    seconds = summary["seconds"].get(node, {})
+    return [f"{seconds[key]:.1f}" if key in seconds else "-" for key in ("compute", "comm", "eval")]
+
+
+def _sent(summary: dict[str, Any], node: str) -> int:
+    links: dict[str, int] = summary["bytes"]["links"]
+    return sum(count for link, count in links.items() if link.startswith(f"{node}->"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

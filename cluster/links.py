@@ -1,0 +1,191 @@
+"""Links: one directed link for every pair that a topology joins, drawn from a profile.
+
+    profile x topology x seed  ->  the same links, always
+
+Each value of each link is drawn by itself from (seed, src, dst, field): another node, or another profile,
+does not move the others' draws. A link that is slow in one profile is slow in the next.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.profiles import Profile, Range
+from cluster.spec import Node
+from cluster.topology import Pair, Topology, next_hops, way
+
+WIRES = ("auto", "netem", "nfqueue")
+MIN_TIMEOUT_S = 60.0
+MIN_BUFFER_MS = 10.0  # below this a queue holds too few frames for TCP to fill the link
+
+
+@dataclass(frozen=True)
+class Link:
+    """One directed link, src to dst. Fields as in docs/formats.md."""
+
+    src: str
+    dst: str
+    rate_mbyte_s: float
+    delay_ms: float
+    jitter_ms: float
+    loss_pct: float
+    buffer_ms: float
+    wire: str = "auto"
+
+
+def draw_links(
+    profile: Profile, topology: Topology, nodes: Sequence[Node], seed: int, wire: str = "auto"
+) -> tuple[Link, ...]:
+    """One link for each pair that the topology joins; what it says of a link wins over what the profile draws.
+
+    Raises:
+        UsageError: the topology does not fit these nodes.
+    """
+    pairs = topology.pairs([node.name for node in nodes])
+    delays = {
+        pair: topology.values(*pair).get(
+            "delay_ms", _draw(profile.delay_ms, seed, pair, "delay_ms")
+        )
+        for pair in pairs
+    }
+    return tuple(_draw_link(profile, topology, pair, delays, seed, wire) for pair in pairs)
+
+
+def rtt_ms(links: Sequence[Link], src: str, dst: str) -> float:
+    """The round trip that two directed links ask for together."""
+    return sum(link.delay_ms for link in links if {link.src, link.dst} == {src, dst})
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way from one node to another that has no link from it: several links, one after the other."""
+
+    src: str
+    dst: str
+    links: tuple[Link, ...]
+
+    @property
+    def via(self) -> tuple[str, ...]:
+        """The nodes between."""
+        return tuple(link.dst for link in self.links[:-1])
+
+    def end_to_end(self) -> Link:
+        """What the links together are like: the slowest one's rate, the sum of the delays, loss and jitter of all."""
+        kept = math.prod(1 - link.loss_pct / 100 for link in self.links)
+        return Link(
+            src=self.src,
+            dst=self.dst,
+            rate_mbyte_s=min(link.rate_mbyte_s for link in self.links),
+            delay_ms=sum(link.delay_ms for link in self.links),
+            jitter_ms=math.hypot(*(link.jitter_ms for link in self.links)),
+            loss_pct=100 * (1 - kept),
+            buffer_ms=sum(link.buffer_ms for link in self.links),
+            wire=self.links[0].wire,
+        )
+
+
+def paths(links: Sequence[Link]) -> list[Path]:
+    """The way of every directed pair that has no link of its own, by the routes that the nodes get."""
+    by_pair = {(link.src, link.dst): link for link in links}
+    names = list(dict.fromkeys(link.src for link in links))
+    if len(by_pair) == len(names) * (len(names) - 1):
+        return []
+    hops = next_hops(by_pair, names)
+    return [
+        Path(src, dst, tuple(by_pair[pair] for pair in way(hops, src, dst)))
+        for src, dst in hops
+        if (src, dst) not in by_pair
+    ]
+
+
+def collective_timeout_s(links: Sequence[Link], size: int, tensor_bytes: float = 16e6) -> float:
+    """How long a collective may take before it counts as hung: ten times its worst case, at least a minute.
+
+    The worst case is the alpha-beta bound of a ring all-reduce, 2(N-1) hops of delay and 1/N of the bytes
+    each, over the slowest and the farthest link (reference: Thakur et al., 2005), for a tensor of
+    `tensor_bytes`. Where neighbours of the ring have no link the farthest is the longest way.
+    """
+    if not links:
+        return MIN_TIMEOUT_S
+    ways = [(link,) for link in links] + [path.links for path in paths(links)]
+    delay_s = max(sum(link.delay_ms + link.buffer_ms for link in way) for way in ways) / 1000
+    slowest_byte_s = min(link.rate_mbyte_s for link in links) * 1e6
+    worst_s = 2 * (size - 1) * (delay_s + tensor_bytes / size / slowest_byte_s)
+    return max(MIN_TIMEOUT_S, 10 * worst_s)
+
+
+def link_plan(
+    node: Node,
+    nodes: Sequence[Node],
+    links: Sequence[Link],
+    hops: Mapping[Pair, str],
+    tcp: str,
+    seed: int,
+    origin: dict[str, Any],
+) -> dict[str, Any]:
+    """What one node is told: docs/formats.md, 'The link plan of one node'. `hops` as `next_hops` gives them."""
+    own = [link for link in links if node.name in (link.src, link.dst)]
+    neighbours = {name for link in own for name in (link.src, link.dst)} - {node.name}
+    return {
+        "node": node.name,
+        "address": node.address,
+        "wire": own[0].wire if own else "auto",
+        "tcp": tcp,
+        "seed": seed,
+        "origin": origin,
+        "peers": {
+            n.name: {"address": n.address, "mac": n.mac} for n in nodes if n.name in neighbours
+        },
+        "routes": {
+            n.name: {"address": n.address, "via": hops[node.name, n.name]}
+            for n in nodes
+            if n is not node and n.name not in neighbours
+        },
+        "links": [
+            {key: value for key, value in asdict(link).items() if key != "wire"} for link in own
+        ],
+    }
+
+
+def _draw_link(
+    profile: Profile,
+    topology: Topology,
+    pair: Pair,
+    delays: dict[Pair, float],
+    seed: int,
+    wire: str,
+) -> Link:
+    delay_ms = delays[pair]
+    jitter_pct = _draw(profile.jitter_pct, seed, pair, "jitter_pct")
+    values = {
+        "rate_mbyte_s": _draw(profile.rate_mbyte_s, seed, pair, "rate_mbyte_s"),
+        "delay_ms": delay_ms,
+        "jitter_ms": round(delay_ms * jitter_pct / 100, 3),
+        "loss_pct": _draw(profile.loss_pct, seed, pair, "loss_pct"),
+        "buffer_ms": _buffer_ms(profile, pair, delays, seed),
+    }
+    values |= topology.values(*pair)
+    return Link(
+        src=pair[0],
+        dst=pair[1],
+        rate_mbyte_s=values["rate_mbyte_s"],
+        delay_ms=values["delay_ms"],
+        jitter_ms=values["jitter_ms"],
+        loss_pct=values["loss_pct"],
+        buffer_ms=values["buffer_ms"],
+        wire=wire,
+    )
+
+
+def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: int) -> float:
+    if profile.buffer_ms is not None:
+        return _draw(profile.buffer_ms, seed, pair, "buffer_ms")
+    return round(max(MIN_BUFFER_MS, delays[pair] + delays[pair[1], pair[0]]), 3)
+
+
+def _draw(values: Range, seed: int, pair: Pair, field: str) -> float:
+    """A uniform draw; random.Random hashes the text with SHA-512, the same on every machine."""
+    stream = random.Random(f"{seed}/{pair[0]}/{pair[1]}/{field}")
+    return round(stream.uniform(*values), 4)

@@ -1,0 +1,105 @@
+"""What the nodes printed: the same as `docker logs`, all nodes together, each line with its node in front.
+
+python -m cluster.logs                     # all of it
+python -m cluster.logs -f node2 node3      # go on as it comes, two nodes only
+python -m cluster.logs --grep 'loss [0-9]'
+python -m cluster.logs --tail 20
+"""
+
+import queue
+import re
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+
+from cluster.cli import add_name, make_parser, run_verb
+from cluster.console import LinePrinter
+from cluster.engine import Container, Engine
+from cluster.errors import UsageError
+from cluster.spec import select_nodes
+from cluster.testbed import Cluster
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Show or follow the nodes' logs."""
+    parser = make_parser("cluster.logs", __doc__)
+    add_name(parser)
+    parser.add_argument("nodes", nargs="*", metavar="NODE", help="default: all")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as new lines come")
+    parser.add_argument(
+        "--grep", metavar="RE", help="only lines in which this regular expression is found"
+    )
+    parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each node")
+    return run_verb(parser, logs, argv)
+
+
+def logs(args: Namespace) -> list[dict[str, str]]:
+    """The verb; with --json the lines as a list, once all are there."""
+    pattern = _pattern(args.grep)
+    if args.json and args.follow:
+        raise UsageError(
+            "--json and --follow exclude each other", "--json prints one document, at the end"
+        )
+    cluster = Cluster(args.name)
+    chosen = {node.name for node in select_nodes(cluster.spec.nodes, args.nodes)}
+    containers = [c for c in cluster.engine.containers(args.name) if c.node in chosen]
+    printer = LinePrinter([c.node for c in containers], sys.stderr if args.json else sys.stdout)
+    found = []
+    for node, line in _read(
+        containers, follow=args.follow, lines="all" if args.tail is None else args.tail
+    ):
+        if pattern.search(line) is None:
+            continue
+        if args.json:
+            found.append({"node": node, "line": line})
+        else:
+            printer.print(node, line)
+    return found
+
+
+def _pattern(text: str | None) -> re.Pattern[str]:
+    try:
+        return re.compile(text or "")
+    except re.error as error:
+        raise UsageError(f"--grep {text!r} is no regular expression: {error}") from error
+
+
+def _read(
+    containers: Sequence[Container], *, follow: bool, lines: int | str
+) -> Iterator[tuple[str, str]]:
+    """Lines of all containers as they come; each is read by a thread of its own."""
+    news: queue.Queue[tuple[str, str] | Exception | None] = queue.Queue(maxsize=1000)
+    for container in containers:
+        reader = threading.Thread(
+            target=_read_one, args=(container, follow, lines, news), daemon=True
+        )
+        reader.start()
+    open_logs = len(containers)
+    while open_logs:
+        item = news.get()
+        if isinstance(item, Exception):
+            raise item
+        if item is None:
+            open_logs -= 1
+        else:
+            yield item
+
+
+def _read_one(
+    container: Container,
+    follow: bool,
+    lines: int | str,
+    news: "queue.Queue[tuple[str, str] | Exception | None]",
+) -> None:
+    try:
+        # An engine connection a log: a followed log keeps its connection busy.
+        for line in Engine().follow_log(container.id, follow=follow, lines=lines):
+            news.put((container.node, line))
+    except Exception as error:  # whatever it is, the reader of all logs must not wait for this one
+        news.put(error)
+    news.put(None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

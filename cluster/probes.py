@@ -1,0 +1,111 @@
+"""What is sent to measure links: orders for node.probe, and rounds in which they do not disturb one another. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.links import Link, rtt_ms
+
+QUIET_PINGS, NOISY_PINGS, PING_INTERVAL_MS = 60, 200, 10.0
+FEWEST_PINGS, PINGING_S = 30, 20.0  # noisy links get as many pings as fit into this time
+INTERVAL_JITTERS = 5.0
+PING_FRAME_BYTES = 66  # an echo: 24 of ours, UDP 8, IPv4 20, Ethernet 14
+PING_SHARE = 0.1  # of a link's rate, at most
+LOSS_PINGS, LOSS_INTERVAL_MS = 800, 4.0
+ROUND_BUDGET_MBYTE_S = 60.0  # links measured side by side must leave the CPU some room
+MIN_WINDOW_S, WINDOW_RTTS = 1.0, 4.0
+INITIAL_WINDOW_BYTES = 14_480  # ten segments: RFC 6928
+STARTUP_EXTRA_RTTS = 4.0
+
+
+def ping_pairs(links: Sequence[Link], nodes: Sequence[str]) -> dict[str, list[str]]:
+    """Who pings whom, so that every link is measured and each pair of nodes has one stream of pings, not two.
+
+    Neighbours in the order of nodes take turns at pinging, so that no node has to ping all others.
+    """
+    place = {name: index for index, name in enumerate(nodes)}
+    pairs: dict[str, list[str]] = {}
+    for low, high in sorted({_in_order(link, place) for link in links}):
+        src, dst = (low, high) if (high - low) % 2 else (high, low)
+        pairs.setdefault(nodes[src], []).append(nodes[dst])
+    return pairs
+
+
+def delay_pings(links: Sequence[Link], peers: Mapping[str, str]) -> dict[str, Any]:
+    """The pings that tell delay and jitter: so far apart that none waits for the one before it.
+
+    Packets keep their order, so a ping that follows too soon after a late one is late too.
+    """
+    jitter_ms = max(link.jitter_ms for link in links)
+    interval_ms = max(PING_INTERVAL_MS, INTERVAL_JITTERS * jitter_ms)
+    if not jitter_ms:
+        return _ping_order(links, peers, QUIET_PINGS, interval_ms)
+    fitting = int(PINGING_S * 1000 / interval_ms)
+    return _ping_order(links, peers, min(NOISY_PINGS, max(FEWEST_PINGS, fitting)), interval_ms)
+
+
+def loss_pings(links: Sequence[Link], peers: Mapping[str, str]) -> dict[str, Any]:
+    """The pings that tell loss from chance: many, in quick succession."""
+    return _ping_order(links, peers, LOSS_PINGS, LOSS_INTERVAL_MS)
+
+
+def send_order(link: Link, links: Sequence[Link], peer: str) -> dict[str, Any]:
+    """One goodput probe, as long as TCP needs to fill this link and show it.
+
+    Slow start doubles from ten segments each round trip until it has the bandwidth-delay product under way.
+    """
+    rtt_s = rtt_ms(links, link.src, link.dst) / 1000
+    product = link.rate_mbyte_s * 1e6 * rtt_s
+    doublings = math.log2(max(1.0, product / INITIAL_WINDOW_BYTES))
+    return {
+        "do": "send",
+        "peer": peer,
+        "startup_s": 0.2 + rtt_s * (doublings + STARTUP_EXTRA_RTTS),
+        "window_s": max(MIN_WINDOW_S, WINDOW_RTTS * rtt_s),
+    }
+
+
+def plan_rounds(links: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]:
+    """Rounds in which no node sends twice, none receives twice, and no two probes share a link.
+
+    Node i sends to node i+k in the rounds of shift k. A round carries at most ROUND_BUDGET_MBYTE_S, or a single link.
+    """
+    place = {name: index for index, name in enumerate(nodes)}
+    rounds: list[list[Link]] = []
+    for shift in range(1, len(nodes)):
+        same = [link for link in links if (place[link.dst] - place[link.src]) % len(nodes) == shift]
+        open_rounds: list[list[Link]] = []
+        for link in same:
+            fits = next((r for r in open_rounds if _fits(link, r)), None)
+            if fits is None:
+                open_rounds.append([link])
+            else:
+                fits.append(link)
+        rounds += open_rounds
+    return rounds
+
+
+def _ping_order(
+    links: Sequence[Link], peers: Mapping[str, str], count: int, interval_ms: float
+) -> dict[str, Any]:
+    slowest_byte_ms = min(link.rate_mbyte_s for link in links) * 1000
+    interval_ms = max(interval_ms, PING_FRAME_BYTES / PING_SHARE / slowest_byte_ms)
+    longest_ms = max(rtt_ms(links, link.src, link.dst) + 6 * link.jitter_ms for link in links)
+    return {
+        "do": "ping",
+        "peers": dict(peers),
+        "count": count,
+        "interval_ms": interval_ms,
+        "wait_ms": longest_ms * 1.2 + 100,
+    }
+
+
+def _in_order(link: Link, place: Mapping[str, int]) -> tuple[int, int]:
+    low, high = sorted((place[link.src], place[link.dst]))
+    return low, high
+
+
+def _fits(link: Link, others: Sequence[Link]) -> bool:
+    taken = {(other.dst, other.src) for other in others}
+    load = sum(other.rate_mbyte_s for other in others) + link.rate_mbyte_s
+    return (link.src, link.dst) not in taken and load <= ROUND_BUDGET_MBYTE_S

@@ -1,0 +1,127 @@
+"""What a launch runs: `node.train`, or any program of the user's, as pure values.
+
+The program's folder is sent to every node, whole; there the program runs in its copy of it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from cluster.errors import EXIT_USAGE, ClusterError, UsageError
+from cluster.spec import PROJECT_DIR
+
+MAX_FOLDER_BYTES = 200 * 10**6
+NOT_SENT = {
+    ".git",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".gradwire",
+    "runs",
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every rank runs.
+
+    Attributes:
+        name: for the run folder: the strategy, or the script.
+        argv: the command on a node.
+        folder: what is sent to every node, and the current folder there; None sends nothing.
+        config: the training's resolved configuration, where it is ours.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    folder: Path | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+def training(args: Sequence[str]) -> Program:
+    """`python -m node.train` with these arguments, checked before anything is started.
+
+    Raises:
+        UsageError: an option, strategy or task that does not exist.
+    """
+    command = [sys.executable, "-m", "node.train", *args, "--dry-run"]
+    environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    check = subprocess.run(command, cwd=PROJECT_DIR, env=environ, capture_output=True, text=True)
+    if check.returncode == EXIT_USAGE:
+        raise UsageError(check.stderr.strip(), "python -m cluster.launch --help")
+    if check.returncode != 0:
+        raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
+    config = json.loads(check.stdout)
+    argv = ("python3", "-m", "node.train", *args)
+    return Program(name=config["strategy"], argv=argv, config=config)
+
+
+def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
+    """What stands behind `--`: `train.py ARGS…` or `-m package.module ARGS…`.
+
+    Raises:
+        UsageError: no such script or module, a folder that is too large to send.
+    """
+    if words[0] == "-m":
+        return _module(words, (folder or Path.cwd()).resolve())
+    script = Path(words[0])
+    if not script.is_file():
+        raise UsageError(
+            f"no script {words[0]}", f"looked in {Path.cwd()}; a module is `-- -m package.module`"
+        )
+    script = script.resolve()
+    folder = (folder or script.parent).resolve()
+    if not script.is_relative_to(folder):
+        raise UsageError(f"{script} is not in {folder}", "--folder names one that holds the script")
+    place = PurePosixPath(script.relative_to(folder))
+    _check_folder(folder)
+    return Program(script.stem, ("python3", str(place), *words[1:]), folder)
+
+
+def pack(folder: Path) -> BinaryIO:
+    """The folder as a tar archive in an unnamed file, without what no node needs."""
+    archive = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path in _files(folder):
+            tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
+    archive.seek(0)
+    return archive
+
+
+def _module(words: Sequence[str], folder: Path) -> Program:
+    if len(words) < 2:
+        raise UsageError("-m without a module", "-- -m package.module ARGS")
+    place = folder.joinpath(*words[1].split("."))
+    if not (place.with_suffix(".py").is_file() or place.is_dir()):
+        raise UsageError(f"no module {words[1]} in {folder}", "start there, or --folder FOLDER")
+    _check_folder(folder)
+    return Program(words[1].rsplit(".", 1)[-1], ("python3", *words), folder)
+
+
+def _check_folder(folder: Path) -> None:
+    size = 0
+    for path in _files(folder):
+        size += path.stat().st_size
+        if size > MAX_FOLDER_BYTES:
+            raise UsageError(
+                f"{folder} holds more than {MAX_FOLDER_BYTES / 1e6:.0f} MB, too much to send to every node",
+                "put the program in a folder of its own, or name a smaller one: --folder FOLDER",
+            )
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    for top, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - NOT_SENT)
+        paths = (Path(top) / name for name in sorted(names))
+        yield from (path for path in paths if path.is_file())

@@ -1,0 +1,201 @@
+"""One run, from the links as they are to the summary: verify, send, start, follow, collect.
+
+Everything that a run asked for, measured and left behind lies in its folder (`cluster.runs`).
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.console import Console, LinePrinter
+from cluster.errors import ContractBroken, NodeError, RunFailed
+from cluster.fleet import LOST, Fleet
+from cluster.links import collective_timeout_s, paths
+from cluster.measure import measure_contract
+from cluster.program import Program, pack
+from cluster.ranks import Ended, Ranks, rank_environment
+from cluster.runs import (
+    last_event,
+    make_run_folder,
+    unpack_results,
+    write_config,
+    write_json,
+    write_links,
+)
+from cluster.shaping import Shape, read_shape, sent_bytes
+from cluster.spec import PROJECT_DIR, ClusterSpec
+from cluster.summary import byte_summary, time_summary
+from cluster.tables import print_contract
+
+RUNS_DIR = PROJECT_DIR / "runs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A launch that has ended: its folder and its summary.json."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+
+def run_program(
+    spec: ClusterSpec,
+    fleet: Fleet,
+    shape: Shape,
+    program: Program,
+    console: Console,
+    *,
+    verify: bool = True,
+) -> Run:
+    """Verify the links, run the program on every node, collect what it left. `shape` is the links in force.
+
+    Raises:
+        ContractBroken: a link is not what was asked for; nothing was started.
+        RunFailed: a rank failed; names the first one, with its log.
+    """
+    folder = make_run_folder(RUNS_DIR, shape.profile or "unshaped", program.name)
+    write_links(folder, shape.links, spec.nodes)
+    timeout_s = collective_timeout_s(shape.links, spec.size)
+    write_config(folder, _config(spec, program, shape, timeout_s, verify=verify))
+    if verify and shape.links:
+        _verify(fleet, shape, folder, console)
+    shape = read_shape(
+        fleet
+    )  # with the counters as they are now: earlier runs and probes are not this run's
+    started = time.monotonic()
+    ended = _run_ranks(fleet, program, folder, timeout_s, console)
+    wall_s = time.monotonic() - started
+    summary = _collect(fleet, folder, shape, ended, wall_s)
+    summary["verified"] = verify and bool(shape.links)
+    write_json(folder / "summary.json", summary)
+    _raise_failure(folder, ended, summary)
+    return Run(folder, summary)
+
+
+def _config(
+    spec: ClusterSpec, program: Program, shape: Shape, timeout_s: float, *, verify: bool
+) -> dict[str, object]:
+    return {
+        "command": shlex.join(sys.argv),
+        "cluster": {"name": spec.name, "nodes": spec.size, "slot": spec.slot},
+        "shaping": (shape.wanted.origin() if shape.wanted else {})
+        | {"wire": shape.wire, "tcp": shape.tcp, "mtu": shape.mtu},
+        "program": {"argv": list(program.argv), "folder": str(program.folder or "")},
+        "training": program.config,
+        "collective_timeout_s": round(timeout_s),
+        "verify": verify,
+    }
+
+
+def _verify(fleet: Fleet, shape: Shape, folder: Path, console: Console) -> None:
+    contract = measure_contract(fleet, shape, console)
+    write_json(folder / "contract.json", contract.document())
+    print_contract(contract, sys.stderr)
+    if not contract.holds:
+        raise ContractBroken(
+            f"the links are not what was asked for: {contract.verdict()}; nothing was started",
+            "python -m cluster.shape --profile NAME shapes them anew; --no-verify runs all the same",
+            contract.document(),
+        )
+
+
+def _run_ranks(
+    fleet: Fleet, program: Program, folder: Path, timeout_s: float, console: Console
+) -> list[Ended]:
+    """Send the program, start the ranks, stay until all have ended; nothing of it stays on the nodes' disks."""
+    run_id = folder.name
+    run_dir, place = f"/run/gradwire/runs/{run_id}", f"/root/work/{run_id}"
+    orders = {
+        node.name: {
+            "run": run_id,
+            "argv": program.argv,
+            "cwd": place if program.folder else "/root",
+            "run_dir": run_dir,
+            "env": rank_environment(node, len(fleet.nodes), run_id, run_dir, timeout_s),
+        }
+        for node in fleet.nodes
+    }
+    printer = LinePrinter([node.name for node in fleet.nodes], console.program_output)
+    ended: list[Ended] = []
+    try:
+        if program.folder:
+            _send(fleet, program.folder, place)
+        ended = Ranks(fleet, orders, folder / "logs", printer).wait()
+    finally:
+        _fetch(fleet, folder, run_dir, [place] if program.folder else [], ended)
+    return ended
+
+
+def _send(fleet: Fleet, folder: Path, place: str) -> None:
+    with pack(folder) as archive:
+        content = archive.read()
+    fleet.run(["mkdir", "-p", place])
+    fleet.run(["tar", "-x", "-C", place], stdin={node.name: content for node in fleet.nodes})
+
+
+def _fetch(
+    fleet: Fleet, folder: Path, run_dir: str, places: list[str], ended: Sequence[Ended]
+) -> None:
+    """Bring home what the ranks left, then remove it there; a node that is lost keeps its part."""
+    lost = {end.node for end in ended if end.exit_code == LOST}
+    alive = [node.name for node in fleet.nodes if node.name not in lost]
+    results = fleet.run(["tar", "-C", run_dir, "-c", "."], nodes=alive, check=False)
+    for node, result in results.items():
+        if result.exit_code == 0:
+            unpack_results(folder, node, result.stdout)
+    fleet.run(["rm", "-rf", run_dir, *places], nodes=alive, check=False)
+
+
+def _collect(
+    fleet: Fleet, folder: Path, before: Shape, ended: Sequence[Ended], wall_s: float
+) -> dict[str, Any]:
+    nodes = [node.name for node in fleet.nodes]
+    ends = {node: last_event(folder, node, "end") for node in nodes}
+    try:
+        links = sent_bytes(before, read_shape(fleet))
+    except NodeError:
+        links = {}  # a node is gone, and its counters with it
+    codes = {end.node: end.exit_code for end in ended}
+    return {
+        "run": folder.name,
+        "folder": str(folder),
+        "status": "failed" if any(codes.values()) else "done",
+        "wall_s": round(wall_s, 3),
+        "exit_codes": {node: codes[node] for node in nodes},
+        "test_accuracy": ends[nodes[0]].get("test_accuracy"),
+        "final_loss": ends[nodes[0]].get("final_loss"),
+        "steps": ends[nodes[0]].get("steps"),
+        "bytes": byte_summary(links, ends, one_hop=not paths(before.links)),
+        "seconds": time_summary(ends),
+        "links": [asdict(link) for link in before.links],
+    }
+
+
+def _raise_failure(folder: Path, ended: Sequence[Ended], summary: dict[str, Any]) -> None:
+    failed = [end for end in ended if end.exit_code != 0]
+    if not failed:
+        return
+    first = failed[0]
+    log = folder / "logs" / f"{first.node}.log"
+    others = ", ".join(f"{end.node} {_how(end.exit_code)}" for end in failed[1:])
+    lines = [
+        f"rank {first.rank} on {first.node} {_how(first.exit_code)}: the root cause (first of {len(failed)} to fail)",
+        *(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-8:]),
+        *([f"  after it: {others}"] if others else []),
+    ]
+    raise RunFailed("\n".join(lines), f"the whole log: {log}", summary)
+
+
+def _how(exit_code: int) -> str:
+    if exit_code == LOST:
+        return "was lost: its connection broke"
+    if exit_code < 0:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    return f"ended with exit code {exit_code}"

@@ -1,0 +1,95 @@
+"""The run folder: everything that one launch asked for, measured and left behind.
+
+runs/20261121-101500-mobile-fedavg/
+run.yml          the resolved configuration, versions, the command
+hostfile         node1 slots=1 …
+links.json       every link, as in force
+contract.json    asked against measured
+logs/node1.log … what each rank printed
+metrics/node1.jsonl …
+summary.json     how it ended
+model.pt         what rank 0 saved; files/node1/… whatever else a rank left in GRADWIRE_RUN_DIR
+"""
+
+import io
+import json
+import platform
+import shutil
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from cluster.links import Link
+from cluster.spec import Node
+
+METRICS = "metrics.jsonl"
+MODEL = "model.pt"
+
+
+def make_run_folder(parent: Path, profile: str, name: str) -> Path:
+    """A new folder, named by the time, what the links are and what runs.
+
+    A second one in the same second gets a number.
+    """
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{profile}-{name}"
+    for number in range(1, 1000):
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        (folder / "logs").mkdir()
+        return folder
+    raise FileExistsError(f"{parent / stem} is there a thousand times")
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write one JSON document, indented for readers."""
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def write_links(folder: Path, links: tuple[Link, ...], nodes: tuple[Node, ...]) -> None:
+    """links.json and the hostfile."""
+    write_json(folder / "links.json", [asdict(link) for link in links])
+    (folder / "hostfile").write_text("".join(f"{node.name} slots=1\n" for node in nodes))
+
+
+def write_config(folder: Path, config: Mapping[str, object]) -> None:
+    """run.yml: what was asked for, resolved, and on what it ran."""
+    host = {"host": {"system": platform.platform(), "python": platform.python_version()}}
+    (folder / "run.yml").write_text(yaml.safe_dump(dict(config) | host, sort_keys=False, width=120))
+
+
+def unpack_results(folder: Path, node: str, archive: bytes) -> None:
+    """Sort what a rank left behind into the run folder.
+
+    Metrics and the model have places of their own; everything else keeps its name under files/NODE/.
+    """
+    others = folder / "files" / node
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(others, filter="data")
+    _move(others / METRICS, folder / "metrics" / f"{node}.jsonl")
+    _move(others / MODEL, folder / MODEL)
+    if not any(others.iterdir()):
+        others.rmdir()
+    if not any(others.parent.iterdir()):
+        others.parent.rmdir()
+
+
+def last_event(folder: Path, node: str, event: str) -> dict[str, object]:
+    """The last line of a node's metrics that tells of `event`; empty where there is none."""
+    path = folder / "metrics" / f"{node}.jsonl"
+    if not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    return next((line for line in reversed(lines) if line.get("event") == event), {})
+
+
+def _move(source: Path, target: Path) -> None:
+    if source.exists():
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(source, target)

@@ -1,0 +1,123 @@
+"""What is up: the nodes and their links, as the engine and the nodes themselves tell.
+
+python -m cluster.status
+python -m cluster.status --name second --json
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+from typing import Any
+
+from cluster.cli import add_name, make_parser, run_verb
+from cluster.console import Console, print_table
+from cluster.errors import NodeError
+from cluster.shaping import Shape
+from cluster.testbed import Cluster
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Show a cluster."""
+    parser = make_parser("cluster.status", __doc__)
+    add_name(parser)
+    return run_verb(parser, status, argv)
+
+
+def status(args: Namespace) -> dict[str, object]:
+    """The verb."""
+    cluster = Cluster(args.name, console=Console())
+    others = [spec.name for spec in cluster.engine.clusters() if spec.name != args.name]
+    try:
+        document = read_status(cluster)
+    finally:
+        cluster.close()
+    if not args.json:
+        print_status(document)
+        if others:
+            print(f"other clusters: {', '.join(others)}")
+    return document
+
+
+def read_status(cluster: Cluster, shape: Shape | None = None) -> dict[str, Any]:
+    """The state of every node and link; of links that are not given the nodes are asked.
+
+    A node that does not answer says why, and the links are then unknown.
+    """
+    containers = {c.node: c for c in cluster.engine.containers(cluster.name)}
+    image_id = cluster.engine.image_id(cluster.spec.image)
+    nodes = [
+        asdict(node)
+        | {
+            "state": containers[node.name].state if node.name in containers else "missing",
+            "health": containers[node.name].health if node.name in containers else "",
+            "image_is_current": node.name in containers
+            and containers[node.name].image_id == image_id,
+        }
+        for node in cluster.spec.nodes
+    ]
+    document: dict[str, Any] = {"name": cluster.name, "nodes": nodes, "links": [], "problem": ""}
+    try:
+        shape = shape or cluster.links()
+    except NodeError as error:
+        return document | {"problem": error.message}
+    return document | shape.document()
+
+
+def print_status(document: dict[str, Any]) -> None:
+    """Two tables, nodes and links, and whatever the user should know."""
+    print_table(
+        ["NODE", "RANK", "STATE", "ADDRESS", "SSH"],
+        [
+            [n["name"], n["rank"], _state(n), n["address"], f"{n['ssh_host']}:{n['ssh_port']}"]
+            for n in document["nodes"]
+        ],
+    )
+    if document["problem"]:
+        print(document["problem"])
+    else:
+        print_shape(document)
+
+
+def print_shape(document: dict[str, Any]) -> None:
+    """The links in force, what they were drawn from, and what the user should know of them."""
+    if not document["links"]:
+        print("links: not shaped (python -m cluster.shape --profile mobile)")
+        return
+    print()
+    print_links(document["links"])
+    print(
+        f"profile {document['profile']}, topology {document['topology']}, seed {document['seed']}, "
+        f"wire {document['wire']}, tcp {document['tcp']}"
+    )
+    for note in document["notes"]:
+        print(f"note: {note}")
+
+
+def print_links(links: list[dict[str, Any]]) -> None:
+    """A table of links."""
+    print_table(
+        ["LINK", "RATE MB/s", "DELAY ms", "JITTER ms", "LOSS %", "BUFFER ms", "WIRE"],
+        [
+            [
+                f"{link['src']} -> {link['dst']}",
+                *(
+                    f"{link[key]:g}"
+                    for key in ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct", "buffer_ms")
+                ),
+                link["wire"],
+            ]
+            for link in links
+        ],
+    )
+
+
+def _state(node: dict[str, Any]) -> str:
+    if node["state"] != "running":
+        return str(node["state"])
+    return "running" if node["image_is_current"] else "running, from an older image"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

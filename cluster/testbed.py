@@ -1,0 +1,286 @@
+"""A cluster as a Python object; every verb of the command line is one of its methods.
+
+    from cluster import Cluster, training
+
+    with Cluster(nodes=3, profile="mobile") as c:
+        run = c.launch(training(["--steps", "40"]))
+        print(run.summary["test_accuracy"])
+
+A `with` block takes down at its end what it brought up; a cluster that was there before stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from cluster.bringup import (
+    check_checkout,
+    is_running,
+    make_keys,
+    make_nodes,
+    reach_nodes,
+    remove_keys,
+    start_timeout_s,
+)
+from cluster.compose_process import ComposeUp
+from cluster.console import Console
+from cluster.engine import Container, Engine
+from cluster.errors import ClusterError, NodeError, UsageError
+from cluster.fleet import Fleet
+from cluster.image import ensure_image, require_image
+from cluster.shaping import (
+    Plan,
+    Shape,
+    Wanted,
+    apply_plans,
+    clear_links,
+    link_plans,
+    make_wanted,
+    read_shape,
+)
+from cluster.spec import DEFAULT_NAME, DEFAULT_NODES, IMAGE, ClusterSpec, free_slot
+
+if TYPE_CHECKING:
+    from cluster.contract import Contract
+    from cluster.program import Program
+    from cluster.run import Run
+
+CONNECT_TIMEOUT_S = 15.0
+CLEAN_UP_LOOKS, CLEAN_UP_QUIET_LOOKS, CLEAN_UP_INTERVAL_S = 50, 4, 0.25
+
+
+class Cluster:
+    """N nodes, their links, and what can be done with them.
+
+    Args:
+        name: clusters with different names live side by side.
+        nodes: how many; None is as many as there are, or 3.
+        profile: what the links shall be, by name or file; None leaves them as they are.
+        topology: which nodes have a link.
+        seed: draws the links from the profile.
+        wire: what delays and drops: netem, nfqueue, or auto.
+        image: the nodes' image, one of your own built FROM gradwire-node; None is gradwire-node itself.
+        slot: decides subnet and ports; None is where the cluster is, or the first that is free.
+        console: where messages go.
+
+    Raises:
+        UsageError: a name or a number that cannot be, before anything is started.
+    """
+
+    def __init__(
+        self,
+        name: str = DEFAULT_NAME,
+        *,
+        nodes: int | None = None,
+        profile: str | None = None,
+        topology: str = "full",
+        seed: int = 1,
+        wire: str = "auto",
+        image: str | None = None,
+        slot: int | None = None,
+        console: Console | None = None,
+    ) -> None:
+        self.name = ClusterSpec(name, DEFAULT_NODES if nodes is None else nodes, slot or 0).name
+        self.wanted = make_wanted(profile, topology, seed, wire) if profile else None
+        self.console = console or Console()
+        self.was_there = False
+        self._size = nodes
+        self._image = image
+        self._slot = slot
+        self._engine: Engine | None = None
+        self._spec: ClusterSpec | None = None
+        self._fleet: Fleet | None = None
+        self.shape_in_force: Shape | None = None  # as we last left or found it
+
+    @property
+    def engine(self) -> Engine:
+        """The Docker engine; asked for at first use."""
+        if self._engine is None:
+            self._engine = Engine()
+        return self._engine
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """What the cluster is.
+
+        Raises:
+            ClusterError: it is not up.
+        """
+        if self._spec is None:
+            self._spec = self.engine.cluster(self.name)
+        if self._spec is None:
+            raise ClusterError(
+                f"no cluster {self.name!r} is up", f"python -m cluster.up --name {self.name}"
+            )
+        return self._spec
+
+    @property
+    def fleet(self) -> Fleet:
+        """SSH to all nodes; logs in at first use.
+
+        Raises:
+            ClusterError: the cluster is not up; NodeError: a node does not answer.
+        """
+        if self._fleet is None:
+            self._fleet = reach_nodes(self.engine, self.spec, CONNECT_TIMEOUT_S)
+        return self._fleet
+
+    def up(self) -> Self:
+        """Bring the cluster up, or bring it to what was asked for; then shape its links.
+
+        Raises:
+            ClusterError: what happened and what to try. Nothing half-made stays behind.
+        """
+        with ComposeUp(self.name) as compose:
+            if not ClusterSpec(self.name).state_dir.exists():
+                compose.get_ready()  # it is a new cluster
+            existing = self.engine.cluster(self.name)
+            spec = self._resolve(existing)
+            self._ensure_image(spec)
+            try:
+                with self.console.progress("up") as report:
+                    report(f"{spec.size} nodes")
+                    self._bring_up(spec, compose)
+            except BaseException:
+                self.close()
+                if existing is None:
+                    compose.end()
+                    self._remove_half_made()
+                raise
+        self.was_there = existing is not None
+        return self
+
+    def shape(self, wanted: Wanted | None) -> Shape:
+        """Change the links of the running cluster; None takes all shaping off."""
+        if wanted is None:
+            self.shape_in_force = clear_links(self.fleet)
+        else:
+            self.shape_in_force = apply_plans(self.fleet, link_plans(self.spec.nodes, wanted))
+        return self.shape_in_force
+
+    def links(self) -> Shape:
+        """The links in force, as the nodes themselves tell."""
+        return read_shape(self.fleet)
+
+    def verify(self) -> Contract:
+        """Measure every link and hold it against what was asked of it."""
+        from cluster.measure import measure_contract
+
+        return measure_contract(self.fleet, self.links(), self.console)
+
+    def launch(self, program: Program | None = None, *, verify: bool = True) -> Run:
+        """Run a program, one rank a node; None trains with the defaults. See `cluster.run`."""
+        from cluster.program import training
+        from cluster.run import run_program
+
+        program = program or training([])
+        shape = self.shape_in_force or self.links()
+        return run_program(self.spec, self.fleet, shape, program, self.console, verify=verify)
+
+    def down(self) -> list[str]:
+        """Remove everything of this cluster; returns what was removed.
+
+        Raises:
+            ClusterError: the engine refused, or the keys belong to somebody else.
+        """
+        self.close()
+        removed = self.engine.remove(self.name)
+        self._spec = None
+        return removed + remove_keys(ClusterSpec(self.name))
+
+    def close(self) -> None:
+        """Close the connections; the cluster stays up."""
+        if self._fleet is not None:
+            self._fleet.close()
+            self._fleet = None
+
+    def __enter__(self) -> Self:
+        return self.up()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        if not self.was_there:
+            self.down()
+
+    def _remove_half_made(self) -> None:
+        """Remove all there is until nothing new appears: the engine may still be at what compose asked of it."""
+        quiet, trouble = 0, ""
+        for _ in range(CLEAN_UP_LOOKS):
+            try:
+                quiet = 0 if self.down() else quiet + 1
+            except (
+                ClusterError
+            ) as error:  # a network that just got a container, say: it goes next time
+                quiet, trouble = 0, str(error)
+            if quiet == CLEAN_UP_QUIET_LOOKS:
+                return
+            time.sleep(CLEAN_UP_INTERVAL_S)
+        self.console.say(f"something of {self.name!r} stays behind: {trouble}")
+
+    def _ensure_image(self, spec: ClusterSpec) -> None:
+        with self.console.progress("image") as report:
+            ensure_image(self.engine, report)
+        if spec.image != IMAGE:
+            require_image(self.engine, spec.image)
+
+    def _bring_up(self, spec: ClusterSpec, compose: ComposeUp) -> None:
+        """Containers and links, and no more of either than is missing."""
+        there = self.engine.containers(spec.name)
+        check_checkout(spec, there)
+        if make_keys(spec) and there:
+            self.engine.remove(spec.name)  # nobody could log in to them
+            there = []
+        self.close()
+        if is_running(self.engine, spec, there):
+            self._fleet = reach_nodes(self.engine, spec, start_timeout_s(spec))
+            self.shape_in_force = read_shape(self._fleet)
+            plans = self._plans(spec, self.wanted or self.shape_in_force.wanted)
+            if plans != self.shape_in_force.plans:
+                self.shape_in_force = apply_plans(self._fleet, plans)
+        else:
+            plans = self._plans(spec, self.wanted or self._wanted_in_force(spec, there))
+            made = make_nodes(self.engine, spec, there, plans, compose)
+            self._fleet, self.shape_in_force = made
+        self._spec = spec
+
+    @staticmethod
+    def _plans(spec: ClusterSpec, wanted: Wanted | None) -> dict[str, Plan]:
+        return link_plans(spec.nodes, wanted) if wanted else {}
+
+    def _wanted_in_force(self, spec: ClusterSpec, there: Sequence[Container]) -> Wanted | None:
+        """What the nodes that are there say of their links: a node made anew must get its own again."""
+        running = {c.node for c in there if c.state == "running"}
+        if not running:
+            return None
+        fleet = Fleet([node for node in spec.nodes if node.name in running], spec.state_dir)
+        try:
+            fleet.connect(CONNECT_TIMEOUT_S)
+            return read_shape(fleet).wanted
+        except NodeError as error:
+            self.console.say(f"the links in force could not be read, so none are laid: {error}")
+            return None
+        finally:
+            fleet.close()
+
+    def _resolve(self, existing: ClusterSpec | None) -> ClusterSpec:
+        """The spec to bring up: what is asked for, at the place where the cluster already is."""
+        if existing is not None:
+            if self._slot not in (None, existing.slot):
+                raise UsageError(
+                    f"cluster {self.name!r} is up in slot {existing.slot}, not {self._slot}",
+                    f"without --slot, or first: python -m cluster.down --name {self.name}",
+                )
+            image = self._image or existing.image
+            return ClusterSpec(self.name, self._size or existing.size, existing.slot, image)
+        slot = self._slot
+        if slot is None:
+            slot = free_slot({spec.slot for spec in self.engine.clusters()})
+        return ClusterSpec(self.name, self._size or DEFAULT_NODES, slot, self._image or IMAGE)

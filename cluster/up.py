@@ -1,0 +1,65 @@
+"""Bring a cluster up, or bring the one that is up to what is asked for.
+
+    python -m cluster.up                                  # three nodes, no shaping
+    python -m cluster.up --nodes 4 --profile mobile
+    python -m cluster.up --name second --nodes 2          # beside the first
+
+Makes what is missing and changes what differs: image, keys, containers, links. Run it again whenever in doubt.
+"""
+
+import sys
+import time
+from argparse import Namespace
+
+from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
+from cluster.console import Console
+from cluster.status import print_status, read_status
+from cluster.testbed import Cluster
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Bring a cluster up."""
+    parser = make_parser("cluster.up", __doc__)
+    add_name(parser)
+    add_size(parser)
+    add_shape(parser)
+    return run_verb(parser, up, argv)
+
+
+def up(args: Namespace) -> dict[str, object]:
+    """The verb."""
+    started = time.monotonic()
+    cluster = cluster_of(args)
+    try:
+        cluster.up()
+        seconds = time.monotonic() - started
+        status = read_status(cluster, cluster.shape_in_force)
+    finally:
+        cluster.close()
+    if not args.json:
+        was = "was already up, checked" if cluster.was_there else "is up"
+        print(f"cluster {cluster.name} {was} in {seconds:.1f} s")
+        print_status(status)
+        print(
+            f"next: python -m cluster.launch | ssh -F {cluster.spec.state_dir}/ssh_config node1 | make cluster-down"
+        )
+    return status | {"seconds": round(seconds, 3)}
+
+
+def cluster_of(args: Namespace) -> Cluster:
+    """The cluster that --name, --nodes and what decides the links speak of."""
+    return Cluster(
+        args.name,
+        nodes=args.nodes,
+        profile=args.profile,
+        topology=args.topology,
+        seed=args.seed,
+        wire=args.wire,
+        image=args.image,
+        slot=args.slot,
+        console=Console(program_output=sys.stderr if args.json else sys.stdout),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

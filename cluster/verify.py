@@ -1,0 +1,47 @@
+"""Measure every link and hold it against what was asked of it.
+
+    python -m cluster.verify
+    python -m cluster.verify --json
+
+Round trip, jitter, loss and goodput of every directed link, in rounds so that probes do not share a link. A
+link that seems broken is measured a second time before it is called so. Exit 0: every link is what was asked
+for; exit 1: the table says which is not.
+"""
+
+import sys
+from argparse import Namespace
+from typing import Any
+
+from cluster.cli import add_name, make_parser, run_verb
+from cluster.errors import ContractBroken
+from cluster.tables import print_contract
+from cluster.testbed import Cluster
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Verify the links of a cluster."""
+    parser = make_parser("cluster.verify", __doc__)
+    add_name(parser)
+    return run_verb(parser, verify, argv)
+
+
+def verify(args: Namespace) -> dict[str, Any]:
+    """The verb."""
+    cluster = Cluster(args.name)
+    try:
+        contract = cluster.verify()
+    finally:
+        cluster.close()
+    if not args.json:
+        print_contract(contract, sys.stdout)
+    if not contract.holds:
+        raise ContractBroken(
+            f"the links are not what was asked for: {contract.verdict()}",
+            "python -m cluster.shape --profile NAME shapes them anew",
+            contract.document(),
+        )
+    return contract.document()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What runs in every node: training (train.py) and the shaping of its links (wire/)."""

@@ -1,0 +1,34 @@
+#!/bin/sh
+# What a node container runs: install this node's keys, lay its first links, then sshd.
+# Keys and the plan of the links come read-only from the host (/run/keys, made by `python -m cluster.up`); without keys
+# nobody can log in. Few programs are started here: each costs 10 ms or more while a whole cluster boots.
+set -eu
+
+keys=/run/keys
+host_key=/etc/ssh/ssh_host_ed25519_key
+state=/run/gradwire
+device=eth0
+while read -r name destination _; do
+  [ "$destination" = 00000000 ] && device=$name # the default route's: the data network's
+done < /proc/net/route
+umask 077
+
+if [ -f "$keys/ssh_host_ed25519_key" ]; then
+  cp "$keys/authorized_keys" "$keys/id_ed25519" "$keys/known_hosts" /root/.ssh/
+  cp "$keys/ssh_host_ed25519_key" "$host_key"
+else
+  echo "$HOSTNAME: no keys in $keys, so nobody can log in yet: python -m cluster.up makes them"
+  [ -f "$host_key" ] || ssh-keygen -q -t ed25519 -N '' -f "$host_key"
+fi
+
+# A new node has its links before anybody can reach it. Who holds the lock knows that they are laid: cluster/bringup.py.
+if [ -f "$keys/plan.json" ] && [ ! -e "$state/first-report.json" ]; then
+  exec 9> "$state/first-report.lock"
+  flock 9
+  python3 -m node.wire apply < "$keys/plan.json" > "$state/first-report.json" &
+  exec 9>&-
+fi
+
+echo "$HOSTNAME: sshd is up"
+exec /usr/sbin/sshd -D -e -f /opt/gradwire/node/sshd_config \
+  -o "SetEnv=GLOO_SOCKET_IFNAME=$device USE_LIBUV=${USE_LIBUV:-} PYTHONPATH=${PYTHONPATH:-} PYTHONDONTWRITEBYTECODE=1"

@@ -1,0 +1,106 @@
+"""Checks on what a user typed: options with a type, a range and a nearest spelling.
+
+Nothing here imports torch: a mistyped option is answered at once, and `--dry-run` works on a
+machine that has no torch.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Value = bool | int | float | str
+T = TypeVar("T", bool, int, float, str)
+
+KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class OptionError(ValueError):
+    """What the user asked for does not exist or cannot be: one line, no traceback, exit 2."""
+
+
+def option(default: T, help: str, *, at_least: T | None = None) -> T:
+    """One option of a strategy: a dataclass field with what `--help` and the checks need.
+
+    Args:
+        default: its value when nothing is set; its type is the option's type.
+        help: one line, lower case, for `--help`.
+        at_least: the smallest value that makes sense.
+
+    Returns:
+        A dataclass field, typed as its value: a class body reads `H: int = option(20, "...")`.
+    """
+    field: Any = dataclasses.field(default=default, metadata={"help": help, "at_least": at_least})
+    return field  # type: ignore[no-any-return]
+
+
+def unknown(kind: str, word: str, known: Iterable[str]) -> OptionError:
+    """The error for a `word` that is no `kind`: names the nearest known word, or all of them."""
+    words = sorted(known)
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    # difflib minds upper and lower case, and a one-letter option (H) has nothing else.
+    near = near or [w for w in words if w.lower() == word.lower()]
+    if near:
+        return OptionError(f"unknown {kind} {word!r}: did you mean {near[0]!r}?")
+    return OptionError(f"unknown {kind} {word!r}: there is {', '.join(words) or 'none'}")
+
+
+def parse_settings(owner: str, cls: type, settings: Sequence[str]) -> dict[str, Value]:
+    """Turn `--set KEY=VALUE` texts into a value for every option of a dataclass.
+
+    Args:
+        owner: what has these options, for messages ("strategy fedavg").
+        cls: a dataclass whose fields were made by `option`.
+        settings: the texts, each `KEY=VALUE`; of a key given twice the last one counts.
+
+    Returns:
+        Every option by name: those set, and the defaults of the others.
+
+    Raises:
+        OptionError: a text is not `KEY=VALUE`, a key is unknown, or a value has the wrong type or
+            is too small.
+    """
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    # Any: mypy cannot see that these fields always have a default.
+    values: dict[str, Any] = {name: field.default for name, field in fields.items()}
+    for text in settings:
+        key, equals, word = text.partition("=")
+        if not equals:
+            raise OptionError(f"--set {text}: write KEY=VALUE, for example --set H=20")
+        if key not in fields:
+            raise unknown(f"option of {owner}:", key, fields)
+        field = fields[key]
+        value = parse_value(f"--set {key}", word, type(field.default))
+        check_at_least(f"--set {key}", value, field.metadata["at_least"])
+        values[key] = value
+    return values
+
+
+def parse_value(name: str, word: str, kind: type[Any]) -> Any:  # noqa: ANN401
+    """Read one value of type bool, int, float or str; `name` is for the message.
+
+    Raises:
+        OptionError: it is not of that type; infinity and nan are no numbers here.
+    """
+    try:
+        value = BOOLEANS[word.lower()] if kind is bool else kind(word)
+        if kind is float and not math.isfinite(value):
+            raise ValueError
+    except (ValueError, KeyError):
+        raise OptionError(f"{name}: {word!r} is not {KINDS[kind]}") from None
+    return value
+
+
+def check_at_least(name: str, value: Value, least: Value | None) -> None:
+    """Raise OptionError if a number is too small."""
+    if isinstance(value, int | float) and isinstance(least, int | float) and value < least:
+        raise OptionError(f"{name} must be at least {least}, not {value}")
+
+
+def parse_environ(environ: Mapping[str, str], key: str, default: T) -> T:
+    """A variable's value, of the default's type; the default where it is not set or empty."""
+    word = environ.get(key)
+    value: T = parse_value(key, word, type(default)) if word else default
+    return value

@@ -1,0 +1,166 @@
+"""Train one model on several ranks.
+
+The same program runs alone, under torchrun, by hand on each node, and under cluster.launch:
+
+    python -m node.train
+    torchrun --nproc-per-node 3 -m node.train --strategy fedavg --set H=20
+    python -m node.train --master-addr node1 --nnodes 3 --node-rank 1
+
+Every rank runs the whole loop below. Strategies (node/strategies) decide what ranks send each
+other, tasks (node/tasks) what is learnt. Leaves metrics.jsonl and, on rank 0, model.pt in
+$GRADWIRE_RUN_DIR: docs/formats.md.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from node.config import TrainConfig, parse_config
+from node.metrics import Clock, Metrics, Progress, seconds_text
+from node.options import OptionError
+from node.strategies import strategy_class
+from node.tasks import make_task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+STARTED = time.perf_counter()
+
+
+def train(config: TrainConfig) -> "nn.Module":
+    """The loop, top to bottom.
+
+    Returns:
+        The trained model, the same on every rank.
+
+    Raises:
+        OptionError: what was asked cannot be done (no data, batch too large); before ranks meet.
+        RuntimeError: a collective failed: another rank died, or hung longer than the timeout.
+    """
+    import torch  # here: see main()
+
+    from node.comm import Comm, process_group, to_bytes
+    from node.tasks.base import batch_samples
+
+    ranks = config.ranks
+    rank, world_size = ranks.rank, ranks.world_size
+    clock = Clock(STARTED)
+    torch.set_num_threads(config.threads)
+    gpus = torch.cuda.device_count() >= ranks.local_world_size  # nccl wants one for each rank
+    device = torch.device(f"cuda:{ranks.local_rank}" if gpus else "cpu")
+
+    # The same seed gives the same parameters on every rank: they need not be sent.
+    torch.manual_seed(config.seed)
+    task = make_task(config.task, config.data_dir, config.dropout)
+    if world_size * config.batch_size > task.train_size:
+        raise OptionError(f"--batch-size: {world_size} ranks want more than {task.train_size}")
+    model = task.make_model().to(device)
+    optimizer: torch.optim.Optimizer
+    if config.optimizer == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), config.lr, config.momentum)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), config.lr)
+    # All that is random from here on is dropout, and ranks must not drop the same.
+    torch.manual_seed(config.seed + 1_000_003 * (rank + 1))
+
+    with process_group(ranks, device, config.timeout_s):
+        comm = Comm(world_size, clock)
+        initial = to_bytes(list(model.parameters()))
+        comm.require_equal({"options": config.shared(), "initial parameters": initial}, device)
+        strategy = strategy_class(config.strategy)(**config.strategy_options)
+        strategy.setup(model, optimizer, comm)
+
+        metrics = Metrics(config.run_dir, rank, ranks.local_world_size)
+        progress = Progress(rank, config.steps)
+        now = clock.read()
+        metrics.write("start", {"config": config.to_json(), "seconds": now})
+        progress.say(
+            f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
+            f"ready after {now['total']:.1f} s"
+        )
+        tested: dict[str, float] = {}
+        clock.switch("other")
+
+        for step in range(1, config.steps + 1):
+            before, sent_before = clock.read(), comm.sent_bytes["train"]
+            with clock.measure("data"):
+                samples = batch_samples(
+                    task.train_size, config.seed, step, rank, world_size, config.batch_size
+                )
+                batch = task.batch(samples, device)
+            with clock.measure("compute"):
+                model.train()  # every time: an evaluation ends it
+                loss = task.loss(model, batch)
+                optimizer.zero_grad()
+                loss.backward()
+                strategy.step(step)  # what it waits for counts as comm, not as compute
+                if step == config.steps:
+                    strategy.finish(step)
+                loss_value = loss.item()
+            after, sent = clock.read(), comm.sent_bytes["train"]
+            figures = {
+                "step": step,
+                "loss": loss_value,
+                "compute_s": after["compute"] - before["compute"],
+                "comm_s": after["comm"] - before["comm"],
+                "sent_bytes": sent - sent_before,
+            }
+            metrics.write("step", figures)
+            progress.step(step, loss_value, sent)
+
+            # Rank 0 tests. The others go on and wait for it in their next collective (comm).
+            if rank == 0 and config.tests_after(step):
+                with clock.measure("eval"), torch.no_grad(), strategy.outer_model() as outer:
+                    outer.eval()
+                    tested = task.evaluate(outer, device)
+                eval_s = clock.read()["eval"] - after["eval"]
+                metrics.write("eval", {"step": step, **tested, "eval_s": eval_s})
+                text = "  ".join(f"{name} {value:.4f}" for name, value in tested.items())
+                progress.say(f"step {step}/{config.steps}  {text}  in {eval_s:.1f} s")
+
+        if rank == 0 and config.run_dir:
+            part = config.run_dir / "model.pt.part"
+            torch.save({name: value.cpu() for name, value in model.state_dict().items()}, part)
+            part.replace(config.run_dir / "model.pt")  # whole or not at all
+        seconds = clock.read()
+        figures = {
+            "steps": config.steps,
+            "seconds": seconds,
+            "sent_bytes": comm.sent_bytes,
+            "final_loss": loss_value,
+            "test_accuracy": tested.get("test_accuracy"),
+        }
+        metrics.write("end", figures)
+        progress.say(
+            f"rank {rank} done in {seconds['total']:.1f} s: {seconds_text(seconds)}; "
+            f"sent {sum(comm.sent_bytes.values()) / 1e6:.1f} MB"
+        )
+    return model
+
+
+def main() -> None:
+    """Exit 0 when trained, 2 with one line for a mistake of the user's, 1 for a failure."""
+    try:
+        config = parse_config(sys.argv[1:])
+        if config.dry_run:
+            print(json.dumps(config.to_json(), indent=2))
+            return
+        # OpenBLAS reads its thread count when it is loaded, and torch.set_num_threads does not
+        # reach it. Left alone it spins one thread a core: 3 ranks on 2 cores, 4 times slower.
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)
+        # torch only now: for that, and because a mistyped option need not wait 1.5 s for it.
+        from torch.distributed.elastic.multiprocessing.errors import record
+
+        record(train)(config)  # a failure also goes to $TORCHELASTIC_ERROR_FILE
+    except ModuleNotFoundError as error:
+        print(f"node.train: error: {error}: it is in the node image", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OptionError as error:
+        print(f"node.train: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

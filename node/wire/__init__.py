@@ -1,0 +1,11 @@
+"""The links of one node: rate and queue where they start, delay, jitter and loss where they end.
+
+    python -m node.wire apply < plan.json   # make this node's links what the plan says; again: change them in place
+    python -m node.wire show                # what is in force, and what the kernel has counted
+    python -m node.wire clear               # remove all that apply made
+    python -m node.wire try                 # which wires this kernel can do
+
+docs/formats.md defines the plan and the output. Reading order: `plan`, `egress` (the rate), `wires` (what the two wires
+have in common), `netem` (the kernel's own emulator), `nfqueue` with its daemon `delayer`, and `apply`, which puts them
+together.
+"""

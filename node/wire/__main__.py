@@ -1,0 +1,45 @@
+"""Command line of the wire: `python3 -m node.wire apply < plan.json`, `show`, `clear`, `try`."""
+
+import json
+import sys
+
+from node.wire.apply import apply, clear, show, trial
+from node.wire.plan import PlanError
+from node.wire.system import NodeError
+
+USAGE = """usage: python3 -m node.wire VERB
+  apply < plan.json   make this node's links what the plan says, and report it; again: change them in place
+  show                what is in force, and what the kernel has counted
+  clear               remove all that apply made
+  try                 which wires this kernel can do, and why not the others"""
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+
+def main(arguments: list[str]) -> int:
+    """Run one verb. Returns the exit status: 0 done, 1 the node could not do it, 2 no such verb or no such plan."""
+    try:
+        match arguments:
+            case ["apply"]:
+                print(json.dumps(apply(sys.stdin.read())))
+            case ["show"]:
+                print(json.dumps(show()))
+            case ["clear"]:
+                clear()
+            case ["try"]:
+                print(json.dumps(trial()))
+            case ["-h" | "--help"]:
+                print(USAGE)
+            case _:
+                print(USAGE, file=sys.stderr)
+                return EXIT_USAGE
+    except PlanError as error:
+        print(f"node.wire: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except NodeError as error:
+        print(f"node.wire: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,172 @@
+"""The verbs: make a node's links what the plan says, show what is in force, remove it all."""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from node.wire import egress, htb, offload, routes, state, system
+from node.wire.plan import parse_plan
+from node.wire.shape import Shape, lay_out
+from node.wire.state import State
+from node.wire.system import NodeError
+from node.wire.wires import WIRES, Wire, choose
+
+Json = dict[str, Any]
+Qdiscs = list[dict[str, Any]]
+
+
+def apply(text: str) -> Json:
+    """Make this node's links what the plan says: in place where there are links already.
+
+    Returns:
+        The report that docs/formats.md defines.
+
+    Raises:
+        PlanError: the text is no plan; nothing has been changed.
+        NodeError: this node cannot do it. If it had begun, it has taken everything back.
+    """
+    plan = parse_plan(text)
+    with _alone() as first:
+        device = system.find_device(plan.address)
+        found = system.qdiscs()
+        _refuse_foreign(device.name, found)
+        before = _in_force(device.name, found)
+        wire = choose(plan.wire, before.wire if before else "")
+        shape = lay_out(plan, device, before.shape if before else None)
+        if before is None and not first:
+            _remove_all(device.name, found)
+        try:
+            now = _change(before, shape, wire)
+        except BaseException:
+            _remove_all(device.name, system.qdiscs())
+            routes.remove(shape)
+            raise
+        state.save(now)
+    return now.report
+
+
+def show() -> Json:
+    """The plan in force, its report, the kernel's counters, and notes if something is not as it should be."""
+    saved = state.load()
+    found = system.qdiscs()
+    fault = _fault(saved, found) if saved else _leftovers(found)
+    if saved is None or fault:
+        return {"plan": None, "report": None, "counters": {}, "notes": [fault] if fault else []}
+    device = saved.shape.device.name
+    classes = system.run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
+    return {
+        "plan": saved.shape.plan.document(),
+        "report": saved.report,
+        "counters": egress.counters(saved.shape, classes),
+        "notes": WIRES[saved.wire].warnings(),
+    }
+
+
+def trial() -> dict[str, str]:
+    """For each wire, why this kernel cannot do it, found by trying; empty if it can."""
+    return {name: wire.unavailable() for name, wire in WIRES.items()}
+
+
+def clear() -> None:
+    """Remove everything that `apply` made, however much of it there is."""
+    with _alone():
+        found = system.qdiscs()
+        saved = state.load()
+        devices = {saved.shape.device.name} if saved else set(_our_devices(found))
+        for device in devices or {""}:
+            _remove_all(device, found)
+
+
+def _change(before: State | None, shape: Shape, wire: Wire) -> State:
+    """Do what leads from the state before to the shape."""
+    device, plan = shape.device, shape.plan
+    old = before.shape if before else None
+    old_wire = old if before and before.wire == wire.NAME else None
+    if before and old_wire is None:
+        WIRES[before.wire].stop(device.name, system.qdiscs())
+    offloads = offload.read_offloads(device.name)
+    original = before.offloads if before else offloads
+    notes = wire.start(old_wire, shape)
+    system.run_batch("tc", egress.tc_lines(old, shape) + wire.tc_lines(old_wire, shape))
+    tcp, tcp_note = routes.set_routes(old, shape)
+    notes += [tcp_note, offload.switch(device.name, plan.links, offloads, original)]
+    report = {
+        "node": plan.node,
+        "device": device.name,
+        "mtu": device.mtu,
+        "wire": wire.NAME,
+        "tcp": tcp,
+        "links": [link._asdict() | {"wire": wire.NAME} for link in plan.links],
+        "notes": [note for note in notes if note],
+    }
+    return State(report, shape, wire.NAME, original)
+
+
+def _refuse_foreign(device: str, found: Qdiscs) -> None:
+    """A root qdisc that somebody else made is not ours to remove; what a device has by default is numbered 0."""
+    for row in found:
+        if (
+            row["dev"] == device
+            and row.get("root")
+            and row["handle"] not in ("0:", f"{htb.HANDLE}:")
+        ):
+            raise NodeError(
+                f"{device} has a qdisc that is not ours ({row['kind']} {row['handle']}): "
+                f"remove it with `tc qdisc del dev {device} root`"
+            )
+
+
+def _in_force(device: str, found: Qdiscs) -> State | None:
+    """The state on the file, if the kernel still has all of it on this device."""
+    saved = state.load()
+    if saved is None or saved.shape.device.name != device or _fault(saved, found):
+        return None
+    return saved
+
+
+def _fault(saved: State, found: Qdiscs) -> str:
+    """What the kernel no longer has of the state on the file; empty if it has all of it."""
+    device = saved.shape.device.name
+    if device not in _our_devices(found):
+        return f"{device} is no longer shaped (the node has been restarted?): apply the plan again"
+    fault = WIRES[saved.wire].fault(device, found)
+    return f"{fault}: apply the plan again" if fault else ""
+
+
+def _leftovers(found: Qdiscs) -> str:
+    devices = _our_devices(found)
+    return f"{devices[0]} is shaped by no known plan: apply one or clear" if devices else ""
+
+
+def _our_devices(found: Qdiscs) -> list[str]:
+    return [row["dev"] for row in found if row.get("root") and row["handle"] == f"{htb.HANDLE}:"]
+
+
+def _remove_all(device: str, found: Qdiscs) -> None:
+    """Take back what there is of us, and forget it."""
+    saved = state.load()
+    for wire in WIRES.values():
+        wire.stop(device, found)
+    if device in _our_devices(found):
+        system.run(["tc", "qdisc", "del", "dev", device, "root"])
+    if saved and saved.shape.device.name in (name for _, name in socket.if_nameindex()):
+        routes.remove(saved.shape)
+        name = saved.shape.device.name
+        offload.change(name, offload.read_offloads(name), saved.offloads)
+    state.forget()
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    """Keep a second `apply` or `clear` of this node waiting. Yields whether it is the first: nothing of us is here."""
+    state.FOLDER.mkdir(parents=True, exist_ok=True)
+    with (state.FOLDER / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        first = os.fstat(lock.fileno()).st_size == 0
+        if first:
+            lock.write("apply or clear has been here\n")
+            lock.flush()
+        yield first

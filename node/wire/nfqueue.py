@@ -1,0 +1,140 @@
+"""The wire for kernels without sch_netem: `rules` queue the packets, the daemon `delayer` lets them go."""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from node.wire import delayer, rules, state
+from node.wire.holding import Behaviour
+from node.wire.nfnetlink import queue_status
+from node.wire.plan import Link
+from node.wire.shape import MAX_SLOT, Shape, packets_in_flight, seed_of
+from node.wire.system import CommandError, NodeError
+
+NAME = "nfqueue"
+IPV6_ADDRESSES = Path("/proc/net/if_inet6")
+DAEMON_ADDRESS = "\0gradwire-delayer"
+"""An abstract socket: it belongs to the network namespace, as the queues do, and is gone with the daemon."""
+DAEMON_LOG = state.FOLDER / "delayer.log"
+ANSWER_TIMEOUT_S = 10.0
+
+
+def unavailable() -> str:
+    """Why this kernel cannot do it, found by trying the rules in a scratch chain; empty if it can."""
+    try:
+        rules.commit("IPv4", rules.trial())
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def tc_lines(before: Shape | None, after: Shape) -> list[str]:
+    """Nothing: this wire has no part in traffic control."""
+    del before, after
+    return []
+
+
+def start(before: Shape | None, after: Shape) -> list[str]:
+    """Set rules and queues. Returns notes for the user."""
+    if _ask({}) is None:
+        _start_daemon()  # it is ready about when the rules are; a queue nobody serves lets all pass
+    fresh = before is None
+    rules.commit("IPv4", rules.ipv4(after, fresh))
+    notes = []
+    if _has_ipv6(after.device.name):
+        try:
+            rules.commit("IPv6", rules.ipv6(after, fresh))
+        except CommandError as error:
+            notes.append(f"IPv6 passes without delay: {error}")
+    answer = _ask({"queues": behaviours(after)})
+    if answer is None:
+        raise NodeError(f"the delayer does not run: {_last_words()}")
+    if answer["error"]:
+        raise NodeError(f"the delayer cannot work: {answer['error']}")
+    return notes
+
+
+def _has_ipv6(device: str) -> bool:
+    return IPV6_ADDRESSES.exists() and device in IPV6_ADDRESSES.read_text().split()
+
+
+def behaviours(shape: Shape) -> dict[int, Behaviour]:
+    """What the daemon shall do, by queue."""
+    plan = shape.plan
+    queues = {rules.INCOMING + shape.slots[peer]: link for peer, link in plan.incoming().items()}
+    queues |= {rules.REPLIES + shape.slots[peer]: link for peer, link in plan.outgoing().items()}
+    return {queue: _behaviour(link, seed_of(plan, link)) for queue, link in queues.items()}
+
+
+def _behaviour(link: Link, seed: int) -> Behaviour:
+    return Behaviour(
+        delay_s=link.delay_ms / 1e3,
+        jitter_s=link.jitter_ms / 1e3,
+        loss=link.loss_pct / 100,
+        seed=seed,
+        max_packets=packets_in_flight(link),
+    )
+
+
+def stop(device: str, found: list[dict[str, Any]]) -> None:
+    """Remove rules and daemon. What is held goes out at once."""
+    del device, found
+    rules.remove()
+    _ask({"stop": True})
+
+
+def warnings() -> list[str]:
+    """Packets that were dropped because the daemon was too slow for them."""
+    lost = sum(
+        status.dropped_full + status.dropped_unread
+        for queue, status in queue_status().items()
+        if queue - rules.INCOMING in range(MAX_SLOT + 1)
+        or queue - rules.REPLIES in range(MAX_SLOT + 1)
+    )
+    return [f"the delayer could not keep up: {lost} packets dropped"] if lost else []
+
+
+def fault(device: str, found: list[dict[str, Any]]) -> str:
+    """What is missing of a wire that should be there; empty if it is whole."""
+    del device, found
+    return "the delayer does not run: packets pass without delay" if _ask({}) is None else ""
+
+
+def _start_daemon() -> None:
+    """Fork the daemon, with a socket that listens already, so that nobody has to wait for it to appear.
+
+    A fork of this process is there at once; another Python would need 60 ms of a core first, on every node.
+    """
+    state.FOLDER.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(DAEMON_ADDRESS)
+        except OSError as error:
+            raise NodeError(f"another delayer is there, but does not answer: {error}") from error
+        listener.listen()
+        if os.fork() == 0:
+            delayer.live_on(listener, DAEMON_LOG)
+
+
+def _ask(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Say something to the daemon and return its answer; None if it does not run."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            client.connect(DAEMON_ADDRESS)
+            client.send(json.dumps(request).encode())
+            reply = client.recv(1 << 16)
+        except TimeoutError as error:
+            raise NodeError(
+                f"the delayer does not answer within {ANSWER_TIMEOUT_S:.0f} s"
+            ) from error
+        except ConnectionError:
+            return None
+    return json.loads(reply) if reply else None
+
+
+def _last_words() -> str:
+    lines = DAEMON_LOG.read_text().splitlines()
+    return lines[-1] if lines else f"{DAEMON_LOG} is empty"

@@ -1,0 +1,63 @@
+"""A route to each node: direct to neighbours, by way of them to others, with the plan's congestion control.
+
+`net.ipv4.tcp_congestion_control` in a container takes only what the host allows to everybody; a
+route with `congctl` needs NET_ADMIN alone.
+"""
+
+from pathlib import Path
+
+from node.wire.plan import NodePlan
+from node.wire.shape import Shape
+from node.wire.system import CommandError, run_batch, run_json
+
+DEFAULT_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+def set_routes(before: Shape | None, after: Shape) -> tuple[str, str]:
+    """Route to each node with the plan's congestion control.
+
+    Returns:
+        The congestion control that connections to them now have, and a note if it is not the plan's.
+    """
+    if before:
+        _remove_routes(before, addresses(before.plan) - addresses(after.plan))
+    try:
+        run_batch("ip", route_lines(after, after.plan.tcp))
+    except CommandError as error:
+        if "congestion" not in str(error):
+            raise
+        run_batch("ip", route_lines(after, ""))
+        actual = DEFAULT_CONGESTION_CONTROL.read_text().strip()
+        return actual, f"this kernel has no {after.plan.tcp}: connections to the peers use {actual}"
+    return after.plan.tcp, ""
+
+
+def addresses(plan: NodePlan) -> set[str]:
+    """Of all nodes that get a route."""
+    neighbours = {peer.address for peer in plan.peers.values()}
+    return neighbours | {route.address for route in plan.routes.values()}
+
+
+def route_lines(shape: Shape, algorithm: str) -> list[str]:
+    """One route to each node; a neighbour's address is on the same network, so the way there is direct."""
+    option = f" congctl {algorithm}" if algorithm else ""
+    device, plan = shape.device.name, shape.plan
+    return [
+        f"route replace {peer.address}/32 dev {device}{option}" for peer in plan.peers.values()
+    ] + [
+        f"route replace {route.address}/32 via {plan.peers[route.via].address} dev {device}{option}"
+        for route in plan.routes.values()
+    ]
+
+
+def remove(shape: Shape) -> None:
+    """Take back the routes to all nodes, as far as they are there."""
+    _remove_routes(shape, addresses(shape.plan))
+
+
+def _remove_routes(shape: Shape, gone: set[str]) -> None:
+    device = shape.device.name
+    rows = run_json(["ip", "-json", "-4", "route", "show", "dev", device]) if gone else []
+    there = {row["dst"] for row in rows}
+    lines = [f"route del {address}/32 dev {device}" for address in sorted(gone & there)]
+    run_batch("ip", lines)

@@ -1,0 +1,83 @@
+"""What is laid on one device: a plan, and the slots by which the kernel knows its links."""
+
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from node.wire.plan import Link, NodePlan, PlanError
+from node.wire.system import Device
+
+ETHERNET_HEADER = 14
+SMALL_FRAME, FULL_FRAME = 200, 1514
+LATE_S = 0.2
+MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK_ID
+
+LinksOf = Callable[[NodePlan], dict[str, Link]]
+
+
+class Shape(NamedTuple):
+    """A plan, the device that carries it, and the slot of each peer."""
+
+    plan: NodePlan
+    device: Device
+    slots: dict[str, int]
+    """Peer → a small number that stays the same while the peer does, so that its links can be changed in place."""
+
+    @property
+    def frame(self) -> int:
+        """The largest Ethernet frame in bytes."""
+        return self.device.mtu + ETHERNET_HEADER
+
+    def mac(self, peer: str) -> str:
+        """The MAC address of a peer."""
+        return self.plan.peers[peer].mac
+
+
+def lay_out(plan: NodePlan, device: Device, before: Shape | None) -> Shape:
+    """Give each peer a slot: the one that it has already, else the lowest that was nobody's in the shape before."""
+    old = before.slots if before else {}
+    slots = {peer: old[peer] for peer in plan.peers if peer in old}
+    free = (slot for slot in range(1, MAX_SLOT + 1) if slot not in old.values())
+    for peer in plan.peers:
+        if peer not in slots:
+            slots[peer] = next(free, 0)
+    if 0 in slots.values():
+        raise PlanError(f"peers: too many ({MAX_SLOT} is the most, old and new together)")
+    return Shape(plan, device, slots)
+
+
+def ended(before: Shape | None, after: Shape, links_of: LinksOf) -> list[int]:
+    """The slots of links that have to go: no longer in the plan, or now another MAC address's.
+
+    Args:
+        before: what is in force.
+        after: what shall be.
+        links_of: which links: `NodePlan.outgoing` or `NodePlan.incoming`.
+    """
+    if before is None:
+        return []
+    kept = links_of(after.plan)
+    return [
+        before.slots[peer]
+        for peer in links_of(before.plan)
+        if peer not in kept or before.mac(peer) != after.mac(peer)
+    ]
+
+
+def packets_in_flight(link: Link) -> int:
+    """How many packets a wire must be able to hold so that it never drops one for want of room.
+
+    The rate is limited at the other end, so room to spare bloats nothing. Counted are the bytes of
+    the delay and of four standard deviations of jitter, half as much again, in frames of 200 bytes
+    (small messages and acknowledgements fill a link too), and LATE_S of full frames and 1000 more
+    for a wire that is late.
+    """
+    longest_s = (link.delay_ms + 4 * link.jitter_ms) / 1e3
+    on_time = link.bytes_per_s * longest_s * 1.5 / SMALL_FRAME
+    late = link.bytes_per_s * LATE_S / FULL_FRAME
+    return min(round(on_time + late) + 1000, 1_000_000)
+
+
+def seed_of(plan: NodePlan, link: Link) -> int:
+    """A seed of its own for each link, the same on every run and machine."""
+    return zlib.crc32(f"{plan.seed} {link.src} {link.dst}".encode())

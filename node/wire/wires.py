@@ -1,0 +1,55 @@
+"""What the two wires have in common, and the choice between them."""
+
+from typing import Any, Protocol
+
+from node.wire import netem, nfqueue
+from node.wire.shape import Shape
+from node.wire.system import NodeError
+
+
+class Wire(Protocol):
+    """A way to give incoming packets their link's delay, jitter and loss. Both wires are modules of this shape."""
+
+    NAME: str
+
+    def unavailable(self) -> str:
+        """Why this kernel cannot do it, found by trying; empty if it can."""
+
+    def start(self, before: Shape | None, after: Shape) -> list[str]:
+        """Change what is not traffic control from `before` to `after`. Returns notes for the user."""
+
+    def tc_lines(self, before: Shape | None, after: Shape) -> list[str]:
+        """Lines for `tc -batch` that change the rest."""
+
+    def stop(self, device: str, found: list[dict[str, Any]]) -> None:
+        """Remove it all, however much of it there is. `found` is every qdisc of the node."""
+
+    def warnings(self) -> list[str]:
+        """What the user should know of its work so far."""
+
+    def fault(self, device: str, found: list[dict[str, Any]]) -> str:
+        """What is missing of a wire that should be there; empty if it is whole."""
+
+
+WIRES: dict[str, Wire] = {"netem": netem, "nfqueue": nfqueue}
+
+
+def choose(wanted: str, in_force: str) -> Wire:
+    """The wire that a plan asks for; for `auto` the one in force, else the first that this kernel can do.
+
+    Raises:
+        NodeError: in the kernel's words.
+    """
+    if in_force and wanted in ("auto", in_force):
+        return WIRES[in_force]
+    failures = []
+    for name, wire in WIRES.items():
+        if wanted in ("auto", name):
+            reason = wire.unavailable()
+            if not reason:
+                return wire
+            failures.append(f"{name}: {reason}")
+    hint = "load sch_netem and ifb, or nfnetlink_queue and xt_NFQUEUE, on the Docker host"
+    if wanted != "auto":
+        hint = "ask for the wire `auto`, which takes what works"
+    raise NodeError(f"this kernel cannot delay packets ({'; '.join(failures)}): {hint}")

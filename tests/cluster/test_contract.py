@@ -1,0 +1,83 @@
+"""Every link is proved before it is used; a wrong one is caught by name."""
+
+import pytest
+
+
+def test_the_contract_holds_on_mobile_in_less_than_fifteen_seconds(mobile):
+    contract = mobile.json("verify")
+    assert contract["holds"], contract
+    assert len(contract["links"]) == 6
+    # A machine that is busy at the wrong moment makes links doubtful; to measure those again takes longer.
+    assert contract["seconds"] < 15 or contract["measured_again"]
+    for link in contract["links"]:
+        expected, measured = link["expected"], link["measured"]
+        assert measured["rtt_ms"] == pytest.approx(expected["rtt_ms"], rel=0.01, abs=0.3)
+        assert measured["goodput_mbyte_s"] == pytest.approx(expected["goodput_mbyte_s"], rel=0.05)
+
+
+def test_jitter_and_loss_are_proved_too(shared, tmp_path):
+    profile = tmp_path / "rough.yml"
+    profile.write_text("rate_mbyte_s: 4\ndelay_ms: 40\njitter_pct: 20\nloss_pct: 2\ntcp: bbr\n")
+    shared.run("shape", "--profile", str(profile))
+    contract = shared.json("verify")
+    for link in contract["links"]:
+        assert link["measured"]["jitter_ms"] == pytest.approx(8, rel=0.25)
+        assert 0 < link["measured"]["loss_pct"] < 5
+    assert contract["holds"], contract["verdict"]
+
+
+@pytest.mark.parametrize("wrong", ["rate", "delay"])
+def test_a_link_made_wrong_behind_the_tools_back_is_caught_by_name(shared, wrong, make_wrong):
+    shared.run("shape", "--profile", "mobile")
+    make_wrong(wrong)
+    contract = shared.json("verify", check=1)
+    broken = {
+        (x["link"]["src"], x["link"]["dst"]): x["broken"] for x in contract["links"] if x["broken"]
+    }
+    if wrong == "rate":
+        assert broken == {("node1", "node2"): ["goodput"]}
+    else:  # a round trip has two directions
+        assert set(broken) == {("node1", "node2"), ("node2", "node1")}
+        assert all("rtt" in what for what in broken.values())
+
+
+def test_a_broken_contract_stops_the_launch_and_no_verify_goes_on(shared, make_wrong, tmp_path):
+    shared.run("shape", "--profile", "mobile")
+    make_wrong("rate")
+    script = tmp_path / "hello.py"
+    script.write_text("print('hello')\n")
+    done = shared.run("launch", "--", script, check=1)
+    assert "nothing was started" in done.stderr
+    assert "node1 -> node2 (goodput)" in done.stderr
+    assert "hello" not in done.stdout
+    assert "hello" in shared.run("launch", "--no-verify", "--", script).stdout
+
+
+# Ten per cent more delay on what comes from node1, told to the wire itself.
+TEN_PER_CENT_MORE = """
+from node.wire import nfqueue, rules, state
+shape = state.load().shape
+queues = nfqueue.behaviours(shape)
+wrong = rules.INCOMING + shape.slots["node1"]
+queues[wrong] = queues[wrong]._replace(delay_s=queues[wrong].delay_s * 1.1)
+assert nfqueue._ask({"queues": queues})["error"] == ""
+"""
+
+
+@pytest.fixture
+def make_wrong(shared):
+    """Change node1's link to node2 with tc, so that the tool does not know; undone afterwards."""
+
+    def make(wrong):
+        if wrong == "rate":
+            classes = shared.exec("node1", "tc", "class", "show", "dev", "eth0")
+            leaf = next(line.split()[2] for line in classes.splitlines() if "leaf" in line)
+            shared.exec(
+                *("node1", "tc", "class", "change", "dev", "eth0", "classid", leaf),
+                *("htb", "rate", "24mbit", "ceil", "24mbit"),
+            )
+        else:
+            shared.exec("node2", "python3", "-c", TEN_PER_CENT_MORE)
+
+    yield make
+    shared.run("shape", "--clear")

@@ -1,0 +1,148 @@
+"""Whatever ends a run, the first failure is named and nothing keeps running."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import eventually
+
+# One rank fails in its own way; the others would sleep for ten minutes.
+ONE_FAILS = """\
+import os, sys, time
+print("marker", flush=True)
+time.sleep(1)
+if os.environ["RANK"] == "1":
+    {how}
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(how):
+        path = tmp_path / "job.py"
+        path.write_text(ONE_FAILS.format(how=how))
+        return path
+
+    return write
+
+
+def is_quiet(cluster):
+    return not any(
+        cluster.exec(f"node{n}", "pgrep", "-f", "job.py", check=False) for n in (1, 2, 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "code"),
+    [
+        ("sys.exit(7)", "ended with exit code 7", 7),
+        ("raise ValueError('out of cheese')", "ValueError: out of cheese", 1),
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL", -9),
+    ],
+)
+def test_the_first_rank_that_fails_is_the_root_cause(unshaped, script, how, words, code):
+    started = time.monotonic()
+    done = unshaped.run("launch", "--json", "--", script(how), check=1)
+    assert time.monotonic() - started < 30
+    assert "rank 1 on node2" in done.stderr
+    assert "root cause" in done.stderr
+    assert words in done.stderr
+    assert "logs/node2.log" in done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["status"] == "failed"
+    assert summary["exit_codes"] == {"node1": -15, "node2": code, "node3": -15}
+    assert is_quiet(unshaped)
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(unshaped, tmp_path):
+    path = tmp_path / "job.py"
+    path.write_text(
+        "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "time.sleep(1)\nif os.environ['RANK'] == '0': sys.exit(4)\ntime.sleep(600)\n"
+    )
+    summary = unshaped.json("launch", "--", path, check=1)
+    assert summary["exit_codes"] == {"node1": 4, "node2": -9, "node3": -9}
+    assert is_quiet(unshaped)
+
+
+def test_children_of_a_rank_end_with_it(unshaped, tmp_path):
+    path = tmp_path / "job.py"
+    path.write_text(
+        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', 'job.py'])\n"
+    )
+    unshaped.run("launch", "--", path)
+    assert is_quiet(unshaped)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_launch_ends_every_rank(unshaped, script, number):
+    launched = unshaped.start("launch", "--", script("time.sleep(600)"))
+    wait_for_ranks(unshaped)
+    launched.send_signal(number)
+    stdout, stderr = launched.communicate(timeout=30)
+    assert launched.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert is_quiet(unshaped)
+
+
+def test_a_killed_launch_leaves_no_rank_behind(unshaped, script):
+    launched = unshaped.start("launch", "--", script("time.sleep(600)"))
+    wait_for_ranks(unshaped)
+    os.killpg(launched.pid, signal.SIGKILL)
+    launched.communicate()
+    eventually(lambda: is_quiet(unshaped))
+    assert unshaped.exec("node2", "ls", "/root/work").split() != []  # nobody was left to clean up
+    unshaped.run("launch", "--", script("sys.exit(5)"), check=1)  # the nodes are free again
+    assert unshaped.exec("node2", "ls", "/root/work", "/run/gradwire/runs").split() == [
+        "/root/work:",
+        "/run/gradwire/runs:",
+    ]
+
+
+def test_a_node_that_is_lost_is_named(shared, script):
+    shared.run("up", "--nodes", "3")
+    shared.run("shape", "--clear")
+    launched = shared.start("launch", "--", script("time.sleep(600)"))
+    wait_for_ranks(shared)
+    subprocess.run(["docker", "kill", f"{shared.name}-node3"], check=True, capture_output=True)
+    stdout, stderr = launched.communicate(timeout=60)
+    assert launched.returncode == 1, stderr
+    assert "rank 2 on node3 was lost" in stderr
+    assert "Traceback" not in stderr
+    shared.run("up")
+    assert is_quiet(shared)
+
+
+def test_a_second_launch_on_the_same_cluster_is_refused(unshaped, script):
+    launched = unshaped.start("launch", "--", script("time.sleep(600)"))
+    try:
+        wait_for_ranks(unshaped)
+        done = unshaped.run("launch", "--", script("sys.exit(0)"), check=1)
+        assert "in use" in done.stderr
+        assert launched.poll() is None
+    finally:
+        launched.send_signal(signal.SIGINT)
+        launched.communicate(timeout=30)
+
+
+def test_an_interrupted_up_leaves_nothing_half_made(make_cluster):
+    cluster = make_cluster("halfway")
+    upping = cluster.start("up", "--nodes", "6", "--profile", "mobile")
+    eventually(cluster.things)
+    time.sleep(0.3)
+    upping.send_signal(signal.SIGINT)
+    _, stderr = upping.communicate(timeout=60)
+    assert upping.returncode == 130, stderr
+    assert cluster.things() == []
+
+
+def wait_for_ranks(cluster):
+    eventually(
+        lambda: all(
+            cluster.exec(f"node{n}", "pgrep", "-f", "job.py", check=False) for n in (1, 2, 3)
+        )
+    )

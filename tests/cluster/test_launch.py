@@ -1,0 +1,136 @@
+"""The main job: a training on three ranks over a mobile link, and everything that it leaves."""
+
+import json
+
+import pytest
+import yaml
+from conftest import output
+
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def trained(shared):
+    """One short training, launched once for all tests of this file."""
+    shared.run("up", "--nodes", "3", "--profile", "mobile")
+    args = ["--profile", "mobile", "--strategy", "fedavg", "--set", "H=20", "--steps", str(STEPS)]
+    done = shared.run("launch", "--json", "--no-verify", *args)
+    return json.loads(done.stdout), done.stderr
+
+
+def test_the_summary_has_what_a_reader_looks_for(trained):
+    summary, _ = trained
+    assert summary["status"] == "done"
+    assert summary["exit_codes"] == {"node1": 0, "node2": 0, "node3": 0}
+    assert summary["steps"] == STEPS
+    assert summary["wall_s"] > 0
+    assert summary["test_accuracy"] > 0.5  # two syncs: a coin has 0.1
+    assert summary["final_loss"] < 2.3  # what ten classes give to a guess
+
+
+def test_the_links_carried_what_the_algorithm_should_send(trained):
+    """Two averages of 4.8 MB by ring all-reduce: 2(N-1)/N of it from every rank, each way round the ring."""
+    summary, _ = trained
+    carried = summary["bytes"]
+    model_bytes = 4 * 1_199_882
+    assert carried["payload"] == pytest.approx(2 * 3 * 4 / 3 * model_bytes, rel=0.01)
+    assert carried["measured_over_expected"] == pytest.approx(1, abs=0.05)
+    assert carried["total"] == sum(carried["links"].values())
+    assert len(carried["links"]) == 6
+
+
+def test_seconds_are_accounted_for(trained):
+    summary, _ = trained
+    for node, seconds in summary["seconds"].items():
+        parts = sum(value for key, value in seconds.items() if key != "total")
+        assert parts == pytest.approx(seconds["total"], rel=0.05), node
+
+
+def test_the_run_folder_has_everything(trained, shared):
+    summary, _ = trained
+    folder = shared.state_dir.parents[1] / "runs" / summary["run"]
+    assert (folder / "hostfile").read_text() == "node1 slots=1\nnode2 slots=1\nnode3 slots=1\n"
+    config = yaml.safe_load((folder / "run.yml").read_text())
+    assert config["training"]["strategy_options"]["H"] == 20
+    assert config["shaping"]["profile"]["name"] == "mobile"
+    assert json.loads((folder / "links.json").read_text()) == summary["links"]
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    assert (folder / "model.pt").stat().st_size > 4_000_000
+    for rank, node in enumerate(("node1", "node2", "node3")):
+        assert f"rank {rank} of 3" in (folder / "logs" / f"{node}.log").read_text()
+        lines = (folder / "metrics" / f"{node}.jsonl").read_text().splitlines()
+        steps = [line for line in map(json.loads, lines) if line["event"] == "step"]
+        assert [line["step"] for line in steps] == list(range(1, STEPS + 1))
+        assert {"loss", "compute_s", "comm_s", "sent_bytes"} <= set(steps[0])
+
+
+def test_a_link_is_the_same_wherever_it_appears(trained, shared):
+    summary, _ = trained
+    keys = {"src", "dst", "rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct", "buffer_ms", "wire"}
+    for links in (summary["links"], shared.json("status")["links"]):
+        assert all(set(link) == keys for link in links)
+        assert {link["wire"] for link in links} <= {"netem", "nfqueue"}
+
+
+def test_docker_logs_and_the_logs_verb_show_what_a_rank_printed(trained, shared):
+    assert "rank 1 of 3" in output(["docker", "logs", f"{shared.name}-node2"])
+    shown = shared.run("logs", "node2", "node3", "--grep", r"rank \d of 3").stdout.splitlines()
+    assert any(line.startswith("node2 | rank 1 of 3") for line in shown)
+    assert any(line.startswith("node3 | rank 2 of 3") for line in shown)
+    assert not any(line.startswith("node1") for line in shown)
+
+
+def test_logs_can_be_followed_live(unshaped, tmp_path):
+    script = tmp_path / "talk.py"
+    script.write_text(
+        "import time\nprint('first words', flush=True)\ntime.sleep(4)\nprint('last words')\n"
+    )
+    follower = unshaped.start("logs", "-f", "node2", "--tail", "1")
+    try:
+        launched = unshaped.start("launch", "--", script)
+        seen = ""
+        while "first words" not in seen:
+            seen = follower.stdout.readline()
+        assert launched.poll() is None, "the words came only after the end"
+        assert launched.wait(timeout=60) == 0
+    finally:
+        follower.terminate()
+        follower.communicate()
+        launched.communicate()
+
+
+def test_training_by_hand_as_in_the_docker_guide(unshaped):
+    """No launcher: the same command on every node, over plain SSH."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def train(rank):
+        words = f"python -m node.train --master-addr node1 --master-port 29511 --nnodes 3 --node-rank {rank} --steps 3"
+        return unshaped.ssh(f"node{rank + 1}", *words.split())
+
+    with ThreadPoolExecutor() as pool:
+        results = list(pool.map(train, range(3)))
+    assert [done.returncode for done in results] == [0, 0, 0], results[0].stderr
+    assert "test_accuracy" in results[0].stdout
+
+
+def test_a_dry_run_prints_the_plan_and_does_nothing(make_cluster):
+    cluster = make_cluster("dry")
+    plan = cluster.json("launch", "--dry-run", "--profile", "wan", "--nodes", "2", "--steps", "5")
+    assert [node["name"] for node in plan["nodes"]] == ["node1", "node2"]
+    assert plan["plans"]["node1"]["links"][0]["rate_mbyte_s"] >= 10
+    assert plan["environment"]["node2"]["RANK"] == "1"
+    assert "--steps" in plan["argv"]
+    assert cluster.things() == []
+
+
+def test_the_python_api_takes_down_what_it_brought_up(make_cluster, tmp_path):
+    from cluster import Cluster
+    from cluster.program import user_program
+
+    cluster = make_cluster("api")
+    script = tmp_path / "hello.py"
+    script.write_text("print('hello')\n")
+    with Cluster(cluster.name, nodes=2, profile="wan") as c:
+        run = c.launch(user_program([str(script)]), verify=False)
+        assert run.summary["exit_codes"] == {"node1": 0, "node2": 0}
+    assert cluster.things() == []

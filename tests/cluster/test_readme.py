@@ -1,0 +1,95 @@
+"""Every command of the README does what it says: they are read from it and run, in its order."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import PROJECT_DIR, TIMEOUT_S
+
+README = (PROJECT_DIR / "README.md").read_text()
+
+
+def test_the_demo_trains_over_proved_links(make_cluster):
+    cluster = make_cluster("demo")
+    first = code_blocks()[0].splitlines()[0].split("#")[0].strip()
+    assert first == "make demo"
+    done = run(first, cluster)
+    assert "contract: all 6 links hold" in done.stderr
+    accuracy = float(re.search(r"test accuracy (0\.\d+)", done.stdout)[1])
+    assert accuracy >= 0.8
+    folder = Path(re.search(r"^run +(.+)$", done.stdout, re.MULTILINE)[1])
+    assert json.loads((folder / "contract.json").read_text())["holds"]
+    run("make cluster-down", cluster)
+    assert cluster.things() == []
+
+
+def test_every_other_command_works(make_cluster):
+    cluster = make_cluster("readme")
+    commands = [line.split("#")[0].strip() for line in code_blocks()[2].splitlines()]
+    assert len(commands) == 8
+    for command in commands:
+        run(command, cluster)
+    assert cluster.things() == []
+
+
+def test_the_python_example_works(make_cluster):
+    cluster = make_cluster("snippet")
+    program = next(block for block in code_blocks() if "import Cluster" in block)
+    program = program.replace("Cluster(", f"Cluster({cluster.name!r}, ")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=PROJECT_DIR,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[-2]) > 0.5
+    assert cluster.things() == []
+
+
+def test_the_profile_table_is_that_of_the_files():
+    from cluster.profiles import load_profile, profile_names
+
+    for name in profile_names():
+        profile = load_profile(name)
+        rate, delay = (
+            f"{low:g}–{high:g}" for low, high in (profile.rate_mbyte_s, profile.delay_ms)
+        )
+        assert f"| {name} | {rate} | {delay} |" in README
+
+
+def test_every_file_that_the_readme_names_is_there():
+    listed = README[README.index("## The code") :]
+    names = re.findall(r"[\w/-]+\.(?:py|md|yml)", listed)
+    assert len(names) > 20
+    for name in names:
+        places = [PROJECT_DIR / folder / name for folder in ("", "cluster", "node")]
+        assert any(place.exists() for place in places), name
+
+
+def code_blocks():
+    return re.findall(r"^```\w*\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def run(command, cluster):
+    """As a user with the virtual environment active would; the cluster's name comes from the environment."""
+    environ = os.environ | {
+        "NAME": cluster.name,
+        "GRADWIRE_NAME": cluster.name,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        shlex.split(command),
+        cwd=PROJECT_DIR,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done

@@ -1,0 +1,86 @@
+"""`up` makes a cluster, or mends the one that is there; `down` leaves nothing."""
+
+import re
+import socket
+import subprocess
+
+import pytest
+from conftest import output
+
+
+def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster):
+    cluster = make_cluster("fresh")
+    status = cluster.json("up", "--nodes", "2")
+    assert [n["name"] for n in status["nodes"]] == ["node1", "node2"]
+    assert {n["state"] for n in status["nodes"]} == {"running"}
+    assert cluster.ssh("node2", "hostname").stdout == "node2\n"
+    assert cluster.things()
+    cluster.run("down")
+    assert cluster.things() == []
+    cluster.run("down")  # nothing to remove is no error
+
+
+def test_up_on_a_cluster_that_is_up_mends_what_is_broken(make_cluster):
+    cluster = make_cluster("mend")
+    cluster.run("up", "--nodes", "2")
+    name = f"{cluster.name}-node2"
+    before = output(["docker", "inspect", "-f", "{{.Id}}", f"{cluster.name}-node1"])
+    subprocess.run(["docker", "kill", name], check=True, capture_output=True)
+    status = cluster.json("status", check=0)
+    assert [n["state"] for n in status["nodes"]] == ["running", "exited"]
+    cluster.run("up")
+    assert {n["state"] for n in cluster.json("status")["nodes"]} == {"running"}
+    assert cluster.ssh("node2", "hostname").stdout == "node2\n"
+    assert output(["docker", "inspect", "-f", "{{.Id}}", f"{cluster.name}-node1"]) == before
+
+
+def test_up_changes_the_number_of_nodes_both_ways(make_cluster):
+    cluster = make_cluster("resize")
+    cluster.run("up", "--nodes", "1")
+    for size in (3, 2):
+        status = cluster.json("up", "--nodes", str(size))
+        assert len(status["nodes"]) == size
+        hosts = cluster.ssh("node1", "cat", "/etc/hosts").stdout
+        assert f"node{size}" in hosts
+        assert f"node{size + 1}" not in hosts
+    assert len(cluster.json("up")["nodes"]) == 2  # unasked, it stays as it is
+
+
+def test_a_busy_port_is_named_and_nothing_half_made_stays(make_cluster):
+    cluster = make_cluster("busy")
+    with socket.create_server(("127.0.0.1", 24002)):
+        done = cluster.run("up", "--nodes", "3", "--slot", "20", check=1)
+    assert "port 24002 on 127.0.0.1 is taken" in done.stderr
+    assert "try:" in done.stderr
+    assert cluster.things() == []
+
+
+def test_a_node_that_dies_while_it_starts_is_named_with_its_last_words(make_cluster, broken_image):
+    cluster = make_cluster("dies")
+    done = cluster.run("up", "--nodes", "2", "--image", broken_image, check=1)
+    assert "a node died" in done.stderr
+    assert re.search(r"node([12]): no disk on node\1", done.stderr)  # whichever was seen first
+    assert cluster.things() == []
+
+
+def test_a_missing_image_is_named_before_anything_starts(make_cluster):
+    cluster = make_cluster("noimage")
+    done = cluster.run("up", "--image", "t-there-is-none", check=2)
+    assert "no image t-there-is-none" in done.stderr
+    assert cluster.things() == []
+
+
+@pytest.fixture
+def broken_image(shared):  # shared: so that gradwire-node is there
+    """An image of a user's own whose nodes complain and end."""
+    subprocess.run(
+        ["docker", "build", "--tag", "t-broken", "-"],
+        input='FROM gradwire-node\nCMD ["sh", "-c", "echo no disk on $(hostname); exit 3"]\n',
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+    yield "t-broken"
+    subprocess.run(
+        ["docker", "image", "rm", "--force", "t-broken"], check=True, capture_output=True
+    )

@@ -1,0 +1,104 @@
+"""Any script runs unchanged: its folder reaches the nodes, torchrun's environment is there, its exit code is ours."""
+
+import json
+
+import pytest
+
+ALL_REDUCE = """\
+import os, sys
+import torch
+import torch.distributed as dist
+from helper import greet
+
+dist.init_process_group("gloo")
+value = torch.tensor([float(os.environ["RANK"]) + 1])
+dist.all_reduce(value)
+print(greet(), "sum", int(value), "arguments", *sys.argv[1:])
+open(os.path.join(os.environ["GRADWIRE_RUN_DIR"], "result.txt"), "w").write(str(int(value)))
+dist.destroy_process_group()
+"""
+
+CONTRACT = {
+    "WORLD_SIZE": "3",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "ROLE_WORLD_SIZE": "3",
+    "USE_LIBUV": "0",
+    "GLOO_SOCKET_IFNAME": "eth0",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A program of a user's, outside the repository: a script, a module beside it, a package, data in a folder."""
+    (tmp_path / "train.py").write_text(ALL_REDUCE)
+    (tmp_path / "helper.py").write_text(
+        "def greet():\n    return open('data/word.txt').read().strip()\n"
+    )
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "word.txt").write_text("grüße\n")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("")
+    (tmp_path / "pack" / "job.py").write_text(
+        "import sys\nprint('job', __package__, *sys.argv[1:])\n"
+    )
+    return tmp_path
+
+
+def test_a_script_runs_with_its_folder_and_its_arguments(unshaped, folder):
+    words = ["--lr", "0.1", "--name", "two words; $HOME `id`"]
+    done = unshaped.run("launch", "--", folder / "train.py", *words)
+    for node in ("node1", "node2", "node3"):
+        assert (
+            f"{node} | grüße sum 6 arguments --lr 0.1 --name two words; $HOME `id`" in done.stdout
+        )
+
+
+def test_what_a_rank_leaves_in_the_run_folder_comes_back(unshaped, folder):
+    summary = unshaped.json("launch", "--", folder / "train.py")
+    files = unshaped.state_dir.parents[1] / "runs" / summary["run"] / "files"
+    assert [p.read_text() for p in sorted(files.glob("*/result.txt"))] == ["6", "6", "6"]
+    assert unshaped.exec("node1", "ls", "/root/work").split() == []  # and nothing stays behind
+
+
+def test_a_module_runs_from_the_current_folder(unshaped, folder):
+    import os
+
+    environ = os.environ | {"PYTHONPATH": str(unshaped.state_dir.parents[1])}
+    done = unshaped.run("launch", "--", "-m", "pack.job", "--x", "1", cwd=folder, env=environ)
+    assert "node3 | job pack --x 1" in done.stdout
+
+
+def test_the_environment_is_torchruns(unshaped, tmp_path):
+    script = tmp_path / "environ.py"
+    script.write_text("import json, os\nprint(json.dumps(dict(os.environ)))\n")
+    done = unshaped.run("launch", "--", script)
+    environs = {}
+    for line in done.stdout.splitlines():
+        node, bar, text = line.partition(" | ")
+        if bar and text.startswith("{"):
+            environs[node] = json.loads(text)
+    assert [environs[f"node{r + 1}"]["RANK"] for r in range(3)] == ["0", "1", "2"]
+    for environ in environs.values():
+        assert {key: environ.get(key) for key in CONTRACT} == CONTRACT
+        assert environ["GROUP_RANK"] == environ["ROLE_RANK"] == environ["RANK"]
+        assert environ["TORCHELASTIC_ERROR_FILE"].startswith(environ["GRADWIRE_RUN_DIR"])
+        assert float(environ["GRADWIRE_TIMEOUT_S"]) >= 60
+
+
+def test_ranks_run_at_nice_19(unshaped, tmp_path):
+    script = tmp_path / "nice.py"
+    script.write_text("import os\nprint('nice', os.nice(0))\n")
+    assert unshaped.run("launch", "--", script).stdout.count("nice 19") == 3
+
+
+def test_with_json_the_programs_words_go_to_standard_error(unshaped, tmp_path):
+    script = tmp_path / "hello.py"
+    script.write_text("print('hello')\n")
+    done = unshaped.run("launch", "--json", "--", script)
+    assert json.loads(done.stdout)["status"] == "done"
+    assert done.stderr.count("| hello") == 3

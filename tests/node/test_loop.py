@@ -1,0 +1,290 @@
+"""The loop: every option does something, nothing leaks from evaluation, and the metrics are true."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import free_port, read_events, torchrun_environ
+
+from node import config
+from node.metrics import BUCKETS
+from node.tasks import fashion_mnist
+from node.tasks.base import batch_samples
+
+SMALL = ("--steps", "3", "--batch-size", "8")
+START_TO_END = ["start", "step", "step", "eval", "step", "eval", "end"]
+# Flags whose change must change the trained parameters of a run on 2 ranks.
+CHANGES = {
+    "--dropout": ("0.5",),
+    "--strategy": ("ddp",),
+    "--set": ("H=2",),
+    "--steps": ("4",),
+    "--batch-size": ("9",),
+    "--optimizer": ("sgd", "--lr", "0.002"),  # with adamw's learning rate
+    "--lr": ("0.01",),
+    "--momentum": ("0.5", "--optimizer", "sgd"),
+    "--seed": ("2",),
+}
+# Flags with a test of their own.
+TESTED_ELSEWHERE = {
+    "--data-dir",  # every run here
+    "--run-dir",  # every run here
+    "--eval-every",  # test_strategies
+    "--threads",
+    "--task",  # there is one
+    "--nnodes",
+    "--node-rank",
+    "--master-addr",
+    "--master-port",
+    "--dry-run",  # tests/unit
+    "--help",
+    "-h",
+}
+
+
+def node_train(*flags, environ=None, **options):
+    """Start `python -m node.train` as a user does, without any torchrun variable but those given."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("GRADWIRE_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "node.train", *flags],
+        env=clean | (environ or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_every_flag_has_a_test():
+    flags = {f for action in config._parser()._actions for f in action.option_strings}
+    assert flags == CHANGES.keys() | TESTED_ELSEWHERE
+
+
+def test_every_option_changes_the_result(run):
+    base = {"": run(2, *SMALL).parameters[0]}
+    for flag, values in CHANGES.items():
+        base[flag] = run(2, *SMALL, flag, *values).parameters[0]
+    # All different, so each also from the run without it: momentum from sgd.
+    different = {tuple(parameters[:1000].tolist()) for parameters in base.values()}
+    assert len(different) == len(base)
+
+
+def test_the_same_flags_give_the_same_bits(run):
+    assert torch.equal(run(2, *SMALL).parameters[0], run(2, *SMALL).parameters[0])
+
+
+def test_dropout_stays_on_after_an_evaluation(run):
+    """EXO Gym trains rank 0 in eval mode from its first evaluation on."""
+    tested = run(1, *SMALL, "--dropout", "0.5", "--eval-every", "1")
+    untested = run(1, *SMALL, "--dropout", "0.5")
+    assert torch.equal(tested.parameters[0], untested.parameters[0])
+    assert len(tested.of("eval")) == 3
+
+
+def test_ranks_drop_different_activations(run, data_dir, tmp_path):
+    """Where all pictures are the same, nothing but dropout tells the losses of two ranks apart."""
+    for path in data_dir.iterdir():
+        data = gzip.decompress(path.read_bytes())
+        header, size = (16, 784) if "images" in path.name else (8, 1)
+        same = data[header : header + size] * ((len(data) - header) // size)
+        (tmp_path / path.name).write_bytes(gzip.compress(data[:header] + same, 1))
+
+    def losses(dropout):
+        ranks = run(2, "--data-dir", str(tmp_path), "--steps", "1", "--dropout", dropout)
+        return [ranks.of("step", rank)[0]["loss"] for rank in range(2)]
+
+    assert losses("0")[0] == losses("0")[1]
+    assert losses("0.5")[0] != losses("0.5")[1]
+
+
+def test_samples_are_shared_out_without_overlap_and_reordered_each_epoch():
+    def epoch(start):
+        steps = range(start, start + 5)
+        return [batch_samples(100, 1, s, r, 3, 6).tolist() for s in steps for r in range(3)]
+
+    first, second = epoch(1), epoch(6)
+    flat = [sample for batch in first for sample in batch]
+    assert len(set(flat)) == len(flat) == 90
+    assert first != second
+    together = [batch_samples(100, 1, 1, 0, 1, 18).tolist()]
+    assert together[0] == [sample for batch in first[:3] for sample in batch]
+
+
+def test_metrics_are_as_docs_formats_says(run):
+    ranks = run(2, *SMALL, "--eval-every", "2")
+    assert [e["event"] for e in ranks.events[0]] == START_TO_END
+    assert [e["event"] for e in ranks.events[1]] == [e for e in START_TO_END if e != "eval"]
+    common = {"event", "rank", "time"}
+    start, step, test, end = (ranks.of(name)[0] for name in ("start", "step", "eval", "end"))
+    assert start.keys() == common | {"config", "seconds"}
+    assert step.keys() == common | {"step", "loss", "compute_s", "comm_s", "sent_bytes"}
+    assert test.keys() == common | {"step", "test_loss", "test_accuracy", "eval_s"}
+    figures = {"steps", "seconds", "sent_bytes", "final_loss", "test_accuracy"}
+    assert end.keys() == common | figures
+    assert end["seconds"].keys() == {*BUCKETS, "total"}
+    assert end["sent_bytes"].keys() == {"train", "eval", "control"}
+    assert end["sent_bytes"]["control"] == 32
+    assert ranks.of("end", 1)[0]["test_accuracy"] is None
+    assert end["test_accuracy"] == ranks.of("eval")[-1]["test_accuracy"]
+    assert end["final_loss"] == ranks.of("step")[-1]["loss"]
+
+
+def test_waiting_for_another_rank_counts_as_comm(run):
+    """Rank 1 waits in step 3 for rank 0, which tests after step 2."""
+    ranks = run(2, *SMALL, "--eval-every", "2")
+    eval_s = ranks.of("eval")[0]["eval_s"]
+    assert ranks.of("step", 1)[2]["comm_s"] > 0.2 * eval_s
+    # fedavg exchanges nothing before step 20.
+    steps = run(2, *SMALL, "--strategy", "fedavg").of("step")
+    assert [step["comm_s"] > 0 for step in steps] == [False, False, True]
+
+
+def test_model_pt_is_the_trained_model(run):
+    ranks = run(2, *SMALL)
+    model = fashion_mnist.Cnn(0.0)
+    model.load_state_dict(torch.load(ranks.run_dir / "model.pt"))
+    saved = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    assert torch.equal(saved, ranks.parameters[0])
+    assert saved.numel() == 1_199_882
+    assert not list(ranks.run_dir.glob("*.part"))
+
+
+def test_alone_without_environment_the_buckets_are_the_wall_time(data_dir, tmp_path):
+    began = time.monotonic()
+    flags = ("--data-dir", data_dir, "--run-dir", tmp_path, "--steps", "40", "--batch-size", "32")
+    process = node_train(*map(str, flags))
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if " done in " in line:
+            break
+    wall_s = time.monotonic() - began  # not how long Python takes to unload torch
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    end = read_events(tmp_path / "metrics.jsonl")[-1]
+    seconds = end["seconds"]
+    # What the program cannot see: Python's own start, about 0.1 s.
+    assert seconds["total"] == pytest.approx(wall_s, rel=0.05, abs=0.3)
+    assert sum(seconds[b] for b in BUCKETS) == pytest.approx(seconds["total"], rel=1e-6)
+    assert seconds["other"] < 0.05 * seconds["total"]
+    steps = [e for e in read_events(tmp_path / "metrics.jsonl") if e["event"] == "step"]
+    assert sum(s["compute_s"] for s in steps) == pytest.approx(seconds["compute"], rel=0.01)
+    assert lines[0].startswith("rank 0 of 1 on cpu: ")
+    assert any(line.startswith("step 40/40  loss ") for line in lines)
+
+
+def test_by_hand_with_flags(data_dir, tmp_path):
+    port = free_port()
+    flags = ("--data-dir", data_dir, *SMALL, "--threads", "2")
+    flags = (*flags, "--master-addr", "127.0.0.1", "--master-port", port, "--nnodes", 2)
+    ranks = [
+        node_train(*map(str, (*flags, "--node-rank", r, "--run-dir", tmp_path / str(r))))
+        for r in range(2)
+    ]
+    for rank in ranks:
+        _, err = rank.communicate(timeout=60)
+        assert (rank.returncode, err) == (0, "")
+    start = read_events(tmp_path / "1" / "metrics.jsonl")[0]
+    assert start["config"]["ranks"]["master_port"] == port
+    assert start["rank"] == start["config"]["ranks"]["rank"] == 1
+
+
+def test_under_torchrun(data_dir, tmp_path):
+    # Debian's torchrun asks for libuv, which Debian's torch lacks, wherever it opens a TCP store.
+    store = f"--rdzv-backend=c10d --rdzv-endpoint={tmp_path}/store --rdzv-conf=store_type=file"
+    flags = ("--data-dir", data_dir, "--run-dir", tmp_path, *SMALL)
+    command = ["torchrun", *store.split(), "--nproc-per-node=2", "-m", "node.train", *flags]
+    subprocess.run(
+        [str(word) for word in command],
+        env=os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert (tmp_path / "model.pt").is_file()
+    assert {p.name for p in tmp_path.glob("*.jsonl")} == {
+        "metrics-rank0.jsonl",
+        "metrics-rank1.jsonl",
+    }
+
+
+def test_a_killed_rank_ends_the_others_at_once_with_an_error(data_dir, tmp_path):
+    port = free_port()
+    flags = ("--data-dir", data_dir, "--steps", "100000", "--batch-size", "8")
+    error_file = tmp_path / "error.json"
+    ranks = [
+        node_train(
+            *map(str, flags),
+            environ=torchrun_environ(r, 3, port)
+            | {"TORCHELASTIC_ERROR_FILE": str(error_file) if r == 0 else str(tmp_path / f"e{r}")},
+        )
+        for r in range(3)
+    ]
+    for line in ranks[0].stdout:
+        if line.startswith("step"):
+            break
+    ranks[2].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    for rank in ranks[:2]:
+        _, err = rank.communicate(timeout=20)
+        assert rank.returncode == 1
+        assert "RuntimeError" in err
+    ranks[2].communicate()
+    assert time.monotonic() - killed < 5
+    assert "RuntimeError" in error_file.read_text()
+
+
+def test_a_rank_that_never_comes_is_given_up_after_the_timeout(data_dir):
+    began = time.monotonic()
+    environ = torchrun_environ(0, 2, free_port()) | {"GRADWIRE_TIMEOUT_S": "1"}
+    rank = node_train("--data-dir", str(data_dir), environ=environ)
+    _, err = rank.communicate(timeout=60)
+    assert rank.returncode == 1
+    assert "1/2 clients joined" in err
+    assert time.monotonic() - began < 15
+
+
+def test_ranks_with_different_options_do_not_start(data_dir):
+    port = free_port()
+    ranks = [
+        node_train(
+            *("--data-dir", str(data_dir), "--steps", str(3 + r)),
+            environ=torchrun_environ(r, 2, port),
+        )
+        for r in range(2)
+    ]
+    for rank in ranks:
+        _, err = rank.communicate(timeout=60)
+        assert rank.returncode == 1
+        assert "the ranks differ in their options" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--data-dir", "/nowhere"], "no Fashion-MNIST in /nowhere or "),
+        (["--batch-size", "60001"], "--batch-size"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_2(flags, message):
+    process = node_train(*flags)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_a_damaged_data_file_is_named(data_dir, tmp_path):
+    for path in data_dir.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[:200])
+    process = node_train("--data-dir", str(tmp_path))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert Path(fashion_mnist.TRAIN_IMAGES).name in err
+    assert err.count("\n") == 1

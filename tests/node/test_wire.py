@@ -1,0 +1,270 @@
+"""The wire of one node on a real kernel: what one container with NET_ADMIN can prove by itself.
+
+A pair of veth devices stands for the data network. Run as tests/node/Dockerfile says, with --cap-add NET_ADMIN.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ADDRESS, DEVICE, PEER_DEVICE = "10.253.7.1", "wiretest0", "wiretest1"
+ADD_DEVICE = ("ip", "link", "add", DEVICE, "type", "veth", "peer", "name", PEER_DEVICE)
+STATE = Path("/run/gradwire/wire.json")
+
+
+def run(*argv, stdin=""):
+    return subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+
+
+def wire(verb, stdin=""):
+    return run(sys.executable, "-m", "node.wire", verb, stdin=stdin)
+
+
+def output(*argv):
+    done = run(*argv)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def can_make_devices():
+    made = run(*ADD_DEVICE).returncode == 0
+    if made:
+        run("ip", "link", "del", DEVICE)
+    return made
+
+
+pytestmark = pytest.mark.skipif(not can_make_devices(), reason="needs the capability NET_ADMIN")
+
+
+@pytest.fixture(autouse=True)
+def device():
+    output(*ADD_DEVICE)
+    output("ip", "address", "add", f"{ADDRESS}/24", "dev", DEVICE)
+    output("ip", "link", "set", DEVICE, "up")
+    output("ip", "link", "set", PEER_DEVICE, "up")
+    yield DEVICE
+    wire("clear")
+    run("ip", "link", "del", DEVICE)
+
+
+@pytest.fixture(params=["netem", "nfqueue"])
+def name(request):
+    """A wire that this kernel can do."""
+    reason = json.loads(output(sys.executable, "-m", "node.wire", "try"))[request.param]
+    if reason:
+        pytest.skip(f"not on this kernel: {reason}")
+    return request.param
+
+
+def plan(wire_name="auto", peers=(2, 3), **changes):
+    values = {"rate_mbyte_s": 5.0, "delay_ms": 50.0, "jitter_ms": 0.0, "loss_pct": 0.0}
+    link = values | {"buffer_ms": 100.0} | changes
+    ends = [pair for n in peers for pair in (("node1", f"node{n}"), (f"node{n}", "node1"))]
+    return {
+        "node": "node1",
+        "address": ADDRESS,
+        "wire": wire_name,
+        "tcp": "cubic",
+        "seed": 1,
+        "origin": {"profile": "test"},
+        "routes": {},
+        "peers": {
+            f"node{n}": {"address": f"10.253.7.{n}", "mac": f"02:67:77:00:07:0{n}"} for n in peers
+        },
+        "links": [{"src": src, "dst": dst} | link for src, dst in ends],
+    }
+
+
+def apply(document):
+    done = wire("apply", json.dumps(document))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def show():
+    return json.loads(output(sys.executable, "-m", "node.wire", "show"))
+
+
+def kernel_state():
+    """All that a wire may leave in the kernel."""
+    return {
+        "qdiscs": output("tc", "qdisc", "show"),
+        "filters": output("tc", "filter", "show", "dev", DEVICE),
+        "devices": [row["ifname"] for row in json.loads(output("ip", "-json", "link", "show"))],
+        "routes": output("ip", "route", "show", "dev", DEVICE),
+        "rules": [
+            line
+            for command in ("iptables-save", "iptables-legacy-save")
+            for line in run(command).stdout.splitlines()
+            if "GRADWIRE" in line
+        ],
+        "queues": Path("/proc/net/netfilter/nfnetlink_queue").read_text().split("\n")
+        if Path("/proc/net/netfilter/nfnetlink_queue").exists()
+        else [],
+        "offloads": output("ethtool", "-k", DEVICE),
+    }
+
+
+def test_apply_show_and_clear(name):
+    before = kernel_state()
+    document = plan(name)
+    report = apply(document)
+    assert (report["device"], report["mtu"], report["wire"]) == (DEVICE, 1500, name)
+    assert {link["wire"] for link in report["links"]} == {name}
+    shown = show()
+    assert (shown["plan"], shown["report"], shown["notes"]) == (document, report, [])
+    assert set(shown["counters"]) == {"node2", "node3"}
+    assert wire("clear").returncode == 0
+    assert kernel_state() == before
+    assert show() == {"plan": None, "report": None, "counters": {}, "notes": []}
+    assert wire("clear").returncode == 0
+
+
+def test_apply_twice_is_apply_once(name):
+    apply(plan(name))
+    once = kernel_state()
+    apply(plan(name))
+    assert kernel_state() == once
+
+
+def test_auto_takes_a_wire_that_works_and_keeps_it():
+    works = [
+        name
+        for name, reason in json.loads(output(sys.executable, "-m", "node.wire", "try")).items()
+        if not reason
+    ]
+    assert apply(plan())["wire"] == works[0]
+    assert apply(plan(delay_ms=1.0))["wire"] == works[0]
+
+
+def test_what_is_queued_survives_a_change(name):
+    apply(plan(name, rate_mbyte_s=0.01, buffer_ms=20_000.0))
+    output("ip", "neigh", "add", "10.253.7.2", "lladdr", "02:67:77:00:07:02", "dev", DEVICE)
+    send = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "for _ in range(60): s.sendto(bytes(1400), ('10.253.7.2', 9))"
+    )
+    output(sys.executable, "-c", send)
+    apply(plan(name, peers=(2,), rate_mbyte_s=0.005, buffer_ms=20_000.0))
+    counters = show()["counters"]
+    assert set(counters) == {"node2"}
+    of_node2 = counters["node2"]
+    assert of_node2["dropped_packets"] == 0
+    assert of_node2["sent_bytes"] + of_node2["backlog_bytes"] == 60 * 1442
+    assert of_node2["backlog_bytes"] > 30 * 1442  # it takes 8 s to send them all
+
+
+def test_a_plan_with_other_peers_takes_their_links_and_no_others(name):
+    apply(plan(name, peers=(2, 3)))
+    apply(plan(name, peers=(3, 4)))
+    assert set(show()["counters"]) == {"node3", "node4"}
+    assert "10.253.7.2 " not in output("ip", "route", "show", "dev", DEVICE)
+    classes = output("tc", "class", "show", "dev", DEVICE)
+    assert ["6777:11 " in classes, "6777:12 " in classes, "6777:13 " in classes] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_restarted_node_is_not_shaped_whatever_its_file_says(name):
+    """What a restart does: the file stays, the kernel's state is gone."""
+    apply(plan(name))
+    file = STATE.read_text()
+    wire("clear")
+    STATE.write_text(file)
+    shown = show()
+    assert shown["plan"] is None and "no longer shaped" in shown["notes"][0]
+    apply(plan(name))
+    assert show()["plan"] == plan(name)
+
+
+def test_without_its_file_it_starts_afresh(name):
+    apply(plan(name))
+    once = kernel_state()
+    STATE.unlink()
+    assert "shaped by no known plan" in show()["notes"][0]
+    apply(plan(name))
+    assert kernel_state()["rules"] == once["rules"]
+    assert kernel_state()["qdiscs"] == once["qdiscs"]
+    STATE.unlink()
+    wire("clear")
+    assert "6777:" not in kernel_state()["qdiscs"] and kernel_state()["rules"] == []
+
+
+def test_a_dead_daemon_is_told_and_mended():
+    reason = json.loads(output(sys.executable, "-m", "node.wire", "try"))["nfqueue"]
+    if reason:
+        pytest.skip(f"not on this kernel: {reason}")
+    apply(plan("nfqueue"))
+    output("pkill", "-KILL", "--exact", "delayer")
+    assert "the delayer does not run" in show()["notes"][0]
+    apply(plan("nfqueue"))
+    assert show()["plan"] == plan("nfqueue")
+
+
+def test_from_one_wire_to_the_other():
+    reasons = json.loads(output(sys.executable, "-m", "node.wire", "try"))
+    if any(reasons.values()):
+        pytest.skip(f"needs both wires: {reasons}")
+    for name in ("netem", "nfqueue", "netem"):
+        assert apply(plan(name))["wire"] == name
+        assert ("gradwire-ifb" in kernel_state()["devices"]) == (name == "netem")
+        assert bool(kernel_state()["rules"]) == (name == "nfqueue")
+
+
+def test_a_wire_that_the_kernel_lacks_is_an_error_that_changes_nothing():
+    reasons = json.loads(output(sys.executable, "-m", "node.wire", "try"))
+    missing = [name for name, reason in reasons.items() if reason]
+    if not missing:
+        pytest.skip("this kernel can do both wires")
+    apply(plan())
+    before = kernel_state()
+    done = wire("apply", json.dumps(plan(missing[0])))
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and missing[0] in done.stderr
+    assert kernel_state() == before and show()["plan"] == plan()
+
+
+def test_an_unknown_congestion_control_is_noted():
+    report = apply(plan() | {"tcp": "nonesuch"})
+    assert report["tcp"] == Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    assert "this kernel has no nonesuch" in " ".join(report["notes"])
+
+
+def test_links_above_two_gigabit_leave_offloads_on():
+    report = apply(plan(rate_mbyte_s=1000.0))
+    assert "offloads stay on" in " ".join(report["notes"])
+    assert "class htb 6777:11 parent 6777:1 leaf 11: prio 0 rate 8Gbit" in output(
+        "tc", "class", "show", "dev", DEVICE
+    )
+
+
+def test_a_foreign_qdisc_is_left_alone():
+    output("tc", "qdisc", "add", "dev", DEVICE, "root", "handle", "5:", "pfifo", "limit", "10")
+    done = wire("apply", json.dumps(plan()))
+    assert done.returncode == 1 and "not ours" in done.stderr
+    assert "pfifo 5:" in output("tc", "qdisc", "show", "dev", DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("verb", "stdin", "status", "message"),
+    [
+        ("apply", "{}", 2, "node.wire: plan.node: missing"),
+        ("apply", "not JSON", 2, "node.wire: the plan is not JSON"),
+        (
+            "apply",
+            json.dumps(plan() | {"address": "192.0.2.1"}),
+            1,
+            "node.wire: no device of this node",
+        ),
+        ("aply", "", 2, "usage: "),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_status(verb, stdin, status, message):
+    done = wire(verb, stdin)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(message) and "Traceback" not in done.stderr

@@ -1,0 +1,55 @@
+"""The Compose document: generated and committed are one; nothing is exposed, nothing is privileged."""
+
+import yaml
+
+from cluster.compose import compose_document, compose_failure, up_argv
+from cluster.spec import PROJECT_DIR, ClusterSpec
+
+
+def test_the_document_for_three_nodes_is_the_committed_file():
+    committed = yaml.safe_load((PROJECT_DIR / "docker-compose.yml").read_text())
+    del committed["x-node"]  # the anchor: a way to write, not a part of the document
+    assert compose_document(ClusterSpec()) == committed
+
+
+def test_the_document_survives_yaml():
+    document = compose_document(ClusterSpec("other", 16, 2))
+    assert yaml.safe_load(yaml.safe_dump(document)) == document
+
+
+def test_ports_are_published_on_loopback_only():
+    services = compose_document(ClusterSpec(size=5)).get("services")
+    ports = [port for service in services.values() for port in service["ports"]]
+    assert len(set(ports)) == 5
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_nodes_get_single_capabilities_and_nothing_else():
+    for service in compose_document(ClusterSpec())["services"].values():
+        assert service["cap_drop"] == ["ALL"]
+        assert "SYS_ADMIN" not in service["cap_add"]
+        assert not {"privileged", "security_opt", "devices", "network_mode", "pid"} & set(service)
+
+
+def test_each_node_sees_its_own_keys_only_and_cannot_write_them():
+    for name, service in compose_document(ClusterSpec())["services"].items():
+        assert service["volumes"] == [f"./.gradwire/gradwire/{name}:/run/keys:ro"]
+
+
+def test_one_call_makes_or_reconciles():
+    argv = up_argv(["docker-compose"], "lab")
+    assert argv[:3] == ["docker-compose", "--project-name", "lab"]
+    assert argv[argv.index("--file") + 1] == "-"
+    assert "--no-build" in argv
+
+
+def test_composes_complaints_come_with_a_remedy():
+    spec = ClusterSpec()
+    for complaint, remedy in {
+        "Bind for 127.0.0.1:22001 failed: port is already allocated": "--slot",
+        "Pool overlaps with other one on this address space": "10.77.0.0/24",
+        "write /x: no space left on device": "docker system prune",
+    }.items():
+        error = compose_failure(complaint, spec)
+        assert complaint in str(error)
+        assert remedy in str(error)

@@ -1,0 +1,135 @@
+"""The contract: expectations from first principles, verdicts that can fail."""
+
+import json
+import random
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from cluster.contract import (
+    SPREAD_ERROR,
+    Contract,
+    Measured,
+    expected_goodput,
+    judge,
+    loss_interval,
+    summarise_pings,
+)
+from cluster.links import Link
+
+THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
+BACK = Link("node2", "node1", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
+LINKS = (THERE, BACK)
+GOOD = Measured(
+    rtt_ms=160.2, jitter_ms=0.1, samples=60, sent=60, arrived=60, reordered=0, goodput_mbyte_s=4.77
+)
+
+
+def test_goodput_is_the_payloads_share_of_full_frames():
+    assert expected_goodput(THERE, 1500) == pytest.approx(5 * 1448 / 1514)
+
+
+def test_a_link_that_is_what_was_asked_for_holds():
+    assert judge(THERE, LINKS, 1500, GOOD).broken == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        ({"rtt_ms": 176.0}, "rtt"),  # a delay that is 10 % off
+        ({"rtt_ms": 157.0}, "rtt"),
+        ({"jitter_ms": 20.0}, "jitter"),
+        ({"arrived": 59}, "loss"),
+        ({"reordered": 1}, "reordering"),
+        ({"goodput_mbyte_s": 4.4}, "goodput"),
+        ({"goodput_mbyte_s": 5.1}, "goodput"),  # faster than asked is as wrong
+        ({"goodput_mbyte_s": 0.0}, "goodput"),
+    ],
+)
+def test_each_deviation_breaks_the_contract_by_name(change, broken):
+    verdict = judge(THERE, LINKS, 1500, replace(GOOD, **change))
+    assert verdict.broken == (broken,)
+    contract = Contract((verdict,))
+    assert not contract.holds
+    assert f"node1 -> node2 ({broken})" in contract.verdict()
+
+
+def test_loss_is_held_against_its_binomial_interval():
+    low, high = loss_interval(600, 1.0)
+    assert low == 0
+    assert 13 <= high <= 16  # mean 6, standard deviation 2.44; tables: P(X > 15) = 0.0004
+    low, high = loss_interval(6000, 1.0)
+    assert 33 <= low <= 38
+    assert 85 <= high <= 90
+    assert loss_interval(100, 0) == (0, 0)
+    assert loss_interval(100, 100) == (100, 100)
+
+
+def test_a_link_asked_to_lose_packets_must_lose_them():
+    lossy = replace(THERE, loss_pct=5.0)
+    lossless = replace(GOOD, sent=600, arrived=600)
+    assert judge(lossy, (lossy, BACK), 1500, lossless).broken == ("loss",)
+    assert judge(lossy, (lossy, BACK), 1500, replace(lossless, arrived=570)).broken == ()
+
+
+def test_tcp_under_jitter_or_loss_is_measured_but_not_judged():
+    rough = replace(THERE, jitter_ms=8.0)
+    slow = replace(GOOD, jitter_ms=8.0, samples=600, goodput_mbyte_s=1.0)
+    assert judge(rough, (rough, BACK), 1500, slow).broken == ()
+    assert judge(rough, (rough, BACK), 1500, replace(slow, goodput_mbyte_s=0.0)).broken == (
+        "goodput",
+    )
+
+
+def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
+    fast = replace(THERE, rate_mbyte_s=2000.0)
+    slow_machine = judge(fast, (fast, BACK), 1500, replace(GOOD, goodput_mbyte_s=300.0))
+    assert slow_machine.clipped
+    assert slow_machine.broken == ()
+    assert "1 clipped" in Contract((slow_machine,)).verdict()
+    assert not judge(THERE, LINKS, 1500, replace(GOOD, goodput_mbyte_s=1.0)).clipped
+
+
+def arrivals(one_way_ms, reordered=0):
+    return {
+        "arrived": len(one_way_ms),
+        "reordered": reordered,
+        "one_way_ms": one_way_ms,
+    }
+
+
+def test_pings_are_summarised_by_direction_without_the_hosts_own_share():
+    ping = {"sent": 5, "rtt_ms": [10.3, 10.2, 30.0], "back": arrivals([5.0, 5.0, 5.0])}
+    there, back = summarise_pings(ping, arrivals([5.0, 6.0, 7.0, 6.0], reordered=1), base_ms=0.2)
+    assert there.rtt_ms == back.rtt_ms == pytest.approx(10.1)
+    assert (there.samples, there.sent, there.arrived, there.reordered) == (3, 5, 4, 1)
+    assert (back.samples, back.sent, back.arrived, back.reordered) == (3, 4, 3, 0)
+    assert there.jitter_ms > back.jitter_ms == 0
+
+
+def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
+    silent = {"sent": 4, "rtt_ms": [], "back": arrivals([])}
+    there, back = summarise_pings(silent, arrivals([]), 0.2)
+    assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, 100)
+    document = Contract((judge(BACK, LINKS, 1500, back),)).document()
+    assert document["links"][0]["broken"] == ["rtt", "goodput"]
+    json.dumps(document, allow_nan=False)
+
+
+def jitter_of(one_way_ms):
+    ping = {"sent": len(one_way_ms), "rtt_ms": [100.0], "back": arrivals([50.0])}
+    return summarise_pings(ping, arrivals(one_way_ms), 0)[0].jitter_ms
+
+
+def test_jitter_is_a_standard_deviation_and_one_stall_of_the_host_is_none():
+    stream = random.Random(1)
+    assert jitter_of([stream.gauss(50, 8) for _ in range(4000)]) == pytest.approx(8, rel=0.05)
+    assert jitter_of([50.0] * 99 + [90.0]) == 0
+    assert jitter_of([50.0] * 80 + [90.0] * 20) > 10  # that is no stall
+
+
+def test_the_chance_that_is_allowed_for_is_that_of_the_estimate():
+    stream = random.Random(2)
+    found = [jitter_of([stream.gauss(50, 8) for _ in range(200)]) for _ in range(400)]
+    assert statistics.stdev(found) == pytest.approx(8 * SPREAD_ERROR / 200**0.5, rel=0.15)

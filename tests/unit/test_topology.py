@@ -1,0 +1,121 @@
+"""Topologies: graphs by name or by file, and the ways through them."""
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.topology import load_topology, next_hops, parse_topology, way
+
+NAMES = [f"node{n}" for n in range(1, 7)]
+
+
+def undirected(topology, names=NAMES):
+    return sorted({tuple(sorted(pair)) for pair in topology.pairs(names)})
+
+
+def test_the_shipped_graphs():
+    assert len(load_topology("full").pairs(NAMES)) == 6 * 5
+    ring = undirected(load_topology("ring"))
+    assert len(ring) == 6
+    assert ("node1", "node6") in ring
+    assert undirected(load_topology("star")) == [("node1", name) for name in NAMES[1:]]
+
+
+@pytest.mark.parametrize("name", ["full", "ring", "star"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_they_are_right_for_few_nodes_too(name, size):
+    pairs = load_topology(name).pairs(NAMES[:size])
+    assert len(set(pairs)) == len(pairs)
+    assert len(pairs) == {1: 0, 2: 2, 3: 4 if name == "star" else 6}[size]
+
+
+def test_every_link_has_both_directions():
+    for name in ("full", "ring", "star"):
+        pairs = load_topology(name).pairs(NAMES)
+        assert {(dst, src) for src, dst in pairs} == set(pairs)
+
+
+def test_a_file_can_start_from_a_shipped_graph_and_add_links(tmp_path):
+    file = tmp_path / "chord.yml"
+    file.write_text("base: ring\nlinks:\n- {ends: [node1, node4], delay_ms: 80}\n")
+    topology = load_topology(str(file))
+    assert topology.name == "chord"
+    assert len(undirected(topology)) == 7
+    assert (
+        topology.values("node1", "node4") == topology.values("node4", "node1") == {"delay_ms": 80}
+    )
+
+
+def test_what_is_said_of_a_direction_wins_over_what_is_said_of_a_node():
+    topology = parse_topology(
+        "x",
+        {
+            "base": "full",
+            "nodes": {"node2": {"rate_mbyte_s": 1, "loss_pct": 2}},
+            "links": [{"src": "node1", "dst": "node2", "rate_mbyte_s": 5}],
+        },
+        "x.yml",
+    )
+    assert topology.values("node1", "node2") == {"rate_mbyte_s": 5, "loss_pct": 2}
+    assert topology.values("node2", "node1") == {"rate_mbyte_s": 1, "loss_pct": 2}
+    assert topology.values("node1", "node3") == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "a topology is a mapping"),
+        ({"bas": "ring"}, "did you mean 'base'"),
+        ({"base": "rin"}, "did you mean 'ring'"),
+        ({"links": []}, "no way from node1"),
+        ({"links": "ring"}, "links is 'ring'"),
+        ({"links": ["node1"]}, r"links\[0\] is 'node1'"),
+        ({"links": [{"ends": ["node1"]}]}, "are no two nodes"),
+        ({"links": [{"ends": ["node1", "node1"]}]}, "are no two nodes"),
+        ({"links": [{"src": "node1"}]}, "has no two ends"),
+        ({"links": [{"ends": ["node1", "node2"], "src": "node1", "dst": "node2"}]}, "no two ends"),
+        ({"links": [{"ends": ["node1", "node2"], "delay": 5}]}, "did you mean 'delay_ms'"),
+        ({"links": [{"ends": ["node1", "node2"], "delay_ms": -5}]}, "delay_ms is -5"),
+        ({"nodes": {"node1": {"rate_mbyte": 5}}}, "did you mean 'rate_mbyte_s'"),
+        ({"nodes": ["node1"]}, "nodes is"),
+    ],
+)
+def test_what_is_no_topology_is_named(document, message):
+    with pytest.raises(UsageError, match=message):
+        parse_topology("x", document, "x.yml").pairs(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"links": [{"ends": ["node1", "node2"]}]}, "no way from node1 to node3, node4"),
+        ({"base": "ring", "nodes": {"node9": {"delay_ms": 1}}}, "speaks of node9"),
+        ({"base": "ring", "links": [{"src": "node1", "dst": "node3", "delay_ms": 1}]}, "no link"),
+    ],
+)
+def test_a_graph_that_does_not_fit_the_nodes_is_refused(document, message):
+    with pytest.raises(UsageError, match=message):
+        parse_topology("x", document, "x.yml").pairs(NAMES)
+
+
+def test_packets_take_a_shortest_way_and_every_hop_agrees():
+    for name in ("full", "ring", "star"):
+        pairs = load_topology(name).pairs(NAMES)
+        hops = next_hops(pairs, NAMES)
+        for src in NAMES:
+            for dst in set(NAMES) - {src}:
+                links = way(hops, src, dst)
+                assert set(links) <= set(pairs)
+                assert links[0][0] == src
+                assert links[-1][1] == dst
+                if name == "star":
+                    assert len(links) == (1 if "node1" in (src, dst) else 2)
+    hops = next_hops(load_topology("ring").pairs(NAMES), NAMES)
+    assert [b for _, b in way(hops, "node2", "node5")] == ["node1", "node6", "node5"]
+    assert [b for _, b in way(hops, "node2", "node6")] == ["node1", "node6"]
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'star'"):
+        load_topology("sta")
+    with pytest.raises(UsageError, match="no topology file"):
+        load_topology("./nothing.yml")

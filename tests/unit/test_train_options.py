@@ -1,0 +1,148 @@
+"""The command line of node.train, on a machine without torch: what is refused, and how."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from node.config import Ranks, parse_config
+from node.options import OptionError, option, parse_settings, unknown
+from node.strategies import STRATEGIES, strategy_class
+from node.strategies.fedavg import FedAvg
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "29501"}
+
+
+def node_train(*flags):
+    command = [sys.executable, "-m", "node.train", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--strategy fedvag", "unknown strategy 'fedvag': did you mean 'fedavg'?"),
+        ("--strategy xyz", "unknown strategy 'xyz': there is ddp, fedavg"),
+        ("--task fashon-mnist", "unknown task 'fashon-mnist': did you mean 'fashion-mnist'?"),
+        ("--optimizer adam", "unknown optimizer 'adam': did you mean 'adamw'?"),
+        ("--step 3", "unknown argument '--step': did you mean '--steps'?"),
+        ("--strategy fedavg --set h=3", "unknown option of strategy fedavg: 'h': did you mean 'H'"),
+        ("--strategy ddp --set H=3", "unknown option of strategy ddp: 'H': there is none"),
+        ("--strategy fedavg --set H=0", "--set H must be at least 1, not 0"),
+        ("--strategy fedavg --set H=2.5", "--set H: '2.5' is not a whole number"),
+        ("--strategy fedavg --set H", "write KEY=VALUE"),
+        ("--steps 0", "--steps must be at least 1, not 0"),
+        ("--steps many", "argument --steps: invalid int value: 'many'"),
+        ("--eval-every -1", "--eval-every must be at least 0"),
+        ("--dropout 1", "--dropout must be below 1"),
+        ("--lr 0", "--lr and GRADWIRE_TIMEOUT_S must be above 0"),
+        ("--lr nan", "argument --lr: invalid number value: 'nan'"),
+        ("--momentum 0.9", "--momentum is an option of sgd: add --optimizer sgd"),
+        ("--nnodes 3", "--nnodes needs --node-rank and --master-addr"),
+        ("--nnodes 3 --node-rank 3 --master-addr a", "--node-rank must be 0 to 2, not 3"),
+        ("--node-rank 1", "--node-rank needs --nnodes"),
+    ],
+)
+def test_a_mistake_is_named(flags, message):
+    with pytest.raises(OptionError) as error:
+        parse_config(flags.split(), {})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"RANK": "1"}, "no WORLD_SIZE, MASTER_ADDR, MASTER_PORT"),
+        (TORCHRUN | {"WORLD_SIZE": "three"}, "WORLD_SIZE: 'three' is not a whole number"),
+        (TORCHRUN | {"RANK": "3"}, "RANK=3 with WORLD_SIZE=3: no such rank"),
+        ({"GRADWIRE_TIMEOUT_S": "soon"}, "GRADWIRE_TIMEOUT_S: 'soon' is not a number"),
+        ({"GRADWIRE_TIMEOUT_S": "-1"}, "above 0"),
+    ],
+)
+def test_a_wrong_environment_is_named(environ, message):
+    with pytest.raises(OptionError) as error:
+        parse_config([], environ)
+    assert message in str(error.value)
+
+
+def test_flag_then_environment_then_default(tmp_path):
+    assert parse_config([], {}).ranks == Ranks(0, 1, 0, 1, "127.0.0.1", 29500)
+    assert parse_config([], TORCHRUN).ranks == Ranks(1, 3, 0, 1, "node1", 29501)
+    by_hand = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "node2"]
+    assert parse_config(by_hand, TORCHRUN).ranks == Ranks(1, 2, 0, 1, "node2", 29500)
+
+    environ = {"OMP_NUM_THREADS": "2", "GRADWIRE_RUN_DIR": "a", "GRADWIRE_TIMEOUT_S": "7"}
+    config = parse_config([], environ)
+    assert (config.threads, str(config.run_dir), config.timeout_s) == (2, "a", 7.0)
+    config = parse_config(["--threads", "3", "--run-dir", "b"], environ)
+    assert (config.threads, str(config.run_dir)) == (3, "b")
+    config = parse_config([], {})
+    assert (config.threads, config.run_dir, config.timeout_s) == (1, None, 1800.0)
+
+
+def test_learning_rate_follows_the_optimizer_unless_given():
+    assert parse_config([], {}).lr != parse_config(["--optimizer", "sgd"], {}).lr
+    assert parse_config(["--optimizer", "sgd", "--lr", "3"], {}).lr == 3
+
+
+def test_ranks_must_share_what_decides_the_result_and_nothing_else():
+    config = parse_config([], {})
+    assert parse_config([], TORCHRUN | {"GRADWIRE_RUN_DIR": "x"}).shared() == config.shared()
+    assert parse_config(["--threads", "2", "--data-dir", "x"], {}).shared() == config.shared()
+    assert parse_config(["--seed", "2"], {}).shared() != config.shared()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_says_what_it_and_its_options_do(name):
+    cls = strategy_class(name)
+    assert cls.__doc__
+    assert all(field.metadata["help"] for field in dataclasses.fields(cls))
+
+
+def test_settings_have_the_type_of_their_default_and_the_last_one_counts():
+    @dataclasses.dataclass
+    class Mine:
+        on: bool = option(False, "a switch")
+        share: float = option(0.5, "a share", at_least=0.1)
+        name: str = option("mean", "a word")
+        rounds: int = option(3, "a number")
+
+    defaults = {"on": False, "share": 0.5, "name": "mean", "rounds": 3}
+    assert parse_settings("mine", Mine, []) == defaults
+    given = ["on=yes", "share=1e-1", "name=a=b", "rounds=1", "rounds=4"]
+    values = {"on": True, "share": 0.1, "name": "a=b", "rounds": 4}
+    assert parse_settings("mine", Mine, given) == values
+    for wrong in ("on=maybe", "share=inf", "share=0.05", "rounds=x"):
+        with pytest.raises(OptionError, match=wrong.partition("=")[0]):
+            parse_settings("mine", Mine, [wrong])
+    assert parse_settings("fedavg", FedAvg, ["H=7"]) == {"H": 7}
+
+
+def test_nearest_name_ignores_case_and_far_names_are_not_offered():
+    assert "did you mean 'H'" in str(unknown("option", "h", ["H"]))
+    assert "did you mean" not in str(unknown("option", "zzz", ["H", "alpha"]))
+
+
+def test_a_mistake_is_one_line_and_exit_2():
+    result = node_train("--strategy", "fedvag")
+    assert result.returncode == 2
+    assert result.stderr == (
+        "node.train: error: unknown strategy 'fedvag': did you mean 'fedavg'?\n"
+    )
+
+
+def test_help_starts_with_examples_and_lists_strategy_options():
+    result = node_train("--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith("examples:\n  python -m node.train")
+    assert "H=20  local steps between two averages" in result.stdout
+
+
+def test_dry_run_prints_the_resolved_configuration():
+    result = node_train("--dry-run", "--strategy", "fedavg", "--set", "H=5")
+    config = json.loads(result.stdout)
+    assert config["strategy_options"] == {"H": 5}
+    assert config["steps"] == 200
+    assert config["ranks"]["world_size"] == 1

@@ -1,0 +1,250 @@
+"""What is said to tc, iptables and ip for a small plan: first from nothing, then in place."""
+
+import pytest
+
+from node.wire import egress, htb, netem, nfqueue, offload, routes, rules
+from node.wire.plan import Link, NodePlan, Peer, PlanError, Route
+from node.wire.shape import MAX_SLOT, lay_out, packets_in_flight, seed_of
+from node.wire.system import Device, _name_failed_line
+
+ETH0 = Device("eth0", 1500)
+LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
+
+
+def shape(*peers, before=None, mac="02:67:77:00:00:0{}", device=ETH0, routes_of=None, **changes):
+    """A shape of node1 with links to and from the peers of these numbers."""
+    there = [LINK._replace(dst=f"node{n}", **changes) for n in peers]
+    back = [link._replace(src=link.dst, dst="node1") for link in there]
+    plan = NodePlan(
+        node="node1",
+        address="10.77.0.11",
+        wire="auto",
+        tcp="bbr",
+        seed=1,
+        peers={f"node{n}": Peer(f"10.77.0.1{n}", mac.format(n)) for n in peers},
+        routes=routes_of or {},
+        links=there + back,
+        origin={},
+    )
+    return lay_out(plan, device, before)
+
+
+def words(lines, kind):
+    return [line for line in lines if line.startswith(kind)]
+
+
+def test_egress_from_nothing():
+    lines = egress.tc_lines(None, shape(2))
+    assert lines[0] == "qdisc add dev eth0 root handle 6777: htb default 2 direct_qlen 1000"
+    assert lines[-3:] == [
+        (
+            "class replace dev eth0 parent 6777:1 classid 6777:11 "
+            "htb rate 40000000bit ceil 40000000bit burst 5000 cburst 5000 quantum 1600"
+        ),
+        "qdisc replace dev eth0 parent 6777:11 handle 11: bfifo limit 1000000",
+        (
+            "filter replace dev eth0 parent 6777: protocol all prio 1 handle 800::11 u32 "
+            "match u32 0x77000002 0xffffffff at -12 match u16 0x0267 0xffff at -14 flowid 6777:11"
+        ),
+    ]
+
+
+def test_address_resolution_passes_unshaped_on_both_sides_of_a_link():
+    for lines in (egress.tc_lines(None, shape(2)), netem.tc_lines(None, shape(2))):
+        discovery = [line for line in words(lines, "filter replace") if "flowid 6777:2" in line]
+        assert ["0x0806" in line for line in discovery] == [True, False, False]
+        # Filters are tried in the order of their numbers: discovery before any link.
+        assert [line.split("800::")[1].split()[0] for line in discovery] == ["1", "2", "3"]
+
+
+def test_egress_in_place_touches_only_what_the_plan_names():
+    before = shape(2, 3)
+    after = shape(2, 4, before=before, rate_mbyte_s=1.0)
+    lines = egress.tc_lines(before, after)
+    assert not words(lines, "qdisc add") and not words(lines, "qdisc del")
+    assert lines[:2] == [  # node3 is gone
+        "filter del dev eth0 parent 6777: protocol all prio 1 handle 800::12 u32",
+        "class del dev eth0 classid 6777:12",
+    ]
+    classes = [line.split("classid ")[1].split(" burst")[0] for line in words(lines, "class rep")]
+    assert classes == [
+        "6777:11 htb rate 8000000bit ceil 8000000bit",  # node2 keeps its class
+        "6777:13 htb rate 8000000bit ceil 8000000bit",  # node4 does not take over that of node3
+    ]
+
+
+def test_a_new_mac_address_takes_the_old_filter_away():
+    before = shape(2)
+    lines = egress.tc_lines(before, shape(2, before=before, mac="02:67:77:00:01:0{}"))
+    assert words(lines, "filter del") and words(lines, "class del")
+    assert "0x77000102" in lines[-1]
+
+
+def test_egress_limits():
+    assert egress.burst_bytes(LINK, 1514) == 5000  # 1 ms
+    assert egress.burst_bytes(LINK._replace(rate_mbyte_s=0.1), 1514) == 1514
+    assert egress.queue_bytes(LINK, 1514) == 1_000_000
+    assert egress.queue_bytes(LINK._replace(buffer_ms=0.0), 1514) == 4 * 1514
+    assert egress.queue_bytes(LINK._replace(rate_mbyte_s=1e4, buffer_ms=6e4), 1514) == 2**32 - 1
+
+
+def test_rates_are_whole_bits_from_the_slowest_to_the_fastest():
+    for rate_mbyte_s, bits in ((0.1, 800_000), (0.123456789, 987_654), (10_000, 80_000_000_000)):
+        lines = egress.tc_lines(None, shape(2, rate_mbyte_s=rate_mbyte_s))
+        assert f"rate {bits}bit ceil {bits}bit" in words(lines, "class")[-1]
+
+
+def test_counters_are_those_of_the_links_by_peer():
+    stats = {"bytes": 1, "packets": 2, "drops": 3, "backlog": 4}
+    none = dict.fromkeys(stats, 0)
+    rows = [{"handle": "6777:11", "stats": stats}, {"handle": "6777:2", "stats": none}]
+    assert egress.counters(shape(2), rows) == {
+        "node2": {"sent_bytes": 1, "sent_packets": 2, "dropped_packets": 3, "backlog_bytes": 4}
+    }
+
+
+def test_netem_from_nothing_redirects_last():
+    lines = netem.tc_lines(None, shape(2, jitter_ms=10.0, loss_pct=0.5))
+    (queue,) = (line for line in lines if "netem" in line)
+    assert "parent 6777:11 handle 11: netem limit " in queue
+    assert (
+        "delay 100.000000ms 10.000000ms distribution normal rate 100gbit loss 0.500000% seed"
+        in queue
+    )
+    assert "match u16 0x0002 0xffff at -4 match u32 0x02677700 0xffffffff at -8" in lines[-3]
+    assert lines[-2:] == [
+        "qdisc add dev eth0 handle ffff: ingress",
+        (
+            "filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 0 "
+            "action mirred egress redirect dev gradwire-ifb"
+        ),
+    ]
+
+
+def test_netem_in_place_changes_the_netem_and_no_redirection():
+    before = shape(2)
+    lines = netem.tc_lines(before, shape(2, before=before, delay_ms=20.0))
+    assert [line.split()[0:2] for line in lines] == [
+        ["class", "replace"],
+        ["qdisc", "replace"],
+        ["filter", "replace"],
+    ]
+
+
+def test_a_wire_has_room_for_all_that_is_under_way():
+    # 5 MB/s for 100 ms: 500 kB, half as much again in frames of 200 bytes; 0.2 s of full frames; 1000.
+    assert packets_in_flight(LINK) == 3750 + 661 + 1000
+    assert packets_in_flight(LINK._replace(jitter_ms=25.0)) == 7500 + 661 + 1000
+    assert packets_in_flight(LINK._replace(rate_mbyte_s=1e4, delay_ms=1e4)) == 1_000_000
+
+
+def test_every_link_has_a_seed_of_its_own_and_keeps_it():
+    plan = shape(2, 3).plan
+    seeds = [seed_of(plan, link) for link in plan.links]
+    assert len(set(seeds)) == 4
+    assert seeds == [seed_of(plan, link) for link in plan.links]
+    assert seed_of(plan._replace(seed=2), plan.links[0]) not in seeds
+
+
+def test_rules_from_nothing_and_in_place():
+    fresh = rules.ipv4(shape(2), fresh=True)
+    assert fresh.splitlines() == [
+        "*raw",
+        ":GRADWIRE_IN -",
+        "-A GRADWIRE_IN -d 10.77.0.11 -p icmp -m icmp --icmp-type echo-reply -j RETURN",
+        "-A GRADWIRE_IN -m mac --mac-source 02:67:77:00:00:02 -j NFQUEUE --queue-num 26369 --queue-bypass",
+        "-A PREROUTING -i eth0 -j GRADWIRE_IN",
+        "COMMIT",
+        "*mangle",
+        ":GRADWIRE_OUT -",
+        (
+            "-A GRADWIRE_OUT -d 10.77.0.12 -p icmp -m icmp --icmp-type echo-reply -j NFQUEUE "
+            "--queue-num 30465 --queue-bypass"
+        ),
+        "-A POSTROUTING -o eth0 -j GRADWIRE_OUT",
+        "COMMIT",
+    ]
+    hooks = [line for line in fresh.splitlines() if "ROUTING" in line]
+    in_place = rules.ipv4(shape(2), fresh=False).splitlines()
+    assert in_place == [line for line in fresh.splitlines() if line not in hooks]
+
+
+def test_removal_takes_exactly_our_rules():
+    saved = """# Generated by iptables-save v1.8.11 (nf_tables)
+*raw
+:PREROUTING ACCEPT [20:1680]
+:OUTPUT ACCEPT [0:0]
+:GRADWIRE_IN - [0:0]
+-A PREROUTING -i eth0 -j GRADWIRE_IN
+-A GRADWIRE_IN -m mac --mac-source 02:67:77:00:00:02 -j NFQUEUE --queue-num 26369 --queue-bypass
+COMMIT
+# Generated by iptables-save v1.8.11 (nf_tables)
+*nat
+:DOCKER_OUTPUT - [0:0]
+-A OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT
+COMMIT
+"""
+    assert rules.removal(saved).splitlines() == [
+        "*raw",
+        "-D PREROUTING -i eth0 -j GRADWIRE_IN",
+        "-F GRADWIRE_IN",
+        "-X GRADWIRE_IN",
+        "COMMIT",
+    ]
+    assert rules.removal(saved.replace("GRADWIRE", "OTHER")) == ""
+
+
+def test_the_daemon_gets_a_queue_for_each_end_of_a_link():
+    queues = nfqueue.behaviours(shape(2, jitter_ms=10.0, loss_pct=1.0))
+    assert sorted(queues) == [0x6701, 0x7701]
+    assert queues[0x6701][:3] == (0.1, 0.01, 0.01)
+
+
+def test_slots_stay_while_their_peer_does_and_run_out_clearly():
+    first = shape(2, 3)
+    second = shape(3, 4, before=first)
+    third = shape(2, 3, before=second)
+    assert (first.slots, second.slots) == ({"node2": 1, "node3": 2}, {"node3": 2, "node4": 3})
+    assert third.slots == {"node3": 2, "node2": 1}
+    with pytest.raises(PlanError, match="too many"):
+        shape(*range(MAX_SLOT + 1))
+
+
+def test_ids_of_sixty_four_nodes_differ():
+    lines = egress.tc_lines(None, shape(*range(2, 65)))
+    assert len(set(lines)) == len(lines)
+    assert max(len(htb.link_id(slot)) for slot in shape(*range(2, 65)).slots.values()) == 2
+
+
+def test_routes_carry_the_congestion_control():
+    assert routes.route_lines(shape(2), "bbr") == [
+        "route replace 10.77.0.12/32 dev eth0 congctl bbr"
+    ]
+    assert routes.route_lines(shape(2), "") == ["route replace 10.77.0.12/32 dev eth0"]
+
+
+def test_who_is_no_neighbour_is_reached_by_way_of_one():
+    lines = routes.route_lines(shape(2, routes_of={"node3": Route("10.77.0.13", "node2")}), "bbr")
+    assert lines[1] == "route replace 10.77.0.13/32 via 10.77.0.12 dev eth0 congctl bbr"
+
+
+def test_offloads_stay_on_only_where_a_link_is_too_fast_without():
+    assert not offload.offloads_stay_on([LINK._replace(rate_mbyte_s=250.0)])
+    assert offload.offloads_stay_on([LINK, LINK._replace(rate_mbyte_s=251.0)])
+    now = {"tso": True, "gso": True, "gro": False}
+    off = dict.fromkeys(now, False)
+    assert offload.change_words(now, off) == ["tso", "off", "gso", "off"]
+    assert offload.change_words(off, off) == []
+
+
+def test_super_packets_fit_into_burst_and_queue():
+    lines = egress.tc_lines(None, shape(2, rate_mbyte_s=300.0, buffer_ms=0.0))
+    assert "burst 300000 " in words(lines, "class")[-1]
+    assert words(lines, "qdisc")[-1].endswith(f"bfifo limit {4 * 65536}")
+
+
+def test_a_failed_line_of_a_batch_is_named_by_its_words():
+    said = "tc -batch -: Error: Invalid qdisc name. Command failed -:2"
+    assert _name_failed_line(said, ["first", "qdisc add nonsense"]) == (
+        "tc qdisc add nonsense: Error: Invalid qdisc name."
+    )
