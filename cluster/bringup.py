@@ -14,7 +14,7 @@ from cluster.compose import write_document
 from cluster.compose_process import ComposeUp
 from cluster.engine import Container, Engine
 from cluster.errors import ClusterError, NodeError
-from cluster.fleet import Fleet
+from cluster.fleet import Fleet, TimedOut
 from cluster.keys import ensure_keys
 from cluster.shaping import Plan, Report, Shape, apply_plan, make_shape
 from cluster.spec import PROJECT_DIR, ClusterSpec, Node
@@ -79,7 +79,11 @@ def make_nodes(
     deadline = time.monotonic() + start_timeout_s(spec)
 
     def prepare(node: Node) -> Report | None:
-        fleet.log_in(node, deadline)
+        try:
+            fleet.log_in(node, deadline)
+        except TimedOut as error:
+            said = _last_words(engine, spec.name, node.name)
+            raise ClusterError(f"{error.message}; {said}") from error
         return shape_node(fleet, node.name, plans[node.name]) if plans else None
 
     try:
@@ -127,7 +131,7 @@ def check_alive(engine: Engine, spec: ClusterSpec) -> None:
     """Raise NodeError, with its last words, for a node whose container is there but does not run."""
     dead = [c for c in engine.containers(spec.name) if c.state in ("exited", "dead")]
     if dead:
-        words = {c.node: _last_words(engine.log_tail(c.id)) for c in dead}
+        words = {c.node: _words(engine.log_tail(c.id)) for c in dead}
         raise NodeError("a node died", words, "python -m cluster.doctor")
 
 
@@ -194,6 +198,14 @@ def start_timeout_s(spec: ClusterSpec) -> float:
     return START_TIMEOUT_S + START_TIMEOUT_PER_NODE_S * spec.size
 
 
-def _last_words(log: str) -> str:
+def _last_words(engine: Engine, name: str, node: str) -> str:
+    """What there is of a node that does not answer."""
+    for container in engine.containers(name):
+        if container.node == node:
+            return f"its container is {container.state} and said: {_words(engine.log_tail(container.id))}"
+    return "it has no container"
+
+
+def _words(log: str) -> str:
     lines = [line for line in log.splitlines() if line.strip()]
-    return " / ".join(lines[-3:]) or "it printed nothing"
+    return " / ".join(lines[-3:]) or "nothing"

@@ -101,10 +101,10 @@ class Contract:
         if broken:
             return "broken: " + "; ".join(broken)
         clipped = sum(v.clipped for v in self.verdicts)
-        ways = sum(bool(v.via) for v in self.verdicts)
+        paths = sum(bool(v.via) for v in self.verdicts)
         return (
-            f"all {len(self.verdicts) - ways} links"
-            + (f" and {ways} ways over several of them" if ways else "")
+            f"all {len(self.verdicts) - paths} links"
+            + (f" and {paths} paths over several of them" if paths else "")
             + " hold"
             + (f", {clipped} clipped by this machine" if clipped else "")
         )

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,11 +29,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETRY_S = 0.02
+# How long an sshd may take to greet; doubled each time that it takes longer, up to the second one. To knock at a busy
+# machine again and again would only make it busier: each knock starts a process there.
+GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
 KEEPALIVE_S = 5
-GIVEN_UP = "given up"  # a node that was waited for when another one failed
 LOST = (
     -1000
 )  # exit code where the connection went before the command ended; no signal has this number
+
+
+class TimedOut(ClusterError):
+    """A node did not answer before the deadline."""
+
+
+class GivenUp(ClusterError):
+    """A node was no longer waited for, because another one failed."""
+
+    def __init__(self) -> None:
+        super().__init__("given up")
 
 
 @dataclass(frozen=True)
@@ -97,9 +111,9 @@ class Fleet:
             if not isinstance(error, ClusterError):
                 raise error
         if failed:
-            words = {name: _words_of(name, error) for name, error in failed.items()}
-            first = {name: said for name, said in words.items() if said != GIVEN_UP}
-            raise NodeError(failure, first or words, "python -m cluster.doctor")
+            first = {n: error for n, error in failed.items() if not isinstance(error, GivenUp)}
+            words = {name: _words_of(name, error) for name, error in (first or failed).items()}
+            raise NodeError(failure, words, "python -m cluster.doctor")
         return {name: future.result() for future, name in futures.items()}
 
     def run(
@@ -190,7 +204,8 @@ class Fleet:
         """Connect to one node, unless that is done.
 
         Raises:
-            ClusterError: it did not answer before the deadline, or showed another key than the pinned one.
+            TimedOut: it did not answer before the deadline.
+            ClusterError: it showed another key than the pinned one.
         """
         if node.name in self._clients:
             return
@@ -223,23 +238,27 @@ class Fleet:
         transport.set_keepalive(KEEPALIVE_S)
         if self._closing.is_set():
             client.close()
-            raise ClusterError(GIVEN_UP)
+            raise GivenUp
         self._clients[node.name] = client
 
     def _wait_for_sshd(self, node: Node, deadline: float) -> socket.socket:
         """A socket on which sshd has begun to speak. Docker's port proxy accepts before there is one."""
+        greeting_s = GREETING_S
         while not self._closing.is_set():
             try:
-                sock = socket.create_connection((node.ssh_host, node.ssh_port), timeout=1)
+                sock = socket.create_connection((node.ssh_host, node.ssh_port), timeout=greeting_s)
                 if _speaks_ssh(sock):
                     return sock
                 reason = "no sshd there yet"
+            except TimeoutError:
+                reason = f"sshd said nothing for {greeting_s:g} s"
+                greeting_s = min(2 * greeting_s, LONGEST_GREETING_S)
             except OSError as error:
                 reason = str(error)
             if time.monotonic() > deadline:
-                raise ClusterError(f"{node.ssh_host}:{node.ssh_port}: {reason}")
+                raise TimedOut(f"{node.ssh_host}:{node.ssh_port}: {reason}")
             time.sleep(RETRY_S)
-        raise ClusterError(GIVEN_UP)
+        raise GivenUp
 
 
 def _words_of(node: str, error: BaseException) -> str:
@@ -250,14 +269,15 @@ def _words_of(node: str, error: BaseException) -> str:
 
 
 def _speaks_ssh(sock: socket.socket) -> bool:
-    """Whether SSH's greeting comes; without it the socket is closed."""
+    """Whether SSH's greeting comes, or TimeoutError; without it the socket is closed."""
+    greeting = b""
     try:
-        if sock.recv(4, socket.MSG_PEEK) == b"SSH-":
-            return True
-    except OSError:
-        pass  # reset by the port proxy: as good as nothing
-    sock.close()
-    return False
+        with suppress(ConnectionError):  # reset by the port proxy: as good as nothing
+            greeting = sock.recv(4, socket.MSG_PEEK)
+        return greeting == b"SSH-"
+    finally:
+        if greeting != b"SSH-":
+            sock.close()
 
 
 class RemoteProcess:

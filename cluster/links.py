@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.profiles import Profile, Range
 from cluster.spec import Node
-from cluster.topology import Pair, Topology, next_hops, way
+from cluster.topology import Pair, Topology, next_hops, trace_path
 
 WIRES = ("auto", "netem", "nfqueue")
 MIN_TIMEOUT_S = 60.0
@@ -60,7 +60,7 @@ def rtt_ms(links: Sequence[Link], src: str, dst: str) -> float:
 
 @dataclass(frozen=True)
 class Path:
-    """The way from one node to another that has no link from it: several links, one after the other."""
+    """What leads from one node to another that has no link from it: several links, one after the other."""
 
     src: str
     dst: str
@@ -87,14 +87,14 @@ class Path:
 
 
 def paths(links: Sequence[Link]) -> list[Path]:
-    """The way of every directed pair that has no link of its own, by the routes that the nodes get."""
+    """The path of every directed pair that has no link of its own, by the routes that the nodes get."""
     by_pair = {(link.src, link.dst): link for link in links}
     names = list(dict.fromkeys(link.src for link in links))
     if len(by_pair) == len(names) * (len(names) - 1):
         return []
     hops = next_hops(by_pair, names)
     return [
-        Path(src, dst, tuple(by_pair[pair] for pair in way(hops, src, dst)))
+        Path(src, dst, tuple(by_pair[pair] for pair in trace_path(hops, src, dst)))
         for src, dst in hops
         if (src, dst) not in by_pair
     ]
@@ -105,12 +105,12 @@ def collective_timeout_s(links: Sequence[Link], size: int, tensor_bytes: float =
 
     The worst case is the alpha-beta bound of a ring all-reduce, 2(N-1) hops of delay and 1/N of the bytes
     each, over the slowest and the farthest link (reference: Thakur et al., 2005), for a tensor of
-    `tensor_bytes`. Where neighbours of the ring have no link the farthest is the longest way.
+    `tensor_bytes`. Where neighbours of the ring have no link the farthest is the longest path.
     """
     if not links:
         return MIN_TIMEOUT_S
-    ways = [(link,) for link in links] + [path.links for path in paths(links)]
-    delay_s = max(sum(link.delay_ms + link.buffer_ms for link in way) for way in ways) / 1000
+    all_hops = [(link,) for link in links] + [path.links for path in paths(links)]
+    delay_s = max(sum(link.delay_ms + link.buffer_ms for link in hops) for hops in all_hops) / 1000
     slowest_byte_s = min(link.rate_mbyte_s for link in links) * 1e6
     worst_s = 2 * (size - 1) * (delay_s + tensor_bytes / size / slowest_byte_s)
     return max(MIN_TIMEOUT_S, 10 * worst_s)

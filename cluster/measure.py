@@ -1,80 +1,26 @@
-"""Measures every link: a node.probe on each node, orders from `cluster.probes`, verdicts from `cluster.contract`."""
+"""Measures every link: orders of `cluster.probes`, through `cluster.prober`; `cluster.contract` judges."""
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cluster.console import Console
 from cluster.contract import Contract, Measured, Verdict, judge, summarise_pings
-from cluster.errors import ClusterError, NodeError
-from cluster.fleet import Fleet, RemoteProcess
+from cluster.errors import ClusterError
+from cluster.fleet import Fleet
 from cluster.links import Link, paths
+from cluster.prober import Prober
 from cluster.probes import delay_pings, loss_pings, ping_pairs, plan_rounds, send_order
 from cluster.shaping import Shape
 
 PingOrder = Callable[[Sequence[Link], Mapping[str, str]], dict[str, Any]]
+Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
 
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
 BASE_PINGS = 30
 BASE_INTERVAL_MS = 5.0
-
-
-class Prober:
-    """A node.probe on every node, for as long as the `with` block lasts."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._addresses = {node.name: node.address for node in fleet.nodes}
-        self._processes: dict[str, RemoteProcess] = {}
-        self._lines: dict[str, Iterator[str]] = {}
-
-    def __enter__(self) -> Self:
-        try:
-            for name, address in self._addresses.items():
-                process = self._fleet.start(name, ("python3", "-m", "node.probe", address))
-                self._processes[name], self._lines[name] = process, process.lines()
-            self._answers(list(self._processes))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            process.close()
-
-    def address(self, node: str) -> str:
-        """A node's address on the data network."""
-        return self._addresses[node]
-
-    def ask(self, orders: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
-        """Give each node its order, all at once; their answers, by node.
-
-        Raises:
-            NodeError: a probe failed.
-        """
-        for name, order in orders.items():
-            self._processes[name].write(json.dumps(order).encode() + b"\n")
-        return self._answers(list(orders))
-
-    def _answers(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        answers = {name: self._answer(name, self._processes[name]) for name in names}
-        errors = {name: answer["error"] for name, answer in answers.items() if "error" in answer}
-        if errors:
-            raise NodeError("the links cannot be measured", errors, "python -m cluster.doctor")
-        return answers
-
-    def _answer(self, name: str, process: RemoteProcess) -> dict[str, Any]:
-        line = next(self._lines[name], None)
-        if line is None:
-            _, stderr = process.wait()
-            words = stderr.decode(errors="replace").strip().splitlines()
-            raise NodeError("the probe ended", {name: words[-1] if words else "no SSH"})
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
 
 def measure_contract(fleet: Fleet, shape: Shape, console: Console) -> Contract:
@@ -91,19 +37,16 @@ def measure_contract(fleet: Fleet, shape: Shape, console: Console) -> Contract:
         )
     _check_whole(shape)
     started = time.monotonic()
+    via = {path.end_to_end(): path.via for path in paths(shape.links)}
     with Prober(fleet) as prober, console.progress("contract") as report:
-        verdicts = _measure(prober, fleet, shape, shape.links, report)
-        doubtful = [v.link for v in verdicts if v.broken]
-        if doubtful:
-            report(f"{len(doubtful)} links measured again")
-            time.sleep(DRAIN_S + 2 * max(link.buffer_ms for link in shape.links) / 1000)
-            again = {v.link: v for v in _measure(prober, fleet, shape, doubtful, report)}
-            verdicts = [again.get(v.link, v) for v in verdicts]
-        verdicts += _measure_paths(prober, fleet, shape, report)
+        survey = _Survey(prober, shape, report)
+        of_links, links_again = survey.twice(survey.links, shape.links)
+        of_paths, paths_again = survey.twice(survey.paths, list(via))
+    verdicts = (*of_links, *(replace(v, via=via[v.link]) for v in of_paths))
     rough = sum(1 for link in shape.links if link.loss_pct or link.jitter_ms)
     note = f"{rough} links have loss or jitter: TCP's goodput on them is measured, not judged"
     notes = (*shape.notes, note) if rough else shape.notes
-    return Contract(tuple(verdicts), time.monotonic() - started, len(doubtful), notes)
+    return Contract(verdicts, time.monotonic() - started, links_again + paths_again, notes)
 
 
 def _check_whole(shape: Shape) -> None:
@@ -118,74 +61,85 @@ def _check_whole(shape: Shape) -> None:
         )
 
 
-def _measure(
-    prober: Prober, fleet: Fleet, shape: Shape, links: Sequence[Link], report: Callable[[str], None]
-) -> list[Verdict]:
-    report("round trips, jitter and loss")
-    pinged = _ping(prober, fleet, shape, links)
-    rounds = plan_rounds(links, [node.name for node in fleet.nodes])
-    goodput: dict[Link, float] = {}
-    for number, links_of_round in enumerate(rounds, start=1):
-        report(f"goodput, round {number} of {len(rounds)}")
-        goodput |= _send(prober, shape, links_of_round)
-    return [
-        judge(
-            link,
-            shape.links,
-            shape.mtu,
-            replace(pinged[link.src, link.dst], goodput_mbyte_s=goodput[link]),
-        )
-        for link in links
-    ]
+@dataclass(frozen=True)
+class _Survey:
+    """One measurement of one shape."""
+
+    prober: Prober
+    shape: Shape
+    report: Callable[[str], None]
+
+    def twice(
+        self, measure: Callable[[Sequence[Link]], list[Verdict]], links: Sequence[Link]
+    ) -> tuple[list[Verdict], int]:
+        """Measure, and once more where it is not what was asked: the verdicts, and how many are of the second time."""
+        verdicts = measure(links)
+        doubtful = [v.link for v in verdicts if v.broken]
+        if not doubtful:
+            return verdicts, 0
+        self.report(f"{len(doubtful)} links measured again")
+        time.sleep(DRAIN_S + 2 * max(link.buffer_ms for link in links) / 1000)
+        again = {v.link: v for v in measure(doubtful)}
+        return [again.get(v.link, v) for v in verdicts], len(doubtful)
+
+    def links(self, links: Sequence[Link]) -> list[Verdict]:
+        """Everything about these links."""
+        self.report("round trips, jitter and loss")
+        pinged = _ping(self.prober, links, self.shape.links)
+        rounds = plan_rounds(links, self.prober.nodes)
+        goodput: dict[Link, float] = {}
+        for number, links_of_round in enumerate(rounds, start=1):
+            self.report(f"goodput, round {number} of {len(rounds)}")
+            goodput |= _send(self.prober, links_of_round, self.shape.links)
+        measured = {
+            link: replace(pinged[link.src, link.dst], goodput_mbyte_s=goodput[link])
+            for link in links
+        }
+        return [judge(link, self.shape.links, self.shape.mtu, measured[link]) for link in links]
+
+    def paths(self, paths: Sequence[Link]) -> list[Verdict]:
+        """The pairs of nodes without a link, against what the links between them make together; no goodput.
+
+        On links with jitter one node pings at a time: where pings of many nodes meet on a link, one that follows
+        another closely waits for it.
+        """
+        groups: dict[str, list[Link]] = {}
+        jitter = any(path.jitter_ms for path in paths)
+        for path in paths:
+            groups.setdefault(min(path.src, path.dst) if jitter else "", []).append(path)
+        verdicts = []
+        for number, group in enumerate(groups.values(), start=1):
+            self.report(f"paths over several links, {number} of {len(groups)}")
+            pinged = _ping(self.prober, group, group)
+            verdicts += [
+                judge(path, group, self.shape.mtu, pinged[path.src, path.dst]) for path in group
+            ]
+        return verdicts
 
 
-def _measure_paths(
-    prober: Prober, fleet: Fleet, shape: Shape, report: Callable[[str], None]
-) -> list[Verdict]:
-    """The pairs of nodes without a link, against what the links between them make together.
-
-    On links with jitter one node pings at a time: where pings of many nodes meet on a link, one that follows another
-    closely waits for it.
-    """
-    by_link = {path.end_to_end(): path for path in paths(shape.links)}
-    jitter = any(link.jitter_ms for link in by_link)
-    groups: dict[str, list[Link]] = {}
-    for link in by_link:
-        groups.setdefault(min(link.src, link.dst) if jitter else "", []).append(link)
-    verdicts = []
-    for number, links in enumerate(groups.values(), start=1):
-        report(f"ways over several links, {number} of {len(groups)}")
-        pinged = _ping(prober, fleet, replace(shape, links=tuple(links)), links)
-        judged = [judge(link, links, shape.mtu, pinged[link.src, link.dst]) for link in links]
-        verdicts += [replace(v, via=by_link[v.link].via) for v in judged]
-    return verdicts
-
-
-def _ping(
-    prober: Prober, fleet: Fleet, shape: Shape, links: Sequence[Link]
-) -> dict[tuple[str, str], Measured]:
-    """Idle round trips of all pairs at once, by (src, dst): pings are too small to disturb one another."""
-    pairs = ping_pairs(links, [node.name for node in fleet.nodes])
+def _ping(prober: Prober, links: Sequence[Link], asked: Sequence[Link]) -> Pinged:
+    """Idle round trips of all pairs at once: pings are too small to disturb one another."""
+    pairs = ping_pairs(links, prober.nodes)
     base_ms = _host_base_ms(prober, sorted(pairs))
-    measured = _ping_pairs(prober, shape, pairs, base_ms, delay_pings)
+    measured = _ping_pairs(prober, asked, pairs, base_ms, delay_pings)
     lossy = [link for link in links if link.loss_pct]
     if lossy:
-        pairs = ping_pairs(lossy, [node.name for node in fleet.nodes])
-        for way, many in _ping_pairs(prober, shape, pairs, base_ms, loss_pings).items():
-            measured[way] = replace(measured[way], sent=many.sent, arrived=many.arrived)
+        pairs = ping_pairs(lossy, prober.nodes)
+        for pair, many in _ping_pairs(prober, asked, pairs, base_ms, loss_pings).items():
+            measured[pair] = replace(measured[pair], sent=many.sent, arrived=many.arrived)
     return measured
 
 
 def _ping_pairs(
     prober: Prober,
-    shape: Shape,
+    asked: Sequence[Link],
     pairs: Mapping[str, Sequence[str]],
     base_ms: float,
     order: PingOrder,
-) -> dict[tuple[str, str], Measured]:
+) -> Pinged:
     orders = {
         src: order(
-            [link for link in shape.links if _joins(link, src, peers)],
+            [link for link in asked if _joins(link, src, peers)],
             {peer: prober.address(peer) for peer in peers},
         )
         for src, peers in pairs.items()
@@ -225,7 +179,7 @@ def _host_base_ms(prober: Prober, nodes: Sequence[str]) -> float:
     return statistics.median(trips)
 
 
-def _send(prober: Prober, shape: Shape, links: Sequence[Link]) -> dict[Link, float]:
-    orders = {link.src: send_order(link, shape.links, prober.address(link.dst)) for link in links}
+def _send(prober: Prober, links: Sequence[Link], asked: Sequence[Link]) -> dict[Link, float]:
+    orders = {link.src: send_order(link, asked, prober.address(link.dst)) for link in links}
     answers = prober.ask(orders)
     return {link: float(answers[link.src]["goodput_mbyte_s"]) for link in links}

@@ -1,4 +1,4 @@
-"""Topologies: which nodes have a link, and by which way packets travel between nodes that have none.
+"""Topologies: which nodes have a link, and by which path packets travel between nodes that have none.
 
     full    every node has a link to every other
     ring    node1 - node2 - … - nodeN - node1
@@ -13,7 +13,7 @@ Any other graph is a YAML file (`--topology ./mine.yml`):
     nodes:
       node3: {rate_mbyte_s: 1}                        # every link from and to this node
 
-Links are physical: packets between nodes without one travel hop by hop over those that exist, along a shortest way.
+Links are physical: packets between nodes without one travel hop by hop over those that exist, along a shortest path.
 """
 
 from collections import deque
@@ -137,7 +137,7 @@ def parse_topology(name: str, document: object, source: str) -> Topology:
 
 
 def next_hops(pairs: Iterable[Pair], names: Sequence[str]) -> dict[Pair, str]:
-    """(src, dst) -> the neighbour of src by which a shortest way leads; of several, the first in the order of names."""
+    """(src, dst) -> the neighbour of src by which a shortest path leads; of several, the first of names."""
     neighbours: dict[str, list[str]] = {name: [] for name in names}
     for src, dst in pairs:
         neighbours[src].append(dst)
@@ -150,7 +150,7 @@ def next_hops(pairs: Iterable[Pair], names: Sequence[str]) -> dict[Pair, str]:
     return hops
 
 
-def way(hops: Mapping[Pair, str], src: str, dst: str) -> list[Pair]:
+def trace_path(hops: Mapping[Pair, str], src: str, dst: str) -> list[Pair]:
     """The links that a packet takes from src to dst."""
     links, here = [], src
     while here != dst:
@@ -200,7 +200,7 @@ def _check_connected(name: str, pairs: Sequence[Pair], names: Sequence[str]) -> 
     lonely = [node for node in names if node not in reached]
     if lonely:
         raise UsageError(
-            f"topology {name} has no way from {names[0]} to {', '.join(lonely)}",
+            f"topology {name} has no path from {names[0]} to {', '.join(lonely)}",
             "links that join all nodes",
         )
 

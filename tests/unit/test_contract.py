@@ -112,7 +112,8 @@ def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
     silent = {"sent": 4, "rtt_ms": [], "back": arrivals([])}
     there, back = summarise_pings(silent, arrivals([]), 0.2)
     assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, 100)
-    document = Contract((judge(BACK, LINKS, 1500, back),)).document()
+    dead = judge(BACK, LINKS, 1500, replace(back, goodput_mbyte_s=0.0))
+    document = Contract((dead,)).document()
     assert document["links"][0]["broken"] == ["rtt", "goodput"]
     json.dumps(document, allow_nan=False)
 

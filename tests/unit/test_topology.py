@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.errors import UsageError
-from cluster.topology import load_topology, next_hops, parse_topology, way
+from cluster.topology import load_topology, next_hops, parse_topology, trace_path
 
 NAMES = [f"node{n}" for n in range(1, 7)]
 
@@ -66,7 +66,7 @@ def test_what_is_said_of_a_direction_wins_over_what_is_said_of_a_node():
         ([], "a topology is a mapping"),
         ({"bas": "ring"}, "did you mean 'base'"),
         ({"base": "rin"}, "did you mean 'ring'"),
-        ({"links": []}, "no way from node1"),
+        ({"links": []}, "no path from node1"),
         ({"links": "ring"}, "links is 'ring'"),
         ({"links": ["node1"]}, r"links\[0\] is 'node1'"),
         ({"links": [{"ends": ["node1"]}]}, "are no two nodes"),
@@ -87,7 +87,7 @@ def test_what_is_no_topology_is_named(document, message):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"links": [{"ends": ["node1", "node2"]}]}, "no way from node1 to node3, node4"),
+        ({"links": [{"ends": ["node1", "node2"]}]}, "no path from node1 to node3, node4"),
         ({"base": "ring", "nodes": {"node9": {"delay_ms": 1}}}, "speaks of node9"),
         ({"base": "ring", "links": [{"src": "node1", "dst": "node3", "delay_ms": 1}]}, "no link"),
     ],
@@ -103,15 +103,15 @@ def test_packets_take_a_shortest_way_and_every_hop_agrees():
         hops = next_hops(pairs, NAMES)
         for src in NAMES:
             for dst in set(NAMES) - {src}:
-                links = way(hops, src, dst)
+                links = trace_path(hops, src, dst)
                 assert set(links) <= set(pairs)
                 assert links[0][0] == src
                 assert links[-1][1] == dst
                 if name == "star":
                     assert len(links) == (1 if "node1" in (src, dst) else 2)
     hops = next_hops(load_topology("ring").pairs(NAMES), NAMES)
-    assert [b for _, b in way(hops, "node2", "node5")] == ["node1", "node6", "node5"]
-    assert [b for _, b in way(hops, "node2", "node6")] == ["node1", "node6"]
+    assert [b for _, b in trace_path(hops, "node2", "node5")] == ["node1", "node6", "node5"]
+    assert [b for _, b in trace_path(hops, "node2", "node6")] == ["node1", "node6"]
 
 
 def test_unknown_names_are_refused_with_the_nearest():

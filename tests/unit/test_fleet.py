@@ -1,0 +1,88 @@
+"""How the host waits for a node's sshd, against sockets that are slow, rude or silent."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from cluster import fleet
+from cluster.errors import NodeError
+from cluster.fleet import Fleet
+from cluster.spec import Node
+
+
+class Door:
+    """A listening socket that greets every caller after a while, as the sshd of a busy machine does."""
+
+    def __init__(self, greeting_after_s: float) -> None:
+        self.knocks = 0
+        self._after_s = greeting_after_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            self.knocks += 1
+            threading.Thread(target=self._greet, args=(caller,), daemon=True).start()
+
+    def _greet(self, caller: socket.socket) -> None:
+        time.sleep(self._after_s)
+        with caller:
+            try:
+                caller.sendall(b"SSH-2.0-slow\r\n")
+                caller.recv(1)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def wait_at(tmp_path, monkeypatch):
+    """Wait at a door that greets after so many seconds: what came of it, and how often we knocked."""
+    monkeypatch.setattr(fleet, "GREETING_S", 0.05)
+    doors = []
+
+    def wait(greeting_after_s: float, timeout_s: float) -> Door:
+        door = Door(greeting_after_s)
+        doors.append(door)
+        node = Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", door.port)
+        waiting = Fleet([node], tmp_path)
+        waiting._wait_for_sshd(node, time.monotonic() + timeout_s).close()
+        return door
+
+    yield wait
+    for door in doors:
+        door.close()
+
+
+def test_a_slow_sshd_gets_the_time_that_it_needs(wait_at):
+    # Five times what the first knock allows for: with the same patience each time it never opens.
+    door = wait_at(0.25, timeout_s=5)
+    assert door.knocks <= 4  # 0.05, 0.1, 0.2, 0.4 s
+
+
+def test_waiting_ends_at_the_deadline_and_says_what_was_there(wait_at):
+    with pytest.raises(fleet.TimedOut, match="sshd said nothing for"):
+        wait_at(10, timeout_s=0.2)
+
+
+def test_one_that_was_given_up_is_not_named_beside_the_one_that_failed(tmp_path):
+    nodes = [
+        Node(f"node{i}", i, f"10.0.0.{i}", f"02:00:00:00:00:0{i}", "127.0.0.1", 1) for i in (1, 2)
+    ]
+    waiting = Fleet(nodes, tmp_path)
+
+    def action(node: Node) -> None:
+        raise fleet.TimedOut("no answer") if node.name == "node1" else fleet.GivenUp
+
+    with pytest.raises(NodeError) as caught:
+        waiting.each(action, "not every node came up")
+    assert caught.value.outcomes == {"node1": "no answer"}
