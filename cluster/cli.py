@@ -1,7 +1,7 @@
 """What every verb shares: a parser whose help starts with examples, the exit codes, and --json.
 
-A verb is a function that takes the parsed arguments and returns what --json prints. Every long option is also
-an environment variable, GRADWIRE_NODES for --nodes; the command line wins.
+A verb is a function that takes the parsed arguments and returns what --json prints. Every option with a value
+is also an environment variable, GRADWIRE_NODES for --nodes; the command line wins.
 """
 
 import difflib
@@ -57,7 +57,11 @@ def add_size(parser: ArgumentParser) -> None:
 def add_shape(parser: ArgumentParser) -> None:
     """What decides the links."""
     parser.add_argument("--profile", help="a shipped profile, or a file of your own")
-    parser.add_argument("--topology", default="full", help="default: %(default)s")
+    parser.add_argument(
+        "--topology",
+        default="full",
+        help="full, ring, star, or a file of your own (default: %(default)s)",
+    )
     parser.add_argument(
         "--seed", type=int, default=1, help="draws the links (default: %(default)s)"
     )
@@ -89,7 +93,7 @@ def run_verb(
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; nothing is left to say
+        _let_go_of_stdout()  # `launch | head`: the work is done (cluster.ranks goes on printing to nobody)
         return EXIT_DONE
     except Exception:
         traceback.print_exc()
@@ -109,6 +113,11 @@ def _guess(word: str, parser: ArgumentParser) -> str:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """A SIGTERM, or a terminal that closes, ends us the way Ctrl-C does: everything cleans up on its way out."""
     raise KeyboardInterrupt
+
+
+def _let_go_of_stdout() -> None:
+    """What is still buffered for a reader that has gone must not fail a second time when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_environment(parser: ArgumentParser) -> None:

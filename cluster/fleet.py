@@ -219,6 +219,9 @@ class Fleet:
         client = paramiko.SSHClient()
         client.load_host_keys(str(self._state_dir / "known_hosts"))
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        left_s = max(
+            1.0, deadline - time.monotonic()
+        )  # paramiko's own limits are short for a busy machine
         try:
             client.connect(
                 node.ssh_host,
@@ -227,7 +230,9 @@ class Fleet:
                 pkey=paramiko.Ed25519Key.from_private_key_file(str(self._state_dir / LOGIN_KEY)),
                 allow_agent=False,
                 look_for_keys=False,
-                timeout=max(1.0, deadline - time.monotonic()),
+                timeout=left_s,
+                banner_timeout=left_s,
+                auth_timeout=left_s,
                 sock=sock,
             )
         except (paramiko.SSHException, EOFError, OSError) as error:

@@ -32,7 +32,6 @@ from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
 from cluster.shaping import link_plans
-from cluster.spec import DEFAULT_NODES, ClusterSpec
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
 
@@ -89,7 +88,7 @@ def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Pro
 
 
 def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str, object]:
-    spec = ClusterSpec(args.name, args.nodes or DEFAULT_NODES)
+    spec = cluster.planned()
     plans = link_plans(spec.nodes, cluster.wanted) if cluster.wanted else {}
     document: dict[str, object] = {
         "nodes": [asdict(node) for node in spec.nodes],

@@ -1,7 +1,7 @@
 """Links on the nodes: send every node its plan, read back what is in force.
 
-The truth about the links lies on the nodes themselves (`python -m node.wire show`); nothing is remembered on
-the host.
+The truth about the links lies on the nodes themselves (`python -m node.wire show`); the host remembers nothing. Only
+while a new node boots does its plan lie beside its keys (`cluster.bringup`).
 """
 
 import json

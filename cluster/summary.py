@@ -21,13 +21,14 @@ def byte_summary(
 
     Args:
         links: 'node1->node2' -> bytes by the kernel's counters, headers included.
-        ends: the 'end' line of each node's metrics; empty for programs that write none.
+        ends: the 'end' line of each node's metrics; empty for programs that write none: then nothing is expected.
         one_hop: whether every pair of nodes has a link. Elsewhere the links carry the same bytes several times, and
             how often depends on who speaks to whom: nothing is expected.
     """
-    payload = sum(sum(end["sent_bytes"].values()) for end in ends.values() if "sent_bytes" in end)
+    sent = [end["sent_bytes"] for end in ends.values() if "sent_bytes" in end]
+    payload = sum(sum(parts.values()) for parts in sent) if sent else None
+    expected = round(wire_bytes(payload)) if payload is not None and one_hop else None
     total = sum(links.values())
-    expected = round(wire_bytes(payload)) if one_hop else None
     return {
         "total": total,
         "links": dict(links),

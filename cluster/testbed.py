@@ -28,7 +28,7 @@ from cluster.bringup import (
 from cluster.compose_process import ComposeUp
 from cluster.console import Console
 from cluster.engine import Container, Engine
-from cluster.errors import ClusterError, NodeError, UsageError
+from cluster.errors import ClusterError, NodeError, PrerequisiteError, UsageError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
 from cluster.shaping import (
@@ -127,6 +127,13 @@ class Cluster:
         if self._fleet is None:
             self._fleet = reach_nodes(self.engine, self.spec, CONNECT_TIMEOUT_S)
         return self._fleet
+
+    def planned(self) -> ClusterSpec:
+        """What `up` would make, or find; where no engine answers, what it would make first of all."""
+        try:
+            return self._resolve(self.engine.cluster(self.name))
+        except PrerequisiteError:
+            return ClusterSpec(self.name, self._size or DEFAULT_NODES, self._slot or 0)
 
     def up(self) -> Self:
         """Bring the cluster up, or bring it to what was asked for; then shape its links.

@@ -53,6 +53,17 @@ def test_a_broken_contract_stops_the_launch_and_no_verify_goes_on(shared, make_w
     assert "hello" in shared.run("launch", "--no-verify", "--", script).stdout
 
 
+def test_a_node_whose_wire_has_died_is_named(shared):
+    shared.run("shape", "--profile", "mobile", "--wire", "nfqueue")
+    shared.exec("node2", "pkill", "--signal", "KILL", "-x", "delayer")
+    try:
+        done = shared.run("verify", check=1)
+        assert "node2" in done.stderr
+        assert "python -m cluster.shape" in done.stderr
+    finally:
+        shared.run("shape", "--clear")
+
+
 # Ten per cent more delay on what comes from node1, told to the wire itself.
 TEN_PER_CENT_MORE = """
 from node.wire import nfqueue, rules, state

@@ -102,3 +102,31 @@ def test_with_json_the_programs_words_go_to_standard_error(unshaped, tmp_path):
     done = unshaped.run("launch", "--json", "--", script)
     assert json.loads(done.stdout)["status"] == "done"
     assert done.stderr.count("| hello") == 3
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run(unshaped, tmp_path):
+    """As in `launch -- talk.py | head -1`."""
+    script = tmp_path / "talk.py"
+    script.write_text(
+        "import os, time\nfor n in range(20):\n    print(n, flush=True)\n    time.sleep(0.1)\n"
+        "open(os.environ['GRADWIRE_RUN_DIR'] + '/done', 'w').close()\n"
+    )
+    launched = unshaped.start("launch", "--", script)
+    while " | 0" not in launched.stdout.readline():
+        pass
+    launched.stdout.close()
+    stderr = launched.stderr.read()
+    assert launched.wait(timeout=60) == 0, stderr
+    assert "BrokenPipe" not in stderr
+    run = max((unshaped.state_dir.parents[1] / "runs").glob("*-talk"))
+    assert len(list(run.glob("files/*/done"))) == 3
+
+
+def test_each_run_counts_its_own_bytes(mobile, tmp_path):
+    """The counters are the kernel's and go on; two runs of the same program carry the same."""
+    script = tmp_path / "talk.py"
+    script.write_text(ALL_REDUCE.replace("greet()", "0").replace("from helper import greet\n", ""))
+    first, second = (mobile.json("launch", "--no-verify", "--", script) for _ in range(2))
+    total = first["bytes"]["total"]
+    assert total > 0
+    assert second["bytes"]["total"] == pytest.approx(total, rel=0.5)
