@@ -77,7 +77,7 @@ class Contract:
     Attributes:
         verdicts: one a link.
         seconds: what measuring took.
-        measured_again: how many links were doubtful, and so were measured a second time.
+        measured_again: how many links were doubtful, and so were measured again.
         notes: what a user should know.
     """
 
@@ -148,17 +148,17 @@ def judge(link: Link, links: Sequence[Link], mtu: int, measured: Measured) -> Ve
 
 
 def summarise_pings(
-    ping: Mapping[str, Any], arrivals: Mapping[str, Any], base_ms: float
+    ping: Mapping[str, Any], arrivals: Mapping[str, Any], host_ms: float
 ) -> tuple[Measured, Measured]:
     """What pings say of both directions, there and back, less what the host itself costs.
 
     Args:
         ping: one peer's part of node.probe's answer to `ping`.
         arrivals: that peer's own answer to `arrivals`.
-        base_ms: a round trip without a link.
+        host_ms: a round trip without a link.
     """
     trips = ping["rtt_ms"]
-    rtt_ms = statistics.median(trips) - base_ms if trips else math.inf
+    rtt_ms = statistics.median(trips) - host_ms if trips else math.inf
     there = _summarise_direction(ping["sent"], arrivals, rtt_ms, len(trips))
     back = _summarise_direction(arrivals["arrived"], ping["back"], rtt_ms, len(trips))
     return there, back

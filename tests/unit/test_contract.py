@@ -101,7 +101,7 @@ def arrivals(one_way_ms, reordered=0):
 
 def test_pings_are_summarised_by_direction_without_the_hosts_own_share():
     ping = {"sent": 5, "rtt_ms": [10.3, 10.2, 30.0], "back": arrivals([5.0, 5.0, 5.0])}
-    there, back = summarise_pings(ping, arrivals([5.0, 6.0, 7.0, 6.0], reordered=1), base_ms=0.2)
+    there, back = summarise_pings(ping, arrivals([5.0, 6.0, 7.0, 6.0], reordered=1), host_ms=0.2)
     assert there.rtt_ms == back.rtt_ms == pytest.approx(10.1)
     assert (there.samples, there.sent, there.arrived, there.reordered) == (3, 5, 4, 1)
     assert (back.samples, back.sent, back.arrived, back.reordered) == (3, 4, 3, 0)
