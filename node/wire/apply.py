@@ -91,8 +91,8 @@ def _change(before: State | None, shape: Shape, wire: Wire) -> State:
     original = before.offloads if before else offloads
     notes = wire.start(old_wire, shape)
     system.run_batch("tc", egress.tc_lines(old, shape) + wire.tc_lines(old_wire, shape))
-    tcp, tcp_note = routes.set_routes(old, shape)
-    notes += [tcp_note, offload.switch(device.name, plan.links, offloads, original)]
+    tcp, route_notes = routes.set_routes(old, shape)
+    notes += [*route_notes, offload.switch(device.name, plan.links, offloads, original)]
     report = {
         "node": plan.node,
         "device": device.name,

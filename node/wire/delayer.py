@@ -16,23 +16,30 @@ import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import NoReturn
 
 from node.wire.holding import Behaviour, HoldingLine
 from node.wire.nfnetlink import (
     PACKET_HEAD,
     PACKET_TYPE,
+    STAMP,
+    STAMP_HEAD,
+    STAMP_PLACE,
+    STAMPED_LENGTH,
     bind_messages,
     max_length_message,
     open_socket,
     queue_status,
+    stamp_arrivals,
     unbind_message,
     verdict_message,
 )
 
 BURST = 128
 """Packets taken in before looking again at what is due: some 0.5 ms of work."""
+MAX_LEAD_S, LEAD_GAIN, LARGEST_ERROR_S = 1e-3, 0.1, 2e-4
+"""How much earlier than a packet is due we may begin to let it go; how fast that is learnt, and from what at most."""
 SLICE_NS = 100_000
 """The shortest time slice that the scheduler grants (kernel 6.12 and later): who asks for less gets it sooner."""
 NICE = -20
@@ -57,6 +64,7 @@ class Delayer:
             tuple[float, int]
         ] = []  # a heap: one entry for each line that holds anything
         self._buffer = bytearray(65536)
+        self._lead_s = 0.0
 
     def configure(self, queues: dict[int, Behaviour]) -> None:
         """Serve these queues and no others; those that stay keep what they hold."""
@@ -91,26 +99,32 @@ class Delayer:
 
     def wait_s(self) -> float | None:
         """How long there is nothing to do unless a packet comes; None for ever."""
-        return max(0.0, self._due[0][0] - monotonic()) if self._due else None
+        return max(0.0, self._due[0][0] - self._lead_s - monotonic()) if self._due else None
 
     def take_in(self) -> None:
         """Receive the packets that the kernel announces, up to BURST of them."""
         receive, buffer, lines = self._netlink.recv_into, self._buffer, self._lines
+        since_boot = monotonic() - time()  # the kernel stamps by the wall clock, which may be set
         for _ in range(BURST):
             try:
-                receive(buffer)
+                length = receive(buffer)
             except BlockingIOError:
                 return
             kind, queue, packet = PACKET_HEAD.unpack_from(buffer)
             if kind != PACKET_TYPE or queue not in lines:
                 continue  # a verdict came too late (the packet's device is gone), or so does this of a closed queue
+            arrived = monotonic()
+            if length == STAMPED_LENGTH and buffer.startswith(STAMP_HEAD, STAMP_PLACE):
+                seconds, microseconds = STAMP.unpack_from(buffer, STAMP_PLACE + 4)
+                arrived = min(arrived, seconds + microseconds / 1e6 + since_boot)
             line = lines[queue]
-            if line.admit(packet, monotonic()):
+            if line.admit(packet, arrived):
                 heapq.heappush(self._due, (line.next_due(), queue))
 
-    def let_go(self) -> None:
-        """Send the verdicts on all packets that are due."""
-        due, now = self._due, monotonic()
+    def let_go(self) -> float | None:
+        """Send the verdicts on all packets that are due. Returns when the first of them was; None if there is none."""
+        due, now = self._due, monotonic() + self._lead_s
+        first = due[0][0] if due and due[0][0] <= now else None
         while due and due[0][0] <= now:
             queue = due[0][1]
             line = self._lines[queue]
@@ -120,6 +134,15 @@ class Delayer:
                 heapq.heapreplace(due, (line.next_due(), queue))
             else:
                 heapq.heappop(due)
+        return first
+
+    def learn(self, due: float) -> None:
+        """Begin earlier, next time, the later this packet went that we had slept for; so the mean is on time.
+
+        What has to be made up for is being woken, which takes the longer the busier the machine is.
+        """
+        error_s = min(max(monotonic() - due, -LARGEST_ERROR_S), LARGEST_ERROR_S)
+        self._lead_s = min(max(self._lead_s + LEAD_GAIN * error_s, 0.0), MAX_LEAD_S)
 
 
 def serve(listener: socket.socket) -> None:
@@ -127,13 +150,16 @@ def serve(listener: socket.socket) -> None:
     netlink = open_socket()
     delayer = Delayer(netlink)
     running = True
-    while running:
-        ready, _, _ = select.select([netlink, listener], [], [], delayer.wait_s())
-        if netlink in ready:
-            delayer.take_in()
-        delayer.let_go()
-        if listener in ready:
-            running = _answer(listener, delayer)
+    with stamp_arrivals():
+        while running:
+            ready, _, _ = select.select([netlink, listener], [], [], delayer.wait_s())
+            if netlink in ready:
+                delayer.take_in()
+            first_due = delayer.let_go()
+            if first_due is not None and not ready:
+                delayer.learn(first_due)
+            if listener in ready:
+                running = _answer(listener, delayer)
 
 
 def _answer(listener: socket.socket, delayer: Delayer) -> bool:

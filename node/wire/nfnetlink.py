@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 NETLINK_NETFILTER, SOL_NETLINK, NETLINK_NO_ENOBUFS, SO_RCVBUFFORCE = 12, 270, 5, 33
+SO_TIMESTAMPNS = 35
 RECEIVE_BUFFER = 64 << 20
 """Room for about 80,000 announced packets: 0.4 s at the rate where a core is busy with nothing else."""
 
@@ -24,6 +25,11 @@ DROP, ACCEPT = 0, 1
 STATUS_FILE = Path("/proc/net/netfilter/nfnetlink_queue")
 PACKET_HEAD = struct.Struct(">4xH12xH4xI")
 """Of the message that announces a packet: its type (in the machine's byte order), the queue's number, the packet's."""
+STAMP = struct.Struct(">QQ")
+"""When a packet reached its device, by the wall clock: seconds, microseconds."""
+STAMPED_LENGTH, STAMP_HEAD, STAMP_PLACE = 84, struct.pack("=HH", 20, 4), 56
+"""Of an announcement with a stamp behind the packet's number, device and hardware address: its attribute's head, and
+where that is. With anything more or else in it (a mark, say) the stamp is not looked for."""
 PACKET_TYPE = int.from_bytes(struct.pack("=H", NFNL_SUBSYS_QUEUE << 8 | MSG_PACKET), "big")
 """The type that announces a packet, as PACKET_HEAD reads it."""
 
@@ -66,6 +72,16 @@ def open_socket() -> socket.socket:
     netlink.setsockopt(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1)
     netlink.setblocking(False)
     return netlink
+
+
+def stamp_arrivals() -> socket.socket:
+    """Make the kernel stamp every packet that reaches a device, for as long as this socket is open.
+
+    Without the stamps a packet counts as arrived only when the daemon hears of it: 0.1 ms later where all is quiet.
+    """
+    asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    asking.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    return asking
 
 
 def bind_messages(queue: int) -> list[bytes]:

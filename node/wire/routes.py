@@ -7,20 +7,26 @@ route with `congctl` needs NET_ADMIN alone.
 from pathlib import Path
 
 from node.wire.plan import NodePlan
+from node.wire.redirects import send_redirects
 from node.wire.shape import Shape
 from node.wire.system import CommandError, run_batch, run_json
 
 DEFAULT_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
-def set_routes(before: Shape | None, after: Shape) -> tuple[str, str]:
-    """Route to each node with the plan's congestion control.
+def set_routes(before: Shape | None, after: Shape) -> tuple[str, list[str]]:
+    """Route to each node with the plan's congestion control; tell nobody of shorter ways.
 
     Returns:
-        The congestion control that connections to them now have, and a note if it is not the plan's.
+        The congestion control that connections to them now have, and notes if anything is not as the plan says.
     """
     if before:
         _remove_routes(before, addresses(before.plan) - addresses(after.plan))
+    tcp, note = _set_routes(after)
+    return tcp, [note, send_redirects(after.device.name, on=False)]
+
+
+def _set_routes(after: Shape) -> tuple[str, str]:
     try:
         run_batch("ip", route_lines(after, after.plan.tcp))
     except CommandError as error:
@@ -51,7 +57,8 @@ def route_lines(shape: Shape, algorithm: str) -> list[str]:
 
 
 def remove(shape: Shape) -> None:
-    """Take back the routes to all nodes, as far as they are there."""
+    """Take back the routes to all nodes, as far as they are there, and let redirects be sent again."""
+    send_redirects(shape.device.name, on=True)
     _remove_routes(shape, addresses(shape.plan))
 
 

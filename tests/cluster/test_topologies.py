@@ -20,6 +20,9 @@ def test_a_star_carries_everything_through_its_middle(shared):
     assert " via 10.77." in shared.exec("node2", "ip", "route", "get", address(shared, "node3"))
     hops = shared.exec("node2", "ping", "-c", "1", "-W", "5", "node3")
     assert "ttl=63" in hops  # one router between
+    assert "IcmpOutRedirects                0" in shared.exec(
+        "node1", "nstat", "-az", "IcmpOutRedirects"
+    )
     direct_ms = (
         find(links, "node1", "node2")["delay_ms"] + find(links, "node2", "node1")["delay_ms"]
     )

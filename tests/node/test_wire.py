@@ -105,6 +105,7 @@ def kernel_state():
         if Path("/proc/net/netfilter/nfnetlink_queue").exists()
         else [],
         "offloads": output("ethtool", "-k", DEVICE),
+        "redirects": Path(f"/proc/sys/net/ipv4/conf/{DEVICE}/send_redirects").read_text(),
     }
 
 
@@ -114,6 +115,7 @@ def test_apply_show_and_clear(name):
     report = apply(document)
     assert (report["device"], report["mtu"], report["wire"]) == (DEVICE, 1500, name)
     assert {link["wire"] for link in report["links"]} == {name}
+    assert kernel_state()["redirects"] == "0\n"
     shown = show()
     assert (shown["plan"], shown["report"], shown["notes"]) == (document, report, [])
     assert set(shown["counters"]) == {"node2", "node3"}
