@@ -17,7 +17,7 @@ FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test lint test-unit test-node test-cluster test-netem clean
+  test lint test-unit test-node test-cluster test-netem conformance clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -79,6 +79,9 @@ test-cluster: venv ## real containers, one obligation a file
 
 test-netem: venv ## the whole stack inside user-mode Linux, whose kernel has netem
 	@$(BIN)/pytest tests/netem
+
+conformance: image ## every profile on every topology: asked, expected, measured, as a table
+	@$(BIN)/python tests/conformance.py
 
 clean: cluster-down ## cluster, virtual environment, caches; runs/ stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

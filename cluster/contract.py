@@ -1,30 +1,25 @@
-"""The contract: what each link must measure, and whether it does. Pure functions; `cluster.measure` measures.
+"""The contract: what each link was asked to be, what it measured, and whether that holds.
 
-What is expected follows from what was asked: the round trip is the sum of both directions' delays; goodput is
-the payload's share of the rate (headers take 4 % at MTU 1500); loss lies within its binomial interval for the
-packets sent.
+Pure functions; `cluster.measure` measures, `cluster.expected` says what must come of it.
 """
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.links import Link, rtt_ms
+from cluster.expected import Asked, loss_interval
+from cluster.links import Link
 
-ETHERNET_BYTES = 14
-TCP_IP_BYTES = 52  # IPv4 20, TCP 20, timestamps 12
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
 JITTER_TOLERANCE_PCT = 10.0
-GOODPUT_TOLERANCE_PCT = 5.0
-LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
+SPEED_TOLERANCE_PCT = 5.0
 HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
 
-OUTER_DECILES = (
-    2.5631  # from a normal distribution's first decile to its ninth, in standard deviations
-)
+# From a normal distribution's first decile to its ninth, in standard deviations.
+OUTER_DECILES = 2.5631
 SPREAD_ERROR = 0.89  # standard error of a deviation found so from n values, times the root of n
 
 
@@ -37,7 +32,9 @@ class Measured:
         jitter_ms: standard deviation of the one-way delay, from its outer deciles.
         samples: round trips behind the first; at least as many pings are behind the second.
         sent, arrived, reordered: pings, in this direction alone.
-        goodput_mbyte_s: payload that the receiver's program read; None where it was not measured.
+        goodput_mbyte_s: payload that the receiver's program read of one TCP connection; None: not measured.
+        loaded_rtt_ms: median round trip while that connection filled the link's queue; None: no ping came back.
+        rate_mbyte_s: bytes on the wire, by datagrams that ask nobody how fast they may be sent; None: not measured.
     """
 
     rtt_ms: float
@@ -47,6 +44,8 @@ class Measured:
     arrived: int
     reordered: int
     goodput_mbyte_s: float | None = None
+    loaded_rtt_ms: float | None = None
+    rate_mbyte_s: float | None = None
 
     @property
     def lost_pct(self) -> float:
@@ -64,6 +63,7 @@ class Verdict:
     link: Link
     expected_rtt_ms: float
     expected_goodput_mbyte_s: float
+    expected_rate_mbyte_s: float
     measured: Measured
     broken: tuple[str, ...]
     clipped: bool = False
@@ -71,25 +71,38 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class UplinkVerdict:
+    """What a node may send on all its links together, and what it did send."""
+
+    node: str
+    asked_mbyte_s: float
+    measured_mbyte_s: float
+    holds: bool
+    clipped: bool
+
+
+@dataclass(frozen=True)
 class Contract:
     """Every link's verdict.
 
     Attributes:
-        verdicts: one a link.
+        verdicts: one a link, and one for each pair of nodes without a link.
+        uplinks: one for each node that has a limit of its own.
         seconds: what measuring took.
         measured_again: how many links were doubtful, and so were measured again.
         notes: what a user should know.
     """
 
     verdicts: tuple[Verdict, ...]
+    uplinks: tuple[UplinkVerdict, ...] = ()
     seconds: float = 0.0
     measured_again: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
-        """Whether no link is broken."""
-        return not any(v.broken for v in self.verdicts)
+        """Whether nothing is broken."""
+        return not any(v.broken for v in self.verdicts) and all(u.holds for u in self.uplinks)
 
     def verdict(self) -> str:
         """One sentence: what is broken, by link."""
@@ -97,14 +110,15 @@ class Contract:
             f"{v.link.src} -> {v.link.dst} ({', '.join(v.broken)})"
             for v in self.verdicts
             if v.broken
-        ]
+        ] + [f"{u.node} (uplink)" for u in self.uplinks if not u.holds]
         if broken:
             return "broken: " + "; ".join(broken)
-        clipped = sum(v.clipped for v in self.verdicts)
+        clipped = sum(v.clipped for v in self.verdicts) + sum(u.clipped for u in self.uplinks)
         paths = sum(bool(v.via) for v in self.verdicts)
         return (
             f"all {len(self.verdicts) - paths} links"
-            + (f" and {paths} paths over several of them" if paths else "")
+            + (f", {paths} paths over several of them" if paths else "")
+            + (f", {len(self.uplinks)} uplinks" if self.uplinks else "")
             + " hold"
             + (f", {clipped} clipped by this machine" if clipped else "")
         )
@@ -119,32 +133,44 @@ class Contract:
             "notes": list(self.notes),
             "links": [_verdict_document(v) for v in self.verdicts if not v.via],
             "paths": [_verdict_document(v) | {"via": list(v.via)} for v in self.verdicts if v.via],
+            "uplinks": [asdict(uplink) for uplink in self.uplinks],
         }
 
 
-def expected_goodput(link: Link, mtu: int) -> float:
-    """Payload MB/s of one TCP connection that fills the link: full frames, headers taken off."""
-    return link.rate_mbyte_s * (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES)
-
-
-def judge(link: Link, links: Sequence[Link], mtu: int, measured: Measured) -> Verdict:
+def judge(link: Link, asked: Asked, measured: Measured) -> Verdict:
     """Hold one link's measurement against what was asked."""
-    rtt, goodput = rtt_ms(links, link.src, link.dst), expected_goodput(link, mtu)
-    reached = goodput if measured.goodput_mbyte_s is None else measured.goodput_mbyte_s
-    off_pct = (reached / goodput - 1) * 100
-    # Under loss or jitter TCP reaches less than the rate; how much less is its own affair.
-    clean = not link.loss_pct and not link.jitter_ms
-    slow = off_pct < -GOODPUT_TOLERANCE_PCT and clean
-    clipped = slow and reached >= HOST_LIMIT_MBYTE_S * (1 - GOODPUT_TOLERANCE_PCT / 100)
+    goodput, rate = asked.goodput_mbyte_s(link), asked.rate_mbyte_s(link)
+    speeds = {"goodput": _speed(measured.goodput_mbyte_s, goodput)}
+    if is_rough(
+        link
+    ):  # what TCP makes of loss and jitter is its own affair, unless it is nothing or too much
+        too_slow_is_fine = measured.goodput_mbyte_s is None or measured.goodput_mbyte_s > 0
+        speeds = {
+            "goodput": (too_slow_is_fine and not _too_fast(measured.goodput_mbyte_s, rate), False),
+            "rate": _speed(measured.rate_mbyte_s, rate),
+        }
     checks = {
-        "rtt": _rtt_holds(link, links, rtt, measured),
+        "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
         "loss": _loss_holds(link, measured),
         "reordering": measured.reordered == 0,
-        "goodput": (clipped or not slow) and reached > 0 and off_pct <= GOODPUT_TOLERANCE_PCT,
+        **{name: holds for name, (holds, _) in speeds.items()},
     }
     broken = tuple(name for name, holds in checks.items() if not holds)
-    return Verdict(link, rtt, goodput, measured, broken, clipped)
+    clipped = any(clipped for _, clipped in speeds.values())
+    return Verdict(link, asked.rtt_ms(link), goodput, rate, measured, broken, clipped)
+
+
+def judge_uplink(node: str, asked_mbyte_s: float, measured_mbyte_s: float) -> UplinkVerdict:
+    """Hold what a node sent on all its links at once against what it may, or what its links carry."""
+    return UplinkVerdict(
+        node, asked_mbyte_s, measured_mbyte_s, *_speed(measured_mbyte_s, asked_mbyte_s)
+    )
+
+
+def is_rough(link: Link) -> bool:
+    """Whether TCP does not reach the link's rate, because packets are lost or late."""
+    return bool(link.loss_pct or link.jitter_ms)
 
 
 def summarise_pings(
@@ -162,24 +188,6 @@ def summarise_pings(
     there = _summarise_direction(ping["sent"], arrivals, rtt_ms, len(trips))
     back = _summarise_direction(arrivals["arrived"], ping["back"], rtt_ms, len(trips))
     return there, back
-
-
-def loss_interval(
-    packets: int, loss_pct: float, confidence: float = LOSS_CONFIDENCE
-) -> tuple[int, int]:
-    """The fewest and the most of `packets` that random loss takes, with this confidence (exact binomial tails)."""
-    chance = loss_pct / 100
-    if chance == 0:
-        return 0, 0
-    tail, below = (1 - confidence) / 2, 0.0
-    low: int | None = None
-    for lost in range(packets + 1):
-        below += _binomial(packets, lost, chance)
-        if low is None and below > tail:
-            low = lost
-        if below >= 1 - tail:
-            return low or 0, lost
-    return low or 0, packets
 
 
 def _summarise_direction(
@@ -207,12 +215,30 @@ def _spread(values: Sequence[float]) -> float:
     return (deciles[-1] - deciles[0]) / OUTER_DECILES
 
 
-def _rtt_holds(link: Link, links: Sequence[Link], expected_ms: float, measured: Measured) -> bool:
-    back = [other for other in links if (other.src, other.dst) == (link.dst, link.src)]
+def _speed(measured_mbyte_s: float | None, expected_mbyte_s: float) -> tuple[bool, bool]:
+    """Whether a speed holds, and whether it is the machine that cannot give more."""
+    if measured_mbyte_s is None:
+        return True, False
+    low, limit = (
+        mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100)
+        for mbyte_s in (expected_mbyte_s, HOST_LIMIT_MBYTE_S)
+    )
+    clipped = limit <= measured_mbyte_s < low
+    holds = clipped or measured_mbyte_s >= low
+    return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s), clipped
+
+
+def _too_fast(measured_mbyte_s: float | None, expected_mbyte_s: float) -> bool:
+    """As wrong as too slow."""
+    return (measured_mbyte_s or 0) > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
+
+
+def _rtt_holds(link: Link, asked: Asked, measured: Measured) -> bool:
+    expected_ms = asked.rtt_ms(link)
+    back = [other for other in asked.links if (other.src, other.dst) == (link.dst, link.src)]
     spread = math.hypot(link.jitter_ms, *(other.jitter_ms for other in back))
-    chance = (
-        3 * 1.2533 * spread / math.sqrt(max(1, measured.samples))
-    )  # a median's standard error, three times
+    # A median's standard error, three times.
+    chance = 3 * 1.2533 * spread / math.sqrt(max(1, measured.samples))
     return (
         abs(measured.rtt_ms - expected_ms)
         <= expected_ms * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance
@@ -232,13 +258,6 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
     return low <= measured.sent - measured.arrived <= high
 
 
-def _binomial(packets: int, lost: int, chance: float) -> float:
-    if chance == 1:
-        return float(lost == packets)
-    ways = math.lgamma(packets + 1) - math.lgamma(lost + 1) - math.lgamma(packets - lost + 1)
-    return math.exp(ways + lost * math.log(chance) + (packets - lost) * math.log1p(-chance))
-
-
 def _verdict_document(verdict: Verdict) -> dict[str, Any]:
     measured = verdict.measured
     return {
@@ -248,12 +267,15 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
             "jitter_ms": verdict.link.jitter_ms,
             "loss_pct": verdict.link.loss_pct,
             "goodput_mbyte_s": round(verdict.expected_goodput_mbyte_s, 4),
+            "rate_mbyte_s": round(verdict.expected_rate_mbyte_s, 4),
         },
         "measured": {
             "rtt_ms": _rounded(measured.rtt_ms),
             "jitter_ms": round(measured.jitter_ms, 3),
             "loss_pct": round(measured.lost_pct, 3),
             "goodput_mbyte_s": _rounded(measured.goodput_mbyte_s),
+            "rate_mbyte_s": _rounded(measured.rate_mbyte_s),
+            "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
             "reordered": measured.reordered,
         },

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster.profiles import Profile, Range
+from cluster.regions import pair_of
 from cluster.spec import Node
 from cluster.topology import Pair, Topology, next_hops, trace_path
 
@@ -44,13 +45,28 @@ def draw_links(
         UsageError: the topology does not fit these nodes.
     """
     pairs = topology.pairs([node.name for node in nodes])
+    here = {node.name: _region(profile, node.rank) for node in nodes}
+    ranges = {(src, dst): _between(profile, here[src], here[dst]) for src, dst in pairs}
     delays = {
-        pair: topology.values(*pair).get(
-            "delay_ms", _draw(profile.delay_ms, seed, pair, "delay_ms")
-        )
-        for pair in pairs
+        pair: topology.values(*pair).get("delay_ms", _draw(delay_ms, seed, pair, "delay_ms"))
+        for pair, (_, delay_ms) in ranges.items()
     }
-    return tuple(_draw_link(profile, topology, pair, delays, seed, wire) for pair in pairs)
+    return tuple(
+        _draw_link(profile, topology, pair, rate_mbyte_s, delays, seed, wire)
+        for pair, (rate_mbyte_s, _) in ranges.items()
+    )
+
+
+def draw_uplinks(
+    profile: Profile, topology: Topology, nodes: Sequence[Node], seed: int
+) -> dict[str, float]:
+    """What a node can send on all its links together, in MB/s; nodes without such a limit are not there."""
+    uplinks = {
+        node.name: _draw(profile.uplink_mbyte_s, seed, (node.name,), "uplink_mbyte_s")
+        for node in nodes
+        if profile.uplink_mbyte_s
+    }
+    return uplinks | dict(topology.uplinks)
 
 
 def rtt_ms(links: Sequence[Link], src: str, dst: str) -> float:
@@ -121,6 +137,7 @@ def link_plan(
     nodes: Sequence[Node],
     links: Sequence[Link],
     hops: Mapping[Pair, str],
+    uplink_mbyte_s: float | None,
     tcp: str,
     seed: int,
     origin: dict[str, Any],
@@ -135,6 +152,7 @@ def link_plan(
         "tcp": tcp,
         "seed": seed,
         "origin": origin,
+        "uplink_mbyte_s": uplink_mbyte_s,
         "peers": {
             n.name: {"address": n.address, "mac": n.mac} for n in nodes if n.name in neighbours
         },
@@ -153,6 +171,7 @@ def _draw_link(
     profile: Profile,
     topology: Topology,
     pair: Pair,
+    rate_mbyte_s: Range,
     delays: dict[Pair, float],
     seed: int,
     wire: str,
@@ -160,7 +179,7 @@ def _draw_link(
     delay_ms = delays[pair]
     jitter_pct = _draw(profile.jitter_pct, seed, pair, "jitter_pct")
     values = {
-        "rate_mbyte_s": _draw(profile.rate_mbyte_s, seed, pair, "rate_mbyte_s"),
+        "rate_mbyte_s": _draw(rate_mbyte_s, seed, pair, "rate_mbyte_s"),
         "delay_ms": delay_ms,
         "jitter_ms": round(delay_ms * jitter_pct / 100, 3),
         "loss_pct": _draw(profile.loss_pct, seed, pair, "loss_pct"),
@@ -185,7 +204,19 @@ def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: in
     return round(max(MIN_BUFFER_MS, delays[pair] + delays[pair[1], pair[0]]), 3)
 
 
-def _draw(values: Range, seed: int, pair: Pair, field: str) -> float:
+def _region(profile: Profile, rank: int) -> str:
+    return profile.regions[rank % len(profile.regions)] if profile.regions else ""
+
+
+def _between(profile: Profile, here: str, there: str) -> tuple[Range, Range]:
+    """Rate and one-way delay between two regions, as ranges of one; within one region the profile's own."""
+    pair = pair_of(profile.between, here, there)
+    if pair is None:
+        return profile.rate_mbyte_s, profile.delay_ms
+    return (pair.rate_mbyte_s, pair.rate_mbyte_s), (pair.rtt_ms / 2, pair.rtt_ms / 2)
+
+
+def _draw(values: Range, seed: int, place: tuple[str, ...], field: str) -> float:
     """A uniform draw; random.Random hashes the text with SHA-512, the same on every machine."""
-    stream = random.Random(f"{seed}/{pair[0]}/{pair[1]}/{field}")
+    stream = random.Random("/".join((str(seed), *place, field)))
     return round(stream.uniform(*values), 4)

@@ -7,13 +7,32 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.console import Console
-from cluster.contract import Contract, Measured, Verdict, judge, summarise_pings
+from cluster.contract import (
+    Contract,
+    Measured,
+    UplinkVerdict,
+    Verdict,
+    is_rough,
+    judge,
+    judge_uplink,
+    summarise_pings,
+)
 from cluster.errors import ClusterError
+from cluster.expected import Asked
 from cluster.fleet import Fleet
 from cluster.links import Link, paths
 from cluster.prober import Prober
-from cluster.probes import delay_pings, loss_pings, ping_pairs, plan_rounds, send_order
-from cluster.shaping import Shape
+from cluster.probes import (
+    delay_pings,
+    flood_order,
+    flood_skip_s,
+    flooded_mbyte_s,
+    loss_pings,
+    ping_pairs,
+    plan_rounds,
+    send_order,
+)
+from cluster.shaping import Shape, asked_of
 
 PingOrder = Callable[[Sequence[Link], Mapping[str, str]], dict[str, Any]]
 Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
@@ -38,14 +57,17 @@ def measure_contract(fleet: Fleet, shape: Shape, console: Console) -> Contract:
     started = time.monotonic()
     via = {path.end_to_end(): path.via for path in paths(shape.links)}
     with Prober(fleet) as prober, console.progress("contract") as report:
-        survey = _Survey(prober, shape, report)
+        survey = _Survey(prober, asked_of(shape), report)
         of_links, links_again = survey.until_sure(survey.links, shape.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))
-    verdicts = (*of_links, *(replace(v, via=via[v.link]) for v in of_paths))
-    rough = sum(1 for link in shape.links if link.loss_pct or link.jitter_ms)
-    note = f"{rough} links have loss or jitter: TCP's goodput on them is measured, not judged"
-    notes = (*shape.notes, note) if rough else shape.notes
-    return Contract(verdicts, time.monotonic() - started, links_again + paths_again, notes)
+        uplinks = [survey.uplink(node) for node in shape.uplinks]
+    return Contract(
+        (*of_links, *(replace(v, via=via[v.link]) for v in of_paths)),
+        tuple(uplinks),
+        time.monotonic() - started,
+        links_again + paths_again,
+        shape.notes,
+    )
 
 
 def _check_whole(shape: Shape) -> None:
@@ -62,10 +84,10 @@ def _check_whole(shape: Shape) -> None:
 
 @dataclass(frozen=True)
 class _Survey:
-    """One measurement of one shape."""
+    """One measurement of all that was asked."""
 
     prober: Prober
-    shape: Shape
+    asked: Asked
     report: Callable[[str], None]
 
     def until_sure(
@@ -90,17 +112,16 @@ class _Survey:
     def links(self, links: Sequence[Link]) -> list[Verdict]:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
-        pinged = _ping(self.prober, links, self.shape.links)
-        rounds = plan_rounds(links, self.prober.nodes)
-        goodput: dict[Link, float] = {}
-        for number, links_of_round in enumerate(rounds, start=1):
+        measured = _ping(self.prober, links, self.asked.links)
+        for number, some in enumerate(rounds := plan_rounds(links, self.prober.nodes), start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
-            goodput |= _send(self.prober, links_of_round, self.shape.links)
-        measured = {
-            link: replace(pinged[link.src, link.dst], goodput_mbyte_s=goodput[link])
-            for link in links
-        }
-        return [judge(link, self.shape.links, self.shape.mtu, measured[link]) for link in links]
+            _add(measured, _send(self.prober, some, self.asked.links))
+        rough = [link for link in links if is_rough(link)]
+        for number, some in enumerate(rounds := plan_rounds(rough, self.prober.nodes), start=1):
+            self.report(f"rates, round {number} of {len(rounds)}")
+            rates = _flood(self.prober, {link.src: [link] for link in some})
+            _add(measured, {pair: {"rate_mbyte_s": rate} for pair, rate in rates.items()})
+        return [judge(link, self.asked, measured[link.src, link.dst]) for link in links]
 
     def paths(self, paths: Sequence[Link]) -> list[Verdict]:
         """The pairs of nodes without a link, against what the links between them make together; no goodput.
@@ -115,11 +136,26 @@ class _Survey:
         verdicts = []
         for number, group in enumerate(groups.values(), start=1):
             self.report(f"paths over several links, {number} of {len(groups)}")
-            pinged = _ping(self.prober, group, group)
-            verdicts += [
-                judge(path, group, self.shape.mtu, pinged[path.src, path.dst]) for path in group
-            ]
+            pinged, asked = _ping(self.prober, group, group), replace(self.asked, links=group)
+            verdicts += [judge(path, asked, pinged[path.src, path.dst]) for path in group]
         return verdicts
+
+    def uplink(self, node: str) -> UplinkVerdict:
+        """What a node sends on all its links at once; once more if that is not what it may."""
+        self.report(f"uplink of {node}")
+        links = [link for link in self.asked.links if link.src == node]
+        most = min(self.asked.uplinks[node], sum(link.rate_mbyte_s for link in links))
+        for _ in range(LOOKS):
+            rates = _flood(self.prober, {node: links})
+            verdict = judge_uplink(node, most, sum(rates.values()))
+            if verdict.holds:
+                break
+        return verdict
+
+
+def _add(measured: Pinged, news: Mapping[tuple[str, str], Mapping[str, float | None]]) -> None:
+    for pair, values in news.items():
+        measured[pair] = replace(measured[pair], **values)  # type: ignore[arg-type]
 
 
 def _ping(prober: Prober, links: Sequence[Link], asked: Sequence[Link]) -> Pinged:
@@ -170,7 +206,37 @@ def _joins(link: Link, src: str, peers: Sequence[str]) -> bool:
     return (link.src == src and link.dst in peers) or (link.dst == src and link.src in peers)
 
 
-def _send(prober: Prober, links: Sequence[Link], asked: Sequence[Link]) -> dict[Link, float]:
+def _send(
+    prober: Prober, links: Sequence[Link], asked: Sequence[Link]
+) -> dict[tuple[str, str], dict[str, float | None]]:
     orders = {link.src: send_order(link, asked, prober.address(link.dst)) for link in links}
     answers = prober.ask(orders)
-    return {link: float(answers[link.src]["goodput_mbyte_s"]) for link in links}
+    return {
+        (link.src, link.dst): {
+            "goodput_mbyte_s": float(answers[link.src]["goodput_mbyte_s"]),
+            "loaded_rtt_ms": _median(answers[link.src]["loaded_rtt_ms"]),
+        }
+        for link in links
+    }
+
+
+def _flood(prober: Prober, links: Mapping[str, Sequence[Link]]) -> dict[tuple[str, str], float]:
+    """The rates of links, in bytes on the wire; those of one node are measured at once."""
+    addresses = {name: prober.address(name) for name in prober.nodes}
+    sent = prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
+    every = [link for own in links.values() for link in own]
+    time.sleep(max(link.delay_ms + link.buffer_ms for link in every) / 1000)
+    orders: dict[str, dict[str, Any]] = {}
+    for link in every:
+        order = orders.setdefault(
+            link.dst, {"do": "flooded", "series": {}, "skip_s": flood_skip_s(every)}
+        )
+        order["series"][link.src] = [prober.address(link.src), sent[link.src]["series"]]
+    found = prober.ask(orders)
+    return {
+        (link.src, link.dst): flooded_mbyte_s(link, **found[link.dst][link.src]) for link in every
+    }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

@@ -10,6 +10,17 @@ from cluster.links import Link, rtt_ms
 QUIET_PINGS, NOISY_PINGS, PING_INTERVAL_MS = 60, 200, 30.0
 FEWEST_PINGS, PINGING_S = 30, 20.0  # noisy links get as many pings as fit into this time
 INTERVAL_JITTERS = 5.0
+LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = (
+    20.0,
+    0.005,
+)  # of a link's rate, at most: goodput is measured beside them
+FLOOD_S, LONGEST_FLOOD_S, FLOOD_DATAGRAMS = (
+    2.0,
+    10.0,
+    1000,
+)  # so many of them, so that random loss is not taken for rate
+FLOOD_SKIP_S, FLOOD_SKIP_JITTERS = 0.3, 4.0
+FLOOD_FRAME_BYTES = 1514
 PING_FRAME_BYTES = 66  # an echo: 24 of ours, UDP 8, IPv4 20, Ethernet 14
 PING_SHARE = 0.1  # of a link's rate, at most
 LOSS_PINGS, LOSS_INTERVAL_MS = 800, 4.0
@@ -63,7 +74,36 @@ def send_order(link: Link, links: Sequence[Link], peer: str) -> dict[str, Any]:
         "peer": peer,
         "startup_s": 0.2 + rtt_s * (doublings + STARTUP_EXTRA_RTTS),
         "window_s": max(MIN_WINDOW_S, WINDOW_RTTS * rtt_s),
+        "ping_interval_ms": max(
+            LOADED_PING_INTERVAL_MS,
+            _byte_ms(link.rate_mbyte_s) * PING_FRAME_BYTES / LOADED_PING_SHARE,
+        ),
     }
+
+
+def flood_order(links: Sequence[Link], addresses: Mapping[str, str]) -> dict[str, Any]:
+    """Datagrams on these links of one node, all at once, for as long as it takes to count enough of them."""
+    enough_s = max(
+        FLOOD_DATAGRAMS * FLOOD_FRAME_BYTES * _byte_ms(link.rate_mbyte_s) / 1000 for link in links
+    )
+    return {
+        "do": "flood",
+        "peers": {link.dst: addresses[link.dst] for link in links},
+        "seconds": flood_skip_s(links) + min(max(FLOOD_S, enough_s), LONGEST_FLOOD_S),
+    }
+
+
+def flood_skip_s(links: Sequence[Link]) -> float:
+    """What of a flood does not count: until a link with jitter that keeps the order is as late as it gets."""
+    return FLOOD_SKIP_S + FLOOD_SKIP_JITTERS * max(link.jitter_ms for link in links) / 1000
+
+
+def flooded_mbyte_s(link: Link, datagrams: int, seconds: float) -> float:
+    """The rate behind what arrived, in bytes on the wire: what the link is asked to lose has been on it, too."""
+    if not seconds:
+        return 0.0
+    arrived = datagrams * FLOOD_FRAME_BYTES / seconds / 1e6
+    return arrived / (1 - link.loss_pct / 100) if link.loss_pct < 100 else 0.0
 
 
 def plan_rounds(links: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]:
@@ -89,8 +129,8 @@ def plan_rounds(links: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]
 def _ping_order(
     links: Sequence[Link], peers: Mapping[str, str], count: int, interval_ms: float
 ) -> dict[str, Any]:
-    slowest_byte_ms = min(link.rate_mbyte_s for link in links) * 1000
-    interval_ms = max(interval_ms, PING_FRAME_BYTES / PING_SHARE / slowest_byte_ms)
+    slowest_mbyte_s = min(link.rate_mbyte_s for link in links)
+    interval_ms = max(interval_ms, _byte_ms(slowest_mbyte_s) * PING_FRAME_BYTES / PING_SHARE)
     longest_ms = max(rtt_ms(links, link.src, link.dst) + 6 * link.jitter_ms for link in links)
     return {
         "do": "ping",
@@ -99,6 +139,11 @@ def _ping_order(
         "interval_ms": interval_ms,
         "wait_ms": longest_ms * 1.2 + 100,
     }
+
+
+def _byte_ms(rate_mbyte_s: float) -> float:
+    """How long one byte takes."""
+    return 1 / (rate_mbyte_s * 1000)
 
 
 def _in_order(link: Link, place: Mapping[str, int]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from cluster.errors import UsageError, unknown
+from cluster.regions import RegionPair, parse_regions
 from cluster.spec import PROJECT_DIR
 
 PROFILES_DIR = PROJECT_DIR / "compose" / "profiles"
@@ -34,7 +35,10 @@ class Profile:
         jitter_pct: standard deviation of the delay, in per cent of it.
         loss_pct: packets lost at random, in per cent.
         buffer_ms: the queue in front of the rate limit; None is one bandwidth-delay product, the link's own RTT.
+        uplink_mbyte_s: what a node can send on all its links together; None is as much as they carry.
         tcp: congestion control on the links.
+        regions: where the nodes are, in their order, and from the first again; empty where it does not matter.
+        between: rate and distance of each pair of regions; the ranges above are for nodes of one region.
     """
 
     name: str
@@ -43,7 +47,10 @@ class Profile:
     jitter_pct: Range = (0.0, 0.0)
     loss_pct: Range = (0.0, 0.0)
     buffer_ms: Range | None = None
+    uplink_mbyte_s: Range | None = None
     tcp: str = "cubic"
+    regions: tuple[str, ...] = ()
+    between: tuple[RegionPair, ...] = ()
 
 
 LIMITS: dict[str, Range] = {
@@ -52,6 +59,7 @@ LIMITS: dict[str, Range] = {
     "jitter_pct": (0, 50),
     "loss_pct": (0, 100),
     "buffer_ms": (1, 60_000),
+    "uplink_mbyte_s": (0.01, 10_000),
 }
 
 
@@ -88,7 +96,8 @@ def parse_profile(name: str, document: dict[str, object], source: str) -> Profil
     tcp = document.get("tcp", "cubic")
     if tcp not in TCP_ALGORITHMS:
         raise unknown(f"tcp in {source}:", str(tcp), TCP_ALGORITHMS)
-    ranges = {k: _parse_range(v, k, source) for k, v in document.items() if k != "tcp"}
+    ranges = {k: _parse_range(v, k, source) for k, v in document.items() if k in LIMITS}
+    regions, between = parse_regions(document.get("regions"), document.get("between"), source)
     return Profile(
         name=name,
         rate_mbyte_s=ranges["rate_mbyte_s"],
@@ -96,7 +105,10 @@ def parse_profile(name: str, document: dict[str, object], source: str) -> Profil
         jitter_pct=ranges.get("jitter_pct", (0.0, 0.0)),
         loss_pct=ranges.get("loss_pct", (0.0, 0.0)),
         buffer_ms=ranges.get("buffer_ms"),
+        uplink_mbyte_s=ranges.get("uplink_mbyte_s"),
         tcp=str(tcp),
+        regions=regions,
+        between=between,
     )
 
 

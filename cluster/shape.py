@@ -1,21 +1,34 @@
 """Change the links of a running cluster, without a restart.
 
     python -m cluster.shape --profile wan
-    python -m cluster.shape --profile mobile --seed 7 --wire nfqueue
+    python -m cluster.shape --profile mobile --topology ring --seed 7
+    python -m cluster.shape --link node1:node3 --delay 80 --loss 2 --for 10s
+    python -m cluster.shape --link node2:node1 --both --loss 100      # cut, until another --loss
     python -m cluster.shape --clear
 
-Links change in place: what is under way on them is not lost.
+Links change in place: what is under way on them is not lost. A link has one direction, from the first node to the
+second; --both changes the one back, too. With --for the links get their old values back: then, or on Ctrl-C.
 """
 
 import sys
-from argparse import Namespace
+import time
+from argparse import ArgumentParser, Namespace
 
+from cluster.changes import Change, make_changes, parse_seconds
 from cluster.cli import add_name, add_shape, make_parser, run_verb
 from cluster.console import Console
 from cluster.errors import UsageError
-from cluster.shaping import make_wanted
+from cluster.shaping import Shape, make_wanted
 from cluster.status import print_shape
 from cluster.testbed import Cluster
+
+FIELDS = {
+    "rate": ("rate_mbyte_s", "MBYTE_S", "bytes on the wire, in 10^6 a second"),
+    "delay": ("delay_ms", "MS", "one way"),
+    "jitter": ("jitter_ms", "MS", "standard deviation of the delay"),
+    "loss": ("loss_pct", "PCT", "packets lost, at random"),
+    "buffer": ("buffer_ms", "MS", "the queue in front of the rate limit"),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,25 +36,63 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser("cluster.shape", __doc__)
     add_name(parser)
     add_shape(parser)
+    _add_link(parser)
     parser.add_argument("--clear", action="store_true", help="take all shaping off")
     return run_verb(parser, shape, argv)
 
 
 def shape(args: Namespace) -> dict[str, object]:
     """The verb."""
-    if args.clear == bool(args.profile):
+    if [bool(args.profile), bool(args.link), args.clear].count(True) != 1:
         raise UsageError(
-            "either --profile NAME or --clear", "python -m cluster.profiles lists the profiles"
+            "one of --profile NAME, --link SRC:DST and --clear",
+            "python -m cluster.profiles lists the profiles",
         )
-    wanted = None if args.clear else make_wanted(args.profile, args.topology, args.seed, args.wire)
     cluster = Cluster(args.name, console=Console())
     try:
-        document = cluster.shape(wanted).document()
+        document = _shape(cluster, args).document()
     finally:
         cluster.close()
     if not args.json:
         print_shape(document)
     return document
+
+
+def _add_link(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--link", action="append", metavar="SRC:DST", help="change this link (may be repeated)"
+    )
+    parser.add_argument("--both", action="store_true", help="and the one back")
+    for name, (_, metavar, words) in FIELDS.items():
+        parser.add_argument(f"--{name}", type=float, metavar=metavar, help=f"of --link: {words}")
+    parser.add_argument(
+        "--for", dest="duration", metavar="TIME", help="of --link: 10s, 500ms, 2m; then as before"
+    )
+
+
+def _shape(cluster: Cluster, args: Namespace) -> Shape:
+    values = {field: getattr(args, name) for name, (field, _, _) in FIELDS.items()}
+    if args.link:
+        seconds = parse_seconds(args.duration) if args.duration else None
+        return _change(cluster, make_changes(args.link, values, both=args.both), seconds)
+    if args.both or args.duration or any(value is not None for value in values.values()):
+        raise UsageError("these values are for --link SRC:DST", "--link node1:node3 --delay 80")
+    if args.clear:
+        return cluster.shape(None)
+    return cluster.shape(make_wanted(args.profile, args.topology, args.seed, args.wire))
+
+
+def _change(cluster: Cluster, changes: list[Change], seconds: float | None) -> Shape:
+    before = cluster.links()
+    changed = cluster.change(changes)
+    if seconds is None:
+        return changed
+    try:
+        cluster.console.say(f"changed for {seconds:g} s")
+        time.sleep(seconds)
+    finally:
+        restored = cluster.restore(before, changed)
+    return restored
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cluster.errors import ClusterError, NodeError, unknown
+from cluster.expected import Asked, loss_note
 from cluster.fleet import Fleet
-from cluster.links import WIRES, Link, draw_links, link_plan
+from cluster.links import WIRES, Link, draw_links, draw_uplinks, link_plan
 from cluster.profiles import Profile, load_profile, parse_profile
 from cluster.spec import Node
 from cluster.topology import Topology, load_topology, next_hops, parse_topology
@@ -78,6 +79,15 @@ class Shape:
         return Wanted.from_origin(origin) if origin else None
 
     @property
+    def uplinks(self) -> dict[str, float]:
+        """What a node can send on all its links together, in MB/s; nodes without such a limit are not there."""
+        return {
+            name: plan["uplink_mbyte_s"]
+            for name, plan in self.plans.items()
+            if plan["uplink_mbyte_s"]
+        }
+
+    @property
     def wire(self) -> str:
         """What delays and drops: netem or nfqueue; '' where nothing is shaped."""
         return self.links[0].wire if self.links else ""
@@ -96,6 +106,7 @@ class Shape:
             "wire": self.wire,
             "tcp": self.tcp,
             "links": [asdict(link) for link in self.links],
+            "uplinks": [{"node": n, "uplink_mbyte_s": rate} for n, rate in self.uplinks.items()],
             "notes": list(self.notes),
         }
 
@@ -120,9 +131,13 @@ def link_plans(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Plan]:
     profile, seed = wanted.profile, wanted.seed
     links = draw_links(profile, wanted.topology, nodes, seed, wanted.wire)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
+    uplinks = draw_uplinks(profile, wanted.topology, nodes, seed)
     origin = wanted.origin()
     return {
-        node.name: link_plan(node, nodes, links, hops, profile.tcp, seed, origin) for node in nodes
+        node.name: link_plan(
+            node, nodes, links, hops, uplinks.get(node.name), profile.tcp, seed, origin
+        )
+        for node in nodes
     }
 
 
@@ -149,6 +164,16 @@ def apply_plans(fleet: Fleet, plans: Mapping[str, Plan]) -> Shape:
         lambda node: apply_plan(fleet, node.name, plans[node.name]), "the links could not be shaped"
     )
     return make_shape(plans, reports, {})
+
+
+def apply_some(fleet: Fleet, plans: Mapping[str, Plan]) -> None:
+    """Shape some of the nodes.
+
+    Raises:
+        NodeError: a node could not.
+    """
+    given = {name: json.dumps(plan).encode() for name, plan in plans.items()}
+    fleet.run([*WIRE, "apply"], stdin=given, nodes=list(plans))
 
 
 def clear_links(fleet: Fleet) -> Shape:
@@ -186,7 +211,7 @@ def make_shape(
     if len(set(wires.values())) > 1:
         raise ClusterError(f"the nodes took different wires: {wires}", "--wire nfqueue")
     first: Report = next(iter(reports.values()), {})
-    return Shape(
+    shape = Shape(
         links=tuple(
             Link(**link)
             for name, r in reports.items()
@@ -199,6 +224,13 @@ def make_shape(
         mtu=first.get("mtu", 1500),
         counters=counters,
     )
+    note = loss_note(asked_of(shape))
+    return replace(shape, notes=(*shape.notes, note)) if note else shape
+
+
+def asked_of(shape: Shape) -> Asked:
+    """What the links in force were asked to be."""
+    return Asked(shape.links, shape.mtu, shape.tcp, shape.uplinks)
 
 
 def sent_bytes(before: Shape, after: Shape) -> dict[str, int]:

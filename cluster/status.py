@@ -87,6 +87,8 @@ def print_shape(document: dict[str, Any]) -> None:
         return
     print()
     print_links(document["links"])
+    for uplink in document["uplinks"]:
+        print(f"uplink of {uplink['node']}: {uplink['uplink_mbyte_s']:g} MB/s for all its links")
     print(
         f"profile {document['profile']}, topology {document['topology']}, seed {document['seed']}, "
         f"wire {document['wire']}, tcp {document['tcp']}"

@@ -9,21 +9,17 @@ from cluster.contract import Contract, Verdict
 def print_contract(contract: Contract, stream: TextIO) -> None:
     """The table: asked, expected and measured, a link a line."""
     print_table(
-        [
-            "LINK",
-            "RTT ms",
-            "MEASURED",
-            "JITTER ms",
-            "MEASURED",
-            "LOSS %",
-            "MEASURED",
-            "GOODPUT MB/s",
-            "MEASURED",
-            "",
-        ],
+        ["LINK", "RTT ms", "MEASURED", "LOADED", "JITTER ms", "MEASURED", "LOSS %", "MEASURED"]
+        + ["GOODPUT MB/s", "MEASURED", "RATE", ""],
         [_row(verdict) for verdict in contract.verdicts],
         stream,
     )
+    for uplink in contract.uplinks:
+        print(
+            f"uplink of {uplink.node}: {uplink.asked_mbyte_s:.3f} MB/s asked, "
+            f"{uplink.measured_mbyte_s:.3f} measured: {_result(uplink.clipped, uplink.holds)}",
+            file=stream,
+        )
     print(f"contract: {contract.verdict()} ({contract.seconds:.1f} s)", file=stream)
     for note in contract.notes:
         print(f"note: {note}", file=stream)
@@ -31,16 +27,27 @@ def print_contract(contract: Contract, stream: TextIO) -> None:
 
 def _row(verdict: Verdict) -> list[object]:
     measured = verdict.measured
-    result = "BROKEN: " + ", ".join(verdict.broken) if verdict.broken else "ok"
     return [
         " -> ".join((verdict.link.src, *verdict.via, verdict.link.dst)),
         f"{verdict.expected_rtt_ms:.2f}",
         f"{measured.rtt_ms:.2f}",
+        _number(measured.loaded_rtt_ms, 0),
         f"{verdict.link.jitter_ms:.2f}",
         f"{measured.jitter_ms:.2f}",
         f"{verdict.link.loss_pct:g}",
         f"{measured.lost_pct:.2f}",
         f"{verdict.expected_goodput_mbyte_s:.3f}",
-        "-" if measured.goodput_mbyte_s is None else f"{measured.goodput_mbyte_s:.3f}",
-        "clipped by this machine" if verdict.clipped and not verdict.broken else result,
+        _number(measured.goodput_mbyte_s, 3),
+        _number(measured.rate_mbyte_s, 3),
+        _result(verdict.clipped, not verdict.broken, ", ".join(verdict.broken)),
     ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _result(clipped: bool, holds: bool, broken: str = "") -> str:
+    if not holds:
+        return f"BROKEN: {broken}" if broken else "BROKEN"
+    return "clipped by this machine" if clipped else "ok"

@@ -16,26 +16,20 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cluster.bringup import (
-    check_checkout,
-    is_running,
-    make_keys,
-    make_nodes,
-    reach_nodes,
-    remove_keys,
-    start_timeout_s,
-)
+from cluster.bringup import reach_nodes, remove_keys
+from cluster.changes import Change, change_plans
 from cluster.compose_process import ComposeUp
 from cluster.console import Console
-from cluster.engine import Container, Engine
-from cluster.errors import ClusterError, NodeError, PrerequisiteError, UsageError
+from cluster.engine import Engine
+from cluster.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
+from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
 from cluster.shaping import (
-    Plan,
     Shape,
     Wanted,
     apply_plans,
+    apply_some,
     clear_links,
     link_plans,
     make_wanted,
@@ -48,7 +42,6 @@ if TYPE_CHECKING:
     from cluster.program import Program
     from cluster.run import Run
 
-CONNECT_TIMEOUT_S = 15.0
 CLEAN_UP_LOOKS, CLEAN_UP_QUIET_LOOKS, CLEAN_UP_INTERVAL_S = 50, 4, 0.25
 
 
@@ -150,7 +143,10 @@ class Cluster:
             try:
                 with self.console.progress("up") as report:
                     report(f"{spec.size} nodes")
-                    self._bring_up(spec, compose)
+                    self.close()
+                    made = reconcile(self.engine, spec, self.wanted, compose, self.console)
+                    self._fleet, self.shape_in_force = made
+                    self._spec = spec
             except BaseException:
                 self.close()
                 if existing is None:
@@ -166,6 +162,27 @@ class Cluster:
             self.shape_in_force = clear_links(self.fleet)
         else:
             self.shape_in_force = apply_plans(self.fleet, link_plans(self.spec.nodes, wanted))
+        return self.shape_in_force
+
+    def change(self, changes: Sequence[Change]) -> Shape:
+        """Change single links of the running cluster; what is under way on them is not lost.
+
+        Raises:
+            UsageError: there is no such link; nothing has been changed.
+        """
+        apply_some(self.fleet, change_plans(self.links().plans, changes))
+        self.shape_in_force = self.links()
+        return self.shape_in_force
+
+    def restore(self, before: Shape, changed: Shape) -> Shape:
+        """Take changes back: on nodes that still have them, and not on those that somebody has shaped since."""
+        now = self.links()
+        mine = {name for name, plan in changed.plans.items() if now.plans.get(name) == plan}
+        apply_some(
+            self.fleet,
+            {n: plan for n, plan in before.plans.items() if n in mine and plan != now.plans[n]},
+        )
+        self.shape_in_force = self.links()
         return self.shape_in_force
 
     def links(self) -> Shape:
@@ -237,45 +254,6 @@ class Cluster:
             ensure_image(self.engine, report)
         if spec.image != IMAGE:
             require_image(self.engine, spec.image)
-
-    def _bring_up(self, spec: ClusterSpec, compose: ComposeUp) -> None:
-        """Containers and links, and no more of either than is missing."""
-        there = self.engine.containers(spec.name)
-        check_checkout(spec, there)
-        if make_keys(spec) and there:
-            self.engine.remove(spec.name)  # nobody could log in to them
-            there = []
-        self.close()
-        if is_running(self.engine, spec, there):
-            self._fleet = reach_nodes(self.engine, spec, start_timeout_s(spec))
-            self.shape_in_force = read_shape(self._fleet)
-            plans = self._plans(spec, self.wanted or self.shape_in_force.wanted)
-            if plans != self.shape_in_force.plans:
-                self.shape_in_force = apply_plans(self._fleet, plans)
-        else:
-            plans = self._plans(spec, self.wanted or self._wanted_in_force(spec, there))
-            made = make_nodes(self.engine, spec, there, plans, compose)
-            self._fleet, self.shape_in_force = made
-        self._spec = spec
-
-    @staticmethod
-    def _plans(spec: ClusterSpec, wanted: Wanted | None) -> dict[str, Plan]:
-        return link_plans(spec.nodes, wanted) if wanted else {}
-
-    def _wanted_in_force(self, spec: ClusterSpec, there: Sequence[Container]) -> Wanted | None:
-        """What the nodes that are there say of their links: a node made anew must get its own again."""
-        running = {c.node for c in there if c.state == "running"}
-        if not running:
-            return None
-        fleet = Fleet([node for node in spec.nodes if node.name in running], spec.state_dir)
-        try:
-            fleet.connect(CONNECT_TIMEOUT_S)
-            return read_shape(fleet).wanted
-        except NodeError as error:
-            self.console.say(f"the links in force could not be read, so none are laid: {error}")
-            return None
-        finally:
-            fleet.close()
 
     def _resolve(self, existing: ClusterSpec | None) -> ClusterSpec:
         """The spec to bring up: what is asked for, at the place where the cluster already is."""

@@ -11,7 +11,7 @@ Any other graph is a YAML file (`--topology ./mine.yml`):
       - {ends: [node1, node3], delay_ms: 80}          # a link in both directions; what is not said, the profile draws
       - {src: node1, dst: node2, rate_mbyte_s: 0.5}   # one direction of a link
     nodes:
-      node3: {rate_mbyte_s: 1}                        # every link from and to this node
+      node3: {rate_mbyte_s: 1, uplink_mbyte_s: 2}     # every link from and to this node, and what it sends on all
 
 Links are physical: packets between nodes without one travel hop by hop over those that exist, along a shortest path.
 """
@@ -37,6 +37,8 @@ LIMITS = {
     "loss_pct": (0.0, 100.0),
     "buffer_ms": (1.0, 60_000.0),
 }
+UPLINK = "uplink_mbyte_s"
+NODE_LIMITS = LIMITS | {UPLINK: (0.01, 10_000.0)}
 KEYS = {"topology": ("base", "links", "nodes"), "link": ("ends", "src", "dst", *LIMITS)}
 
 
@@ -49,6 +51,7 @@ class Topology:
         base: the graph that it starts from; '' for none.
         ends: pairs of nodes that it joins besides.
         nodes: node -> values of every link from and to it.
+        uplinks: node -> MB/s that it can send on all its links together.
         links: (src, dst) -> values of that direction; they win over those of nodes.
     """
 
@@ -56,6 +59,7 @@ class Topology:
     base: str = ""
     ends: tuple[Pair, ...] = ()
     nodes: Mapping[str, Values] = field(default_factory=dict)
+    uplinks: Values = field(default_factory=dict)
     links: Mapping[Pair, Values] = field(default_factory=dict)
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
@@ -81,6 +85,9 @@ class Topology:
         of_nodes = self.nodes.get(src, {}) | self.nodes.get(dst, {})
         return of_nodes | self.links.get((src, dst), {})
 
+    def _uplink(self, node: str) -> Values:
+        return {UPLINK: self.uplinks[node]} if node in self.uplinks else {}
+
     def document(self) -> str | dict[str, Any]:
         """As JSON values, from which `parse_topology` makes the same again: a name, or what a file says."""
         if self == Topology(self.name, self.name):
@@ -92,7 +99,10 @@ class Topology:
                 *({"ends": list(ends)} for ends in self.ends),
                 *({"src": src, "dst": dst} | values for (src, dst), values in self.links.items()),
             ],
-            "nodes": dict(self.nodes),
+            "nodes": {
+                node: {**self.nodes.get(node, {}), **self._uplink(node)}
+                for node in sorted(set(self.nodes) | set(self.uplinks))
+            },
         }
 
 
@@ -131,9 +141,12 @@ def parse_topology(name: str, document: object, source: str) -> Topology:
     if not isinstance(nodes, dict):
         raise UsageError(f"{source}: nodes is {nodes!r}", "node3: {rate_mbyte_s: 1}")
     values = {
-        node: _parse_values(given, f"{source}: nodes.{node}") for node, given in nodes.items()
+        node: _parse_values(given, f"{source}: nodes.{node}", NODE_LIMITS)
+        for node, given in nodes.items()
     }
-    return Topology(name, base, ends, values, links)
+    uplinks = {node: said.pop(UPLINK) for node, said in values.items() if UPLINK in said}
+    of_links = {node: said for node, said in values.items() if said}
+    return Topology(name, base, ends, of_links, uplinks, links)
 
 
 def next_hops(pairs: Iterable[Pair], names: Sequence[str]) -> dict[Pair, str]:
@@ -184,7 +197,7 @@ def _base_pairs(base: str, names: Sequence[str]) -> list[Pair]:
 
 def _check_names(topology: Topology, names: Sequence[str]) -> None:
     spoken_of = {name for pair in (*topology.ends, *topology.links) for name in pair}
-    for name in sorted(spoken_of | set(topology.nodes)):
+    for name in sorted(spoken_of | set(topology.nodes) | set(topology.uplinks)):
         if name not in names:
             raise UsageError(
                 f"topology {topology.name} speaks of {name}, and there are only {len(names)} nodes",
@@ -221,7 +234,7 @@ def _parse_links(document: object, source: str) -> tuple[tuple[Pair, ...], dict[
         if not isinstance(item, dict):
             raise UsageError(f"{place} is {item!r}", "{ends: [node1, node2], delay_ms: 80}")
         _check_keys(item, "link", place)
-        values = _parse_values({k: v for k, v in item.items() if k in LIMITS}, place)
+        values = _parse_values({k: v for k, v in item.items() if k in LIMITS}, place, LIMITS)
         for pair in _parse_ends(item, place):
             links[pair] = links.get(pair, {}) | values
         if "ends" in item:
@@ -245,14 +258,16 @@ def _pair(value: object, place: str) -> Pair:
     raise UsageError(f"{place}: {value!r} are no two nodes", "ends: [node1, node2]")
 
 
-def _parse_values(document: object, place: str) -> Values:
+def _parse_values(
+    document: object, place: str, limits: Mapping[str, tuple[float, float]]
+) -> Values:
     if not isinstance(document, dict):
         raise UsageError(f"{place} is {document!r}", "{rate_mbyte_s: 1}")
     values = {}
     for key, value in document.items():
-        if key not in LIMITS:
-            raise unknown(f"key in {place}:", str(key), tuple(LIMITS))
-        low, high = LIMITS[key]
+        if key not in limits:
+            raise unknown(f"key in {place}:", str(key), tuple(limits))
+        low, high = limits[key]
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)

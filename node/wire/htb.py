@@ -36,8 +36,8 @@ def root_lines(device: str) -> list[str]:
     """The tree without its links. What belongs to no link passes unshaped: by that road the node is controlled."""
     return [
         f"qdisc add dev {device} root handle {HANDLE}: htb default {DEFAULT} direct_qlen 1000",
-        class_line(device, "", UPLINK, LINE_RATE_BIT, LINE_BURST),
-        class_line(device, "", DEFAULT, LINE_RATE_BIT, LINE_BURST),
+        sorting_line(device, "", UPLINK),
+        sorting_line(device, "", DEFAULT),
         # Explicit, because a veth's queue length is 0: a queue that takes its limit from there
         # drops everything.
         f"qdisc add dev {device} parent {HANDLE}:{DEFAULT} handle {DEFAULT}: pfifo limit 1000",
@@ -48,8 +48,15 @@ def root_lines(device: str) -> list[str]:
     ]
 
 
-def class_line(device: str, parent: str, number: str, rate_bit: int, burst: int) -> str:
-    """Make a class or change it in place.
+def sorting_line(device: str, parent: str, number: str) -> str:
+    """A class that is there to sort, not to limit."""
+    return class_line(device, parent, number, LINE_RATE_BIT, LINE_RATE_BIT, LINE_BURST)
+
+
+def class_line(
+    device: str, parent: str, number: str, rate_bit: int, ceil_bit: int, burst: int
+) -> str:
+    """Make a class or change it in place: `rate_bit` a second are its own, up to `ceil_bit` what others leave it.
 
     Burst and ceil's burst are always explicit: tc derives them from the kernel's clock tick, and up
     to version 6.14 rounds them down. So is the quantum, which only orders classes that borrow:
@@ -57,7 +64,7 @@ def class_line(device: str, parent: str, number: str, rate_bit: int, burst: int)
     """
     return (
         f"class replace dev {device} parent {HANDLE}:{parent} classid {HANDLE}:{number} htb "
-        f"rate {rate_bit}bit ceil {rate_bit}bit burst {burst} cburst {burst} quantum 1600"
+        f"rate {rate_bit}bit ceil {ceil_bit}bit burst {burst} cburst {burst} quantum 1600"
     )
 
 

@@ -74,7 +74,7 @@ def tc_lines(before: Shape | None, after: Shape) -> list[str]:
 def _link_lines(shape: Shape, peer: str, link: Link) -> list[str]:
     number = htb.link_id(shape.slots[peer])
     return [
-        htb.class_line(IFB, htb.UPLINK, number, htb.LINE_RATE_BIT, htb.LINE_BURST),
+        htb.sorting_line(IFB, htb.UPLINK, number),
         htb.queue_line(IFB, number, f"netem {netem_options(link, seed_of(shape.plan, link))}"),
         htb.mac_filter_line(IFB, "src", shape.mac(peer), number),
     ]

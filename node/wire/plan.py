@@ -70,6 +70,8 @@ class NodePlan(NamedTuple):
     tcp: str
     """The congestion control of connections to the peers, e.g. `cubic`."""
     seed: int
+    uplink_mbyte_s: float | None
+    """What this node can send on all its links together; None is as much as they carry."""
     peers: dict[str, Peer]
     routes: dict[str, Route]
     links: list[Link]
@@ -118,6 +120,7 @@ def plan_of(document: object) -> NodePlan:
         wire=_choice(fields["wire"], "wire", WIRE_CHOICES),
         tcp=_word(fields["tcp"], "tcp"),
         seed=_integer(fields["seed"], "seed"),
+        uplink_mbyte_s=_uplink(fields["uplink_mbyte_s"]),
         peers=peers,
         routes=_routes(fields["routes"], peers),
         links=_links(fields["links"], node, peers),
@@ -126,6 +129,17 @@ def plan_of(document: object) -> NodePlan:
     if node in peers:
         raise PlanError(f"peers.{node}: a node is not its own peer")
     return plan
+
+
+def _uplink(value: object) -> float | None:
+    if value is None:
+        return None
+    rate = _number(value, "uplink_mbyte_s")
+    if not MIN_RATE_MBYTE_S <= rate <= MAX_RATE_MBYTE_S:
+        raise PlanError(
+            f"uplink_mbyte_s: {rate:g} is not between {MIN_RATE_MBYTE_S:g} and {MAX_RATE_MBYTE_S:g}"
+        )
+    return rate
 
 
 def _peers(value: object) -> dict[str, Peer]:

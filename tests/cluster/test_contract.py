@@ -92,3 +92,36 @@ def make_wrong(shared):
 
     yield make
     shared.run("shape", "--clear")
+
+
+UPLINK = """\
+base: full
+nodes:
+  node1: {uplink_mbyte_s: 3}
+"""
+
+
+def test_links_share_their_nodes_uplink_and_the_contract_proves_it(shared, tmp_path):
+    profile, topology = tmp_path / "even.yml", tmp_path / "narrow.yml"
+    profile.write_text("rate_mbyte_s: 2\ndelay_ms: 20\n")
+    topology.write_text(UPLINK)
+    shaped = shared.json("shape", "--profile", profile, "--topology", topology)
+    assert shaped["uplinks"] == [{"node": "node1", "uplink_mbyte_s": 3}]
+    contract = shared.json("verify")
+    assert contract["holds"], contract["verdict"]
+    (uplink,) = contract["uplinks"]
+    assert uplink["asked_mbyte_s"] == 3
+    assert uplink["measured_mbyte_s"] == pytest.approx(3, rel=0.05)  # and not the 4 of both links
+    # Each link by itself has its own rate.
+    for link in contract["links"]:
+        assert link["measured"]["goodput_mbyte_s"] == pytest.approx(2 * 1448 / 1514, rel=0.05)
+
+
+def test_a_round_trip_under_load_shows_the_queue(shared, tmp_path):
+    profile = tmp_path / "deep.yml"
+    profile.write_text("rate_mbyte_s: 1\ndelay_ms: 20\nbuffer_ms: 300\n")
+    shared.run("shape", "--profile", profile)
+    contract = shared.json("verify")
+    assert contract["holds"], contract["verdict"]
+    for link in contract["links"]:
+        assert 100 < link["measured"]["loaded_rtt_ms"] < 40 + 300 * 1.1

@@ -115,7 +115,8 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(unshaped, tmp_path):
     while " | 0" not in launched.stdout.readline():
         pass
     launched.stdout.close()
-    stderr = launched.stderr.read()
+    with launched.stderr:
+        stderr = launched.stderr.read()
     assert launched.wait(timeout=60) == 0, stderr
     assert "BrokenPipe" not in stderr
     run = max((unshaped.state_dir.parents[1] / "runs").glob("*-talk"))

@@ -70,6 +70,7 @@ def plan(wire_name="auto", peers=(2, 3), **changes):
         "tcp": "cubic",
         "seed": 1,
         "origin": {"profile": "test"},
+        "uplink_mbyte_s": None,
         "routes": {},
         "peers": {
             f"node{n}": {"address": f"10.253.7.{n}", "mac": f"02:67:77:00:07:0{n}"} for n in peers

@@ -11,12 +11,13 @@ from cluster.contract import (
     SPREAD_ERROR,
     Contract,
     Measured,
-    expected_goodput,
     judge,
-    loss_interval,
+    judge_uplink,
     summarise_pings,
 )
+from cluster.expected import Asked, loss_interval, loss_note, mathis_mbyte_s
 from cluster.links import Link
+from cluster.probes import flooded_mbyte_s
 
 THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
 BACK = Link("node2", "node1", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
@@ -27,11 +28,11 @@ GOOD = Measured(
 
 
 def test_goodput_is_the_payloads_share_of_full_frames():
-    assert expected_goodput(THERE, 1500) == pytest.approx(5 * 1448 / 1514)
+    assert Asked(LINKS).goodput_mbyte_s(THERE) == pytest.approx(5 * 1448 / 1514)
 
 
 def test_a_link_that_is_what_was_asked_for_holds():
-    assert judge(THERE, LINKS, 1500, GOOD).broken == ()
+    assert judge(THERE, Asked(LINKS), GOOD).broken == ()
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,44 @@ def test_a_link_that_is_what_was_asked_for_holds():
     ],
 )
 def test_each_deviation_breaks_the_contract_by_name(change, broken):
-    verdict = judge(THERE, LINKS, 1500, replace(GOOD, **change))
+    verdict = judge(THERE, Asked(LINKS), replace(GOOD, **change))
     assert verdict.broken == (broken,)
     contract = Contract((verdict,))
     assert not contract.holds
     assert f"node1 -> node2 ({broken})" in contract.verdict()
+
+
+def test_what_loss_leaves_to_tcp_is_said_before_anything_is_sent():
+    """Mathis et al. (1997): 1448 bytes, 160 ms, 2 %: 1.22 x 1448 / 0.16 / 0.1414."""
+    lossy = replace(THERE, loss_pct=2.0)
+    assert mathis_mbyte_s(1500, 160.0, 2.0) == pytest.approx(0.0781, rel=0.01)
+    assert Asked((lossy, BACK)).goodput_mbyte_s(lossy) == pytest.approx(0.0781, rel=0.01)
+    assert "node1 -> node2, 2 % lost, gets about 0.0781 of 5 MB/s" in loss_note(
+        Asked((lossy, BACK))
+    )
+    assert loss_note(Asked((lossy, BACK), tcp="bbr")) == ""
+    assert loss_note(Asked(LINKS)) == ""
+
+
+def test_a_narrow_uplink_is_what_a_link_can_be_expected_to_carry():
+    asked = Asked(LINKS, uplinks={"node1": 2.0})
+    assert asked.rate_mbyte_s(THERE) == 2.0
+    assert asked.rate_mbyte_s(BACK) == 5.0
+    assert judge(THERE, asked, replace(GOOD, goodput_mbyte_s=1.91)).broken == ()
+    assert judge(THERE, asked, GOOD).broken == ("goodput",)  # faster than the uplink allows
+    assert judge_uplink("node1", 2.0, 1.98).holds
+    broken = Contract((), (judge_uplink("node1", 2.0, 3.9),))
+    assert not broken.holds
+    assert broken.verdict() == "broken: node1 (uplink)"
+
+
+def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
+    rough = replace(THERE, loss_pct=2.0)
+    found = replace(GOOD, sent=600, arrived=588, goodput_mbyte_s=0.1, rate_mbyte_s=4.95)
+    assert judge(rough, Asked((rough, BACK)), found).broken == ()
+    assert judge(rough, Asked((rough, BACK)), replace(found, rate_mbyte_s=4.0)).broken == ("rate",)
+    # Of 1000 datagrams in 1 s two in a hundred are lost after they have been on the link.
+    assert flooded_mbyte_s(rough, 980, 1.0) == pytest.approx(1.514)
 
 
 def test_loss_is_held_against_its_binomial_interval():
@@ -69,26 +103,26 @@ def test_loss_is_held_against_its_binomial_interval():
 def test_a_link_asked_to_lose_packets_must_lose_them():
     lossy = replace(THERE, loss_pct=5.0)
     lossless = replace(GOOD, sent=600, arrived=600)
-    assert judge(lossy, (lossy, BACK), 1500, lossless).broken == ("loss",)
-    assert judge(lossy, (lossy, BACK), 1500, replace(lossless, arrived=570)).broken == ()
+    assert judge(lossy, Asked((lossy, BACK)), lossless).broken == ("loss",)
+    assert judge(lossy, Asked((lossy, BACK)), replace(lossless, arrived=570)).broken == ()
 
 
 def test_tcp_under_jitter_or_loss_is_measured_but_not_judged():
     rough = replace(THERE, jitter_ms=8.0)
     slow = replace(GOOD, jitter_ms=8.0, samples=600, goodput_mbyte_s=1.0)
-    assert judge(rough, (rough, BACK), 1500, slow).broken == ()
-    assert judge(rough, (rough, BACK), 1500, replace(slow, goodput_mbyte_s=0.0)).broken == (
+    assert judge(rough, Asked((rough, BACK)), slow).broken == ()
+    assert judge(rough, Asked((rough, BACK)), replace(slow, goodput_mbyte_s=0.0)).broken == (
         "goodput",
     )
 
 
 def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
     fast = replace(THERE, rate_mbyte_s=2000.0)
-    slow_machine = judge(fast, (fast, BACK), 1500, replace(GOOD, goodput_mbyte_s=300.0))
+    slow_machine = judge(fast, Asked((fast, BACK)), replace(GOOD, goodput_mbyte_s=300.0))
     assert slow_machine.clipped
     assert slow_machine.broken == ()
     assert "1 clipped" in Contract((slow_machine,)).verdict()
-    assert not judge(THERE, LINKS, 1500, replace(GOOD, goodput_mbyte_s=1.0)).clipped
+    assert not judge(THERE, Asked(LINKS), replace(GOOD, goodput_mbyte_s=1.0)).clipped
 
 
 def arrivals(one_way_ms, reordered=0):
@@ -112,7 +146,7 @@ def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
     silent = {"sent": 4, "rtt_ms": [], "back": arrivals([])}
     there, back = summarise_pings(silent, arrivals([]), 0.2)
     assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, 100)
-    dead = judge(BACK, LINKS, 1500, replace(back, goodput_mbyte_s=0.0))
+    dead = judge(BACK, Asked(LINKS), replace(back, goodput_mbyte_s=0.0))
     document = Contract((dead,)).document()
     assert document["links"][0]["broken"] == ["rtt", "goodput"]
     json.dumps(document, allow_nan=False)

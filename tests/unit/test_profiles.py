@@ -16,7 +16,7 @@ SHIPPED = {
 
 
 def test_the_shipped_profiles_are_those_of_the_guide():
-    assert profile_names() == sorted(SHIPPED)
+    assert set(SHIPPED) < set(profile_names())
     for name, (rate, delay) in SHIPPED.items():
         profile = load_profile(name)
         assert (profile.rate_mbyte_s, profile.delay_ms) == (rate, delay)

@@ -11,7 +11,15 @@ ETH0 = Device("eth0", 1500)
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
 
 
-def shape(*peers, before=None, mac="02:67:77:00:00:0{}", device=ETH0, routes_of=None, **changes):
+def shape(
+    *peers,
+    before=None,
+    mac="02:67:77:00:00:0{}",
+    device=ETH0,
+    routes_of=None,
+    uplink_mbyte_s=None,
+    **changes,
+):
     """A shape of node1 with links to and from the peers of these numbers."""
     there = [LINK._replace(dst=f"node{n}", **changes) for n in peers]
     back = [link._replace(src=link.dst, dst="node1") for link in there]
@@ -21,6 +29,7 @@ def shape(*peers, before=None, mac="02:67:77:00:00:0{}", device=ETH0, routes_of=
         wire="auto",
         tcp="bbr",
         seed=1,
+        uplink_mbyte_s=uplink_mbyte_s,
         peers={f"node{n}": Peer(f"10.77.0.1{n}", mac.format(n)) for n in peers},
         routes=routes_of or {},
         links=there + back,
@@ -73,6 +82,24 @@ def test_egress_in_place_touches_only_what_the_plan_names():
     ]
 
 
+def test_links_share_an_uplink_that_is_too_narrow_for_all():
+    rates = [
+        line.split("htb ")[1].split(" burst")[0]
+        for line in words(egress.tc_lines(None, shape(2, 3, uplink_mbyte_s=4.0)), "class")
+    ]
+    assert rates[2] == "rate 32000000bit ceil 32000000bit"  # the uplink: 4 MB/s
+    assert rates[3:] == ["rate 16000000bit ceil 40000000bit"] * 2  # 2 of its own, 5 alone
+
+
+def test_an_uplink_that_is_wide_enough_or_gone_leaves_links_their_rates():
+    wide = shape(2, 3, uplink_mbyte_s=10.0)
+    assert words(egress.tc_lines(None, wide), "class")[-1].count("40000000bit") == 2
+    assert (
+        "classid 6777:1 htb rate 100000000000bit"
+        in egress.tc_lines(wide, shape(2, 3, before=wide))[0]
+    )
+
+
 def test_a_new_mac_address_takes_the_old_filter_away():
     before = shape(2)
     lines = egress.tc_lines(before, shape(2, before=before, mac="02:67:77:00:01:0{}"))
@@ -81,8 +108,8 @@ def test_a_new_mac_address_takes_the_old_filter_away():
 
 
 def test_egress_limits():
-    assert egress.burst_bytes(LINK, 1514) == 5000  # 1 ms
-    assert egress.burst_bytes(LINK._replace(rate_mbyte_s=0.1), 1514) == 1514
+    assert egress.burst_bytes(5e6, 1514) == 5000  # 1 ms
+    assert egress.burst_bytes(0.1e6, 1514) == 1514
     assert egress.queue_bytes(LINK, 1514) == 1_000_000
     assert egress.queue_bytes(LINK._replace(buffer_ms=0.0), 1514) == 4 * 1514
     assert egress.queue_bytes(LINK._replace(rate_mbyte_s=1e4, buffer_ms=6e4), 1514) == 2**32 - 1

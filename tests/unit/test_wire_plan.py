@@ -13,6 +13,7 @@ PLAN = {
     "wire": "auto",
     "tcp": "cubic",
     "seed": 1,
+    "uplink_mbyte_s": None,
     "peers": {"node2": {"address": "10.77.0.12", "mac": "02:67:77:00:00:02"}},
     "routes": {"node3": {"address": "10.77.0.13", "via": "node2"}},
     "links": [

@@ -1,0 +1,97 @@
+"""Changes of single links on a running cluster: what the plans in force become. Pure functions."""
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.errors import UsageError, unknown
+from cluster.topology import LIMITS
+
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Change:
+    """New values of one directed link, by the names of its fields; what is not said stays."""
+
+    src: str
+    dst: str
+    values: Mapping[str, float]
+
+
+def make_changes(
+    links: Sequence[str], values: Mapping[str, float | None], *, both: bool
+) -> list[Change]:
+    """What the user named, checked.
+
+    Args:
+        links: SRC:DST each.
+        values: field of a link -> its new value, or None where it stays.
+        both: whether the links back change, too.
+
+    Raises:
+        UsageError: no link, no value, or one out of bounds.
+    """
+    new = {field: value for field, value in values.items() if value is not None}
+    if not new:
+        raise UsageError("nothing to change on these links", "--delay 80 --loss 2")
+    for field, value in new.items():
+        low, high = LIMITS[field]
+        if not low <= value <= high:
+            raise UsageError(f"{field} is {value:g}", f"a number within {low:g} to {high:g}")
+    pairs = [_parse_link(text) for text in links]
+    return [
+        Change(*ends, new)
+        for src, dst in pairs
+        for ends in ([(src, dst), (dst, src)] if both else [(src, dst)])
+    ]
+
+
+def change_plans(
+    plans: Mapping[str, dict[str, Any]], changes: Sequence[Change]
+) -> dict[str, dict[str, Any]]:
+    """The plans of the nodes at the ends of changed links, as they become.
+
+    Raises:
+        UsageError: there is no such link.
+    """
+    new = {name: copy.deepcopy(plan) for name, plan in plans.items()}
+    changed = set()
+    for change in changes:
+        links = [
+            link
+            for plan in new.values()
+            for link in plan["links"]
+            if (link["src"], link["dst"]) == (change.src, change.dst)
+        ]
+        if not links:
+            raise unknown("link", f"{change.src}:{change.dst}", _names(plans))
+        for link in links:
+            link.update(change.values)
+        changed |= {change.src, change.dst}
+    return {name: plan for name, plan in new.items() if name in changed}
+
+
+def parse_seconds(text: str) -> float:
+    """A duration such as 10s, 500ms or 2m, in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if found is None:
+        raise UsageError(f"{text!r} is no duration", "10s, 500ms or 2m")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def _parse_link(text: str) -> tuple[str, str]:
+    src, colon, dst = text.partition(":")
+    if not (src and colon and dst) or src == dst:
+        raise UsageError(f"{text!r} is no link", "--link node1:node3, from the first to the second")
+    return src, dst
+
+
+def _names(plans: Mapping[str, dict[str, Any]]) -> set[str]:
+    return {f"{link['src']}:{link['dst']}" for plan in plans.values() for link in plan["links"]}

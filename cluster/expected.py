@@ -1,0 +1,100 @@
+"""What a link must measure, from what was asked of it: round trip, goodput, loss. Pure functions."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cluster.links import Link, rtt_ms
+
+ETHERNET_BYTES = 14
+IP_BYTES, UDP_BYTES = 20, 8
+TCP_IP_BYTES = 52  # IPv4 20, TCP 20, timestamps 12
+LOSS_BASED = ("cubic", "reno")  # congestion controls to which every lost packet means a full queue
+MATHIS = 1.22  # sqrt(3/2): Mathis, Semke, Mahdavi, Ott (1997), one acknowledgement a packet
+NOTED_SHARE = 0.9  # of a link's rate
+LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All that expectations follow from.
+
+    Attributes:
+        links: every directed link.
+        mtu: of the data network, in bytes.
+        tcp: the congestion control in use.
+        uplinks: node -> MB/s that it can send on all its links together.
+    """
+
+    links: Sequence[Link]
+    mtu: int = 1500
+    tcp: str = "cubic"
+    uplinks: Mapping[str, float] = field(default_factory=dict)
+
+    def rtt_ms(self, link: Link) -> float:
+        """Both directions' delays together."""
+        return rtt_ms(self.links, link.src, link.dst)
+
+    def rate_mbyte_s(self, link: Link) -> float:
+        """What the link carries while its node sends nothing else, in bytes on the wire."""
+        return min(link.rate_mbyte_s, self.uplinks.get(link.src, math.inf))
+
+    def goodput_mbyte_s(self, link: Link) -> float:
+        """What one TCP connection carries: full frames without their headers, or what loss leaves it."""
+        full = self.rate_mbyte_s(link) * (self.mtu - TCP_IP_BYTES) / (self.mtu + ETHERNET_BYTES)
+        if not link.loss_pct:
+            return full
+        if self.tcp in LOSS_BASED:
+            return min(full, mathis_mbyte_s(self.mtu, self.rtt_ms(link), link.loss_pct))
+        return full * (1 - link.loss_pct / 100)
+
+
+def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:
+    """What random loss leaves to one connection of a congestion control that takes loss for congestion."""
+    if rtt_ms == 0:
+        return math.inf
+    segment_bytes = mtu - TCP_IP_BYTES
+    return MATHIS * segment_bytes / (rtt_ms / 1000) / math.sqrt(loss_pct / 100) / 1e6
+
+
+def loss_note(asked: Asked) -> str:
+    """Which links TCP cannot fill, because of the loss that was asked for as well; '' where there is none."""
+    shares = {
+        link: asked.goodput_mbyte_s(link) / asked.rate_mbyte_s(link)
+        for link in asked.links
+        if link.loss_pct and asked.tcp in LOSS_BASED
+    }
+    slow = [link for link, share in shares.items() if share < NOTED_SHARE]
+    if not slow:
+        return ""
+    worst = min(slow, key=lambda link: shares[link])
+    return (
+        f"{len(slow)} links lose too much for {asked.tcp} to fill them: one connection {worst.src} -> {worst.dst}, "
+        f"{worst.loss_pct:g} % lost, gets about {asked.goodput_mbyte_s(worst):.3g} of "
+        f"{asked.rate_mbyte_s(worst):.3g} MB/s (Mathis et al., 1997); `tcp: bbr` in the profile gets more"
+    )
+
+
+def loss_interval(
+    packets: int, loss_pct: float, confidence: float = LOSS_CONFIDENCE
+) -> tuple[int, int]:
+    """The fewest and the most of `packets` that random loss takes, with this confidence (exact binomial tails)."""
+    chance = loss_pct / 100
+    if chance == 0:
+        return 0, 0
+    tail, below = (1 - confidence) / 2, 0.0
+    low: int | None = None
+    for lost in range(packets + 1):
+        below += _binomial(packets, lost, chance)
+        if low is None and below > tail:
+            low = lost
+        if below >= 1 - tail:
+            return low or 0, lost
+    return low or 0, packets
+
+
+def _binomial(packets: int, lost: int, chance: float) -> float:
+    if chance == 1:
+        return float(lost == packets)
+    ways = math.lgamma(packets + 1) - math.lgamma(lost + 1) - math.lgamma(packets - lost + 1)
+    return math.exp(ways + lost * math.log(chance) + (packets - lost) * math.log1p(-chance))

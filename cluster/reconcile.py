@@ -1,0 +1,77 @@
+"""From what there is of a cluster to what is asked for: no more containers, keys and links than are missing."""
+
+from collections.abc import Sequence
+
+from cluster.bringup import (
+    check_checkout,
+    is_running,
+    make_keys,
+    make_nodes,
+    reach_nodes,
+    start_timeout_s,
+)
+from cluster.compose_process import ComposeUp
+from cluster.console import Console
+from cluster.engine import Container, Engine
+from cluster.errors import NodeError
+from cluster.fleet import Fleet
+from cluster.shaping import Plan, Shape, Wanted, apply_plans, link_plans, read_shape
+from cluster.spec import ClusterSpec
+
+CONNECT_TIMEOUT_S = 15.0
+
+
+def reconcile(
+    engine: Engine, spec: ClusterSpec, wanted: Wanted | None, compose: ComposeUp, console: Console
+) -> tuple[Fleet, Shape]:
+    """Bring a cluster to its spec, and its links to what is wanted; None leaves them as they are.
+
+    Returns:
+        The fleet, logged in, and the links in force.
+
+    Raises:
+        ClusterError: what happened, and on which node. What has been made by then stays.
+    """
+    there = engine.containers(spec.name)
+    check_checkout(spec, there)
+    if make_keys(spec) and there:
+        engine.remove(spec.name)  # nobody could log in to them
+        there = []
+    if not is_running(engine, spec, there):
+        wanted = wanted or _wanted_in_force(spec, there, console)
+        plans = link_plans(spec.nodes, wanted) if wanted else {}
+        return make_nodes(engine, spec, there, plans, compose)
+    fleet = reach_nodes(engine, spec, start_timeout_s(spec))
+    try:
+        shape = read_shape(fleet)
+        plans = _plans_beside(spec, shape, wanted)
+        return fleet, apply_plans(fleet, plans) if plans != shape.plans else shape
+    except BaseException:
+        fleet.close()
+        raise
+
+
+def _plans_beside(spec: ClusterSpec, shape: Shape, wanted: Wanted | None) -> dict[str, Plan]:
+    """What nodes that run shall have: what they have, unless something is wanted or a node has lost its links."""
+    if wanted is None and len(shape.plans) in (0, spec.size):
+        return dict(shape.plans)  # with whatever `shape --link` has made of them
+    wanted = wanted or shape.wanted
+    return link_plans(spec.nodes, wanted) if wanted else {}
+
+
+def _wanted_in_force(
+    spec: ClusterSpec, there: Sequence[Container], console: Console
+) -> Wanted | None:
+    """What the nodes that are there say of their links: a node made anew must get its own again."""
+    running = {c.node for c in there if c.state == "running"}
+    if not running:
+        return None
+    fleet = Fleet([node for node in spec.nodes if node.name in running], spec.state_dir)
+    try:
+        fleet.connect(CONNECT_TIMEOUT_S)
+        return read_shape(fleet).wanted
+    except NodeError as error:
+        console.say(f"the links in force could not be read, so none are laid: {error}")
+        return None
+    finally:
+        fleet.close()

@@ -1,0 +1,140 @@
+"""What a TCP connection carries, and how long the queue is that it fills.
+
+Goodput is what the receiver's program reads in the last `window_s` seconds, once the connection has had `startup_s`
+to fill the link. In those seconds the sender also pings: a round trip under load.
+"""
+
+import json
+import select
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from node.probe.datagrams import PORT, datagram_socket
+from node.probe.pings import read_echo, send_ping
+
+CHUNK_BYTES = 1 << 18
+GIVE_UP_S = 20.0  # without a sign of life, and besides twice the time that a link takes to fill
+
+
+class LoadPings:
+    """Pings to one peer from a moment on, in between other work."""
+
+    def __init__(self, peer: str, series: int, first_s: float, interval_s: float) -> None:
+        self.rtt_ms: list[float] = []
+        self.sock = datagram_socket()
+        self._peer, self._series = peer, series
+        self._next, self._interval_s, self._number = first_s, interval_s, 0
+
+    def wait_s(self) -> float:
+        """How long until the next."""
+        return max(0.0, self._next - time.monotonic())
+
+    def send_if_due(self) -> None:
+        """Send the next one, if it is time."""
+        if self.wait_s() == 0:
+            send_ping(self.sock, self._peer, self._series, self._number)
+            self._number += 1
+            self._next += self._interval_s
+
+    def read(self) -> None:
+        """Take one echo."""
+        _, echo = read_echo(self.sock, self._series)
+        if echo is not None:
+            self.rtt_ms.append(round((echo.returned - echo.sent) * 1000, 3))
+
+
+def send(order: dict[str, Any], series: int) -> dict[str, Any]:
+    """Send to one peer until it has measured enough; its answer. What does not get through has no goodput."""
+    try:
+        return _send(order, series)
+    except OSError as error:
+        return {"goodput_mbyte_s": 0.0, "loaded_rtt_ms": [], "note": str(error)}
+
+
+def _send(order: dict[str, Any], series: int) -> dict[str, Any]:
+    request = {"startup_s": order["startup_s"], "window_s": order["window_s"]}
+    give_up_s = GIVE_UP_S + 2 * order["startup_s"]
+    first_ping = time.monotonic() + order["startup_s"]
+    pings = LoadPings(order["peer"], series, first_ping, order["ping_interval_ms"] / 1000)
+    with (
+        pings.sock,
+        socket.create_connection((order["peer"], PORT), timeout=give_up_s) as sock,
+    ):
+        sock.sendall(json.dumps(request).encode() + b"\n")
+        _fill(sock, pings, give_up_s)
+        sock.settimeout(give_up_s)
+        answer: dict[str, Any] = json.loads(
+            sock.recv(4096) or b'{"goodput_mbyte_s": 0.0, "note": "the peer closed the connection"}'
+        )
+        # What still waits in our buffer is of no use to anybody: end at once, by a reset.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return answer | {"loaded_rtt_ms": pings.rtt_ms}
+
+
+def _fill(sock: socket.socket, pings: LoadPings, give_up_s: float) -> None:
+    """Send until the peer answers, or nothing moves any more."""
+    block, moved = bytes(CHUNK_BYTES), time.monotonic()
+    sock.setblocking(False)
+    while time.monotonic() < moved + give_up_s:
+        readable, writable, _ = select.select([sock, pings.sock], [sock], [], pings.wait_s())
+        pings.send_if_due()
+        if pings.sock in readable:
+            pings.read()
+        if sock in readable:
+            return
+        if writable:
+            sock.send(block)
+            moved = time.monotonic()
+
+
+def serve(listener: socket.socket) -> None:
+    """Be the receiver, for whoever connects, for ever."""
+    while True:
+        sock, _ = listener.accept()
+        threading.Thread(target=_answer, args=(sock,), daemon=True).start()
+
+
+def _answer(sock: socket.socket) -> None:
+    with sock:
+        sock.settimeout(GIVE_UP_S)
+        request = _read_line(sock)
+        answer = _sink(sock, request["startup_s"], request["window_s"])
+        sock.sendall(json.dumps(answer).encode())
+        # To close with data unread would reset the connection, and might take the answer with it.
+        sock.shutdown(socket.SHUT_WR)
+        rest = bytearray(CHUNK_BYTES)
+        with suppress(OSError):
+            while sock.recv_into(rest):
+                pass
+
+
+def _read_line(sock: socket.socket) -> dict[str, Any]:
+    """The request; byte by byte, for what follows it is not ours to take here."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += sock.recv(1) or b"\n"
+    request: dict[str, Any] = json.loads(line)
+    return request
+
+
+def _sink(sock: socket.socket, startup_s: float, window_s: float) -> dict[str, float]:
+    """Read for `startup_s`, then count for `window_s`."""
+    buffer = bytearray(CHUNK_BYTES)
+    first = time.monotonic()
+    opens = first + startup_s
+    received = 0
+    while True:
+        count = sock.recv_into(buffer)
+        now = time.monotonic()
+        if count == 0:
+            return {"goodput_mbyte_s": 0.0}
+        if now < opens:
+            first, received = now, 0
+            continue
+        received += count
+        if now >= opens + window_s:
+            return {"goodput_mbyte_s": received / (now - first) / 1e6}

@@ -1,0 +1,108 @@
+"""Pings: UDP datagrams that the peer sends back with the time at which they arrived.
+
+One stream of pings measures both directions of a pair: a second one, from the other end, would meet the first one's
+echoes on the same link, and on a link with jitter that keeps the order a packet that follows closely waits for the
+one before it.
+"""
+
+import socket
+import threading
+import time
+from typing import Any, NamedTuple
+
+from node.probe.datagrams import ECHO, PING, PORT, datagram_socket
+
+
+class Echo(NamedTuple):
+    """A ping that came back, with its times: ours, the peer's, ours."""
+
+    number: int
+    sent: float
+    arrived: float
+    returned: float
+
+
+def send_ping(sock: socket.socket, address: str, series: int, number: int) -> None:
+    """Send one."""
+    sock.sendto(PING.pack(series, number, time.monotonic()), (address, PORT))
+
+
+def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
+    """Ping all peers in turn; per peer the round trips, and what came back of what had arrived there.
+
+    Returns:
+        peer -> {"series", "sent", "rtt_ms": [...], "back": as `summarise_arrivals` gives it}.
+    """
+    peers: dict[str, str] = order["peers"]
+    echoes: dict[str, list[Echo]] = {address: [] for address in peers.values()}
+    sock = datagram_socket()
+    over = threading.Event()
+    reader = threading.Thread(target=_read_echoes, args=(sock, echoes, series, over), daemon=True)
+    reader.start()
+    start = time.monotonic()
+    for number in range(order["count"]):
+        _sleep_until(start + number * order["interval_ms"] / 1000)
+        for address in peers.values():
+            send_ping(sock, address, series, number)
+    time.sleep(order["wait_ms"] / 1000)
+    over.set()
+    reader.join()
+    sock.close()
+    return {
+        name: {"series": series, "sent": order["count"], **_summarise_echoes(echoes[address])}
+        for name, address in peers.items()
+    }
+
+
+def _summarise_echoes(echoes: list[Echo]) -> dict[str, Any]:
+    # In the order in which they left the peer: what was overtaken on the way there is no fault of the way back.
+    left = sorted(echo.arrived for echo in echoes)
+    place = {arrived: number for number, arrived in enumerate(left)}
+    back = [(place[echo.arrived], echo.returned - echo.arrived) for echo in echoes]
+    return {
+        "rtt_ms": [round((echo.returned - echo.sent) * 1000, 3) for echo in echoes],
+        "back": summarise_arrivals(back),
+    }
+
+
+def _sleep_until(instant: float) -> None:
+    left = instant - time.monotonic()
+    if left > 0:
+        time.sleep(left)
+
+
+def _read_echoes(
+    sock: socket.socket, echoes: dict[str, list[Echo]], series: int, over: threading.Event
+) -> None:
+    sock.settimeout(0.05)
+    while not over.is_set():
+        try:
+            address, echo = read_echo(sock, series)
+        except TimeoutError:
+            continue
+        if echo is not None and address in echoes:
+            echoes[address].append(echo)
+
+
+def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
+    """The next datagram: who sent it, and what it says; None if it is none of this series."""
+    data, (address, _) = sock.recvfrom(64)
+    now = time.monotonic()
+    if len(data) != ECHO.size:
+        return address, None
+    its_series, number, sent, arrived = ECHO.unpack(data)
+    return address, Echo(number, sent, arrived, now) if its_series == series else None
+
+
+def summarise_arrivals(log: list[tuple[int, float]]) -> dict[str, Any]:
+    """What arrived of one series: {"arrived", "reordered", "one_way_ms": [...]}.
+
+    One-way times have an unknown offset where the nodes' clocks differ.
+    """
+    numbers = [number for number, _ in log]
+    late = sum(1 for before, after in zip(numbers, numbers[1:], strict=False) if after < before)
+    return {
+        "arrived": len(set(numbers)),
+        "reordered": late,
+        "one_way_ms": [round(one_way * 1000, 3) for _, one_way in log],
+    }

@@ -1,0 +1,76 @@
+"""Places in the world: links by measurement, not by range."""
+
+import json
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.links import draw_links, draw_uplinks, rtt_ms
+from cluster.profiles import load_profile, parse_profile
+from cluster.shaping import Wanted, make_wanted
+from cluster.spec import ClusterSpec
+from cluster.topology import load_topology, parse_topology
+
+FULL = load_topology("full")
+AWS = load_profile("aws-regions")
+
+
+def links_of(size):
+    links = draw_links(AWS, FULL, ClusterSpec(size=size).nodes, 1)
+    return {(link.src, link.dst): link for link in links}
+
+
+def test_nodes_take_regions_in_their_order():
+    """Oregon, Virginia, Ohio, Tokyo: 67, 49, 96, 11, 143 and 130 ms of round trip in the source."""
+    links = links_of(4)
+    assert rtt_ms(tuple(links.values()), "node1", "node2") == 67
+    assert rtt_ms(tuple(links.values()), "node3", "node4") == 130
+    assert links["node1", "node2"].rate_mbyte_s == links["node2", "node1"].rate_mbyte_s == 98.75
+    assert links["node2", "node3"].delay_ms == 5.5
+
+
+def test_the_eleventh_node_is_in_the_first_region_again():
+    links = links_of(11)
+    assert links["node1", "node11"].delay_ms == 2.5
+    assert links["node11", "node2"].delay_ms == links["node1", "node2"].delay_ms
+
+
+def test_what_the_nodes_keep_is_enough_to_draw_them_again():
+    wanted = make_wanted("aws-regions", "ring", 1, "auto")
+    assert Wanted.from_origin(json.loads(json.dumps(wanted.origin()))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("between", "words"),
+    [
+        ([], "between has a and b 0 times"),
+        ([{"ends": ["a", "b"], "rtt_ms": 1, "rate_mbyte_s": 1}] * 2, "2 times"),
+        ([{"ends": ["a", "c"], "rtt_ms": 1, "rate_mbyte_s": 1}], "unknown region"),
+        ([{"ends": ["a", "b"], "rtt_ms": -1, "rate_mbyte_s": 1}], "rtt_ms is -1"),
+        ([{"ends": ["a", "a"], "rtt_ms": 1, "rate_mbyte_s": 1}], "ends"),
+        ([{"ends": ["a", "b"], "rtt_ms": 1}], r"between\[0\]"),
+        ("a-b", "between"),
+    ],
+)
+def test_what_is_wrong_is_named(between, words):
+    document = {"rate_mbyte_s": 1, "delay_ms": 1, "regions": ["a", "b"], "between": between}
+    with pytest.raises(UsageError, match=words):
+        parse_profile("x", document, "x.yml")
+
+
+def test_uplinks_are_drawn_a_node_and_a_topology_may_say_otherwise():
+    nodes = ClusterSpec(size=3).nodes
+    profile = parse_profile(
+        "x", {"rate_mbyte_s": 1, "delay_ms": 1, "uplink_mbyte_s": [2, 4]}, "x.yml"
+    )
+    drawn = draw_uplinks(profile, FULL, nodes, 1)
+    assert set(drawn) == {"node1", "node2", "node3"}
+    assert all(2 <= rate <= 4 for rate in drawn.values())
+    assert len(set(drawn.values())) == 3
+    mine = parse_topology(
+        "mine", {"base": "full", "nodes": {"node2": {"uplink_mbyte_s": 9}}}, "mine.yml"
+    )
+    assert draw_uplinks(profile, mine, nodes, 1) == drawn | {"node2": 9}
+    assert draw_uplinks(AWS, mine, nodes, 1) == {"node2": 9}
+    assert parse_topology("mine", mine.document(), "again") == mine
+    assert draw_uplinks(AWS, FULL, nodes, 1) == {}
