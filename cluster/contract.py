@@ -4,53 +4,23 @@ Pure functions; `cluster.measure` measures, `cluster.expected` says what must co
 """
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster.expected import Asked, loss_interval
 from cluster.links import Link
+from cluster.measured import Measured
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 5.0
+CERTAIN = 3.0  # standard errors that chance is allowed
+MEAN_ERROR, SPREAD_ERROR = (
+    1.1,
+    0.8,
+)  # of what cluster.delays fits to n packets, in deviations, times the root of n
 HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
-
-# From a normal distribution's first decile to its ninth, in standard deviations.
-OUTER_DECILES = 2.5631
-SPREAD_ERROR = 0.89  # standard error of a deviation found so from n values, times the root of n
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What one directed link did.
-
-    Attributes:
-        rtt_ms: median round trip, less the host's own share; infinite where no ping came back.
-        jitter_ms: standard deviation of the one-way delay, from its outer deciles.
-        samples: round trips behind the first; at least as many pings are behind the second.
-        sent, arrived, reordered: pings, in this direction alone.
-        goodput_mbyte_s: payload that the receiver's program read of one TCP connection; None: not measured.
-        loaded_rtt_ms: median round trip while that connection filled the link's queue; None: no ping came back.
-        rate_mbyte_s: bytes on the wire, by datagrams that ask nobody how fast they may be sent; None: not measured.
-    """
-
-    rtt_ms: float
-    jitter_ms: float
-    samples: int
-    sent: int
-    arrived: int
-    reordered: int
-    goodput_mbyte_s: float | None = None
-    loaded_rtt_ms: float | None = None
-    rate_mbyte_s: float | None = None
-
-    @property
-    def lost_pct(self) -> float:
-        """Pings that did not arrive; all of them where there was none to send back."""
-        return 100 * (1 - self.arrived / self.sent) if self.sent else 100.0
 
 
 @dataclass(frozen=True)
@@ -139,26 +109,23 @@ class Contract:
 
 def judge(link: Link, asked: Asked, measured: Measured) -> Verdict:
     """Hold one link's measurement against what was asked."""
-    goodput, rate = asked.goodput_mbyte_s(link), asked.rate_mbyte_s(link)
-    speeds = {"goodput": _speed(measured.goodput_mbyte_s, goodput)}
-    if is_rough(
-        link
-    ):  # what TCP makes of loss and jitter is its own affair, unless it is nothing or too much
-        too_slow_is_fine = measured.goodput_mbyte_s is None or measured.goodput_mbyte_s > 0
-        speeds = {
-            "goodput": (too_slow_is_fine and not _too_fast(measured.goodput_mbyte_s, rate), False),
-            "rate": _speed(measured.rate_mbyte_s, rate),
-        }
+    speed, (speed_holds, clipped) = _judge_speed(link, asked, measured)
     checks = {
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
         "loss": _loss_holds(link, measured),
         "reordering": measured.reordered == 0,
-        **{name: holds for name, (holds, _) in speeds.items()},
+        speed: speed_holds,
     }
-    broken = tuple(name for name, holds in checks.items() if not holds)
-    clipped = any(clipped for _, clipped in speeds.values())
-    return Verdict(link, asked.rtt_ms(link), goodput, rate, measured, broken, clipped)
+    return Verdict(
+        link=link,
+        expected_rtt_ms=asked.rtt_ms(link),
+        expected_goodput_mbyte_s=asked.goodput_mbyte_s(link),
+        expected_rate_mbyte_s=asked.rate_mbyte_s(link),
+        measured=measured,
+        broken=tuple(name for name, holds in checks.items() if not holds),
+        clipped=clipped,
+    )
 
 
 def judge_uplink(node: str, asked_mbyte_s: float, measured_mbyte_s: float) -> UplinkVerdict:
@@ -173,56 +140,22 @@ def is_rough(link: Link) -> bool:
     return bool(link.loss_pct or link.jitter_ms)
 
 
-def summarise_pings(
-    ping: Mapping[str, Any], arrivals: Mapping[str, Any], host_ms: float
-) -> tuple[Measured, Measured]:
-    """What pings say of both directions, there and back, less what the host itself costs.
-
-    Args:
-        ping: one peer's part of node.probe's answer to `ping`.
-        arrivals: that peer's own answer to `arrivals`.
-        host_ms: a round trip without a link.
-    """
-    trips = ping["rtt_ms"]
-    rtt_ms = statistics.median(trips) - host_ms if trips else math.inf
-    there = _summarise_direction(ping["sent"], arrivals, rtt_ms, len(trips))
-    back = _summarise_direction(arrivals["arrived"], ping["back"], rtt_ms, len(trips))
-    return there, back
-
-
-def _summarise_direction(
-    sent: int, arrivals: Mapping[str, Any], rtt_ms: float, trips: int
-) -> Measured:
-    return Measured(
-        rtt_ms=rtt_ms,
-        jitter_ms=_spread(arrivals["one_way_ms"]),
-        samples=trips,
-        sent=sent,
-        arrived=arrivals["arrived"],
-        reordered=arrivals["reordered"],
-    )
-
-
-def _spread(values: Sequence[float]) -> float:
-    """A normal distribution's standard deviation, from the distance between its outer deciles.
-
-    One stall of the host, which is late for one ping in a hundred, must not look like a link that jitters; a link that
-    is late for one in five must.
-    """
-    if len(values) < 2:
-        return 0.0
-    deciles = statistics.quantiles(values, n=10, method="inclusive")
-    return (deciles[-1] - deciles[0]) / OUTER_DECILES
+def _judge_speed(link: Link, asked: Asked, measured: Measured) -> tuple[str, tuple[bool, bool]]:
+    """What tells of this link's speed, whether that holds, and whether it is the machine that cannot give more."""
+    goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
+    if measured.rate_mbyte_s is not None:
+        return "rate", _speed(measured.rate_mbyte_s, rate)
+    if not is_rough(link) or goodput is None:
+        return "goodput", _speed(goodput, asked.goodput_mbyte_s(link))
+    # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
+    return "goodput", (goodput > 0 and not _too_fast(goodput, rate), False)
 
 
 def _speed(measured_mbyte_s: float | None, expected_mbyte_s: float) -> tuple[bool, bool]:
-    """Whether a speed holds, and whether it is the machine that cannot give more."""
     if measured_mbyte_s is None:
         return True, False
-    low, limit = (
-        mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100)
-        for mbyte_s in (expected_mbyte_s, HOST_LIMIT_MBYTE_S)
-    )
+    low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100)
+    limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
     clipped = limit <= measured_mbyte_s < low
     holds = clipped or measured_mbyte_s >= low
     return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s), clipped
@@ -237,8 +170,7 @@ def _rtt_holds(link: Link, asked: Asked, measured: Measured) -> bool:
     expected_ms = asked.rtt_ms(link)
     back = [other for other in asked.links if (other.src, other.dst) == (link.dst, link.src)]
     spread = math.hypot(link.jitter_ms, *(other.jitter_ms for other in back))
-    # A median's standard error, three times.
-    chance = 3 * 1.2533 * spread / math.sqrt(max(1, measured.samples))
+    chance = CERTAIN * MEAN_ERROR * spread / math.sqrt(max(1, measured.samples))
     return (
         abs(measured.rtt_ms - expected_ms)
         <= expected_ms * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance
@@ -246,7 +178,7 @@ def _rtt_holds(link: Link, asked: Asked, measured: Measured) -> bool:
 
 
 def _jitter_holds(link: Link, measured: Measured) -> bool:
-    chance = 3 * SPREAD_ERROR / math.sqrt(max(2, measured.samples))
+    chance = CERTAIN * SPREAD_ERROR / math.sqrt(max(2, measured.samples))
     allowed = link.jitter_ms * (JITTER_TOLERANCE_PCT / 100 + chance) + RTT_TOLERANCE_MS
     if link.jitter_ms == 0:
         allowed += (link.delay_ms) * RTT_TOLERANCE_PCT / 100

@@ -4,25 +4,19 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from cluster.console import Console
-from cluster.contract import (
-    Contract,
-    Measured,
-    UplinkVerdict,
-    Verdict,
-    is_rough,
-    judge,
-    judge_uplink,
-    summarise_pings,
-)
+from cluster.contract import Contract, UplinkVerdict, Verdict, is_rough, judge, judge_uplink
 from cluster.errors import ClusterError
 from cluster.expected import Asked
 from cluster.fleet import Fleet
 from cluster.links import Link, paths
+from cluster.measured import Measured, summarise_pings
 from cluster.prober import Prober
 from cluster.probes import (
+    FLOOD_LIMIT_MBYTE_S,
     delay_pings,
     flood_order,
     flood_skip_s,
@@ -37,6 +31,9 @@ from cluster.shaping import Shape, asked_of
 PingOrder = Callable[[Sequence[Link], Mapping[str, str]], dict[str, Any]]
 Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
 
+PATH_APART = (
+    5.0  # deviations between pings over several links: nobody could tell where one has waited
+)
 LOOKS = 3  # at a link that is not what was asked
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
 
@@ -66,8 +63,19 @@ def measure_contract(fleet: Fleet, shape: Shape, console: Console) -> Contract:
         tuple(uplinks),
         time.monotonic() - started,
         links_again + paths_again,
-        shape.notes,
+        (*shape.notes, *_unproved(shape)),
     )
+
+
+def _unproved(shape: Shape) -> list[str]:
+    fast = [link for link in shape.links if is_rough(link) and not _is_flooded(link)]
+    if not fast:
+        return []
+    note = (
+        f"{len(fast)} links have loss or jitter, and are faster than the {FLOOD_LIMIT_MBYTE_S:.0f} MB/s that our "
+        "datagrams can tell: what TCP gets there is shown, not judged"
+    )
+    return [note]
 
 
 def _check_whole(shape: Shape) -> None:
@@ -113,11 +121,12 @@ class _Survey:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
         measured = _ping(self.prober, links, self.asked.links)
-        for number, some in enumerate(rounds := plan_rounds(links, self.prober.nodes), start=1):
+        streams = [link for link in links if not _is_flooded(link)]
+        for number, some in enumerate(rounds := plan_rounds(streams, self.prober.nodes), start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
             _add(measured, _send(self.prober, some, self.asked.links))
-        rough = [link for link in links if is_rough(link)]
-        for number, some in enumerate(rounds := plan_rounds(rough, self.prober.nodes), start=1):
+        floods = [link for link in links if _is_flooded(link)]
+        for number, some in enumerate(rounds := plan_rounds(floods, self.prober.nodes), start=1):
             self.report(f"rates, round {number} of {len(rounds)}")
             rates = _flood(self.prober, {link.src: [link] for link in some})
             _add(measured, {pair: {"rate_mbyte_s": rate} for pair, rate in rates.items()})
@@ -136,7 +145,8 @@ class _Survey:
         verdicts = []
         for number, group in enumerate(groups.values(), start=1):
             self.report(f"paths over several links, {number} of {len(groups)}")
-            pinged, asked = _ping(self.prober, group, group), replace(self.asked, links=group)
+            pinged = _ping(self.prober, group, group, partial(delay_pings, apart=PATH_APART))
+            asked = replace(self.asked, links=group)
             verdicts += [judge(path, asked, pinged[path.src, path.dst]) for path in group]
         return verdicts
 
@@ -153,14 +163,21 @@ class _Survey:
         return verdict
 
 
+def _is_flooded(link: Link) -> bool:
+    """Whether a link's speed is measured by datagrams, because TCP cannot fill it, and they can."""
+    return is_rough(link) and link.rate_mbyte_s <= FLOOD_LIMIT_MBYTE_S
+
+
 def _add(measured: Pinged, news: Mapping[tuple[str, str], Mapping[str, float | None]]) -> None:
     for pair, values in news.items():
         measured[pair] = replace(measured[pair], **values)  # type: ignore[arg-type]
 
 
-def _ping(prober: Prober, links: Sequence[Link], asked: Sequence[Link]) -> Pinged:
+def _ping(
+    prober: Prober, links: Sequence[Link], asked: Sequence[Link], order: PingOrder = delay_pings
+) -> Pinged:
     """Idle round trips of all pairs at once: pings are too small to disturb one another."""
-    measured = _ping_pairs(prober, links, asked, delay_pings)
+    measured = _ping_pairs(prober, links, asked, order)
     lossy = [link for link in links if link.loss_pct]
     if lossy:
         for pair, many in _ping_pairs(prober, lossy, asked, loss_pings).items():
@@ -186,7 +203,8 @@ def _ping_pairs(
     measured = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
-            there, back = summarise_pings(ping, arrivals[peer][src], host_ms[src])
+            jitter = any(link.jitter_ms for link in asked if {link.src, link.dst} == {src, peer})
+            there, back = summarise_pings(ping, arrivals[peer][src], host_ms[src], jitter=jitter)
             measured[src, peer], measured[peer, src] = there, back
     return measured
 

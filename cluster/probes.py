@@ -7,18 +7,13 @@ from typing import Any
 from cluster.links import Link, rtt_ms
 
 # So far apart that a stall of the host of 0.15 s is late for fewer than a tenth of the quiet ones: no jitter is seen.
-QUIET_PINGS, NOISY_PINGS, PING_INTERVAL_MS = 60, 200, 30.0
+QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0
+NOISY_PINGS, NOISY_INTERVAL_MS = 400, 10.0
 FEWEST_PINGS, PINGING_S = 30, 20.0  # noisy links get as many pings as fit into this time
-INTERVAL_JITTERS = 5.0
-LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = (
-    20.0,
-    0.005,
-)  # of a link's rate, at most: goodput is measured beside them
-FLOOD_S, LONGEST_FLOOD_S, FLOOD_DATAGRAMS = (
-    2.0,
-    10.0,
-    1000,
-)  # so many of them, so that random loss is not taken for rate
+LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # the share of a link's rate, at most
+FLOOD_S, LONGEST_FLOOD_S = 2.0, 10.0
+FLOOD_DATAGRAMS = 1000  # so many that random loss is not taken for rate
+FLOOD_LIMIT_MBYTE_S = 100.0  # about what a node's Python can send and count
 FLOOD_SKIP_S, FLOOD_SKIP_JITTERS = 0.3, 4.0
 FLOOD_FRAME_BYTES = 1514
 PING_FRAME_BYTES = 66  # an echo: 24 of ours, UDP 8, IPv4 20, Ethernet 14
@@ -43,15 +38,18 @@ def ping_pairs(links: Sequence[Link], nodes: Sequence[str]) -> dict[str, list[st
     return pairs
 
 
-def delay_pings(links: Sequence[Link], peers: Mapping[str, str]) -> dict[str, Any]:
-    """The pings that tell delay and jitter: so far apart that none waits for the one before it.
+def delay_pings(
+    links: Sequence[Link], peers: Mapping[str, str], apart: float = 1.0
+) -> dict[str, Any]:
+    """The pings that tell delay and jitter: so far apart that most do not wait for the one before them.
 
-    Packets keep their order, so a ping that follows too soon after a late one is late too.
+    Packets keep their order, so a ping that follows too soon after a late one is late too. `apart` is how many standard
+    deviations of the jitter: one, where `cluster.delays` can tell who waited, and five where nobody may.
     """
     jitter_ms = max(link.jitter_ms for link in links)
-    interval_ms = max(PING_INTERVAL_MS, INTERVAL_JITTERS * jitter_ms)
     if not jitter_ms:
-        return _ping_order(links, peers, QUIET_PINGS, interval_ms)
+        return _ping_order(links, peers, QUIET_PINGS, QUIET_INTERVAL_MS)
+    interval_ms = max(NOISY_INTERVAL_MS, apart * jitter_ms)
     fitting = int(PINGING_S * 1000 / interval_ms)
     return _ping_order(links, peers, min(NOISY_PINGS, max(FEWEST_PINGS, fitting)), interval_ms)
 

@@ -18,8 +18,8 @@ FLOOD_BYTES = 1472  # with UDP's and IPv4's headers a full packet at MTU 1500
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h: beyond net.core.rmem_max, with NET_ADMIN
 RECEIVE_BUFFER_BYTES = 4 << 20
 
-Arrivals = dict[tuple[str, int], list[tuple[int, float]]]
-"""(sender's address, series) -> [(number, one-way time in s, of two clocks)]."""
+Arrivals = dict[tuple[str, int], list[tuple[int, float, float]]]
+"""(sender's address, series) -> [(number, time sent in s, one-way time in s, of two clocks)]."""
 Floods = dict[tuple[str, int], "array[float]"]
 """(sender's address, series) -> when its datagrams arrived, in s."""
 
@@ -47,7 +47,7 @@ def answer_peers(sock: socket.socket, arrivals: Arrivals, floods: Floods) -> Non
         if length == PING.size:
             sock.sendto(buffer[:length] + ARRIVED.pack(now), source)
             series, number, sent = PING.unpack_from(buffer)
-            arrivals.setdefault((source[0], series), []).append((number, now - sent))
+            arrivals.setdefault((source[0], series), []).append((number, sent, now - sent))
         elif length == FLOOD_BYTES:
             (series,) = FLOOD.unpack_from(buffer)
             floods.setdefault((source[0], series), array("d")).append(now)

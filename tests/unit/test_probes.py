@@ -39,7 +39,8 @@ def test_pings_are_so_far_apart_that_none_waits_for_the_one_before_it():
     links, _ = links_of(2)
     assert delay_pings(links, {"node2": "x"})["interval_ms"] == 30
     jittery = [replace(link, jitter_ms=8.0) for link in links]
-    assert delay_pings(jittery, {"node2": "x"})["interval_ms"] == 40
+    assert delay_pings(jittery, {"node2": "x"})["interval_ms"] == 10
+    assert delay_pings(jittery, {"node2": "x"}, apart=5)["interval_ms"] == 40
 
 
 def test_pings_neither_fill_a_slow_link_nor_take_for_ever():

@@ -1,0 +1,84 @@
+"""What a link's delay is like, from packets of which some had to wait for the one before them. Pure arithmetic.
+
+On a link that jitters and keeps the order a packet leaves at the later of two moments: its own, and that of the packet
+before it. Of one that waited we know only that its own delay was no longer than what we saw: it is censored, and the
+others are not. Mean and deviation of a normal distribution are fitted to both kinds (expectation-maximisation:
+Dempster, Laird and Rubin, 1977), so that pings need not be so far apart that none ever waits.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OUTER_DECILES = (
+    2.5631  # from a normal distribution's first decile to its ninth, in standard deviations
+)
+TOGETHER_MS = 0.1  # two packets that arrive so close to each other have been let go together
+OUTLIER = 4.5  # deviations: a stall of the host, for a link has one such packet in 300,000
+ROUNDS, SMALL_STEP = 500, 1e-5
+
+
+@dataclass(frozen=True)
+class Delays:
+    """A normal distribution of one-way delays, and how many packets told of it without having waited."""
+
+    mean_ms: float
+    sd_ms: float
+    free: int
+
+
+def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
+    """Fit a link's own delays to packets in the order in which they were sent.
+
+    Args:
+        sent_ms: when each was sent, by any clock.
+        one_way_ms: how long each took.
+    """
+    free, waited, arrived = [], [], -math.inf
+    for sent, took in sorted(zip(sent_ms, one_way_ms, strict=True)):
+        if sent + took < arrived + TOGETHER_MS:
+            waited.append(took)
+        else:
+            free.append(took)
+        arrived = max(arrived, sent + took)
+    fitted = _fit(free, waited)
+    kept = [took for took in free if took <= fitted.mean_ms + OUTLIER * fitted.sd_ms]
+    return _fit(kept, waited) if len(kept) < len(free) else fitted
+
+
+def spread(values: Sequence[float]) -> float:
+    """A standard deviation, from the distance between the outer deciles of values that did not wait.
+
+    One stall of the host, which is late for one ping in a hundred, must not look like a link that jitters; a link that
+    is late for one in five must.
+    """
+    if len(values) < 2:
+        return 0.0
+    deciles = statistics.quantiles(values, n=10, method="inclusive")
+    return (deciles[-1] - deciles[0]) / OUTER_DECILES
+
+
+def _fit(free: Sequence[float], waited: Sequence[float]) -> Delays:
+    mean, sd = statistics.fmean(free), statistics.pstdev(free)
+    count, sum_1, sum_2 = len(free) + len(waited), sum(free), sum(took**2 for took in free)
+    for _ in range(ROUNDS if sd else 0):
+        below = [_moments_below(limit, mean, sd) for limit in waited]
+        new_mean = (sum_1 + sum(first for first, _ in below)) / count
+        second = (sum_2 + sum(second for _, second in below)) / count
+        new_sd = math.sqrt(max(second - new_mean**2, 0.0))
+        step = abs(new_mean - mean) + abs(new_sd - sd)
+        mean, sd = new_mean, new_sd
+        if not sd or step < SMALL_STEP * sd:
+            break
+    return Delays(mean, sd, len(free))
+
+
+def _moments_below(limit: float, mean: float, sd: float) -> tuple[float, float]:
+    """The expected value, and that of the square, of a normal variable that is known to be below a limit."""
+    z = (limit - mean) / sd
+    share = 0.5 * math.erfc(-z / math.sqrt(2))
+    if share < 1e-12:  # far out in the tail: as good as at the limit
+        return limit, limit**2
+    ratio = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / share
+    return mean - sd * ratio, mean**2 + sd**2 - sd * ratio * (limit + mean)

@@ -1,0 +1,71 @@
+"""From the answers of probes to what a link did: round trip, jitter, loss. Pure functions."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.delays import fit_delays, spread
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one directed link did.
+
+    Attributes:
+        rtt_ms: typical round trip, less the host's own share; infinite where no ping came back.
+        jitter_ms: standard deviation of the one-way delay.
+        samples: packets that tell of both: those that did not wait for the one before them.
+        sent, arrived, reordered: pings, in this direction alone.
+        goodput_mbyte_s: payload that the receiver's program read of one TCP connection; None: not measured.
+        loaded_rtt_ms: median round trip while that connection filled the link's queue; None: no ping came back.
+        rate_mbyte_s: bytes on the wire, by datagrams that ask nobody how fast they may be sent; None: not measured.
+    """
+
+    rtt_ms: float
+    jitter_ms: float
+    samples: int
+    sent: int
+    arrived: int
+    reordered: int
+    goodput_mbyte_s: float | None = None
+    loaded_rtt_ms: float | None = None
+    rate_mbyte_s: float | None = None
+
+    @property
+    def lost_pct(self) -> float:
+        """Pings that did not arrive; all of them where there was none to send back."""
+        return 100 * (1 - self.arrived / self.sent) if self.sent else 100.0
+
+
+def summarise_pings(
+    ping: Mapping[str, Any], arrivals: Mapping[str, Any], host_ms: float, *, jitter: bool = False
+) -> tuple[Measured, Measured]:
+    """What pings say of both directions, there and back, less what the host itself costs.
+
+    Args:
+        ping: one peer's part of node.probe's answer to `ping`.
+        arrivals: that peer's own answer to `arrivals`.
+        host_ms: a round trip without a link.
+        jitter: whether the links are asked to jitter. Then the round trip is the sum of what is fitted to both
+            directions (where two clocks differ, one is as much too long as the other is too short); else it is the
+            median, which no stall of the host moves.
+    """
+    there, back = arrivals, ping["back"]
+    if not ping["rtt_ms"]:
+        rtt_ms, jitters, samples = math.inf, (0.0, 0.0), (0, 0)
+    elif jitter:
+        fits = [fit_delays(way["sent_ms"], way["one_way_ms"]) for way in (there, back)]
+        rtt_ms = sum(fit.mean_ms for fit in fits)
+        jitters, samples = (fits[0].sd_ms, fits[1].sd_ms), (fits[0].free, fits[1].free)
+    else:
+        rtt_ms = statistics.median(ping["rtt_ms"])
+        jitters = (spread(there["one_way_ms"]), spread(back["one_way_ms"]))
+        samples = (len(ping["rtt_ms"]),) * 2
+    sent = (ping["sent"], there["arrived"])
+    first, second = (
+        Measured(rtt_ms - host_ms, jitter_ms, free, count, way["arrived"], way["reordered"])
+        for jitter_ms, free, count, way in zip(jitters, samples, sent, (there, back), strict=True)
+    )
+    return first, second

@@ -1,0 +1,57 @@
+"""Delays of a link that keeps the order, found again from what such a link does to packets."""
+
+import random
+import statistics
+
+import pytest
+
+from cluster.contract import MEAN_ERROR, SPREAD_ERROR
+from cluster.delays import fit_delays, spread
+
+
+def packets(count, interval_ms, mean_ms, sd_ms, seed=1, stall_at=None):
+    """What a link does: each packet leaves when its own delay is over, but not before the one ahead of it."""
+    stream, arrived = random.Random(seed), 0.0
+    sent, took = [], []
+    for number in range(count):
+        left = number * interval_ms
+        delay = stream.gauss(mean_ms, sd_ms) + (200.0 if number == stall_at else 0.0)
+        arrived = max(arrived, left + delay)
+        sent.append(left)
+        took.append(arrived - left)
+    return sent, took
+
+
+@pytest.mark.parametrize("apart", [5.0, 1.0, 0.5, 0.2])
+def test_mean_and_deviation_are_found_however_close_packets_follow(apart):
+    sent, took = packets(4000, 10 * apart, 100.0, 10.0)
+    found = fit_delays(sent, took)
+    assert found.mean_ms == pytest.approx(100, abs=1.5)
+    assert found.sd_ms == pytest.approx(10, rel=0.1)
+    if apart < 1:  # and by what packets took it would not have been
+        assert statistics.fmean(took) > 104
+
+
+def test_one_stall_of_the_host_is_not_taken_for_jitter():
+    sent, took = packets(400, 10.0, 100.0, 5.0, stall_at=200)
+    assert fit_delays(sent, took).sd_ms == pytest.approx(5, rel=0.12)
+
+
+def test_packets_that_all_take_the_same_time_have_no_deviation():
+    assert fit_delays([0.0, 10.0, 20.0], [5.0, 5.0, 5.0]).sd_ms == 0
+
+
+def test_the_chance_that_is_allowed_for_is_that_of_the_fit():
+    found = [fit_delays(*packets(150, 10.0, 100.0, 10.0, seed)) for seed in range(150)]
+    free = statistics.fmean(fit.free for fit in found)
+    mean_error = statistics.stdev(fit.mean_ms for fit in found) / 10 * free**0.5
+    spread_error = statistics.stdev(fit.sd_ms for fit in found) / 10 * free**0.5
+    assert 0.7 * MEAN_ERROR < mean_error < MEAN_ERROR * 1.1
+    assert 0.7 * SPREAD_ERROR < spread_error < SPREAD_ERROR * 1.1
+
+
+def test_spread_is_a_standard_deviation_and_one_stall_of_the_host_is_none():
+    stream = random.Random(1)
+    assert spread([stream.gauss(50, 8) for _ in range(4000)]) == pytest.approx(8, rel=0.05)
+    assert spread([50.0] * 99 + [90.0]) == 0
+    assert spread([50.0] * 80 + [90.0] * 20) > 10  # that is no stall
