@@ -135,17 +135,12 @@ def judge_uplink(node: str, asked_mbyte_s: float, measured_mbyte_s: float) -> Up
     )
 
 
-def is_rough(link: Link) -> bool:
-    """Whether TCP does not reach the link's rate, because packets are lost or late."""
-    return bool(link.loss_pct or link.jitter_ms)
-
-
 def _judge_speed(link: Link, asked: Asked, measured: Measured) -> tuple[str, tuple[bool, bool]]:
     """What tells of this link's speed, whether that holds, and whether it is the machine that cannot give more."""
     goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
     if measured.rate_mbyte_s is not None:
         return "rate", _speed(measured.rate_mbyte_s, rate)
-    if not is_rough(link) or goodput is None:
+    if not link.is_rough or goodput is None:
         return "goodput", _speed(goodput, asked.goodput_mbyte_s(link))
     # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
     return "goodput", (goodput > 0 and not _too_fast(goodput, rate), False)

@@ -35,6 +35,11 @@ class Link:
     buffer_ms: float
     wire: str = "auto"
 
+    @property
+    def is_rough(self) -> bool:
+        """Whether TCP does not reach the link's rate, because packets are lost or late."""
+        return bool(self.loss_pct or self.jitter_ms)
+
 
 def draw_links(
     profile: Profile, topology: Topology, nodes: Sequence[Node], seed: int, wire: str = "auto"

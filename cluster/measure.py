@@ -1,45 +1,41 @@
-"""Measures every link: orders of `cluster.probes`, through `cluster.prober`; `cluster.contract` judges."""
+"""Measures every link, by `cluster.probing` in rounds; `cluster.contract` judges."""
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from cluster.console import Console
-from cluster.contract import Contract, UplinkVerdict, Verdict, is_rough, judge, judge_uplink
+from cluster.contract import Contract, UplinkVerdict, Verdict, judge, judge_uplink
 from cluster.errors import ClusterError
 from cluster.expected import Asked
 from cluster.fleet import Fleet
 from cluster.links import Link, paths
-from cluster.measured import Measured, summarise_pings
 from cluster.prober import Prober
 from cluster.probes import (
+    EFFORTS,
     FLOOD_LIMIT_MBYTE_S,
+    Effort,
     delay_pings,
-    flood_order,
-    flood_skip_s,
-    flooded_mbyte_s,
-    loss_pings,
-    ping_pairs,
+    flooded,
     plan_rounds,
-    send_order,
+    planned_s,
+    streamed,
 )
+from cluster.probing import Pinged, fill_links, flood_links, ping_links
 from cluster.shaping import Shape, asked_of
 
-PingOrder = Callable[[Sequence[Link], Mapping[str, str]], dict[str, Any]]
-Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
-
 PATH_APART = (
-    5.0  # deviations between pings over several links: nobody could tell where one has waited
+    5.0  # deviations between pings over several links, where nobody could tell who has waited
 )
 LOOKS = 3  # at a link that is not what was asked
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
 
 
-def measure_contract(fleet: Fleet, shape: Shape, console: Console) -> Contract:
-    """Measure all links in force.
+def measure_contract(
+    fleet: Fleet, shape: Shape, console: Console, effort: str = "normal"
+) -> Contract:
+    """Measure all links in force; `effort` is one of `cluster.probes.EFFORTS`.
 
     Raises:
         ClusterError: no link is shaped, so nothing was asked, or a node has lost its links.
@@ -53,22 +49,28 @@ def measure_contract(fleet: Fleet, shape: Shape, console: Console) -> Contract:
     _check_whole(shape)
     started = time.monotonic()
     via = {path.end_to_end(): path.via for path in paths(shape.links)}
+    seconds = planned_s(shape.links, [node.name for node in fleet.nodes], EFFORTS[effort])
+    console.say(f"contract: {len(shape.links)} links, about {seconds:.0f} s")
     with Prober(fleet) as prober, console.progress("contract") as report:
-        survey = _Survey(prober, asked_of(shape), report)
+        survey = _Survey(prober, asked_of(shape), EFFORTS[effort], report)
         of_links, links_again = survey.until_sure(survey.links, shape.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))
-        uplinks = [survey.uplink(node) for node in shape.uplinks]
+        uplinks = [survey.uplink(node) for node in shape.uplinks if EFFORTS[effort].speeds]
     return Contract(
         (*of_links, *(replace(v, via=via[v.link]) for v in of_paths)),
         tuple(uplinks),
         time.monotonic() - started,
         links_again + paths_again,
-        (*shape.notes, *_unproved(shape)),
+        (*shape.notes, *_unproved(shape, EFFORTS[effort])),
     )
 
 
-def _unproved(shape: Shape) -> list[str]:
-    fast = [link for link in shape.links if is_rough(link) and not _is_flooded(link)]
+def _unproved(shape: Shape, effort: Effort) -> list[str]:
+    """What the user should know of what is not measured."""
+    if not effort.speeds:
+        return ["speeds were not measured"]
+    floods = flooded(shape.links, effort)
+    fast = [link for link in shape.links if link.is_rough and link not in floods]
     if not fast:
         return []
     note = (
@@ -96,6 +98,7 @@ class _Survey:
 
     prober: Prober
     asked: Asked
+    effort: Effort
     report: Callable[[str], None]
 
     def until_sure(
@@ -120,15 +123,17 @@ class _Survey:
     def links(self, links: Sequence[Link]) -> list[Verdict]:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
-        measured = _ping(self.prober, links, self.asked.links)
-        streams = [link for link in links if not _is_flooded(link)]
+        measured = ping_links(
+            self.prober, links, self.asked.links, partial(delay_pings, effort=self.effort)
+        )
+        streams = streamed(links, self.effort)
         for number, some in enumerate(rounds := plan_rounds(streams, self.prober.nodes), start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
-            _add(measured, _send(self.prober, some, self.asked.links))
-        floods = [link for link in links if _is_flooded(link)]
+            _add(measured, fill_links(self.prober, some, self.asked.links))
+        floods = flooded(links, self.effort)
         for number, some in enumerate(rounds := plan_rounds(floods, self.prober.nodes), start=1):
             self.report(f"rates, round {number} of {len(rounds)}")
-            rates = _flood(self.prober, {link.src: [link] for link in some})
+            rates = flood_links(self.prober, {link.src: [link] for link in some})
             _add(measured, {pair: {"rate_mbyte_s": rate} for pair, rate in rates.items()})
         return [judge(link, self.asked, measured[link.src, link.dst]) for link in links]
 
@@ -145,7 +150,8 @@ class _Survey:
         verdicts = []
         for number, group in enumerate(groups.values(), start=1):
             self.report(f"paths over several links, {number} of {len(groups)}")
-            pinged = _ping(self.prober, group, group, partial(delay_pings, apart=PATH_APART))
+            order = partial(delay_pings, effort=self.effort, apart=PATH_APART)
+            pinged = ping_links(self.prober, group, group, order)
             asked = replace(self.asked, links=group)
             verdicts += [judge(path, asked, pinged[path.src, path.dst]) for path in group]
         return verdicts
@@ -156,105 +162,13 @@ class _Survey:
         links = [link for link in self.asked.links if link.src == node]
         most = min(self.asked.uplinks[node], sum(link.rate_mbyte_s for link in links))
         for _ in range(LOOKS):
-            rates = _flood(self.prober, {node: links})
+            rates = flood_links(self.prober, {node: links})
             verdict = judge_uplink(node, most, sum(rates.values()))
             if verdict.holds:
                 break
         return verdict
 
 
-def _is_flooded(link: Link) -> bool:
-    """Whether a link's speed is measured by datagrams, because TCP cannot fill it, and they can."""
-    return is_rough(link) and link.rate_mbyte_s <= FLOOD_LIMIT_MBYTE_S
-
-
 def _add(measured: Pinged, news: Mapping[tuple[str, str], Mapping[str, float | None]]) -> None:
     for pair, values in news.items():
         measured[pair] = replace(measured[pair], **values)  # type: ignore[arg-type]
-
-
-def _ping(
-    prober: Prober, links: Sequence[Link], asked: Sequence[Link], order: PingOrder = delay_pings
-) -> Pinged:
-    """Idle round trips of all pairs at once: pings are too small to disturb one another."""
-    measured = _ping_pairs(prober, links, asked, order)
-    lossy = [link for link in links if link.loss_pct]
-    if lossy:
-        for pair, many in _ping_pairs(prober, lossy, asked, loss_pings).items():
-            measured[pair] = replace(measured[pair], sent=many.sent, arrived=many.arrived)
-    return measured
-
-
-def _ping_pairs(
-    prober: Prober, links: Sequence[Link], asked: Sequence[Link], order: PingOrder
-) -> Pinged:
-    """Each node that pings also pings itself: what that takes, at the same moment, is the host's own share."""
-    pairs = ping_pairs(links, prober.nodes)
-    orders = {
-        src: order(
-            [link for link in asked if _joins(link, src, peers)],
-            {peer: prober.address(peer) for peer in (*peers, src)},
-        )
-        for src, peers in pairs.items()
-    }
-    pings = prober.ask(orders)
-    host_ms = {src: statistics.median(pings[src].pop(src)["rtt_ms"]) for src in pings}
-    arrivals = prober.ask(_arrival_orders(prober, pings))
-    measured = {}
-    for src, answer in pings.items():
-        for peer, ping in answer.items():
-            jitter = any(link.jitter_ms for link in asked if {link.src, link.dst} == {src, peer})
-            there, back = summarise_pings(ping, arrivals[peer][src], host_ms[src], jitter=jitter)
-            measured[src, peer], measured[peer, src] = there, back
-    return measured
-
-
-def _arrival_orders(
-    prober: Prober, pings: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Ask every node that was pinged what arrived there, and from whom."""
-    series: dict[str, dict[str, Any]] = {}
-    for src, answer in pings.items():
-        for peer, ping in answer.items():
-            series.setdefault(peer, {})[src] = [prober.address(src), ping["series"]]
-    return {peer: {"do": "arrivals", "series": of} for peer, of in series.items()}
-
-
-def _joins(link: Link, src: str, peers: Sequence[str]) -> bool:
-    return (link.src == src and link.dst in peers) or (link.dst == src and link.src in peers)
-
-
-def _send(
-    prober: Prober, links: Sequence[Link], asked: Sequence[Link]
-) -> dict[tuple[str, str], dict[str, float | None]]:
-    orders = {link.src: send_order(link, asked, prober.address(link.dst)) for link in links}
-    answers = prober.ask(orders)
-    return {
-        (link.src, link.dst): {
-            "goodput_mbyte_s": float(answers[link.src]["goodput_mbyte_s"]),
-            "loaded_rtt_ms": _median(answers[link.src]["loaded_rtt_ms"]),
-        }
-        for link in links
-    }
-
-
-def _flood(prober: Prober, links: Mapping[str, Sequence[Link]]) -> dict[tuple[str, str], float]:
-    """The rates of links, in bytes on the wire; those of one node are measured at once."""
-    addresses = {name: prober.address(name) for name in prober.nodes}
-    sent = prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
-    every = [link for own in links.values() for link in own]
-    time.sleep(max(link.delay_ms + link.buffer_ms for link in every) / 1000)
-    orders: dict[str, dict[str, Any]] = {}
-    for link in every:
-        order = orders.setdefault(
-            link.dst, {"do": "flooded", "series": {}, "skip_s": flood_skip_s(every)}
-        )
-        order["series"][link.src] = [prober.address(link.src), sent[link.src]["series"]]
-    found = prober.ask(orders)
-    return {
-        (link.src, link.dst): flooded_mbyte_s(link, **found[link.dst][link.src]) for link in every
-    }
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.links import Link, rtt_ms
 
 # So far apart that a stall of the host of 0.15 s is late for fewer than a tenth of the quiet ones: no jitter is seen.
 QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0
-NOISY_PINGS, NOISY_INTERVAL_MS = 400, 10.0
-FEWEST_PINGS, PINGING_S = 30, 20.0  # noisy links get as many pings as fit into this time
+NOISY_INTERVAL_MS = 10.0
+FEWEST_PINGS = 30  # noisy links get as many as fit into the time that an effort allows
 LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # the share of a link's rate, at most
 FLOOD_S, LONGEST_FLOOD_S = 2.0, 10.0
 FLOOD_DATAGRAMS = 1000  # so many that random loss is not taken for rate
@@ -23,6 +24,63 @@ ROUND_BUDGET_MBYTE_S = 60.0  # links measured side by side must leave the CPU so
 MIN_WINDOW_S, WINDOW_RTTS = 1.0, 4.0
 INITIAL_WINDOW_BYTES = 14_480  # ten segments: RFC 6928
 STARTUP_EXTRA_RTTS = 4.0
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly links are measured.
+
+    Attributes:
+        pings: on links that jitter, at most.
+        pinging_s: how long that may take.
+        speeds: whether goodput, rates and uplinks are measured.
+        tcp_on_rough: whether TCP is tried also where loss or jitter keep it from the rate, which datagrams tell.
+    """
+
+    pings: int
+    pinging_s: float
+    speeds: bool
+    tcp_on_rough: bool
+
+
+EFFORTS = {
+    "quick": Effort(100, 5.0, speeds=False, tcp_on_rough=False),
+    "normal": Effort(400, 20.0, speeds=True, tcp_on_rough=False),
+    "full": Effort(1000, 120.0, speeds=True, tcp_on_rough=True),
+}
+
+
+def flooded(links: Sequence[Link], effort: Effort) -> list[Link]:
+    """The links whose speed datagrams tell: those that TCP cannot fill, and datagrams can."""
+    return [
+        link
+        for link in links
+        if effort.speeds and link.is_rough and link.rate_mbyte_s <= FLOOD_LIMIT_MBYTE_S
+    ]
+
+
+def streamed(links: Sequence[Link], effort: Effort) -> list[Link]:
+    """The links on which a TCP connection is tried."""
+    if not effort.speeds:
+        return []
+    floods = [] if effort.tcp_on_rough else flooded(links, effort)
+    return [link for link in links if link not in floods]
+
+
+def planned_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort) -> float:
+    """About how long it takes to measure these links, if none must be measured again."""
+    pinging = [_order_s(delay_pings(links, {}, effort))]
+    lossy = [link for link in links if link.loss_pct]
+    pinging += [_order_s(loss_pings(links, {}))] if lossy else []
+    streams = [
+        max(_order_s(send_order(link, links, "")) for link in some)
+        for some in plan_rounds(streamed(links, effort), nodes)
+    ]
+    floods = [
+        max(_order_s(flood_order([link], {link.dst: ""})) for link in some)
+        for some in plan_rounds(flooded(links, effort), nodes)
+    ]
+    return sum(pinging) + sum(streams) + sum(floods)
 
 
 def ping_pairs(links: Sequence[Link], nodes: Sequence[str]) -> dict[str, list[str]]:
@@ -39,7 +97,7 @@ def ping_pairs(links: Sequence[Link], nodes: Sequence[str]) -> dict[str, list[st
 
 
 def delay_pings(
-    links: Sequence[Link], peers: Mapping[str, str], apart: float = 1.0
+    links: Sequence[Link], peers: Mapping[str, str], effort: Effort, apart: float = 1.0
 ) -> dict[str, Any]:
     """The pings that tell delay and jitter: so far apart that most do not wait for the one before them.
 
@@ -50,8 +108,8 @@ def delay_pings(
     if not jitter_ms:
         return _ping_order(links, peers, QUIET_PINGS, QUIET_INTERVAL_MS)
     interval_ms = max(NOISY_INTERVAL_MS, apart * jitter_ms)
-    fitting = int(PINGING_S * 1000 / interval_ms)
-    return _ping_order(links, peers, min(NOISY_PINGS, max(FEWEST_PINGS, fitting)), interval_ms)
+    fitting = max(FEWEST_PINGS, int(effort.pinging_s * 1000 / interval_ms))
+    return _ping_order(links, peers, min(effort.pings, fitting), interval_ms)
 
 
 def loss_pings(links: Sequence[Link], peers: Mapping[str, str]) -> dict[str, Any]:
@@ -137,6 +195,15 @@ def _ping_order(
         "interval_ms": interval_ms,
         "wait_ms": longest_ms * 1.2 + 100,
     }
+
+
+def _order_s(order: Mapping[str, Any]) -> float:
+    match order["do"]:
+        case "ping":
+            return float(order["count"] * order["interval_ms"] + order["wait_ms"]) / 1000
+        case "send":
+            return float(order["startup_s"] + order["window_s"])
+    return float(order["seconds"])
 
 
 def _byte_ms(rate_mbyte_s: float) -> float:

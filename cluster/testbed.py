@@ -189,11 +189,11 @@ class Cluster:
         """The links in force, as the nodes themselves tell."""
         return read_shape(self.fleet)
 
-    def verify(self) -> Contract:
-        """Measure every link and hold it against what was asked of it."""
+    def verify(self, effort: str = "normal") -> Contract:
+        """Measure every link and hold it against what was asked of it: quick, normal or full."""
         from cluster.measure import measure_contract
 
-        return measure_contract(self.fleet, self.links(), self.console)
+        return measure_contract(self.fleet, self.links(), self.console, effort)
 
     def launch(self, program: Program | None = None, *, verify: bool = True) -> Run:
         """Run a program, one rank a node; None trains with the defaults. See `cluster.run`."""

@@ -300,7 +300,9 @@ def _short(contract: Json) -> list[str]:
     return [
         f"{v['link']['src']}->{v['link']['dst']} "
         + " ".join(
-            f"{key} {v['measured'][key]:g}/{asked:g}" for key, asked in v["expected"].items()
+            f"{key} {v['measured'][key]:g}/{asked:g}"
+            for key, asked in v["expected"].items()
+            if v["measured"][key] is not None
         )
         + (f" BROKEN {v['broken']}" if v["broken"] else "")
         for v in contract.get("links", [])

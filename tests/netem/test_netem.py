@@ -11,29 +11,23 @@ three ranks at once. With the images there the test takes about six minutes, of 
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import disks
 import pytest
 import uml
+from guest import run_guest
 from guest_checks import CHECKS
-
-from cluster import image
-from cluster.engine import Engine
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests" / "netem"
 TIMEOUT_S = 900.0
-IN_GUEST = "python3 /root/gradwire/tests/netem/guest_checks.py /host/results.jsonl"
-COMMAND = f"cp -a /host/checkout /root/gradwire && cd /root/gradwire && {IN_GUEST}\n"
+COMMAND = "python3 tests/netem/guest_checks.py /host/results.jsonl"
 
 
 @dataclass(frozen=True)
@@ -62,8 +56,8 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
         folder = Path(scratch) / "shared"
         folder.mkdir()
         try:
-            found = _run_guest(Path(scratch), folder)
-            yield found
+            ended = run_guest(Path(scratch), folder, COMMAND, TIMEOUT_S)
+            yield Outcome(ended, _results(folder), folder)
         finally:
             interrupted = sys.exc_info()[0] is not None
             if interrupted or request.session.testsfailed > failed_before:
@@ -80,28 +74,6 @@ def test_on_netem(outcome: Outcome, name: str) -> None:
 
 def test_the_guest_came_to_its_own_end(outcome: Outcome) -> None:
     assert outcome.ended, _tail(outcome.folder)
-
-
-def _run_guest(scratch: Path, folder: Path) -> Outcome:
-    with _timed("checkout and images"):
-        disks.copy_checkout(folder / "checkout")
-        _build_node_image(folder / "checkout")
-        image.ensure_base(Engine(), print)
-        disks.build_guest_image(image.BASE_IMAGE)
-    with _timed("disks"):
-        root, node = disks.make_disks(scratch)
-        disks.write_stand_in(folder / "image.tar")
-        (folder / "command").write_text(COMMAND)
-    with _timed("guest"):
-        environ = {"host_folder": str(folder), "modules_folder": str(uml.MODULES_DIR)}
-        guest = uml.Guest(root, node, "/sbin/netem-init", environ)
-        in_time = uml.boot(guest, folder / "console.log", TIMEOUT_S)
-    return Outcome(in_time and _read(folder / "exit_code") == "0\n", _results(folder), folder)
-
-
-def _build_node_image(checkout: Path) -> None:
-    """From the copy: what the guest has must be what its image was built from, whoever edits the original meanwhile."""
-    subprocess.run([sys.executable, "-m", "cluster.image"], cwd=checkout, check=True)
 
 
 def _results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -124,13 +96,6 @@ def _keep(folder: Path) -> None:
         if (folder / name).exists():
             shutil.copy(folder / name, ARTIFACTS)
     print(f"\nwhat the guest left is in {ARTIFACTS}")
-
-
-@contextmanager
-def _timed(what: str) -> Iterator[None]:
-    started = time.monotonic()
-    yield
-    print(f"{what}: {time.monotonic() - started:.1f} s", flush=True)
 
 
 @contextmanager

@@ -6,18 +6,22 @@ import pytest
 
 from cluster.links import draw_links
 from cluster.probes import (
+    EFFORTS,
     ROUND_BUDGET_MBYTE_S,
     delay_pings,
+    flooded,
     loss_pings,
     ping_pairs,
     plan_rounds,
-    send_order,
+    planned_s,
+    streamed,
 )
 from cluster.profiles import load_profile
 from cluster.spec import ClusterSpec
 from cluster.topology import load_topology
 
 FULL = load_topology("full")
+NORMAL = EFFORTS["normal"]
 
 
 def links_of(size, profile="mobile", seed=1):
@@ -37,10 +41,10 @@ def test_one_stream_of_pings_measures_both_directions_of_a_pair(size):
 
 def test_pings_are_so_far_apart_that_none_waits_for_the_one_before_it():
     links, _ = links_of(2)
-    assert delay_pings(links, {"node2": "x"})["interval_ms"] == 30
+    assert delay_pings(links, {"node2": "x"}, NORMAL)["interval_ms"] == 30
     jittery = [replace(link, jitter_ms=8.0) for link in links]
-    assert delay_pings(jittery, {"node2": "x"})["interval_ms"] == 10
-    assert delay_pings(jittery, {"node2": "x"}, apart=5)["interval_ms"] == 40
+    assert delay_pings(jittery, {"node2": "x"}, NORMAL)["interval_ms"] == 10
+    assert delay_pings(jittery, {"node2": "x"}, NORMAL, apart=5)["interval_ms"] == 40
 
 
 def test_pings_neither_fill_a_slow_link_nor_take_for_ever():
@@ -49,7 +53,7 @@ def test_pings_neither_fill_a_slow_link_nor_take_for_ever():
     order = loss_pings(slow, {"node2": "x"})
     assert 66 / order["interval_ms"] * 1000 <= 0.1 * 10_000  # of 10 kB/s
     far = [replace(link, jitter_ms=150.0) for link in links]
-    order = delay_pings(far, {"node2": "x"})
+    order = delay_pings(far, {"node2": "x"}, NORMAL)
     assert order["count"] >= 25
     assert order["count"] * order["interval_ms"] <= 25_000
 
@@ -71,7 +75,26 @@ def test_three_mobile_nodes_take_less_than_fifteen_seconds():
     nodes = ClusterSpec().nodes
     for seed in range(20):
         links = draw_links(load_profile("mobile"), FULL, nodes, seed)
-        rounds = plan_rounds(links, [node.name for node in nodes])
-        orders = [[send_order(link, links, "x") for link in one] for one in rounds]
-        seconds = sum(max(o["startup_s"] + o["window_s"] for o in one) for one in orders)
-        assert seconds < 12.5, f"seed {seed}"  # round trips and start-up take the rest
+        seconds = planned_s(links, [node.name for node in nodes], NORMAL)
+        assert seconds < 14.5, f"seed {seed}"
+
+
+def test_sixteen_wan_nodes_take_less_than_a_minute_and_quick_a_few_seconds():
+    nodes = ClusterSpec(size=16).nodes
+    links = draw_links(load_profile("wan"), FULL, nodes, 1)
+    names = [node.name for node in nodes]
+    seconds = {effort: planned_s(links, names, EFFORTS[effort]) for effort in EFFORTS}
+    print(seconds)
+    assert seconds["quick"] < 5
+
+
+def test_what_tcp_cannot_fill_is_flooded_as_far_as_datagrams_can():
+    links, _ = links_of(3, "mobile-real")
+    assert flooded(links, NORMAL) == list(links)
+    assert streamed(links, NORMAL) == []
+    assert streamed(links, EFFORTS["full"]) == list(links)
+    assert flooded(links, EFFORTS["quick"]) == streamed(links, EFFORTS["quick"]) == []
+    clean, _ = links_of(3, "mobile")
+    assert (flooded(clean, NORMAL), streamed(clean, NORMAL)) == ([], list(clean))
+    fast, _ = links_of(3, "datacenter-real")
+    assert set(streamed(fast, NORMAL)) == {link for link in fast if link.rate_mbyte_s > 100}

@@ -1,0 +1,112 @@
+"""Probes at work: orders of `cluster.probes` to the nodes, and what came of them as figures of links."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cluster.links import Link
+from cluster.measured import Measured, summarise_pings
+from cluster.prober import Prober
+from cluster.probes import (
+    flood_order,
+    flood_skip_s,
+    flooded_mbyte_s,
+    loss_pings,
+    ping_pairs,
+    send_order,
+)
+
+PingOrder = Callable[[Sequence[Link], Mapping[str, str]], dict[str, Any]]
+Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
+
+
+def ping_links(
+    prober: Prober, links: Sequence[Link], asked: Sequence[Link], order: PingOrder
+) -> Pinged:
+    """Idle round trips of all pairs at once: pings are too small to disturb one another."""
+    measured = _ping_pairs(prober, links, asked, order)
+    lossy = [link for link in links if link.loss_pct]
+    if lossy:
+        for pair, many in _ping_pairs(prober, lossy, asked, loss_pings).items():
+            measured[pair] = replace(measured[pair], sent=many.sent, arrived=many.arrived)
+    return measured
+
+
+def _ping_pairs(
+    prober: Prober, links: Sequence[Link], asked: Sequence[Link], order: PingOrder
+) -> Pinged:
+    """Each node that pings also pings itself: what that takes, at the same moment, is the host's own share."""
+    pairs = ping_pairs(links, prober.nodes)
+    orders = {
+        src: order(
+            [link for link in asked if _joins(link, src, peers)],
+            {peer: prober.address(peer) for peer in (*peers, src)},
+        )
+        for src, peers in pairs.items()
+    }
+    pings = prober.ask(orders)
+    host_ms = {src: statistics.median(pings[src].pop(src)["rtt_ms"]) for src in pings}
+    arrivals = prober.ask(_arrival_orders(prober, pings))
+    measured = {}
+    for src, answer in pings.items():
+        for peer, ping in answer.items():
+            jitter = any(link.jitter_ms for link in asked if {link.src, link.dst} == {src, peer})
+            there, back = summarise_pings(ping, arrivals[peer][src], host_ms[src], jitter=jitter)
+            measured[src, peer], measured[peer, src] = there, back
+    return measured
+
+
+def _arrival_orders(
+    prober: Prober, pings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Ask every node that was pinged what arrived there, and from whom."""
+    series: dict[str, dict[str, Any]] = {}
+    for src, answer in pings.items():
+        for peer, ping in answer.items():
+            series.setdefault(peer, {})[src] = [prober.address(src), ping["series"]]
+    return {peer: {"do": "arrivals", "series": of} for peer, of in series.items()}
+
+
+def _joins(link: Link, src: str, peers: Sequence[str]) -> bool:
+    return (link.src == src and link.dst in peers) or (link.dst == src and link.src in peers)
+
+
+def fill_links(
+    prober: Prober, links: Sequence[Link], asked: Sequence[Link]
+) -> dict[tuple[str, str], dict[str, float | None]]:
+    """Goodput and loaded round trip of these links, by one TCP connection on each; `asked` has both directions."""
+    orders = {link.src: send_order(link, asked, prober.address(link.dst)) for link in links}
+    answers = prober.ask(orders)
+    return {
+        (link.src, link.dst): {
+            "goodput_mbyte_s": float(answers[link.src]["goodput_mbyte_s"]),
+            "loaded_rtt_ms": _median(answers[link.src]["loaded_rtt_ms"]),
+        }
+        for link in links
+    }
+
+
+def flood_links(
+    prober: Prober, links: Mapping[str, Sequence[Link]]
+) -> dict[tuple[str, str], float]:
+    """The rates of links, in bytes on the wire; those of one node are measured at once."""
+    addresses = {name: prober.address(name) for name in prober.nodes}
+    sent = prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
+    every = [link for own in links.values() for link in own]
+    time.sleep(max(link.delay_ms + link.buffer_ms for link in every) / 1000)
+    orders: dict[str, dict[str, Any]] = {}
+    for link in every:
+        order = orders.setdefault(
+            link.dst, {"do": "flooded", "series": {}, "skip_s": flood_skip_s(every)}
+        )
+        order["series"][link.src] = [prober.address(link.src), sent[link.src]["series"]]
+    found = prober.ask(orders)
+    return {
+        (link.src, link.dst): flooded_mbyte_s(link, **found[link.dst][link.src]) for link in every
+    }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

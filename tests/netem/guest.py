@@ -1,0 +1,59 @@
+"""One guest from nothing to its end: the checkout and the node image in it, a command, and what that leaves behind."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import disks
+import uml
+
+from cluster import image
+from cluster.engine import Engine
+
+CHECKOUT = "/root/gradwire"
+
+
+def run_guest(scratch: Path, folder: Path, command: str, timeout_s: float) -> bool:
+    """Boot a guest that runs one shell command in its copy of the checkout.
+
+    Args:
+        scratch: for its disks.
+        folder: what it shares with the host, as /host.
+        command: its standard output is the guest's console.
+        timeout_s: of all that the guest does.
+
+    Returns:
+        Whether it came to its own end, in time, and the command to exit code 0.
+    """
+    with _timed("checkout and images"):
+        disks.copy_checkout(folder / "checkout")
+        _build_node_image(folder / "checkout")
+        image.ensure_base(Engine(), print)
+        disks.build_guest_image(image.BASE_IMAGE)
+    with _timed("disks"):
+        root, node = disks.make_disks(scratch)
+        disks.write_stand_in(folder / "image.tar")
+        (folder / "command").write_text(
+            f"cp -a /host/checkout {CHECKOUT} && cd {CHECKOUT} && {command}\n"
+        )
+    with _timed("guest"):
+        environ = {"host_folder": str(folder), "modules_folder": str(uml.MODULES_DIR)}
+        machine = uml.Guest(root, node, "/sbin/netem-init", environ)
+        in_time = uml.boot(machine, folder / "console.log", timeout_s)
+    exit_code = folder / "exit_code"
+    return in_time and exit_code.exists() and exit_code.read_text() == "0\n"
+
+
+def _build_node_image(checkout: Path) -> None:
+    """From the copy: what the guest has must be what its image was built from, whoever edits the original meanwhile."""
+    subprocess.run([sys.executable, "-m", "cluster.image"], cwd=checkout, check=True)
+
+
+@contextmanager
+def _timed(what: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    print(f"{what}: {time.monotonic() - started:.1f} s", flush=True)
