@@ -41,7 +41,7 @@ def make_changes(
         low, high = LIMITS[field]
         if not low <= value <= high:
             raise UsageError(f"{field} is {value:g}", f"a number within {low:g} to {high:g}")
-    pairs = [_parse_link(text) for text in links]
+    pairs = [parse_link(text) for text in links]
     return [
         Change(*ends, new)
         for src, dst in pairs
@@ -86,7 +86,12 @@ def parse_seconds(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def _parse_link(text: str) -> tuple[str, str]:
+def parse_link(text: str) -> tuple[str, str]:
+    """SRC:DST as the two nodes.
+
+    Raises:
+        UsageError: it is not.
+    """
     src, colon, dst = text.partition(":")
     if not (src and colon and dst) or src == dst:
         raise UsageError(f"{text!r} is no link", "--link node1:node3, from the first to the second")

@@ -4,6 +4,7 @@
     python -m cluster.launch --profile mobile --strategy fedavg --set H=20 --steps 200 --json
     python -m cluster.launch --profile wan --nodes 4 -- train.py --epochs 2
     python -m cluster.launch --no-verify -- -m package.module --lr 0.1
+    python -m cluster.launch --profile wan --schedule examples/storm.yml
 
 Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
 where one is not what was asked for, then starts the ranks over SSH with torchrun's environment. Without `--`
@@ -31,6 +32,7 @@ from cluster.errors import unknown
 from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
+from cluster.schedule import load_schedule
 from cluster.shaping import link_plans
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
@@ -47,6 +49,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--no-verify", action="store_true", help="do not measure the links first")
     parser.add_argument(
         "--folder", type=Path, help="what to send with a program (default: its own folder)"
+    )
+    parser.add_argument(
+        "--schedule", type=Path, metavar="FILE", help="what happens to the links during the run"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, do nothing"
@@ -66,11 +71,12 @@ def launch_verb(
     if program and rest:
         raise unknown("option", rest[0].partition("=")[0], flags)
     chosen = user_program(program, args.folder) if program else _training(args, rest, flags)
+    schedule = load_schedule(args.schedule) if args.schedule else ()
     cluster = cluster_of(args)
     if args.dry_run:
         return _print_plan(args, cluster, chosen)
     try:
-        run = cluster.up().launch(chosen, verify=not args.no_verify)
+        run = cluster.up().launch(chosen, verify=not args.no_verify, schedule=schedule)
     finally:
         cluster.close()
     if not args.json:

@@ -19,6 +19,7 @@ from cluster.errors import ContractBroken, NodeError, RunFailed
 from cluster.fleet import LOST, Fleet
 from cluster.links import collective_timeout_s, paths
 from cluster.measure import measure_contract
+from cluster.player import Player
 from cluster.program import Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
 from cluster.runs import (
@@ -29,6 +30,7 @@ from cluster.runs import (
     write_json,
     write_links,
 )
+from cluster.schedule import Event, check_schedule
 from cluster.shaping import Shape, read_shape, sent_bytes
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.summary import byte_summary, time_summary
@@ -53,13 +55,16 @@ def run_program(
     console: Console,
     *,
     verify: bool = True,
+    schedule: Sequence[Event] = (),
 ) -> Run:
     """Verify the links, run the program on every node, collect what it left. `shape` is the links in force.
 
     Raises:
+        UsageError: the schedule speaks of what is not there; nothing was started.
         ContractBroken: a link is not what was asked for; nothing was started.
         RunFailed: a rank failed; names the first one, with its log.
     """
+    check_schedule(schedule, shape.links, steps=bool(program.config))
     folder = make_run_folder(RUNS_DIR, shape.profile or "unshaped", program.name)
     write_links(folder, shape.links, spec.nodes)
     timeout_s = collective_timeout_s(shape.links, spec.size)
@@ -70,7 +75,8 @@ def run_program(
         fleet
     )  # with the counters as they are now: earlier runs and probes are not this run's
     started = time.monotonic()
-    ended = _run_ranks(fleet, program, folder, timeout_s, console)
+    player = Player(fleet, shape, schedule, _run_dir(folder), folder / "events.jsonl", console)
+    ended = _run_ranks(fleet, program, folder, timeout_s, console, player)
     wall_s = time.monotonic() - started
     summary = _collect(fleet, folder, shape, ended, wall_s)
     summary["verified"] = verify and bool(shape.links)
@@ -106,12 +112,22 @@ def _verify(fleet: Fleet, shape: Shape, folder: Path, console: Console) -> None:
         )
 
 
+def _run_dir(folder: Path) -> str:
+    """Where ranks leave what comes home, on every node."""
+    return f"/run/gradwire/runs/{folder.name}"
+
+
 def _run_ranks(
-    fleet: Fleet, program: Program, folder: Path, timeout_s: float, console: Console
+    fleet: Fleet,
+    program: Program,
+    folder: Path,
+    timeout_s: float,
+    console: Console,
+    player: Player,
 ) -> list[Ended]:
     """Send the program, start the ranks, stay until all have ended; nothing of it stays on the nodes' disks."""
     run_id = folder.name
-    run_dir, place = f"/run/gradwire/runs/{run_id}", f"/root/work/{run_id}"
+    run_dir, place = _run_dir(folder), f"/root/work/{run_id}"
     orders = {
         node.name: {
             "run": run_id,
@@ -127,7 +143,8 @@ def _run_ranks(
     try:
         if program.folder:
             _send(fleet, program.folder, place)
-        ended = Ranks(fleet, orders, folder / "logs", printer).wait()
+        with player:
+            ended = Ranks(fleet, orders, folder / "logs", printer).wait()
     finally:
         _fetch(fleet, folder, run_dir, [place] if program.folder else [], ended)
     return ended

@@ -5,6 +5,7 @@ run.yml          the resolved configuration, versions, the command
 hostfile         node1 slots=1 …
 links.json       every link, as in force
 contract.json    asked against measured
+events.jsonl     what a schedule did to the links, and when
 logs/node1.log … what each rank printed
 metrics/node1.jsonl …
 summary.json     how it ended

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cluster.contract import Contract
     from cluster.program import Program
     from cluster.run import Run
+    from cluster.schedule import Event
 
 CLEAN_UP_LOOKS, CLEAN_UP_QUIET_LOOKS, CLEAN_UP_INTERVAL_S = 50, 4, 0.25
 
@@ -195,14 +196,28 @@ class Cluster:
 
         return measure_contract(self.fleet, self.links(), self.console, effort)
 
-    def launch(self, program: Program | None = None, *, verify: bool = True) -> Run:
-        """Run a program, one rank a node; None trains with the defaults. See `cluster.run`."""
+    def launch(
+        self,
+        program: Program | None = None,
+        *,
+        verify: bool = True,
+        schedule: Sequence[Event] = (),
+    ) -> Run:
+        """Run a program, one rank a node; None trains with the defaults. See `cluster.run`.
+
+        Args:
+            program: what every rank runs.
+            verify: whether the links are measured first.
+            schedule: what happens to the links meanwhile: `cluster.schedule.load_schedule`.
+        """
         from cluster.program import training
         from cluster.run import run_program
 
         program = program or training([])
         shape = self.shape_in_force or self.links()
-        return run_program(self.spec, self.fleet, shape, program, self.console, verify=verify)
+        return run_program(
+            self.spec, self.fleet, shape, program, self.console, verify=verify, schedule=schedule
+        )
 
     def down(self) -> list[str]:
         """Remove everything of this cluster; returns what was removed.

@@ -1,0 +1,190 @@
+"""What happens to the links during a run, and when: a YAML list. Pure functions; `cluster.player` plays it.
+
+    - {at: 12s, profile: wan}                                      # other links, of the same topology and seed
+    - {at: 20s, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}
+    - {at: step 200, partition: [[node1], [node2, node3]], for: 10s}   # no packet between the sets
+    - {at: 60s, flap: node1:node2, down: 500ms, up: 2s, times: 5}  # cut in both directions, again and again
+    - {at: 90s, heal: true}                                        # everything as it was at the start
+
+Seconds count from the start of the ranks, steps are those of rank 0 (`node.train` alone counts them). Without `for` a
+change stays. Later changes win over earlier ones; what ends gives way to what was below it.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.changes import Change, make_changes, parse_link, parse_seconds
+from cluster.errors import UsageError, unknown
+from cluster.links import Link
+from cluster.profiles import Profile, load_profile
+from cluster.topology import LIMITS
+
+KINDS = {
+    "profile": (),
+    "link": ("both", *LIMITS),
+    "partition": (),
+    "flap": ("down", "up", "times"),
+    "heal": (),
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happens.
+
+    Attributes:
+        words: what, for a reader.
+        after_s: seconds from the start of the ranks, or from `step`.
+        step: a step of rank 0, or None.
+        for_s: how long it lasts; None: to the end.
+        profile: the links' profile from then on; None leaves it.
+        changes: of single links.
+        partition: sets of nodes between which nothing gets through.
+        heal: whether everything goes back to the start.
+    """
+
+    words: str
+    after_s: float = 0.0
+    step: int | None = None
+    for_s: float | None = None
+    profile: Profile | None = None
+    changes: tuple[Change, ...] = ()
+    partition: tuple[tuple[str, ...], ...] = ()
+    heal: bool = False
+
+    def changes_on(self, links: Sequence[Link]) -> tuple[Change, ...]:
+        """Its changes, with those that cut the sets of a partition apart."""
+        side = {node: number for number, nodes in enumerate(self.partition) for node in nodes}
+        cuts = (
+            Change(link.src, link.dst, {"loss_pct": 100.0})
+            for link in links
+            if side.get(link.src, -1) != side.get(link.dst, -1)
+            and {link.src, link.dst} <= set(side)
+        )
+        return (*self.changes, *cuts)
+
+
+def load_schedule(path: Path) -> tuple[Event, ...]:
+    """Read a schedule.
+
+    Raises:
+        UsageError: no such file, no YAML, or an item that is none; the message names its number and key.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"no schedule {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not YAML: {error}") from error
+    if not isinstance(document, list):
+        raise UsageError(f"{path}: a schedule is a list", "- {at: 12s, profile: wan}")
+    items = (_parse_item(item, f"{path}: item {n}") for n, item in enumerate(document, start=1))
+    return tuple(itertools.chain.from_iterable(items))
+
+
+def check_schedule(events: Sequence[Event], links: Sequence[Link], *, steps: bool) -> None:
+    """Refuse what cannot happen on these links, before anything is started.
+
+    Raises:
+        UsageError: a node or a link that is not there, or a step of a program that counts none.
+    """
+    pairs = {(link.src, link.dst) for link in links}
+    nodes = {link.src for link in links}
+    for event in events:
+        if event.step is not None and not steps:
+            raise UsageError(f"{event.words}: only node.train counts steps", "at: 12s")
+        for change in event.changes:
+            if (change.src, change.dst) not in pairs:
+                names = {f"{src}:{dst}" for src, dst in pairs}
+                raise unknown("link", f"{change.src}:{change.dst}", names)
+        for node in itertools.chain.from_iterable(event.partition):
+            if node not in nodes:
+                raise unknown("node", node, nodes)
+
+
+def _parse_item(item: object, place: str) -> list[Event]:
+    if not isinstance(item, dict) or "at" not in item:
+        raise UsageError(f"{place} is {item!r}", "{at: 12s, profile: wan}")
+    kinds = [kind for kind in KINDS if kind in item]
+    if len(kinds) != 1:
+        raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "exactly one")
+    known = ("at", "for", kinds[0], *KINDS[kinds[0]])
+    for key in item:
+        if key not in known:
+            raise unknown(f"key in {place}:", str(key), known)
+    step, after_s = _parse_moment(item["at"], place)
+    for_s = _seconds(item["for"], f"{place}: for") if "for" in item else None
+    words = ", ".join(f"{key}: {value}" for key, value in item.items())
+    event = Event(words=words, after_s=after_s, step=step, for_s=for_s)
+    try:
+        return _events_of(kinds[0], item, event, place)
+    except UsageError as error:
+        message = error.message if error.message.startswith(place) else f"{place}: {error.message}"
+        raise UsageError(message, error.hint) from error
+
+
+def _events_of(kind: str, item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
+    match kind:
+        case "profile":
+            return [replace(event, profile=load_profile(str(item["profile"])))]
+        case "link":
+            values = {field: _number(item[field], field) for field in LIMITS if field in item}
+            changes = make_changes([str(item["link"])], values, both=bool(item.get("both")))
+            return [replace(event, changes=tuple(changes))]
+        case "partition":
+            return [replace(event, partition=_parse_partition(item["partition"]))]
+        case "flap":
+            return _flaps(item, event, place)
+    return [replace(event, heal=True)]
+
+
+def _flaps(item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
+    for key in ("down", "up", "times"):
+        if key not in item:
+            raise UsageError(f"{place}: {key} is missing", "down: 500ms, up: 2s, times: 5")
+    down_s, up_s = (_seconds(item[key], f"{place}: {key}") for key in ("down", "up"))
+    times = item["times"]
+    if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= 10_000:
+        raise UsageError(f"{place}: times is {times!r}", "a whole number")
+    src, dst = parse_link(str(item["flap"]))
+    cut = tuple(make_changes([f"{src}:{dst}"], {"loss_pct": 100.0}, both=True))
+    return [
+        replace(event, after_s=event.after_s + n * (down_s + up_s), for_s=down_s, changes=cut)
+        for n in range(times)
+    ]
+
+
+def _parse_moment(value: object, place: str) -> tuple[int | None, float]:
+    """A moment as (step, seconds after it); step None: seconds after the start."""
+    words = str(value).split()
+    if len(words) == 2 and words[0] == "step" and words[1].isdigit():
+        return int(words[1]), 0.0
+    return None, _seconds(value, f"{place}: at")
+
+
+def _parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
+    sets = value if isinstance(value, list) else []
+    if len(sets) < 2 or not all(isinstance(nodes, list) and nodes for nodes in sets):
+        raise UsageError(f"partition is {value!r}", "[[node1], [node2, node3]]")
+    every = [str(node) for nodes in sets for node in nodes]
+    if len(set(every)) < len(every):
+        raise UsageError(f"partition {value!r} has a node twice", "each in one set")
+    return tuple(tuple(str(node) for node in nodes) for nodes in sets)
+
+
+def _seconds(value: object, place: str) -> float:
+    try:
+        return parse_seconds(str(value))
+    except UsageError as error:
+        raise UsageError(f"{place} is {value!r}", error.hint) from error
+
+
+def _number(value: object, field: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{field} is {value!r}", "a number")
+    return float(value)

@@ -1,0 +1,100 @@
+"""Schedules: what is read from a file, and what is refused before anything starts."""
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.links import draw_links
+from cluster.profiles import load_profile
+from cluster.schedule import check_schedule, load_schedule
+from cluster.spec import PROJECT_DIR, ClusterSpec
+from cluster.topology import load_topology
+
+LINKS = draw_links(load_profile("wan"), load_topology("star"), ClusterSpec(size=3).nodes, 1)
+
+
+@pytest.fixture
+def schedule(tmp_path):
+    def load(text):
+        path = tmp_path / "storm.yml"
+        path.write_text(text)
+        return load_schedule(path)
+
+    return load
+
+
+def test_moments_durations_and_changes(schedule):
+    wan, link, cut = schedule(
+        "- {at: 12s, profile: wan}\n"
+        "- {at: 500ms, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}\n"
+        "- {at: step 200, partition: [[node1], [node2, node3]]}\n"
+    )
+    assert (wan.after_s, wan.step, wan.for_s, wan.profile.name) == (12, None, None, "wan")
+    assert (link.after_s, link.for_s) == (0.5, 10)
+    assert [(c.src, c.dst) for c in link.changes] == [("node1", "node3"), ("node3", "node1")]
+    assert link.changes[0].values == {"delay_ms": 80, "loss_pct": 2}
+    assert (cut.step, cut.after_s, cut.for_s) == (200, 0, None)
+
+
+def test_a_partition_cuts_the_links_between_its_sets_and_no_other(schedule):
+    (cut,) = schedule("- {at: 1s, partition: [[node1, node2], [node3]]}")
+    changes = cut.changes_on(LINKS)
+    assert {(c.src, c.dst) for c in changes} == {("node1", "node3"), ("node3", "node1")}
+    assert all(c.values == {"loss_pct": 100} for c in changes)
+    (some,) = schedule("- {at: 1s, partition: [[node2], [node3]]}")  # node1 is in neither
+    assert some.changes_on(LINKS) == ()
+
+
+def test_a_flap_is_a_cut_again_and_again(schedule):
+    flaps = schedule("- {at: 10s, flap: node1:node2, down: 500ms, up: 2s, times: 3}")
+    assert [(event.after_s, event.for_s) for event in flaps] == [(10, 0.5), (12.5, 0.5), (15, 0.5)]
+    assert {(c.src, c.dst) for c in flaps[0].changes} == {("node1", "node2"), ("node2", "node1")}
+
+
+def test_the_example_is_one():
+    assert len(load_schedule(PROJECT_DIR / "examples" / "storm.yml")) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("at: 12s", "a schedule is a list"),
+        ("- [1", "not YAML"),
+        ("- {profile: wan}", "item 1"),
+        ("- {at: 12s}", "0 of profile"),
+        ("- {at: 12s, profile: wan, heal: true}", "2 of profile"),
+        ("- {at: noon, profile: wan}", "at is 'noon'"),
+        ("- {at: 12s, profile: wann}", "did you mean 'wan'"),
+        ("- {at: 12s, link: node1, delay_ms: 1}", "no link"),
+        ("- {at: 12s, link: node1:node2, dely_ms: 1}", "did you mean 'delay_ms'"),
+        ("- {at: 12s, link: node1:node2, delay_ms: far}", "delay_ms is 'far'"),
+        ("- {at: 12s, link: node1:node2}", "nothing to change"),
+        ("- {at: 12s, partition: [[node1]]}", "partition is"),
+        ("- {at: 12s, partition: [[node1], [node1]]}", "a node twice"),
+        ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s}", "times is missing"),
+        ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
+    with pytest.raises(UsageError) as caught:
+        schedule(text)
+    assert words in str(caught.value)
+    assert "storm.yml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- {at: 1s, link: node2:node3, delay_ms: 1}", "unknown link 'node2:node3'"),
+        ("- {at: 1s, flap: node2:node3, down: 1s, up: 1s, times: 1}", "unknown link"),
+        ("- {at: 1s, partition: [[node1], [node9]]}", "unknown node 'node9'"),
+        ("- {at: step 5, profile: wan}", "only node.train counts steps"),
+    ],
+)
+def test_what_cannot_happen_on_these_links_is_refused(schedule, text, words):
+    with pytest.raises(UsageError, match=words):
+        check_schedule(schedule(text), LINKS, steps=False)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UsageError, match="no schedule"):
+        load_schedule(tmp_path / "none.yml")
