@@ -14,7 +14,6 @@ from cluster.links import Link, paths
 from cluster.prober import Prober
 from cluster.probes import (
     EFFORTS,
-    FLOOD_LIMIT_MBYTE_S,
     Effort,
     delay_pings,
     flooded,
@@ -61,23 +60,8 @@ def measure_contract(
         tuple(uplinks),
         time.monotonic() - started,
         links_again + paths_again,
-        (*shape.notes, *_unproved(shape, EFFORTS[effort])),
+        shape.notes if EFFORTS[effort].speeds else (*shape.notes, "speeds were not measured"),
     )
-
-
-def _unproved(shape: Shape, effort: Effort) -> list[str]:
-    """What the user should know of what is not measured."""
-    if not effort.speeds:
-        return ["speeds were not measured"]
-    floods = flooded(shape.links, effort)
-    fast = [link for link in shape.links if link.is_rough and link not in floods]
-    if not fast:
-        return []
-    note = (
-        f"{len(fast)} links have loss or jitter, and are faster than the {FLOOD_LIMIT_MBYTE_S:.0f} MB/s that our "
-        "datagrams can tell: what TCP gets there is shown, not judged"
-    )
-    return [note]
 
 
 def _check_whole(shape: Shape) -> None:

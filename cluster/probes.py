@@ -14,9 +14,12 @@ FEWEST_PINGS = 30  # noisy links get as many as fit into the time that an effort
 LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # the share of a link's rate, at most
 FLOOD_S, LONGEST_FLOOD_S = 2.0, 10.0
 FLOOD_DATAGRAMS = 1000  # so many that random loss is not taken for rate
-FLOOD_LIMIT_MBYTE_S = 100.0  # about what a node's Python can send and count
 FLOOD_SKIP_S, FLOOD_SKIP_JITTERS = 0.3, 4.0
 FLOOD_FRAME_BYTES = 1514
+FLOOD_SHARE, MOST_AT_ONCE = (
+    0.1,
+    40,
+)  # of a link's queue; datagrams: 64 KB are the most that one call takes
 PING_FRAME_BYTES = 66  # an echo: 24 of ours, UDP 8, IPv4 20, Ethernet 14
 PING_SHARE = 0.1  # of a link's rate, at most
 LOSS_PINGS, LOSS_INTERVAL_MS = 800, 4.0
@@ -51,12 +54,8 @@ EFFORTS = {
 
 
 def flooded(links: Sequence[Link], effort: Effort) -> list[Link]:
-    """The links whose speed datagrams tell: those that TCP cannot fill, and datagrams can."""
-    return [
-        link
-        for link in links
-        if effort.speeds and link.is_rough and link.rate_mbyte_s <= FLOOD_LIMIT_MBYTE_S
-    ]
+    """The links whose speed datagrams tell: those that TCP cannot fill."""
+    return [link for link in links if effort.speeds and link.is_rough]
 
 
 def streamed(links: Sequence[Link], effort: Effort) -> list[Link]:
@@ -144,9 +143,17 @@ def flood_order(links: Sequence[Link], addresses: Mapping[str, str]) -> dict[str
     )
     return {
         "do": "flood",
-        "peers": {link.dst: addresses[link.dst] for link in links},
+        "peers": {
+            link.dst: {"address": addresses[link.dst], "at_once": _at_once(link)} for link in links
+        },
         "seconds": flood_skip_s(links) + min(max(FLOOD_S, enough_s), LONGEST_FLOOD_S),
     }
+
+
+def _at_once(link: Link) -> int:
+    """How many datagrams may be sent as one: not so many that they would not fit into the link's queue."""
+    room = link.rate_mbyte_s * 1e3 * link.buffer_ms * FLOOD_SHARE / FLOOD_FRAME_BYTES
+    return max(1, min(MOST_AT_ONCE, int(room)))
 
 
 def flood_skip_s(links: Sequence[Link]) -> float:

@@ -91,21 +91,15 @@ def fill_links(
 def flood_links(
     prober: Prober, links: Mapping[str, Sequence[Link]]
 ) -> dict[tuple[str, str], float]:
-    """The rates of links, in bytes on the wire; those of one node are measured at once."""
+    """The rates of links, in bytes on the wire; those of one node are measured at once, no two end at one node."""
     addresses = {name: prober.address(name) for name in prober.nodes}
-    sent = prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
     every = [link for own in links.values() for link in own]
+    prober.ask({link.dst: {"do": "count"} for link in every})
+    prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
     time.sleep(max(link.delay_ms + link.buffer_ms for link in every) / 1000)
-    orders: dict[str, dict[str, Any]] = {}
-    for link in every:
-        order = orders.setdefault(
-            link.dst, {"do": "flooded", "series": {}, "skip_s": flood_skip_s(every)}
-        )
-        order["series"][link.src] = [prober.address(link.src), sent[link.src]["series"]]
-    found = prober.ask(orders)
-    return {
-        (link.src, link.dst): flooded_mbyte_s(link, **found[link.dst][link.src]) for link in every
-    }
+    order = {"do": "counted", "skip_s": flood_skip_s(every)}
+    found = prober.ask({link.dst: order for link in every})
+    return {(link.src, link.dst): flooded_mbyte_s(link, **found[link.dst]) for link in every}
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -7,8 +7,9 @@ Runs on every node at once while `cluster.verify` measures; it reads orders, one
     {"do": "ping", "peers": {"node2": "10.77.0.12"}, "count": 100, "interval_ms": 10, "wait_ms": 500}
     {"do": "arrivals", "series": {"node1": ["10.77.0.11", 3]}}
     {"do": "send", "peer": "10.77.0.12", "startup_s": 2.0, "window_s": 1.0, "ping_interval_ms": 20}
-    {"do": "flood", "peers": {"node2": "10.77.0.12"}, "seconds": 2.0}
-    {"do": "flooded", "series": {"node1": ["10.77.0.11", 5]}, "skip_s": 0.5}
+    {"do": "count"}
+    {"do": "flood", "peers": {"node2": {"address": "10.77.0.12", "at_once": 8}}, "seconds": 2.0}
+    {"do": "counted", "skip_s": 0.5}
 
 and answers each with one line: docs/formats.md. It ends with its standard input, at once. No nanosecond here
 is worth a C extension: a round trip through two Python processes costs some 0.1 ms, which a ping of one's own address
@@ -24,8 +25,8 @@ import sys
 import threading
 from typing import Any
 
-from node.probe.datagrams import PORT, Arrivals, Floods, answer_peers, bound_socket
-from node.probe.flood import flood, summarise_flood
+from node.probe.datagrams import PORT, Arrivals, answer_pings, bound_socket
+from node.probe.flood import FloodGauge, flood
 from node.probe.goodput import send, serve
 from node.probe.pings import ping, summarise_arrivals
 
@@ -34,20 +35,20 @@ def main() -> int:
     """Serve the peers, obey orders until standard input ends."""
     address = sys.argv[1]
     arrivals: Arrivals = {}
-    floods: Floods = {}
     try:
         datagrams = bound_socket(address)
         listener = socket.create_server((address, PORT), backlog=128)
+        gauge = FloodGauge(address)
     except OSError as error:
         print(json.dumps({"error": f"is another measurement under way? {error}"}), flush=True)
         return 1
     orders: queue.Queue[str] = queue.Queue()
-    _in_background(answer_peers, datagrams, arrivals, floods)
+    _in_background(answer_pings, datagrams, arrivals)
     _in_background(serve, listener)
     _in_background(_read_orders, orders)
     print(json.dumps({"ready": address}), flush=True)
     for number in itertools.count(1):
-        answer = _obey(json.loads(orders.get()), number, arrivals, floods)
+        answer = _obey(json.loads(orders.get()), number, arrivals, gauge)
         print(json.dumps(answer), flush=True)
     return 0
 
@@ -63,7 +64,9 @@ def _read_orders(orders: "queue.Queue[str]") -> None:
     os._exit(0)
 
 
-def _obey(order: dict[str, Any], number: int, arrivals: Arrivals, floods: Floods) -> dict[str, Any]:
+def _obey(
+    order: dict[str, Any], number: int, arrivals: Arrivals, gauge: FloodGauge
+) -> dict[str, Any]:
     match order["do"]:
         case "ping":
             return ping(order, number)
@@ -74,13 +77,12 @@ def _obey(order: dict[str, Any], number: int, arrivals: Arrivals, floods: Floods
             }
         case "send":
             return send(order, number)
+        case "count":
+            return gauge.start()
         case "flood":
-            return flood(order, number)
-        case "flooded":
-            return {
-                name: summarise_flood(floods.get((address, series)), order["skip_s"])
-                for name, (address, series) in order["series"].items()
-            }
+            return flood(order)
+        case "counted":
+            return gauge.read(order["skip_s"])
     return {"error": f"no such order: {order['do']}"}
 
 

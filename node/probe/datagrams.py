@@ -1,4 +1,4 @@
-"""The datagrams of probes, and what a node does with those of its peers: it sends pings back, and logs what arrives.
+"""Datagrams that go out and come back, and the far end's part in it.
 
 Pings go back with the time at which they arrived; the log is for whoever asks for it on standard input, so that loss
 and jitter are known for each direction by itself, and of a link that carries nothing, too.
@@ -7,21 +7,16 @@ and jitter are known for each direction by itself, and of a link that carries no
 import socket
 import struct
 import time
-from array import array
 
 PORT = 29400
 PING = struct.Struct("!IId")  # series, number in it, time sent
 ARRIVED = struct.Struct("!d")  # what the peer adds: the time at which it arrived there
 ECHO = struct.Struct("!IIdd")  # both together
-FLOOD = struct.Struct("!I")  # series; the rest is padding
-FLOOD_BYTES = 1472  # with UDP's and IPv4's headers a full packet at MTU 1500
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h: beyond net.core.rmem_max, with NET_ADMIN
 RECEIVE_BUFFER_BYTES = 4 << 20
 
 Arrivals = dict[tuple[str, int], list[tuple[int, float, float]]]
 """(sender's address, series) -> [(number, time sent in s, one-way time in s, of two clocks)]."""
-Floods = dict[tuple[str, int], "array[float]"]
-"""(sender's address, series) -> when its datagrams arrived, in s."""
 
 
 def datagram_socket() -> socket.socket:
@@ -38,16 +33,13 @@ def bound_socket(address: str) -> socket.socket:
     return sock
 
 
-def answer_peers(sock: socket.socket, arrivals: Arrivals, floods: Floods) -> None:
-    """Take what peers send, for ever."""
-    buffer = bytearray(2048)
+def answer_pings(sock: socket.socket, arrivals: Arrivals) -> None:
+    """Send pings back, and keep a log of them, for ever."""
     while True:
-        length, source = sock.recvfrom_into(buffer)
+        data, source = sock.recvfrom(64)
         now = time.monotonic()
-        if length == PING.size:
-            sock.sendto(buffer[:length] + ARRIVED.pack(now), source)
-            series, number, sent = PING.unpack_from(buffer)
-            arrivals.setdefault((source[0], series), []).append((number, sent, now - sent))
-        elif length == FLOOD_BYTES:
-            (series,) = FLOOD.unpack_from(buffer)
-            floods.setdefault((source[0], series), array("d")).append(now)
+        if len(data) != PING.size:
+            continue
+        sock.sendto(data + ARRIVED.pack(now), source)
+        series, number, sent = PING.unpack(data)
+        arrivals.setdefault((source[0], series), []).append((number, sent, now - sent))

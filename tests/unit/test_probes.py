@@ -88,7 +88,7 @@ def test_sixteen_wan_nodes_take_less_than_a_minute_and_quick_a_few_seconds():
     assert seconds["quick"] < 5
 
 
-def test_what_tcp_cannot_fill_is_flooded_as_far_as_datagrams_can():
+def test_what_tcp_cannot_fill_is_flooded():
     links, _ = links_of(3, "mobile-real")
     assert flooded(links, NORMAL) == list(links)
     assert streamed(links, NORMAL) == []
@@ -96,5 +96,3 @@ def test_what_tcp_cannot_fill_is_flooded_as_far_as_datagrams_can():
     assert flooded(links, EFFORTS["quick"]) == streamed(links, EFFORTS["quick"]) == []
     clean, _ = links_of(3, "mobile")
     assert (flooded(clean, NORMAL), streamed(clean, NORMAL)) == ([], list(clean))
-    fast, _ = links_of(3, "datacenter-real")
-    assert set(streamed(fast, NORMAL)) == {link for link in fast if link.rate_mbyte_s > 100}
