@@ -39,12 +39,12 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
 
 def test_a_step_is_a_moment_too(shared, tmp_path):
     storm = tmp_path / "storm.yml"
-    storm.write_text("- {at: step 4, link: node1:node3, loss_pct: 1}\n")
+    storm.write_text("- {at: step 4, link: node1:node3, delay_ms: 99}\n")
     before = shared.json("shape", "--profile", "wan")["links"]
-    words = ("--strategy", "ddp", "--steps", "40", "--schedule", storm)
+    words = ("--strategy", "fedavg", "--set", "H=10", "--steps", "20", "--schedule", storm)
     summary = shared.json("launch", "--no-verify", *words)
     begun, ended = read_events(shared, summary)
-    assert 4 <= begun["step"] < 40
+    assert 4 <= begun["step"] < 20
     assert ended["what"] == "the end: as before"
     assert shared.json("status")["links"] == before
 
