@@ -60,18 +60,48 @@ def change_plans(
     new = {name: copy.deepcopy(plan) for name, plan in plans.items()}
     changed = set()
     for change in changes:
-        links = [
-            link
-            for plan in new.values()
-            for link in plan["links"]
-            if (link["src"], link["dst"]) == (change.src, change.dst)
-        ]
+        links = _link_of(new, change)
         if not links:
             raise unknown("link", f"{change.src}:{change.dst}", _names(plans))
         for link in links:
             link.update(change.values)
         changed |= {change.src, change.dst}
     return {name: plan for name, plan in new.items() if name in changed}
+
+
+def undo_changes(
+    before: Mapping[str, dict[str, Any]],
+    now: Mapping[str, dict[str, Any]],
+    changes: Sequence[Change],
+) -> list[Change]:
+    """What takes changes back: the old values, where one end at least still has the new ones.
+
+    Args:
+        before: the plans before the changes.
+        now: the plans in force.
+        changes: what was changed in between.
+    """
+    undone = []
+    for change in changes:
+        (old, *_), ends = _link_of(before, change), _link_of(now, change)
+        values = {
+            field: old[field]
+            for field, value in change.values.items()
+            if any(end[field] == value for end in ends)
+        }
+        if values:
+            undone.append(Change(change.src, change.dst, values))
+    return undone
+
+
+def _link_of(plans: Mapping[str, dict[str, Any]], change: Change) -> list[dict[str, Any]]:
+    """A link as both its ends have it."""
+    return [
+        link
+        for plan in plans.values()
+        for link in plan["links"]
+        if (link["src"], link["dst"]) == (change.src, change.dst)
+    ]
 
 
 def parse_seconds(text: str) -> float:

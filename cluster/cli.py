@@ -123,7 +123,7 @@ def _let_go_of_stdout() -> None:
 def _take_environment(parser: ArgumentParser) -> None:
     for action in parser._actions:
         value = os.environ.get(_variable(action)) if action.option_strings else None
-        if value is not None and action.nargs is None:
+        if value is not None and action.nargs is None and not isinstance(action.default, list):
             action.default = value  # argparse passes a text default through the option's type
             action.required = False
 

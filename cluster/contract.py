@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.expected import Asked, loss_interval
+from cluster.expected import FLOOD_DATAGRAMS, Asked, loss_interval
 from cluster.links import Link
 from cluster.measured import Measured
 
@@ -117,6 +117,8 @@ def judge(link: Link, asked: Asked, measured: Measured) -> Verdict:
         "reordering": measured.reordered == 0,
         speed: speed_holds,
     }
+    if asked.is_cut(link):
+        checks, clipped = {"loss": checks["loss"]}, False
     return Verdict(
         link=link,
         expected_rtt_ms=asked.rtt_ms(link),
@@ -139,21 +141,25 @@ def _judge_speed(link: Link, asked: Asked, measured: Measured) -> tuple[str, tup
     """What tells of this link's speed, whether that holds, and whether it is the machine that cannot give more."""
     goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
     if measured.rate_mbyte_s is not None:
-        return "rate", _speed(measured.rate_mbyte_s, rate)
+        lost = link.loss_pct / 100
+        chance = CERTAIN * math.sqrt(lost / ((1 - lost) * FLOOD_DATAGRAMS)) if lost < 1 else 0.0
+        return "rate", _speed(measured.rate_mbyte_s, rate, chance)
     if not link.is_rough or goodput is None:
         return "goodput", _speed(goodput, asked.goodput_mbyte_s(link))
     # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
     return "goodput", (goodput > 0 and not _too_fast(goodput, rate), False)
 
 
-def _speed(measured_mbyte_s: float | None, expected_mbyte_s: float) -> tuple[bool, bool]:
+def _speed(
+    measured_mbyte_s: float | None, expected_mbyte_s: float, chance: float = 0.0
+) -> tuple[bool, bool]:
     if measured_mbyte_s is None:
         return True, False
-    low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100)
+    low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100 - chance)
     limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
     clipped = limit <= measured_mbyte_s < low
     holds = clipped or measured_mbyte_s >= low
-    return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s), clipped
+    return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s * (1 + chance)), clipped
 
 
 def _too_fast(measured_mbyte_s: float | None, expected_mbyte_s: float) -> bool:

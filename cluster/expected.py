@@ -12,6 +12,7 @@ TCP_IP_BYTES = 52  # IPv4 20, TCP 20, timestamps 12
 LOSS_BASED = ("cubic", "reno")  # congestion controls to which every lost packet means a full queue
 MATHIS = 1.22  # sqrt(3/2): Mathis, Semke, Mahdavi, Ott (1997), one acknowledgement a packet
 NOTED_SHARE = 0.9  # of a link's rate
+FLOOD_DATAGRAMS = 1000  # by so many the rate of a lossy link is told, at least
 LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
 
 
@@ -39,6 +40,11 @@ class Asked:
         """What the link carries while its node sends nothing else, in bytes on the wire."""
         return min(link.rate_mbyte_s, self.uplinks.get(link.src, math.inf))
 
+    def is_cut(self, link: Link) -> bool:
+        """Whether the link, or the one back, loses everything: then nothing comes back, and only loss can be told."""
+        ends = {link.src, link.dst}
+        return any(one.loss_pct == 100 for one in self.links if {one.src, one.dst} == ends)
+
     def goodput_mbyte_s(self, link: Link) -> float:
         """What one TCP connection carries: full frames without their headers, or what loss leaves it."""
         full = self.rate_mbyte_s(link) * (self.mtu - TCP_IP_BYTES) / (self.mtu + ETHERNET_BYTES)
@@ -62,7 +68,7 @@ def loss_note(asked: Asked) -> str:
     shares = {
         link: asked.goodput_mbyte_s(link) / asked.rate_mbyte_s(link)
         for link in asked.links
-        if link.loss_pct and asked.tcp in LOSS_BASED
+        if link.loss_pct and asked.tcp in LOSS_BASED and not asked.is_cut(link)
     }
     slow = [link for link, share in shares.items() if share < NOTED_SHARE]
     if not slow:

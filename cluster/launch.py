@@ -29,10 +29,11 @@ from typing import Any
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.console import print_table
 from cluster.errors import unknown
+from cluster.links import draw_links
 from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
-from cluster.schedule import load_schedule
+from cluster.schedule import check_schedule, check_steps, load_schedule
 from cluster.shaping import link_plans
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
@@ -72,7 +73,11 @@ def launch_verb(
         raise unknown("option", rest[0].partition("=")[0], flags)
     chosen = user_program(program, args.folder) if program else _training(args, rest, flags)
     schedule = load_schedule(args.schedule) if args.schedule else ()
+    check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
+    if cluster.wanted is not None:
+        wanted, nodes = cluster.wanted, cluster.planned().nodes
+        check_schedule(schedule, draw_links(wanted.profile, wanted.topology, nodes, wanted.seed))
     if args.dry_run:
         return _print_plan(args, cluster, chosen)
     try:

@@ -110,11 +110,12 @@ class _Survey:
         measured = ping_links(
             self.prober, links, self.asked.links, partial(delay_pings, effort=self.effort)
         )
-        streams = streamed(links, self.effort)
+        alive = [link for link in links if not self.asked.is_cut(link)]
+        streams = streamed(alive, self.effort)
         for number, some in enumerate(rounds := plan_rounds(streams, self.prober.nodes), start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
             _add(measured, fill_links(self.prober, some, self.asked.links))
-        floods = flooded(links, self.effort)
+        floods = flooded(alive, self.effort)
         for number, some in enumerate(rounds := plan_rounds(floods, self.prober.nodes), start=1):
             self.report(f"rates, round {number} of {len(rounds)}")
             rates = flood_links(self.prober, {link.src: [link] for link in some})
@@ -141,9 +142,13 @@ class _Survey:
         return verdicts
 
     def uplink(self, node: str) -> UplinkVerdict:
-        """What a node sends on all its links at once; once more if that is not what it may."""
+        """What a node sends on all its links at once; again where that is not what it may."""
         self.report(f"uplink of {node}")
-        links = [link for link in self.asked.links if link.src == node]
+        links = [
+            link for link in self.asked.links if link.src == node and not self.asked.is_cut(link)
+        ]
+        if not links:
+            return judge_uplink(node, 0.0, 0.0)
         most = min(self.asked.uplinks[node], sum(link.rate_mbyte_s for link in links))
         for _ in range(LOOKS):
             rates = flood_links(self.prober, {node: links})

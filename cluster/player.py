@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +49,7 @@ class Player:
         self._in_force = dict(shape.plans)
         self._lasting: list[tuple[float, Event]] = []  # until when, what; later ones win
         self._steps: dict[int, float] = {}  # step -> when it was over
+        self.failure = ""  # what could not be done, where something could not
         self._over = threading.Event()
         self._tail: RemoteProcess | None = None
         self._thread = threading.Thread(target=self._play, daemon=True)
@@ -73,6 +75,10 @@ class Player:
             self._thread.join()
         if self._tail is not None:
             self._tail.close()
+        for event in self._waiting:
+            self._note(f"never came: {event.words}", time.monotonic())
+        if self.failure:
+            self._in_force = {}  # who knows what each node has
         if self._in_force != self._shape.plans:
             self._try(self._heal)
 
@@ -84,31 +90,34 @@ class Player:
             pass
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """Do something; where it fails say so: a node that is lost ends the run by itself."""
+        """Do something; where it fails keep why."""
         try:
             action()
         except ClusterError as error:
-            self._console.say(f"schedule: {error}")
+            self.failure = self.failure or error.message
             return False
         return True
 
     def _look(self) -> None:
         """Do what is due, and undo what is over."""
         now = time.monotonic()
-        for event in [event for event in self._waiting if self._due(event, now)]:
+        for event in sorted((e for e in self._waiting if self._due(e) <= now), key=self._due):
             self._waiting.remove(event)
-            until = now + event.for_s if event.for_s is not None else math.inf
-            self._lasting = [] if event.heal else [*self._lasting, (until, event)]
+            self._lasting = [] if event.heal else [*self._lasting, (math.inf, event)]
             self._apply(self._plans(), event.words)
+            if event.for_s is not None:  # from when it is there
+                self._lasting[-1] = (time.monotonic() + event.for_s, event)
         for until, event in self._lasting:
             if until <= now:
                 self._lasting.remove((until, event))
                 self._apply(self._plans(), f"over: {event.words}")
                 return
 
-    def _due(self, event: Event, now: float) -> bool:
-        start = self._started if event.step is None else self._steps.get(event.step)
-        return start is not None and now >= start + event.after_s
+    def _due(self, event: Event) -> float:
+        """When it is to happen; infinity while its step has not come."""
+        if event.step is None:
+            return self._started + event.after_s
+        return self._steps.get(event.step, math.inf) + event.after_s
 
     def _plans(self) -> dict[str, Plan]:
         """What the links shall be, by all that lasts."""
@@ -123,9 +132,9 @@ class Player:
 
     def _apply(self, plans: Mapping[str, Plan], what: str) -> None:
         started = time.monotonic()
-        new = {name: plan for name, plan in plans.items() if plan != self._in_force[name]}
-        apply_some(self._fleet, new)
+        new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}
         self._in_force = dict(plans)
+        apply_some(self._fleet, new)
         self._note(what, started)
 
     def _note(self, what: str, started: float) -> None:
@@ -136,9 +145,12 @@ class Player:
             "what": what,
             "took_s": round(time.monotonic() - started, 3),
         }
-        self._console.say(f"schedule, {line['after_s']:.1f} s: {what}")
-        with self._log.open("a") as log:
-            log.write(json.dumps(line) + "\n")
+        with suppress(
+            OSError
+        ):  # a reader that has gone, a disk that is full: the links matter more
+            with self._log.open("a") as log:
+                log.write(json.dumps(line) + "\n")
+            self._console.say(f"schedule, {line['after_s']:.1f} s: {what}")
 
     def _watch_steps(self, tail: RemoteProcess) -> None:
         for line in tail.lines():

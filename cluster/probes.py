@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.expected import FLOOD_DATAGRAMS
 from cluster.links import Link, rtt_ms
 
 # So far apart that a stall of the host of 0.15 s is late for fewer than a tenth of the quiet ones: no jitter is seen.
@@ -13,7 +14,6 @@ NOISY_INTERVAL_MS = 10.0
 FEWEST_PINGS = 30  # noisy links get as many as fit into the time that an effort allows
 LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # the share of a link's rate, at most
 FLOOD_S, LONGEST_FLOOD_S = 2.0, 10.0
-FLOOD_DATAGRAMS = 1000  # so many that random loss is not taken for rate
 FLOOD_SKIP_S, FLOOD_SKIP_JITTERS = 0.3, 4.0
 FLOOD_FRAME_BYTES = 1514
 FLOOD_SHARE, MOST_AT_ONCE = (

@@ -97,8 +97,13 @@ def flood_links(
     prober.ask({link.dst: {"do": "count"} for link in every})
     prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
     time.sleep(max(link.delay_ms + link.buffer_ms for link in every) / 1000)
-    order = {"do": "counted", "skip_s": flood_skip_s(every)}
-    found = prober.ask({link.dst: order for link in every})
+    found = prober.ask(
+        {
+            link.dst: {"do": "counted", "skip_s": flood_skip_s(own)}
+            for own in links.values()
+            for link in own
+        }
+    )
     return {(link.src, link.dst): flooded_mbyte_s(link, **found[link.dst]) for link in every}
 
 

@@ -77,7 +77,7 @@ def load_profile(name: str) -> Profile:
     path = _profile_path(name)
     try:
         document = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not YAML: {error}") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a profile is a mapping of keys to ranges")

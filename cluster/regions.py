@@ -70,8 +70,9 @@ def _parse_pair(row: object, names: Sequence[str], place: str) -> RegionPair:
 
 
 def _check_complete(names: Sequence[str], pairs: Sequence[frozenset[str]], source: str) -> None:
-    for number, one in enumerate(names):
-        for other in names[:number]:
+    every = list(dict.fromkeys(names))  # two nodes may be in one region
+    for number, one in enumerate(every):
+        for other in every[:number]:
             found = pairs.count(frozenset((one, other)))
             if found != 1:
                 raise UsageError(

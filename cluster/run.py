@@ -10,14 +10,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster.console import Console, LinePrinter
 from cluster.errors import ContractBroken, NodeError, RunFailed
 from cluster.fleet import LOST, Fleet
-from cluster.links import collective_timeout_s, paths
+from cluster.links import collective_timeout_s, draw_links, paths
 from cluster.measure import measure_contract
 from cluster.player import Player
 from cluster.program import Program, pack
@@ -30,7 +30,7 @@ from cluster.runs import (
     write_json,
     write_links,
 )
-from cluster.schedule import Event, check_schedule
+from cluster.schedule import Event, check_schedule, check_steps
 from cluster.shaping import Shape, read_shape, sent_bytes
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.summary import byte_summary, time_summary
@@ -64,11 +64,13 @@ def run_program(
         ContractBroken: a link is not what was asked for; nothing was started.
         RunFailed: a rank failed; names the first one, with its log.
     """
-    check_schedule(schedule, shape.links, steps=bool(program.config))
+    check_schedule(schedule, shape.links)
+    check_steps(schedule, int(program.config.get("steps", 0)))
     folder = make_run_folder(RUNS_DIR, shape.profile or "unshaped", program.name)
     write_links(folder, shape.links, spec.nodes)
-    timeout_s = collective_timeout_s(shape.links, spec.size)
-    write_config(folder, _config(spec, program, shape, timeout_s, verify=verify))
+    timeout_s = _timeout_s(spec, shape, schedule)
+    config = _config(spec, program, shape, timeout_s, verify=verify)
+    write_config(folder, config | {"schedule": [event.words for event in schedule]})
     if verify and shape.links:
         _verify(fleet, shape, folder, console)
     shape = read_shape(
@@ -82,7 +84,24 @@ def run_program(
     summary["verified"] = verify and bool(shape.links)
     write_json(folder / "summary.json", summary)
     _raise_failure(folder, ended, summary)
+    if player.failure:
+        raise RunFailed(
+            f"the ranks are done, but the schedule was not kept: {player.failure}",
+            f"what was: {folder / 'events.jsonl'}",
+            summary,
+        )
     return Run(folder, summary)
+
+
+def _timeout_s(spec: ClusterSpec, shape: Shape, schedule: Sequence[Event]) -> float:
+    """How long a collective may take on the slowest links that there will be, and while the longest change lasts."""
+    links = [shape.links]
+    for event in schedule:
+        if event.profile is not None and shape.wanted is not None:
+            wanted = replace(shape.wanted, profile=event.profile)
+            links.append(draw_links(wanted.profile, wanted.topology, spec.nodes, wanted.seed))
+    longest_s = max((event.for_s or 0.0 for event in schedule), default=0.0)
+    return max(collective_timeout_s(some, spec.size) for some in links) + longest_s
 
 
 def _config(

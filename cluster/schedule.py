@@ -7,7 +7,7 @@
     - {at: 90s, heal: true}                                        # everything as it was at the start
 
 Seconds count from the start of the ranks, steps are those of rank 0 (`node.train` alone counts them). Without `for` a
-change stays. Later changes win over earlier ones; what ends gives way to what was below it.
+change stays. Later changes win over earlier ones, those of links over profiles; what ends gives way to what was below.
 """
 
 import itertools
@@ -20,14 +20,14 @@ import yaml
 
 from cluster.changes import Change, make_changes, parse_link, parse_seconds
 from cluster.errors import UsageError, unknown
-from cluster.links import Link
+from cluster.links import Link, paths
 from cluster.profiles import Profile, load_profile
 from cluster.topology import LIMITS
 
 KINDS = {
-    "profile": (),
-    "link": ("both", *LIMITS),
-    "partition": (),
+    "profile": ("for",),
+    "link": ("for", "both", *LIMITS),
+    "partition": ("for",),
     "flap": ("down", "up", "times"),
     "heal": (),
 }
@@ -77,8 +77,8 @@ def load_schedule(path: Path) -> tuple[Event, ...]:
     """
     try:
         document = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UsageError(f"no schedule {path}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"no schedule {path}: {error}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not YAML: {error}") from error
     if not isinstance(document, list):
@@ -87,24 +87,43 @@ def load_schedule(path: Path) -> tuple[Event, ...]:
     return tuple(itertools.chain.from_iterable(items))
 
 
-def check_schedule(events: Sequence[Event], links: Sequence[Link], *, steps: bool) -> None:
-    """Refuse what cannot happen on these links, before anything is started.
+def check_steps(events: Sequence[Event], steps: int) -> None:
+    """Refuse moments that a program never comes to; `steps` is how many it has, 0 for one that counts none.
 
     Raises:
-        UsageError: a node or a link that is not there, or a step of a program that counts none.
+        UsageError: there is no such step.
     """
-    pairs = {(link.src, link.dst) for link in links}
-    nodes = {link.src for link in links}
     for event in events:
         if event.step is not None and not steps:
             raise UsageError(f"{event.words}: only node.train counts steps", "at: 12s")
+        if event.step is not None and not 1 <= event.step <= steps:
+            raise UsageError(f"{event.words}: the run has steps 1 to {steps}", "at: step 1")
+
+
+def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
+    """Refuse what cannot happen on these links, before anything is started.
+
+    Raises:
+        UsageError: a node or a link that is not there, or a partition that packets could go round.
+    """
+    if events and not links:
+        raise UsageError("no link is shaped, so none can change", "--profile NAME")
+    pairs = {(link.src, link.dst) for link in links}
+    nodes = {link.src for link in links}
+    routed = bool(paths(links))
+    for event in events:
         for change in event.changes:
             if (change.src, change.dst) not in pairs:
                 names = {f"{src}:{dst}" for src, dst in pairs}
                 raise unknown("link", f"{change.src}:{change.dst}", names)
-        for node in itertools.chain.from_iterable(event.partition):
-            if node not in nodes:
-                raise unknown("node", node, nodes)
+        named = set(itertools.chain.from_iterable(event.partition))
+        for node in sorted(named - nodes):
+            raise unknown("node", node, nodes)
+        if named and routed and named != nodes:
+            left = ", ".join(sorted(nodes - named))
+            raise UsageError(
+                f"{event.words}: packets could go round by {left}", "put every node into a set"
+            )
 
 
 def _parse_item(item: object, place: str) -> list[Event]:
@@ -113,7 +132,7 @@ def _parse_item(item: object, place: str) -> list[Event]:
     kinds = [kind for kind in KINDS if kind in item]
     if len(kinds) != 1:
         raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "exactly one")
-    known = ("at", "for", kinds[0], *KINDS[kinds[0]])
+    known = ("at", kinds[0], *KINDS[kinds[0]])
     for key in item:
         if key not in known:
             raise unknown(f"key in {place}:", str(key), known)
@@ -134,12 +153,17 @@ def _events_of(kind: str, item: Mapping[str, Any], event: Event, place: str) -> 
             return [replace(event, profile=load_profile(str(item["profile"])))]
         case "link":
             values = {field: _number(item[field], field) for field in LIMITS if field in item}
-            changes = make_changes([str(item["link"])], values, both=bool(item.get("both")))
+            both = item.get("both", False)
+            if not isinstance(both, bool):
+                raise UsageError(f"both is {both!r}", "true or false")
+            changes = make_changes([str(item["link"])], values, both=both)
             return [replace(event, changes=tuple(changes))]
         case "partition":
             return [replace(event, partition=_parse_partition(item["partition"]))]
         case "flap":
             return _flaps(item, event, place)
+    if item["heal"] is not True:
+        raise UsageError(f"heal is {item['heal']!r}", "heal: true")
     return [replace(event, heal=True)]
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 
-from cluster.changes import Change, make_changes, parse_seconds
+from cluster.changes import Change, change_plans, make_changes, parse_seconds
 from cluster.cli import add_name, add_shape, make_parser, run_verb
 from cluster.console import Console
 from cluster.errors import UsageError
@@ -43,6 +43,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def shape(args: Namespace) -> dict[str, object]:
     """The verb."""
+    if (args.link or args.clear) and not _is_typed("--profile"):
+        args.profile = None  # one from the environment
     if [bool(args.profile), bool(args.link), args.clear].count(True) != 1:
         raise UsageError(
             "one of --profile NAME, --link SRC:DST and --clear",
@@ -58,9 +60,17 @@ def shape(args: Namespace) -> dict[str, object]:
     return document
 
 
+def _is_typed(flag: str) -> bool:
+    return any(word.partition("=")[0] == flag for word in sys.argv)
+
+
 def _add_link(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--link", action="append", metavar="SRC:DST", help="change this link (may be repeated)"
+        "--link",
+        action="append",
+        default=[],
+        metavar="SRC:DST",
+        help="change this link (may be repeated)",
     )
     parser.add_argument("--both", action="store_true", help="and the one back")
     for name, (_, metavar, words) in FIELDS.items():
@@ -83,16 +93,17 @@ def _shape(cluster: Cluster, args: Namespace) -> Shape:
 
 
 def _change(cluster: Cluster, changes: list[Change], seconds: float | None) -> Shape:
-    before = cluster.links()
-    changed = cluster.change(changes)
     if seconds is None:
-        return changed
+        return cluster.change(changes)
+    before = cluster.links()
+    change_plans(before.plans, changes)  # refuses what is not there, while nothing has changed
     try:
+        cluster.change(changes)
         cluster.console.say(f"changed for {seconds:g} s")
         time.sleep(seconds)
     finally:
-        restored = cluster.restore(before, changed)
-    return restored
+        undone = cluster.undo(before, changes)
+    return undone
 
 
 if __name__ == "__main__":

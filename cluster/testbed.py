@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cluster.bringup import reach_nodes, remove_keys
-from cluster.changes import Change, change_plans
+from cluster.changes import Change, change_plans, undo_changes
 from cluster.compose_process import ComposeUp
 from cluster.console import Console
 from cluster.engine import Engine
@@ -175,13 +175,11 @@ class Cluster:
         self.shape_in_force = self.links()
         return self.shape_in_force
 
-    def restore(self, before: Shape, changed: Shape) -> Shape:
-        """Take changes back: on nodes that still have them, and not on those that somebody has shaped since."""
+    def undo(self, before: Shape, changes: Sequence[Change]) -> Shape:
+        """Take changes back, each value by itself, and none that somebody has changed since."""
         now = self.links()
-        mine = {name for name, plan in changed.plans.items() if now.plans.get(name) == plan}
         apply_some(
-            self.fleet,
-            {n: plan for n, plan in before.plans.items() if n in mine and plan != now.plans[n]},
+            self.fleet, change_plans(now.plans, undo_changes(before.plans, now.plans, changes))
         )
         self.shape_in_force = self.links()
         return self.shape_in_force
@@ -214,7 +212,7 @@ class Cluster:
         from cluster.run import run_program
 
         program = program or training([])
-        shape = self.shape_in_force or self.links()
+        shape = self.links()
         return run_program(
             self.spec, self.fleet, shape, program, self.console, verify=verify, schedule=schedule
         )

@@ -121,7 +121,7 @@ def load_topology(name: str) -> Topology:
         raise UsageError(f"no topology file {name}", f"a file, or one of {', '.join(BASES)}")
     try:
         document = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not YAML: {error}") from error
     return parse_topology(path.stem, document, str(path))
 
@@ -138,7 +138,7 @@ def parse_topology(name: str, document: object, source: str) -> Topology:
         raise unknown(f"base in {source}:", str(base), BASES)
     ends, links = _parse_links(document.get("links") or [], source)
     nodes = document.get("nodes") or {}
-    if not isinstance(nodes, dict):
+    if not isinstance(nodes, dict) or not all(isinstance(name, str) for name in nodes):
         raise UsageError(f"{source}: nodes is {nodes!r}", "node3: {rate_mbyte_s: 1}")
     values = {
         node: _parse_values(given, f"{source}: nodes.{node}", NODE_LIMITS)

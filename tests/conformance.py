@@ -61,9 +61,10 @@ def main() -> int:
                 rows.append([profile, topology, *figures(contracts[-1])])
                 print("  ".join(f"{cell:>10}" for cell in rows[-1]), flush=True)
     finally:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        where = f"{args.nodes} nodes, {wire}, kernel {platform.release()}"
+        args.out.write_text(markdown(rows, where))
         verb("down")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(markdown(rows, f"{args.nodes} nodes, {wire}, kernel {platform.release()}"))
     print(f"written to {args.out}")
     return EXIT_DONE if all(contract["holds"] for contract in contracts) else EXIT_FAILED
 

@@ -10,7 +10,7 @@ from node.wire.system import Device
 ETHERNET_HEADER = 14
 SMALL_FRAME, FULL_FRAME = 200, 1514
 LATE_S = 0.2
-MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK_ID
+MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK
 
 LinksOf = Callable[[NodePlan], dict[str, Link]]
 

@@ -30,7 +30,7 @@ def test_the_demo_trains_over_proved_links(make_cluster):
 def test_every_other_command_works(make_cluster):
     cluster = make_cluster("readme")
     commands = [line.split("#")[0].strip() for line in code_blocks()[2].splitlines()]
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         run(command, cluster)
     assert cluster.things() == []
@@ -58,7 +58,8 @@ def test_the_profile_table_is_that_of_the_files():
     for name in profile_names():
         profile = load_profile(name)
         rate, delay = (
-            f"{low:g}–{high:g}" for low, high in (profile.rate_mbyte_s, profile.delay_ms)
+            f"{low:g}" if low == high else f"{low:g}–{high:g}"
+            for low, high in (profile.rate_mbyte_s, profile.delay_ms)
         )
         assert f"| {name} | {rate} | {delay} |" in README
 

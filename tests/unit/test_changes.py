@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.changes import Change, change_plans, make_changes, parse_seconds
+from cluster.changes import Change, change_plans, make_changes, parse_seconds, undo_changes
 from cluster.errors import UsageError
 from cluster.shaping import link_plans, make_wanted
 from cluster.spec import ClusterSpec
@@ -52,6 +52,24 @@ def test_a_link_that_is_not_there_is_named_with_those_that_are():
 def test_what_cannot_be_is_refused(links, values, words):
     with pytest.raises(UsageError, match=words):
         make_changes(links, values, both=False)
+
+
+def test_taking_a_change_back_leaves_what_others_have_changed():
+    mine = [Change("node1", "node3", {"delay_ms": 80.0, "rate_mbyte_s": 1.0})]
+    theirs = [
+        Change("node1", "node2", {"delay_ms": 40.0}),
+        Change("node1", "node3", {"rate_mbyte_s": 2.0}),
+    ]
+    now = dict(PLANS)
+    for changes in (mine, theirs):
+        now |= change_plans(now, changes)
+    (undone,) = undo_changes(PLANS, now, mine)
+    assert undone.values == {"delay_ms": values_of(PLANS["node1"], "node1", "node3")["delay_ms"]}
+    now |= change_plans(now, [undone])
+    for node in ("node1", "node3"):
+        assert values_of(now[node], "node1", "node3")["rate_mbyte_s"] == 2.0
+        assert values_of(now[node], "node1", "node3")["delay_ms"] == undone.values["delay_ms"]
+    assert values_of(now["node2"], "node1", "node2")["delay_ms"] == 40.0
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("500ms", 0.5), ("1.5m", 90)])

@@ -82,6 +82,16 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
     assert flooded_mbyte_s(rough, 980, 1.0) == pytest.approx(1.514)
 
 
+def test_a_link_that_is_asked_to_lose_everything_holds_when_it_does():
+    cut = replace(THERE, loss_pct=100.0)
+    asked = Asked((cut, BACK))
+    silent = replace(GOOD, rtt_ms=float("inf"), arrived=0, goodput_mbyte_s=None)
+    assert judge(cut, asked, silent).broken == ()
+    assert judge(cut, asked, replace(silent, arrived=30)).broken == ("loss",)
+    assert judge(BACK, asked, replace(silent, sent=0)).broken == ()  # nothing came to send back
+    assert loss_note(asked) == ""
+
+
 def test_loss_is_held_against_its_binomial_interval():
     low, high = loss_interval(600, 1.0)
     assert low == 0

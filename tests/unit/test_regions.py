@@ -35,6 +35,15 @@ def test_the_eleventh_node_is_in_the_first_region_again():
     assert links["node11", "node2"].delay_ms == links["node1", "node2"].delay_ms
 
 
+def test_two_nodes_may_be_in_one_region():
+    between = [{"ends": ["a", "b"], "rtt_ms": 8, "rate_mbyte_s": 5}]
+    document = {"rate_mbyte_s": 1, "delay_ms": 1, "regions": ["a", "a", "b"], "between": between}
+    profile = parse_profile("x", document, "x.yml")
+    links = draw_links(profile, FULL, ClusterSpec(size=3).nodes, 1)
+    delays = {(link.src, link.dst): link.delay_ms for link in links}
+    assert (delays["node1", "node2"], delays["node2", "node3"]) == (1, 4)
+
+
 def test_what_the_nodes_keep_is_enough_to_draw_them_again():
     wanted = make_wanted("aws-regions", "ring", 1, "auto")
     assert Wanted.from_origin(json.loads(json.dumps(wanted.origin()))) == wanted

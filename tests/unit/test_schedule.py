@@ -5,7 +5,7 @@ import pytest
 from cluster.errors import UsageError
 from cluster.links import draw_links
 from cluster.profiles import load_profile
-from cluster.schedule import check_schedule, load_schedule
+from cluster.schedule import check_schedule, check_steps, load_schedule
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.topology import load_topology
 
@@ -72,6 +72,9 @@ def test_the_example_is_one():
         ("- {at: 12s, partition: [[node1], [node1]]}", "a node twice"),
         ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s}", "times is missing"),
         ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
+        ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s, times: 1, for: 1s}", "unknown key"),
+        ("- {at: 12s, heal: false}", "heal is False"),
+        ("- {at: 12s, link: node1:node2, both: 'no', delay_ms: 1}", "both is 'no'"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
@@ -87,12 +90,27 @@ def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
         ("- {at: 1s, link: node2:node3, delay_ms: 1}", "unknown link 'node2:node3'"),
         ("- {at: 1s, flap: node2:node3, down: 1s, up: 1s, times: 1}", "unknown link"),
         ("- {at: 1s, partition: [[node1], [node9]]}", "unknown node 'node9'"),
-        ("- {at: step 5, profile: wan}", "only node.train counts steps"),
+        ("- {at: 1s, partition: [[node2], [node3]]}", "could go round by node1"),
     ],
 )
 def test_what_cannot_happen_on_these_links_is_refused(schedule, text, words):
     with pytest.raises(UsageError, match=words):
-        check_schedule(schedule(text), LINKS, steps=False)
+        check_schedule(schedule(text), LINKS)
+
+
+def test_steps_that_a_run_does_not_have_are_refused(schedule):
+    events = schedule("- {at: step 5, profile: wan}")
+    check_steps(events, 5)
+    with pytest.raises(UsageError, match="only node.train counts steps"):
+        check_steps(events, 0)
+    with pytest.raises(UsageError, match="steps 1 to 4"):
+        check_steps(events, 4)
+
+
+def test_links_that_are_not_shaped_cannot_change(schedule):
+    check_schedule((), ())
+    with pytest.raises(UsageError, match="no link is shaped"):
+        check_schedule(schedule("- {at: 1s, profile: wan}"), ())
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
