@@ -196,10 +196,14 @@ def rough_contract_holds(findings: Findings) -> None:
 
 
 def nfqueue_in_its_place(findings: Findings) -> None:
-    """The other wire, on the same kernel. Link by link: for all at once it would want more than this processor."""
+    """The other wire, on the same kernel, on one link of 1.7 MB/s.
+
+    This processor carries some 7 MB/s over nfqueue while the host is quiet, and half of that while it is not: the 6.8
+    of node1 -> node2 measured from -0.2 to -55 %.
+    """
     shaped = gradwire(findings, "shape", "--profile", "mobile", "--wire", "nfqueue")
     findings.expect("wires", _wires(shaped), ["nfqueue"])
-    ping_and_iperf_agree(findings)
+    ping_and_iperf_agree(findings, "node2", "node3")
 
 
 def down_leaves_nothing(findings: Findings) -> None:
