@@ -28,7 +28,7 @@ from conftest import PROJECT_DIR
         (["launch", "--", "none.py"], "no script none.py"),
         (["launch", "--", "-m", "no.such.module"], "no module no.such.module"),
         (["launch", "--nodes", "-1", "--", "Makefile"], "-1 nodes"),
-        (["shape"], "either --profile NAME or --clear"),
+        (["shape"], "one of --profile NAME, --link SRC:DST and --clear"),
         (["logs", "--grep", "("], "no regular expression"),
     ],
 )
