@@ -5,7 +5,6 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from cluster.compose import compose_command, compose_failure, up_argv
@@ -70,12 +69,7 @@ class ComposeUp:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._complaints:
             self.end()
 

@@ -16,10 +16,8 @@ RTT_TOLERANCE_MS = 0.3
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 5.0
 CERTAIN = 3.0  # standard errors that chance is allowed
-MEAN_ERROR, SPREAD_ERROR = (
-    1.1,
-    0.8,
-)  # of what cluster.delays fits to n packets, in deviations, times the root of n
+# Standard errors of what cluster.delays fits to n packets, in deviations, times the root of n.
+MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
 HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
 
 

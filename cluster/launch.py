@@ -29,7 +29,6 @@ from typing import Any
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.console import print_table
 from cluster.errors import unknown
-from cluster.links import draw_links
 from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
@@ -76,8 +75,7 @@ def launch_verb(
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
     if cluster.wanted is not None:
-        wanted, nodes = cluster.wanted, cluster.planned().nodes
-        check_schedule(schedule, draw_links(wanted.profile, wanted.topology, nodes, wanted.seed))
+        check_schedule(schedule, cluster.wanted.links(cluster.planned().nodes))
     if args.dry_run:
         return _print_plan(args, cluster, chosen)
     try:

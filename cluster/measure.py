@@ -24,9 +24,8 @@ from cluster.probes import (
 from cluster.probing import Pinged, fill_links, flood_links, ping_links
 from cluster.shaping import Shape, asked_of
 
-PATH_APART = (
-    5.0  # deviations between pings over several links, where nobody could tell who has waited
-)
+# Deviations between pings over several links, where nobody could tell who has waited.
+PATH_APART = 5.0
 LOOKS = 3  # at a link that is not what was asked
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cluster.changes import change_plans
@@ -64,12 +63,7 @@ class Player:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -145,9 +139,8 @@ class Player:
             "what": what,
             "took_s": round(time.monotonic() - started, 3),
         }
-        with suppress(
-            OSError
-        ):  # a reader that has gone, a disk that is full: the links matter more
+        # A reader that has gone, a disk that is full: the links matter more.
+        with suppress(OSError):
             with self._log.open("a") as log:
                 log.write(json.dumps(line) + "\n")
             self._console.say(f"schedule, {line['after_s']:.1f} s: {what}")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.errors import UsageError, unknown
+from cluster.topology import number_within
 
 KEYS = ("ends", "rtt_ms", "rate_mbyte_s")
 LIMITS = {"rtt_ms": (0.0, 20_000.0), "rate_mbyte_s": (0.01, 10_000.0)}
@@ -58,15 +59,8 @@ def _parse_pair(row: object, names: Sequence[str], place: str) -> RegionPair:
     for name in ends:
         if name not in names:
             raise unknown(f"region in {place}:", str(name), names)
-    for key, (low, high) in LIMITS.items():
-        value = row[key]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not low <= value <= high
-        ):
-            raise UsageError(f"{place}: {key} is {value!r}", f"a number within {low:g} to {high:g}")
-    return RegionPair((ends[0], ends[1]), float(row["rtt_ms"]), float(row["rate_mbyte_s"]))
+    numbers = {key: number_within(row[key], LIMITS[key], f"{place}: {key}") for key in LIMITS}
+    return RegionPair((ends[0], ends[1]), **numbers)
 
 
 def _check_complete(names: Sequence[str], pairs: Sequence[frozenset[str]], source: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from cluster.console import Console, LinePrinter
 from cluster.errors import ContractBroken, NodeError, RunFailed
 from cluster.fleet import LOST, Fleet
-from cluster.links import collective_timeout_s, draw_links, paths
+from cluster.links import collective_timeout_s, paths
 from cluster.measure import measure_contract
 from cluster.player import Player
 from cluster.program import Program, pack
@@ -57,7 +57,9 @@ def run_program(
     verify: bool = True,
     schedule: Sequence[Event] = (),
 ) -> Run:
-    """Verify the links, run the program on every node, collect what it left. `shape` is the links in force.
+    """Verify the links, run the program on every node, collect what it left.
+
+    `shape` is the links in force as they were just read: what their counters have counted by then is not this run's.
 
     Raises:
         UsageError: the schedule speaks of what is not there; nothing was started.
@@ -73,9 +75,9 @@ def run_program(
     write_config(folder, config | {"schedule": [event.words for event in schedule]})
     if verify and shape.links:
         _verify(fleet, shape, folder, console)
-    shape = read_shape(
-        fleet
-    )  # with the counters as they are now: earlier runs and probes are not this run's
+        shape = read_shape(
+            fleet
+        )  # with the counters as they are now: the probes' bytes are not this run's
     started = time.monotonic()
     player = Player(fleet, shape, schedule, _run_dir(folder), folder / "events.jsonl", console)
     ended = _run_ranks(fleet, program, folder, timeout_s, console, player)
@@ -99,7 +101,7 @@ def _timeout_s(spec: ClusterSpec, shape: Shape, schedule: Sequence[Event]) -> fl
     for event in schedule:
         if event.profile is not None and shape.wanted is not None:
             wanted = replace(shape.wanted, profile=event.profile)
-            links.append(draw_links(wanted.profile, wanted.topology, spec.nodes, wanted.seed))
+            links.append(wanted.links(spec.nodes))
     longest_s = max((event.for_s or 0.0 for event in schedule), default=0.0)
     return max(collective_timeout_s(some, spec.size) for some in links) + longest_s
 

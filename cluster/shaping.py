@@ -33,6 +33,14 @@ class Wanted:
     seed: int = 1
     wire: str = "auto"
 
+    def links(self, nodes: Sequence[Node]) -> tuple[Link, ...]:
+        """The links that it asks for between these nodes.
+
+        Raises:
+            UsageError: the topology does not fit them.
+        """
+        return draw_links(self.profile, self.topology, nodes, self.seed, self.wire)
+
     def origin(self) -> dict[str, Any]:
         """As JSON values."""
         profile: dict[str, Any] = json.loads(json.dumps(asdict(self.profile)))
@@ -129,7 +137,7 @@ def link_plans(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Plan]:
         UsageError: the topology does not fit these nodes.
     """
     profile, seed = wanted.profile, wanted.seed
-    links = draw_links(profile, wanted.topology, nodes, seed, wanted.wire)
+    links = wanted.links(nodes)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
     uplinks = draw_uplinks(profile, wanted.topology, nodes, seed)
     origin = wanted.origin()

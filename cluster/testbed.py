@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cluster.bringup import reach_nodes, remove_keys
@@ -87,7 +86,7 @@ class Cluster:
         self._engine: Engine | None = None
         self._spec: ClusterSpec | None = None
         self._fleet: Fleet | None = None
-        self.shape_in_force: Shape | None = None  # as we last left or found it
+        self.shape_at_up: Shape | None = None
 
     @property
     def engine(self) -> Engine:
@@ -146,7 +145,7 @@ class Cluster:
                     report(f"{spec.size} nodes")
                     self.close()
                     made = reconcile(self.engine, spec, self.wanted, compose, self.console)
-                    self._fleet, self.shape_in_force = made
+                    self._fleet, self.shape_at_up = made
                     self._spec = spec
             except BaseException:
                 self.close()
@@ -160,10 +159,8 @@ class Cluster:
     def shape(self, wanted: Wanted | None) -> Shape:
         """Change the links of the running cluster; None takes all shaping off."""
         if wanted is None:
-            self.shape_in_force = clear_links(self.fleet)
-        else:
-            self.shape_in_force = apply_plans(self.fleet, link_plans(self.spec.nodes, wanted))
-        return self.shape_in_force
+            return clear_links(self.fleet)
+        return apply_plans(self.fleet, link_plans(self.spec.nodes, wanted))
 
     def change(self, changes: Sequence[Change]) -> Shape:
         """Change single links of the running cluster; what is under way on them is not lost.
@@ -172,8 +169,7 @@ class Cluster:
             UsageError: there is no such link; nothing has been changed.
         """
         apply_some(self.fleet, change_plans(self.links().plans, changes))
-        self.shape_in_force = self.links()
-        return self.shape_in_force
+        return self.links()
 
     def undo(self, before: Shape, changes: Sequence[Change]) -> Shape:
         """Take changes back, each value by itself, and none that somebody has changed since."""
@@ -181,8 +177,7 @@ class Cluster:
         apply_some(
             self.fleet, change_plans(now.plans, undo_changes(before.plans, now.plans, changes))
         )
-        self.shape_in_force = self.links()
-        return self.shape_in_force
+        return self.links()
 
     def links(self) -> Shape:
         """The links in force, as the nodes themselves tell."""
@@ -237,12 +232,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self.up()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
         if not self.was_there:
             self.down()

@@ -267,12 +267,17 @@ def _parse_values(
     for key, value in document.items():
         if key not in limits:
             raise unknown(f"key in {place}:", str(key), tuple(limits))
-        low, high = limits[key]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not low <= value <= high
-        ):
-            raise UsageError(f"{place}: {key} is {value!r}", f"a number within {low:g} to {high:g}")
-        values[key] = float(value)
+        values[key] = number_within(value, limits[key], f"{place}: {key}")
     return values
+
+
+def number_within(value: object, limits: tuple[float, float], what: str) -> float:
+    """A number from a YAML file; `what` is named in the error.
+
+    Raises:
+        UsageError: it is none, or out of bounds.
+    """
+    low, high = limits
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UsageError(f"{what} is {value!r}", f"a number within {low:g} to {high:g}")
+    return float(value)

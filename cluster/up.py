@@ -33,7 +33,7 @@ def up(args: Namespace) -> dict[str, object]:
     try:
         cluster.up()
         seconds = time.monotonic() - started
-        status = read_status(cluster, cluster.shape_in_force)
+        status = read_status(cluster, cluster.shape_at_up)
     finally:
         cluster.close()
     if not args.json:
