@@ -2,13 +2,14 @@
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import UsageError, unknown
-from cluster.topology import LIMITS
+from cluster.topology import LIMITS, Pair
 
+CUT_PCT = 100.0  # the loss of a link that is cut
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -41,11 +42,18 @@ def make_changes(
         low, high = LIMITS[field]
         if not low <= value <= high:
             raise UsageError(f"{field} is {value:g}", f"a number within {low:g} to {high:g}")
+    return [Change(src, dst, new) for src, dst in make_pairs(links, both=both)]
+
+
+def make_pairs(links: Sequence[str], *, both: bool) -> list[Pair]:
+    """The links that the user named as SRC:DST, and with `both` those back.
+
+    Raises:
+        UsageError: one is no link.
+    """
     pairs = [parse_link(text) for text in links]
     return [
-        Change(*ends, new)
-        for src, dst in pairs
-        for ends in ([(src, dst), (dst, src)] if both else [(src, dst)])
+        ends for src, dst in pairs for ends in ([(src, dst), (dst, src)] if both else [(src, dst)])
     ]
 
 
@@ -104,6 +112,19 @@ def _link_of(plans: Mapping[str, dict[str, Any]], change: Change) -> list[dict[s
     ]
 
 
+def check_pairs(named: Iterable[Pair], there: Collection[Pair]) -> None:
+    """Refuse links that do not exist.
+
+    Raises:
+        UsageError: names the first of them.
+    """
+    if not there:
+        raise UsageError("no link is shaped, so none can change", "--profile NAME")
+    for src, dst in named:
+        if (src, dst) not in there:
+            raise unknown("link", f"{src}:{dst}", {f"{a}:{b}" for a, b in there})
+
+
 def parse_seconds(text: str) -> float:
     """A duration such as 10s, 500ms or 2m, in seconds.
 
@@ -116,7 +137,7 @@ def parse_seconds(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def parse_link(text: str) -> tuple[str, str]:
+def parse_link(text: str) -> Pair:
     """SRC:DST as the two nodes.
 
     Raises:

@@ -66,6 +66,11 @@ def add_shape(parser: ArgumentParser) -> None:
         "--seed", type=int, default=1, help="draws the links (default: %(default)s)"
     )
     parser.add_argument("--wire", default="auto", help="netem, nfqueue or auto (default)")
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="nodes without a link cannot reach each other (default: hop by hop)",
+    )
 
 
 def run_verb(

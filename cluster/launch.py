@@ -29,6 +29,7 @@ from typing import Any
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.console import print_table
 from cluster.errors import unknown
+from cluster.overload import overload_sentence
 from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     add_shape(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not measure the links first")
     parser.add_argument(
-        "--folder", type=Path, help="what to send with a program (default: its own folder)"
+        "--folder", type=Path, help="what to send with your program (default: its own folder)"
     )
     parser.add_argument(
         "--schedule", type=Path, metavar="FILE", help="what happens to the links during the run"
@@ -93,18 +94,22 @@ def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Pro
         flag = word.partition("=")[0]
         if flag.startswith("--") and difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
             raise unknown("option", flag, flags)
-    return training([*rest, "--seed", str(args.seed)])
+    return training([*rest, "--seed", str(args.seed)], args.folder)
 
 
 def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str, object]:
     spec = cluster.planned()
     plans = link_plans(spec.nodes, cluster.wanted) if cluster.wanted else {}
+    links = cluster.wanted.links(spec.nodes) if cluster.wanted else ()
     document: dict[str, object] = {
         "nodes": [asdict(node) for node in spec.nodes],
         "plans": plans,
         "argv": list(program.argv),
         "environment": {
-            n.name: rank_environment(n, spec.size, "RUN", "RUN_DIR", 0) for n in spec.nodes
+            n.name: rank_environment(
+                n, spec.nodes, links, "RUN", "RUN_DIR", 0, isolated=args.isolated
+            )
+            for n in spec.nodes
         },
     }
     if not args.json:
@@ -128,6 +133,8 @@ def print_summary(run: Run) -> None:
     print(
         f"wall {summary['wall_s']:.1f} s   links carried {summary['bytes']['total'] / 1e6:.1f} MB"
     )
+    if overload := overload_sentence(summary["host"]):
+        print(overload)
     print(f"run   {run.folder}")
 
 

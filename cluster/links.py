@@ -34,11 +34,26 @@ class Link:
     loss_pct: float
     buffer_ms: float
     wire: str = "auto"
+    loss_burst: float = 1.0
+    duplicate_pct: float = 0.0
+    corrupt_pct: float = 0.0
+    reorder_pct: float = 0.0
+    distribution: str = "normal"
+
+    @property
+    def lost_pct(self) -> float:
+        """What does not arrive: what is lost, and of the rest what arrives damaged, for checksums tell."""
+        return _together_pct([self.loss_pct, self.corrupt_pct])
 
     @property
     def is_rough(self) -> bool:
-        """Whether TCP does not reach the link's rate, because packets are lost or late."""
-        return bool(self.loss_pct or self.jitter_ms)
+        """Whether TCP does not reach the link's rate, because packets are lost, late or out of order."""
+        return bool(self.jitter_ms or self.is_flawed)
+
+    @property
+    def is_flawed(self) -> bool:
+        """Whether something happens to packets, besides that they take their time."""
+        return bool(self.loss_pct or self.duplicate_pct or self.corrupt_pct or self.reorder_pct)
 
 
 def draw_links(
@@ -62,16 +77,19 @@ def draw_links(
     )
 
 
-def draw_uplinks(
-    profile: Profile, topology: Topology, nodes: Sequence[Node], seed: int
-) -> dict[str, float]:
-    """What a node can send on all its links together, in MB/s; nodes without such a limit are not there."""
-    uplinks = {
-        node.name: _draw(profile.uplink_mbyte_s, seed, (node.name,), "uplink_mbyte_s")
-        for node in nodes
-        if profile.uplink_mbyte_s
+def draw_access(
+    profile: Profile, topology: Topology, node: Node, seed: int
+) -> dict[str, float | None]:
+    """What a node can send, and receive, on all its links together: uplink and downlink in MB/s; None: no limit."""
+    ranges = {
+        "uplink_mbyte_s": profile.uplink_mbyte_s,
+        "downlink_mbyte_s": profile.downlink_mbyte_s,
     }
-    return uplinks | dict(topology.uplinks)
+    drawn = {
+        field: _draw(values, seed, (node.name,), field) if values else None
+        for field, values in ranges.items()
+    }
+    return drawn | topology.access.get(node.name, {})
 
 
 def rtt_ms(links: Sequence[Link], src: str, dst: str) -> float:
@@ -94,16 +112,19 @@ class Path:
 
     def end_to_end(self) -> Link:
         """What the links together are like: the slowest one's rate, the sum of the delays, loss and jitter of all."""
-        kept = math.prod(1 - link.loss_pct / 100 for link in self.links)
         return Link(
             src=self.src,
             dst=self.dst,
             rate_mbyte_s=min(link.rate_mbyte_s for link in self.links),
             delay_ms=sum(link.delay_ms for link in self.links),
             jitter_ms=math.hypot(*(link.jitter_ms for link in self.links)),
-            loss_pct=100 * (1 - kept),
+            loss_pct=_together_pct([link.loss_pct for link in self.links]),
             buffer_ms=sum(link.buffer_ms for link in self.links),
             wire=self.links[0].wire,
+            loss_burst=max(link.loss_burst for link in self.links),
+            duplicate_pct=_together_pct([link.duplicate_pct for link in self.links]),
+            corrupt_pct=_together_pct([link.corrupt_pct for link in self.links]),
+            reorder_pct=_together_pct([link.reorder_pct for link in self.links]),
         )
 
 
@@ -142,22 +163,17 @@ def link_plan(
     nodes: Sequence[Node],
     links: Sequence[Link],
     hops: Mapping[Pair, str],
-    uplink_mbyte_s: float | None,
-    tcp: str,
-    seed: int,
-    origin: dict[str, Any],
 ) -> dict[str, Any]:
-    """What one node is told: docs/formats.md, 'The link plan of one node'. `hops` as `next_hops` gives them."""
+    """What one node is told of its links, its neighbours and the others: a part of docs/formats.md, 'The link plan'.
+
+    `hops` are as `next_hops` gives them.
+    """
     own = [link for link in links if node.name in (link.src, link.dst)]
     neighbours = {name for link in own for name in (link.src, link.dst)} - {node.name}
     return {
         "node": node.name,
         "address": node.address,
         "wire": own[0].wire if own else "auto",
-        "tcp": tcp,
-        "seed": seed,
-        "origin": origin,
-        "uplink_mbyte_s": uplink_mbyte_s,
         "peers": {
             n.name: {"address": n.address, "mac": n.mac} for n in nodes if n.name in neighbours
         },
@@ -183,30 +199,28 @@ def _draw_link(
 ) -> Link:
     delay_ms = delays[pair]
     jitter_pct = _draw(profile.jitter_pct, seed, pair, "jitter_pct")
-    values = {
+    drawn = {
         "rate_mbyte_s": _draw(rate_mbyte_s, seed, pair, "rate_mbyte_s"),
         "delay_ms": delay_ms,
         "jitter_ms": round(delay_ms * jitter_pct / 100, 3),
-        "loss_pct": _draw(profile.loss_pct, seed, pair, "loss_pct"),
         "buffer_ms": _buffer_ms(profile, pair, delays, seed),
     }
-    values |= topology.values(*pair)
-    return Link(
-        src=pair[0],
-        dst=pair[1],
-        rate_mbyte_s=values["rate_mbyte_s"],
-        delay_ms=values["delay_ms"],
-        jitter_ms=values["jitter_ms"],
-        loss_pct=values["loss_pct"],
-        buffer_ms=values["buffer_ms"],
-        wire=wire,
-    )
+    for field in ("loss_pct", "loss_burst", "duplicate_pct", "corrupt_pct", "reorder_pct"):
+        drawn[field] = _draw(getattr(profile, field), seed, pair, field)
+    values: dict[str, Any] = drawn | topology.values(*pair)
+    return Link(*pair, **values, wire=wire, distribution=profile.distribution)
 
 
 def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: int) -> float:
     if profile.buffer_ms is not None:
         return _draw(profile.buffer_ms, seed, pair, "buffer_ms")
     return round(max(MIN_BUFFER_MS, delays[pair] + delays[pair[1], pair[0]]), 3)
+
+
+def _together_pct(shares_pct: Sequence[float]) -> float:
+    """What happens to a packet at least once, of things that happen to so many each."""
+    spared = math.prod(1 - share / 100 for share in shares_pct)
+    return 100 * (1 - spared)
 
 
 def _region(profile: Profile, rank: int) -> str:

@@ -14,6 +14,7 @@ from cluster.changes import change_plans
 from cluster.console import Console
 from cluster.errors import ClusterError
 from cluster.fleet import Fleet, RemoteProcess
+from cluster.replay import Ended, Replay
 from cluster.schedule import Event
 from cluster.shaping import Plan, Shape, apply_some, link_plans
 
@@ -29,7 +30,8 @@ class Player:
         shape: the links in force.
         events: the schedule.
         run_dir: where rank 0 leaves its metrics, on its node.
-        log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}.
+        log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}, and where a trace
+            ends {"changes", "late", "worst_ms"}.
     """
 
     def __init__(
@@ -47,6 +49,12 @@ class Player:
         self._run_dir = run_dir
         self._in_force = dict(shape.plans)
         self._lasting: list[tuple[float, Event]] = []  # until when, what; later ones win
+        self._traces = {
+            str(number): event for number, event in enumerate(events) if event.playback is not None
+        }
+        self._replay = Replay(
+            fleet, {name: e.playback for name, e in self._traces.items() if e.playback}
+        )
         self._steps: dict[int, float] = {}  # step -> when it was over
         self.failure = ""  # what could not be done, where something could not
         self._over = threading.Event()
@@ -54,6 +62,7 @@ class Player:
         self._thread = threading.Thread(target=self._play, daemon=True)
 
     def __enter__(self) -> Self:
+        self._replay.__enter__()  # before the ranks: what it refuses starts nothing
         self._started = time.monotonic()
         if any(event.step is not None for event in self._waiting):
             metrics = f"{self._run_dir}/metrics.jsonl"
@@ -69,6 +78,7 @@ class Player:
             self._thread.join()
         if self._tail is not None:
             self._tail.close()
+        self._try(lambda: self._note_ended(self._replay.close()))
         for event in self._waiting:
             self._note(f"never came: {event.words}", time.monotonic())
         if self.failure:
@@ -97,15 +107,31 @@ class Player:
         now = time.monotonic()
         for event in sorted((e for e in self._waiting if self._due(e) <= now), key=self._due):
             self._waiting.remove(event)
-            self._lasting = [] if event.heal else [*self._lasting, (math.inf, event)]
-            self._apply(self._plans(), event.words)
-            if event.for_s is not None:  # from when it is there
-                self._lasting[-1] = (time.monotonic() + event.for_s, event)
+            self._do(event)
+        self._note_ended(self._replay.ended())
         for until, event in self._lasting:
             if until <= now:
                 self._lasting.remove((until, event))
                 self._apply(self._plans(), f"over: {event.words}")
                 return
+
+    def _do(self, event: Event) -> None:
+        if event.playback is not None:
+            started = time.monotonic()
+            self._replay.begin(next(name for name, e in self._traces.items() if e is event))
+            self._note(event.words, started)
+            return
+        self._lasting = [] if event.heal else [*self._lasting, (math.inf, event)]
+        for name in self._traces if event.heal else ():
+            self._replay.end(name)
+        self._apply(self._plans(), event.words)
+        if event.for_s is not None:  # from when it is there
+            self._lasting[-1] = (time.monotonic() + event.for_s, event)
+
+    def _note_ended(self, traces: Sequence[Ended]) -> None:
+        for trace in traces:
+            words = self._traces[trace.name].words
+            self._note(f"over: {words}", time.monotonic(), trace.record())
 
     def _due(self, event: Event) -> float:
         """When it is to happen; infinity while its step has not come."""
@@ -128,22 +154,27 @@ class Player:
         started = time.monotonic()
         new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}
         self._in_force = dict(plans)
-        apply_some(self._fleet, new)
+        if self._replay.is_on:
+            self._replay.apply(new)
+        else:
+            apply_some(self._fleet, new)
         self._note(what, started)
 
-    def _note(self, what: str, started: float) -> None:
+    def _note(self, what: str, started: float, more: Mapping[str, Any] | None = None) -> None:
         line: dict[str, Any] = {
             "time": round(time.time(), 3),
             "after_s": round(started - self._started, 3),
             "step": max(self._steps, default=None),
             "what": what,
             "took_s": round(time.monotonic() - started, 3),
+            **(more or {}),
         }
         # A reader that has gone, a disk that is full: the links matter more.
         with suppress(OSError):
             with self._log.open("a") as log:
                 log.write(json.dumps(line) + "\n")
-            self._console.say(f"schedule, {line['after_s']:.1f} s: {what}")
+            said = "".join(f", {key} {value}" for key, value in (more or {}).items())
+            self._console.say(f"schedule, {line['after_s']:.1f} s: {what}{said}")
 
     def _watch_steps(self, tail: RemoteProcess) -> None:
         for line in tail.lines():

@@ -9,6 +9,7 @@ Your own is a file anywhere: `--profile ./mine.yml`.
 
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -17,9 +18,10 @@ import yaml
 from cluster.errors import UsageError, unknown
 from cluster.regions import RegionPair, parse_regions
 from cluster.spec import PROJECT_DIR
+from cluster.topology import ACCESS_LIMITS
+from cluster.topology import LIMITS as LINK_LIMITS
 
 PROFILES_DIR = PROJECT_DIR / "compose" / "profiles"
-TCP_ALGORITHMS = ("cubic", "bbr", "reno")
 
 Range = tuple[float, float]
 
@@ -36,6 +38,12 @@ class Profile:
         loss_pct: packets lost at random, in per cent.
         buffer_ms: the queue in front of the rate limit; None is one bandwidth-delay product, the link's own RTT.
         uplink_mbyte_s: what a node can send on all its links together; None is as much as they carry.
+        downlink_mbyte_s: what it can receive on all of them together.
+        loss_burst: how many packets are lost in a row, on average; 1: each is lost or not by itself.
+        duplicate_pct: packets that arrive twice, in per cent.
+        corrupt_pct: packets that arrive with one bit wrong.
+        reorder_pct: packets that do not wait, and so overtake those before them.
+        distribution: of the delay, where it jitters: normal or uniform.
         tcp: congestion control on the links.
         regions: where the nodes are, in their order, and from the first again; empty where it does not matter.
         between: rate and distance of each pair of regions; the ranges above are for nodes of one region.
@@ -48,19 +56,30 @@ class Profile:
     loss_pct: Range = (0.0, 0.0)
     buffer_ms: Range | None = None
     uplink_mbyte_s: Range | None = None
+    downlink_mbyte_s: Range | None = None
+    loss_burst: Range = (1.0, 1.0)
+    duplicate_pct: Range = (0.0, 0.0)
+    corrupt_pct: Range = (0.0, 0.0)
+    reorder_pct: Range = (0.0, 0.0)
+    distribution: str = "normal"
     tcp: str = "cubic"
     regions: tuple[str, ...] = ()
     between: tuple[RegionPair, ...] = ()
 
 
 LIMITS: dict[str, Range] = {
-    "rate_mbyte_s": (0.01, 10_000),
-    "delay_ms": (0, 10_000),
+    **{field: limits for field, limits in LINK_LIMITS.items() if field != "jitter_ms"},
+    **ACCESS_LIMITS,
     "jitter_pct": (0, 50),
-    "loss_pct": (0, 100),
-    "buffer_ms": (1, 60_000),
-    "uplink_mbyte_s": (0.01, 10_000),
 }
+FLAW_WORDS = {
+    "loss_burst": ("1", "{} lost in a row"),
+    "duplicate_pct": ("0", "{} % twice"),
+    "corrupt_pct": ("0", "{} % corrupt"),
+    "reorder_pct": ("0", "{} % overtake"),
+}
+"""What few links have: as most have it, and how to say it of the others."""
+WORDS = {"tcp": ("cubic", "bbr", "reno"), "distribution": ("normal", "uniform")}
 
 
 def profile_names() -> list[str]:
@@ -93,23 +112,16 @@ def parse_profile(name: str, document: dict[str, object], source: str) -> Profil
     for key in ("rate_mbyte_s", "delay_ms"):
         if key not in document:
             raise UsageError(f"{source}: {key} is missing", f"{key}: [low, high]")
-    tcp = document.get("tcp", "cubic")
-    if tcp not in TCP_ALGORITHMS:
-        raise unknown(f"tcp in {source}:", str(tcp), TCP_ALGORITHMS)
     ranges = {k: _parse_range(v, k, source) for k, v in document.items() if k in LIMITS}
+    words = {k: _parse_word(v, k, source) for k, v in document.items() if k in WORDS}
     regions, between = parse_regions(document.get("regions"), document.get("between"), source)
-    return Profile(
-        name=name,
-        rate_mbyte_s=ranges["rate_mbyte_s"],
-        delay_ms=ranges["delay_ms"],
-        jitter_pct=ranges.get("jitter_pct", (0.0, 0.0)),
-        loss_pct=ranges.get("loss_pct", (0.0, 0.0)),
-        buffer_ms=ranges.get("buffer_ms"),
-        uplink_mbyte_s=ranges.get("uplink_mbyte_s"),
-        tcp=str(tcp),
-        regions=regions,
-        between=between,
-    )
+    return Profile(name, regions=regions, between=between, **ranges, **words)  # type: ignore[arg-type]
+
+
+def _parse_word(value: object, key: str, source: str) -> str:
+    if value not in WORDS[key]:
+        raise unknown(f"{key} in {source}:", str(value), WORDS[key])
+    return str(value)
 
 
 def _profile_path(name: str) -> Path:
@@ -155,18 +167,27 @@ def show_profiles(args: Namespace) -> list[dict[str, object]]:
     profiles = [load_profile(name) for name in args.names or profile_names()]
     if not args.json:
         rows = [
-            [
-                p.name,
-                _text(p.rate_mbyte_s),
-                _text(p.delay_ms),
-                _text(p.jitter_pct),
-                _text(p.loss_pct),
-                p.tcp,
-            ]
+            [p.name, *map(_text, (p.rate_mbyte_s, p.delay_ms, p.jitter_pct, p.loss_pct))]
+            + [p.tcp, _more(p)]
             for p in profiles
         ]
-        print_table(["PROFILE", "RATE MB/s", "DELAY ms", "JITTER %", "LOSS %", "TCP"], rows)
+        print_table(["PROFILE", "RATE MB/s", "DELAY ms", "JITTER %", "LOSS %", "TCP", ""], rows)
     return [asdict(p) for p in profiles]
+
+
+def _more(profile: Profile) -> str:
+    """What few profiles have."""
+    access = {"uplinks": profile.uplink_mbyte_s, "downlinks": profile.downlink_mbyte_s}
+    said = [f"{what} of {_text(values)} MB/s" for what, values in access.items() if values]
+    said += describe_flaws({field: _text(getattr(profile, field)) for field in FLAW_WORDS})
+    if profile.regions:
+        said.append(f"{len(profile.regions)} regions")
+    return ", ".join(said)
+
+
+def describe_flaws(texts: Mapping[str, str]) -> list[str]:
+    """What of FLAW_WORDS is not as on most links, from their values as text, by field."""
+    return [words.format(texts[f]) for f, (usual, words) in FLAW_WORDS.items() if texts[f] != usual]
 
 
 def _text(values: Range) -> str:

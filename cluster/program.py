@@ -3,6 +3,7 @@
 The program's folder is sent to every node, whole; there the program runs in its copy of it.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 from cluster.errors import EXIT_USAGE, ClusterError, UsageError
 from cluster.spec import PROJECT_DIR
 
+NODE_TRAIN = ("python3", "-m", "node.train")
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
     ".git",
@@ -49,22 +51,24 @@ class Program:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-def training(args: Sequence[str]) -> Program:
+def training(args: Sequence[str], folder: Path | None = None) -> Program:
     """`python -m node.train` with these arguments, checked before anything is started.
 
+    With a strategy of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
+
     Raises:
-        UsageError: an option, strategy or task that does not exist.
+        UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
     """
-    command = [sys.executable, "-m", "node.train", *args, "--dry-run"]
-    environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
-    check = subprocess.run(command, cwd=PROJECT_DIR, env=environ, capture_output=True, text=True)
-    if check.returncode == EXIT_USAGE:
-        raise UsageError(check.stderr.strip(), "python -m cluster.launch --help")
-    if check.returncode != 0:
-        raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
-    config = json.loads(check.stdout)
-    argv = ("python3", "-m", "node.train", *args)
-    return Program(name=config["strategy"], argv=argv, config=config)
+    strategy, rest = _split_strategy(args)
+    file, _, name = strategy.rpartition(":")
+    if not file.endswith(".py"):
+        if folder is not None:
+            raise UsageError("--folder without a program or strategy of your own", "leave it out")
+        config = _resolve(args)
+        return Program(config["strategy"], (*NODE_TRAIN, *args), config=config)
+    config = _resolve([*rest, "--strategy", f"{Path(file).resolve()}:{name}"])
+    folder, place = _place(Path(file), folder)
+    return Program(name, (*NODE_TRAIN, *rest, "--strategy", f"{place}:{name}"), folder, config)
 
 
 def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
@@ -80,12 +84,7 @@ def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
         raise UsageError(
             f"no script {words[0]}", f"looked in {Path.cwd()}; a module is `-- -m package.module`"
         )
-    script = script.resolve()
-    folder = (folder or script.parent).resolve()
-    if not script.is_relative_to(folder):
-        raise UsageError(f"{script} is not in {folder}", "--folder names one that holds the script")
-    place = PurePosixPath(script.relative_to(folder))
-    _check_folder(folder)
+    folder, place = _place(script, folder)
     return Program(script.stem, ("python3", str(place), *words[1:]), folder)
 
 
@@ -97,6 +96,41 @@ def pack(folder: Path) -> BinaryIO:
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
     archive.seek(0)
     return archive
+
+
+def _split_strategy(args: Sequence[str]) -> tuple[str, list[str]]:
+    """What --strategy says, or nothing, and all other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--strategy", nargs="?", default="", const="")
+    found, rest = parser.parse_known_args(list(args))
+    return found.strategy, rest
+
+
+def _resolve(args: Sequence[str]) -> dict[str, Any]:
+    """The configuration that these arguments of node.train make."""
+    command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
+    environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    check = subprocess.run(command, cwd=PROJECT_DIR, env=environ, capture_output=True, text=True)
+    if check.returncode == EXIT_USAGE:
+        raise UsageError(check.stderr.strip(), "python -m cluster.launch --help")
+    if check.returncode != 0:
+        raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
+    config: dict[str, Any] = json.loads(check.stdout)
+    return config
+
+
+def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
+    """The folder to send with a file, and where the file is in it.
+
+    Raises:
+        UsageError: the file is not in it, or the folder is too large.
+    """
+    file = file.resolve()
+    folder = (folder or file.parent).resolve()
+    if not file.is_relative_to(folder):
+        raise UsageError(f"{file} is not in {folder}", "--folder names one that holds it")
+    _check_folder(folder)
+    return folder, PurePosixPath(file.relative_to(folder))
 
 
 def _module(words: Sequence[str], folder: Path) -> Program:

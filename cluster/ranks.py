@@ -8,13 +8,14 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.console import LinePrinter
 from cluster.errors import NodeError
 from cluster.fleet import LOST, Fleet, RemoteProcess
+from cluster.links import Link
 from cluster.spec import Node
 
 RANK = ("python3", "-m", "node.rank")
@@ -34,10 +35,20 @@ class Ended:
 
 
 def rank_environment(
-    node: Node, size: int, run_id: str, run_dir: str, timeout_s: float
+    node: Node,
+    nodes: Sequence[Node],
+    links: Sequence[Link],
+    run_id: str,
+    run_dir: str,
+    timeout_s: float,
+    *,
+    isolated: bool = False,
 ) -> dict[str, str]:
     """Torchrun's contract for one rank a node, and ours: docs/formats.md."""
-    return {
+    size = len(nodes)
+    linked = {link.dst for link in links if link.src == node.name}
+    neighbours = [str(other.rank) for other in nodes if other.name in linked]
+    environ = {
         "RANK": str(node.rank),
         "WORLD_SIZE": str(size),
         "LOCAL_RANK": "0",
@@ -57,7 +68,10 @@ def rank_environment(
         "PYTHONUNBUFFERED": "1",
         "GRADWIRE_RUN_DIR": run_dir,
         "GRADWIRE_TIMEOUT_S": f"{timeout_s:.0f}",
+        "GRADWIRE_NEIGHBOURS": ",".join(neighbours),
     }
+    # Else gloo connects every rank with every other before it does anything.
+    return environ | {"TORCH_GLOO_LAZY_INIT": "1"} if isolated else environ
 
 
 class Ranks:

@@ -6,7 +6,6 @@ Everything that a run asked for, measured and left behind lies in its folder (`c
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -15,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from cluster.console import Console, LinePrinter
+from cluster.contract.measure import measure_contract
+from cluster.contract.probes import EFFORTS
+from cluster.contract.table import print_contract
 from cluster.errors import ContractBroken, NodeError, RunFailed
+from cluster.failures import raise_failure
 from cluster.fleet import LOST, Fleet
-from cluster.links import collective_timeout_s, paths
-from cluster.measure import measure_contract
+from cluster.links import Link, collective_timeout_s
+from cluster.overload import host_summary
 from cluster.player import Player
 from cluster.program import Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
@@ -31,10 +34,10 @@ from cluster.runs import (
     write_links,
 )
 from cluster.schedule import Event, check_schedule, check_steps
-from cluster.shaping import Shape, read_shape, sent_bytes
+from cluster.shaping import Shape, read_shape, refuse_replayed, sent_bytes
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.summary import byte_summary, time_summary
-from cluster.tables import print_contract
+from cluster.traces import Playback
 
 RUNS_DIR = PROJECT_DIR / "runs"
 
@@ -63,16 +66,23 @@ def run_program(
 
     Raises:
         UsageError: the schedule speaks of what is not there; nothing was started.
+        ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
         ContractBroken: a link is not what was asked for; nothing was started.
         RunFailed: a rank failed; names the first one, with its log.
     """
     check_schedule(schedule, shape.links)
     check_steps(schedule, int(program.config.get("steps", 0)))
+    if schedule:
+        refuse_replayed(shape, "a schedule cannot be kept")
+    if verify:
+        refuse_replayed(shape, "the links cannot be measured")
     folder = make_run_folder(RUNS_DIR, shape.profile or "unshaped", program.name)
     write_links(folder, shape.links, spec.nodes)
     timeout_s = _timeout_s(spec, shape, schedule)
     config = _config(spec, program, shape, timeout_s, verify=verify)
-    write_config(folder, config | {"schedule": [event.words for event in schedule]})
+    config["schedule"] = [event.words for event in schedule]
+    config["traces"] = [event.playback.record() for event in schedule if event.playback]
+    write_config(folder, config)
     if verify and shape.links:
         _verify(fleet, shape, folder, console)
         shape = read_shape(
@@ -80,12 +90,13 @@ def run_program(
         )  # with the counters as they are now: the probes' bytes are not this run's
     started = time.monotonic()
     player = Player(fleet, shape, schedule, _run_dir(folder), folder / "events.jsonl", console)
-    ended = _run_ranks(fleet, program, folder, timeout_s, console, player)
+    ended = _run_ranks(fleet, program, folder, shape, timeout_s, console, player)
     wall_s = time.monotonic() - started
     summary = _collect(fleet, folder, shape, ended, wall_s)
     summary["verified"] = verify and bool(shape.links)
     write_json(folder / "summary.json", summary)
-    _raise_failure(folder, ended, summary)
+    isolated = shape.links if shape.isolated else ()
+    raise_failure(folder, ended, spec.nodes, isolated, summary)
     if player.failure:
         raise RunFailed(
             f"the ranks are done, but the schedule was not kept: {player.failure}",
@@ -102,8 +113,27 @@ def _timeout_s(spec: ClusterSpec, shape: Shape, schedule: Sequence[Event]) -> fl
         if event.profile is not None and shape.wanted is not None:
             wanted = replace(shape.wanted, profile=event.profile)
             links.append(wanted.links(spec.nodes))
-    longest_s = max((event.for_s or 0.0 for event in schedule), default=0.0)
+        if event.playback is not None:
+            links.append(tuple(_traced(link, event.playback) for link in shape.links))
+    longest_s = max((_lasts_s(event) for event in schedule), default=0.0)
     return max(collective_timeout_s(some, spec.size) for some in links) + longest_s
+
+
+def _traced(link: Link, playback: Playback) -> Link:
+    """A link as a trace has it in the mean."""
+    trace = playback.trace
+    if (link.src, link.dst) not in playback.pairs:
+        return link
+    rate_mbyte_s = trace.mean("rate_mbyte_s") if "rate_mbyte_s" in trace.fields else 0.0
+    delay_ms = trace.mean("delay_ms") if "delay_ms" in trace.fields else link.delay_ms
+    return replace(link, rate_mbyte_s=rate_mbyte_s or link.rate_mbyte_s, delay_ms=delay_ms)
+
+
+def _lasts_s(event: Event) -> float:
+    """How long something may be in the way of a collective: of a trace that goes on for ever it is one round."""
+    if event.playback is not None:
+        return min(event.playback.lasts_s, event.playback.trace.seconds)
+    return event.for_s or 0.0
 
 
 def _config(
@@ -122,7 +152,7 @@ def _config(
 
 
 def _verify(fleet: Fleet, shape: Shape, folder: Path, console: Console) -> None:
-    contract = measure_contract(fleet, shape, console)
+    contract = measure_contract(fleet, shape, console, EFFORTS["normal"])
     write_json(folder / "contract.json", contract.document())
     print_contract(contract, sys.stderr)
     if not contract.holds:
@@ -142,6 +172,7 @@ def _run_ranks(
     fleet: Fleet,
     program: Program,
     folder: Path,
+    shape: Shape,
     timeout_s: float,
     console: Console,
     player: Player,
@@ -155,7 +186,15 @@ def _run_ranks(
             "argv": program.argv,
             "cwd": place if program.folder else "/root",
             "run_dir": run_dir,
-            "env": rank_environment(node, len(fleet.nodes), run_id, run_dir, timeout_s),
+            "env": rank_environment(
+                node,
+                fleet.nodes,
+                shape.links,
+                run_id,
+                run_dir,
+                timeout_s,
+                isolated=shape.isolated,
+            ),
         }
         for node in fleet.nodes
     }
@@ -197,9 +236,10 @@ def _collect(
     nodes = [node.name for node in fleet.nodes]
     ends = {node: last_event(folder, node, "end") for node in nodes}
     try:
-        links = sent_bytes(before, read_shape(fleet))
+        after = read_shape(fleet)
+        links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
     except NodeError:
-        links = {}  # a node is gone, and its counters with it
+        links, host = {}, None  # a node is gone, and its counters with it
     codes = {end.node: end.exit_code for end in ended}
     return {
         "run": folder.name,
@@ -210,30 +250,8 @@ def _collect(
         "test_accuracy": ends[nodes[0]].get("test_accuracy"),
         "final_loss": ends[nodes[0]].get("final_loss"),
         "steps": ends[nodes[0]].get("steps"),
-        "bytes": byte_summary(links, ends, one_hop=not paths(before.links)),
+        "bytes": byte_summary(links, ends, one_hop=not before.paths),
         "seconds": time_summary(ends),
+        "host": host,
         "links": [asdict(link) for link in before.links],
     }
-
-
-def _raise_failure(folder: Path, ended: Sequence[Ended], summary: dict[str, Any]) -> None:
-    failed = [end for end in ended if end.exit_code != 0]
-    if not failed:
-        return
-    first = failed[0]
-    log = folder / "logs" / f"{first.node}.log"
-    others = ", ".join(f"{end.node} {_how(end.exit_code)}" for end in failed[1:])
-    lines = [
-        f"rank {first.rank} on {first.node} {_how(first.exit_code)}: the root cause (first of {len(failed)} to fail)",
-        *(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-8:]),
-        *([f"  after it: {others}"] if others else []),
-    ]
-    raise RunFailed("\n".join(lines), f"the whole log: {log}", summary)
-
-
-def _how(exit_code: int) -> str:
-    if exit_code == LOST:
-        return "was lost: its connection broke"
-    if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    return f"ended with exit code {exit_code}"

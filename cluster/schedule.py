@@ -4,10 +4,14 @@
     - {at: 20s, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}
     - {at: step 200, partition: [[node1], [node2, node3]], for: 10s}   # no packet between the sets
     - {at: 60s, flap: node1:node2, down: 500ms, up: 2s, times: 5}  # cut in both directions, again and again
+    - {at: 70s, trace: lte.csv, link: node1:node2, both: true, loop: true, for: 60s}   # formats: cluster/traces.py
     - {at: 90s, heal: true}                                        # everything as it was at the start
 
 Seconds count from the start of the ranks, steps are those of rank 0 (`node.train` alone counts them). Without `for` a
 change stays. Later changes win over earlier ones, those of links over profiles; what ends gives way to what was below.
+The path of a trace starts at the schedule's folder. As long as it lasts its values are the link's, whatever profile
+comes meanwhile; but a link that is cut is cut. A schedule in which something else may change the same value of the same
+link meanwhile is refused.
 """
 
 import itertools
@@ -18,17 +22,27 @@ from typing import Any
 
 import yaml
 
-from cluster.changes import Change, make_changes, parse_link, parse_seconds
+from cluster.changes import (
+    CUT_PCT,
+    Change,
+    check_pairs,
+    make_changes,
+    make_pairs,
+    parse_link,
+    parse_seconds,
+)
 from cluster.errors import UsageError, unknown
 from cluster.links import Link, paths
 from cluster.profiles import Profile, load_profile
 from cluster.topology import LIMITS
+from cluster.traces import Playback, load_trace
 
 KINDS = {
     "profile": ("for",),
     "link": ("for", "both", *LIMITS),
     "partition": ("for",),
     "flap": ("down", "up", "times"),
+    "trace": ("link", "both", "loop", "for"),
     "heal": (),
 }
 
@@ -44,6 +58,7 @@ class Event:
         for_s: how long it lasts; None: to the end.
         profile: the links' profile from then on; None leaves it.
         changes: of single links.
+        playback: a trace on some links; how long it lasts it says itself.
         partition: sets of nodes between which nothing gets through.
         heal: whether everything goes back to the start.
     """
@@ -54,6 +69,7 @@ class Event:
     for_s: float | None = None
     profile: Profile | None = None
     changes: tuple[Change, ...] = ()
+    playback: Playback | None = None
     partition: tuple[tuple[str, ...], ...] = ()
     heal: bool = False
 
@@ -61,12 +77,26 @@ class Event:
         """Its changes, with those that cut the sets of a partition apart."""
         side = {node: number for number, nodes in enumerate(self.partition) for node in nodes}
         cuts = (
-            Change(link.src, link.dst, {"loss_pct": 100.0})
+            Change(link.src, link.dst, {"loss_pct": CUT_PCT})
             for link in links
             if side.get(link.src, -1) != side.get(link.dst, -1)
             and {link.src, link.dst} <= set(side)
         )
         return (*self.changes, *cuts)
+
+    def fields(self) -> set[tuple[str, str, str]]:
+        """What it decides of which links: (src, dst, field). A cut goes over everything, and so decides nothing."""
+        changed = {
+            (change.src, change.dst, field)
+            for change in self.changes
+            for field, value in change.values.items()
+            if not (field == "loss_pct" and value == CUT_PCT)
+        }
+        if self.playback is None:
+            return changed
+        return changed | {
+            (*pair, field) for pair in self.playback.pairs for field in self.playback.trace.fields
+        }
 
 
 def load_schedule(path: Path) -> tuple[Event, ...]:
@@ -83,7 +113,10 @@ def load_schedule(path: Path) -> tuple[Event, ...]:
         raise UsageError(f"{path}: not YAML: {error}") from error
     if not isinstance(document, list):
         raise UsageError(f"{path}: a schedule is a list", "- {at: 12s, profile: wan}")
-    items = (_parse_item(item, f"{path}: item {n}") for n, item in enumerate(document, start=1))
+    items = (
+        _parse_item(item, path.parent, f"{path}: item {n}")
+        for n, item in enumerate(document, start=1)
+    )
     return tuple(itertools.chain.from_iterable(items))
 
 
@@ -104,18 +137,15 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
     """Refuse what cannot happen on these links, before anything is started.
 
     Raises:
-        UsageError: a node or a link that is not there, or a partition that packets could go round.
+        UsageError: a node or a link that is not there, a partition that packets could go round, or a trace whose links
+            shall change otherwise meanwhile.
     """
-    if events and not links:
-        raise UsageError("no link is shaped, so none can change", "--profile NAME")
-    pairs = {(link.src, link.dst) for link in links}
+    pairs = [(link.src, link.dst) for link in links]
     nodes = {link.src for link in links}
     routed = bool(paths(links))
     for event in events:
-        for change in event.changes:
-            if (change.src, change.dst) not in pairs:
-                names = {f"{src}:{dst}" for src, dst in pairs}
-                raise unknown("link", f"{change.src}:{change.dst}", names)
+        traced = event.playback.pairs if event.playback else ()
+        check_pairs([*((change.src, change.dst) for change in event.changes), *traced], pairs)
         named = set(itertools.chain.from_iterable(event.partition))
         for node in sorted(named - nodes):
             raise unknown("node", node, nodes)
@@ -124,12 +154,35 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
             raise UsageError(
                 f"{event.words}: packets could go round by {left}", "put every node into a set"
             )
+    _check_traces(events)
 
 
-def _parse_item(item: object, place: str) -> list[Event]:
+def _check_traces(events: Sequence[Event]) -> None:
+    for trace in events:
+        for other in events:
+            if trace.playback is None or other is trace or not _may_begin_during(other, trace):
+                continue
+            for src, dst, field in sorted(trace.fields() & other.fields()):
+                raise UsageError(
+                    f"{trace.words}: meanwhile {other.words!r} would change {field} of {src}:{dst}, too",
+                    "for: TIME ends a trace; those that begin at a step may last into anything",
+                )
+
+
+def _may_begin_during(event: Event, trace: Event) -> bool:
+    """Whether an event may begin while a trace is at work; between seconds and steps nobody knows."""
+    if event.step is not None and trace.step is not None and event.step != trace.step:
+        return event.step > trace.step
+    if event.step != trace.step:
+        return True
+    assert trace.playback is not None
+    return trace.after_s <= event.after_s < trace.after_s + trace.playback.lasts_s
+
+
+def _parse_item(item: object, folder: Path, place: str) -> list[Event]:
     if not isinstance(item, dict) or "at" not in item:
         raise UsageError(f"{place} is {item!r}", "{at: 12s, profile: wan}")
-    kinds = [kind for kind in KINDS if kind in item]
+    kinds = [kind for kind in KINDS if kind in item and not (kind == "link" and "trace" in item)]
     if len(kinds) != 1:
         raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "exactly one")
     known = ("at", kinds[0], *KINDS[kinds[0]])
@@ -141,22 +194,23 @@ def _parse_item(item: object, place: str) -> list[Event]:
     words = ", ".join(f"{key}: {value}" for key, value in item.items())
     event = Event(words=words, after_s=after_s, step=step, for_s=for_s)
     try:
-        return _events_of(kinds[0], item, event, place)
+        return _events_of(kinds[0], item, event, folder, place)
     except UsageError as error:
         message = error.message if error.message.startswith(place) else f"{place}: {error.message}"
         raise UsageError(message, error.hint) from error
 
 
-def _events_of(kind: str, item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
+def _events_of(
+    kind: str, item: Mapping[str, Any], event: Event, folder: Path, place: str
+) -> list[Event]:
     match kind:
+        case "trace":
+            return [replace(event, for_s=None, playback=_playback(item, event.for_s, folder))]
         case "profile":
             return [replace(event, profile=load_profile(str(item["profile"])))]
         case "link":
             values = {field: _number(item[field], field) for field in LIMITS if field in item}
-            both = item.get("both", False)
-            if not isinstance(both, bool):
-                raise UsageError(f"both is {both!r}", "true or false")
-            changes = make_changes([str(item["link"])], values, both=both)
+            changes = make_changes([str(item["link"])], values, both=_flag(item, "both", False))
             return [replace(event, changes=tuple(changes))]
         case "partition":
             return [replace(event, partition=_parse_partition(item["partition"]))]
@@ -165,6 +219,21 @@ def _events_of(kind: str, item: Mapping[str, Any], event: Event, place: str) -> 
     if item["heal"] is not True:
         raise UsageError(f"heal is {item['heal']!r}", "heal: true")
     return [replace(event, heal=True)]
+
+
+def _playback(item: Mapping[str, Any], for_s: float | None, folder: Path) -> Playback:
+    if "link" not in item:
+        raise UsageError("a trace is of a link", "link: node1:node2")
+    trace = load_trace(folder / str(item["trace"]))
+    pairs = make_pairs([str(item["link"])], both=_flag(item, "both", False))
+    return Playback(trace, tuple(pairs), _flag(item, "loop", trace.repeats), for_s)
+
+
+def _flag(item: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = item.get(key, default)
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} is {value!r}", "true or false")
+    return value
 
 
 def _flaps(item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
@@ -176,7 +245,7 @@ def _flaps(item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
     if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= 10_000:
         raise UsageError(f"{place}: times is {times!r}", "a whole number")
     src, dst = parse_link(str(item["flap"]))
-    cut = tuple(make_changes([f"{src}:{dst}"], {"loss_pct": 100.0}, both=True))
+    cut = tuple(make_changes([f"{src}:{dst}"], {"loss_pct": CUT_PCT}, both=True))
     return [
         replace(event, after_s=event.after_s + n * (down_s + up_s), for_s=down_s, changes=cut)
         for n in range(times)

@@ -4,23 +4,27 @@
     python -m cluster.shape --profile mobile --topology ring --seed 7
     python -m cluster.shape --link node1:node3 --delay 80 --loss 2 --for 10s
     python -m cluster.shape --link node2:node1 --both --loss 100      # cut, until another --loss
+    python -m cluster.shape --link node1:node3 --trace lte.csv --for 60s
     python -m cluster.shape --clear
 
 Links change in place: what is under way on them is not lost. A link has one direction, from the first node to the
-second; --both changes the one back, too. With --for the links get their old values back: then, or on Ctrl-C.
+second; --both changes the one back, too. With --for the links get their old values back: then, or on Ctrl-C. A trace
+ends by itself, unless it loops.
 """
 
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from pathlib import Path
 
-from cluster.changes import Change, change_plans, make_changes, parse_seconds
+from cluster.changes import Change, change_plans, make_changes, make_pairs, parse_seconds
 from cluster.cli import add_name, add_shape, make_parser, run_verb
 from cluster.console import Console
 from cluster.errors import UsageError
 from cluster.shaping import Shape, make_wanted
 from cluster.status import print_shape
 from cluster.testbed import Cluster
+from cluster.traces import Playback, load_trace
 
 FIELDS = {
     "rate": ("rate_mbyte_s", "MBYTE_S", "bytes on the wire, in 10^6 a second"),
@@ -28,6 +32,10 @@ FIELDS = {
     "jitter": ("jitter_ms", "MS", "standard deviation of the delay"),
     "loss": ("loss_pct", "PCT", "packets lost, at random"),
     "buffer": ("buffer_ms", "MS", "the queue in front of the rate limit"),
+    "loss-burst": ("loss_burst", "PACKETS", "lost in a row, on average; 1: each by itself"),
+    "duplicate": ("duplicate_pct", "PCT", "packets that arrive twice"),
+    "corrupt": ("corrupt_pct", "PCT", "packets with one bit wrong"),
+    "reorder": ("reorder_pct", "PCT", "packets that do not wait, and overtake others"),
 }
 
 
@@ -52,7 +60,7 @@ def shape(args: Namespace) -> dict[str, object]:
         )
     cluster = Cluster(args.name, console=Console())
     try:
-        document = _shape(cluster, args).document()
+        document = _replay(cluster, args) if args.trace else _shape(cluster, args).document()
     finally:
         cluster.close()
     if not args.json:
@@ -73,15 +81,28 @@ def _add_link(parser: ArgumentParser) -> None:
         help="change this link (may be repeated)",
     )
     parser.add_argument("--both", action="store_true", help="and the one back")
-    for name, (_, metavar, words) in FIELDS.items():
-        parser.add_argument(f"--{name}", type=float, metavar=metavar, help=f"of --link: {words}")
+    for name, (field, metavar, words) in FIELDS.items():
+        parser.add_argument(
+            f"--{name}", dest=field, type=float, metavar=metavar, help=f"of --link: {words}"
+        )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="of --link: values over time, a CSV or mahimahi's format (cluster/traces.py)",
+    )
+    parser.add_argument(
+        "--loop", action=BooleanOptionalAction, help="of --trace: at its end begin it again"
+    )
     parser.add_argument(
         "--for", dest="duration", metavar="TIME", help="of --link: 10s, 500ms, 2m; then as before"
     )
 
 
 def _shape(cluster: Cluster, args: Namespace) -> Shape:
-    values = {field: getattr(args, name) for name, (field, _, _) in FIELDS.items()}
+    values = {field: getattr(args, field) for field, _, _ in FIELDS.values()}
+    if args.loop is not None:
+        raise UsageError("--loop is for --trace FILE", "--link node1:node3 --trace lte.csv --loop")
     if args.link:
         seconds = parse_seconds(args.duration) if args.duration else None
         return _change(cluster, make_changes(args.link, values, both=args.both), seconds)
@@ -89,7 +110,27 @@ def _shape(cluster: Cluster, args: Namespace) -> Shape:
         raise UsageError("these values are for --link SRC:DST", "--link node1:node3 --delay 80")
     if args.clear:
         return cluster.shape(None)
-    return cluster.shape(make_wanted(args.profile, args.topology, args.seed, args.wire))
+    wanted = make_wanted(args.profile, args.topology, args.seed, args.wire, isolated=args.isolated)
+    return cluster.shape(wanted)
+
+
+def _replay(cluster: Cluster, args: Namespace) -> dict[str, object]:
+    if not args.link or any(getattr(args, field) is not None for field, _, _ in FIELDS.values()):
+        raise UsageError(
+            "a trace is for --link SRC:DST, and has all its values", "--link node1:node3 --trace F"
+        )
+    trace = load_trace(args.trace)
+    playback = Playback(
+        trace,
+        tuple(make_pairs(args.link, both=args.both)),
+        trace.repeats if args.loop is None else args.loop,
+        parse_seconds(args.duration) if args.duration else None,
+    )
+    ended = cluster.replay(playback)
+    cluster.console.say(
+        f"{trace.name}: {ended.changes} changes, {ended.late} late or never, the latest by {ended.worst_ms:g} ms"
+    )
+    return cluster.links().document() | {"trace": playback.record() | ended.record()}
 
 
 def _change(cluster: Cluster, changes: list[Change], seconds: float | None) -> Shape:

@@ -6,16 +6,17 @@ while a new node boots does its plan lie beside its keys (`cluster.bringup`).
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from cluster.contract.expected import Asked, loss_note
 from cluster.errors import ClusterError, NodeError, unknown
-from cluster.expected import Asked, loss_note
 from cluster.fleet import Fleet
-from cluster.links import WIRES, Link, draw_links, draw_uplinks, link_plan
+from cluster.links import WIRES, Link, Path, draw_access, draw_links, link_plan, paths
+from cluster.overload import Reading
 from cluster.profiles import Profile, load_profile, parse_profile
 from cluster.spec import Node
-from cluster.topology import Topology, load_topology, next_hops, parse_topology
+from cluster.topology import Pair, Topology, load_topology, next_hops, parse_topology
 
 Plan = dict[str, Any]
 Report = dict[str, Any]
@@ -71,6 +72,8 @@ class Shape:
         notes: what a user should know: each with the nodes that said it.
         mtu: of the data network, in bytes.
         counters: node -> peer -> what the kernel counted on the link between them.
+        replayed: the links that traces change at the moment, whatever `links` says of them.
+        readings: node -> what `cluster.overload` compares: how its wire and its processors were doing.
     """
 
     links: tuple[Link, ...]
@@ -79,6 +82,8 @@ class Shape:
     notes: tuple[str, ...]
     mtu: int
     counters: Counters
+    replayed: tuple[Pair, ...] = ()
+    readings: Mapping[str, Reading] = field(default_factory=dict)
 
     @property
     def wanted(self) -> Wanted | None:
@@ -89,11 +94,30 @@ class Shape:
     @property
     def uplinks(self) -> dict[str, float]:
         """What a node can send on all its links together, in MB/s; nodes without such a limit are not there."""
-        return {
-            name: plan["uplink_mbyte_s"]
-            for name, plan in self.plans.items()
-            if plan["uplink_mbyte_s"]
-        }
+        return self._limits("uplink_mbyte_s")
+
+    @property
+    def downlinks(self) -> dict[str, float]:
+        """Likewise, what it can receive."""
+        return self._limits("downlink_mbyte_s")
+
+    def _limits(self, key: str) -> dict[str, float]:
+        return {name: plan[key] for name, plan in self.plans.items() if plan[key]}
+
+    @property
+    def isolated(self) -> bool:
+        """Whether nodes without a link cannot reach each other."""
+        return any(plan["isolated"] for plan in self.plans.values())
+
+    @property
+    def paths(self) -> list[Path]:
+        """How packets travel between nodes without a link; none where they do not."""
+        return [] if self.isolated else paths(self.links)
+
+    @property
+    def seed(self) -> int:
+        """What the links were drawn by; 0 where nothing is shaped."""
+        return next((int(plan["seed"]) for plan in self.plans.values()), 0)
 
     @property
     def wire(self) -> str:
@@ -115,11 +139,18 @@ class Shape:
             "tcp": self.tcp,
             "links": [asdict(link) for link in self.links],
             "uplinks": [{"node": n, "uplink_mbyte_s": rate} for n, rate in self.uplinks.items()],
+            "downlinks": [
+                {"node": n, "downlink_mbyte_s": rate} for n, rate in self.downlinks.items()
+            ],
+            "isolated": self.isolated,
+            "replayed": [list(pair) for pair in self.replayed],
             "notes": list(self.notes),
         }
 
 
-def make_wanted(profile: str, topology: str, seed: int, wire: str) -> Wanted:
+def make_wanted(
+    profile: str, topology: str, seed: int, wire: str, *, isolated: bool = False
+) -> Wanted:
     """What the user named, checked.
 
     Raises:
@@ -127,7 +158,10 @@ def make_wanted(profile: str, topology: str, seed: int, wire: str) -> Wanted:
     """
     if wire not in WIRES:
         raise unknown("wire", wire, WIRES)
-    return Wanted(load_profile(profile), load_topology(topology), seed, wire)
+    graph = load_topology(topology)
+    if isolated:
+        graph = replace(graph, isolated=True)
+    return Wanted(load_profile(profile), graph, seed, wire)
 
 
 def link_plans(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Plan]:
@@ -139,12 +173,16 @@ def link_plans(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Plan]:
     profile, seed = wanted.profile, wanted.seed
     links = wanted.links(nodes)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
-    uplinks = draw_uplinks(profile, wanted.topology, nodes, seed)
-    origin = wanted.origin()
+    common = {
+        "tcp": profile.tcp,
+        "seed": seed,
+        "isolated": wanted.topology.isolated,
+        "origin": wanted.origin(),
+    }
     return {
-        node.name: link_plan(
-            node, nodes, links, hops, uplinks.get(node.name), profile.tcp, seed, origin
-        )
+        node.name: link_plan(node, nodes, links, hops)
+        | draw_access(profile, wanted.topology, node, seed)
+        | common
         for node in nodes
     }
 
@@ -204,7 +242,23 @@ def read_shape(fleet: Fleet) -> Shape:
         {name: item["counters"] for name, item in shown.items()},
     )
     news = _merge_notes({name: item["notes"] for name, item in shown.items()})
-    return replace(shape, notes=shape.notes + news)
+    replayed = tuple(sorted({(s, d) for item in shown.values() for s, d in item["replayed"]}))
+    if replayed:
+        news += (f"traces change {_names(replayed)} at the moment; shown is what comes back after",)
+    return replace(shape, notes=shape.notes + news, replayed=replayed, readings=shown)
+
+
+def refuse_replayed(shape: Shape, what: str) -> None:
+    """Refuse to do something to links that traces change at the moment.
+
+    Raises:
+        ClusterError: they do.
+    """
+    if shape.replayed:
+        raise ClusterError(
+            f"{what}: traces change {_names(shape.replayed)} at the moment",
+            "wait for their end, or end them where they were begun",
+        )
 
 
 def make_shape(
@@ -238,7 +292,7 @@ def make_shape(
 
 def asked_of(shape: Shape) -> Asked:
     """What the links in force were asked to be."""
-    return Asked(shape.links, shape.mtu, shape.tcp, shape.uplinks)
+    return Asked(shape.links, shape.mtu, shape.tcp, shape.uplinks, shape.downlinks)
 
 
 def sent_bytes(before: Shape, after: Shape) -> dict[str, int]:
@@ -249,6 +303,10 @@ def sent_bytes(before: Shape, after: Shape) -> dict[str, int]:
         for src, peers in after.counters.items()
         for dst, counter in peers.items()
     }
+
+
+def _names(pairs: Sequence[Pair]) -> str:
+    return ", ".join(f"{src} -> {dst}" for src, dst in pairs)
 
 
 def _merge_notes(notes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

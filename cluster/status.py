@@ -14,6 +14,7 @@ from typing import Any
 from cluster.cli import add_name, make_parser, run_verb
 from cluster.console import Console, print_table
 from cluster.errors import NodeError
+from cluster.profiles import FLAW_WORDS, describe_flaws
 from cluster.shaping import Shape
 from cluster.testbed import Cluster
 
@@ -87,11 +88,14 @@ def print_shape(document: dict[str, Any]) -> None:
         return
     print()
     print_links(document["links"])
-    for uplink in document["uplinks"]:
-        print(f"uplink of {uplink['node']}: {uplink['uplink_mbyte_s']:g} MB/s for all its links")
+    for kind in ("uplink", "downlink"):
+        for row in document[f"{kind}s"]:
+            rate = row[f"{kind}_mbyte_s"]
+            print(f"{kind} of {row['node']}: {rate:g} MB/s for all its links")
     print(
         f"profile {document['profile']}, topology {document['topology']}, seed {document['seed']}, "
         f"wire {document['wire']}, tcp {document['tcp']}"
+        + (", nodes without a link isolated" if document["isolated"] else "")
     )
     for note in document["notes"]:
         print(f"note: {note}")
@@ -100,7 +104,7 @@ def print_shape(document: dict[str, Any]) -> None:
 def print_links(links: list[dict[str, Any]]) -> None:
     """A table of links."""
     print_table(
-        ["LINK", "RATE MB/s", "DELAY ms", "JITTER ms", "LOSS %", "BUFFER ms", "WIRE"],
+        ["LINK", "RATE MB/s", "DELAY ms", "JITTER ms", "LOSS %", "BUFFER ms", "WIRE", ""],
         [
             [
                 f"{link['src']} -> {link['dst']}",
@@ -109,10 +113,17 @@ def print_links(links: list[dict[str, Any]]) -> None:
                     for key in ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct", "buffer_ms")
                 ),
                 link["wire"],
+                _more(link),
             ]
             for link in links
         ],
     )
+
+
+def _more(link: dict[str, Any]) -> str:
+    """What few links have."""
+    said = describe_flaws({field: f"{link[field]:g}" for field in FLAW_WORDS})
+    return ", ".join(said + (["uniform"] if link["distribution"] == "uniform" else []))
 
 
 def _state(node: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from cluster.bringup import reach_nodes, remove_keys
-from cluster.changes import Change, change_plans, undo_changes
+from cluster.changes import Change, change_plans, check_pairs, undo_changes
 from cluster.compose_process import ComposeUp
 from cluster.console import Console
 from cluster.engine import Engine
@@ -33,14 +33,17 @@ from cluster.shaping import (
     link_plans,
     make_wanted,
     read_shape,
+    refuse_replayed,
 )
 from cluster.spec import DEFAULT_NAME, DEFAULT_NODES, IMAGE, ClusterSpec, free_slot
 
 if TYPE_CHECKING:
-    from cluster.contract import Contract
+    from cluster.contract.verdicts import Contract
     from cluster.program import Program
+    from cluster.replay import Ended
     from cluster.run import Run
     from cluster.schedule import Event
+    from cluster.traces import Playback
 
 CLEAN_UP_LOOKS, CLEAN_UP_QUIET_LOOKS, CLEAN_UP_INTERVAL_S = 50, 4, 0.25
 
@@ -55,6 +58,7 @@ class Cluster:
         topology: which nodes have a link.
         seed: draws the links from the profile.
         wire: what delays and drops: netem, nfqueue, or auto.
+        isolated: whether nodes without a link cannot reach each other.
         image: the nodes' image, one of your own built FROM gradwire-node; None is gradwire-node itself.
         slot: decides subnet and ports; None is where the cluster is, or the first that is free.
         console: where messages go.
@@ -72,12 +76,15 @@ class Cluster:
         topology: str = "full",
         seed: int = 1,
         wire: str = "auto",
+        isolated: bool = False,
         image: str | None = None,
         slot: int | None = None,
         console: Console | None = None,
     ) -> None:
         self.name = ClusterSpec(name, DEFAULT_NODES if nodes is None else nodes, slot or 0).name
-        self.wanted = make_wanted(profile, topology, seed, wire) if profile else None
+        self.wanted = (
+            make_wanted(profile, topology, seed, wire, isolated=isolated) if profile else None
+        )
         self.console = console or Console()
         self.was_there = False
         self._size = nodes
@@ -179,15 +186,40 @@ class Cluster:
         )
         return self.links()
 
+    def replay(self, playback: Playback) -> Ended:
+        """Play a trace on links of the running cluster, to its end; then they are as before, also when interrupted.
+
+        Raises:
+            UsageError: there is no such link; nothing has been changed.
+            NodeError: a node could not, or another replay runs there.
+        """
+        from cluster.replay import Replay
+
+        check_pairs(playback.pairs, [(link.src, link.dst) for link in self.links().links])
+        with Replay(self.fleet, {"trace": playback}) as replay:
+            replay.begin("trace")
+            while not (ended := replay.ended(timeout_s=None)):
+                pass
+        return ended[0]
+
     def links(self) -> Shape:
         """The links in force, as the nodes themselves tell."""
         return read_shape(self.fleet)
 
-    def verify(self, effort: str = "normal") -> Contract:
-        """Measure every link and hold it against what was asked of it: quick, normal or full."""
-        from cluster.measure import measure_contract
+    def verify(self, effort: str = "normal", budget_s: float | None = None) -> Contract:
+        """Measure every link and hold it against what was asked of it.
 
-        return measure_contract(self.fleet, self.links(), self.console, effort)
+        Args:
+            effort: quick, normal or full.
+            budget_s: how long it may take with TCP on every link; where it would be longer, TCP is tried on one link
+                out of each node. None: as `cluster.contract.timetable.budget_s` says.
+        """
+        from cluster.contract.measure import measure_contract
+        from cluster.contract.probes import EFFORTS
+
+        shape = self.links()
+        refuse_replayed(shape, "the links cannot be measured")
+        return measure_contract(self.fleet, shape, self.console, EFFORTS[effort], budget_s)
 
     def launch(
         self,

@@ -12,8 +12,11 @@ Any other graph is a YAML file (`--topology ./mine.yml`):
       - {src: node1, dst: node2, rate_mbyte_s: 0.5}   # one direction of a link
     nodes:
       node3: {rate_mbyte_s: 1, uplink_mbyte_s: 2}     # every link from and to this node, and what it sends on all
+                                                      # of them together (downlink_mbyte_s: what it receives)
+    isolated: true                                    # nodes without a link cannot reach each other
 
-Links are physical: packets between nodes without one travel hop by hop over those that exist, along a shortest path.
+Links are physical: packets between nodes without one travel hop by hop over those that exist, along a shortest path;
+unless the topology is isolated.
 """
 
 from collections import deque
@@ -36,10 +39,16 @@ LIMITS = {
     "jitter_ms": (0.0, 5_000.0),
     "loss_pct": (0.0, 100.0),
     "buffer_ms": (1.0, 60_000.0),
+    "loss_burst": (1.0, 1000.0),
+    "duplicate_pct": (0.0, 100.0),
+    "corrupt_pct": (0.0, 100.0),
+    "reorder_pct": (0.0, 100.0),
 }
-UPLINK = "uplink_mbyte_s"
-NODE_LIMITS = LIMITS | {UPLINK: (0.01, 10_000.0)}
-KEYS = {"topology": ("base", "links", "nodes"), "link": ("ends", "src", "dst", *LIMITS)}
+ACCESS_LIMITS = {"uplink_mbyte_s": (0.01, 10_000.0), "downlink_mbyte_s": (0.01, 10_000.0)}
+KEYS = {
+    "topology": ("base", "links", "nodes", "isolated"),
+    "link": ("ends", "src", "dst", *LIMITS),
+}
 
 
 @dataclass(frozen=True)
@@ -51,16 +60,18 @@ class Topology:
         base: the graph that it starts from; '' for none.
         ends: pairs of nodes that it joins besides.
         nodes: node -> values of every link from and to it.
-        uplinks: node -> MB/s that it can send on all its links together.
+        access: node -> its own uplink_mbyte_s and downlink_mbyte_s.
         links: (src, dst) -> values of that direction; they win over those of nodes.
+        isolated: whether nodes without a link cannot reach each other.
     """
 
     name: str
     base: str = ""
     ends: tuple[Pair, ...] = ()
     nodes: Mapping[str, Values] = field(default_factory=dict)
-    uplinks: Values = field(default_factory=dict)
+    access: Mapping[str, Values] = field(default_factory=dict)
     links: Mapping[Pair, Values] = field(default_factory=dict)
+    isolated: bool = False
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
         """The directed pairs (src, dst) that have a link among these nodes, in their order.
@@ -85,9 +96,6 @@ class Topology:
         of_nodes = self.nodes.get(src, {}) | self.nodes.get(dst, {})
         return of_nodes | self.links.get((src, dst), {})
 
-    def _uplink(self, node: str) -> Values:
-        return {UPLINK: self.uplinks[node]} if node in self.uplinks else {}
-
     def document(self) -> str | dict[str, Any]:
         """As JSON values, from which `parse_topology` makes the same again: a name, or what a file says."""
         if self == Topology(self.name, self.name):
@@ -100,9 +108,10 @@ class Topology:
                 *({"src": src, "dst": dst} | values for (src, dst), values in self.links.items()),
             ],
             "nodes": {
-                node: {**self.nodes.get(node, {}), **self._uplink(node)}
-                for node in sorted(set(self.nodes) | set(self.uplinks))
+                node: {**self.nodes.get(node, {}), **self.access.get(node, {})}
+                for node in sorted(set(self.nodes) | set(self.access))
             },
+            "isolated": self.isolated,
         }
 
 
@@ -141,12 +150,21 @@ def parse_topology(name: str, document: object, source: str) -> Topology:
     if not isinstance(nodes, dict) or not all(isinstance(name, str) for name in nodes):
         raise UsageError(f"{source}: nodes is {nodes!r}", "node3: {rate_mbyte_s: 1}")
     values = {
-        node: _parse_values(given, f"{source}: nodes.{node}", NODE_LIMITS)
+        node: _parse_values(given, f"{source}: nodes.{node}", LIMITS | ACCESS_LIMITS)
         for node, given in nodes.items()
     }
-    uplinks = {node: said.pop(UPLINK) for node, said in values.items() if UPLINK in said}
-    of_links = {node: said for node, said in values.items() if said}
-    return Topology(name, base, ends, of_links, uplinks, links)
+    of_links, access = (
+        {node: kept for node, said in values.items() if (kept := _keep(said, limits))}
+        for limits in (LIMITS, ACCESS_LIMITS)
+    )
+    isolated = document.get("isolated", False)
+    if not isinstance(isolated, bool):
+        raise UsageError(f"{source}: isolated is {isolated!r}", "true or false")
+    return Topology(name, base, ends, of_links, access, links, isolated)
+
+
+def _keep(values: Values, keys: Iterable[str]) -> Values:
+    return {key: value for key, value in values.items() if key in keys}
 
 
 def next_hops(pairs: Iterable[Pair], names: Sequence[str]) -> dict[Pair, str]:
@@ -197,7 +215,7 @@ def _base_pairs(base: str, names: Sequence[str]) -> list[Pair]:
 
 def _check_names(topology: Topology, names: Sequence[str]) -> None:
     spoken_of = {name for pair in (*topology.ends, *topology.links) for name in pair}
-    for name in sorted(spoken_of | set(topology.nodes) | set(topology.uplinks)):
+    for name in sorted(spoken_of | set(topology.nodes) | set(topology.access)):
         if name not in names:
             raise UsageError(
                 f"topology {topology.name} speaks of {name}, and there are only {len(names)} nodes",

@@ -55,6 +55,7 @@ def cluster_of(args: Namespace) -> Cluster:
         topology=args.topology,
         seed=args.seed,
         wire=args.wire,
+        isolated=args.isolated,
         image=args.image,
         slot=args.slot,
         console=Console(program_output=sys.stderr if args.json else sys.stdout),

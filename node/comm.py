@@ -1,23 +1,28 @@
-"""The process group, and collectives that count the bytes and seconds they take.
+"""Collectives that count the bytes and seconds they take.
 
-Bytes are payload, by each algorithm's own count: a ring all-reduce of S bytes over N ranks sends
-2(N-1)/N · S from each of them, in 2(N-1) hops one after the other. gloo's traffic, measured on the
-interfaces, is that to 1 %; headers and acknowledgements come on top.
+Bytes are payload, by each algorithm's own count of what one of N ranks sends of S bytes:
+
+    all-reduce    2(N-1)/N · S, a ring of 2(N-1) hops one after the other
+    all-gather    (N-1) · S, a ring of N-1 hops
+    all-to-all    (N-1)/N · S, 1 hop
+    exchange      S to each peer, 1 hop
+
+gloo's traffic, measured on the interfaces, is that to 1 %; headers and acknowledgements come on top.
 """
 
-import os
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from node.config import Ranks
+from node.codec import HALVES, ROW, dequantise, quantise
+from node.flat import flatten, unflatten_into
 from node.metrics import Clock
+from node.ranks import Ranks
 
 PURPOSES = ("train", "eval", "control")
 
@@ -25,51 +30,184 @@ PURPOSES = ("train", "eval", "control")
 class Comm:
     """The collectives of one rank. Alone (world size 1) they do nothing and cost nothing.
 
+    All of them raise RuntimeError if another rank has died, or did not answer within the timeout.
+    Those whose name begins with `start_` return a function that waits for the end: what happens
+    until it is called overlaps with them. Only waiting counts as seconds of comm.
+
     Attributes:
+        rank: this rank.
         world_size: number of ranks.
+        neighbours: the ranks to which this one's node has a link of its own; empty: to all.
         sent_bytes: payload bytes this rank has sent, by purpose.
+        collectives: how many there were, this rank's share of them.
     """
 
-    def __init__(self, world_size: int, clock: Clock) -> None:
-        self.world_size = world_size
+    def __init__(self, ranks: Ranks, clock: Clock) -> None:
+        self.rank = ranks.rank
+        self.world_size = ranks.world_size
+        self.neighbours = ranks.neighbours
         self.sent_bytes = dict.fromkeys(PURPOSES, 0)
+        self.collectives = 0
         self._clock = clock
         # A gloo worker thread that is the last to let go of a tensor needs Python's lock for it, and
         # destroy_process_group waits for that thread with the lock held: 1 run in 80 hung at its
         # very end on a busy machine (torch 2.6). So the latest tensors live as long as this object.
-        self._latest: deque[Tensor] = deque(maxlen=4)
+        self._latest: deque[Sequence[Tensor]] = deque(maxlen=4)
 
-    def average(self, tensors: Sequence[Tensor]) -> Tensor:
+    def average(self, tensors: Sequence[Tensor], purpose: str = "train") -> Tensor:
         """Replace every tensor by its mean over all ranks, in one all-reduce.
 
         Args:
             tensors: of one dtype and device; the same shapes in the same order on every rank.
+            purpose: one of PURPOSES.
 
         Returns:
             The means as one flat tensor that nothing else refers to.
         """
         flat = flatten(tensors)
-        self.all_reduce(flat)
+        self.all_reduce(flat, purpose=purpose)
         flat /= self.world_size
         unflatten_into(flat, tensors)
         return flat
 
+    def start_average(self, flat: Tensor, codec: str = "none") -> Callable[[], Tensor]:
+        """Start to average a flat tensor; what is returned waits for the mean, a new tensor.
+
+        Args:
+            flat: shape (elements,), the same on every rank; left as it is.
+            codec: how it travels, one of node.strategies.base.CODECS. Alone nothing travels.
+        """
+        if self.world_size == 1:
+            return lambda: flat.clone()
+        if codec == "int8":
+            return self._start_int8_average(flat)
+        # Sums of half numbers could overflow: shares are added instead.
+        wire = (flat / self.world_size).to(HALVES.get(codec, flat.dtype))
+        wait = self.start_all_reduce(wire)
+
+        def mean() -> Tensor:
+            wait()
+            return wire.to(flat.dtype)
+
+        return mean
+
+    def _start_int8_average(self, flat: Tensor) -> Callable[[], Tensor]:
+        """Every rank adds up its part of all ranks' numbers, and sends the mean to all: codec.py."""
+        rows = -(-len(flat) // (self.world_size * ROW))  # that one rank adds up
+        padded = flat.new_zeros(self.world_size * rows * ROW)
+        padded[: len(flat)] = flat
+        wait = self.start_all_to_all(quantise(padded).view(self.world_size, -1))
+
+        def mean() -> Tensor:
+            parts = dequantise(wait(), flat.dtype).view(self.world_size, -1)
+            everyone = self.all_gather(quantise(parts.mean(0)))
+            return dequantise(everyone, flat.dtype)[: len(flat)]
+
+        return mean
+
     def all_reduce(
         self, tensor: Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM, purpose: str = "train"
     ) -> None:
-        """Reduce a tensor over all ranks, in place.
+        """Reduce a tensor over all ranks, in place."""
+        self.start_all_reduce(tensor, op, purpose)()
 
-        Raises:
-            RuntimeError: another rank has died, or did not answer within the timeout.
-        """
+    def start_all_reduce(
+        self, tensor: Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM, purpose: str = "train"
+    ) -> Callable[[], None]:
+        """Start to reduce a tensor over all ranks, in place; what is returned waits for it."""
+        sent = ring_bytes(tensor.nbytes, self.world_size)
+        return self._start(
+            lambda: [dist.all_reduce(tensor, op, async_op=True)], [tensor], sent, purpose
+        )
+
+    def all_gather(self, tensor: Tensor, purpose: str = "train") -> Tensor:
+        """Every rank's tensor of shape (elements,), any dtype, as one of shape (ranks, elements)."""
+        everyone = tensor.new_empty(self.world_size * len(tensor))
         if self.world_size == 1:
+            return tensor.clone().unsqueeze(0)
+        mine, into = tensor.view(torch.uint8), everyone.view(torch.uint8)
+        sent = (self.world_size - 1) * tensor.nbytes
+        self._start(
+            lambda: [dist.all_gather_into_tensor(into, mine, async_op=True)],
+            [into, mine],
+            sent,
+            purpose,
+        )()
+        return everyone.view(self.world_size, -1)
+
+    def start_all_to_all(self, rows: Tensor, purpose: str = "train") -> Callable[[], Tensor]:
+        """Start to send row i to rank i; what is returned waits for the rows sent to this rank.
+
+        Args:
+            rows: shape (ranks, elements), uint8.
+            purpose: one of PURPOSES.
+        """
+        arrived = torch.empty_like(rows)
+        sent = (self.world_size - 1) * rows.nbytes // self.world_size
+        wait = self._start(
+            lambda: [dist.all_to_all_single(arrived, rows, async_op=True)],
+            [arrived, rows],
+            sent,
+            purpose,
+        )
+
+        def everything() -> Tensor:
+            wait()
+            return arrived
+
+        return everything
+
+    def exchange(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor], purpose: str = "train"
+    ) -> None:
+        """Send a tensor to each of some ranks and fill one from each of some, all at once.
+
+        Args:
+            send: contiguous tensors by the rank that they go to, which receives the same size.
+            receive: contiguous tensors by the rank that they come from.
+            purpose: one of PURPOSES.
+        """
+        out = {peer: tensor for peer, tensor in send.items() if tensor.numel()}
+        into = {peer: tensor for peer, tensor in receive.items() if tensor.numel()}
+        if not out and not into:
             return
-        self._latest.append(tensor)
-        with self._clock.measure("comm"):
-            dist.all_reduce(tensor, op)
-            if tensor.is_cuda:
-                torch.cuda.synchronize()  # nccl has only queued it
-        self.sent_bytes[purpose] += ring_bytes(tensor.nbytes, self.world_size)
+
+        def begin() -> list[Any]:
+            arriving = [dist.irecv(tensor, peer) for peer, tensor in into.items()]
+            return arriving + [dist.isend(tensor, peer) for peer, tensor in out.items()]
+
+        sent = sum(tensor.nbytes for tensor in out.values())
+        self._start(begin, [*into.values(), *out.values()], sent, purpose)()
+
+    def sum_among(self, flat: Tensor, members: Sequence[int], receivers: Sequence[int]) -> None:
+        """Sum a flat tensor over some ranks, in place, and hand the sum to some ranks.
+
+        Every member sums one slice and sends it to all receivers: 2 hops. S bytes cost a member
+        (M-1)/M · S and 1/M · S for each receiver but itself, and others nothing. Where all ranks
+        are both, it is an all-reduce.
+
+        Args:
+            flat: shape (elements,), the same on every rank.
+            members: in the same order on every rank.
+            receivers: where `flat` is the sum afterwards.
+        """
+        if len(members) == len(receivers) == self.world_size:
+            self.all_reduce(flat)
+            return
+        slices = dict(zip(members, flat.tensor_split(len(members)), strict=True))
+        mine = slices.pop(self.rank, None)
+        others = [r for r in receivers if r != self.rank]
+        if mine is not None:
+            parts = {member: torch.empty_like(mine) for member in slices}
+            self.exchange(slices, parts)
+            parts[self.rank] = mine.clone()
+            mine.zero_()
+            for member in members:  # in one order, so that the sum does not depend on the rank
+                mine += parts[member]
+        self.exchange(
+            dict.fromkeys(others, mine) if mine is not None else {},
+            slices if self.rank in receivers else {},
+        )
 
     def require_equal(self, values: Mapping[str, bytes], device: torch.device) -> None:
         """Make sure that all ranks hold the same bytes, by 16 bytes of checksums for each value.
@@ -92,52 +230,27 @@ class Comm:
                 "start all of them with the same options and the same torch"
             )
 
+    def _start(
+        self, begin: Callable[[], list[Any]], tensors: Sequence[Tensor], sent: int, purpose: str
+    ) -> Callable[[], None]:
+        """Begin a collective and count it; what is returned waits until it is done."""
+        if self.world_size == 1:
+            return lambda: None
+        self._latest.append(tensors)
+        self.sent_bytes[purpose] += sent
+        self.collectives += 1
+        works = begin()
+
+        def wait() -> None:
+            with self._clock.measure("comm"):
+                for work in works:
+                    work.wait()
+                if tensors[0].is_cuda:
+                    torch.cuda.synchronize()  # nccl has only queued it
+
+        return wait
+
 
 def ring_bytes(size: int, world_size: int) -> int:
     """Payload bytes that one rank sends in a ring all-reduce of `size` bytes."""
     return round(2 * (world_size - 1) / world_size * size)
-
-
-def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """A copy of all tensors as one of shape (elements of all,)."""
-    return torch.cat([t.detach().reshape(-1) for t in tensors])
-
-
-def unflatten_into(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    """Copy the pieces of `flat` into tensors of the shapes it was made from."""
-    pieces = flat.split([t.numel() for t in tensors])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        tensor.detach().copy_(piece.view_as(tensor))
-
-
-def to_bytes(tensors: Sequence[Tensor]) -> bytes:
-    """The values of all tensors, one after the other."""
-    data: bytes = flatten(tensors).cpu().view(torch.uint8).numpy().tobytes()
-    return data
-
-
-@contextmanager
-def process_group(ranks: Ranks, device: torch.device, timeout_s: float) -> Iterator[None]:
-    """Meet the other ranks (gloo; nccl on GPUs), and leave them at the end. Alone: nothing.
-
-    Raises:
-        RuntimeError: they did not all come within the timeout.
-    """
-    if ranks.world_size == 1:
-        yield
-        return
-    # By environment, as only that way also works with the store that torchrun's agent has opened.
-    os.environ["MASTER_ADDR"] = ranks.master_addr
-    os.environ["MASTER_PORT"] = str(ranks.master_port)
-    # Debian's torch lacks libuv, torch's default for the store; the plain one works everywhere.
-    os.environ.setdefault("USE_LIBUV", "0")
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        timeout=timedelta(seconds=timeout_s),
-    )
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()

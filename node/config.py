@@ -16,12 +16,15 @@ from typing import NoReturn
 from node.options import (
     OptionError,
     Value,
-    check_at_least,
+    check_bounds,
+    describe_options,
     parse_environ,
     parse_settings,
     parse_value,
+    split_settings,
     unknown,
 )
+from node.ranks import DEFAULT_PORT, Ranks, read_ranks
 from node.strategies import STRATEGIES, strategy_class
 from node.tasks import TASKS
 
@@ -37,21 +40,8 @@ examples:
 # Fashion-MNIST, fedavg H=20, 3 ranks, 200 steps: test accuracy 0.878 with batch 64, lr 0.002 and
 # dropout 0.1 (0.867 with lr 0.001 and dropout 0.25; 0.855 with batch 32).
 DEFAULT_LR = {"adamw": 0.002, "sgd": 0.05}
-DEFAULT_PORT = 29500
 # torch's own default for gloo; the launcher computes a better one from the links.
 DEFAULT_TIMEOUT_S = 1800.0
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Who this process is, in torchrun's words."""
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-    local_world_size: int = 1
-    master_addr: str = "127.0.0.1"
-    master_port: int = DEFAULT_PORT
 
 
 @dataclass(frozen=True)
@@ -108,14 +98,13 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         raise unknown("task", args.task, TASKS)
     if args.optimizer not in DEFAULT_LR:
         raise unknown("optimizer", args.optimizer, DEFAULT_LR)
-    options = parse_settings(f"strategy {args.strategy}", strategy_class(args.strategy), args.set)
     run_dir = args.run_dir or environ.get("GRADWIRE_RUN_DIR")
     config = TrainConfig(
         task=args.task,
         data_dir=args.data_dir,
         dropout=args.dropout,
         strategy=args.strategy,
-        strategy_options=options,
+        strategy_options=_strategy_options(args),
         steps=args.steps,
         batch_size=args.batch_size,
         optimizer=args.optimizer,
@@ -133,13 +122,25 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
     return config
 
 
+def _strategy_options(args: argparse.Namespace) -> dict[str, Value]:
+    """A value for every option of the strategy."""
+    try:
+        cls = strategy_class(args.strategy)
+    except ModuleNotFoundError:
+        if not args.dry_run:
+            raise
+        # The user's own file wants torch, which is not here: its options are checked where it is.
+        return dict(split_settings(args.set))
+    options = parse_settings(f"strategy {args.strategy}", cls, args.set)
+    cls(**options)  # which refuses options that do not go together
+    return options
+
+
 def _check(config: TrainConfig) -> None:
     for name, least in {"steps": 1, "batch_size": 1, "threads": 1, "eval_every": 0}.items():
-        check_at_least(f"--{name.replace('_', '-')}", getattr(config, name), least)
+        check_bounds(f"--{name.replace('_', '-')}", getattr(config, name), {"at least": least})
     for name in ("dropout", "momentum"):
-        check_at_least(f"--{name}", getattr(config, name), 0)
-        if getattr(config, name) >= 1:
-            raise OptionError(f"--{name} must be below 1")
+        check_bounds(f"--{name}", getattr(config, name), {"at least": 0, "below": 1})
     if config.lr <= 0 or config.timeout_s <= 0:
         raise OptionError("--lr and GRADWIRE_TIMEOUT_S must be above 0")
     if config.momentum and config.optimizer != "sgd":
@@ -148,7 +149,7 @@ def _check(config: TrainConfig) -> None:
 
 def _by_hand(args: argparse.Namespace) -> Ranks:
     """One rank a node, named by flags."""
-    check_at_least("--nnodes", args.nnodes, 1)
+    check_bounds("--nnodes", args.nnodes, {"at least": 1})
     if args.nnodes > 1 and (args.node_rank is None or args.master_addr is None):
         raise OptionError("--nnodes needs --node-rank and --master-addr: how nodes find each other")
     rank = args.node_rank or 0
@@ -163,27 +164,10 @@ def _by_hand(args: argparse.Namespace) -> Ranks:
 
 
 def _from_torchrun(args: argparse.Namespace, environ: Mapping[str, str]) -> Ranks:
-    """What torchrun's environment says; without one, this process is alone."""
     for name in ("master_addr", "master_port", "node_rank"):
         if getattr(args, name) is not None:
             raise OptionError(f"--{name.replace('_', '-')} needs --nnodes, the number of nodes")
-    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    missing = [key for key in wanted if key not in environ]
-    if missing and not ("RANK" in missing and "WORLD_SIZE" in missing):
-        raise OptionError(f"torchrun's environment is not complete: no {', '.join(missing)}")
-    if missing:
-        return Ranks()
-    ranks = Ranks(
-        rank=parse_environ(environ, "RANK", 0),
-        world_size=parse_environ(environ, "WORLD_SIZE", 1),
-        local_rank=parse_environ(environ, "LOCAL_RANK", 0),
-        local_world_size=parse_environ(environ, "LOCAL_WORLD_SIZE", 1),
-        master_addr=environ["MASTER_ADDR"],
-        master_port=parse_environ(environ, "MASTER_PORT", DEFAULT_PORT),
-    )
-    if not 0 <= ranks.rank < ranks.world_size:
-        raise OptionError(f"RANK={ranks.rank} with WORLD_SIZE={ranks.world_size}: no such rank")
-    return ranks
+    return read_ranks(environ)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -241,7 +225,7 @@ def _strategy_help() -> str:
     lines = ["strategies and their --set options:"]
     for name in STRATEGIES:
         cls = strategy_class(name)
-        lines.append(f"  {name:<8} {(cls.__doc__ or '').splitlines()[0]}")
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            lines.append(f"           {field.name}={field.default}  {field.metadata['help']}")
+        lines.append(f"  {name:<16} {(cls.__doc__ or '').splitlines()[0]}")
+        lines += [f"      {line}" for line in describe_options(cls)]
+    lines.append("  FILE.py:CLASS    your own: node/strategies/base.py shows how")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ machine that has no torch.
 import dataclasses
 import difflib
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +15,12 @@ Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+BOUNDS = {
+    "at least": operator.ge,
+    "above": operator.gt,
+    "at most": operator.le,
+    "below": operator.lt,
+}
 BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -21,18 +28,34 @@ class OptionError(ValueError):
     """What the user asked for does not exist or cannot be: one line, no traceback, exit 2."""
 
 
-def option(default: T, help: str, *, at_least: T | None = None) -> T:
+def option(
+    default: T,
+    help: str,
+    *,
+    at_least: T | None = None,
+    above: T | None = None,
+    at_most: T | None = None,
+    below: T | None = None,
+    choices: Sequence[T] = (),
+) -> T:
     """One option of a strategy: a dataclass field with what `--help` and the checks need.
 
     Args:
         default: its value when nothing is set; its type is the option's type.
         help: one line, lower case, for `--help`.
         at_least: the smallest value that makes sense.
+        above: what it must be greater than.
+        at_most: the largest value that makes sense.
+        below: what it must be less than.
+        choices: the only values that there are.
 
     Returns:
         A dataclass field, typed as its value: a class body reads `H: int = option(20, "...")`.
     """
-    field: Any = dataclasses.field(default=default, metadata={"help": help, "at_least": at_least})
+    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    bounds = {word: limit for word, limit in limits.items() if limit is not None}
+    metadata = {"help": help, "bounds": bounds, "choices": choices}
+    field: Any = dataclasses.field(default=default, metadata=metadata)
     return field  # type: ignore[no-any-return]
 
 
@@ -52,7 +75,7 @@ def parse_settings(owner: str, cls: type, settings: Sequence[str]) -> dict[str, 
 
     Args:
         owner: what has these options, for messages ("strategy fedavg").
-        cls: a dataclass whose fields were made by `option`.
+        cls: a dataclass, whose fields have defaults.
         settings: the texts, each `KEY=VALUE`; of a key given twice the last one counts.
 
     Returns:
@@ -60,22 +83,46 @@ def parse_settings(owner: str, cls: type, settings: Sequence[str]) -> dict[str, 
 
     Raises:
         OptionError: a text is not `KEY=VALUE`, a key is unknown, or a value has the wrong type or
-            is too small.
+            is out of bounds.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     # Any: mypy cannot see that these fields always have a default.
     values: dict[str, Any] = {name: field.default for name, field in fields.items()}
-    for text in settings:
-        key, equals, word = text.partition("=")
-        if not equals:
-            raise OptionError(f"--set {text}: write KEY=VALUE, for example --set H=20")
+    for key, word in split_settings(settings).items():
         if key not in fields:
             raise unknown(f"option of {owner}:", key, fields)
         field = fields[key]
         value = parse_value(f"--set {key}", word, type(field.default))
-        check_at_least(f"--set {key}", value, field.metadata["at_least"])
+        if field.metadata.get("choices") and value not in field.metadata["choices"]:
+            raise unknown(f"value of --set {key}:", word, field.metadata["choices"])
+        check_bounds(f"--set {key}", value, field.metadata.get("bounds", {}))
         values[key] = value
     return values
+
+
+def split_settings(settings: Sequence[str]) -> dict[str, str]:
+    """The texts `KEY=VALUE` by key.
+
+    Raises:
+        OptionError: one of them is no such text.
+    """
+    values = {}
+    for text in settings:
+        key, equals, values[key] = text.partition("=")
+        if not equals:
+            raise OptionError(f"--set {text}: write KEY=VALUE, for example --set H=20")
+    return values
+
+
+def describe_options(cls: type) -> list[str]:
+    """A line for each option of a dataclass: its default, what it does, what it may be."""
+    lines = []
+    for field in dataclasses.fields(cls):
+        limits = [f"{word} {limit}" for word, limit in field.metadata.get("bounds", {}).items()]
+        may_be = " | ".join(field.metadata.get("choices", ())) or ", ".join(limits)
+        what = field.metadata.get("help", "") + (f" ({may_be})" if may_be else "")
+        lines.append(f"{f'{field.name}={field.default}':<19} {what}")
+    return lines
 
 
 def parse_value(name: str, word: str, kind: type[Any]) -> Any:  # noqa: ANN401
@@ -93,10 +140,11 @@ def parse_value(name: str, word: str, kind: type[Any]) -> Any:  # noqa: ANN401
     return value
 
 
-def check_at_least(name: str, value: Value, least: Value | None) -> None:
-    """Raise OptionError if a number is too small."""
-    if isinstance(value, int | float) and isinstance(least, int | float) and value < least:
-        raise OptionError(f"{name} must be at least {least}, not {value}")
+def check_bounds(name: str, value: Any, bounds: Mapping[str, Any]) -> None:  # noqa: ANN401
+    """Raise OptionError if a value is out of its bounds: words of BOUNDS, and a limit for each."""
+    for word, limit in bounds.items():
+        if not BOUNDS[word](value, limit):
+            raise OptionError(f"{name} must be {word} {limit}, not {value}")
 
 
 def parse_environ(environ: Mapping[str, str], key: str, default: T) -> T:

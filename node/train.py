@@ -41,7 +41,9 @@ def train(config: TrainConfig) -> "nn.Module":
     """
     import torch  # here: see main()
 
-    from node.comm import Comm, process_group, to_bytes
+    from node.comm import Comm
+    from node.flat import to_bytes
+    from node.process_group import process_group
     from node.tasks.base import batch_samples
 
     ranks = config.ranks
@@ -66,11 +68,13 @@ def train(config: TrainConfig) -> "nn.Module":
     torch.manual_seed(config.seed + 1_000_003 * (rank + 1))
 
     with process_group(ranks, device, config.timeout_s):
-        comm = Comm(world_size, clock)
+        comm = Comm(ranks, clock)
         initial = to_bytes(list(model.parameters()))
         comm.require_equal({"options": config.shared(), "initial parameters": initial}, device)
         strategy = strategy_class(config.strategy)(**config.strategy_options)
-        strategy.setup(model, optimizer, comm)
+        strategy.setup(model, optimizer, comm, config.seed)
+        # Running statistics of a batch norm, say: each rank's own, of no effect but in eval mode.
+        statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
         metrics = Metrics(config.run_dir, rank, ranks.local_world_size)
         progress = Progress(rank, config.steps)
@@ -95,9 +99,12 @@ def train(config: TrainConfig) -> "nn.Module":
                 loss = task.loss(model, batch)
                 optimizer.zero_grad()
                 loss.backward()
+                strategy.samples += config.batch_size
                 strategy.step(step)  # what it waits for counts as comm, not as compute
                 if step == config.steps:
                     strategy.finish(step)
+                if statistics and config.tests_after(step):
+                    comm.average(statistics, purpose="eval")
                 loss_value = loss.item()
             after, sent = clock.read(), comm.sent_bytes["train"]
             figures = {

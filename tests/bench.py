@@ -2,6 +2,7 @@
 
     python tests/bench.py up --nodes 3            # cluster.up against a bare compose up of the same file
     python tests/bench.py launch                  # to the first training step, against `docker exec` by hand
+    python tests/bench.py wire                    # what a link carries that limits nothing, against no wire at all
 
 Uses a cluster named t-bench. Machines are noisy: read the medians, on a quiet one.
 """
@@ -32,10 +33,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["up", "launch"])
+    parser.add_argument("what", choices=["up", "launch", "wire"])
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
+    if args.what == "wire":
+        wire_table(args.repeat)
+        return
     measure = {"up": pair_of_ups, "launch": pair_of_launches}[args.what]
     pairs = []
     try:
@@ -89,8 +93,9 @@ def by_hand(nodes: int) -> float:
     """The same ranks, started with `docker exec`."""
     started = time.time()
     ranks = []
-    for node in ClusterSpec(NAME, nodes).nodes:
-        environ = rank_environment(node, nodes, "hand", "/tmp/hand", 60) | {
+    spec = ClusterSpec(NAME, nodes)
+    for node in spec.nodes:
+        environ = rank_environment(node, spec.nodes, (), "hand", "/tmp/hand", 60) | {
             "GLOO_SOCKET_IFNAME": "eth0"
         }
         flags = [word for key, value in environ.items() for word in ("--env", f"{key}={value}")]
@@ -106,11 +111,55 @@ def by_hand(nodes: int) -> float:
         first_step(subprocess.run(read, check=True, capture_output=True, text=True).stdout)
         - started
     )
-    for node in ClusterSpec(NAME, nodes).nodes:
+    for node in spec.nodes:
         subprocess.run(
             ["docker", "exec", f"{NAME}-{node.name}", "rm", "-r", "/tmp/hand"], check=True
         )
     return seconds
+
+
+def wire_table(repeat: int) -> None:
+    """Goodput of one TCP connection in MB/s: packets of 1500 bytes, then super-packets as the kernel makes them."""
+    try:
+        verb("up", "--nodes", "2")
+        # Up to 250 MB/s links go without offloads; one that asks for more keeps them.
+        for offloads, rate in (("off", 250), ("on", 10_000)):
+            pairs = []
+            for _ in range(repeat):
+                verb("shape", "--clear")
+                bare = goodput(offloads)
+                with tempfile.NamedTemporaryFile("w", suffix=".yml") as profile:
+                    profile.write(f"rate_mbyte_s: {rate}\ndelay_ms: 0\nbuffer_ms: 50\n")
+                    profile.flush()
+                    wire = verb("shape", "--profile", profile.name)["wire"]
+                pairs.append((goodput(None), bare))
+                print(f"ours {pairs[-1][0]:7.1f} MB/s   bare {bare:7.1f} MB/s", flush=True)
+            ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
+            print(
+                f"{wire}, offloads {offloads}: {ours:.1f} of {bare:.1f} MB/s, ratio {ours / bare:.2f}"
+            )
+    finally:
+        verb("down")
+
+
+def goodput(offloads: str | None) -> float:
+    """Of node1 -> node2, by iperf3, in MB/s; `offloads` on or off are set first, where they are not the links'."""
+    nodes = [f"{NAME}-node{n}" for n in (1, 2)]
+    if offloads is not None:
+        switches = [word for name in ("tso", "gso", "gro") for word in (name, offloads)]
+        for node in nodes:
+            inside(node, "ethtool", "-K", "eth0", *switches)
+    inside(nodes[1], "iperf3", "--server", "--daemon", "--one-off")
+    said = inside(nodes[0], "iperf3", "--client", "node2", "--omit", "1", "--time", "4", "--json")
+    return json.loads(said)["end"]["sum_received"]["bits_per_second"] / 8e6
+
+
+def inside(node: str, *argv: str) -> str:
+    """`docker exec`."""
+    done = subprocess.run(
+        ["docker", "exec", node, *argv], capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def first_step(metrics: str) -> float:

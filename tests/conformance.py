@@ -69,12 +69,12 @@ def main() -> int:
     return EXIT_DONE if all(contract["holds"] for contract in contracts) else EXIT_FAILED
 
 
-def verb(name: str, *words: str) -> Json:
+def verb(what: str, *words: str, name: str = NAME) -> Json:
     """One verb with --json: its document; a broken contract has one, too."""
-    argv = [sys.executable, "-m", f"cluster.{name}", "--name", NAME, "--json", *words]
+    argv = [sys.executable, "-m", f"cluster.{what}", "--name", name, "--json", *words]
     done = subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, text=True, check=False)
     if not done.stdout:
-        raise SystemExit(f"cluster.{name}: exit {done.returncode}\n{done.stderr}")
+        raise SystemExit(f"cluster.{what}: exit {done.returncode}\n{done.stderr}")
     document = json.loads(done.stdout)
     return document if isinstance(document, dict) else {}
 
@@ -96,7 +96,7 @@ def figures(contract: Json) -> list[str]:
 
 
 def _speed(row: Json) -> str:
-    """What is judged of a link's speed: goodput, or where TCP cannot tell, the rate."""
+    """What is judged of a link's speed: goodput, or where TCP did not tell, the rate."""
     return "goodput_mbyte_s" if row["measured"]["rate_mbyte_s"] is None else "rate_mbyte_s"
 
 

@@ -7,9 +7,8 @@ Runs on every node at once while `cluster.verify` measures; it reads orders, one
     {"do": "ping", "peers": {"node2": "10.77.0.12"}, "count": 100, "interval_ms": 10, "wait_ms": 500}
     {"do": "arrivals", "series": {"node1": ["10.77.0.11", 3]}}
     {"do": "send", "peer": "10.77.0.12", "startup_s": 2.0, "window_s": 1.0, "ping_interval_ms": 20}
-    {"do": "count"}
-    {"do": "flood", "peers": {"node2": {"address": "10.77.0.12", "at_once": 8}}, "seconds": 2.0}
-    {"do": "counted", "skip_s": 0.5}
+    {"do": "flood", "sends": [{"at_s": 0.5, "address": "10.77.0.12", "port": 29401, "at_once": 8, "seconds": 0.3}],
+     "counts": {"node2": {"port": 29402, "skip_s": 0.1}}, "seconds": 1.5}
 
 and answers each with one line: docs/formats.md. It ends with its standard input, at once. No nanosecond here
 is worth a C extension: a round trip through two Python processes costs some 0.1 ms, which a ping of one's own address
@@ -26,7 +25,7 @@ import threading
 from typing import Any
 
 from node.probe.datagrams import PORT, Arrivals, answer_pings, bound_socket
-from node.probe.flood import FloodGauge, flood
+from node.probe.flood import flood
 from node.probe.goodput import send, serve
 from node.probe.pings import ping, summarise_arrivals
 
@@ -38,7 +37,6 @@ def main() -> int:
     try:
         datagrams = bound_socket(address)
         listener = socket.create_server((address, PORT), backlog=128)
-        gauge = FloodGauge(address)
     except OSError as error:
         print(json.dumps({"error": f"is another measurement under way? {error}"}), flush=True)
         return 1
@@ -48,7 +46,7 @@ def main() -> int:
     _in_background(_read_orders, orders)
     print(json.dumps({"ready": address}), flush=True)
     for number in itertools.count(1):
-        answer = _obey(json.loads(orders.get()), number, arrivals, gauge)
+        answer = _obey(json.loads(orders.get()), number, arrivals, address)
         print(json.dumps(answer), flush=True)
     return 0
 
@@ -65,7 +63,7 @@ def _read_orders(orders: "queue.Queue[str]") -> None:
 
 
 def _obey(
-    order: dict[str, Any], number: int, arrivals: Arrivals, gauge: FloodGauge
+    order: dict[str, Any], number: int, arrivals: Arrivals, own_address: str
 ) -> dict[str, Any]:
     match order["do"]:
         case "ping":
@@ -77,12 +75,8 @@ def _obey(
             }
         case "send":
             return send(order, number)
-        case "count":
-            return gauge.start()
         case "flood":
-            return flood(order)
-        case "counted":
-            return gauge.read(order["skip_s"])
+            return flood(order, own_address)
     return {"error": f"no such order: {order['do']}"}
 
 

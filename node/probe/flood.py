@@ -1,46 +1,67 @@
-"""What a link carries of datagrams, which nobody tells how fast they may be sent: its rate, whatever TCP makes of it.
+"""What links carry of datagrams, which nobody tells how fast they may be sent: their rate, whatever TCP makes of it.
 
 The sender is slowed down by its own node alone: a socket may have only so much in the queue before the link. So the
 link is always busy, and next to nothing is dropped that the link is not asked to lose. Many datagrams leave in one call
-(UDP_SEGMENT), and nobody reads them where they arrive: the kernel drops them there, and counts them. So a slow machine
-can tell fast links.
+(UDP_SEGMENT), and hardly one is read where they arrive: a socket without room drops them, and the kernel counts them.
+So a slow machine can tell fast links.
+
+One order holds the floods of a whole timetable: no round trip to whoever ordered them stands between two of them.
 """
 
+import select
 import socket
+import struct
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from statistics import median
+from typing import Any, Self
 
-from node.probe.datagrams import PORT
-
-FLOOD_PORT = PORT + 1
 DATAGRAM_BYTES = 1472  # with UDP's and IPv4's headers a full packet at MTU 1500
 SOL_UDP, UDP_SEGMENT = 17, 103  # linux/udp.h, since kernel 4.18
-COUNTERS = Path("/proc/net/snmp")
-SAMPLE_S = 0.05
+SO_SNDBUFFORCE = 32  # asm-generic/socket.h: beyond net.core.wmem_max, with NET_ADMIN
+SO_MEMINFO, MEMINFO = 55, struct.Struct("9I")  # asm-generic/socket.h, linux/sock_diag.h
+LOOK_S = 0.005  # between two looks at what has come
+LOOKS = 5  # at most, until one is quick
+QUICK_S = 1e-4  # a look that takes longer was interrupted: nobody knows when it was
 
 
-def flood(order: dict[str, Any]) -> dict[str, Any]:
-    """Send to all these peers at once, as fast as the links take it. Returns how long it took."""
-    started = time.monotonic()
-    deadline = started + order["seconds"]
-    senders = [
-        threading.Thread(target=_send_until, args=(peer["address"], peer["at_once"], deadline))
-        for peer in order["peers"].values()
-    ]
-    for sender in senders:
+def flood(order: dict[str, Any], address: str) -> dict[str, Any]:
+    """Send what the timetable says, count what comes; `{peer: {"datagrams_s"}}` of each that should send to us."""
+    start = time.monotonic()
+    with ExitStack() as stack:
+        gauges = {
+            name: stack.enter_context(FloodGauge(address, count["port"]))
+            for name, count in order["counts"].items()
+        }
+        sender = threading.Thread(target=_send_all, args=(order["sends"], start))
         sender.start()
-    for sender in senders:
+        _count(list(gauges.values()), start + order["seconds"])
         sender.join()
-    return {"seconds": time.monotonic() - started}
+    return {
+        name: {"datagrams_s": rate_of(gauge.samples, order["counts"][name]["skip_s"])}
+        for name, gauge in gauges.items()
+    }
 
 
-def _send_until(address: str, at_once: int, deadline: float) -> None:
+def _send_all(sends: Iterable[dict[str, Any]], start: float) -> None:
+    threads = []
+    for send in sorted(sends, key=lambda send: float(send["at_s"])):
+        time.sleep(max(0.0, start + send["at_s"] - time.monotonic()))
+        threads.append(threading.Thread(target=_send, args=(send,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+
+
+def _send(send: dict[str, Any]) -> None:
+    deadline = time.monotonic() + send["seconds"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send["queued_bytes"])
         sock.settimeout(1.0)
-        sock.connect((address, FLOOD_PORT))
-        block = bytes(DATAGRAM_BYTES * _segments(sock, at_once))
+        sock.connect((send["address"], send["port"]))
+        block = bytes(DATAGRAM_BYTES * _segments(sock, send["at_once"]))
         while time.monotonic() < deadline:
             try:
                 sock.send(block)
@@ -62,62 +83,69 @@ def _segments(sock: socket.socket, at_once: int) -> int:
 
 
 class FloodGauge:
-    """Counts the datagrams that arrive, between `start` and `read`."""
+    """Counts the datagrams of one sender, which has a port to itself.
 
-    def __init__(self, address: str) -> None:
-        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, 1
-        )  # full at once: then they count as dropped
-        self._sock.bind((address, FLOOD_PORT))
-        self._samples: list[tuple[float, int]] = []
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+    The first one that finds the socket empty wakes whoever waits for it, and the others until the next look are dropped
+    for want of room: there is nothing to do while nothing comes.
 
-    def start(self) -> dict[str, Any]:
-        """Begin to count."""
-        self._samples, self._over = [], threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
-        return {}
+    Attributes:
+        samples: (time in s, datagrams until then).
+    """
 
-    def read(self, skip_s: float) -> dict[str, Any]:
-        """End it; as `summarise_flood`."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-        return summarise_flood(self._samples, skip_s)
+    def __init__(self, address: str, port: int) -> None:
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # full at once
+        self.sock.bind((address, port))
+        self.sock.setblocking(False)
+        self.samples: list[tuple[float, int]] = []
+        self._read = 0
 
-    def _sample(self) -> None:
-        while True:
-            self._samples.append((time.monotonic(), dropped_datagrams(COUNTERS.read_text())))
-            if self._over.wait(SAMPLE_S):
-                return
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
 
-def dropped_datagrams(counters: str) -> int:
-    """What the kernel has dropped for want of room in a socket, from the text of /proc/net/snmp."""
-    names, values = (line.split() for line in counters.splitlines() if line.startswith("Udp:"))
-    return int(values[names.index("RcvbufErrors")])
+    def look(self) -> None:
+        """Take one datagram, so that the next one wakes us again, and count them all."""
+        with suppress(BlockingIOError):
+            self.sock.recv(1)
+            self._read += 1
+        for _ in range(LOOKS):
+            before = time.monotonic()
+            dropped = MEMINFO.unpack(self.sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[8]
+            now = time.monotonic()
+            if now - before < QUICK_S:
+                break
+        self.samples.append((now, self._read + dropped))
 
 
-def summarise_flood(samples: list[tuple[float, int]], skip_s: float) -> dict[str, Any]:
-    """{"datagrams", "seconds"}: of a time in which they came without a pause, `skip_s` after the first.
+def _count(gauges: list[FloodGauge], until: float) -> None:
+    poll = select.poll()
+    waiting = {gauge.sock.fileno(): gauge for gauge in gauges}
+    for number in waiting:
+        poll.register(number, select.POLLIN)
+    while (left_s := until - time.monotonic()) > 0:
+        for number, _ in poll.poll(left_s * 1000):
+            waiting[number].look()
+        time.sleep(LOOK_S)
+
+
+def rate_of(samples: list[tuple[float, int]], skip_s: float) -> float:
+    """Datagrams a second, from `skip_s` after the first one on: the median over pairs of looks, half of them apart.
+
+    A stall of the host moves some of the pairs, not their median.
 
     Args:
-        samples: (time in s, datagrams until then).
-        skip_s: what does not count, from the first one on.
+        samples: (time in s, datagrams until then), while they came.
+        skip_s: what does not count.
     """
-    came = [
-        now
-        for (_, before), (now, after) in zip(samples, samples[1:], strict=False)
-        if after > before
+    # The last look may be later than the last datagram.
+    steady = [sample for sample in samples[:-1] if sample[0] >= samples[0][0] + skip_s]
+    half = len(steady) // 2
+    rates = [
+        (after - before) / (later - earlier)
+        for (earlier, before), (later, after) in zip(steady, steady[half:], strict=False)
+        if later > earlier
     ]
-    if not came:
-        return {"datagrams": 0, "seconds": 0.0}
-    # In the last sample that counted something it may have ended; in the one before it had not.
-    busy = [sample for sample in samples if came[0] + skip_s <= sample[0] < came[-1]]
-    if len(busy) < 2:
-        return {"datagrams": 0, "seconds": 0.0}
-    (first_s, first), (last_s, last) = busy[0], busy[-1]
-    return {"datagrams": last - first, "seconds": last_s - first_s}
+    return median(rates) if rates else 0.0

@@ -5,6 +5,8 @@ echoes on the same link, and on a link with jitter that keeps the order a packet
 one before it.
 """
 
+import itertools
+import math
 import socket
 import threading
 import time
@@ -28,7 +30,7 @@ def send_ping(sock: socket.socket, address: str, series: int, number: int) -> No
 
 
 def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
-    """Ping all peers in turn; per peer the round trips, and what came back of what had arrived there.
+    """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there.
 
     Returns:
         peer -> {"series", "sent", "rtt_ms": [...], "back": as `summarise_arrivals` gives it}.
@@ -41,8 +43,9 @@ def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
     reader.start()
     start = time.monotonic()
     for number in range(order["count"]):
-        _sleep_until(start + number * order["interval_ms"] / 1000)
-        for address in peers.values():
+        for place, address in enumerate(peers.values()):
+            turns = number + place / len(peers)
+            _sleep_until(start + turns * order["interval_ms"] / 1000)
             send_ping(sock, address, series, number)
     time.sleep(order["wait_ms"] / 1000)
     over.set()
@@ -95,16 +98,35 @@ def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
 
 
 def summarise_arrivals(log: list[tuple[int, float, float]]) -> dict[str, Any]:
-    """What arrived of one series: {"arrived", "reordered", "sent_ms": [...], "one_way_ms": [...]}.
+    """What arrived of one series, from its log in the order of arrival.
 
-    One-way times have an unknown offset where the nodes' clocks differ.
+    Returns:
+        {"arrived", "twice", "gaps": runs of numbers that are missing before the last, "reordered": how many have
+        overtaken another, "sent_ms": [...], "one_way_ms": [...]}. The times are those of first copies that overtook
+        nobody; one-way times have an unknown offset where the nodes' clocks differ.
     """
     numbers = [number for number, _, _ in log]
-    late = sum(1 for before, after in zip(numbers, numbers[1:], strict=False) if after < before)
-    first = min((sent for _, sent, _ in log), default=0.0)
+    there = sorted(set(numbers))
+    overtook = overtakers(numbers)
+    firsts: dict[int, tuple[float, float]] = {}
+    for (number, sent, one_way), ahead in zip(log, overtook, strict=True):
+        if not ahead:
+            firsts.setdefault(number, (sent, one_way))
+    first = min((sent for sent, _ in firsts.values()), default=0.0)
     return {
-        "arrived": len(set(numbers)),
-        "reordered": late,
-        "sent_ms": [round((sent - first) * 1000, 3) for _, sent, _ in log],
-        "one_way_ms": [round(one_way * 1000, 3) for _, _, one_way in log],
+        "arrived": len(there),
+        "twice": len(numbers) - len(there),
+        "gaps": sum(after > before + 1 for before, after in itertools.pairwise([-1, *there])),
+        "reordered": sum(overtook),
+        "sent_ms": [round((sent - first) * 1000, 3) for sent, _ in firsts.values()],
+        "one_way_ms": [round(one_way * 1000, 3) for _, one_way in firsts.values()],
     }
+
+
+def overtakers(numbers: list[int]) -> list[bool]:
+    """Of numbers in the order of their arrival: whether a lower one came later."""
+    lowest, result = math.inf, []
+    for number in reversed(numbers):
+        result.append(number > lowest)
+        lowest = min(lowest, number)
+    return result[::-1]

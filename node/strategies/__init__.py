@@ -1,24 +1,41 @@
 """Training strategies by name. A new one is a file here (see base.py) and a line in STRATEGIES."""
 
-import importlib
+import dataclasses
 
-from node.options import unknown
+from node.load import load
+from node.options import OptionError
 from node.strategies.base import Strategy
 
 STRATEGIES = {
     "ddp": "node.strategies.ddp:DDP",
     "fedavg": "node.strategies.fedavg:FedAvg",
+    "diloco": "node.strategies.diloco:DiLoCo",
+    "streaming-diloco": "node.strategies.streaming_diloco:StreamingDiLoCo",
+    "eager-diloco": "node.strategies.eager_diloco:EagerDiLoCo",
+    "sparta": "node.strategies.sparta:Sparta",
+    "sparta-diloco": "node.strategies.sparta_diloco:SpartaDiLoCo",
+    "demo": "node.strategies.demo:DeMo",
+    "powersgd": "node.strategies.powersgd:PowerSGD",
+    "gossip": "node.strategies.gossip:Gossip",
 }
 
 
 def strategy_class(name: str) -> type[Strategy]:
     """The class of a strategy; only its own module is imported.
 
+    Args:
+        name: one of STRATEGIES, or the user's own: `./mine.py:Mine`.
+
     Raises:
-        OptionError: there is no strategy of this name.
+        OptionError: there is no such strategy, or it is none.
+        ModuleNotFoundError: the user's file imports what is not here.
     """
-    if name not in STRATEGIES:
-        raise unknown("strategy", name, STRATEGIES)
-    module, _, attribute = STRATEGIES[name].partition(":")
-    cls: type[Strategy] = getattr(importlib.import_module(module), attribute)
+    cls = load("strategy", name, STRATEGIES)
+    if not (isinstance(cls, type) and issubclass(cls, Strategy)):
+        raise OptionError(f"{name} is no strategy: derive it from node.strategies.base.Strategy")
+    if "__dataclass_fields__" not in vars(cls):
+        raise OptionError(f"{name} is no dataclass: write @dataclass above it")
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.default is dataclasses.MISSING:
+            raise OptionError(f'{name}: {field.name} has no default: option(20, "what it is")')
     return cls

@@ -2,7 +2,14 @@
 
 The loop (node/train.py) owns data, model, evaluation and metrics. After every backward pass it
 calls `step`; the strategy moves the parameters with the given optimiser and talks to the other
-ranks through `self.comm`. A new one is a dataclass whose fields are its options:
+ranks through `self.comm`. A new one is a dataclass whose fields are its options, in a file here or
+in your own (`--strategy ./mine.py:NowAndThen`):
+
+    from dataclasses import dataclass
+
+    from node.options import option
+    from node.strategies.base import Strategy
+
 
     @dataclass
     class NowAndThen(Strategy):
@@ -15,13 +22,18 @@ ranks through `self.comm`. A new one is a dataclass whose fields are its options
             if step % self.every == 0:
                 self.outer = self.comm.average(self.parameters)
 
+        def finish(self, step: int) -> None:
+            self.outer = self.comm.average(self.parameters)
+
 Rules that keep strategies comparable:
 
 - The optimiser given is the optimiser used.
 - One flat tensor a collective, never one a parameter: over links of 100 ms, 8 tensors on 3 ranks
   are 3.2 s of latency a step, one is 0.4 s.
 - All ranks run the same collectives in the same order.
-- No torch import at module level: options can be checked where there is no torch.
+- What all ranks must draw alike they draw from `self.seed` and the step: it need not be sent.
+- Those that ship with us import torch only where they compute (in setup, or in a module of their
+  own: outer.py, dct.py, …): options are checked where there is no torch.
 """
 
 from collections.abc import Iterator
@@ -34,6 +46,9 @@ if TYPE_CHECKING:
 
     from node.comm import Comm
 
+# How an average may travel: node/codec.py.
+CODECS = ("none", "fp16", "bf16", "int8")
+
 
 class Strategy:
     """Base class of all strategies.
@@ -43,17 +58,21 @@ class Strategy:
         parameters: the model's trainable parameters, in the model's order.
         optimizer: the optimiser the user asked for, over `parameters`.
         comm: the collectives, which count bytes and seconds.
+        seed: the same on every rank.
+        samples: how many samples this rank has trained on so far; the loop counts them.
         outer: what the ranks last agreed on, as one flat tensor in the order of `parameters`; None
-            while the model itself is that.
+            while the model itself is that, or where they agree on nothing before the end.
     """
 
     model: "nn.Module"
     parameters: "list[nn.Parameter]"
     optimizer: "Optimizer"
     comm: "Comm"
+    seed: int
+    samples: int = 0
     outer: "Tensor | None" = None
 
-    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm") -> None:
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Called once, before the first step, with the same parameters on every rank.
 
         A strategy that overlaps communication with the backward pass installs its hooks here.
@@ -62,6 +81,7 @@ class Strategy:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = optimizer
         self.comm = comm
+        self.seed = seed
 
     def step(self, step: int) -> None:
         """Use the gradients of one backward pass.
@@ -92,14 +112,23 @@ class Strategy:
         finally:
             self.load_parameters(own)
 
+    def gradients(self) -> "list[Tensor]":
+        """The gradient of every parameter; zeros where this rank's backward pass found none."""
+        import torch
+
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return [parameter.grad for parameter in self.parameters]
+
     def flat_parameters(self) -> "Tensor":
         """A copy of all parameters as one tensor of shape (number of parameters,)."""
-        from node.comm import flatten
+        from node.flat import flatten
 
         return flatten(self.parameters)
 
     def load_parameters(self, flat: "Tensor") -> None:
         """Set all parameters from one flat tensor, as `flat_parameters` gives it."""
-        from node.comm import unflatten_into
+        from node.flat import unflatten_into
 
         unflatten_into(flat, self.parameters)

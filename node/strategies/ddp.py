@@ -1,18 +1,88 @@
 """Data-parallel training: every step averages the gradients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from node.options import OptionError, option
 from node.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from node.comm import Comm
 
 
 @dataclass
 class DDP(Strategy):
     """Average the gradients every step: as one process with all ranks' batches together.
 
-    A rank sends 2(N-1)/N · P bytes a step (P: bytes of all parameters), in one all-reduce.
+    A rank sends 2(N-1)/N · P bytes a step (P: bytes of all parameters), half of it as fp16 or bf16;
+    in one all-reduce, or in one a bucket. Buckets are cut as in PyTorch's DDP: the last parameters,
+    whose gradients come first, first.
     """
 
+    bucket_mb: float = option(
+        0.0, "gradients sent together, in 10^6 bytes; 0 is all of them", at_least=0.0
+    )
+    hook: str = option("none", "how gradients travel", choices=("none", "fp16", "bf16"))
+    overlap: bool = option(False, "send a bucket while the backward pass goes on")
+
+    def __post_init__(self) -> None:
+        """Refuse what would have no effect."""
+        if self.overlap and not self.bucket_mb:
+            raise OptionError(
+                "overlap needs bucket_mb: with one bucket there is nothing to overlap"
+            )
+
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
+        """Cut the buckets; to overlap, have every parameter report its gradient."""
+        super().setup(model, optimizer, comm, seed)
+        self._buckets = cut_buckets(self.parameters[::-1], self.bucket_mb * 1e6)
+        self._started: list[Callable[[], Tensor]] = []
+        self._ready: set[nn.Parameter] = set()
+        if self.overlap:
+            for parameter in self.parameters:
+                parameter.register_post_accumulate_grad_hook(self._note)
+
     def step(self, step: int) -> None:
-        """Average, then step."""
-        self.comm.average([p.grad for p in self.parameters])
+        """Send what has not been sent, wait for the means, step with them."""
+        from node.flat import unflatten_into
+
+        self.gradients()  # none is missing from here on
+        while len(self._started) < len(self._buckets):
+            self._start_next()
+        for bucket, mean in zip(self._buckets, self._started, strict=True):
+            unflatten_into(mean(), [p.grad for p in bucket])
+        self._started.clear()
+        self._ready.clear()
         self.optimizer.step()
+
+    def _note(self, parameter: "nn.Parameter") -> None:
+        """A gradient is there. Buckets start in their order, which is the same on all ranks."""
+        self._ready.add(parameter)
+        while len(self._started) < len(self._buckets) and self._ready.issuperset(
+            self._buckets[len(self._started)]
+        ):
+            self._start_next()
+
+    def _start_next(self) -> None:
+        from node.flat import flatten
+
+        bucket = self._buckets[len(self._started)]
+        flat = flatten([p.grad for p in bucket])
+        self._started.append(self.comm.start_average(flat, self.hook))
+
+
+def cut_buckets(parameters: "list[nn.Parameter]", size: float) -> "list[list[nn.Parameter]]":
+    """Parameters in buckets of at least `size` bytes, but for the last; 0 makes one bucket."""
+    buckets: list[list[nn.Parameter]] = [[]]
+    held = 0
+    for parameter in parameters:
+        if size and held >= size:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(parameter)
+        held += parameter.nbytes
+    return buckets

@@ -1,39 +1,116 @@
-"""Federated averaging (McMahan et al., 2017, arXiv 1602.05629): all ranks in every round."""
+"""Federated averaging (McMahan et al., 2017, arXiv 1602.05629) and its relatives."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import option
+from node.options import OptionError, option
 from node.strategies.base import Strategy
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from node.comm import Comm
 
+SERVER_LR = {"avg": 1.0, "momentum": 1.0, "adam": 0.01}
+
 
 @dataclass
 class FedAvg(Strategy):
-    """Step locally H times, then average the parameters; the optimiser's state stays local.
+    """Step locally H times, then average the parameters; also known as local SGD.
 
-    A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of all parameters), in one all-reduce.
+    The optimiser's state stays local. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of
+    all parameters), in one all-reduce. Where only some ranks are averaged, each sums one slice and
+    sends it to the others: node.comm.Comm.sum_among has the bytes. A rank that is not chosen has
+    trained that round in vain, as a device that does not answer.
+
+    Also: FedProx (Li et al., 2020, arXiv 1812.06127) by `mu`; FedAvgM (Hsu et al., 2019, arXiv
+    1909.06335) and FedAdam (Reddi et al., 2021, arXiv 2003.00295) by `server`, whose step every
+    rank makes for itself.
     """
 
     H: int = option(20, "local steps between two averages", at_least=1)
+    fraction: float = option(
+        1.0, "share of the ranks that a round averages, drawn each round", above=0.0, at_most=1.0
+    )
+    island_size: int = option(
+        0, "ranks that average with one another, drawn each round; 0 is all", at_least=0
+    )
+    weights: str = option(
+        "even", "what a rank counts for: its samples, or one", choices=("even", "samples")
+    )
+    mu: float = option(0.0, "FedProx: pull towards the last average", at_least=0.0)
+    server: str = option("avg", "what is made of the average", choices=("avg", "momentum", "adam"))
+    server_lr: float = option(0.0, "its learning rate; 0 is 1, and 0.01 for adam", at_least=0.0)
+    server_momentum: float = option(0.9, "of momentum and adam", at_least=0.0, below=1.0)
 
-    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm") -> None:
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if self.island_size and (self.fraction < 1 or self.server != "avg" or self.server_lr):
+            raise OptionError(
+                "island_size goes with neither fraction nor a server: islands average"
+            )
+
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""
-        super().setup(model, optimizer, comm)
-        self.outer = self.flat_parameters()
+        from node.strategies.outer import Outer
+
+        super().setup(model, optimizer, comm, seed)
+        lr = self.server_lr or SERVER_LR[self.server]
+        momentum = self.server_momentum if self.server != "avg" else 0.0
+        self._server = Outer(
+            self.flat_parameters(), "adam" if self.server == "adam" else "sgd", lr, momentum
+        )
+        self.outer = self._server.flat
+        self._counted = 0
 
     def step(self, step: int) -> None:
         """Step locally; average after every H-th step."""
+        if self.mu:
+            self._pull()
         self.optimizer.step()
         if step % self.H == 0:
-            self.outer = self.comm.average(self.parameters)
+            self._average(step)
 
     def finish(self, step: int) -> None:
-        """Average once more if the last round was cut short."""
+        """Average once more if the last round was cut short, or was one of islands."""
         if step % self.H != 0:
+            self._average(step)
+        if self.island_size:
             self.outer = self.comm.average(self.parameters)
+
+    def _pull(self) -> None:
+        """The gradient of mu/2 · |own - outer|²."""
+        pulls = (self.flat_parameters() - self.outer).split([p.numel() for p in self.parameters])
+        for gradient, pull in zip(self.gradients(), pulls, strict=True):
+            gradient.add_(pull.view_as(gradient), alpha=self.mu)
+
+    def _average(self, step: int) -> None:
+        members, receivers = self._circle(step)
+        mean = self._mean(members, receivers)
+        self.load_parameters(self._server.move(self.outer - mean))
+
+    def _circle(self, step: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Who is averaged, and who gets it; drawn alike on all ranks."""
+        everyone = range(self.comm.world_size)
+        order = random.Random(f"{self.seed} {step}").sample(everyone, len(everyone))
+        if self.fraction < 1:
+            return sorted(order[: max(1, round(self.fraction * len(everyone)))]), everyone
+        size = self.island_size or len(everyone)
+        start = order.index(self.comm.rank) // size * size
+        island = sorted(order[start : start + size])
+        return island, island
+
+    def _mean(self, members: Sequence[int], receivers: Sequence[int]) -> "Tensor":
+        """The mean of the members' parameters; by their samples, these travel as one more number."""
+        own = self.flat_parameters()
+        if self.weights == "even":
+            self.comm.sum_among(own, members, receivers)
+            return own / len(members)
+        samples, self._counted = self.samples - self._counted, self.samples
+        weighted = own.new_empty(len(own) + 1)
+        weighted[:-1], weighted[-1] = own * samples, samples
+        self.comm.sum_among(weighted, members, receivers)
+        return weighted[:-1] / weighted[-1]

@@ -1,11 +1,12 @@
 """The links of one node: rate and queue where they start, delay, jitter and loss where they end.
 
     python -m node.wire apply < plan.json   # make this node's links what the plan says; again: change them in place
+    python -m node.wire replay              # change them as traces say, by orders on standard input, until that ends
     python -m node.wire show                # what is in force, and what the kernel has counted
     python -m node.wire clear               # remove all that apply made
     python -m node.wire try                 # which wires this kernel can do
 
 docs/formats.md defines the plan and the output. Reading order: `plan`, `egress` (the rate), `wires` (what the two wires
-have in common), `netem` (the kernel's own emulator), `nfqueue` with its daemon `delayer`, and `apply`, which puts them
-together.
+have in common), `netem` (the kernel's own emulator), `nfqueue` with its `daemon`, `apply`, which puts them
+together, and `replay`, which changes them many times a second.
 """

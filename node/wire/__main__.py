@@ -1,14 +1,16 @@
-"""Command line of the wire: `python3 -m node.wire apply < plan.json`, `show`, `clear`, `try`."""
+"""Command line of the wire: `python3 -m node.wire apply < plan.json`, `replay`, `show`, `clear`, `try`."""
 
 import json
 import sys
 
 from node.wire.apply import apply, clear, show, trial
 from node.wire.plan import PlanError
+from node.wire.replay import replay
 from node.wire.system import NodeError
 
 USAGE = """usage: python3 -m node.wire VERB
   apply < plan.json   make this node's links what the plan says, and report it; again: change them in place
+  replay              change links as traces say, by orders on standard input, until that ends
   show                what is in force, and what the kernel has counted
   clear               remove all that apply made
   try                 which wires this kernel can do, and why not the others"""
@@ -21,6 +23,8 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case ["apply"]:
                 print(json.dumps(apply(sys.stdin.read())))
+            case ["replay"]:
+                replay(sys.stdin.fileno())
             case ["show"]:
                 print(json.dumps(show()))
             case ["clear"]:

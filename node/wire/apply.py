@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from node.wire import egress, htb, offload, routes, state, system
+from node.wire import egress, htb, isolation, offload, replaying, routes, state, system
 from node.wire.plan import parse_plan
 from node.wire.shape import Shape, lay_out
 from node.wire.state import State
+from node.wire.strain import read_strain
 from node.wire.system import NodeError
 from node.wire.wires import WIRES, Wire, choose
 
@@ -29,7 +30,8 @@ def apply(text: str) -> Json:
         NodeError: this node cannot do it. If it had begun, it has taken everything back.
     """
     plan = parse_plan(text)
-    with _alone() as first:
+    with alone() as first:
+        replaying.refuse()
         device = system.find_device(plan.address)
         found = system.qdiscs()
         _refuse_foreign(device.name, found)
@@ -38,31 +40,59 @@ def apply(text: str) -> Json:
         shape = lay_out(plan, device, before.shape if before else None)
         if before is None and not first:
             _remove_all(device.name, found)
-        try:
-            now = _change(before, shape, wire)
-        except BaseException:
-            _remove_all(device.name, system.qdiscs())
-            routes.remove(shape)
-            raise
+        now = bring_about(before, shape, wire)
         state.save(now)
+        replaying.forget()
     return now.report
 
 
+def bring_about(before: State | None, shape: Shape, wire: Wire) -> State:
+    """Make this node's links what the shape says, whatever they were before.
+
+    Raises:
+        NodeError: this node cannot do it; then nothing is shaped any more.
+    """
+    try:
+        return _change(before, shape, wire)
+    except BaseException:
+        _remove_all(shape.device.name, system.qdiscs())
+        routes.remove(shape)
+        raise
+
+
 def show() -> Json:
-    """The plan in force, its report, the kernel's counters, and notes if something is not as it should be."""
-    saved = state.load()
-    found = system.qdiscs()
-    fault = _fault(saved, found) if saved else _leftovers(found)
-    if saved is None or fault:
-        return {"plan": None, "report": None, "counters": {}, "notes": [fault] if fault else []}
+    """The plan in force, its report, the kernel's counters, what strain there was, and what is not as it should be."""
+    saved, fault = look()
+    if saved is None:
+        return {
+            "plan": None,
+            "report": None,
+            "counters": {},
+            "replayed": [],
+            "lateness": None,
+            "strain": read_strain(),
+            "notes": [fault] if fault else [],
+        }
     device = saved.shape.device.name
     classes = system.run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
     return {
         "plan": saved.shape.plan.document(),
         "report": saved.report,
         "counters": egress.counters(saved.shape, classes),
+        "replayed": replaying.pairs_now(),
+        "lateness": WIRES[saved.wire].lateness(),
+        "strain": read_strain(),
         "notes": WIRES[saved.wire].warnings(),
     }
+
+
+def look() -> tuple[State | None, str]:
+    """The state in force, or None and what is wrong; that is empty where nothing is shaped, and nothing shall be."""
+    saved, found = state.load(), system.qdiscs()
+    if saved is None:
+        return None, _leftovers(found)
+    fault = _fault(saved, found) or replaying.fault()
+    return (None, fault) if fault else (saved, "")
 
 
 def trial() -> dict[str, str]:
@@ -72,7 +102,8 @@ def trial() -> dict[str, str]:
 
 def clear() -> None:
     """Remove everything that `apply` made, however much of it there is."""
-    with _alone():
+    with alone():
+        replaying.refuse()
         found = system.qdiscs()
         saved = state.load()
         devices = {saved.shape.device.name} if saved else set(_our_devices(found))
@@ -92,6 +123,7 @@ def _change(before: State | None, shape: Shape, wire: Wire) -> State:
     notes = wire.start(old_wire, shape)
     system.run_batch("tc", egress.tc_lines(old, shape) + wire.tc_lines(old_wire, shape))
     tcp, route_notes = routes.set_routes(old, shape)
+    isolation.change(old, shape)
     notes += [*route_notes, offload.switch(device.name, plan.links, offloads, original)]
     report = {
         "node": plan.node,
@@ -157,11 +189,12 @@ def _remove_all(device: str, found: Qdiscs) -> None:
         name = saved.shape.device.name
         offload.change(name, offload.read_offloads(name), saved.offloads)
     state.forget()
+    replaying.forget()
 
 
 @contextmanager
-def _alone() -> Iterator[bool]:
-    """Keep a second `apply` or `clear` of this node waiting. Yields whether it is the first: nothing of us is here."""
+def alone() -> Iterator[bool]:
+    """Keep whoever else changes this node waiting. Yields whether it is the first to: nothing of us is here."""
     state.FOLDER.mkdir(parents=True, exist_ok=True)
     with (state.FOLDER / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,22 +1,47 @@
-"""When a held packet may go, and whether it is lost: the part of the nfqueue wire that is plain arithmetic."""
+"""When a held packet may go, and what becomes of it: the part of the nfqueue wire that is plain arithmetic."""
 
+import math
 import random
 from collections import deque
+from itertools import takewhile
 from typing import NamedTuple
 
-from node.wire.nfnetlink import ACCEPT, DROP, Verdict
+from node.wire.nfnetlink import ACCEPT, DROP, META, Verdict
+
+HELD, FIRST, AT_ONCE = range(3)
+"""What `HoldingLine.admit` did with a packet: it waits; it waits and is the only one; it shall go at once."""
+IPV4, IPV6_HEADER = 4, 40
 
 
 class Behaviour(NamedTuple):
-    """What one queue does to its packets."""
+    """What one queue does to its packets. Shares are 0 to 1."""
 
     delay_s: float
-    jitter_s: float
-    """Standard deviation of the delay, which is normally distributed (but no packet overtakes another)."""
-    loss: float
-    """Share of packets dropped, 0 to 1."""
-    seed: int
-    max_packets: int
+    jitter_s: float = 0.0
+    """Standard deviation of the delay (but no packet overtakes another)."""
+    distribution: str = "normal"
+    """Of the delay: normal or uniform."""
+    loss: float = 0.0
+    """Share of packets dropped, where bursts are not asked for."""
+    bursts: tuple[float, float] | None = None
+    """The chance that a burst of losses begins, and that it ends, with each packet: node.wire.shape.burst_chances."""
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    reorder: float = 0.0
+    """Share of packets that do not wait."""
+    seed: int = 1
+    max_packets: int = 1000
+    copied: int = META
+    """How much of a packet the kernel copies up to us: nfnetlink's META, SIZE or WHOLE."""
+    limited: bool = False
+    """Whether its packets pass the node's downlink first."""
+
+
+class Damaged(NamedTuple):
+    """What goes on in place of a packet: other content, or the packet and a copy."""
+
+    content: bytes
+    copy: bytes
 
 
 class HoldingLine:
@@ -26,35 +51,88 @@ class HoldingLine:
     middle only after a long search.
     """
 
-    def __init__(self, behaviour: Behaviour) -> None:
-        self.behaviour = behaviour
-        self._random = random.Random(behaviour.seed)
+    def __init__(self, behaviour: Behaviour, downlink: "Downlink") -> None:
+        self._downlink = downlink
         self._last_due = 0.0
-        self._held: deque[tuple[float, int, int]] = deque()  # due, packet's number, verdict
+        self._in_burst = False
+        self._held: deque[tuple[float, int, int | Damaged]] = deque()  # due, packet's number, fate
+        self._follow(behaviour, behaviour.seed)
 
     def change(self, behaviour: Behaviour) -> None:
         """Treat packets from now on by other rules; those that are held keep their time."""
-        if behaviour.seed != self.behaviour.seed:
-            self._random.seed(behaviour.seed)
-        self.behaviour = behaviour
+        self._follow(behaviour, behaviour.seed if behaviour.seed != self.behaviour.seed else None)
 
-    def admit(self, packet: int, now: float) -> bool:
-        """Take a packet that arrived at `now`, in seconds. Returns whether it is the only one."""
-        delay_s, jitter_s, loss, _, _ = self.behaviour
-        due = now + delay_s
-        if jitter_s:
-            due += self._random.gauss(0.0, jitter_s)
+    def _follow(self, behaviour: Behaviour, new_seed: int | None) -> None:
+        self.behaviour = behaviour
+        self._loses = bool(behaviour.loss or behaviour.bursts)
+        self._harms = bool(behaviour.duplicate or behaviour.corrupt or behaviour.reorder)
+        if new_seed is not None:  # streams of their own: more jitter must not move the losses
+            self._delays, self._losses, self._harm = (
+                random.Random(f"{new_seed} {what}") for what in ("delay", "loss", "harm")
+            )
+
+    def admit(self, packet: int, arrived: float, size: int = 0, content: bytes = b"") -> int:
+        """Take a packet that arrived at this moment, in seconds. Returns HELD, FIRST or AT_ONCE (then it is not held).
+
+        Args:
+            packet: its number.
+            arrived: when.
+            size: with its IP header, in bytes; where the behaviour is limited.
+            content: from its IP header on, where the behaviour wants it WHOLE.
+        """
+        fate: int | Damaged = ACCEPT
+        if self._loses and self._is_lost():
+            fate = DROP
+        elif self.behaviour.limited:
+            through = self._downlink.pass_on(arrived, size)
+            if through is None:
+                fate = DROP
+            else:
+                arrived = through
+        due = arrived + self.behaviour.delay_s
+        if self.behaviour.jitter_s:
+            due += self._draw_jitter()
+        if self._harms and fate == ACCEPT:
+            if self._harm.random() < self.behaviour.reorder:
+                return AT_ONCE
+            fate = self._do_harm(content)
         if due < self._last_due:
             due = self._last_due
         self._last_due = due
-        verdict = DROP if loss and self._random.random() < loss else ACCEPT
         held = self._held
-        held.append((due, packet, verdict))
-        return len(held) == 1
+        held.append((due, packet, fate))
+        return FIRST if len(held) == 1 else HELD
+
+    def _draw_jitter(self) -> float:
+        spread_s = self.behaviour.jitter_s
+        if self.behaviour.distribution == "uniform":
+            return self._delays.uniform(-1.0, 1.0) * math.sqrt(3) * spread_s
+        return self._delays.gauss(0.0, spread_s)
+
+    def _is_lost(self) -> bool:
+        if self.behaviour.bursts is None:
+            return self._losses.random() < self.behaviour.loss
+        begins, ends = self.behaviour.bursts
+        lost = self._in_burst
+        self._in_burst = self._losses.random() < (1 - ends if lost else begins)
+        return lost
+
+    def _do_harm(self, content: bytes) -> int | Damaged:
+        corrupted = self._harm.random() < self.behaviour.corrupt
+        twice = self._harm.random() < self.behaviour.duplicate
+        if corrupted:
+            content = flip_bit(content, self._harm.random())
+        if not (corrupted or twice):
+            return ACCEPT
+        return Damaged(content if corrupted else b"", content if twice else b"")
 
     def next_due(self) -> float:
         """When the first packet may go; infinity if there is none."""
         return self._held[0][0] if self._held else float("inf")
+
+    def count_due(self, before: float) -> int:
+        """How many packets were to go before a moment."""
+        return sum(1 for _ in takewhile(lambda packet: packet[0] < before, self._held))
 
     def release(self, now: float) -> list[Verdict]:
         """Let go of all packets that are due, as one verdict for each run of packets with the same fate."""
@@ -64,7 +142,55 @@ class HoldingLine:
             _, packet, fate = held.popleft()
             if fate != what and last >= 0:
                 verdicts.append(Verdict(what, last))
-            what, last = fate, packet
+                last = -1
+            if isinstance(fate, Damaged):
+                verdicts.append(Verdict(ACCEPT, packet, fate.content, fate.copy))
+            else:
+                what, last = fate, packet
         if last >= 0:
             verdicts.append(Verdict(what, last))
         return verdicts
+
+
+class Downlink:
+    """What a node takes in on all its links together: a queue in front of a rate, before the delays.
+
+    Args:
+        bytes_per_s: Ethernet headers included.
+        longest_s: how long a packet waits at most; one that would wait longer is dropped.
+    """
+
+    HEADER, FRAME = 14, 1514
+
+    def __init__(self, bytes_per_s: float, longest_s: float) -> None:
+        self._bytes_per_s, self._longest_s = bytes_per_s, longest_s
+        self._free_at = 0.0
+
+    def change(self, bytes_per_s: float, longest_s: float) -> None:
+        """Other values; what waits goes on waiting."""
+        self._bytes_per_s, self._longest_s = bytes_per_s, longest_s
+
+    def pass_on(self, arrived: float, size: int) -> float | None:
+        """When a packet of this size, IP header included, is through; None if there is no room for it."""
+        start = max(arrived, self._free_at)
+        if start - arrived > self._longest_s:
+            return None
+        frames = math.ceil(size / self.FRAME)  # a super-packet has been many on its link
+        self._free_at = start + (size + frames * self.HEADER) / self._bytes_per_s
+        return self._free_at
+
+
+def flip_bit(content: bytes, chance: float) -> bytes:
+    """A packet with one bit wrong behind its IP header, which has been checked already.
+
+    Args:
+        content: from the IP header on.
+        chance: 0 to 1: where.
+    """
+    header = 4 * (content[0] & 15) if content[0] >> 4 == IPV4 else IPV6_HEADER
+    place = 8 * header + int(chance * 8 * (len(content) - header))
+    if place >= 8 * len(content):
+        return content
+    changed = bytearray(content)
+    changed[place // 8] ^= 1 << place % 8
+    return bytes(changed)

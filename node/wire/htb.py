@@ -5,7 +5,7 @@ The egress limits with it; the netem wire only sorts with it.
 
 HANDLE = "6777"
 """Of our root qdiscs ("gw" in ASCII): by it we know our own work, and keep our hands off anybody else's."""
-UPLINK, DEFAULT, FIRST_LINK = "1", "2", 0x10  # class numbers
+ALL_LINKS, DEFAULT, FIRST_LINK = "1", "2", 0x10  # class numbers
 LINE_RATE_BIT, LINE_BURST = 100_000_000_000, 1 << 20
 """Of classes that are there to sort, not to limit."""
 
@@ -36,7 +36,7 @@ def root_lines(device: str) -> list[str]:
     """The tree without its links. What belongs to no link passes unshaped: by that road the node is controlled."""
     return [
         f"qdisc add dev {device} root handle {HANDLE}: htb default {DEFAULT} direct_qlen 1000",
-        sorting_line(device, "", UPLINK),
+        sorting_line(device, "", ALL_LINKS),
         sorting_line(device, "", DEFAULT),
         # Explicit, because a veth's queue length is 0: a queue that takes its limit from there
         # drops everything.

@@ -4,12 +4,23 @@ The delay is at the receiver because of TCP small queues: at the sender, a packe
 still count as in the sender's queue.
 """
 
+import math
 import socket
+from pathlib import Path
 from typing import Any
 
 from node.wire import htb
+from node.wire.access import access_lines, burst_bytes, own_rate_mbyte_s
+from node.wire.offload import queue_unit
 from node.wire.plan import Link, NodePlan
-from node.wire.shape import Shape, ended, packets_in_flight, seed_of
+from node.wire.shape import (
+    FULL_FRAME,
+    Shape,
+    burst_chances,
+    ended,
+    packets_in_flight,
+    seed_of,
+)
 from node.wire.system import CommandError, run, run_batch
 
 NAME = "netem"
@@ -21,6 +32,10 @@ KIND_IS_UNKNOWN = ("kind is unknown", "No such file or directory")
 ORDER_RATE = "100gbit"
 """With a rate, netem times each packet after the one before it: order is kept under jitter, and when a delay gets
 shorter. This one limits nothing."""
+FEWEST_FRAMES = 20
+"""Room that a queue in front of a downlink always has."""
+TABLES = "**/tc/normal.dist"
+TABLE_SIZE, TABLE_SCALE = 4096, 8192
 
 
 def unavailable() -> str:
@@ -57,12 +72,29 @@ def start(before: Shape | None, after: Shape) -> list[str]:
     """Make the ifb device. Returns notes for the user."""
     if before is None:
         run_batch("ip", [f"link add {IFB} type ifb", f"link set {IFB} up"])
+    if any(link.distribution == "uniform" for link in after.plan.links):
+        _teach_tc_the_uniform_distribution()
     return []
+
+
+def _teach_tc_the_uniform_distribution() -> None:
+    """Put a table beside those that tc has. netem is uniform without one, but keeps the one that it once had."""
+    for normal in Path("/usr/lib").glob(TABLES):
+        normal.with_name("uniform.dist").write_text(uniform_table())
+
+
+def uniform_table() -> str:
+    """What netem draws a delay from: values of which TABLE_SCALE stands for one standard deviation."""
+    top = math.sqrt(3) * TABLE_SCALE
+    values = (round(top * (2 * n + 1 - TABLE_SIZE) / TABLE_SIZE) for n in range(TABLE_SIZE))
+    return "\n".join(str(value) for value in values) + "\n"
 
 
 def tc_lines(before: Shape | None, after: Shape) -> list[str]:
     """What turns the wire of `before` into that of `after`; packets under way stay under way."""
     lines = [] if before else htb.root_lines(IFB)
+    downlink_before = before.plan.downlink_mbyte_s if before else None
+    lines += access_lines(IFB, downlink_before, after.plan.downlink_mbyte_s, queue_unit(after))
     for slot in ended(before, after, NodePlan.incoming):
         lines += htb.removal_lines(IFB, htb.link_id(slot))
     for peer, link in after.plan.incoming().items():
@@ -74,22 +106,70 @@ def tc_lines(before: Shape | None, after: Shape) -> list[str]:
 def _link_lines(shape: Shape, peer: str, link: Link) -> list[str]:
     number = htb.link_id(shape.slots[peer])
     return [
-        htb.sorting_line(IFB, htb.UPLINK, number),
-        htb.queue_line(IFB, number, f"netem {netem_options(link, seed_of(shape.plan, link))}"),
+        _class_line(shape, link, number),
+        _netem_line(shape, peer, link, 0),
         htb.mac_filter_line(IFB, "src", shape.mac(peer), number),
     ]
 
 
-def netem_options(link: Link, seed: int) -> str:
+def _netem_line(shape: Shape, peer: str, link: Link, number: int) -> str:
+    options = netem_options(link, _room(shape.plan, link), seed_of(shape.plan, link) + number)
+    return htb.queue_line(IFB, htb.link_id(shape.slots[peer]), f"netem {options}")
+
+
+def change(before: Shape, after: Shape, number: int) -> list[str]:
+    """Lines that change the values of links that both shapes have, the `number`-th time; 0 is as by `tc_lines`.
+
+    Each change seeds netem anew. With one seed for all, a trace of twenty changes a second would drop the same few
+    packets after each of them, or none.
+    """
+    old = before.plan.incoming()
+    return [
+        _netem_line(after, peer, link, number)
+        for peer, link in after.plan.incoming().items()
+        if link != old[peer]
+    ]
+
+
+def _class_line(shape: Shape, link: Link, number: str) -> str:
+    """A link's class only sorts, unless links share a downlink: then none may take more than is left."""
+    together = shape.plan.downlink_mbyte_s
+    if together is None:
+        return htb.sorting_line(IFB, htb.ALL_LINKS, number)
+    own = own_rate_mbyte_s(link, shape.plan.incoming().values(), together)
+    burst = burst_bytes(own * 1e6, queue_unit(shape))
+    return htb.class_line(
+        IFB, htb.ALL_LINKS, number, round(own * 8e6), round(together * 8e6), burst
+    )
+
+
+def _room(plan: NodePlan, link: Link) -> int:
+    """How many packets the link's netem may hold; where links share a downlink it is the queue for that, too."""
+    if plan.downlink_mbyte_s is None:
+        return packets_in_flight(link)
+    longest_ms = link.delay_ms + 4 * link.jitter_ms + link.buffer_ms
+    return round(link.bytes_per_s * longest_ms / 1e3 / FULL_FRAME) + FEWEST_FRAMES
+
+
+def netem_options(link: Link, packets: int, seed: int) -> str:
     """What netem shall do on a link: every option, because some are reset by leaving them out, and some are not.
 
     Kernels before 6.6 have no seed and ignore it.
     """
-    jitter = f" {link.jitter_ms:.6f}ms distribution normal" if link.jitter_ms else ""
+    jitter = f" {link.jitter_ms:.6f}ms distribution {link.distribution}" if link.jitter_ms else ""
+    reorder = f" reorder {link.reorder_pct:.6f}%" if link.reorder_pct and link.delay_ms else ""
     return (
-        f"limit {packets_in_flight(link)} delay {link.delay_ms:.6f}ms{jitter} rate {ORDER_RATE} "
-        f"loss {link.loss_pct:.6f}% seed {seed}"
+        f"limit {packets} delay {link.delay_ms:.6f}ms{jitter} rate {ORDER_RATE} {_loss(link)} "
+        f"duplicate {link.duplicate_pct:.6f}% corrupt {link.corrupt_pct:.6f}%{reorder} seed {seed}"
     )
+
+
+def _loss(link: Link) -> str:
+    bursts = burst_chances(link)
+    if bursts is None:
+        return f"loss {link.loss_pct:.6f}%"
+    begin, end = bursts
+    return f"loss gemodel {100 * begin:.6f}% {100 * end:.6f}%"
 
 
 def _redirect_lines(device: str, to: str) -> list[str]:
@@ -112,6 +192,11 @@ def stop(device: str, found: list[dict[str, Any]]) -> None:
 def warnings() -> list[str]:
     """Nothing: netem counts what it drops for want of room together with what it shall drop."""
     return []
+
+
+def lateness() -> dict[str, Any] | None:
+    """Unknown: the kernel holds the packets, and does not tell."""
+    return None
 
 
 def fault(device: str, found: list[dict[str, Any]]) -> str:

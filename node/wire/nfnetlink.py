@@ -14,11 +14,13 @@ RECEIVE_BUFFER = 64 << 20
 """Room for about 80,000 announced packets: 0.4 s at the rate where a core is busy with nothing else."""
 
 NFNL_SUBSYS_QUEUE, NLM_F_REQUEST = 3, 1
-MSG_PACKET, MSG_CONFIG, MSG_VERDICT_BATCH = 0, 2, 3
-ATTR_VERDICT = 2
+MSG_PACKET, MSG_VERDICT, MSG_CONFIG, MSG_VERDICT_BATCH = range(4)
+ATTR_VERDICT, ATTR_STAMP, ATTR_CONTENT, ATTR_SIZE = 2, 4, 10, 13
 CFG_COMMAND, CFG_PARAMS, CFG_MAX_LENGTH, CFG_MASK, CFG_FLAGS = range(1, 6)
 COMMAND_BIND, COMMAND_UNBIND = 1, 2
-COPY_META = 1
+COPY_META, COPY_PACKET = 1, 2
+META, SIZE, WHOLE = 0, 1, 0xFFFF
+"""How many bytes of a packet come up: none, one (and with it the number of all), or all."""
 FLAG_GSO = 4
 DROP, ACCEPT = 0, 1
 
@@ -30,6 +32,8 @@ STAMP = struct.Struct(">QQ")
 STAMPED_LENGTH, STAMP_HEAD, STAMP_PLACE = 84, struct.pack("=HH", 20, 4), 56
 """Of an announcement with a stamp behind the packet's number, device and hardware address: its attribute's head, and
 where that is. With anything more or else in it (a mark, say) the stamp is not looked for."""
+ATTRIBUTES = 20
+"""Where the attributes of an announcement begin."""
 PACKET_TYPE = int.from_bytes(struct.pack("=H", NFNL_SUBSYS_QUEUE << 8 | MSG_PACKET), "big")
 """The type that announces a packet, as PACKET_HEAD reads it."""
 
@@ -41,6 +45,20 @@ class Verdict(NamedTuple):
     """DROP or ACCEPT."""
     up_to: int
     """The number of the last packet."""
+    content: bytes = b""
+    """What goes on in place of this packet; if there is any the verdict is on this one alone."""
+    copy: bytes = b""
+    """What goes on besides."""
+
+
+class Announcement(NamedTuple):
+    """What comes up of a packet besides its number."""
+
+    arrived: float | None
+    """When it reached its device, by the wall clock; None where the kernel does not tell."""
+    size: int
+    """Of the packet in bytes, IP header included."""
+    content: bytes
 
 
 class QueueStatus(NamedTuple):
@@ -54,6 +72,8 @@ class QueueStatus(NamedTuple):
     """Packets dropped because it held as many as it may."""
     dropped_unread: int
     """Packets dropped because the socket's buffer was full."""
+    packets: int
+    """All that it has had since somebody serves it."""
 
 
 def queue_status() -> dict[int, QueueStatus]:
@@ -61,7 +81,7 @@ def queue_status() -> dict[int, QueueStatus]:
     if not STATUS_FILE.exists():  # no nfnetlink_queue in this kernel
         return {}
     rows = [[int(word) for word in line.split()] for line in STATUS_FILE.read_text().splitlines()]
-    return {row[0]: QueueStatus(row[1], row[2], row[5], row[6]) for row in rows}
+    return {row[0]: QueueStatus(row[1], row[2], row[5], row[6], row[7]) for row in rows}
 
 
 def open_socket() -> socket.socket:
@@ -84,18 +104,26 @@ def stamp_arrivals() -> socket.socket:
     return asking
 
 
-def bind_messages(queue: int) -> list[bytes]:
-    """Take over a queue. Only metadata comes up, the packets stay in the kernel, super-packets stay whole.
+def bind_message(queue: int) -> bytes:
+    """Take over a queue."""
+    return _config(queue, _attribute(CFG_COMMAND, struct.pack(">BxH", COMMAND_BIND, 0)))
+
+
+def copy_messages(queue: int, copied: int) -> list[bytes]:
+    """Say how much of each packet comes up (META, SIZE or WHOLE); the packets themselves stay in the kernel.
+
+    Super-packets stay whole, unless their content is wanted: then the kernel cuts them, and completes their checksums.
 
     The kernel could let packets through that it cannot announce (FAIL_OPEN). It shall not: too
     early is not what the link is, and overtaking would look like reordering. Dropped is what a
     packet is that comes upon a full buffer.
     """
-    flags = struct.pack(">I", FLAG_GSO)
+    mode = COPY_META if copied == META else COPY_PACKET
+    flags = struct.pack(">I", 0 if copied == WHOLE else FLAG_GSO)
+    mask = struct.pack(">I", FLAG_GSO)
     return [
-        _config(queue, _attribute(CFG_COMMAND, struct.pack(">BxH", COMMAND_BIND, 0))),
-        _config(queue, _attribute(CFG_PARAMS, struct.pack(">IB", 0, COPY_META))),
-        _config(queue, _attribute(CFG_FLAGS, flags) + _attribute(CFG_MASK, flags)),
+        _config(queue, _attribute(CFG_PARAMS, struct.pack(">IB", copied, mode))),
+        _config(queue, _attribute(CFG_FLAGS, flags) + _attribute(CFG_MASK, mask)),
     ]
 
 
@@ -110,9 +138,34 @@ def unbind_message(queue: int) -> bytes:
 
 
 def verdict_message(queue: int, verdict: Verdict) -> bytes:
-    """Release or drop the waiting packets of a queue up to one."""
+    """Release or drop the waiting packets of a queue up to one; or one alone, with other content."""
+    if verdict.content:
+        return single_verdict_message(queue, verdict.up_to, verdict.content)
     payload = _attribute(ATTR_VERDICT, struct.pack(">II", verdict.what, verdict.up_to))
     return _message(MSG_VERDICT_BATCH, queue, payload)
+
+
+def single_verdict_message(queue: int, packet: int, content: bytes = b"") -> bytes:
+    """Release one packet, wherever in the queue it is, as it came or with other content."""
+    payload = _attribute(ATTR_VERDICT, struct.pack(">II", ACCEPT, packet))
+    payload += _attribute(ATTR_CONTENT, content) if content else b""
+    return _message(MSG_VERDICT, queue, payload)
+
+
+def read_announcement(message: memoryview) -> Announcement:
+    """Time, size and content of a packet, from the message that announces it."""
+    found, place = {}, ATTRIBUTES
+    while place + 4 <= len(message):
+        length, kind = struct.unpack_from("=HH", message, place)
+        found[kind] = message[place + 4 : place + length]
+        place += (length + 3) & ~3
+    content = bytes(found.get(ATTR_CONTENT, b""))
+    size = int.from_bytes(found[ATTR_SIZE], "big") if ATTR_SIZE in found else len(content)
+    arrived = None
+    if ATTR_STAMP in found:
+        seconds, microseconds = STAMP.unpack(found[ATTR_STAMP])
+        arrived = seconds + microseconds / 1e6
+    return Announcement(arrived, size, content)
 
 
 def _config(queue: int, attributes: bytes) -> bytes:

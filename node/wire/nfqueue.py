@@ -1,4 +1,4 @@
-"""The wire for kernels without sch_netem: `rules` queue the packets, the daemon `delayer` lets them go."""
+"""The wire for kernels without sch_netem: `rules` queue the packets, the daemon lets them go."""
 
 import json
 import os
@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from node.wire import delayer, rules, state
+from node.wire import daemon, rules, state
 from node.wire.holding import Behaviour
-from node.wire.nfnetlink import queue_status
-from node.wire.plan import Link
-from node.wire.shape import MAX_SLOT, Shape, packets_in_flight, seed_of
+from node.wire.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_status
+from node.wire.plan import Link, NodePlan
+from node.wire.shape import MAX_SLOT, Shape, burst_chances, packets_in_flight, seed_of
 from node.wire.system import CommandError, NodeError
 
 NAME = "nfqueue"
@@ -48,34 +48,76 @@ def start(before: Shape | None, after: Shape) -> list[str]:
             rules.commit("IPv6", rules.ipv6(after, fresh))
         except CommandError as error:
             notes.append(f"IPv6 passes without delay: {error}")
-    answer = _ask({"queues": behaviours(after)})
+    _tell(request_of(after))
+    return notes
+
+
+def change(before: Shape, after: Shape, number: int) -> list[str]:
+    """Change the values of links that both shapes have. Chances go on as they were: `number` is of no use here."""
+    del number
+    old, new = request_of(before)["queues"], request_of(after)["queues"]
+    changed = {queue: behaviour for queue, behaviour in new.items() if behaviour != old[queue]}
+    if changed:
+        _tell({"change": changed})
+    return []
+
+
+def _tell(request: dict[str, Any]) -> None:
+    """Have the daemon do something.
+
+    Raises:
+        NodeError: it does not run, or it could not.
+    """
+    answer = _ask(request)
     if answer is None:
         raise NodeError(f"the delayer does not run: {_last_words()}")
     if answer["error"]:
         raise NodeError(f"the delayer cannot work: {answer['error']}")
-    return notes
 
 
 def _has_ipv6(device: str) -> bool:
     return IPV6_ADDRESSES.exists() and device in IPV6_ADDRESSES.read_text().split()
 
 
-def behaviours(shape: Shape) -> dict[int, Behaviour]:
-    """What the daemon shall do, by queue."""
+def request_of(shape: Shape) -> dict[str, Any]:
+    """What the daemon shall do: a behaviour for each queue, and the downlink in front of those of incoming packets."""
     plan = shape.plan
-    queues = {rules.INCOMING + shape.slots[peer]: link for peer, link in plan.incoming().items()}
-    queues |= {rules.REPLIES + shape.slots[peer]: link for peer, link in plan.outgoing().items()}
-    return {queue: _behaviour(link, seed_of(plan, link)) for queue, link in queues.items()}
+    limited = plan.downlink_mbyte_s is not None
+    queues = {
+        rules.INCOMING + shape.slots[peer]: _behaviour(plan, link, limited)
+        for peer, link in plan.incoming().items()
+    } | {
+        rules.REPLIES + shape.slots[peer]: _behaviour(plan, link, False)
+        for peer, link in plan.outgoing().items()
+    }
+    return {"queues": queues, "downlink": _downlink(plan)}
 
 
-def _behaviour(link: Link, seed: int) -> Behaviour:
+def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
+    harmed = link.duplicate_pct or link.corrupt_pct
+    bursts = burst_chances(link)
     return Behaviour(
         delay_s=link.delay_ms / 1e3,
         jitter_s=link.jitter_ms / 1e3,
-        loss=link.loss_pct / 100,
-        seed=seed,
+        distribution=link.distribution,
+        loss=0.0 if bursts else link.loss_pct / 100,
+        bursts=bursts,
+        duplicate=link.duplicate_pct / 100,
+        corrupt=link.corrupt_pct / 100,
+        reorder=link.reorder_pct / 100,
+        seed=seed_of(plan, link),
         max_packets=packets_in_flight(link),
+        copied=WHOLE if harmed else SIZE if limited else META,
+        limited=limited,
     )
+
+
+def _downlink(plan: NodePlan) -> tuple[float, float] | None:
+    """Bytes a second, and how long a packet waits at most: as long as in the longest queue of a link that ends here."""
+    if plan.downlink_mbyte_s is None:
+        return None
+    longest_ms = max((link.buffer_ms for link in plan.incoming().values()), default=0.0)
+    return plan.downlink_mbyte_s * 1e6, longest_ms / 1e3
 
 
 def stop(device: str, found: list[dict[str, Any]]) -> None:
@@ -87,13 +129,31 @@ def stop(device: str, found: list[dict[str, Any]]) -> None:
 
 def warnings() -> list[str]:
     """Packets that were dropped because the daemon was too slow for them."""
-    lost = sum(
-        status.dropped_full + status.dropped_unread
+    lost = sum(status.dropped_full + status.dropped_unread for status in _own_queues())
+    return [f"the delayer could not keep up: {lost} packets dropped"] if lost else []
+
+
+def lateness() -> dict[str, Any] | None:
+    """Packets that passed, those that went more than 1 ms late, the worst of them, and those dropped."""
+    answer = _ask({})
+    if answer is None:
+        return None
+    own = _own_queues()
+    return {
+        "packets": sum(status.packets for status in own),
+        "late": answer["late"],
+        "worst_ms": answer["worst_ms"],
+        "dropped": sum(status.dropped_full + status.dropped_unread for status in own),
+    }
+
+
+def _own_queues() -> list[QueueStatus]:
+    return [
+        status
         for queue, status in queue_status().items()
         if queue - rules.INCOMING in range(MAX_SLOT + 1)
         or queue - rules.REPLIES in range(MAX_SLOT + 1)
-    )
-    return [f"the delayer could not keep up: {lost} packets dropped"] if lost else []
+    ]
 
 
 def fault(device: str, found: list[dict[str, Any]]) -> str:
@@ -115,7 +175,7 @@ def _start_daemon() -> None:
             raise NodeError(f"another delayer is there, but does not answer: {error}") from error
         listener.listen()
         if os.fork() == 0:
-            delayer.live_on(listener, DAEMON_LOG)
+            daemon.live_on(listener, DAEMON_LOG)
 
 
 def _ask(request: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """Segmentation offloads: off on links up to 2 Gbit/s, so that loss, queues and rates act on real packets."""
 
 from node.wire.plan import Link
+from node.wire.shape import Shape
 from node.wire.system import CommandError, run, run_json
 
 GSO_SIZE = 65536
@@ -21,6 +22,11 @@ Offloads = dict[str, bool]
 def offloads_stay_on(links: list[Link]) -> bool:
     """Whether some link is too fast to do without them."""
     return any(link.rate_mbyte_s > MAX_SEGMENTED_MBYTE_S for link in links)
+
+
+def queue_unit(shape: Shape) -> int:
+    """The largest packet that a queue sees, in bytes."""
+    return GSO_SIZE if offloads_stay_on(shape.plan.links) else shape.frame
 
 
 def read_offloads(device: str) -> Offloads:

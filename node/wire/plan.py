@@ -11,12 +11,23 @@ import socket
 from typing import Any, NamedTuple
 
 WIRE_CHOICES = ("auto", "netem", "nfqueue")
-LINK_NUMBERS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct", "buffer_ms")
+DISTRIBUTIONS = ("normal", "uniform")
 MIN_RATE_MBYTE_S, MAX_RATE_MBYTE_S = (
     0.001,
     12_500.0,
 )  # 8 kbit/s to 100 Gbit/s, the rate of the parent class
 MAX_DELAY_MS = 60_000.0
+LINK_LIMITS = {
+    "rate_mbyte_s": (MIN_RATE_MBYTE_S, MAX_RATE_MBYTE_S),
+    "delay_ms": (0.0, MAX_DELAY_MS),
+    "jitter_ms": (0.0, MAX_DELAY_MS),
+    "loss_pct": (0.0, 100.0),
+    "buffer_ms": (0.0, MAX_DELAY_MS),
+    "loss_burst": (1.0, 1000.0),
+    "duplicate_pct": (0.0, 100.0),
+    "corrupt_pct": (0.0, 100.0),
+    "reorder_pct": (0.0, 100.0),
+}
 
 
 class PlanError(ValueError):
@@ -38,6 +49,16 @@ class Link(NamedTuple):
     """Per cent of packets, at random."""
     buffer_ms: float
     """The drop-tail queue in front of the rate limit, as time at that rate."""
+    loss_burst: float = 1.0
+    """How many packets are lost in a row, on average; 1: each is lost or not by itself."""
+    duplicate_pct: float = 0.0
+    """Per cent of packets that arrive twice."""
+    corrupt_pct: float = 0.0
+    """Per cent of packets that arrive with one bit wrong."""
+    reorder_pct: float = 0.0
+    """Per cent of packets that do not wait, and so overtake those before them."""
+    distribution: str = "normal"
+    """Of the delay, where it jitters: `normal` or `uniform`."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -72,8 +93,12 @@ class NodePlan(NamedTuple):
     seed: int
     uplink_mbyte_s: float | None
     """What this node can send on all its links together; None is as much as they carry."""
+    downlink_mbyte_s: float | None
+    """What it can receive on all of them together."""
     peers: dict[str, Peer]
     routes: dict[str, Route]
+    isolated: bool
+    """Whether nobody takes packets on: a node that is no neighbour cannot be reached, but for the ranks to meet."""
     links: list[Link]
     origin: dict[str, Any]
     """What the links were drawn from (profile, topology, seed): kept for the reader, of no effect here."""
@@ -120,9 +145,11 @@ def plan_of(document: object) -> NodePlan:
         wire=_choice(fields["wire"], "wire", WIRE_CHOICES),
         tcp=_word(fields["tcp"], "tcp"),
         seed=_integer(fields["seed"], "seed"),
-        uplink_mbyte_s=_uplink(fields["uplink_mbyte_s"]),
+        uplink_mbyte_s=_access_rate(fields["uplink_mbyte_s"], "uplink_mbyte_s"),
+        downlink_mbyte_s=_access_rate(fields["downlink_mbyte_s"], "downlink_mbyte_s"),
         peers=peers,
         routes=_routes(fields["routes"], peers),
+        isolated=_flag(fields["isolated"], "isolated"),
         links=_links(fields["links"], node, peers),
         origin=_object(fields.get("origin", {}), "origin", (), tuple(fields.get("origin", {}))),
     )
@@ -131,15 +158,8 @@ def plan_of(document: object) -> NodePlan:
     return plan
 
 
-def _uplink(value: object) -> float | None:
-    if value is None:
-        return None
-    rate = _number(value, "uplink_mbyte_s")
-    if not MIN_RATE_MBYTE_S <= rate <= MAX_RATE_MBYTE_S:
-        raise PlanError(
-            f"uplink_mbyte_s: {rate:g} is not between {MIN_RATE_MBYTE_S:g} and {MAX_RATE_MBYTE_S:g}"
-        )
-    return rate
+def _access_rate(value: object, key: str) -> float | None:
+    return None if value is None else _within(value, LINK_LIMITS["rate_mbyte_s"], key)
 
 
 def _peers(value: object) -> dict[str, Peer]:
@@ -192,24 +212,11 @@ def _link(value: object, key: str, node: str, peers: dict[str, Peer]) -> Link:
     peer = dst if src == node else src
     if peer not in peers:
         raise PlanError(f"{key}: {peer} is missing in peers")
-    numbers = {name: _number(fields[name], f"{key}.{name}") for name in LINK_NUMBERS}
-    link = Link(src=src, dst=dst, **numbers)
-    _check_ranges(link, key)
-    return link
-
-
-def _check_ranges(link: Link, key: str) -> None:
-    limits = {
-        "rate_mbyte_s": (MIN_RATE_MBYTE_S, MAX_RATE_MBYTE_S),
-        "delay_ms": (0.0, MAX_DELAY_MS),
-        "jitter_ms": (0.0, MAX_DELAY_MS),
-        "loss_pct": (0.0, 100.0),
-        "buffer_ms": (0.0, MAX_DELAY_MS),
+    numbers = {
+        name: _within(fields[name], limits, f"{key}.{name}") for name, limits in LINK_LIMITS.items()
     }
-    for name, (low, high) in limits.items():
-        number = getattr(link, name)
-        if not low <= number <= high:
-            raise PlanError(f"{key}.{name}: {number:g} is not between {low:g} and {high:g}")
+    distribution = _choice(fields["distribution"], f"{key}.distribution", DISTRIBUTIONS)
+    return Link(src=src, dst=dst, distribution=distribution, **numbers)
 
 
 def _object(
@@ -245,6 +252,12 @@ def _choice(value: object, key: str, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+def _flag(value: object, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise PlanError(f"{key}: expected true or false, got {value!r}")
+    return value
+
+
 def _integer(value: object, key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise PlanError(f"{key}: expected a whole number, got {value!r}")
@@ -255,6 +268,13 @@ def _number(value: object, key: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise PlanError(f"{key}: expected a number, got {value!r}")
     return float(value)
+
+
+def _within(value: object, limits: tuple[float, float], key: str) -> float:
+    number, (low, high) = _number(value, key), limits
+    if not low <= number <= high:
+        raise PlanError(f"{key}: {number:g} is not between {low:g} and {high:g}")
+    return number
 
 
 def _address(value: object, key: str) -> str:

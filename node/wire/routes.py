@@ -2,16 +2,21 @@
 
 `net.ipv4.tcp_congestion_control` in a container takes only what the host allows to everybody; a
 route with `congctl` needs NET_ADMIN alone.
+
+Where nodes are isolated only neighbours can be reached: whoever tries another hears so at once. TCP still goes hop by
+hop, for what node.wire.isolation says; those routes are in a table of our own, and a rule leads TCP there.
 """
 
 from pathlib import Path
+from typing import Any
 
+from node.wire.devconf import send_redirects
 from node.wire.plan import NodePlan
-from node.wire.redirects import send_redirects
 from node.wire.shape import Shape
 from node.wire.system import CommandError, run_batch, run_json
 
 DEFAULT_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+TCP_TABLE = "6777"
 
 
 def set_routes(before: Shape | None, after: Shape) -> tuple[str, list[str]]:
@@ -22,6 +27,8 @@ def set_routes(before: Shape | None, after: Shape) -> tuple[str, list[str]]:
     """
     if before:
         _remove_routes(before, addresses(before.plan) - addresses(after.plan))
+        if before.plan.isolated:
+            _remove_tcp_routes()
     tcp, note = _set_routes(after)
     return tcp, [note, send_redirects(after.device.name, on=False)]
 
@@ -32,6 +39,8 @@ def _set_routes(after: Shape) -> tuple[str, str]:
     except CommandError as error:
         if "congestion" not in str(error):
             raise
+        if after.plan.isolated:
+            _remove_tcp_routes()
         run_batch("ip", route_lines(after, ""))
         actual = DEFAULT_CONGESTION_CONTROL.read_text().strip()
         return actual, f"this kernel has no {after.plan.tcp}: connections to the peers use {actual}"
@@ -48,23 +57,36 @@ def route_lines(shape: Shape, algorithm: str) -> list[str]:
     """One route to each node; a neighbour's address is on the same network, so the way there is direct."""
     option = f" congctl {algorithm}" if algorithm else ""
     device, plan = shape.device.name, shape.plan
-    return [
+    direct = [
         f"route replace {peer.address}/32 dev {device}{option}" for peer in plan.peers.values()
-    ] + [
+    ]
+    hops = [
         f"route replace {route.address}/32 via {plan.peers[route.via].address} dev {device}{option}"
         for route in plan.routes.values()
     ]
+    if not plan.isolated:
+        return direct + hops
+    closed = [f"route replace unreachable {route.address}/32" for route in plan.routes.values()]
+    rule = f"rule add priority {TCP_TABLE} ipproto tcp lookup {TCP_TABLE}"
+    return [*direct, *closed, *(f"{line} table {TCP_TABLE}" for line in hops), rule]
 
 
 def remove(shape: Shape) -> None:
     """Take back the routes to all nodes, as far as they are there, and let redirects be sent again."""
     send_redirects(shape.device.name, on=True)
     _remove_routes(shape, addresses(shape.plan))
+    _remove_tcp_routes()
 
 
 def _remove_routes(shape: Shape, gone: set[str]) -> None:
     device = shape.device.name
-    rows = run_json(["ip", "-json", "-4", "route", "show", "dev", device]) if gone else []
-    there = {row["dst"] for row in rows}
-    lines = [f"route del {address}/32 dev {device}" for address in sorted(gone & there)]
-    run_batch("ip", lines)
+    rows: list[dict[str, Any]] = run_json(["ip", "-json", "-4", "route", "show"]) if gone else []
+    ours = [row for row in rows if row["dst"] in gone and row.get("dev", device) == device]
+    run_batch("ip", [f"route del {row.get('type', 'unicast')} {row['dst']}/32" for row in ours])
+
+
+def _remove_tcp_routes() -> None:
+    rows = run_json(["ip", "-json", "-4", "rule", "show"])
+    ours = [row for row in rows if row["table"] == TCP_TABLE]
+    lines = [f"rule del priority {TCP_TABLE}" for _ in ours]
+    run_batch("ip", [*lines, f"route flush table {TCP_TABLE}"] if ours else [])

@@ -12,7 +12,10 @@ from node.wire.system import CommandError, run
 INCOMING, REPLIES = 0x6700, 0x7700
 """Numbers of the queues, less the peer's slot: of links that end here; of echo replies on links that start here."""
 CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL = "GRADWIRE_IN", "GRADWIRE_OUT", "GRADWIRE_TRY"
-OUR_CHAINS = (CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL)
+CHAIN_APART = "GRADWIRE_APART"
+"""Of node.wire.isolation."""
+OUR_CHAINS = (CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL, CHAIN_APART)
+OUR_HOOKS = ("-A PREROUTING ", "-A POSTROUTING ", "-A OUTPUT ")
 COMMANDS = {
     "IPv4": ("iptables", "iptables-legacy"),
     "IPv6": ("ip6tables", "ip6tables-legacy"),
@@ -28,7 +31,7 @@ LEGACY_TABLES = {
 def trial() -> str:
     """Rules in a scratch chain, and its removal."""
     rule = _to_queue(CHAIN_TRIAL, "-m mac --mac-source 02:00:00:00:00:01", INCOMING)
-    return _table("raw", [f":{CHAIN_TRIAL} -", rule, f"-F {CHAIN_TRIAL}", f"-X {CHAIN_TRIAL}"])
+    return table("raw", [f":{CHAIN_TRIAL} -", rule, f"-F {CHAIN_TRIAL}", f"-X {CHAIN_TRIAL}"])
 
 
 def ipv4(shape: Shape, fresh: bool) -> str:
@@ -41,7 +44,7 @@ def ipv4(shape: Shape, fresh: bool) -> str:
     free = f"-A {CHAIN_IN} -d {shape.plan.address} -p icmp -m icmp --icmp-type echo-reply -j RETURN"
     replies = [_reply_rule(shape, peer) for peer in shape.plan.outgoing()]
     hook = [f"-A POSTROUTING -o {shape.device.name} -j {CHAIN_OUT}"] if fresh else []
-    return _incoming(shape, fresh, [free]) + _table("mangle", [f":{CHAIN_OUT} -", *replies, *hook])
+    return _incoming(shape, fresh, [free]) + table("mangle", [f":{CHAIN_OUT} -", *replies, *hook])
 
 
 def ipv6(shape: Shape, fresh: bool) -> str:
@@ -59,7 +62,7 @@ def _incoming(shape: Shape, fresh: bool, free: list[str]) -> str:
         for peer in shape.plan.incoming()
     ]
     hook = [f"-A PREROUTING -i {shape.device.name} -j {CHAIN_IN}"] if fresh else []
-    return _table("raw", [f":{CHAIN_IN} -", *free, *queued, *hook])
+    return table("raw", [f":{CHAIN_IN} -", *free, *queued, *hook])
 
 
 def _reply_rule(shape: Shape, peer: str) -> str:
@@ -72,7 +75,8 @@ def _to_queue(chain: str, match: str, queue: int) -> str:
     return f"-A {chain} {match} -j NFQUEUE --queue-num {queue} --queue-bypass"
 
 
-def _table(name: str, lines: list[str]) -> str:
+def table(name: str, lines: list[str]) -> str:
+    """Lines of one table, for iptables-restore."""
     return "\n".join([f"*{name}", *lines, "COMMIT", ""])
 
 
@@ -119,17 +123,17 @@ def removal(saved: str) -> str:
         saved: the tables as iptables-save prints them.
     """
     text = ""
-    for table in f"\n{saved}".split("\n*")[1:]:
-        name, *lines = table.splitlines()
+    for part in f"\n{saved}".split("\n*")[1:]:
+        name, *lines = part.splitlines()
         chains = [
             chain for chain in OUR_CHAINS if any(row.startswith(f":{chain} ") for row in lines)
         ]
         jumps = [
             row.replace("-A", "-D", 1)
             for row in lines
-            if row.startswith(("-A PREROUTING ", "-A POSTROUTING ")) and row.split()[-1] in chains
+            if row.startswith(OUR_HOOKS) and row.split()[-1] in chains
         ]
         if chains:
             removal = [f"-F {chain}" for chain in chains] + [f"-X {chain}" for chain in chains]
-            text += _table(name, jumps + removal)
+            text += table(name, jumps + removal)
     return text

@@ -10,6 +10,8 @@ from node.wire.system import Device
 ETHERNET_HEADER = 14
 SMALL_FRAME, FULL_FRAME = 200, 1514
 LATE_S = 0.2
+BEFORE = 100_000
+"""Packets that may be under way from before a link was changed, when it was longer or faster: 150 MB of full frames."""
 MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK
 
 LinksOf = Callable[[NodePlan], dict[str, Link]]
@@ -64,18 +66,31 @@ def ended(before: Shape | None, after: Shape, links_of: LinksOf) -> list[int]:
     ]
 
 
+def burst_chances(link: Link) -> tuple[float, float] | None:
+    """Of losses that come in bursts: the chance that one begins, and that it ends, with each packet.
+
+    Gilbert's model (1960): all packets of a burst are lost, and no others. None where each is lost or not by itself.
+    Bursts are longer than asked where so much loss does not fit between them.
+    """
+    loss = link.loss_pct / 100
+    if link.loss_burst == 1 or not 0 < loss < 1:
+        return None
+    end = min(1 / link.loss_burst, (1 - loss) / loss)
+    return end * loss / (1 - loss), end
+
+
 def packets_in_flight(link: Link) -> int:
     """How many packets a wire must be able to hold so that it never drops one for want of room.
 
     The rate is limited at the other end, so room to spare bloats nothing. Counted are the bytes of
     the delay and of four standard deviations of jitter, half as much again, in frames of 200 bytes
-    (small messages and acknowledgements fill a link too), and LATE_S of full frames and 1000 more
-    for a wire that is late.
+    (small messages and acknowledgements fill a link too), LATE_S of full frames for a wire that is
+    late, and BEFORE for what the link has carried so far.
     """
     longest_s = (link.delay_ms + 4 * link.jitter_ms) / 1e3
     on_time = link.bytes_per_s * longest_s * 1.5 / SMALL_FRAME
     late = link.bytes_per_s * LATE_S / FULL_FRAME
-    return min(round(on_time + late) + 1000, 1_000_000)
+    return min(round(on_time + late) + BEFORE, 1_000_000)
 
 
 def seed_of(plan: NodePlan, link: Link) -> int:

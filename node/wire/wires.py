@@ -21,11 +21,17 @@ class Wire(Protocol):
     def tc_lines(self, before: Shape | None, after: Shape) -> list[str]:
         """Lines for `tc -batch` that change the rest."""
 
+    def change(self, before: Shape, after: Shape, number: int) -> list[str]:
+        """Change the values of links that both have, the `number`-th time. Returns lines for tc that do the rest."""
+
     def stop(self, device: str, found: list[dict[str, Any]]) -> None:
         """Remove it all, however much of it there is. `found` is every qdisc of the node."""
 
     def warnings(self) -> list[str]:
         """What the user should know of its work so far."""
+
+    def lateness(self) -> dict[str, Any] | None:
+        """How many packets it let go late: docs/formats.md; None where it cannot tell."""
 
     def fault(self, device: str, found: list[dict[str, Any]]) -> str:
         """What is missing of a wire that should be there; empty if it is whole."""

@@ -7,6 +7,7 @@ are kept under runs/failed-tests/; E2E_KEEP=1 leaves the containers up as well.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +60,7 @@ class Gradwire:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=hear_interrupts,
         )
 
     def exec(self, node, *argv, check=True):
@@ -71,6 +73,15 @@ class Gradwire:
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def start_exec(self, node, *argv):
+        """`docker exec`, left running."""
+        return subprocess.Popen(
+            ["docker", "exec", f"{self.name}-{node}", *argv],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def ssh(self, node, *argv):
         """The plain OpenSSH client with the generated configuration."""
@@ -96,6 +107,11 @@ class Gradwire:
         ]
         found = [line for argv in asked for line in output(argv).splitlines()]
         return found + ([str(self.state_dir)] if self.state_dir.exists() else [])
+
+
+def hear_interrupts():
+    """Whoever runs these tests in the background ignores SIGINT, and whom they start would, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def output(argv):

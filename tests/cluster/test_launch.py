@@ -67,6 +67,7 @@ def test_the_run_folder_has_everything(trained, shared):
 def test_a_link_is_the_same_wherever_it_appears(trained, shared):
     summary, _ = trained
     keys = {"src", "dst", "rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct", "buffer_ms", "wire"}
+    keys |= {"loss_burst", "duplicate_pct", "corrupt_pct", "reorder_pct", "distribution"}
     for links in (summary["links"], shared.json("status")["links"]):
         assert all(set(link) == keys for link in links)
         assert {link["wire"] for link in links} <= {"netem", "nfqueue"}

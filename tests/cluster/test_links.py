@@ -10,7 +10,7 @@ import pytest
 PAYLOAD_SHARE = 1448 / 1514  # of a full frame at MTU 1500
 
 # Seconds that one TCP connection may take to fill the link, and then to be measured.
-SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (20, 20)}
+SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (13, 10)}
 
 
 @pytest.mark.parametrize("profile", ["wan", "mobile", "poor"])

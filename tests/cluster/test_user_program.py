@@ -131,3 +131,43 @@ def test_each_run_counts_its_own_bytes(mobile, tmp_path):
     total = first["bytes"]["total"]
     assert total > 0
     assert second["bytes"]["total"] == pytest.approx(total, rel=0.5)
+
+
+OWN_STRATEGY = """\
+from dataclasses import dataclass
+
+import torch  # which the host does not have
+
+from beside import factor
+from node.options import option
+from node.strategies.base import Strategy
+
+
+@dataclass
+class Mine(Strategy):
+    every: int = option(50, "steps between two averages", at_least=1)
+
+    def step(self, step):
+        self.optimizer.step()
+        if step % (factor * self.every) == 0:
+            self.comm.average(self.parameters)
+"""
+
+
+def test_a_strategy_of_ones_own_trains(unshaped, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_STRATEGY)
+    (tmp_path / "beside.py").write_text("factor = 2\n")
+    words = ["--strategy", f"{tmp_path}/mine.py:Mine", "--set", "every=2", "--steps", "4"]
+    summary = unshaped.json("launch", *words, "--batch-size", "8")
+    assert summary["run"].endswith("-Mine")
+    # One average of 4.8 MB in four steps, by a ring of three.
+    assert summary["bytes"]["payload"] == pytest.approx(3 * 4 / 3 * 4 * 1_199_882, rel=0.01)
+
+
+def test_a_mistake_in_ones_own_strategy_is_named_before_anything_starts(unshaped, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        OWN_STRATEGY.replace("import torch", "").replace("from b", "#")
+    )
+    words = ["--strategy", f"{tmp_path}/mine.py:Mine", "--set", "evry=2"]
+    done = unshaped.run("launch", *words, check=2)
+    assert "unknown option of strategy" in done.stderr and "did you mean 'every'" in done.stderr

@@ -22,7 +22,7 @@ TIMEOUT_S = 5400.0
 
 def main() -> int:
     """Boot, measure, fetch the table."""
-    reason = uml.install()
+    reason = uml.unavailable()
     if reason:
         raise SystemExit(reason)
     with tempfile.TemporaryDirectory(prefix="gradwire-netem-") as scratch:

@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import uml
+
 GUEST_IMAGE = "gradwire-netem-guest"
 NODE_IMAGE = "gradwire-node"
 HERE = Path(__file__).resolve().parent
@@ -37,14 +39,15 @@ def copy_checkout(to: Path) -> None:
             shutil.copy(source, target)
 
 
-def build_guest_image(base: str) -> None:
-    """Half a minute the first time; then Docker's cache has it."""
-    argv = ["docker", "build", "--quiet", "--tag", GUEST_IMAGE]
-    subprocess.run(
-        [*argv, "--build-arg", f"BASE_IMAGE={base}", "--file", HERE / "guest.Dockerfile", HERE],
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+def build_images(base: str) -> None:
+    """Half a minute the first time; then Docker's cache has them."""
+    for target, tag in (("kernel", uml.IMAGE), ("system", GUEST_IMAGE)):
+        argv = ["docker", "build", "--quiet", "--target", target, "--tag", tag]
+        subprocess.run(
+            [*argv, "--build-arg", f"BASE_IMAGE={base}", "--file", HERE / "guest.Dockerfile", HERE],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
 
 
 def make_disks(folder: Path) -> tuple[Path, Path]:
@@ -70,7 +73,7 @@ def make_disk(image: str, disk: Path) -> None:
             subprocess.run(
                 # Without a UTF-8 locale libarchive refuses names such as those of CA certificates.
                 ["docker", "run", "--rm", "--interactive", "--network", "none"]
-                + ["--env", "LC_ALL=C.UTF-8", "--mount", mount, GUEST_IMAGE]
+                + ["--env", "LC_ALL=C.UTF-8", "--mount", mount, uml.IMAGE]
                 + ["mke2fs", *options, "/disk", f"{size_kib}k"],
                 stdin=export.stdout,
                 check=True,

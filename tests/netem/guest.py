@@ -32,7 +32,7 @@ def run_guest(scratch: Path, folder: Path, command: str, timeout_s: float) -> bo
         disks.copy_checkout(folder / "checkout")
         _build_node_image(folder / "checkout")
         image.ensure_base(Engine(), print)
-        disks.build_guest_image(image.BASE_IMAGE)
+        disks.build_images(image.BASE_IMAGE)
     with _timed("disks"):
         root, node = disks.make_disks(scratch)
         disks.write_stand_in(folder / "image.tar")
@@ -40,8 +40,8 @@ def run_guest(scratch: Path, folder: Path, command: str, timeout_s: float) -> bo
             f"cp -a /host/checkout {CHECKOUT} && cd {CHECKOUT} && {command}\n"
         )
     with _timed("guest"):
-        environ = {"host_folder": str(folder), "modules_folder": str(uml.MODULES_DIR)}
-        machine = uml.Guest(root, node, "/sbin/netem-init", environ)
+        environ = {"host_folder": uml.SHARED, "modules_folder": uml.MODULES_DIR}
+        machine = uml.Guest(root, node, folder, "/sbin/netem-init", environ)
         in_time = uml.boot(machine, folder / "console.log", timeout_s)
     exit_code = folder / "exit_code"
     return in_time and exit_code.exists() and exit_code.read_text() == "0\n"

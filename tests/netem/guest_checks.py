@@ -11,6 +11,7 @@ import json
 import math
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -151,6 +152,40 @@ def poor_is_shaped_live(findings: Findings) -> None:
     ping_and_iperf_agree(findings)
 
 
+def trace_is_played(findings: Findings) -> None:
+    """Delay and loss by a trace of ten changes a second, and as before once it is interrupted.
+
+    Each change seeds netem anew; were that one seed always, the few packets between two changes would share a fate.
+    """
+    right = netem_delays_ms("node2")
+    trace = Path("/tmp/trace.csv")
+    rows = [f"{n / 10},{80 + n % 3},20" for n in range(30)]
+    trace.write_text("\n".join(["time_s,delay_ms,loss_pct", *rows, ""]))
+    words = ("--link", "node1:node2", "--trace", str(trace), "--loop")
+    playing = subprocess.Popen(
+        [sys.executable, "-m", "cluster.shape", *words],
+        cwd=PROJECT_DIR,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while netem_delays_ms("node2") == right and time.monotonic() < deadline:
+        time.sleep(0.1)
+    back_ms = links_in_force("node1", "node2")[1]["delay_ms"]
+    said = on_node("node1", "ping", "-q", "-c", "150", "-i", "0.1", "node2")
+    playing.send_signal(signal.SIGINT)
+    findings.figures["said"] = playing.communicate(timeout=60)[1]
+    findings.expect("exit_code", playing.returncode, 130)
+    findings.expect("delays once it is over", netem_delays_ms("node2"), right)
+    received = re.search(r"(\d+) received.* = [\d.]+/([\d.]+)/", said, re.DOTALL)
+    lost, rtt_ms = 150 - int(received[1]), float(received[2])
+    findings.figures |= {"lost": lost, "rtt_ms": rtt_ms, "asked_ms": 81 + back_ms}
+    if not 14 <= lost <= 47:  # 99.9 % of the binomial distribution
+        findings.problems.append(f"{lost} of 150 were lost, not 20 %")
+    if abs(rtt_ms - 81 - back_ms) > 0.02 * rtt_ms + 1:
+        findings.problems.append(f"the round trip is {rtt_ms} ms")
+
+
 def wrong_link_is_named_and_mended(findings: Findings) -> None:
     """A delay changed behind gradwire's back breaks the contract of that link, and of no other pair.
 
@@ -225,6 +260,7 @@ CHECKS: Mapping[str, Callable[[Findings], None]] = {
     "training ends, on the wire that auto takes": short_training_ends,
     "ping and iperf3 agree on wan": wan_is_shaped_live,
     "ping and iperf3 agree on poor": poor_is_shaped_live,
+    "a trace is played": trace_is_played,
     "contract holds with jitter and loss": rough_contract_holds,
     "ping and iperf3 agree on mobile, over nfqueue": nfqueue_in_its_place,
     "down leaves nothing": down_leaves_nothing,

@@ -32,8 +32,8 @@ mount_system() {
 # Kernel modules lie on the host, beside the kernel that they belong to.
 mount_host() {
   mkdir -p /lib/modules
-  mount -t hostfs -o "$1" host /host
-  mount -t hostfs -o "$2" modules /lib/modules
+  mount -t hostfs -o "hostfs=$1" host /host
+  mount -t hostfs -o "hostfs=$2" modules /lib/modules
 }
 
 load_modules() {

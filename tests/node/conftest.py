@@ -11,14 +11,18 @@ import os
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch._dynamo  # noqa: F401  every optimizer wants it, and it takes a second: once is enough
+from tiny import train as train_tiny
 
-from node.comm import flatten
 from node.config import parse_config
+from node.flat import flatten
+from node.process_group import process_group
+from node.ranks import read_ranks
 from node.tasks.fashion_mnist import DEBIAN_DIR
 from node.train import train
 
@@ -32,9 +36,10 @@ class Ranks:
         if world_size > 1:
             names = [f"metrics-rank{rank}.jsonl" for rank in range(world_size)]
         self.events = [read_events(run_dir / name) for name in names]
-        self.parameters = [
-            torch.load(run_dir / f"parameters{rank}.pt") for rank in range(world_size)
-        ]
+        self.parameters, self.buffers = (
+            [torch.load(run_dir / f"{kind}{rank}.pt") for rank in range(world_size)]
+            for kind in ("parameters", "buffers")
+        )
 
     def of(self, event, rank=0):
         """All lines of this event that a rank wrote."""
@@ -66,6 +71,75 @@ def torchrun_environ(rank, world_size, port):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
+
+
+class Pool:
+    """Ranks that stay: forked once, with one process group, they do one case after the other."""
+
+    def __init__(self, world_size: int) -> None:
+        fork = multiprocessing.get_context("fork")
+        port = free_port()
+        self._pipes, self._ranks = [], []
+        for rank in range(world_size):
+            mine, theirs = fork.Pipe()
+            environ = torchrun_environ(rank, world_size, port)
+            self._ranks.append(fork.Process(target=_serve, args=(theirs, environ), daemon=True))
+            self._ranks[-1].start()
+            self._pipes.append(mine)
+
+    def run(self, function, *args, neighbours=None, **kwargs):
+        """What `function(ranks, …)` returned, by rank; `neighbours` are those of each rank."""
+        for rank, pipe in enumerate(self._pipes):
+            pipe.send((function, args, kwargs, tuple(neighbours[rank]) if neighbours else ()))
+        answers = [pipe.recv() if pipe.poll(60) else "no answer" for pipe in self._pipes]
+        errors = [answer for answer in answers if isinstance(answer, str)]
+        if errors:
+            self.stop()
+            raise AssertionError("\n".join(errors))
+        return [answer[0] for answer in answers]
+
+    def stop(self):
+        for rank in self._ranks:
+            rank.kill()
+            rank.join()
+
+    @property
+    def lives(self):
+        return all(rank.is_alive() for rank in self._ranks)
+
+
+def _serve(pipe, environ):
+    """One rank of a pool: meet the others, then do what comes, until the pipe is closed."""
+    ranks = read_ranks(environ)
+    torch.set_num_threads(1)
+    with process_group(ranks, torch.device("cpu"), 30):
+        while True:
+            function, args, kwargs, neighbours = pipe.recv()
+            try:
+                pipe.send((function(replace(ranks, neighbours=neighbours), *args, **kwargs),))
+            except BaseException:
+                pipe.send(traceback.format_exc())
+
+
+@pytest.fixture(scope="session")
+def pools():
+    """A function that gives the pool of this many ranks, the same one each time while it lives."""
+    made = {}
+
+    def pool(world_size):
+        if world_size not in made or not made[world_size].lives:
+            made[world_size] = Pool(world_size)
+        return made[world_size]
+
+    yield pool
+    for one in made.values():
+        one.stop()
+
+
+@pytest.fixture(scope="session")
+def tiny(pools):
+    """A function that trains the tiny model on so many ranks: what each of them saw, by rank."""
+    return lambda world_size, *args, **kwargs: pools(world_size).run(train_tiny, *args, **kwargs)
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +200,9 @@ def _train_and_exit(flags, environ, run_dir):
     try:
         torch.set_default_dtype(getattr(torch, environ.get("DEFAULT_DTYPE", "float32")))
         model = train(parse_config(flags, environ))
+        buffers = [torch.empty(0), *(b for b in model.buffers() if b.is_floating_point())]
         torch.save(flatten(list(model.parameters())), run_dir / f"parameters{rank}.pt")
+        torch.save(flatten(buffers), run_dir / f"buffers{rank}.pt")
         code = 0
     except BaseException:
         traceback.print_exc(file=log)

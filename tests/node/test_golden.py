@@ -15,12 +15,37 @@ from pathlib import Path
 
 import pytest
 
+from node.strategies import STRATEGIES
+
 GOLDEN = Path(__file__).parent / "golden.json"
 RUNS = {
     "alone adamw": (1, "--steps", "8"),
     "ddp adamw": (3, "--steps", "8", "--strategy", "ddp"),
     "fedavg sgd": (3, "--steps", "8", "--strategy", "fedavg", "--set", "H=3", "--optimizer", "sgd"),
 }
+# By the tiny model, all strategies with all that they do in 9 steps on 3 ranks.
+TINY = {
+    "ddp": "bucket_mb=0.005 overlap=yes",
+    "fedavg": "H=2 mu=0.1 server=adam fraction=0.7",
+    "diloco": "H=4",
+    "streaming-diloco": "H=4 fragments=2 tau=1",
+    "eager-diloco": "H=2 outer_lr=0.7 codec=int8",
+    "sparta": "p=0.1",
+    "sparta-diloco": "H=4 p=0.1 selector=partition",
+    "demo": "topk=16",
+    "powersgd": "rank=2",
+    "gossip": "graph=exponential global_every=4",
+}
+
+
+def test_every_strategy_has_golden_losses():
+    assert TINY.keys() == STRATEGIES.keys()
+
+
+@pytest.mark.parametrize("strategy", TINY)
+def test_losses_of_a_strategy_are_golden(tiny, strategy):
+    rank = tiny(3, strategy, TINY[strategy], steps=9, optimizer="adamw", lr=0.01)[0]
+    check(f"tiny {strategy}", [*rank["losses"], sum(map(abs, rank["parameters"]))])
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -28,6 +53,10 @@ def test_losses_are_golden(run, name):
     world_size, *flags = RUNS[name]
     ranks = run(world_size, "--batch-size", "16", *flags, environ={"DEFAULT_DTYPE": "float64"})
     losses = [step["loss"] for step in ranks.of("step")] + [ranks.of("eval")[-1]["test_loss"]]
+    check(name, losses)
+
+
+def check(name, losses):
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     if os.environ.get("WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(golden | {name: losses}, indent=1) + "\n")

@@ -1,10 +1,12 @@
 """The loop: every option does something, nothing leaks from evaluation, and the metrics are true."""
 
 import gzip
+import inspect
 import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from conftest import free_port, read_events, torchrun_environ
 
 from node import config
 from node.metrics import BUCKETS
+from node.strategies import STRATEGIES, base
 from node.tasks import fashion_mnist
 from node.tasks.base import batch_samples
 
@@ -101,6 +104,52 @@ def test_ranks_drop_different_activations(run, data_dir, tmp_path):
 
     assert losses("0")[0] == losses("0")[1]
     assert losses("0.5")[0] != losses("0.5")[1]
+
+
+class Normalised(fashion_mnist.Cnn):
+    """The net with a batch norm: buffers that training does not read, and testing does."""
+
+    def __init__(self, dropout):
+        super().__init__(dropout)
+        self.norm = torch.nn.BatchNorm2d(1)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+def test_running_statistics_are_averaged_before_a_test_and_nothing_else_changes(run, monkeypatch):
+    """EXO Gym never synchronises them, and freezes rank 0's by its first evaluation."""
+    monkeypatch.setattr(fashion_mnist, "Cnn", Normalised)
+    tested, untested = run(2, *SMALL, "--eval-every", "1"), run(2, *SMALL)
+    assert torch.equal(tested.buffers[0], tested.buffers[1])
+    assert torch.allclose(tested.buffers[0], untested.buffers[0])
+    assert torch.equal(tested.parameters[0], untested.parameters[0])
+    alone = run(1, *SMALL)
+    assert not torch.allclose(alone.buffers[0], tested.buffers[0])
+    # Two numbers on two ranks, after each of three steps.
+    assert tested.end["sent_bytes"]["eval"] == 3 * 2 * 4
+    assert untested.end["sent_bytes"]["eval"] == 2 * 4
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_trains(run, strategy):
+    ranks = run(2, "--steps", "8", "--batch-size", "8", "--strategy", strategy)
+    assert torch.equal(ranks.parameters[0], ranks.parameters[1])
+    assert ranks.end["final_loss"] < 2.5  # ln 10 = 2.3 at the start
+    assert ranks.end["sent_bytes"]["train"] == sum(s["sent_bytes"] for s in ranks.of("step")) > 0
+
+
+def test_a_strategy_of_ones_own_trains(run, tmp_path):
+    """The example of node/strategies/base.py."""
+    lines = inspect.getdoc(base).splitlines()
+    start = lines.index("    from dataclasses import dataclass")
+    own = [line for line in lines[start:] if not line or line.startswith("    ")]
+    (tmp_path / "mine.py").write_text(textwrap.dedent("\n".join(own)))
+    name = f"{tmp_path}/mine.py:NowAndThen"
+    ranks = run(2, *SMALL, "--strategy", name, "--set", "every=2")
+    assert torch.equal(ranks.parameters[0], ranks.parameters[1])
+    assert [step["sent_bytes"] > 0 for step in ranks.of("step")] == [False, True, True]
+    assert ranks.of("start")[0]["config"]["strategy_options"] == {"every": 2}
 
 
 def test_samples_are_shared_out_without_overlap_and_reordered_each_epoch():

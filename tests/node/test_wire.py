@@ -61,7 +61,8 @@ def name(request):
 
 def plan(wire_name="auto", peers=(2, 3), **changes):
     values = {"rate_mbyte_s": 5.0, "delay_ms": 50.0, "jitter_ms": 0.0, "loss_pct": 0.0}
-    link = values | {"buffer_ms": 100.0} | changes
+    few = {"loss_burst": 1.0, "duplicate_pct": 0.0, "corrupt_pct": 0.0, "reorder_pct": 0.0}
+    link = values | few | {"buffer_ms": 100.0, "distribution": "normal"} | changes
     ends = [pair for n in peers for pair in (("node1", f"node{n}"), (f"node{n}", "node1"))]
     return {
         "node": "node1",
@@ -71,6 +72,8 @@ def plan(wire_name="auto", peers=(2, 3), **changes):
         "seed": 1,
         "origin": {"profile": "test"},
         "uplink_mbyte_s": None,
+        "downlink_mbyte_s": None,
+        "isolated": False,
         "routes": {},
         "peers": {
             f"node{n}": {"address": f"10.253.7.{n}", "mac": f"02:67:77:00:07:0{n}"} for n in peers
@@ -93,9 +96,12 @@ def kernel_state():
     """All that a wire may leave in the kernel."""
     return {
         "qdiscs": output("tc", "qdisc", "show"),
+        "classes": output("tc", "class", "show", "dev", DEVICE),
         "filters": output("tc", "filter", "show", "dev", DEVICE),
         "devices": [row["ifname"] for row in json.loads(output("ip", "-json", "link", "show"))],
         "routes": output("ip", "route", "show", "dev", DEVICE),
+        "all routes": output("ip", "route", "show", "table", "all"),
+        "routing rules": output("ip", "rule", "show"),
         "rules": [
             line
             for command in ("iptables-save", "iptables-legacy-save")
@@ -120,17 +126,48 @@ def test_apply_show_and_clear(name):
     shown = show()
     assert (shown["plan"], shown["report"], shown["notes"]) == (document, report, [])
     assert set(shown["counters"]) == {"node2", "node3"}
+    punctual = {"packets": 0, "late": 0, "worst_ms": 0.0, "dropped": 0}
+    assert shown["lateness"] == (punctual if name == "nfqueue" else None)
     assert wire("clear").returncode == 0
     assert kernel_state() == before
-    assert show() == {"plan": None, "report": None, "counters": {}, "notes": []}
+    cleared = show()
+    assert cleared.pop("strain")["cores"]
+    none = {"plan": None, "report": None, "counters": {}, "lateness": None, "notes": []}
+    assert cleared == none | {"replayed": []}
     assert wire("clear").returncode == 0
 
 
-def test_apply_twice_is_apply_once(name):
-    apply(plan(name))
+FLAWS = {"loss_pct": 5.0, "loss_burst": 3.0, "duplicate_pct": 1.0, "corrupt_pct": 1.0}
+ODD = FLAWS | {"reorder_pct": 1.0, "jitter_ms": 5.0, "distribution": "uniform"}
+
+
+def odd_plan(name, peers=(2, 3)):
+    """With all that few plans have."""
+    routes = {"node9": {"address": "10.253.7.9", "via": "node2"}}
+    return plan(name, peers, **ODD) | {"downlink_mbyte_s": 3.0, "isolated": True, "routes": routes}
+
+
+@pytest.mark.parametrize("make", [plan, odd_plan])
+def test_apply_twice_is_apply_once(name, make):
+    apply(make(name))
     once = kernel_state()
-    apply(plan(name))
+    apply(make(name))
     assert kernel_state() == once
+
+
+def test_from_odd_to_plain_and_back(name):
+    before = kernel_state()
+    apply(plan(name))
+    plain = kernel_state()
+    apply(odd_plan(name))
+    odd = kernel_state()
+    assert "unreachable 10.253.7.9" in odd["all routes"] and "6777" in odd["routing rules"]
+    apply(plan(name))
+    assert kernel_state() == plain
+    apply(odd_plan(name))
+    assert kernel_state() == odd
+    assert wire("clear").returncode == 0
+    assert kernel_state() == before
 
 
 def test_auto_takes_a_wire_that_works_and_keeps_it():

@@ -1,6 +1,7 @@
 """The public surface: what `from cluster import …` offers, and that the two packages stay apart."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,31 @@ def test_every_public_name_can_be_imported():
 def test_host_and_node_never_import_each_other(package, foreign):
     for path in sorted((PROJECT_DIR / package).rglob("*.py")):
         assert not imports(path) & foreign, path
+
+
+@pytest.mark.parametrize("package", ["cluster", "node"])
+def test_no_module_imports_itself_by_way_of_others(package):
+    """Not even for its types only, or within a function."""
+    files = {module_name(path): path for path in (PROJECT_DIR / package).rglob("*.py")}
+    graph = {name: imported_modules(path) & files.keys() - {name} for name, path in files.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PROJECT_DIR).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Every dotted name that an import could mean."""
+    names = set()
+    for statement in ast.walk(ast.parse(path.read_text())):
+        if isinstance(statement, ast.Import):
+            names |= {alias.name for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module:
+            names.add(statement.module)
+            names |= {f"{statement.module}.{alias.name}" for alias in statement.names}
+    return names
 
 
 def imports(path: Path) -> set[str]:

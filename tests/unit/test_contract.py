@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.contract import Contract, judge, judge_uplink
-from cluster.expected import Asked, loss_interval, loss_note, mathis_mbyte_s
+from cluster.contract.expected import Asked, loss_interval, loss_note, mathis_mbyte_s
+from cluster.contract.floods import flooded_mbyte_s
+from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.verdicts import Contract, judge, judge_access
 from cluster.links import Link
-from cluster.measured import Measured, summarise_pings
-from cluster.probes import flooded_mbyte_s
 
 THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
 BACK = Link("node2", "node1", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
@@ -67,10 +67,26 @@ def test_a_narrow_uplink_is_what_a_link_can_be_expected_to_carry():
     assert asked.rate_mbyte_s(BACK) == 5.0
     assert judge(THERE, asked, replace(GOOD, goodput_mbyte_s=1.91)).broken == ()
     assert judge(THERE, asked, GOOD).broken == ("goodput",)  # faster than the uplink allows
-    assert judge_uplink("node1", 2.0, 1.98).holds
-    broken = Contract((), (judge_uplink("node1", 2.0, 3.9),))
+    (access,) = asked.accesses()
+    assert asked.access_mbyte_s(access) == 2.0
+    assert judge_access(access, 2.0, 1.98).holds
+    broken = Contract((), (judge_access(access, 2.0, 3.9),))
     assert not broken.holds
     assert broken.verdict() == "broken: node1 (uplink)"
+    assert [row["node"] for row in broken.document()["uplinks"]] == ["node1"]
+    assert broken.document()["downlinks"] == []
+
+
+def test_a_downlink_counts_what_comes_through():
+    links = (replace(THERE, loss_pct=10.0), BACK)
+    asked = Asked(links, downlinks={"node2": 2.0})
+    assert asked.rate_mbyte_s(links[0]) == 2.0
+    (access,) = asked.accesses()
+    assert (access.kind, access.links) == ("downlink", links[:1])
+    assert access.share_pct(links[0]) == 90.0
+    assert asked.access_mbyte_s(access) == pytest.approx(1.8)  # no more gets there
+    wide = Asked((links[0], replace(THERE, src="node3")), downlinks={"node2": 2.0})
+    assert wide.access_mbyte_s(wide.accesses()[0]) == 2.0
 
 
 def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
@@ -79,7 +95,36 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
     assert judge(rough, Asked((rough, BACK)), found).broken == ()
     assert judge(rough, Asked((rough, BACK)), replace(found, rate_mbyte_s=4.0)).broken == ("rate",)
     # Of 1000 datagrams in 1 s two in a hundred are lost after they have been on the link.
-    assert flooded_mbyte_s(rough, 980, 1.0) == pytest.approx(1.514)
+    assert flooded_mbyte_s(rough, 980) == pytest.approx(1.514)
+
+
+def test_where_datagrams_and_tcp_told_a_clean_links_speed_both_are_judged():
+    asked, both = Asked(LINKS), replace(GOOD, rate_mbyte_s=4.97)
+    assert judge(THERE, asked, both).broken == ()
+    assert judge(THERE, asked, replace(both, rate_mbyte_s=4.6)).broken == ("rate",)
+    assert judge(THERE, asked, replace(both, goodput_mbyte_s=4.0)).broken == ("goodput",)
+    assert judge(THERE, asked, replace(both, goodput_mbyte_s=None)).broken == ()
+
+
+def test_the_verdict_says_what_told_the_speeds():
+    def verdicts(*measured):
+        return tuple(judge(THERE, Asked(LINKS), one) for one in measured)
+
+    rate = replace(GOOD, goodput_mbyte_s=None, rate_mbyte_s=4.97)
+    unknown = replace(GOOD, goodput_mbyte_s=None)
+    both = replace(GOOD, rate_mbyte_s=4.97)
+    said = {
+        "speeds by TCP": (GOOD, GOOD),
+        "speeds not measured": (unknown,),
+        "speeds of 2 by datagrams, of 1 by TCP and datagrams": (rate, both, rate),
+    }
+    for words, measured in said.items():
+        assert Contract(verdicts(*measured)).verdict().endswith(words)
+    document = Contract(verdicts(rate, both)).document()
+    assert [link["speed_by"] for link in document["links"]] == [
+        "by datagrams",
+        "by TCP and datagrams",
+    ]
 
 
 def test_a_link_that_is_asked_to_lose_everything_holds_when_it_does():
@@ -132,6 +177,8 @@ def arrivals(one_way_ms, reordered=0, interval_ms=1000.0):
     return {
         "arrived": len(one_way_ms),
         "reordered": reordered,
+        "twice": 0,
+        "gaps": 0,
         "sent_ms": [number * interval_ms for number in range(len(one_way_ms))],
         "one_way_ms": one_way_ms,
     }

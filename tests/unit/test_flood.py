@@ -1,34 +1,60 @@
-"""Counting datagrams: from samples of the kernel's counters to a rate."""
+"""Counting datagrams: from looks at the kernel's counter to a rate, and the counter itself."""
+
+import socket
 
 import pytest
 
-from node.probe.flood import dropped_datagrams, summarise_flood
-
-SNMP = """\
-Icmp: InMsgs InErrors
-Icmp: 1 2
-Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors
-Udp: 10 20 30 40 50 60
-UdpLite: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors
-UdpLite: 0 0 0 0 0 0
-"""
+from node.probe.flood import FloodGauge, flood, rate_of
 
 
-def test_the_kernels_count_is_found_by_its_name():
-    assert dropped_datagrams(SNMP) == 50
+def steady(datagrams_s, seconds, look_s=0.005, at_s=0.0, before=0):
+    looks = round(seconds / look_s)
+    return [(at_s + n * look_s, before + round(datagrams_s * n * look_s)) for n in range(looks)]
 
 
-def test_only_the_time_counts_in_which_datagrams_came_without_a_pause():
-    quiet = [(n * 0.05, 1000) for n in range(10)]
-    # 100 a sample, from 0.5 s on; the first sample and the last are not full ones.
-    busy = [(0.5, 1030), *((0.5 + n * 0.05, 1030 + n * 100) for n in range(1, 21)), (1.55, 3040)]
-    after = [(1.6, 3040), (1.65, 3040)]
-    found = summarise_flood(quiet + busy + after, skip_s=0.2)
-    assert found["datagrams"] / found["seconds"] == pytest.approx(2000)
-    assert 0.7 < found["seconds"] < 0.9
+def test_a_steady_flood_has_its_rate():
+    assert rate_of(steady(20_000, 0.3), 0.05) == pytest.approx(20_000, rel=1e-3)
 
 
-def test_nothing_came():
-    assert summarise_flood([], 0.1) == {"datagrams": 0, "seconds": 0.0}
-    assert summarise_flood([(0.0, 5), (0.05, 5)], 0.1) == {"datagrams": 0, "seconds": 0.0}
-    assert summarise_flood([(0.0, 5), (0.05, 6)], 0.1) == {"datagrams": 0, "seconds": 0.0}
+def test_the_beginning_and_the_last_look_do_not_count():
+    burst = [(-0.02, 0), (-0.01, 5000)]
+    late = (0.9, 6000 + 5000)  # when the flood was over for long
+    samples = [*burst, *steady(20_000, 0.3, before=5000), late]
+    assert rate_of(samples, 0.05) == pytest.approx(20_000, rel=1e-3)
+
+
+def test_a_stall_of_the_host_does_not_move_it():
+    """For 40 ms nobody looked, and nothing was let through; then all of it at once."""
+    samples = [s for s in steady(20_000, 0.3) if not 0.2 < s[0] < 0.24]
+    assert rate_of(samples, 0.05) == pytest.approx(20_000, rel=0.01)
+
+
+def test_half_the_rate_is_half_the_rate():
+    assert rate_of(steady(10_000, 0.3), 0.05) == pytest.approx(10_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("samples", [[], [(0.0, 1)], [(0.0, 1), (0.1, 2)]])
+def test_next_to_nothing_came(samples):
+    assert rate_of(samples, 0.05) == 0.0
+
+
+def test_the_kernel_counts_what_nobody_reads():
+    gauge = FloodGauge("127.0.0.1", 0)
+    with gauge, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(2):
+            for _ in range(250):
+                sender.sendto(bytes(1472), gauge.sock.getsockname())
+            gauge.look()
+    assert [count for _, count in gauge.samples] == [250, 500]
+
+
+def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
+    send = {"address": "127.0.0.1", "port": 29450, "at_once": 4, "queued_bytes": 60_000}
+    order = {
+        "sends": [send | {"at_s": 0.05, "seconds": 0.2}],
+        "counts": {"self": {"port": 29450, "skip_s": 0.05}, "silent": {"port": 29451, "skip_s": 0}},
+        "seconds": 0.4,
+    }
+    found = flood(order, "127.0.0.1")
+    assert found["self"]["datagrams_s"] > 1000
+    assert found["silent"]["datagrams_s"] == 0.0

@@ -73,7 +73,7 @@ def test_the_queue_holds_one_round_trip_unless_the_profile_says_otherwise():
 
 def test_a_nodes_plan_holds_its_own_links_and_their_other_ends_only():
     links = draw_links(MOBILE, FULL, NODES, 1)
-    plan = link_plan(NODES[0], NODES, links, hops_of(links), None, "cubic", 1, {})
+    plan = link_plan(NODES[0], NODES, links, hops_of(links))
     assert len(plan["links"]) == 6
     assert all("node1" in (link["src"], link["dst"]) for link in plan["links"])
     assert set(plan["peers"]) == {"node2", "node3", "node4"}
@@ -82,7 +82,7 @@ def test_a_nodes_plan_holds_its_own_links_and_their_other_ends_only():
 
 def test_in_a_ring_a_node_is_told_by_whom_it_reaches_the_others():
     links = draw_links(MOBILE, RING, NODES, 1)
-    plan = link_plan(NODES[0], NODES, links, hops_of(links), None, "cubic", 1, {})
+    plan = link_plan(NODES[0], NODES, links, hops_of(links))
     assert set(plan["peers"]) == {"node2", "node4"}
     assert plan["routes"] == {"node3": {"address": NODES[2].address, "via": "node2"}}
 

@@ -47,6 +47,8 @@ def test_a_misspelt_profile_offers_the_nearest():
         ({"rate_mbyte_s": 1, "delay_ms": True}, "delay_ms"),
         ({"rate_mbyte_s": 1, "delay_ms": 1, "loss_pct": 101}, "loss_pct"),
         ({"rate_mbyte_s": 1, "delay_ms": 1, "tcp": "cubik"}, "did you mean 'cubic'"),
+        ({"rate_mbyte_s": 1, "delay_ms": 1, "distribution": "normel"}, "did you mean 'normal'"),
+        ({"rate_mbyte_s": 1, "delay_ms": 1, "loss_burst": 0}, "loss_burst"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_file_and_the_key(document, words):

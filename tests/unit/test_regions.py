@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cluster.errors import UsageError
-from cluster.links import draw_links, draw_uplinks, rtt_ms
+from cluster.links import draw_access, draw_links, rtt_ms
 from cluster.profiles import load_profile, parse_profile
 from cluster.shaping import Wanted, make_wanted
 from cluster.spec import ClusterSpec
@@ -72,14 +72,20 @@ def test_uplinks_are_drawn_a_node_and_a_topology_may_say_otherwise():
     profile = parse_profile(
         "x", {"rate_mbyte_s": 1, "delay_ms": 1, "uplink_mbyte_s": [2, 4]}, "x.yml"
     )
-    drawn = draw_uplinks(profile, FULL, nodes, 1)
+
+    def draw(profile, topology):
+        drawn = {node.name: draw_access(profile, topology, node, 1) for node in nodes}
+        assert all(values.pop("downlink_mbyte_s") is None for values in drawn.values())
+        return {n: values["uplink_mbyte_s"] for n, values in drawn.items() if any(values.values())}
+
+    drawn = draw(profile, FULL)
     assert set(drawn) == {"node1", "node2", "node3"}
     assert all(2 <= rate <= 4 for rate in drawn.values())
     assert len(set(drawn.values())) == 3
     mine = parse_topology(
         "mine", {"base": "full", "nodes": {"node2": {"uplink_mbyte_s": 9}}}, "mine.yml"
     )
-    assert draw_uplinks(profile, mine, nodes, 1) == drawn | {"node2": 9}
-    assert draw_uplinks(AWS, mine, nodes, 1) == {"node2": 9}
+    assert draw(profile, mine) == drawn | {"node2": 9}
+    assert draw(AWS, mine) == {"node2": 9}
     assert parse_topology("mine", mine.document(), "again") == mine
-    assert draw_uplinks(AWS, FULL, nodes, 1) == {}
+    assert draw(AWS, FULL) == {}

@@ -1,5 +1,7 @@
 """Schedules: what is read from a file, and what is refused before anything starts."""
 
+from math import inf
+
 import pytest
 
 from cluster.errors import UsageError
@@ -9,6 +11,8 @@ from cluster.schedule import check_schedule, check_steps, load_schedule
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.topology import load_topology
 
+RIDE = PROJECT_DIR / "examples" / "ride.csv"
+LTE = "time_s,rate_mbyte_s,delay_ms\n0,1,50\n1,2,60\n"
 LINKS = draw_links(load_profile("wan"), load_topology("star"), ClusterSpec(size=3).nodes, 1)
 
 
@@ -50,8 +54,59 @@ def test_a_flap_is_a_cut_again_and_again(schedule):
     assert {(c.src, c.dst) for c in flaps[0].changes} == {("node1", "node2"), ("node2", "node1")}
 
 
-def test_the_example_is_one():
+def test_the_examples_are_some():
     assert len(load_schedule(PROJECT_DIR / "examples" / "storm.yml")) == 3
+    ride, *flaps = load_schedule(PROJECT_DIR / "examples" / "ride.yml")
+    assert ride.playback.trace.name == "ride.csv" and len(flaps) == 3
+
+
+def test_a_trace_lies_beside_its_schedule(schedule, tmp_path):
+    (tmp_path / "lte.csv").write_text(LTE)
+    (tmp_path / "lte.up").write_text("1\n")
+    ride, steady, once = schedule(
+        "- {at: 2s, trace: lte.csv, link: node1:node3, both: true, loop: true, for: 60s}\n"
+        "- {at: 2s, trace: lte.up, link: node1:node2}\n"
+        "- {at: 9s, trace: lte.up, link: node1:node2, loop: false}\n"
+    )
+    assert ride.playback.pairs == (("node1", "node3"), ("node3", "node1"))
+    assert (ride.after_s, ride.for_s, ride.changes) == (2, None, ())  # it ends itself
+    assert [event.playback.lasts_s for event in (ride, steady, once)] == [60, inf, 0.001]
+
+
+@pytest.mark.parametrize(
+    ("other", "field"),
+    [
+        ("{at: 5s, link: node1:node3, rate_mbyte_s: 1}", "rate_mbyte_s"),
+        ("{at: step 3, link: node3:node1, both: true, delay_ms: 1}", "delay_ms"),
+        ("{at: 61s, trace: lte.csv, link: node1:node3}", "delay_ms"),
+    ],
+)
+def test_what_would_change_the_same_as_a_trace_meanwhile_is_refused(
+    schedule, tmp_path, other, field
+):
+    (tmp_path / "lte.csv").write_text(LTE)
+    trace = "- {at: 2s, trace: lte.csv, link: node1:node3, loop: true, for: 60s}\n"
+    with pytest.raises(UsageError, match=f"would change {field} of node1:node3"):
+        check_schedule(schedule(f"{trace}- {other}"), LINKS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "{at: 5s, link: node1:node3, loss_pct: 1}",  # the trace has none
+        "{at: 5s, link: node3:node1, delay_ms: 1}",  # the way back
+        "{at: 1s, link: node1:node3, delay_ms: 1}",  # before it: underneath
+        "{at: 62s, link: node1:node3, delay_ms: 1}",
+        "{at: 5s, partition: [[node1], [node2, node3]], for: 1s}",
+        "{at: 5s, flap: node1:node3, down: 1s, up: 1s, times: 2}",
+        "{at: 5s, profile: mobile}",
+        "{at: 5s, heal: true}",
+    ],
+)
+def test_what_leaves_a_traces_values_alone_may_happen_meanwhile(schedule, tmp_path, other):
+    (tmp_path / "lte.csv").write_text(LTE)
+    trace = "- {at: 2s, trace: lte.csv, link: node1:node3, loop: true, for: 60s}\n"
+    check_schedule(schedule(f"{trace}- {other}"), LINKS)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +126,9 @@ def test_the_example_is_one():
         ("- {at: 12s, partition: [[node1]]}", "partition is"),
         ("- {at: 12s, partition: [[node1], [node1]]}", "a node twice"),
         ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s}", "times is missing"),
+        ("- {at: 12s, trace: lte.csv}", "a trace is of a link"),
+        ("- {at: 12s, trace: lte.csv, link: node1:node2}", "no trace"),
+        ("- {at: 12s, trace: lte.csv, link: node1:node2, delay_ms: 3}", "unknown key"),
         ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
         ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s, times: 1, for: 1s}", "unknown key"),
         ("- {at: 12s, heal: false}", "heal is False"),
@@ -89,6 +147,7 @@ def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
     [
         ("- {at: 1s, link: node2:node3, delay_ms: 1}", "unknown link 'node2:node3'"),
         ("- {at: 1s, flap: node2:node3, down: 1s, up: 1s, times: 1}", "unknown link"),
+        (f"- {{at: 1s, trace: {RIDE}, link: node2:node3}}", "unknown link 'node2:node3'"),
         ("- {at: 1s, partition: [[node1], [node9]]}", "unknown node 'node9'"),
         ("- {at: 1s, partition: [[node2], [node3]]}", "could go round by node1"),
     ],

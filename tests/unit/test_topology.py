@@ -1,5 +1,7 @@
 """Topologies: graphs by name or by file, and the ways through them."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster.errors import UsageError
@@ -112,6 +114,17 @@ def test_packets_take_a_shortest_way_and_every_hop_agrees():
     hops = next_hops(load_topology("ring").pairs(NAMES), NAMES)
     assert [b for _, b in trace_path(hops, "node2", "node5")] == ["node1", "node6", "node5"]
     assert [b for _, b in trace_path(hops, "node2", "node6")] == ["node1", "node6"]
+
+
+def test_isolation_and_access_survive_the_way_over_a_node():
+    said = {"base": "star", "isolated": True, "nodes": {"node2": {"downlink_mbyte_s": 3}}}
+    mine = parse_topology("mine", said, "mine.yml")
+    assert mine.isolated and mine.access == {"node2": {"downlink_mbyte_s": 3}}
+    assert parse_topology("mine", mine.document(), "again") == mine
+    ring = replace(load_topology("ring"), isolated=True)
+    assert parse_topology("ring", ring.document(), "again") == ring
+    with pytest.raises(UsageError, match="isolated is 'yes'"):
+        parse_topology("mine", said | {"isolated": "yes"}, "mine.yml")
 
 
 def test_unknown_names_are_refused_with_the_nearest():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
@@ -24,12 +25,31 @@ def node_train(*flags):
     ("flags", "message"),
     [
         ("--strategy fedvag", "unknown strategy 'fedvag': did you mean 'fedavg'?"),
-        ("--strategy xyz", "unknown strategy 'xyz': there is ddp, fedavg"),
+        (
+            "--strategy xyz",
+            "unknown strategy 'xyz': there is ddp, demo, diloco, eager-diloco, fedavg",
+        ),
         ("--task fashon-mnist", "unknown task 'fashon-mnist': did you mean 'fashion-mnist'?"),
         ("--optimizer adam", "unknown optimizer 'adam': did you mean 'adamw'?"),
         ("--step 3", "unknown argument '--step': did you mean '--steps'?"),
         ("--strategy fedavg --set h=3", "unknown option of strategy fedavg: 'h': did you mean 'H'"),
-        ("--strategy ddp --set H=3", "unknown option of strategy ddp: 'H': there is none"),
+        ("--strategy ddp --set H=3", "option of strategy ddp: 'H': there is bucket_mb, hook, over"),
+        (
+            "--strategy ddp --set hook=pf16",
+            "unknown value of --set hook: 'pf16': did you mean 'fp16",
+        ),
+        ("--strategy ddp --set overlap=yes", "overlap needs bucket_mb"),
+        ("--strategy sparta --set p=0", "--set p must be above 0.0, not 0.0"),
+        ("--strategy sparta --set p=1.1", "--set p must be at most 1.0, not 1.1"),
+        ("--strategy diloco --set outer_momentum=1", "--set outer_momentum must be below 1.0, not"),
+        (
+            "--strategy fedavg --set island_size=2 --set fraction=0.5",
+            "island_size goes with neither",
+        ),
+        ("--strategy streaming-diloco --set H=6", "H=6 is no multiple of fragments=4"),
+        ("--strategy streaming-diloco --set tau=5", "tau=5 is not less than H/fragments=5"),
+        ("--strategy ./mine.py:Mine", "no file mine.py"),
+        ("--strategy mine.py", "mine.py: which strategy in it? Write mine.py:NAME"),
         ("--strategy fedavg --set H=0", "--set H must be at least 1, not 0"),
         ("--strategy fedavg --set H=2.5", "--set H: '2.5' is not a whole number"),
         ("--strategy fedavg --set H", "write KEY=VALUE"),
@@ -57,6 +77,8 @@ def test_a_mistake_is_named(flags, message):
         ({"RANK": "1"}, "no WORLD_SIZE, MASTER_ADDR, MASTER_PORT"),
         (TORCHRUN | {"WORLD_SIZE": "three"}, "WORLD_SIZE: 'three' is not a whole number"),
         (TORCHRUN | {"RANK": "3"}, "RANK=3 with WORLD_SIZE=3: no such rank"),
+        (TORCHRUN | {"GRADWIRE_NEIGHBOURS": "0,3"}, "GRADWIRE_NEIGHBOURS: no rank 3"),
+        (TORCHRUN | {"GRADWIRE_NEIGHBOURS": "0,node2"}, "'node2' is not a whole number"),
         ({"GRADWIRE_TIMEOUT_S": "soon"}, "GRADWIRE_TIMEOUT_S: 'soon' is not a number"),
         ({"GRADWIRE_TIMEOUT_S": "-1"}, "above 0"),
     ],
@@ -70,6 +92,8 @@ def test_a_wrong_environment_is_named(environ, message):
 def test_flag_then_environment_then_default(tmp_path):
     assert parse_config([], {}).ranks == Ranks(0, 1, 0, 1, "127.0.0.1", 29500)
     assert parse_config([], TORCHRUN).ranks == Ranks(1, 3, 0, 1, "node1", 29501)
+    linked = TORCHRUN | {"GRADWIRE_NEIGHBOURS": "0,2"}
+    assert parse_config([], linked).ranks.neighbours == (0, 2)
     by_hand = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "node2"]
     assert parse_config(by_hand, TORCHRUN).ranks == Ranks(1, 2, 0, 1, "node2", 29500)
 
@@ -117,7 +141,7 @@ def test_settings_have_the_type_of_their_default_and_the_last_one_counts():
     for wrong in ("on=maybe", "share=inf", "share=0.05", "rounds=x"):
         with pytest.raises(OptionError, match=wrong.partition("=")[0]):
             parse_settings("mine", Mine, [wrong])
-    assert parse_settings("fedavg", FedAvg, ["H=7"]) == {"H": 7}
+    assert parse_settings("fedavg", FedAvg, ["H=7"])["H"] == 7
 
 
 def test_nearest_name_ignores_case_and_far_names_are_not_offered():
@@ -137,12 +161,19 @@ def test_help_starts_with_examples_and_lists_strategy_options():
     result = node_train("--help")
     assert result.returncode == 0
     assert result.stdout.startswith("examples:\n  python -m node.train")
-    assert "H=20  local steps between two averages" in result.stdout
+    for name in STRATEGIES:
+        assert f"\n  {name} " in result.stdout
+        for field in dataclasses.fields(strategy_class(name)):
+            line = f"\n      {field.name}={field.default} +{re.escape(field.metadata['help'])}"
+            assert re.search(line, result.stdout)
+    assert re.search(r"H=20 +local steps between two averages \(at least 1\)", result.stdout)
+    assert re.search(r"hook=none +how gradients travel \(none \| fp16 \| bf16\)", result.stdout)
 
 
 def test_dry_run_prints_the_resolved_configuration():
     result = node_train("--dry-run", "--strategy", "fedavg", "--set", "H=5")
     config = json.loads(result.stdout)
-    assert config["strategy_options"] == {"H": 5}
+    assert config["strategy_options"]["H"] == 5
+    assert config["strategy_options"]["server"] == "avg"
     assert config["steps"] == 200
     assert config["ranks"]["world_size"] == 1

@@ -1,10 +1,15 @@
 """What is said to tc, iptables and ip for a small plan: first from nothing, then in place."""
 
-import pytest
+import statistics
 
-from node.wire import egress, htb, netem, nfqueue, offload, routes, rules
-from node.wire.plan import Link, NodePlan, Peer, PlanError, Route
-from node.wire.shape import MAX_SLOT, lay_out, packets_in_flight, seed_of
+import pytest
+from plans import node_plan
+
+from node.wire import egress, htb, isolation, netem, nfqueue, offload, routes, rules
+from node.wire.access import burst_bytes
+from node.wire.nfnetlink import META, SIZE, WHOLE
+from node.wire.plan import Link, PlanError, Route
+from node.wire.shape import MAX_SLOT, burst_chances, lay_out, packets_in_flight, seed_of
 from node.wire.system import Device, _name_failed_line
 
 ETH0 = Device("eth0", 1500)
@@ -18,22 +23,21 @@ def shape(
     device=ETH0,
     routes_of=None,
     uplink_mbyte_s=None,
+    downlink_mbyte_s=None,
+    isolated=False,
     **changes,
 ):
     """A shape of node1 with links to and from the peers of these numbers."""
     there = [LINK._replace(dst=f"node{n}", **changes) for n in peers]
     back = [link._replace(src=link.dst, dst="node1") for link in there]
-    plan = NodePlan(
-        node="node1",
-        address="10.77.0.11",
-        wire="auto",
-        tcp="bbr",
-        seed=1,
+    plan = node_plan(
+        peers,
+        there + back,
+        mac,
         uplink_mbyte_s=uplink_mbyte_s,
-        peers={f"node{n}": Peer(f"10.77.0.1{n}", mac.format(n)) for n in peers},
+        downlink_mbyte_s=downlink_mbyte_s,
+        isolated=isolated,
         routes=routes_of or {},
-        links=there + back,
-        origin={},
     )
     return lay_out(plan, device, before)
 
@@ -108,8 +112,8 @@ def test_a_new_mac_address_takes_the_old_filter_away():
 
 
 def test_egress_limits():
-    assert egress.burst_bytes(5e6, 1514) == 5000  # 1 ms
-    assert egress.burst_bytes(0.1e6, 1514) == 1514
+    assert burst_bytes(5e6, 1514) == 5000  # 1 ms
+    assert burst_bytes(0.1e6, 1514) == 1514
     assert egress.queue_bytes(LINK, 1514) == 1_000_000
     assert egress.queue_bytes(LINK._replace(buffer_ms=0.0), 1514) == 4 * 1514
     assert egress.queue_bytes(LINK._replace(rate_mbyte_s=1e4, buffer_ms=6e4), 1514) == 2**32 - 1
@@ -135,8 +139,8 @@ def test_netem_from_nothing_redirects_last():
     (queue,) = (line for line in lines if "netem" in line)
     assert "parent 6777:11 handle 11: netem limit " in queue
     assert (
-        "delay 100.000000ms 10.000000ms distribution normal rate 100gbit loss 0.500000% seed"
-        in queue
+        "delay 100.000000ms 10.000000ms distribution normal rate 100gbit loss 0.500000% "
+        "duplicate 0.000000% corrupt 0.000000% seed" in queue
     )
     assert "match u16 0x0002 0xffff at -4 match u32 0x02677700 0xffffffff at -8" in lines[-3]
     assert lines[-2:] == [
@@ -160,8 +164,8 @@ def test_netem_in_place_changes_the_netem_and_no_redirection():
 
 def test_a_wire_has_room_for_all_that_is_under_way():
     # 5 MB/s for 100 ms: 500 kB, half as much again in frames of 200 bytes; 0.2 s of full frames; 1000.
-    assert packets_in_flight(LINK) == 3750 + 661 + 1000
-    assert packets_in_flight(LINK._replace(jitter_ms=25.0)) == 7500 + 661 + 1000
+    assert packets_in_flight(LINK) == 3750 + 661 + 100_000
+    assert packets_in_flight(LINK._replace(jitter_ms=25.0)) == 7500 + 661 + 100_000
     assert packets_in_flight(LINK._replace(rate_mbyte_s=1e4, delay_ms=1e4)) == 1_000_000
 
 
@@ -222,9 +226,53 @@ COMMIT
 
 
 def test_the_daemon_gets_a_queue_for_each_end_of_a_link():
-    queues = nfqueue.behaviours(shape(2, jitter_ms=10.0, loss_pct=1.0))
+    request = nfqueue.request_of(shape(2, jitter_ms=10.0, loss_pct=1.0))
+    queues = request["queues"]
     assert sorted(queues) == [0x6701, 0x7701]
-    assert queues[0x6701][:3] == (0.1, 0.01, 0.01)
+    assert queues[0x6701][:4] == (0.1, 0.01, "normal", 0.01)
+    assert (queues[0x6701].copied, request["downlink"]) == (META, None)
+
+
+def test_the_daemon_sees_as_much_of_packets_as_it_needs():
+    limited = nfqueue.request_of(shape(2, downlink_mbyte_s=1.5))
+    assert limited["downlink"] == (1.5e6, 0.2)
+    behaviours = [limited["queues"][queue] for queue in (0x6701, 0x7701)]
+    assert [(b.copied, b.limited) for b in behaviours] == [(SIZE, True), (META, False)]
+    harmed = nfqueue.request_of(shape(2, corrupt_pct=1.0))["queues"]
+    assert harmed[0x6701].copied == WHOLE
+
+
+def test_bursts_lose_as_much_as_was_asked():
+    begin, end = burst_chances(LINK._replace(loss_pct=10.0, loss_burst=4.0))
+    assert end == 1 / 4
+    assert begin / (begin + end) == pytest.approx(0.1)
+    assert burst_chances(LINK._replace(loss_pct=10.0)) is None
+    assert burst_chances(LINK._replace(loss_pct=100.0, loss_burst=4.0)) is None
+    begin, end = burst_chances(LINK._replace(loss_pct=80.0, loss_burst=2.0))  # they must be longer
+    assert begin == 1.0 and end == pytest.approx(0.25)
+
+
+def test_netem_is_told_all_that_few_links_have():
+    odd = {"loss_pct": 10.0, "loss_burst": 4.0, "duplicate_pct": 1.0, "reorder_pct": 2.0}
+    link = LINK._replace(**odd, jitter_ms=5.0, distribution="uniform")
+    options = netem.netem_options(link, 100, 7)
+    assert "5.000000ms distribution uniform rate" in options
+    assert "loss gemodel 2.777778% 25.000000%" in options
+    assert options.endswith("duplicate 1.000000% corrupt 0.000000% reorder 2.000000% seed 7")
+    table = [int(value) for value in netem.uniform_table().split()]
+    assert len(table) == 4096 and abs(sum(table)) < 10
+    assert statistics.pstdev(table) == pytest.approx(8192, rel=1e-3)
+
+
+def test_links_share_a_downlink_on_netem_too():
+    lines = netem.tc_lines(None, shape(2, 3, downlink_mbyte_s=4.0))
+    classes = [line.split("htb ")[1].split(" burst")[0] for line in words(lines, "class")]
+    assert (
+        classes[2:]
+        == ["rate 32000000bit ceil 32000000bit"] + ["rate 16000000bit ceil 32000000bit"] * 2
+    )
+    # The queue in front of it is part of netem's: 100 ms under way and 200 of queue, in full frames, and some.
+    assert f"netem limit {round(5e6 * 0.3 / 1514) + 20} " in words(lines, "qdisc replace")[0]
 
 
 def test_slots_stay_while_their_peer_does_and_run_out_clearly():
@@ -253,6 +301,24 @@ def test_routes_carry_the_congestion_control():
 def test_who_is_no_neighbour_is_reached_by_way_of_one():
     lines = routes.route_lines(shape(2, routes_of={"node3": Route("10.77.0.13", "node2")}), "bbr")
     assert lines[1] == "route replace 10.77.0.13/32 via 10.77.0.12 dev eth0 congctl bbr"
+
+
+def test_isolated_nodes_are_unreachable_but_to_meet():
+    apart = shape(2, routes_of={"node3": Route("10.77.0.13", "node2")}, isolated=True)
+    lines = routes.route_lines(apart, "")
+    assert lines == [
+        "route replace 10.77.0.12/32 dev eth0",
+        "route replace unreachable 10.77.0.13/32",
+        "route replace 10.77.0.13/32 via 10.77.0.12 dev eth0 table 6777",
+        "rule add priority 6777 ipproto tcp lookup 6777",
+    ]
+    text = isolation.text(apart, was=False).splitlines()
+    assert text[:2] == ["*filter", ":GRADWIRE_APART -"]
+    assert text[2].startswith("-A GRADWIRE_APART -d 10.77.0.13 -p tcp -m tcp ! --sport 29500 ")
+    assert text[2].endswith("-m length --length 301:65535 -j REJECT --reject-with tcp-reset")
+    assert text[3:] == ["-A OUTPUT -o eth0 -j GRADWIRE_APART", "COMMIT"]
+    assert text[3] not in isolation.text(apart, was=True)
+    assert "-D OUTPUT -o eth0 -j GRADWIRE_APART" in isolation.text(shape(2), was=True)
 
 
 def test_offloads_stay_on_only_where_a_link_is_too_fast_without():

@@ -14,11 +14,14 @@ PLAN = {
     "tcp": "cubic",
     "seed": 1,
     "uplink_mbyte_s": None,
+    "downlink_mbyte_s": None,
+    "isolated": False,
     "peers": {"node2": {"address": "10.77.0.12", "mac": "02:67:77:00:00:02"}},
     "routes": {"node3": {"address": "10.77.0.13", "via": "node2"}},
     "links": [
         {"src": "node1", "dst": "node2", "rate_mbyte_s": 50, "delay_ms": 30.0}
-        | {"jitter_ms": 0.0, "loss_pct": 0.0, "buffer_ms": 60.0},
+        | {"jitter_ms": 0.0, "loss_pct": 0.0, "buffer_ms": 60.0, "loss_burst": 1.0}
+        | {"duplicate_pct": 0.0, "corrupt_pct": 0.0, "reorder_pct": 0.0, "distribution": "normal"},
     ],
 }
 

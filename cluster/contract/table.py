@@ -3,21 +3,21 @@
 from typing import TextIO
 
 from cluster.console import print_table
-from cluster.contract import Contract, Verdict
+from cluster.contract.verdicts import Contract, Verdict
 
 
 def print_contract(contract: Contract, stream: TextIO) -> None:
     """The table: asked, expected and measured, a link a line."""
     print_table(
         ["LINK", "RTT ms", "MEASURED", "LOADED", "JITTER ms", "MEASURED", "LOSS %", "MEASURED"]
-        + ["GOODPUT MB/s", "MEASURED", "RATE", ""],
+        + ["GOODPUT MB/s", "MEASURED", "RATE", "SPEED", ""],
         [_row(verdict) for verdict in contract.verdicts],
         stream,
     )
-    for uplink in contract.uplinks:
+    for access in contract.accesses:
         print(
-            f"uplink of {uplink.node}: {uplink.asked_mbyte_s:.3f} MB/s asked, "
-            f"{uplink.measured_mbyte_s:.3f} measured: {_result(uplink.clipped, uplink.holds)}",
+            f"{access.kind} of {access.node}: {access.asked_mbyte_s:.3f} MB/s asked, "
+            f"{access.measured_mbyte_s:.3f} measured: {_result(access.clipped, access.holds)}",
             file=stream,
         )
     print(f"contract: {contract.verdict()} ({contract.seconds:.1f} s)", file=stream)
@@ -34,11 +34,12 @@ def _row(verdict: Verdict) -> list[object]:
         _number(measured.loaded_rtt_ms, 0),
         f"{verdict.link.jitter_ms:.2f}",
         f"{measured.jitter_ms:.2f}",
-        f"{verdict.link.loss_pct:g}",
+        f"{verdict.link.lost_pct:.3g}",
         f"{measured.lost_pct:.2f}",
         f"{verdict.expected_goodput_mbyte_s:.3f}",
         _number(measured.goodput_mbyte_s, 3),
         _number(measured.rate_mbyte_s, 3),
+        measured.speed_by or "-",
         _result(verdict.clipped, not verdict.broken, ", ".join(verdict.broken)),
     ]
 

@@ -3,10 +3,10 @@
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.delays import fit_delays, spread
+from cluster.contract.delays import fit_delays, spread
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,13 @@ class Measured:
         rtt_ms: typical round trip, less the host's own share; infinite where no ping came back.
         jitter_ms: standard deviation of the one-way delay.
         samples: packets that tell of both: those that did not wait for the one before them.
-        sent, arrived, reordered: pings, in this direction alone.
+        sent, arrived: pings, in this direction alone.
+        reordered: how many overtook another.
         goodput_mbyte_s: payload that the receiver's program read of one TCP connection; None: not measured.
         loaded_rtt_ms: median round trip while that connection filled the link's queue; None: no ping came back.
         rate_mbyte_s: bytes on the wire, by datagrams that ask nobody how fast they may be sent; None: not measured.
+        twice: pings of which a second copy came.
+        gaps: runs of pings that did not arrive.
     """
 
     rtt_ms: float
@@ -32,6 +35,24 @@ class Measured:
     goodput_mbyte_s: float | None = None
     loaded_rtt_ms: float | None = None
     rate_mbyte_s: float | None = None
+    twice: int = 0
+    gaps: int = 0
+
+    def with_speeds_of(self, other: "Measured") -> "Measured":
+        """The same pings, and what another measurement found of speeds."""
+        return replace(
+            self,
+            goodput_mbyte_s=other.goodput_mbyte_s,
+            loaded_rtt_ms=other.loaded_rtt_ms,
+            rate_mbyte_s=other.rate_mbyte_s,
+        )
+
+    @property
+    def speed_by(self) -> str:
+        """What told of the link's speed; '' where it was not measured."""
+        told = {"TCP": self.goodput_mbyte_s, "datagrams": self.rate_mbyte_s}
+        names = [name for name, value in told.items() if value is not None]
+        return "by " + " and ".join(names) if names else ""
 
     @property
     def lost_pct(self) -> float:
@@ -63,9 +84,18 @@ def summarise_pings(
         rtt_ms = statistics.median(ping["rtt_ms"])
         jitters = (spread(there["one_way_ms"]), spread(back["one_way_ms"]))
         samples = (len(ping["rtt_ms"]),) * 2
-    sent = (ping["sent"], there["arrived"])
+    sent = (ping["sent"], there["arrived"] + there["twice"])  # each copy is sent back
     first, second = (
-        Measured(rtt_ms - host_ms, jitter_ms, free, count, way["arrived"], way["reordered"])
+        Measured(
+            rtt_ms - host_ms,
+            jitter_ms,
+            free,
+            count,
+            way["arrived"],
+            way["reordered"],
+            twice=way["twice"],
+            gaps=way["gaps"],
+        )
         for jitter_ms, free, count, way in zip(jitters, samples, sent, (there, back), strict=True)
     )
     return first, second

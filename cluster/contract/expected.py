@@ -17,6 +17,27 @@ LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
 
 
 @dataclass(frozen=True)
+class Access:
+    """What a node may send, or receive, on all its links together.
+
+    Attributes:
+        kind: uplink or downlink.
+        node: whose.
+        mbyte_s: the limit, in bytes on the wire.
+        links: those that share it and carry anything.
+    """
+
+    kind: str
+    node: str
+    mbyte_s: float
+    links: tuple[Link, ...]
+
+    def share_pct(self, link: Link) -> float:
+        """How much of what is on a link counts: what is lost on it has passed the uplink, and no downlink."""
+        return 100.0 if self.kind == "uplink" else 100.0 - link.lost_pct
+
+
+@dataclass(frozen=True)
 class Asked:
     """All that expectations follow from.
 
@@ -25,34 +46,55 @@ class Asked:
         mtu: of the data network, in bytes.
         tcp: the congestion control in use.
         uplinks: node -> MB/s that it can send on all its links together.
+        downlinks: node -> MB/s that it can receive on them.
     """
 
     links: Sequence[Link]
     mtu: int = 1500
     tcp: str = "cubic"
     uplinks: Mapping[str, float] = field(default_factory=dict)
+    downlinks: Mapping[str, float] = field(default_factory=dict)
 
     def rtt_ms(self, link: Link) -> float:
         """Both directions' delays together."""
         return rtt_ms(self.links, link.src, link.dst)
 
     def rate_mbyte_s(self, link: Link) -> float:
-        """What the link carries while its node sends nothing else, in bytes on the wire."""
-        return min(link.rate_mbyte_s, self.uplinks.get(link.src, math.inf))
+        """What the link carries while its nodes send and receive nothing else, in bytes on the wire."""
+        ends = self.uplinks.get(link.src, math.inf), self.downlinks.get(link.dst, math.inf)
+        return min(link.rate_mbyte_s, *ends)
 
     def is_cut(self, link: Link) -> bool:
         """Whether the link, or the one back, loses everything: then nothing comes back, and only loss can be told."""
         ends = {link.src, link.dst}
-        return any(one.loss_pct == 100 for one in self.links if {one.src, one.dst} == ends)
+        return any(one.lost_pct == 100 for one in self.links if {one.src, one.dst} == ends)
+
+    def accesses(self) -> list[Access]:
+        """All uplinks and downlinks on which anything can be carried."""
+        alive = [link for link in self.links if not self.is_cut(link)]
+        ups = (
+            Access("uplink", node, rate, tuple(link for link in alive if link.src == node))
+            for node, rate in self.uplinks.items()
+        )
+        downs = (
+            Access("downlink", node, rate, tuple(link for link in alive if link.dst == node))
+            for node, rate in self.downlinks.items()
+        )
+        return [access for access in (*ups, *downs) if access.links]
+
+    def access_mbyte_s(self, access: Access) -> float:
+        """What an access must carry while all its links are full: its limit, or all that they have."""
+        carried = (self.rate_mbyte_s(link) * access.share_pct(link) / 100 for link in access.links)
+        return min(access.mbyte_s, sum(carried))
 
     def goodput_mbyte_s(self, link: Link) -> float:
         """What one TCP connection carries: full frames without their headers, or what loss leaves it."""
         full = self.rate_mbyte_s(link) * (self.mtu - TCP_IP_BYTES) / (self.mtu + ETHERNET_BYTES)
-        if not link.loss_pct:
+        if not link.lost_pct:
             return full
         if self.tcp in LOSS_BASED:
-            return min(full, mathis_mbyte_s(self.mtu, self.rtt_ms(link), link.loss_pct))
-        return full * (1 - link.loss_pct / 100)
+            return min(full, mathis_mbyte_s(self.mtu, self.rtt_ms(link), link.lost_pct))
+        return full * (1 - link.lost_pct / 100)
 
 
 def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:
@@ -68,7 +110,7 @@ def loss_note(asked: Asked) -> str:
     shares = {
         link: asked.goodput_mbyte_s(link) / asked.rate_mbyte_s(link)
         for link in asked.links
-        if link.loss_pct and asked.tcp in LOSS_BASED and not asked.is_cut(link)
+        if link.lost_pct and asked.tcp in LOSS_BASED and not asked.is_cut(link)
     }
     slow = [link for link, share in shares.items() if share < NOTED_SHARE]
     if not slow:
@@ -76,7 +118,7 @@ def loss_note(asked: Asked) -> str:
     worst = min(slow, key=lambda link: shares[link])
     return (
         f"{len(slow)} links lose too much for {asked.tcp} to fill them: one connection {worst.src} -> {worst.dst}, "
-        f"{worst.loss_pct:g} % lost, gets about {asked.goodput_mbyte_s(worst):.3g} of "
+        f"{worst.lost_pct:.3g} % lost, gets about {asked.goodput_mbyte_s(worst):.3g} of "
         f"{asked.rate_mbyte_s(worst):.3g} MB/s (Mathis et al., 1997); `tcp: bbr` in the profile gets more"
     )
 

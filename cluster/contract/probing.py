@@ -1,24 +1,17 @@
-"""Probes at work: orders of `cluster.probes` to the nodes, and what came of them as figures of links."""
+"""Probes at work: orders of `cluster.contract.probes` to the nodes, and what came of them as figures of links."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
+from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.prober import Prober
+from cluster.contract.probes import loss_pings, ping_pairs, send_order, streams_of
 from cluster.links import Link
-from cluster.measured import Measured, summarise_pings
-from cluster.prober import Prober
-from cluster.probes import (
-    flood_order,
-    flood_skip_s,
-    flooded_mbyte_s,
-    loss_pings,
-    ping_pairs,
-    send_order,
-)
 
-PingOrder = Callable[[Sequence[Link], Mapping[str, str]], dict[str, Any]]
+PingOrder = Callable[[Sequence[Link], Mapping[str, str], int], dict[str, Any]]
 Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
 
 
@@ -27,10 +20,17 @@ def ping_links(
 ) -> Pinged:
     """Idle round trips of all pairs at once: pings are too small to disturb one another."""
     measured = _ping_pairs(prober, links, asked, order)
-    lossy = [link for link in links if link.loss_pct]
-    if lossy:
-        for pair, many in _ping_pairs(prober, lossy, asked, loss_pings).items():
-            measured[pair] = replace(measured[pair], sent=many.sent, arrived=many.arrived)
+    flawed = [link for link in links if link.is_flawed]
+    if flawed:
+        for pair, many in _ping_pairs(prober, flawed, asked, loss_pings).items():
+            measured[pair] = replace(
+                measured[pair],
+                sent=many.sent,
+                arrived=many.arrived,
+                reordered=many.reordered,
+                twice=many.twice,
+                gaps=many.gaps,
+            )
     return measured
 
 
@@ -43,6 +43,7 @@ def _ping_pairs(
         src: order(
             [link for link in asked if _joins(link, src, peers)],
             {peer: prober.address(peer) for peer in (*peers, src)},
+            streams_of(pairs),
         )
         for src, peers in pairs.items()
     }
@@ -88,23 +89,14 @@ def fill_links(
     }
 
 
-def flood_links(
-    prober: Prober, links: Mapping[str, Sequence[Link]]
-) -> dict[tuple[str, str], float]:
-    """The rates of links, in bytes on the wire; those of one node are measured at once, no two end at one node."""
-    addresses = {name: prober.address(name) for name in prober.nodes}
-    every = [link for own in links.values() for link in own]
-    prober.ask({link.dst: {"do": "count"} for link in every})
-    prober.ask({src: flood_order(own, addresses) for src, own in links.items()})
-    time.sleep(max(link.delay_ms + link.buffer_ms for link in every) / 1000)
-    found = prober.ask(
-        {
-            link.dst: {"do": "counted", "skip_s": flood_skip_s(own)}
-            for own in links.values()
-            for link in own
-        }
-    )
-    return {(link.src, link.dst): flooded_mbyte_s(link, **found[link.dst]) for link in every}
+def flood_links(prober: Prober, floods: Sequence[Flood]) -> dict[tuple[str, str], float]:
+    """The rates of links, in bytes on the wire, by a timetable of floods."""
+    found = prober.ask(flood_orders(floods, {name: prober.address(name) for name in prober.nodes}))
+    links = [flood.link for flood in floods]
+    return {
+        (link.src, link.dst): flooded_mbyte_s(link, found[link.dst][link.src]["datagrams_s"])
+        for link in links
+    }
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -1,22 +1,24 @@
 """The contract: what each link was asked to be, what it measured, and whether that holds.
 
-Pure functions; `cluster.measure` measures, `cluster.expected` says what must come of it.
+Pure functions; `cluster.contract.measure` measures, `cluster.contract.expected` says what must come of it.
 """
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.expected import FLOOD_DATAGRAMS, Asked, loss_interval
+from cluster.contract.expected import FLOOD_DATAGRAMS, Access, Asked
+from cluster.contract.flaws import judge_flaws
+from cluster.contract.measured import Measured
 from cluster.links import Link
-from cluster.measured import Measured
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 5.0
 CERTAIN = 3.0  # standard errors that chance is allowed
-# Standard errors of what cluster.delays fits to n packets, in deviations, times the root of n.
+# Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
 HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
 
@@ -37,11 +39,17 @@ class Verdict:
     clipped: bool = False
     via: tuple[str, ...] = ()
 
+    @property
+    def speed_holds(self) -> bool:
+        """Whether it is not the speed that is broken."""
+        return not {"rate", "goodput"} & set(self.broken)
+
 
 @dataclass(frozen=True)
-class UplinkVerdict:
-    """What a node may send on all its links together, and what it did send."""
+class AccessVerdict:
+    """What a node may send, or receive, on all its links together, and what it did; `kind`: uplink or downlink."""
 
+    kind: str
     node: str
     asked_mbyte_s: float
     measured_mbyte_s: float
@@ -55,22 +63,23 @@ class Contract:
 
     Attributes:
         verdicts: one a link, and one for each pair of nodes without a link.
-        uplinks: one for each node that has a limit of its own.
-        seconds: what measuring took.
+        accesses: one for each uplink and downlink.
+        seconds, planned_s: what measuring took, and was to take.
         measured_again: how many links were doubtful, and so were measured again.
         notes: what a user should know.
     """
 
     verdicts: tuple[Verdict, ...]
-    uplinks: tuple[UplinkVerdict, ...] = ()
+    accesses: tuple[AccessVerdict, ...] = ()
     seconds: float = 0.0
+    planned_s: float = 0.0
     measured_again: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
         """Whether nothing is broken."""
-        return not any(v.broken for v in self.verdicts) and all(u.holds for u in self.uplinks)
+        return not any(v.broken for v in self.verdicts) and all(a.holds for a in self.accesses)
 
     def verdict(self) -> str:
         """One sentence: what is broken, by link."""
@@ -78,18 +87,29 @@ class Contract:
             f"{v.link.src} -> {v.link.dst} ({', '.join(v.broken)})"
             for v in self.verdicts
             if v.broken
-        ] + [f"{u.node} (uplink)" for u in self.uplinks if not u.holds]
+        ] + [f"{a.node} ({a.kind})" for a in self.accesses if not a.holds]
         if broken:
             return "broken: " + "; ".join(broken)
-        clipped = sum(v.clipped for v in self.verdicts) + sum(u.clipped for u in self.uplinks)
+        clipped = sum(v.clipped for v in self.verdicts) + sum(a.clipped for a in self.accesses)
         paths = sum(bool(v.via) for v in self.verdicts)
         return (
             f"all {len(self.verdicts) - paths} links"
             + (f", {paths} paths over several of them" if paths else "")
-            + (f", {len(self.uplinks)} uplinks" if self.uplinks else "")
+            + "".join(
+                f", {count} {kind}s"
+                for kind, count in Counter(a.kind for a in self.accesses).items()
+            )
             + " hold"
             + (f", {clipped} clipped by this machine" if clipped else "")
+            + f"; speeds {self._told_by()}"
         )
+
+    def _told_by(self) -> str:
+        """By what the speeds of links were told."""
+        counts = Counter(v.measured.speed_by or "not measured" for v in self.verdicts if not v.via)
+        if len(counts) == 1:
+            return next(iter(counts))
+        return ", ".join(f"of {count} {how}" for how, count in counts.most_common())
 
     def document(self) -> dict[str, Any]:
         """contract.json."""
@@ -97,24 +117,30 @@ class Contract:
             "holds": self.holds,
             "verdict": self.verdict(),
             "seconds": round(self.seconds, 2),
+            "planned_s": round(self.planned_s, 1),
             "measured_again": self.measured_again,
             "notes": list(self.notes),
             "links": [_verdict_document(v) for v in self.verdicts if not v.via],
             "paths": [_verdict_document(v) | {"via": list(v.via)} for v in self.verdicts if v.via],
-            "uplinks": [asdict(uplink) for uplink in self.uplinks],
+            "uplinks": self._access_documents("uplink"),
+            "downlinks": self._access_documents("downlink"),
         }
+
+    def _access_documents(self, kind: str) -> list[dict[str, Any]]:
+        rows = [asdict(access) for access in self.accesses if access.kind == kind]
+        return [{key: value for key, value in row.items() if key != "kind"} for row in rows]
 
 
 def judge(link: Link, asked: Asked, measured: Measured) -> Verdict:
     """Hold one link's measurement against what was asked."""
-    speed, (speed_holds, clipped) = _judge_speed(link, asked, measured)
+    speeds = _judge_speeds(link, asked, measured)
     checks = {
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
-        "loss": _loss_holds(link, measured),
-        "reordering": measured.reordered == 0,
-        speed: speed_holds,
+        **judge_flaws(link, measured),
+        **{name: holds for name, (holds, _) in speeds.items()},
     }
+    clipped = any(clipped for _, clipped in speeds.values())
     if asked.is_cut(link):
         checks, clipped = {"loss": checks["loss"]}, False
     return Verdict(
@@ -128,31 +154,31 @@ def judge(link: Link, asked: Asked, measured: Measured) -> Verdict:
     )
 
 
-def judge_uplink(node: str, asked_mbyte_s: float, measured_mbyte_s: float) -> UplinkVerdict:
-    """Hold what a node sent on all its links at once against what it may, or what its links carry."""
-    return UplinkVerdict(
-        node, asked_mbyte_s, measured_mbyte_s, *_speed(measured_mbyte_s, asked_mbyte_s)
-    )
+def judge_access(access: Access, asked_mbyte_s: float, measured_mbyte_s: float) -> AccessVerdict:
+    """Hold what a node's links carried at once against what it may send or receive, or what they have."""
+    holds, clipped = _speed(measured_mbyte_s, asked_mbyte_s)
+    return AccessVerdict(access.kind, access.node, asked_mbyte_s, measured_mbyte_s, holds, clipped)
 
 
-def _judge_speed(link: Link, asked: Asked, measured: Measured) -> tuple[str, tuple[bool, bool]]:
-    """What tells of this link's speed, whether that holds, and whether it is the machine that cannot give more."""
+def _judge_speeds(link: Link, asked: Asked, measured: Measured) -> dict[str, tuple[bool, bool]]:
+    """What tells of this link's speed: whether that holds, and whether it is the machine that cannot give more."""
     goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
+    speeds = {}
     if measured.rate_mbyte_s is not None:
-        lost = link.loss_pct / 100
+        lost = link.lost_pct / 100
         chance = CERTAIN * math.sqrt(lost / ((1 - lost) * FLOOD_DATAGRAMS)) if lost < 1 else 0.0
-        return "rate", _speed(measured.rate_mbyte_s, rate, chance)
-    if not link.is_rough or goodput is None:
-        return "goodput", _speed(goodput, asked.goodput_mbyte_s(link))
-    # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
-    return "goodput", (goodput > 0 and not _too_fast(goodput, rate), False)
+        speeds["rate"] = _speed(measured.rate_mbyte_s, rate, chance)
+    if goodput is not None and not link.is_rough:
+        speeds["goodput"] = _speed(goodput, asked.goodput_mbyte_s(link))
+    elif goodput is not None and not speeds:
+        # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
+        speeds["goodput"] = (goodput > 0 and not _too_fast(goodput, rate), False)
+    return speeds
 
 
 def _speed(
-    measured_mbyte_s: float | None, expected_mbyte_s: float, chance: float = 0.0
+    measured_mbyte_s: float, expected_mbyte_s: float, chance: float = 0.0
 ) -> tuple[bool, bool]:
-    if measured_mbyte_s is None:
-        return True, False
     low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100 - chance)
     limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
     clipped = limit <= measured_mbyte_s < low
@@ -160,9 +186,9 @@ def _speed(
     return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s * (1 + chance)), clipped
 
 
-def _too_fast(measured_mbyte_s: float | None, expected_mbyte_s: float) -> bool:
+def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
     """As wrong as too slow."""
-    return (measured_mbyte_s or 0) > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
+    return measured_mbyte_s > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
 
 
 def _rtt_holds(link: Link, asked: Asked, measured: Measured) -> bool:
@@ -184,11 +210,6 @@ def _jitter_holds(link: Link, measured: Measured) -> bool:
     return abs(measured.jitter_ms - link.jitter_ms) <= allowed
 
 
-def _loss_holds(link: Link, measured: Measured) -> bool:
-    low, high = loss_interval(measured.sent, link.loss_pct)
-    return low <= measured.sent - measured.arrived <= high
-
-
 def _verdict_document(verdict: Verdict) -> dict[str, Any]:
     measured = verdict.measured
     return {
@@ -196,7 +217,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
         "expected": {
             "rtt_ms": round(verdict.expected_rtt_ms, 3),
             "jitter_ms": verdict.link.jitter_ms,
-            "loss_pct": verdict.link.loss_pct,
+            "loss_pct": round(verdict.link.lost_pct, 4),
             "goodput_mbyte_s": round(verdict.expected_goodput_mbyte_s, 4),
             "rate_mbyte_s": round(verdict.expected_rate_mbyte_s, 4),
         },
@@ -209,7 +230,10 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
             "reordered": measured.reordered,
+            "twice": measured.twice,
+            "gaps": measured.gaps,
         },
+        "speed_by": measured.speed_by,
         "broken": list(verdict.broken),
         "clipped": verdict.clipped,
     }

@@ -1,0 +1,133 @@
+"""Datagrams that tell the rates of links: how many, for how long, and when, as one order a node. Pure.
+
+No round trip between host and nodes stands between two floods: each node has all of its own beforehand, as a timetable.
+What arrives is counted by sender (each has a port of its own), so it does not matter if a node is a little late.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.contract.expected import FLOOD_DATAGRAMS
+from cluster.contract.rounds import plan_rounds
+from cluster.links import Link
+
+FLOOD_PORTS = 29401  # and up, one for each node that sends
+FRAME_BYTES = 1514
+# What does not count at the beginning: until the link is as late as it gets, where it jitters and keeps the order.
+SKIP_S, SKIP_JITTERS = 0.06, 4.0
+# What does: so long that neither a timer's grain nor such jitter moves the rate, and so many that loss does not.
+LEAST_S, LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 0.2, 10.0, 25.0, 200
+SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have together
+QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender has in the link's queue
+BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most
+# Side by side: datagrams that nobody reads cost less than half of what TCP does.
+BUDGET_MBYTE_S = 200.0
+LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until all has come
+PAUSE_S = 0.04  # between two rounds: what a sender may have left in its queue
+
+
+@dataclass(frozen=True)
+class Flood:
+    """Datagrams on one link: when they begin, for how long, and what of it does not count."""
+
+    link: Link
+    at_s: float
+    seconds: float
+    skip_s: float
+
+    @property
+    def over_s(self) -> float:
+        """When the link's queue is empty again."""
+        return self.at_s + self.seconds + PAUSE_S + 2 * at_once(self.link) * _datagram_s(self.link)
+
+
+def link_floods(links: Sequence[Link], nodes: Sequence[str], share: float = 1.0) -> list[Flood]:
+    """Each link by itself, side by side as far as a machine carries them; a `share` of that, and so much longer."""
+    rounds = plan_rounds(links, nodes, share * BUDGET_MBYTE_S)
+    return _one_after_another([[_flood(link, 1 / share) for link in some] for some in rounds])
+
+
+def shared_floods(links: Iterable[Sequence[Link]]) -> list[Flood]:
+    """All links of an uplink or downlink at once, and one of these after the other."""
+    rounds = []
+    for own in links:
+        floods = [_flood(link) for link in own]
+        skip_s = max(SHARED_SKIP_S, *(flood.skip_s for flood in floods))
+        seconds = max(skip_s + SHARED_S, *(flood.seconds for flood in floods))
+        rounds.append([Flood(link, 0.0, seconds, skip_s) for link in own])
+    return _one_after_another(rounds)
+
+
+def floods_s(floods: Sequence[Flood]) -> float:
+    """How long they take in all, until the last datagram has come."""
+    ends = [
+        flood.over_s + (flood.link.delay_ms + 6 * flood.link.jitter_ms) / 1e3 for flood in floods
+    ]
+    return TAIL_S + max(ends, default=0.0)
+
+
+def flood_orders(
+    floods: Sequence[Flood], addresses: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """What each node must send and count: docs/formats.md. `addresses` by node, in the nodes' order."""
+    ports = {name: FLOOD_PORTS + index for index, name in enumerate(addresses)}
+    orders: dict[str, dict[str, Any]] = {}
+    for flood in floods:
+        link = flood.link
+        for name in (link.src, link.dst):
+            orders.setdefault(
+                name, {"do": "flood", "sends": [], "counts": {}, "seconds": floods_s(floods)}
+            )
+        orders[link.src]["sends"].append(
+            {
+                "at_s": round(flood.at_s, 3),
+                "address": addresses[link.dst],
+                "port": ports[link.src],
+                "at_once": at_once(link),
+                "queued_bytes": queued_bytes(link),
+                "seconds": round(flood.seconds, 3),
+            }
+        )
+        orders[link.dst]["counts"][link.src] = {"port": ports[link.src], "skip_s": flood.skip_s}
+    return orders
+
+
+def flooded_mbyte_s(link: Link, datagrams_s: float) -> float:
+    """The rate behind what arrived, in bytes on the wire: what the link is asked to lose has been on it, too."""
+    arrived = datagrams_s * FRAME_BYTES / 1e6
+    return arrived / (1 - link.lost_pct / 100) if link.lost_pct < 100 else 0.0
+
+
+def at_once(link: Link) -> int:
+    """How many datagrams may be sent as one: no more than fit into the queue, and few enough to tell a rate."""
+    room_ms = min(BURST_MS, link.buffer_ms * BURST_SHARE)
+    return max(1, min(MOST_AT_ONCE, int(room_ms / 1e3 / _datagram_s(link))))
+
+
+def queued_bytes(link: Link) -> int:
+    """How much a sender may have in the link's queue: enough to sleep a while, and never all that the queue holds."""
+    return round(link.rate_mbyte_s * 1e3 * min(QUEUE_MS, link.buffer_ms * QUEUE_SHARE))
+
+
+def _flood(link: Link, longer: float = 1.0) -> Flood:
+    jitter_s = link.jitter_ms / 1e3
+    skip_s = SKIP_S + SKIP_JITTERS * jitter_s
+    datagrams = FLOOD_DATAGRAMS if link.lost_pct else LEAST_DATAGRAMS
+    enough_s = max(LEAST_S, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
+    return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s)
+
+
+def _one_after_another(rounds: Iterable[Sequence[Flood]]) -> list[Flood]:
+    timed: list[Flood] = []
+    at_s = LEAD_S
+    for floods in rounds:
+        now = [Flood(flood.link, at_s, flood.seconds, flood.skip_s) for flood in floods]
+        timed += now
+        at_s = max(flood.over_s for flood in now)
+    return timed
+
+
+def _datagram_s(link: Link) -> float:
+    """How long one full datagram takes."""
+    return FRAME_BYTES / (link.rate_mbyte_s * 1e6)

@@ -1,0 +1,62 @@
+"""What may be measured side by side: probes that do not disturb one another, in rounds. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cluster.links import Link
+
+
+def plan_rounds(
+    links: Sequence[Link], nodes: Sequence[str], budget_mbyte_s: float
+) -> list[list[Link]]:
+    """Rounds in which no node sends twice, none receives twice, and no two probes use both directions of a link.
+
+    First fit, in the order of shifts: node i to node i+1, then to node i+2, …, which fills whole rounds.
+
+    Args:
+        links: what is to be measured.
+        nodes: the nodes' names, in their order.
+        budget_mbyte_s: what a round carries at most, unless it is a single link.
+    """
+    place = {name: index for index, name in enumerate(nodes)}
+    slowest = min((link.rate_mbyte_s for link in links), default=0.0)
+    rounds: list[_Round] = []
+    unfilled: list[_Round] = []
+    for link in sorted(links, key=lambda link: (place[link.dst] - place[link.src]) % len(nodes)):
+        found = next((one for one in unfilled if one.takes(link, budget_mbyte_s)), None)
+        if found is None:
+            found = _Round()
+            rounds.append(found)
+            unfilled.append(found)
+        found.add(link)
+        if found.load + slowest > budget_mbyte_s or len(found.links) == len(nodes):
+            unfilled.remove(found)
+    return [one.links for one in rounds]
+
+
+@dataclass(eq=False)
+class _Round:
+    links: list[Link] = field(default_factory=list)
+    load: float = 0.0
+    busy: set[tuple[str, str]] = field(default_factory=set)
+
+    def takes(self, link: Link, budget_mbyte_s: float) -> bool:
+        asked = {("from", link.src), ("to", link.dst), (link.dst, link.src)}
+        return self.load + link.rate_mbyte_s <= budget_mbyte_s and self.busy.isdisjoint(asked)
+
+    def add(self, link: Link) -> None:
+        self.links.append(link)
+        self.load += link.rate_mbyte_s
+        self.busy |= {("from", link.src), ("to", link.dst), (link.src, link.dst)}
+
+
+def path_groups(paths: Sequence[Link]) -> list[list[Link]]:
+    """Paths over several links whose ends may ping at once: all, but where links jitter only those of one node.
+
+    Where pings of many nodes meet on a link that jitters, one that follows another closely waits for it.
+    """
+    groups: dict[str, list[Link]] = {}
+    jitter = any(path.jitter_ms for path in paths)
+    for path in paths:
+        groups.setdefault(min(path.src, path.dst) if jitter else "", []).append(path)
+    return list(groups.values())

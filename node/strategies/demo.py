@@ -1,0 +1,58 @@
+"""DeMo (Peng, Quesnelle, Kingma, 2024, arXiv 2411.19870): decoupled momentum."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from node.options import option
+from node.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from node.comm import Comm
+
+
+@dataclass
+class DeMo(Strategy):
+    """Every rank keeps its own momentum, and sends the largest cosine waves of it.
+
+    What is sent leaves the momentum; the sign of the mean of what all have sent takes the place of
+    the gradient. With `--optimizer sgd` that is the paper's; another optimiser is used as well. The
+    gradient is not multiplied by the learning rate on its way into the momentum, as the sign, and
+    which waves are largest, do not depend on it. A rank sends (N-1) · 6 · topk bytes a chunk and
+    step, 4 for a wave and 2 for its place, in one all-gather: it grows with N.
+    """
+
+    decay: float = option(0.999, "of the momentum, a step", at_least=0.0, below=1.0)
+    topk: int = option(32, "waves of a chunk that are sent", at_least=1)
+    chunk: int = option(64, "largest rows and columns of a chunk", at_least=1, at_most=181)
+    sign: bool = option(True, "step by the sign only")
+
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
+        """Cut the parameters into chunks."""
+        from node.strategies.dct import Chunks
+
+        super().setup(model, optimizer, comm, seed)
+        self._momenta = [p.detach().new_zeros(p.shape) for p in self.parameters]
+        self._chunks = [Chunks(p.detach(), self.chunk, self.topk) for p in self.parameters]
+
+    def step(self, step: int) -> None:
+        """Send the largest waves, step by what all have sent."""
+        from node.strategies.dct import pack, unpack
+
+        values, places = [], []
+        for gradient, momentum, chunks in zip(
+            self.gradients(), self._momenta, self._chunks, strict=True
+        ):
+            momentum.mul_(self.decay).add_(gradient)
+            value, place = chunks.largest(momentum)
+            momentum.sub_(chunks.tensor(value, place))
+            values.append(value)
+            places.append(place)
+        packed = self.comm.all_gather(pack(values, places))
+        everyone = iter(unpack(packed, self._chunks, values[0].dtype))
+        for parameter, chunks in zip(self.parameters, self._chunks, strict=True):
+            mean = chunks.tensor(next(everyone), next(everyone))
+            parameter.grad.copy_(mean.sign() if self.sign else mean)
+        self.optimizer.step()

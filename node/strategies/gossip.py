@@ -1,0 +1,103 @@
+"""Gossip: ranks average with their neighbours only."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from node.options import option
+from node.strategies import graphs
+from node.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from node.comm import Comm
+
+GRAPHS = ("links", "ring", "exponential", "complete")
+
+
+@dataclass
+class Gossip(Strategy):
+    """Step locally, then mix the parameters with those of the neighbours, every step.
+
+    D-PSGD (Lian et al., 2017, arXiv 1705.09056), each step's mix made after its local step. `links`
+    are those of the topology, and a ring where all ranks have links with all, or nobody said which
+    there are. `push_sum` is SGP (Assran et al., 2019, arXiv 1811.10792): right also where links go
+    one way only; `global_every` Gossip-PGA (Chen et al., 2021, arXiv 2105.09080). A rank sends P
+    bytes (P: bytes of all parameters) to each of its neighbours, one hop deep: to two of a ring, to
+    one of the exponential graph. Ranks agree on nothing before the end, so until then rank 0's own
+    parameters are tested.
+    """
+
+    graph: str = option("links", "who sends to whom", choices=GRAPHS)
+    push_sum: bool = option(False, "weigh by what has arrived")
+    global_every: int = option(
+        0, "steps between two averages over all ranks; 0 is never", at_least=0
+    )
+
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
+        """Tell one another which links there are."""
+        super().setup(model, optimizer, comm, seed)
+        self._links = self._gather_links() if self.graph == "links" else []
+        # Push-sum's numerator and denominator; the model's parameters are their quotient.
+        self._sum = self.flat_parameters()
+        self._weight = 1.0
+        self._mixed = self._sum
+
+    def step(self, step: int) -> None:
+        """Step locally, mix."""
+        self.optimizer.step()
+        own = self.flat_parameters()
+        if self.push_sum:
+            own = self._sum + own - self._mixed
+        if self.global_every and step % self.global_every == 0:
+            self._average(own)
+        else:
+            self._mix(own, self._graph(step))
+
+    def finish(self, step: int) -> None:
+        """Average all."""
+        self._average(self._sum if self.push_sum else self.flat_parameters())
+
+    def _mix(self, own: "Tensor", graph: graphs.Graph) -> None:
+        """With push-sum, the weight travels as one more number."""
+        rank = self.comm.rank
+        mine = own.new_empty(len(own) + self.push_sum)
+        mine[: len(own)] = own
+        if self.push_sum:
+            mine[-1] = self._weight
+        arrived = {peer: mine.new_empty(len(mine)) for peer in graphs.senders(graph, rank)}
+        self.comm.exchange(dict.fromkeys(sorted(graph[rank]), mine), arrived)
+        arrived[rank] = mine
+        mix = mine.new_zeros(len(mine))
+        for peer, weight in graphs.weights(graph, rank, push_sum=self.push_sum).items():
+            mix.add_(arrived[peer], alpha=weight)
+        self._keep(mix[: len(own)], float(mix[-1]) if self.push_sum else 1.0)
+
+    def _average(self, own: "Tensor") -> None:
+        """Over all ranks. All weights sum to the number of ranks, so that each is 1 again."""
+        self._keep(self.comm.start_average(own)(), 1.0)
+
+    def _keep(self, total: "Tensor", weight: float) -> None:
+        self._sum, self._weight = total, weight
+        self._mixed = total / weight
+        self.load_parameters(self._mixed)
+
+    def _graph(self, step: int) -> graphs.Graph:
+        size = self.comm.world_size
+        if self.graph == "exponential":
+            return graphs.exponential(size, step)
+        if self.graph == "complete":
+            return graphs.complete(size)
+        return self._links or graphs.ring(size)
+
+    def _gather_links(self) -> graphs.Graph:
+        """Every rank's neighbours; nothing where all of them have all."""
+        import torch
+
+        size, rank = self.comm.world_size, self.comm.rank
+        mine = torch.zeros(size, dtype=torch.uint8, device=self.parameters[0].device)
+        mine[list(self.comm.neighbours or graphs.complete(size)[rank])] = 1
+        rows = self.comm.all_gather(mine, purpose="control").tolist()
+        links = [frozenset(r for r, linked in enumerate(row) if linked) for row in rows]
+        return links if links != graphs.complete(size) else []

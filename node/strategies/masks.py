@@ -1,0 +1,50 @@
+"""Some of the parameters, other ones each time, and the same ones on every rank."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from node.comm import Comm
+
+
+class Masks:
+    """Draws which parameters are averaged after a step, from seed and step: no mask is sent.
+
+    Args:
+        size: number of parameters.
+        p: share of them that is drawn.
+        selector: `random`, each with probability p; or `partition`: all of them in 1/p draws,
+            in a new order each time.
+        seed: the same on every rank.
+    """
+
+    def __init__(self, size: int, p: float, selector: str, seed: int) -> None:
+        self._size = size
+        self._p = p
+        self._selector = selector
+        self._seed = seed
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def draw(self, step: int) -> Tensor:
+        """Indices of parameters, int64, ascending or not."""
+        if self._selector == "random":
+            drawn = torch.rand(self._size, generator=self._generator(step)) < self._p
+            return drawn.nonzero().squeeze(1)
+        draws = math.ceil(round(1 / self._p, 6))
+        cycle, place = divmod(step - 1, draws)
+        if self._order[0] != cycle:
+            order = torch.randperm(self._size, generator=self._generator(cycle))
+            self._order = cycle, order
+        return self._order[1].tensor_split(draws)[place]
+
+    def average(self, comm: "Comm", flat: Tensor, step: int) -> None:
+        """Average what is drawn for this step over all ranks, in place."""
+        indices = self.draw(step).to(flat.device)
+        if len(indices):
+            flat[indices] = comm.start_average(flat[indices])()
+
+    def _generator(self, number: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self._seed + 1_000_003 * number)

@@ -1,0 +1,71 @@
+"""PowerSGD (Vogels et al., 2019, arXiv 1905.13727): gradients as products of thin matrices."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from node.options import option
+from node.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from node.comm import Comm
+
+
+@dataclass
+class PowerSGD(Strategy):
+    """Average the gradients every step, each matrix as two thin ones, with error feedback.
+
+    Of an n x m matrix a rank sends 2(N-1)/N · 4 (n + m) · rank bytes a step, in two all-reduces:
+    the left factors of all matrices, and with them all gradients that are no matrices or would
+    hardly become smaller; then the right factors, which begin where those of the step before ended.
+    """
+
+    rank: int = option(4, "columns of the factors", at_least=1)
+    min_compression: float = option(
+        2.0, "matrices that would not become smaller by this stay whole", at_least=0.0
+    )
+    start_after: int = option(0, "steps that average whole gradients first", at_least=0)
+
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
+        """Choose the matrices; draw their first right factors, the same on every rank."""
+        from torch import Generator
+
+        from node.strategies.lowrank import LowRank, matrix_shape
+
+        super().setup(model, optimizer, comm, seed)
+        self._whole: list[nn.Parameter] = []
+        self._matrices: list[nn.Parameter] = []
+        self._factors: list[LowRank] = []
+        generator = Generator().manual_seed(seed)
+        for parameter in self.parameters:
+            shape = matrix_shape(parameter)
+            rank = min(self.rank, *shape)
+            thin = sum(shape) * rank
+            if parameter.ndim < 2 or parameter.numel() < thin * self.min_compression:
+                self._whole.append(parameter)
+            else:
+                self._matrices.append(parameter)
+                self._factors.append(LowRank(shape, rank, parameter.detach(), generator))
+
+    def step(self, step: int) -> None:
+        """Average what the factors say of the gradients, then step."""
+        gradients = self.gradients()
+        if step <= self.start_after:
+            self.comm.average(gradients)
+        else:
+            self._average()
+        self.optimizer.step()
+
+    def _average(self) -> None:
+        lefts = [
+            factor.compress(parameter.grad)
+            for factor, parameter in zip(self._factors, self._matrices, strict=True)
+        ]
+        self.comm.average([*lefts, *(parameter.grad for parameter in self._whole)])
+        rights = [factor.project(left) for factor, left in zip(self._factors, lefts, strict=True)]
+        if rights:
+            self.comm.average(rights)
+        for factor, right, parameter in zip(self._factors, rights, self._matrices, strict=True):
+            parameter.grad.copy_(factor.gradient(right).view_as(parameter))

@@ -1,0 +1,46 @@
+"""SPARTA (Beton et al., 2025: Sparse Parameter Averaging): a small share of them, every step."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from node.options import option
+from node.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from node.comm import Comm
+
+
+@dataclass
+class Sparta(Strategy):
+    """Step locally, then average a share p of the parameters, other ones each step.
+
+    A rank sends 2(N-1)/N · p · P bytes a step (P: bytes of all parameters): which ones every rank
+    draws for itself from the seed. Ranks never agree on all of them before the end, so until then
+    rank 0's own are tested.
+    """
+
+    p: float = option(0.005, "share of the parameters a step", above=0.0, at_most=1.0)
+    selector: str = option(
+        "random", "each anew, or all of them in 1/p steps", choices=("random", "partition")
+    )
+
+    def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
+        """Number the parameters."""
+        from node.strategies.masks import Masks
+
+        super().setup(model, optimizer, comm, seed)
+        self._masks = Masks(len(self.flat_parameters()), self.p, self.selector, seed)
+
+    def step(self, step: int) -> None:
+        """Step locally, average some."""
+        self.optimizer.step()
+        flat = self.flat_parameters()
+        self._masks.average(self.comm, flat, step)
+        self.load_parameters(flat)
+
+    def finish(self, step: int) -> None:
+        """Average all."""
+        self.comm.average(self.parameters)

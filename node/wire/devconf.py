@@ -1,0 +1,51 @@
+"""Settings of a device that /proc/sys shows, and that a container finds read-only there.
+
+The kernel takes the same values over rtnetlink (IFLA_INET_CONF), for which NET_ADMIN is enough.
+"""
+
+import os
+import socket
+import struct
+
+NETLINK_ROUTE, RTM_SETLINK, NLM_F_REQUEST, NLM_F_ACK, NLMSG_ERROR = 0, 19, 1, 4, 2
+IFLA_AF_SPEC, IFLA_INET_CONF = 26, 1
+SEND_REDIRECTS, REVERSE_PATH_FILTER = 6, 8  # IPV4_DEVCONF_…, linux/ip.h
+LOOSE = 2
+
+
+def send_redirects(device: str, *, on: bool) -> str:
+    """Switch ICMP redirects on or off; the device's own setting counts beside that of `all`.
+
+    A node that hands packets on must not tell their sender of a shorter way, for there is no link.
+
+    Returns:
+        A note for the user if the kernel refuses, or nothing.
+    """
+    refusal = _set(device, SEND_REDIRECTS, int(on))
+    return f"{device} may send ICMP redirects: {refusal}" if refusal else ""
+
+
+def set_reverse_path_filter(device: str, value: int) -> None:
+    """How strict the kernel is about whence packets on this device say they come; the looser of it and `all` counts."""
+    _set(device, REVERSE_PATH_FILTER, value)
+
+
+def _set(device: str, setting: int, value: int) -> str:
+    """Returns the kernel's words if it refuses, or nothing."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE) as netlink:
+        netlink.send(_message(socket.if_nametoindex(device), setting, value))
+        answer = netlink.recv(4096)
+    kind, error = struct.unpack_from("=4xH10xi", answer)
+    return os.strerror(-error) if kind == NLMSG_ERROR and error else ""
+
+
+def _message(index: int, setting: int, value: int) -> bytes:
+    conf = _attribute(IFLA_INET_CONF, _attribute(setting, struct.pack("=I", value)))
+    spec = _attribute(IFLA_AF_SPEC, _attribute(socket.AF_INET, conf))
+    body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, 0, 0) + spec
+    flags = NLM_F_REQUEST | NLM_F_ACK
+    return struct.pack("=IHHII", 16 + len(body), RTM_SETLINK, flags, 1, 0) + body
+
+
+def _attribute(kind: int, data: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(data), kind) + data

@@ -1,0 +1,89 @@
+"""Round trips while every core is busy training: does a link keep its time then?
+
+    python tests/busy.py                              # wan, mobile and mobile-real, on 3 nodes
+    python tests/busy.py --profiles wan --wire nfqueue
+
+Brings a cluster named t-busy up, trains on all of its nodes without ever agreeing, so that nobody waits for anybody,
+and has `ping` measure every pair meanwhile. Prints what was asked, the mean, and the standard deviation; on a link that
+is not asked to jitter that should be below 1.5 ms, and the mean within 1 % and 0.5 ms.
+"""
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from conformance import verb
+
+from cluster.console import print_table
+from cluster.spec import PROJECT_DIR
+
+NAME = "t-busy"
+PINGS, INTERVAL_S = 200, 0.05
+WARM_UP_S = 15.0
+FOR_EVER = ["--strategy", "fedavg", "--set", "H=1000000", "--steps", "1000000"]
+
+
+def main() -> None:
+    """Measure all, print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--profiles", nargs="+", default=["wan", "mobile", "mobile-real"])
+    parser.add_argument("--wire", default="auto")
+    args = parser.parse_args()
+    rows = []
+    verb("down", name=NAME)
+    try:
+        verb("up", "--nodes", str(args.nodes), name=NAME)
+        for profile in args.profiles:
+            shaped = verb("shape", "--profile", profile, "--wire", args.wire, name=NAME)
+            rows += measure(profile, shaped["links"])
+    finally:
+        verb("down", name=NAME)
+    print_table(["PROFILE", "PAIR", "ASKED ms", "MEAN ms", "SD ms", "SD ASKED", ""], rows)
+
+
+def measure(profile: str, links: list[dict]) -> list[list[str]]:
+    """A row for each pair of nodes, while they train."""
+    argv = [sys.executable, "-m", "cluster.launch", "--name", NAME, "--no-verify", *FOR_EVER]
+    training = subprocess.Popen(
+        argv, cwd=PROJECT_DIR, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        time.sleep(WARM_UP_S)
+        assert training.poll() is None, "the training has ended"
+        return [row_of(profile, link, links) for link in links if link["src"] < link["dst"]]
+    finally:
+        training.terminate()
+        training.wait()
+
+
+def row_of(profile: str, there: dict, links: list[dict]) -> list[str]:
+    """What was asked and found of one pair."""
+    ends = (there["dst"], there["src"])
+    back = next(link for link in links if (link["src"], link["dst"]) == ends)
+    asked_ms = there["delay_ms"] + back["delay_ms"]
+    asked_sd = (there["jitter_ms"] ** 2 + back["jitter_ms"] ** 2) ** 0.5
+    trips = ping(there["src"], there["dst"])
+    mean, spread = statistics.fmean(trips), statistics.stdev(trips)
+    fine = abs(mean - asked_ms) <= asked_ms * 0.01 + 0.5 and spread <= 1.5
+    verdict = "" if asked_sd else "ok" if fine else "OFF"
+    pair = f"{there['src']} - {there['dst']}"
+    return [profile, pair, *(f"{ms:.2f}" for ms in (asked_ms, mean, spread, asked_sd)), verdict]
+
+
+def ping(src: str, dst: str) -> list[float]:
+    """Round trips in ms, the first left out: it waits for ARP."""
+    argv = ["ping", "-c", str(PINGS), "-i", str(INTERVAL_S), "-W", "3", dst]
+    done = subprocess.run(
+        ["docker", "exec", f"{NAME}-{src}", *argv], capture_output=True, text=True
+    )
+    return [float(ms) for ms in re.findall(r"time=([0-9.]+) ms", done.stdout)[1:]]
+
+
+if __name__ == "__main__":
+    main()

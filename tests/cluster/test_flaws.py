@@ -1,0 +1,194 @@
+"""What few links have happens to packets: bursts of losses, doubles, damage, overtaking, a downlink, no way round."""
+
+import json
+import re
+import time
+
+import pytest
+from conftest import eventually
+
+PROFILE = "rate_mbyte_s: 5\ndelay_ms: 20\n"
+PORT = 29999
+
+# Numbered datagrams, 1 ms apart; what arrived of them, as the program there sees it.
+SEND = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+start = time.monotonic()
+for number in range(COUNT):
+    time.sleep(max(0, start + number / 1000 - time.monotonic()))
+    s.sendto(number.to_bytes(4, "big") + bytes(200), (PEER, PORT))
+"""
+RECEIVE = """
+import json, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", PORT))
+print("ready", flush=True)
+s.settimeout(3)
+numbers = []
+try:
+    while True:
+        numbers.append(int.from_bytes(s.recv(2000)[:4], "big"))
+except TimeoutError:
+    print(json.dumps(numbers))
+"""
+
+
+def program(text, **values):
+    for name, value in values.items():
+        text = text.replace(name, repr(value))
+    return ("python3", "-c", text)
+
+
+def arrived(cluster, count):
+    """The numbers of the datagrams that node2 gets of those that node1 sends, in their order."""
+    receiver = cluster.start_exec("node2", *program(RECEIVE, PORT=PORT))
+    assert receiver.stdout.readline() == "ready\n"
+    cluster.exec("node1", *program(SEND, COUNT=count, PEER="node2", PORT=PORT))
+    numbers, _ = receiver.communicate(timeout=30)
+    return json.loads(numbers)
+
+
+@pytest.fixture
+def shape(shared, tmp_path):
+    """Shape the shared cluster by a profile of these lines."""
+
+    def act(lines, *words):
+        path = tmp_path / "flawed.yml"
+        path.write_text(PROFILE + lines)
+        return shared.json("shape", "--profile", path, *words)
+
+    yield act
+    shared.run("shape", "--clear")
+
+
+def test_losses_come_in_bursts(shared, shape):
+    (link, *_) = shape("loss_pct: 10\nloss_burst: 5\n")["links"]
+    assert (link["loss_pct"], link["loss_burst"]) == (10, 5)
+    got = arrived(shared, 8000)
+    lost = sorted(set(range(8000)) - set(got))
+    bursts = sum(1 for number in lost if number - 1 not in lost)
+    assert len(got) == len(set(got)) and got == sorted(got)
+    assert len(lost) / 8000 == pytest.approx(0.10, abs=0.035)  # 3.4 standard deviations
+    assert len(lost) / bursts == pytest.approx(5, rel=0.3)
+
+
+def test_some_packets_come_twice_and_some_damaged_ones_not_at_all(shared, shape):
+    shape("duplicate_pct: 5\ncorrupt_pct: 3\n")
+    before = checksum_errors(shared)
+    got = arrived(shared, 8000)
+    lost = 8000 - len(set(got))
+    assert len(got) - len(set(got)) == pytest.approx(400, abs=70)
+    assert lost == pytest.approx(240, abs=55)  # nobody gets what its checksum says is wrong
+    assert checksum_errors(shared) - before >= lost
+
+
+def checksum_errors(cluster):
+    names, values = (
+        line.split()
+        for line in cluster.exec("node2", "cat", "/proc/net/snmp").splitlines()
+        if line.startswith("Udp:")
+    )
+    return int(values[names.index("InCsumErrors")])
+
+
+def test_some_packets_overtake(shared, shape):
+    shape("reorder_pct: 4\n")
+    got = arrived(shared, 4000)
+    assert sorted(got) == list(range(4000))
+    early = sum(1 for place, number in enumerate(got) if number > place + 5)
+    assert early == pytest.approx(160, abs=40)
+
+
+def test_tcp_gets_through_all_of_it(shared, shape):
+    shape(
+        "loss_pct: 1\nloss_burst: 3\nduplicate_pct: 1\ncorrupt_pct: 1\nreorder_pct: 1\ntcp: bbr\n"
+    )
+    script = (
+        "import hashlib, urllib.request as u; "
+        "print(hashlib.sha1(u.urlopen('http://node2:8123/noise').read()).hexdigest())"
+    )
+    noise = "mkdir /tmp/served && head -c 2000000 /dev/urandom > /tmp/served/noise"
+    shared.exec("node2", "sh", "-c", noise)
+    theirs = shared.exec("node2", "sha1sum", "/tmp/served/noise").split()[0]
+    serve = ("python3", "-m", "http.server", "8123", "--directory", "/tmp/served")
+    server = shared.start_exec("node2", *serve)
+    try:
+        eventually(lambda: shared.ssh("node2", "ss -Htln sport = 8123").stdout)
+        assert shared.exec("node1", "python3", "-c", script).strip() == theirs
+    finally:
+        shared.exec("node2", "pkill", "-f", "http.server 8123")
+        shared.exec("node2", "rm", "-r", "/tmp/served")
+        server.communicate(timeout=10)
+
+
+def test_the_contract_proves_them(shared, shape):
+    shape(
+        "loss_pct: 3\nloss_burst: 3\nduplicate_pct: 2\ncorrupt_pct: 1\nreorder_pct: 2\ntcp: bbr\n"
+    )
+    contract = shared.json("verify")
+    assert contract["holds"], contract["verdict"]
+    for link in contract["links"]:
+        measured = link["measured"]
+        assert link["expected"]["loss_pct"] == pytest.approx(3.97)
+        assert min(measured["twice"], measured["reordered"], measured["gaps"]) > 0
+
+
+def test_links_share_a_downlink(shared, tmp_path):
+    profile, topology = tmp_path / "even.yml", tmp_path / "narrow.yml"
+    profile.write_text(PROFILE)
+    topology.write_text("base: full\nnodes:\n  node3: {downlink_mbyte_s: 4}\n")
+    shaped = shared.json("shape", "--profile", profile, "--topology", topology)
+    assert shaped["downlinks"] == [{"node": "node3", "downlink_mbyte_s": 4}]
+    try:
+        for port in ("5201", "5202"):
+            shared.exec("node3", "iperf3", "--server", "--daemon", "--one-off", "--port", port)
+        clients = [
+            shared.start_exec(
+                *(node, "iperf3", "--client", "node3", "--port", port),
+                *("--omit", "2", "--time", "4", "--json"),
+            )
+            for node, port in (("node1", "5201"), ("node2", "5202"))
+        ]
+        ended = [json.loads(client.communicate(timeout=60)[0])["end"] for client in clients]
+        rates = [end["sum_received"]["bits_per_second"] / 8e6 for end in ended]
+        assert sum(rates) == pytest.approx(
+            4 * 1448 / 1514, rel=0.05
+        )  # and not the 10 of both links
+        assert min(rates) > 0.8
+        contract = shared.json("verify")
+        assert contract["holds"], contract["verdict"]
+        (downlink,) = contract["downlinks"]
+        assert (downlink["node"], downlink["asked_mbyte_s"]) == ("node3", 4)
+        assert downlink["measured_mbyte_s"] == pytest.approx(4, rel=0.05)
+    finally:
+        shared.run("shape", "--clear")
+
+
+GATHER = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(100_000)
+dist.all_reduce(value)
+print("sum", value[0].item(), flush=True)
+if os.environ.get("EVERYBODY"):
+    dist.broadcast(value, 0)
+"""
+
+
+def test_isolated_nodes_only_reach_their_neighbours(make_cluster, tmp_path):
+    cluster = make_cluster("isolated")
+    profile, script = tmp_path / "short.yml", tmp_path / "gather.py"
+    profile.write_text(PROFILE)
+    script.write_text(GATHER)
+    words = ("--profile", profile, "--topology", "ring", "--isolated")
+    up = cluster.json("up", "--nodes", "4", *words)
+    assert up["isolated"]
+    started = time.monotonic()
+    done = cluster.ssh("node1", "ping", "-c", "1", "-W", "5", "node3")
+    assert done.returncode != 0 and time.monotonic() - started < 4  # refused, and not lost
+    assert "sum 4.0" in cluster.run("launch", "--no-verify", "--", script).stdout
+    script.write_text("import os\nos.environ['EVERYBODY'] = '1'\n" + GATHER)
+    failed = cluster.run("launch", "--no-verify", "--", script, check=1)
+    apart = "1 and node3|3 and node1|2 and node4|4 and node2"
+    assert re.search(f"node({apart}) have no link", failed.stderr), failed.stderr

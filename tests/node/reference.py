@@ -1,0 +1,184 @@
+"""Algorithms as their papers write them down: all replicas in one process, averages by hand.
+
+Slow and plain, to hold the real ones against, which send and overlap.
+"""
+
+import torch
+from tiny import SAMPLES, drawn_data, small_model
+from torch.nn import functional as F  # noqa: N812
+
+from node.flat import flatten, unflatten_into
+from node.tasks.base import batch_samples
+
+
+class Replicas:
+    """N replicas of the tiny model; `local_step` gives each of them one SGD step on its own batch."""
+
+    def __init__(self, count, lr=0.05, batch=8, seed=1):
+        torch.set_default_dtype(torch.float64)
+        self.count, self.lr, self.batch, self.seed = count, lr, batch, seed
+        self.models = []
+        for _ in range(count):
+            torch.manual_seed(seed)
+            self.models.append(small_model())
+        self.data = drawn_data()
+
+    def local_step(self, step):
+        for rank, model in enumerate(self.models):
+            samples = batch_samples(SAMPLES, self.seed, step, rank, self.count, self.batch)
+            model.zero_grad()
+            F.cross_entropy(model(self.data[0][samples]), self.data[1][samples]).backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= self.lr * p.grad
+
+    def get(self):
+        """The parameters of all replicas, shape (replicas, parameters)."""
+        return torch.stack([flatten(list(model.parameters())) for model in self.models])
+
+    def set(self, rows):
+        for model, row in zip(self.models, rows, strict=True):
+            unflatten_into(row, list(model.parameters()))
+
+
+class Nesterov:
+    """theta <- theta - lr (d + mu m), where m <- mu m + d."""
+
+    def __init__(self, lr=0.7, mu=0.9):
+        self.lr, self.mu, self.m = lr, mu, 0.0
+
+    def __call__(self, theta, d):
+        self.m = self.mu * self.m + d
+        return theta - self.lr * (d + self.mu * self.m)
+
+
+def diloco(ranks, count, steps, H):  # noqa: N803
+    """Algorithm 1 of DiLoCo."""
+    replicas, outer = Replicas(count), Nesterov()
+    theta = replicas.get()[0]
+    for step in range(1, steps + 1):
+        replicas.local_step(step)
+        if step % H == 0:
+            theta = outer(theta, (theta - replicas.get()).mean(0))
+            replicas.set([theta] * count)
+    return theta.tolist()
+
+
+def streaming(ranks, count, steps, H, fragments, tau, alpha):  # noqa: N803
+    """Algorithm 2 of Streaming DiLoCo; a fragment's outer step is at a multiple of H/fragments."""
+    replicas = Replicas(count)
+    theta = replicas.get()[0]
+    outers = [Nesterov() for _ in range(fragments)]
+    places = torch.arange(len(theta)).tensor_split(fragments)
+    every, sent = H // fragments, {}
+    for step in range(1, steps + 1):
+        replicas.local_step(step)
+        if (step + tau) % every == 0:
+            sent[step + tau] = (theta - replicas.get()).mean(0)
+        if step % every == 0:
+            f = (step // every - 1) % fragments
+            at = places[f]
+            theta[at] = outers[f](theta[at], sent[step][at])
+            rows = replicas.get()
+            rows[:, at] = alpha * rows[:, at] + (1 - alpha) * theta[at]
+            replicas.set(rows)
+    return replicas.get().tolist()
+
+
+def eager(ranks, count, steps, H):  # noqa: N803
+    """Eager updates: own part of the mean now, the others' a round later."""
+    replicas = Replicas(count)
+    theta = replicas.get()
+    outers = [Nesterov() for _ in range(count)]
+    before = torch.zeros_like(theta)
+    for step in range(1, steps + 1):
+        replicas.local_step(step)
+        if step % H == 0:
+            delta = theta - replicas.get()
+            for i in range(count):
+                others = sum(before[j] for j in range(count) if j != i)
+                theta[i] = outers[i](theta[i], (delta[i] + others) / count)
+            before = delta
+            replicas.set(theta)
+    return theta.tolist()
+
+
+def gossip(ranks, count, steps, matrix):
+    """D-PSGD: theta <- W theta after each local step; W a row a receiver."""
+    replicas = Replicas(count)
+    for step in range(1, steps + 1):
+        replicas.local_step(step)
+        replicas.set(torch.tensor(matrix) @ replicas.get())
+    return replicas.get().tolist()
+
+
+def push_sum(ranks, count, steps, matrix):
+    """SGP: x <- P (x + local step), w <- P w, theta = x / w; the columns of P sum to 1."""
+    replicas, matrix = Replicas(count), torch.tensor(matrix)
+    x, w = replicas.get(), torch.ones(count)
+    for step in range(1, steps + 1):
+        before = replicas.get()
+        replicas.local_step(step)
+        x, w = matrix @ (x + replicas.get() - before), matrix @ w
+        replicas.set(x / w.unsqueeze(1))
+    return replicas.get().tolist()
+
+
+def powersgd(ranks, count, steps, rank):
+    """Algorithms 1 and 2 of PowerSGD, on the one matrix that is worth it at this rank."""
+    replicas = Replicas(count)
+    generator = torch.Generator().manual_seed(1)
+    error, q = torch.zeros(count, 24, 144), torch.randn(144, rank, generator=generator)
+    for step in range(1, steps + 1):
+        before = replicas.get()
+        replicas.local_step(step)
+        gradients = (before - replicas.get()) / replicas.lr
+        mean = gradients.mean(0)
+        at = slice(40, 40 + 24 * 144)
+        m = gradients[:, at].view(count, 24, 144) + error
+        p = torch.linalg.qr((m @ q).mean(0)).Q
+        q_of = m.transpose(1, 2) @ p
+        error = m - p @ q_of.transpose(1, 2)
+        q = q_of.mean(0)
+        mean[at] = (p @ q.T).reshape(-1)
+        replicas.set([before[0] - replicas.lr * mean] * count)
+    return replicas.get()[0].tolist()
+
+
+def demo(ranks, count, steps, decay, topk):
+    """Algorithm 1 of DeMo on every parameter as one chunk of its own, by explicit cosine sums."""
+    replicas = Replicas(count)
+    shapes = [p.shape for p in replicas.models[0].parameters()]
+    momenta = [[torch.zeros(as_matrix(s)) for s in shapes] for _ in range(count)]
+    for step in range(1, steps + 1):
+        before = replicas.get()
+        replicas.local_step(step)
+        sums = [torch.zeros(as_matrix(s)) for s in shapes]
+        counts = [torch.zeros(as_matrix(s)) for s in shapes]
+        for model, mine in zip(replicas.models, momenta, strict=True):
+            for n, parameter in enumerate(model.parameters()):
+                mine[n] = decay * mine[n] + parameter.grad.reshape(mine[n].shape)
+                waves = dct(mine[n].shape[0]) @ mine[n] @ dct(mine[n].shape[1]).T
+                kept = waves.abs().flatten().topk(min(topk, waves.numel())).indices
+                mask = torch.zeros(waves.numel()).index_fill_(0, kept, 1.0).view_as(waves)
+                sums[n] += waves * mask
+                counts[n] += mask
+                mine[n] -= dct(mine[n].shape[0]).T @ (waves * mask) @ dct(mine[n].shape[1])
+        mean = [s / c.clamp_min(1) for s, c in zip(sums, counts, strict=True)]
+        back = [dct(w.shape[0]).T @ w @ dct(w.shape[1]) for w in mean]
+        replicas.set([before[0] - replicas.lr * flatten(back).sign()] * count)
+    return replicas.get()[0].tolist()
+
+
+def as_matrix(shape):
+    return (shape[0], shape.numel() // shape[0]) if len(shape) > 1 else (1, shape[0])
+
+
+def dct(size):
+    rows = [
+        [torch.cos(torch.tensor(torch.pi * (2 * n + 1) * k / (2 * size))) for n in range(size)]
+        for k in range(size)
+    ]
+    waves = torch.tensor(rows) * (2 / size) ** 0.5
+    waves[0] *= 0.5**0.5
+    return waves

@@ -1,0 +1,305 @@
+"""Where two algorithms are the same mathematics so are their runs, and each is what its paper says.
+
+Attacks wrong averages, signs, delays and weights, optimisers that are not the one asked for, ranks
+that drift apart. All in double precision on the tiny model; reference.py has the papers' own words.
+"""
+
+import pytest
+import reference
+from tiny import train
+
+from node.strategies import STRATEGIES
+
+# One step of ddp, and of what must be the same.
+ATC = "fedavg", "H=1"
+SAME = {
+    "fedavg, H=1 = ddp": (("ddp", ""), ATC),
+    "buckets = one tensor": (("ddp", ""), ("ddp", "bucket_mb=0.005")),
+    "overlap = none": (("ddp", ""), ("ddp", "bucket_mb=0.005 overlap=yes")),
+    "diloco, outer SGD = averaging": (
+        ("fedavg", "H=2"),
+        ("diloco", "H=2 outer_lr=1 outer_momentum=0"),
+    ),
+    "streaming, 1 fragment, tau 0, alpha 0 = diloco": (
+        ("diloco", "H=2"),
+        ("streaming-diloco", "H=2 fragments=1 tau=0 alpha=0"),
+    ),
+    "sparta, p=1 = averaging": (ATC, ("sparta", "p=1")),
+    "sparta, p=1, by partition = averaging": (ATC, ("sparta", "p=1 selector=partition")),
+    "sparta-diloco that averages nothing = diloco": (
+        ("diloco", "H=2"),
+        ("sparta-diloco", "H=2 p=1e-12"),
+    ),
+    "gossip with all = averaging": (ATC, ("gossip", "graph=complete")),
+    "gossip with push-sum with all = averaging": (ATC, ("gossip", "graph=complete push_sum=yes")),
+    "gossip that always averages globally = averaging": (ATC, ("gossip", "global_every=1")),
+    "push-sum on a regular graph = none": (
+        ("gossip", "graph=exponential"),
+        ("gossip", "graph=exponential push_sum=yes"),
+    ),
+    "powersgd at full rank = ddp": (("ddp", ""), ("powersgd", "rank=999 min_compression=0")),
+    "powersgd that has not begun = ddp": (("ddp", ""), ("powersgd", "rank=1 start_after=6")),
+    "demo of all waves and no sign = ddp": (("ddp", ""), ("demo", "topk=9999 sign=no")),
+    "islands of everyone = fedavg": (("fedavg", "H=2"), ("fedavg", "H=2 island_size=3")),
+    "islands of one = one average at the end": (
+        ("fedavg", "H=99"),
+        ("fedavg", "H=2 island_size=1"),
+    ),
+    "weights by equal samples = even": (("fedavg", "H=2"), ("fedavg", "H=2 weights=samples")),
+    "fedprox pulls nowhere at H=1": (ATC, ("fedavg", "H=1 mu=5")),
+    "fedavgm without momentum = fedavg": (
+        ("fedavg", "H=2"),
+        ("fedavg", "H=2 server=momentum server_momentum=0"),
+    ),
+}
+
+
+def distance(a, b):
+    """The largest difference between the parameters of two runs' first ranks."""
+    return far(a[0]["parameters"], b[0]["parameters"])
+
+
+def far(a, b):
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_mathematics(tiny, name):
+    one, other = (tiny(3, strategy, settings) for strategy, settings in SAME[name])
+    assert distance(one, other) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("fedavg", "H=2"),
+        ("diloco", "H=1"),
+        ("sparta", "p=0.5"),
+        ("gossip", "graph=exponential"),
+        ("powersgd", "rank=1"),
+        ("demo", "topk=32 sign=no"),
+        ("ddp", "hook=fp16"),
+    ],
+)
+def test_what_is_not_ddp_is_not(tiny, strategy, settings):
+    """So that the equalities above can fail."""
+    assert distance(tiny(3, "ddp"), tiny(3, strategy, settings)) > 1e-7
+
+
+@pytest.mark.parametrize("optimizer", [{"momentum": 0.9}, {"optimizer": "adamw", "lr": 0.01}])
+def test_ddp_is_one_process_with_all_batches(tiny, optimizer):
+    assert distance(tiny(3, "ddp", **optimizer), tiny(1, "ddp", batch=24, **optimizer)) < 1e-9
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fedavg", "powersgd", "gossip", "sparta"])
+def test_alone_every_strategy_but_outer_ones_is_plain_training(tiny, strategy):
+    settings = "rank=999 min_compression=0" if strategy == "powersgd" else ""
+    assert distance(tiny(1, "ddp"), tiny(1, strategy, settings)) < 1e-9
+
+
+@pytest.mark.parametrize("codec", ["none", "fp16", "bf16", "int8"])
+def test_eager_alone_is_diloco(tiny, codec):
+    one, other = (
+        tiny(1, "diloco", "H=2"),
+        tiny(1, "eager-diloco", f"H=2 outer_lr=0.7 codec={codec}"),
+    )
+    assert distance(one, other) < 1e-9
+
+
+def test_fedavgm_at_h_1_is_sgd_with_momentum(tiny):
+    server = tiny(3, "fedavg", "H=1 server=momentum server_momentum=0.8")
+    assert distance(server, tiny(3, "ddp", momentum=0.8)) < 1e-9
+
+
+def test_fedadam_at_h_1_is_adam(tiny):
+    server = tiny(3, "fedavg", "H=1 server=adam server_lr=0.02", lr=1.0)
+    assert distance(server, tiny(3, "ddp", optimizer="fedadam", lr=0.02)) < 1e-9
+
+
+def test_fedprox_keeps_ranks_near_the_average(tiny):
+    start = tiny(3, "fedavg", "H=6", lr=1e-12)
+    free, pulled = (tiny(3, "fedavg", f"H=6 mu={mu}") for mu in (0, 5))
+    assert distance(start, pulled) < 0.9 * distance(start, free)
+
+
+def test_weights_are_the_samples_that_a_rank_has_seen(tiny):
+    """Rank 0 alone counts: as if all had its samples."""
+    alone = tiny(3, "fedavg", "H=2", same_data=True)
+    assert (
+        distance(alone, tiny(3, "fedavg", "H=2 weights=samples", samples_a_step=[8, 0, 0])) < 1e-9
+    )
+    mixed = tiny(3, "fedavg", "H=2 weights=samples", samples_a_step=[8, 8, 0])
+    assert distance(alone, mixed) > 1e-4
+
+
+def test_a_fraction_of_the_ranks_is_averaged_and_all_get_it(tiny):
+    same = tiny(3, "fedavg", "H=2", same_data=True)
+    assert distance(same, tiny(3, "fedavg", "H=2 fraction=0.3", same_data=True)) < 1e-9
+    one = tiny(3, "fedavg", "H=2 fraction=0.3")
+    assert len({tuple(rank["outer"]) for rank in one}) == 1
+    # In each of three rounds one rank's parameters went to two others.
+    size = 8 * len(one[0]["parameters"])
+    assert sum(sum(rank["sent"]) for rank in one) == 3 * 2 * size
+
+
+def test_islands_differ_until_the_end(tiny):
+    ranks = tiny(4, "fedavg", "H=1 island_size=2", look=own_parameters)
+    third = [rank["seen"][2] for rank in ranks]
+    assert len({tuple(round(value, 9) for value in one) for one in third}) == 2
+    assert len({tuple(rank["parameters"]) for rank in ranks}) == 1
+
+
+def own_parameters(strategy, comm, step):
+    return strategy.flat_parameters().tolist()
+
+
+def test_diloco_is_its_paper(tiny, pools):
+    paper = pools(1).run(reference.diloco, 3, 6, 2)[0]
+    assert far(tiny(3, "diloco", "H=2")[0]["outer"], paper) < 1e-9
+
+
+def test_streaming_diloco_is_its_paper(tiny, pools):
+    """Up to the step before the last, after which all fragments are brought together."""
+    paper = pools(1).run(reference.streaming, 3, 11, 4, 2, 1, 0.3)[0]
+    ranks = tiny(
+        3, "streaming-diloco", "H=4 fragments=2 tau=1 alpha=0.3", steps=12, look=own_parameters
+    )
+    for rank, own in zip(ranks, paper, strict=True):
+        assert far(rank["seen"][11], own) < 1e-9
+
+
+def test_eager_diloco_is_its_paper(tiny, pools):
+    """Up to a round's end; after the last, the others' part is added, and an average taken."""
+    paper = pools(1).run(reference.eager, 3, 6, 2)[0]
+    ranks = tiny(3, "eager-diloco", "H=2 outer_lr=0.7", steps=7, look=own_parameters)
+    for rank, own in zip(ranks, paper, strict=True):
+        assert far(rank["seen"][6], own) < 1e-9
+
+
+def test_powersgd_is_its_paper(tiny, pools):
+    paper = pools(1).run(reference.powersgd, 3, 6, 2)[0]
+    assert far(tiny(3, "powersgd", "rank=2 min_compression=5")[0]["parameters"], paper) < 1e-9
+
+
+def test_demo_is_its_paper(tiny, pools):
+    """The chunk is larger than any dimension, so a parameter is one chunk."""
+    paper = pools(1).run(reference.demo, 3, 4, 0.9, 20)[0]
+    ours = tiny(3, "demo", "decay=0.9 topk=20 chunk=181", steps=4)
+    assert far(ours[0]["parameters"], paper) < 1e-9
+
+
+STAR = [[1, 2, 3], [0], [0], [0]]  # node 0 has a link to all, the others only to it
+RING = [[1, 3], [0, 2], [1, 3], [2, 0]]
+RING_MATRIX = [[1 / 3 if s == r or s in RING[r] else 0.0 for s in range(4)] for r in range(4)]
+# Metropolis and Hastings: 1 / (1 + the larger degree) between two, the rest stays.
+STAR_MATRIX = [[0.25] * 4, *([0.25] + [0.75 * (s == r) for s in range(1, 4)] for r in range(1, 4))]
+# Push-sum: a quarter of the centre's to each, half of a leaf's.
+STAR_PUSH = [
+    [0.25, 0.5, 0.5, 0.5],
+    *([0.25] + [0.5 * (s == r) for s in (1, 2, 3)] for r in (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "links", "matrix"),
+    [
+        ("gossip", "graph=ring", None, RING_MATRIX),
+        ("gossip", "", None, RING_MATRIX),  # nobody says which links there are
+        ("gossip", "", [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], RING_MATRIX),  # or all are
+        ("gossip", "", RING, RING_MATRIX),
+        ("gossip", "", STAR, STAR_MATRIX),
+        ("push_sum", "push_sum=yes", STAR, STAR_PUSH),
+    ],
+)
+def test_gossip_is_its_paper(tiny, pools, algorithm, settings, links, matrix):
+    paper = pools(1).run(getattr(reference, algorithm), 4, 5, matrix)[0]
+    ranks = tiny(4, "gossip", settings, neighbours=links, look=own_parameters)
+    for rank, own in zip(ranks, paper, strict=True):
+        assert far(rank["seen"][5], own) < 1e-9
+
+
+def test_gossip_over_links_that_ranks_have_sends_over_no_other(tiny):
+    ranks = tiny(4, "gossip", "", neighbours=STAR)
+    size = 8 * len(ranks[0]["parameters"])
+    assert [rank["sent"][0] for rank in ranks] == [3 * size, size, size, size]
+
+
+def test_a_partition_covers_every_parameter(tiny):
+    """After 1/p steps of no learning rate at all, what ranks had different is the same again."""
+    ranks = tiny(3, "sparta", "p=0.25 selector=partition", steps=5, lr=0.0, look=perturbed)
+    last = [rank["seen"][4] for rank in ranks]
+    assert max(far(last[0], other) for other in last[1:]) < 1e-12
+    assert far(ranks[0]["seen"][3], ranks[1]["seen"][3]) > 0.5
+
+
+def perturbed(strategy, comm, step):
+    """Before the first step, every rank moves its parameters by its own number."""
+    if step == 1:
+        strategy.load_parameters(strategy.flat_parameters() + comm.rank)
+    return strategy.flat_parameters().tolist()
+
+
+@pytest.mark.parametrize(
+    "settings", ["hook=fp16", "hook=bf16", "hook=fp16 bucket_mb=0.005 overlap=yes"]
+)
+def test_gradients_in_half_numbers_are_near(tiny, settings):
+    assert 0 < distance(tiny(3, "ddp"), tiny(3, "ddp", settings)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "strategy", ["diloco", "streaming-diloco", "eager-diloco", "sparta-diloco"]
+)
+@pytest.mark.parametrize("codec", ["fp16", "bf16", "int8"])
+def test_outer_gradients_in_fewer_bits_are_near(tiny, strategy, codec):
+    one, other = (tiny(3, strategy, f"H=8 codec={c}", steps=8) for c in ("none", codec))
+    assert 0 < distance(one, other) < 2e-3
+
+
+def test_overlap_sends_while_the_backward_pass_goes_on(tiny):
+    begun = tiny(3, "ddp", "bucket_mb=0.005 overlap=yes", look=collectives)[0]["seen"]
+    waits = tiny(3, "ddp", "bucket_mb=0.005", look=collectives)[0]["seen"]
+    assert begun[0] > 0 and waits[0] == 0
+
+
+def collectives(strategy, comm, step):
+    return comm.collectives
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_ranks_end_with_the_same_bits(tiny, strategy, dtype):
+    settings = "H=8" if "H" in _options(strategy) else ""
+    ranks = tiny(4, strategy, settings, steps=11, dtype=dtype, optimizer="adamw", lr=0.01)
+    assert len({tuple(rank["parameters"]) for rank in ranks}) == 1
+    assert ranks[0]["outer"] == ranks[0]["parameters"]
+    assert len({tuple(rank["losses"]) for rank in ranks}) == 4  # each had its own samples
+
+
+def _options(strategy):
+    from node.strategies import strategy_class
+
+    return strategy_class(strategy).__dataclass_fields__
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_optimizer_asked_for_is_used(tiny, strategy):
+    """EXO Gym's FedAvg and DeMo train with one of their own."""
+    runs = [
+        tiny(2, strategy),
+        tiny(2, strategy, lr=0.02),
+        tiny(2, strategy, momentum=0.9),
+        tiny(2, strategy, optimizer="adamw"),
+    ]
+    assert len({tuple(run[0]["parameters"]) for run in runs}) == len(runs)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_it_learns(tiny, strategy):
+    settings = "H=8" if "H" in _options(strategy) else ""
+    for rank in tiny(3, strategy, settings, steps=200, optimizer="adamw", lr=0.01):
+        assert sum(rank["losses"][-5:]) < 0.8 * sum(rank["losses"][:5])
+
+
+def test_pools_name_what_failed(pools):
+    with pytest.raises(AssertionError, match="unknown strategy 'no such strategy'"):
+        pools(2).run(train, "no such strategy")

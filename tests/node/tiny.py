@@ -1,0 +1,128 @@
+"""A small model on drawn data, trained by one strategy on the ranks of a pool: milliseconds a run.
+
+The loop here is node.train's with nothing around it, so that a test sees each rank from inside.
+"""
+
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from node.comm import Comm
+from node.metrics import Clock
+from node.options import parse_settings
+from node.strategies import strategy_class
+from node.tasks.base import batch_samples
+
+SAMPLES = 480
+SENT_ON_LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
+
+
+def small_model():
+    """A convolution and two linear layers: parameters of all kinds, 3,669 of them."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 24), nn.ReLU(), nn.Linear(24, 5)
+    )
+
+
+def wide_model():
+    """One layer of 1 MB in single precision: messages so long that headers hardly count."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3840), nn.ReLU(), nn.Linear(3840, 5))
+
+
+MODELS = {"small": small_model, "wide": wide_model}
+
+
+def drawn_data():
+    """Pictures of 8 x 8 and classes that a random linear map gives them."""
+    generator = torch.Generator().manual_seed(7)
+    pictures = torch.randn(SAMPLES, 1, 8, 8, generator=generator)
+    teacher = torch.randn(64, 5, generator=generator)
+    return pictures, (pictures.flatten(1) @ teacher).argmax(1)
+
+
+def train(
+    ranks,
+    strategy,
+    settings="",
+    *,
+    steps=6,
+    batch=8,
+    optimizer="sgd",
+    lr=0.05,
+    momentum=0.0,
+    seed=1,
+    model="small",
+    dtype="float64",
+    same_data=False,
+    samples_a_step=None,
+    look=None,
+):
+    """Train; what this rank saw of it, as plain values.
+
+    `settings` are options, `KEY=VALUE KEY=VALUE`. With `same_data` all ranks get rank 0's samples;
+    `samples_a_step` is how many each rank says it has trained on, by default its batch. What `look`
+    returns, called with strategy, Comm and step after each backward pass, is kept.
+    """
+    torch.set_default_dtype(getattr(torch, dtype))
+    torch.manual_seed(seed)
+    pictures, classes = drawn_data()
+    net = MODELS[model]()
+    inner = make_optimizer(optimizer, list(net.parameters()), lr, momentum)
+    comm = Comm(ranks, Clock(time.perf_counter()))
+    cls = strategy_class(strategy)
+    chosen = cls(**parse_settings(strategy, cls, settings.split()))
+    chosen.setup(net, inner, comm, seed)
+    losses, sent, seen = [], [], []
+    first = _loopback_bytes(comm)
+    wire = _loopback_bytes(comm)
+    meeting = wire - first  # what it costs to come to this point, once more at the end
+    for step in range(1, steps + 1):
+        before = comm.sent_bytes["train"]
+        rank = 0 if same_data else comm.rank
+        samples = batch_samples(SAMPLES, seed, step, rank, comm.world_size, batch)
+        loss = F.cross_entropy(net(pictures[samples]), classes[samples])
+        inner.zero_grad()
+        loss.backward()
+        if look:
+            seen.append(look(chosen, comm, step))
+        chosen.samples += samples_a_step[comm.rank] if samples_a_step else batch
+        chosen.step(step)
+        if step == steps:
+            chosen.finish(step)
+        losses.append(loss.item())
+        sent.append(comm.sent_bytes["train"] - before)
+    with chosen.outer_model():
+        outer = chosen.flat_parameters().tolist()
+    return {
+        "losses": losses,
+        "sent": sent,
+        "collectives": comm.collectives,
+        "wire": _loopback_bytes(comm) - wire - meeting,
+        "parameters": chosen.flat_parameters().tolist(),
+        "outer": outer,
+        "seen": seen,
+    }
+
+
+def make_optimizer(name, parameters, lr, momentum=0.0):
+    """`fedadam` is what the server of that name does to an average."""
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr, momentum)
+    if name == "fedadam":
+        return torch.optim.Adam(parameters, lr, (0.9, 0.99), eps=1e-3)
+    return torch.optim.AdamW(parameters, lr)
+
+
+def _loopback_bytes(comm):
+    """What all processes here have sent so far, while every rank is at this point."""
+    if comm.world_size == 1:
+        return 0
+    dist.barrier()
+    time.sleep(0.02)  # for acknowledgements
+    sent = int(SENT_ON_LOOPBACK.read_text())
+    dist.barrier()  # nobody goes on before all have read
+    return sent

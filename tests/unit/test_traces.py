@@ -1,0 +1,126 @@
+"""Trace files: what they become, and what is refused with its line."""
+
+import math
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.spec import PROJECT_DIR
+from cluster.traces import BIN_S, FRAME_BYTES, Playback, bin_deliveries, first_order, load_trace
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def load(text):
+        path = tmp_path / "ride.csv"
+        path.write_text(text)
+        return load_trace(path)
+
+    return load
+
+
+def test_a_csv(trace):
+    ride = trace("# made up\ntime_s, rate_mbyte_s,delay_ms\n10,4,30\n10.5,0,60\n\n11.5,2,90\n")
+    assert ride.fields == ("rate_mbyte_s", "delay_ms")
+    assert ride.steps == ((0, 4, 30), (0.5, 0, 60), (1.5, 2, 90))
+    assert (ride.seconds, ride.repeats) == (2.5, False)
+    assert ride.mean("rate_mbyte_s") == pytest.approx((0.5 * 4 + 1 * 0 + 1 * 2) / 2.5)
+    assert len(ride.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no time_s"),
+        ("rate_mbyte_s\n1\n", "no time_s"),
+        ("time_s,rate\n0,1\n", "unknown column in ride.csv: 'rate'"),
+        ("time_s\n0\n1\n", "each once"),
+        ("time_s,delay_ms,delay_ms\n0,1,1\n", "each once"),
+        ("time_s,delay_ms\n0,1\n", "1 rows"),
+        ("time_s,delay_ms\n0,1\n1\n", "line 3 has 1 values"),
+        ("time_s,delay_ms\n0,1\n1,far\n", "line 3: delay_ms is 'far'"),
+        ("time_s,delay_ms\n0,1\n1,\n", "line 3: delay_ms is ''"),
+        ("time_s,delay_ms\n0,1\n1,nan\n", "line 3: delay_ms is 'nan'"),
+        ("#\ntime_s,loss_pct\n0,1\n1,101\n", "line 4: loss_pct is '101'"),
+        ("time_s,rate_mbyte_s\n0,-1\n1,1\n", "or 0 for an outage"),
+        ("time_s,delay_ms\n0,1\nsoon,1\n", "line 3: time_s is 'soon'"),
+        ("time_s,delay_ms\n0,1\n2,1\n1,1\n", "line 4: time_s is 1 after 2"),
+        ("time_s,delay_ms\n0,1\n0.001,1\n", "by 0.01 at least"),
+        ("1\n2\nx\n", "line 3 is 'x'"),
+        ("1\n\n", "line 2 is ''"),
+        ("5\n4\n", "line 2: 4 comes after 5"),
+        ("0\n0\n", "lasts 0 ms"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(trace, text, words):
+    with pytest.raises(UsageError) as caught:
+        trace(text)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"no trace .*none\.up"):
+        load_trace(tmp_path / "none.up")
+
+
+def test_the_shortest_delivery_trace_is_a_packet_a_millisecond(trace):
+    steady = trace("1\n")
+    assert steady.fields == ("rate_mbyte_s",)
+    assert steady.steps == ((0, pytest.approx(1.514)),)
+    assert (steady.seconds, steady.repeats) == (0.001, True)
+
+
+def test_deliveries_become_rates_and_none_is_lost(trace):
+    moments = [10] * 5 + [150, 151] + [430] * 3 + [499, 500]
+    ride = trace("".join(f"{moment}\n" for moment in moments))
+    assert [start for start, _ in ride.steps] == pytest.approx([0, 0.1, 0.2, 0.4])
+    packets = [
+        5,
+        2,
+        0,
+        5,
+    ]  # in 0.1 s each, of the third and the fourth one step; 500 is of the last
+    rates = [count * FRAME_BYTES / BIN_S / 1e6 for count in packets]
+    assert [rate for _, rate in ride.steps] == pytest.approx(rates)
+    assert ride.mean("rate_mbyte_s") * ride.seconds == pytest.approx(12 * FRAME_BYTES / 1e6)
+
+
+def test_bins_fit_into_the_trace():
+    for last in (1, 137, 999, 60_001):
+        steps, seconds = bin_deliveries(list(range(last + 1)))
+        assert seconds == last / 1000
+        assert all(b[0] - a[0] > 0.06 for a, b in zip(steps, steps[1:], strict=False))
+        ends = [*(start for start, _ in steps[1:]), seconds]
+        sent = sum(rate * (end - s) for (s, rate), end in zip(steps, ends, strict=True))
+        assert sent == pytest.approx((last + 1) * FRAME_BYTES / 1e6)
+
+
+def test_how_long_a_trace_lasts(trace):
+    ride = trace("time_s,delay_ms\n0,1\n1,2\n")  # 2 s
+    pairs = (("node1", "node2"),)
+    lasts = [
+        Playback(ride, pairs, loops, for_s).lasts_s
+        for loops, for_s in ((False, None), (True, None), (True, 5.0), (False, 5.0), (False, 1.0))
+    ]
+    assert lasts == [2, math.inf, 5, 2, 1]
+
+
+def test_each_node_is_told_of_its_own_links(trace):
+    ride = trace("time_s,delay_ms\n0,1\n1,2\n")
+    both = Playback(ride, (("node1", "node2"), ("node2", "node3")), loops=True)
+    orders = {node: first_order({"0": both}, node) for node in ("node1", "node2", "node4")}
+    assert orders["node1"]["traces"]["0"] == {
+        "links": [["node1", "node2"]],
+        "fields": ["delay_ms"],
+        "steps": [[0, 1], [1, 2]],
+        "seconds": 2,
+        "lasts_s": None,
+    }
+    assert len(orders["node2"]["traces"]["0"]["links"]) == 2
+    assert orders["node4"] == {"links": [["node1", "node2"], ["node2", "node3"]], "traces": {}}
+
+
+def test_the_example_says_that_it_is_made_up():
+    path = PROJECT_DIR / "examples" / "ride.csv"
+    assert "ynthetic" in path.read_text().splitlines()[0]
+    assert load_trace(path).seconds > 20
