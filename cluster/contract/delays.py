@@ -15,7 +15,9 @@ OUTER_DECILES = (
     2.5631  # from a normal distribution's first decile to its ninth, in standard deviations
 )
 TOGETHER_MS = 0.1  # two packets that arrive so close to each other have been let go together
-OUTLIER = 4.5  # deviations: a stall of the host, for a link has one such packet in 300,000
+# Deviations from the median: a stall of the host, or a packet that did not wait and had nobody left to overtake. A link
+# that jitters has one such packet in 150,000.
+OUTLIER = 4.5
 ROUNDS, SMALL_STEP = 500, 1e-5
 
 
@@ -42,9 +44,13 @@ def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
         else:
             free.append(took)
         arrived = max(arrived, sent + took)
-    fitted = _fit(free, waited)
-    kept = [took for took in free if took <= fitted.mean_ms + OUTLIER * fitted.sd_ms]
-    return _fit(kept, waited) if len(kept) < len(free) else fitted
+    return _fit(_without_outliers(free), waited)
+
+
+def _without_outliers(values: Sequence[float]) -> list[float]:
+    """Those near their median. By deciles, which a tenth of the values cannot move, however few there are of them."""
+    middle, reach = statistics.median(values), OUTLIER * spread(values)
+    return [value for value in values if abs(value - middle) <= reach]
 
 
 def spread(values: Sequence[float]) -> float:

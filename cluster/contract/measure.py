@@ -174,7 +174,9 @@ class _Survey:
     def paths(self, look: _Look) -> list[Verdict]:
         """The pairs of nodes without a link, against what the links between them make together; no goodput."""
         verdicts = []
-        for number, group in enumerate(groups := path_groups(look.links), start=1):
+        for number, group in enumerate(
+            groups := path_groups(look.links, self.prober.nodes), start=1
+        ):
             self.report(f"paths over several links, {number} of {len(groups)}")
             order = partial(delay_pings, effort=self.effort, apart=PATH_APART)
             pinged = ping_links(self.prober, group, group, order)

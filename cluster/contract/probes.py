@@ -66,6 +66,11 @@ def ping_pairs(links: Sequence[Link], nodes: Sequence[str]) -> dict[str, list[st
     return pairs
 
 
+def joins(link: Link, src: str, peers: Sequence[str]) -> bool:
+    """Whether a link is between a node and one of those that it pings, whichever way."""
+    return (link.src == src and link.dst in peers) or (link.dst == src and link.src in peers)
+
+
 def streams_of(pairs: Mapping[str, Sequence[str]]) -> int:
     """How many streams of pings that makes: each node that pings also pings itself."""
     return sum(len(peers) + 1 for peers in pairs.values())

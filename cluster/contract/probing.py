@@ -8,7 +8,7 @@ from typing import Any
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
 from cluster.contract.measured import Measured, summarise_pings
 from cluster.contract.prober import Prober
-from cluster.contract.probes import loss_pings, ping_pairs, send_order, streams_of
+from cluster.contract.probes import joins, loss_pings, ping_pairs, send_order, streams_of
 from cluster.links import Link
 
 PingOrder = Callable[[Sequence[Link], Mapping[str, str], int], dict[str, Any]]
@@ -41,7 +41,7 @@ def _ping_pairs(
     pairs = ping_pairs(links, prober.nodes)
     orders = {
         src: order(
-            [link for link in asked if _joins(link, src, peers)],
+            [link for link in asked if joins(link, src, peers)],
             {peer: prober.address(peer) for peer in (*peers, src)},
             streams_of(pairs),
         )
@@ -68,10 +68,6 @@ def _arrival_orders(
         for peer, ping in answer.items():
             series.setdefault(peer, {})[src] = [prober.address(src), ping["series"]]
     return {peer: {"do": "arrivals", "series": of} for peer, of in series.items()}
-
-
-def _joins(link: Link, src: str, peers: Sequence[str]) -> bool:
-    return (link.src == src and link.dst in peers) or (link.dst == src and link.src in peers)
 
 
 def fill_links(

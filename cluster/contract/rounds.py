@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cluster.contract.probes import joins, ping_pairs
 from cluster.links import Link
 
 
@@ -50,13 +51,14 @@ class _Round:
         self.busy |= {("from", link.src), ("to", link.dst), (link.src, link.dst)}
 
 
-def path_groups(paths: Sequence[Link]) -> list[list[Link]]:
-    """Paths over several links whose ends may ping at once: all, but where links jitter only those of one node.
+def path_groups(paths: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]:
+    """Paths over several links whose ends may ping at once: all, but where links jitter only those that one node pings.
 
     Where pings of many nodes meet on a link that jitters, one that follows another closely waits for it.
     """
-    groups: dict[str, list[Link]] = {}
-    jitter = any(path.jitter_ms for path in paths)
-    for path in paths:
-        groups.setdefault(min(path.src, path.dst) if jitter else "", []).append(path)
-    return list(groups.values())
+    if not any(path.jitter_ms for path in paths):
+        return [list(paths)] if paths else []
+    pairs = ping_pairs(paths, nodes)
+    return [
+        [path for path in paths if joins(path, pinger, peers)] for pinger, peers in pairs.items()
+    ]

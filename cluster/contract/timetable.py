@@ -114,7 +114,7 @@ def stream_rounds(
 
 def _rest_s(asked: Asked, paths: Sequence[Link], nodes: Sequence[str], effort: Effort) -> float:
     """All but speeds: the start of the probes, round trips, jitter, loss."""
-    pinged = [(asked.links, 1.0), *((group, PATH_APART) for group in path_groups(paths))]
+    pinged = [(asked.links, 1.0), *((group, PATH_APART) for group in path_groups(paths, nodes))]
     pings_s = sum(_pings_s(links, nodes, effort, apart) for links, apart in pinged)
     return PROBERS_S + PROBER_S * len(nodes) + pings_s
 

@@ -37,6 +37,27 @@ def test_one_stall_of_the_host_is_not_taken_for_jitter():
     assert fit_delays(sent, took).sd_ms == pytest.approx(5, rel=0.12)
 
 
+def test_two_stalls_in_a_few_pings_are_not_taken_for_a_longer_way():
+    sent, took = packets(30, 500.0, 300.0, 60.0)
+    took[7] += 3000.0
+    took[19] += 2000.0
+    found = fit_delays(sent, took)
+    assert found.mean_ms == pytest.approx(300, abs=40)
+    assert found.sd_ms == pytest.approx(60, rel=0.4)
+
+
+def test_who_overtook_lost_packets_unseen_is_not_taken_for_jitter():
+    stream = random.Random(1)
+    ahead, lost = (
+        {4, 111, 270},
+        {number - back for number in (4, 111, 270) for back in (1, 2, 3, 4)},
+    )
+    there = [number for number in range(400) if number not in lost]
+    took = [0.1 if number in ahead else stream.uniform(35.0, 42.0) for number in there]
+    sent = [number * 12.0 for number in there]
+    assert fit_delays(sent, took).sd_ms == pytest.approx(7 / 12**0.5, rel=0.1)
+
+
 def test_packets_that_all_take_the_same_time_have_no_deviation():
     assert fit_delays([0.0, 10.0, 20.0], [5.0, 5.0, 5.0]).sd_ms == 0
 

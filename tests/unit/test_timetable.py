@@ -17,7 +17,7 @@ from cluster.contract.floods import (
     queued_bytes,
     shared_floods,
 )
-from cluster.contract.probes import EFFORTS
+from cluster.contract.probes import EFFORTS, ping_pairs
 from cluster.contract.rounds import path_groups, plan_rounds
 from cluster.contract.timetable import budget_s, make_timetable, one_of_each
 from cluster.links import draw_links, paths
@@ -126,8 +126,16 @@ def test_a_sample_is_drawn_by_its_seed_one_link_out_of_each_node():
 def test_uplinks_and_paths_are_in_the_plan():
     alone = timetable_of(4, "mobile", topology="ring").seconds
     assert timetable_of(4, "mobile", topology="ring", node1=3.0).seconds > alone + 1
-    links, _ = links_of(4, topology="ring")
-    assert len(path_groups([path.end_to_end() for path in paths(links)])) == 1
+    links, names = links_of(4, topology="ring")
+    assert len(path_groups([path.end_to_end() for path in paths(links)], names)) == 1
+
+
+def test_paths_that_jitter_are_pinged_by_one_node_at_a_time():
+    links, names = links_of(5, "mobile-real", topology="star")
+    ends = [path.end_to_end() for path in paths(links)]
+    groups = path_groups(ends, names)
+    assert Counter(path for group in groups for path in group) == Counter(ends)
+    assert all(len(ping_pairs(group, names)) == 1 for group in groups)
 
 
 def test_floods_keep_to_the_budget_and_to_one_at_a_time_for_each_node():
