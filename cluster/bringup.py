@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from cluster.compose import write_document
 from cluster.compose_process import ComposeUp
+from cluster.connection import TimedOut
 from cluster.engine import Container, Engine
 from cluster.errors import ClusterError, NodeError
-from cluster.fleet import Fleet, TimedOut
+from cluster.fleet import Fleet
 from cluster.keys import ensure_keys
 from cluster.shaping import Plan, Report, Shape, apply_plan, make_shape
 from cluster.spec import PROJECT_DIR, ClusterSpec, Node

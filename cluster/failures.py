@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import RunFailed
-from cluster.fleet import LOST
 from cluster.links import Link
 from cluster.ranks import Ended
+from cluster.remote_process import LOST
 from cluster.spec import Node
 
 LAST_LINES = 8

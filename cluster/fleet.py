@@ -9,59 +9,22 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cluster.connection import GivenUp, log_in, open_channel
 from cluster.errors import ClusterError, NodeError
-from cluster.keys import LOGIN_KEY
+from cluster.remote_process import LOST, RemoteProcess, Result
 from cluster.spec import Node
 
 if TYPE_CHECKING:
-    from paramiko import Channel, SSHClient
+    from paramiko import SSHClient
 
 T = TypeVar("T")
-
-RETRY_S = 0.02
-# How long an sshd may take to greet; doubled each time that it takes longer, up to the second one. To knock at a busy
-# machine again and again would only make it busier: each knock starts a process there.
-GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
-KEEPALIVE_S = 5
-LOST = (
-    -1000
-)  # exit code where the connection went before the command ended; no signal has this number
-
-
-class TimedOut(ClusterError):
-    """A node did not answer before the deadline."""
-
-
-class GivenUp(ClusterError):
-    """A node was no longer waited for, because another one failed."""
-
-    def __init__(self) -> None:
-        super().__init__("given up")
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a command ended on one node."""
-
-    node: str
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-
-    def words(self) -> str:
-        """What a user should read of a failure: the last words of the command."""
-        text = (self.stderr or self.stdout).decode(errors="replace").strip()
-        return text or f"exit code {self.exit_code}"
 
 
 class Fleet:
@@ -162,7 +125,7 @@ class Fleet:
         Raises:
             NodeError: there is no connection to it.
         """
-        return RemoteProcess(node, self._open(node, argv))
+        return RemoteProcess(node, open_channel(self._clients.get(node), node, argv))
 
     def close(self) -> None:
         """Close every connection: what was started through them sees its standard input end."""
@@ -186,84 +149,10 @@ class Fleet:
         except NodeError as error:
             return Result(node, LOST, b"", _words_of(node, error).encode())
 
-    def _open(self, node: str, argv: Sequence[str]) -> Channel:
-        import paramiko
-
-        client = self._clients.get(node)
-        transport = client.get_transport() if client else None
-        if transport is None or not transport.is_active():
-            raise NodeError("no connection", {node: "SSH is closed"}, "python -m cluster.status")
-        try:
-            channel = transport.open_session()
-            channel.exec_command(shlex.join(argv))
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            raise NodeError("the connection broke", {node: str(error)}) from error
-        return channel
-
     def log_in(self, node: Node, deadline: float) -> None:
-        """Connect to one node, unless that is done.
-
-        Raises:
-            TimedOut: it did not answer before the deadline.
-            ClusterError: it showed another key than the pinned one.
-        """
-        if node.name in self._clients:
-            return
-        # Imported here: it takes 0.1 s, in which compose can work.
-        import logging
-
-        import paramiko
-
-        logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # errors come to us as exceptions
-        sock = self._wait_for_sshd(node, deadline)
-        client = paramiko.SSHClient()
-        client.load_host_keys(str(self._state_dir / "known_hosts"))
-        client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        left_s = max(
-            1.0, deadline - time.monotonic()
-        )  # paramiko's own limits are short for a busy machine
-        try:
-            client.connect(
-                node.ssh_host,
-                node.ssh_port,
-                username="root",
-                pkey=paramiko.Ed25519Key.from_private_key_file(str(self._state_dir / LOGIN_KEY)),
-                allow_agent=False,
-                look_for_keys=False,
-                timeout=left_s,
-                banner_timeout=left_s,
-                auth_timeout=left_s,
-                sock=sock,
-            )
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            sock.close()
-            raise ClusterError(f"{node.ssh_host}:{node.ssh_port}: {error}") from error
-        transport = client.get_transport()
-        assert transport is not None
-        transport.set_keepalive(KEEPALIVE_S)
-        if self._closing.is_set():
-            client.close()
-            raise GivenUp
-        self._clients[node.name] = client
-
-    def _wait_for_sshd(self, node: Node, deadline: float) -> socket.socket:
-        """A socket on which sshd has begun to speak. Docker's port proxy accepts before there is one."""
-        greeting_s = GREETING_S
-        while not self._closing.is_set():
-            try:
-                sock = socket.create_connection((node.ssh_host, node.ssh_port), timeout=greeting_s)
-                if _speaks_ssh(sock):
-                    return sock
-                reason = "no sshd there yet"
-            except TimeoutError:
-                reason = f"sshd said nothing for {greeting_s:g} s"
-                greeting_s = min(2 * greeting_s, LONGEST_GREETING_S)
-            except OSError as error:
-                reason = str(error)
-            if time.monotonic() > deadline:
-                raise TimedOut(f"{node.ssh_host}:{node.ssh_port}: {reason}")
-            time.sleep(RETRY_S)
-        raise GivenUp
+        """Connect to one node, unless that is done; raises as `cluster.connection.log_in`."""
+        if node.name not in self._clients:
+            self._clients[node.name] = log_in(node, self._state_dir, deadline, self._closing)
 
 
 def _words_of(node: str, error: BaseException) -> str:
@@ -271,74 +160,3 @@ def _words_of(node: str, error: BaseException) -> str:
     if isinstance(error, NodeError):
         return error.outcomes.get(node, error.message)
     return error.message if isinstance(error, ClusterError) else str(error)
-
-
-def _speaks_ssh(sock: socket.socket) -> bool:
-    """Whether SSH's greeting comes, or TimeoutError; without it the socket is closed."""
-    greeting = b""
-    try:
-        with suppress(ConnectionError):  # reset by the port proxy: as good as nothing
-            greeting = sock.recv(4, socket.MSG_PEEK)
-        return greeting == b"SSH-"
-    finally:
-        if greeting != b"SSH-":
-            sock.close()
-
-
-class RemoteProcess:
-    """A command that runs on a node; its standard input stays open until `close_stdin`."""
-
-    def __init__(self, node: str, channel: Channel) -> None:
-        self.node = node
-        self._channel = channel
-
-    def write(self, data: bytes) -> None:
-        """Send to its standard input.
-
-        Raises:
-            NodeError: the connection has gone.
-        """
-        try:
-            self._channel.sendall(data)
-        except OSError as error:
-            raise NodeError("the connection broke", {self.node: str(error)}) from error
-
-    def close_stdin(self) -> None:
-        """End its standard input."""
-        self._channel.shutdown_write()
-
-    def lines(self) -> Iterator[str]:
-        """Its standard output, line by line, as it comes."""
-        rest = b""
-        while chunk := self._channel.recv(65536):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
-        if rest:
-            yield rest.decode(errors="replace")
-
-    def wait(self) -> tuple[int, bytes]:
-        """Its exit code (LOST where the connection went first) and its standard error."""
-        stderr = b"".join(iter(lambda: self._channel.recv_stderr(65536), b""))
-        code = self._channel.recv_exit_status()
-        return LOST if code < 0 else code, stderr
-
-    def close(self) -> None:
-        """Let go of it: its standard input ends."""
-        self._channel.close()
-
-    def communicate(self, stdin: bytes) -> Result:
-        """Send all input, read all output, wait for the end."""
-        sender = threading.Thread(target=self._send_all, args=(stdin,), daemon=True)
-        sender.start()
-        stdout = b"".join(iter(lambda: self._channel.recv(65536), b""))
-        exit_code, stderr = self.wait()
-        sender.join()
-        self._channel.close()
-        return Result(self.node, exit_code, stdout, stderr)
-
-    def _send_all(self, data: bytes) -> None:
-        try:
-            self._channel.sendall(data)
-            self._channel.shutdown_write()
-        except OSError:
-            pass  # it ended without reading its input; the exit code tells

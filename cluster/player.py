@@ -13,7 +13,8 @@ from typing import Any, Self
 from cluster.changes import change_plans
 from cluster.console import Console
 from cluster.errors import ClusterError
-from cluster.fleet import Fleet, RemoteProcess
+from cluster.fleet import Fleet
+from cluster.remote_process import RemoteProcess
 from cluster.replay import Ended, Replay
 from cluster.schedule import Event
 from cluster.shaping import Plan, Shape, apply_some, link_plans

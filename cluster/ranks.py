@@ -14,8 +14,9 @@ from pathlib import Path
 
 from cluster.console import LinePrinter
 from cluster.errors import NodeError
-from cluster.fleet import LOST, Fleet, RemoteProcess
+from cluster.fleet import Fleet
 from cluster.links import Link
+from cluster.remote_process import LOST, RemoteProcess
 from cluster.spec import Node
 
 RANK = ("python3", "-m", "node.rank")

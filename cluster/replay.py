@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from cluster.errors import NodeError
-from cluster.fleet import Fleet, RemoteProcess
+from cluster.fleet import Fleet
+from cluster.remote_process import RemoteProcess
 from cluster.spec import Node
 from cluster.traces import Playback, first_order
 

@@ -19,12 +19,13 @@ from cluster.contract.probes import EFFORTS
 from cluster.contract.table import print_contract
 from cluster.errors import ContractBroken, NodeError, RunFailed
 from cluster.failures import raise_failure
-from cluster.fleet import LOST, Fleet
+from cluster.fleet import Fleet
 from cluster.links import Link, collective_timeout_s
 from cluster.overload import host_summary
 from cluster.player import Player
 from cluster.program import Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
+from cluster.remote_process import LOST
 from cluster.runs import (
     last_event,
     make_run_folder,

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from cluster.errors import NodeError
-from cluster.fleet import Fleet, RemoteProcess
+from cluster.fleet import Fleet
+from cluster.remote_process import RemoteProcess
 
 
 class Prober:

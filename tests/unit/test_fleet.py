@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cluster import fleet
+from cluster import connection
 from cluster.errors import NodeError
 from cluster.fleet import Fleet
 from cluster.spec import Node
@@ -45,17 +45,16 @@ class Door:
 
 
 @pytest.fixture
-def wait_at(tmp_path, monkeypatch):
+def wait_at(monkeypatch):
     """Wait at a door that greets after so many seconds: what came of it, and how often we knocked."""
-    monkeypatch.setattr(fleet, "GREETING_S", 0.05)
+    monkeypatch.setattr(connection, "GREETING_S", 0.05)
     doors = []
 
     def wait(greeting_after_s: float, timeout_s: float) -> Door:
         door = Door(greeting_after_s)
         doors.append(door)
         node = Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", door.port)
-        waiting = Fleet([node], tmp_path)
-        waiting._wait_for_sshd(node, time.monotonic() + timeout_s).close()
+        connection.wait_for_sshd(node, time.monotonic() + timeout_s, threading.Event()).close()
         return door
 
     yield wait
@@ -70,7 +69,7 @@ def test_a_slow_sshd_gets_the_time_that_it_needs(wait_at):
 
 
 def test_waiting_ends_at_the_deadline_and_says_what_was_there(wait_at):
-    with pytest.raises(fleet.TimedOut, match="sshd said nothing for"):
+    with pytest.raises(connection.TimedOut, match="sshd said nothing for"):
         wait_at(10, timeout_s=0.2)
 
 
@@ -81,7 +80,7 @@ def test_one_that_was_given_up_is_not_named_beside_the_one_that_failed(tmp_path)
     waiting = Fleet(nodes, tmp_path)
 
     def action(node: Node) -> None:
-        raise fleet.TimedOut("no answer") if node.name == "node1" else fleet.GivenUp
+        raise connection.TimedOut("no answer") if node.name == "node1" else connection.GivenUp
 
     with pytest.raises(NodeError) as caught:
         waiting.each(action, "not every node came up")
