@@ -17,8 +17,9 @@ from cluster.engine import Container, Engine
 from cluster.errors import ClusterError, NodeError
 from cluster.fleet import Fleet
 from cluster.keys import ensure_keys
-from cluster.shaping import Plan, Report, Shape, apply_plan, make_shape
+from cluster.shaping import Report, Shape, apply_plan, make_shape
 from cluster.spec import PROJECT_DIR, ClusterSpec, Node
+from cluster.wanted import Plan
 
 # Generous: a node that dies and a compose that fails are noticed at once, by other means.
 START_TIMEOUT_S = 120.0

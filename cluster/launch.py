@@ -34,9 +34,9 @@ from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
 from cluster.schedule import check_schedule, check_steps, load_schedule
-from cluster.shaping import link_plans
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
+from cluster.wanted import link_plans
 
 
 def main(argv: list[str] | None = None) -> int:

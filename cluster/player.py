@@ -17,7 +17,8 @@ from cluster.fleet import Fleet
 from cluster.remote_process import RemoteProcess
 from cluster.replay import Ended, Replay
 from cluster.schedule import Event
-from cluster.shaping import Plan, Shape, apply_some, link_plans
+from cluster.shaping import Shape, apply_some
+from cluster.wanted import Plan, link_plans
 
 LOOK_S = 0.05
 TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")

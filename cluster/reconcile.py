@@ -15,8 +15,9 @@ from cluster.console import Console
 from cluster.engine import Container, Engine
 from cluster.errors import NodeError
 from cluster.fleet import Fleet
-from cluster.shaping import Plan, Shape, Wanted, apply_plans, link_plans, read_shape
+from cluster.shaping import Shape, apply_plans, read_shape
 from cluster.spec import ClusterSpec
+from cluster.wanted import Plan, Wanted, link_plans
 
 CONNECT_TIMEOUT_S = 15.0
 

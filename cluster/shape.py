@@ -21,10 +21,11 @@ from cluster.changes import Change, change_plans, make_changes, make_pairs, pars
 from cluster.cli import add_name, add_shape, make_parser, run_verb
 from cluster.console import Console
 from cluster.errors import UsageError
-from cluster.shaping import Shape, make_wanted
+from cluster.shaping import Shape
 from cluster.status import print_shape
 from cluster.testbed import Cluster
 from cluster.traces import Playback, load_trace
+from cluster.wanted import make_wanted
 
 FIELDS = {
     "rate": ("rate_mbyte_s", "MBYTE_S", "bytes on the wire, in 10^6 a second"),

@@ -10,55 +10,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cluster.contract.expected import Asked, loss_note
-from cluster.errors import ClusterError, NodeError, unknown
+from cluster.errors import ClusterError, NodeError
 from cluster.fleet import Fleet
-from cluster.links import WIRES, Link, Path, draw_access, draw_links, link_plan, paths
+from cluster.links import Link, Path, paths
 from cluster.overload import Reading
-from cluster.profiles import Profile, load_profile, parse_profile
-from cluster.spec import Node
-from cluster.topology import Pair, Topology, load_topology, next_hops, parse_topology
+from cluster.topology import Pair
+from cluster.wanted import Plan, Wanted
 
-Plan = dict[str, Any]
 Report = dict[str, Any]
 Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 WIRE = ("python3", "-m", "node.wire")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What decides the links of a cluster. The nodes keep it with their plan, as its `origin`."""
-
-    profile: Profile
-    topology: Topology
-    seed: int = 1
-    wire: str = "auto"
-
-    def links(self, nodes: Sequence[Node]) -> tuple[Link, ...]:
-        """The links that it asks for between these nodes.
-
-        Raises:
-            UsageError: the topology does not fit them.
-        """
-        return draw_links(self.profile, self.topology, nodes, self.seed, self.wire)
-
-    def origin(self) -> dict[str, Any]:
-        """As JSON values."""
-        profile: dict[str, Any] = json.loads(json.dumps(asdict(self.profile)))
-        topology = self.topology.document()
-        return {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
-
-    @classmethod
-    def from_origin(cls, origin: Mapping[str, Any]) -> "Wanted":
-        """What the links in force were drawn from, so that they can be drawn again."""
-        values = dict(origin["profile"])
-        name = values.pop("name")
-        stated = {key: value for key, value in values.items() if value is not None}
-        profile = parse_profile(name, stated, "the profile in force")
-        given = origin["topology"]
-        name = given if isinstance(given, str) else given["name"]
-        topology = parse_topology(name, given, "the topology in force")
-        return cls(profile, topology, origin["seed"], origin["wire"])
 
 
 @dataclass(frozen=True)
@@ -146,45 +108,6 @@ class Shape:
             "replayed": [list(pair) for pair in self.replayed],
             "notes": list(self.notes),
         }
-
-
-def make_wanted(
-    profile: str, topology: str, seed: int, wire: str, *, isolated: bool = False
-) -> Wanted:
-    """What the user named, checked.
-
-    Raises:
-        UsageError: unknown profile, topology or wire.
-    """
-    if wire not in WIRES:
-        raise unknown("wire", wire, WIRES)
-    graph = load_topology(topology)
-    if isolated:
-        graph = replace(graph, isolated=True)
-    return Wanted(load_profile(profile), graph, seed, wire)
-
-
-def link_plans(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Plan]:
-    """The plan of every node, by name: a pure function of the wish and the nodes.
-
-    Raises:
-        UsageError: the topology does not fit these nodes.
-    """
-    profile, seed = wanted.profile, wanted.seed
-    links = wanted.links(nodes)
-    hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
-    common = {
-        "tcp": profile.tcp,
-        "seed": seed,
-        "isolated": wanted.topology.isolated,
-        "origin": wanted.origin(),
-    }
-    return {
-        node.name: link_plan(node, nodes, links, hops)
-        | draw_access(profile, wanted.topology, node, seed)
-        | common
-        for node in nodes
-    }
 
 
 def apply_plan(fleet: Fleet, node: str, plan: Plan) -> Report:

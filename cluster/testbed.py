@@ -24,18 +24,9 @@ from cluster.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
 from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
-from cluster.shaping import (
-    Shape,
-    Wanted,
-    apply_plans,
-    apply_some,
-    clear_links,
-    link_plans,
-    make_wanted,
-    read_shape,
-    refuse_replayed,
-)
+from cluster.shaping import Shape, apply_plans, apply_some, clear_links, read_shape, refuse_replayed
 from cluster.spec import DEFAULT_NAME, DEFAULT_NODES, IMAGE, ClusterSpec, free_slot
+from cluster.wanted import Wanted, link_plans, make_wanted
 
 if TYPE_CHECKING:
     from cluster.contract.verdicts import Contract

@@ -4,8 +4,8 @@ import pytest
 
 from cluster.changes import Change, change_plans, make_changes, parse_seconds, undo_changes
 from cluster.errors import UsageError
-from cluster.shaping import link_plans, make_wanted
 from cluster.spec import ClusterSpec
+from cluster.wanted import link_plans, make_wanted
 
 PLANS = link_plans(ClusterSpec(size=3).nodes, make_wanted("mobile", "star", 1, "auto"))
 

@@ -15,9 +15,9 @@ from cluster.links import (
     rtt_ms,
 )
 from cluster.profiles import load_profile, parse_profile
-from cluster.shaping import Wanted, make_wanted
 from cluster.spec import ClusterSpec
 from cluster.topology import load_topology, next_hops, parse_topology
+from cluster.wanted import Wanted, make_wanted
 
 FULL, RING = load_topology("full"), load_topology("ring")
 NODES = ClusterSpec(size=4).nodes

@@ -3,8 +3,8 @@
 import pytest
 
 from cluster.ranks import rank_environment
-from cluster.shaping import make_wanted
 from cluster.spec import ClusterSpec
+from cluster.wanted import make_wanted
 
 NODES = ClusterSpec(size=4).nodes
 
