@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import UsageError, unknown
-from cluster.topology import LIMITS, Pair
+from cluster.limits import LIMITS
+from cluster.topology import Pair
 
 CUT_PCT = 100.0  # the loss of a link that is cut
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

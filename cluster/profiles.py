@@ -16,10 +16,10 @@ from pathlib import Path
 import yaml
 
 from cluster.errors import UsageError, unknown
+from cluster.limits import ACCESS_LIMITS
+from cluster.limits import LIMITS as LINK_LIMITS
 from cluster.regions import RegionPair, parse_regions
 from cluster.spec import PROJECT_DIR
-from cluster.topology import ACCESS_LIMITS
-from cluster.topology import LIMITS as LINK_LIMITS
 
 PROFILES_DIR = PROJECT_DIR / "compose" / "profiles"
 

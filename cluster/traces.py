@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UsageError, unknown
-from cluster.topology import LIMITS, Pair
+from cluster.limits import LIMITS
+from cluster.topology import Pair
 
 TIME = "time_s"
 FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")

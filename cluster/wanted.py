@@ -9,7 +9,8 @@ from cluster.errors import unknown
 from cluster.links import WIRES, Link, draw_access, draw_links, link_plan
 from cluster.profiles import Profile, load_profile, parse_profile
 from cluster.spec import Node
-from cluster.topology import Topology, load_topology, next_hops, parse_topology
+from cluster.topology import Topology, next_hops
+from cluster.topology_file import load_topology, parse_topology
 
 Plan = dict[str, Any]
 

@@ -16,7 +16,8 @@ from cluster.links import (
 )
 from cluster.profiles import load_profile, parse_profile
 from cluster.spec import ClusterSpec
-from cluster.topology import load_topology, next_hops, parse_topology
+from cluster.topology import next_hops
+from cluster.topology_file import load_topology, parse_topology
 from cluster.wanted import Wanted, make_wanted
 
 FULL, RING = load_topology("full"), load_topology("ring")

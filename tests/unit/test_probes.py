@@ -16,7 +16,7 @@ from cluster.contract.probes import (
 from cluster.links import draw_links
 from cluster.profiles import load_profile
 from cluster.spec import ClusterSpec
-from cluster.topology import load_topology
+from cluster.topology_file import load_topology
 
 FULL = load_topology("full")
 NORMAL = EFFORTS["normal"]

@@ -8,7 +8,7 @@ from cluster.errors import UsageError
 from cluster.links import draw_access, draw_links, rtt_ms
 from cluster.profiles import load_profile, parse_profile
 from cluster.spec import ClusterSpec
-from cluster.topology import load_topology, parse_topology
+from cluster.topology_file import load_topology, parse_topology
 from cluster.wanted import Wanted, make_wanted
 
 FULL = load_topology("full")

@@ -9,7 +9,7 @@ from cluster.links import draw_links
 from cluster.profiles import load_profile
 from cluster.schedule import check_schedule, check_steps, load_schedule
 from cluster.spec import PROJECT_DIR, ClusterSpec
-from cluster.topology import load_topology
+from cluster.topology_file import load_topology
 
 RIDE = PROJECT_DIR / "examples" / "ride.csv"
 LTE = "time_s,rate_mbyte_s,delay_ms\n0,1,50\n1,2,60\n"

@@ -23,7 +23,7 @@ from cluster.contract.timetable import budget_s, make_timetable, one_of_each
 from cluster.links import draw_links, paths
 from cluster.profiles import load_profile
 from cluster.spec import ClusterSpec
-from cluster.topology import load_topology
+from cluster.topology_file import load_topology
 
 NORMAL = EFFORTS["normal"]
 

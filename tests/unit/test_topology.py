@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import UsageError
-from cluster.topology import load_topology, next_hops, parse_topology, trace_path
+from cluster.topology import next_hops, trace_path
+from cluster.topology_file import load_topology, parse_topology
 
 NAMES = [f"node{n}" for n in range(1, 7)]
 
