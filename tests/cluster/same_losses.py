@@ -1,0 +1,71 @@
+"""What ranks run in test_same_losses.py: some steps of every strategy, and the losses, to the last bit.
+
+python same_losses.py             # under cluster.launch or torchrun; rank 0 prints {strategy: [losses]} as JSON
+"""
+
+import json
+import os
+import time
+import zlib
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from node.comm import Comm
+from node.metrics import Clock
+from node.options import parse_settings
+from node.process_group import process_group
+from node.ranks import read_ranks
+from node.strategies import strategy_class
+
+STEPS, BATCH, SEED = 4, 8, 1
+SETTINGS = {
+    "ddp": "overlap=true bucket_mb=0.005",
+    "fedavg": "H=2 server=adam",
+    "diloco": "H=2 codec=int8",
+    "streaming-diloco": "H=4 fragments=2 tau=1",
+    "eager-diloco": "H=2",
+    "sparta": "p=0.1",
+    "sparta-diloco": "H=2 p=0.1",
+    "demo": "chunk=8 topk=2",
+    "powersgd": "rank=2",
+    "gossip": "graph=ring",
+}
+
+
+def main() -> None:
+    """Train with each strategy in turn; every rank must end with the same parameters."""
+    ranks = read_ranks(os.environ)
+    with process_group(ranks, torch.device("cpu"), timeout_s=120.0):
+        comm = Comm(ranks, Clock(time.perf_counter()))
+        found = {name: train(name, settings, comm) for name, settings in SETTINGS.items()}
+    if ranks.rank == 0:
+        print(json.dumps(found))
+
+
+def train(name: str, settings: str, comm: Comm) -> list[str]:
+    """The loss of rank 0 after each step, and a checksum of the parameters at the end."""
+    torch.manual_seed(SEED)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 5))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    cls = strategy_class(name)
+    strategy = cls(**parse_settings(name, cls, settings.split()))
+    strategy.setup(model, optimizer, comm, SEED)
+    drawn = torch.Generator().manual_seed(comm.rank)
+    losses = []
+    for step in range(1, STEPS + 1):
+        inputs = torch.randn(BATCH, 64, generator=drawn)
+        classes = torch.randint(5, (BATCH,), generator=drawn)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), classes)
+        loss.backward()
+        strategy.samples += BATCH
+        strategy.step(step)
+        losses.append(loss.item().hex())
+    strategy.finish(STEPS)
+    return [*losses, f"{zlib.crc32(strategy.flat_parameters().numpy().tobytes()):08x}"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Links change when a training is done, and nothing of what it learns: the same losses, to the last bit."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("same_losses.py")
+
+
+def losses_on(cluster, folder):
+    """{strategy: losses and a checksum of the parameters}, as rank 0 printed them."""
+    done = cluster.run("launch", "--no-verify", "--", folder / PROGRAM.name)
+    found = re.search(r"node1 \| (\{.*\})", done.stdout)
+    assert found, done.stdout
+    return json.loads(found[1])
+
+
+def test_every_strategy_learns_the_same_over_slow_links_as_over_fast_ones(shared, tmp_path):
+    shutil.copy(PROGRAM, tmp_path)
+    shared.run("up", "--nodes", "3", "--profile", "local")
+    fast = losses_on(shared, tmp_path)
+    shared.run("shape", "--profile", "wan")  # mobile too: docs/LOG.md; it takes a minute
+    slow = losses_on(shared, tmp_path)
+    assert slow == fast
+    assert len(fast) == 10
+    assert len({tuple(losses) for losses in fast.values()}) == 10  # and they are no constants
