@@ -22,6 +22,7 @@ from cluster.compose import compose_command, up_argv
 from cluster.keys import ensure_keys
 from cluster.ranks import rank_environment
 from cluster.spec import PROJECT_DIR, ClusterSpec
+from node.wire.offload import FEATURES
 
 NAME = "t-bench"
 REST_S = 3.0
@@ -146,7 +147,7 @@ def goodput(offloads: str | None) -> float:
     """Of node1 -> node2, by iperf3, in MB/s; `offloads` on or off are set first, where they are not the links'."""
     nodes = [f"{NAME}-node{n}" for n in (1, 2)]
     if offloads is not None:
-        switches = [word for name in ("tso", "gso", "gro") for word in (name, offloads)]
+        switches = [word for name in FEATURES for word in (name, offloads)]
         for node in nodes:
             inside(node, "ethtool", "-K", "eth0", *switches)
     inside(nodes[1], "iperf3", "--server", "--daemon", "--one-off")

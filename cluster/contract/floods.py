@@ -5,7 +5,7 @@ What arrives is counted by sender (each has a port of its own), so it does not m
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.contract.expected import FLOOD_DATAGRAMS
@@ -29,12 +29,21 @@ PAUSE_S = 0.04  # between two rounds: what a sender may have left in its queue
 
 @dataclass(frozen=True)
 class Flood:
-    """Datagrams on one link: when they begin, for how long, and what of it does not count."""
+    """Datagrams on one link.
+
+    Attributes:
+        link: which.
+        at_s: when they begin.
+        seconds: for how long.
+        skip_s: what of it does not count.
+        shares: whether others at the same time have a part of what there is.
+    """
 
     link: Link
     at_s: float
     seconds: float
     skip_s: float
+    shares: bool = False
 
     @property
     def over_s(self) -> float:
@@ -55,7 +64,7 @@ def shared_floods(links: Iterable[Sequence[Link]]) -> list[Flood]:
         floods = [_flood(link) for link in own]
         skip_s = max(SHARED_SKIP_S, *(flood.skip_s for flood in floods))
         seconds = max(skip_s + SHARED_S, *(flood.seconds for flood in floods))
-        rounds.append([Flood(link, 0.0, seconds, skip_s) for link in own])
+        rounds.append([Flood(link, 0.0, seconds, skip_s, shares=True) for link in own])
     return _one_after_another(rounds)
 
 
@@ -89,7 +98,11 @@ def flood_orders(
                 "seconds": round(flood.seconds, 3),
             }
         )
-        orders[link.dst]["counts"][link.src] = {"port": ports[link.src], "skip_s": flood.skip_s}
+        orders[link.dst]["counts"][link.src] = {
+            "port": ports[link.src],
+            "skip_s": flood.skip_s,
+            "until_s": flood.seconds if flood.shares else None,
+        }
     return orders
 
 
@@ -122,7 +135,7 @@ def _one_after_another(rounds: Iterable[Sequence[Flood]]) -> list[Flood]:
     timed: list[Flood] = []
     at_s = LEAD_S
     for floods in rounds:
-        now = [Flood(flood.link, at_s, flood.seconds, flood.skip_s) for flood in floods]
+        now = [replace(flood, at_s=at_s) for flood in floods]
         timed += now
         at_s = max(flood.over_s for flood in now)
     return timed

@@ -8,7 +8,7 @@ Runs on every node at once while `cluster.verify` measures; it reads orders, one
     {"do": "arrivals", "series": {"node1": ["10.77.0.11", 3]}}
     {"do": "send", "peer": "10.77.0.12", "startup_s": 2.0, "window_s": 1.0, "ping_interval_ms": 20}
     {"do": "flood", "sends": [{"at_s": 0.5, "address": "10.77.0.12", "port": 29401, "at_once": 8, "seconds": 0.3}],
-     "counts": {"node2": {"port": 29402, "skip_s": 0.1}}, "seconds": 1.5}
+     "counts": {"node2": {"port": 29402, "skip_s": 0.1, "until_s": null}}, "seconds": 1.5}
 
 and answers each with one line: docs/formats.md. It ends with its standard input, at once. No nanosecond here
 is worth a C extension: a round trip through two Python processes costs some 0.1 ms, which a ping of one's own address

@@ -40,7 +40,7 @@ def flood(order: dict[str, Any], address: str) -> dict[str, Any]:
         _count(list(gauges.values()), start + order["seconds"])
         sender.join()
     return {
-        name: {"datagrams_s": rate_of(gauge.samples, order["counts"][name]["skip_s"])}
+        name: {"datagrams_s": _rate(gauge.samples, order["counts"][name])}
         for name, gauge in gauges.items()
     }
 
@@ -131,6 +131,12 @@ def _count(gauges: list[FloodGauge], until: float) -> None:
         time.sleep(LOOK_S)
 
 
+def _rate(samples: list[tuple[float, int]], count: dict[str, Any]) -> float:
+    if count["until_s"] is None:
+        return rate_of(samples, count["skip_s"])
+    return share_of(samples, count["skip_s"], count["until_s"])
+
+
 def rate_of(samples: list[tuple[float, int]], skip_s: float) -> float:
     """Datagrams a second, from `skip_s` after the first one on: the median over pairs of looks, half of them apart.
 
@@ -149,3 +155,24 @@ def rate_of(samples: list[tuple[float, int]], skip_s: float) -> float:
         if later > earlier
     ]
     return median(rates) if rates else 0.0
+
+
+def share_of(samples: list[tuple[float, int]], skip_s: float, until_s: float) -> float:
+    """Datagrams a second, all that came from `skip_s` to `until_s` after the first one.
+
+    Of one that shares what there is with others none may come for a while. Nobody looks then, so that looks tell more
+    of when many came; and what all of them have must add up.
+
+    Args:
+        samples: (time in s, datagrams until then), while they came.
+        skip_s: when to begin.
+        until_s: when to end.
+    """
+    if not samples:
+        return 0.0
+    first_s = samples[0][0]
+    begun, ended = (
+        max(count for at_s, count in samples if at_s <= first_s + after_s)
+        for after_s in (skip_s, until_s)
+    )
+    return (ended - begun) / (until_s - skip_s)

@@ -160,7 +160,7 @@ class Downlink:
         longest_s: how long a packet waits at most; one that would wait longer is dropped.
     """
 
-    HEADER, FRAME = 14, 1514
+    HEADER = 14
 
     def __init__(self, bytes_per_s: float, longest_s: float) -> None:
         self._bytes_per_s, self._longest_s = bytes_per_s, longest_s
@@ -175,8 +175,7 @@ class Downlink:
         start = max(arrived, self._free_at)
         if start - arrived > self._longest_s:
             return None
-        frames = math.ceil(size / self.FRAME)  # a super-packet has been many on its link
-        self._free_at = start + (size + frames * self.HEADER) / self._bytes_per_s
+        self._free_at = start + (size + self.HEADER) / self._bytes_per_s
         return self._free_at
 
 

@@ -112,14 +112,15 @@ def bind_message(queue: int) -> bytes:
 def copy_messages(queue: int, copied: int) -> list[bytes]:
     """Say how much of each packet comes up (META, SIZE or WHOLE); the packets themselves stay in the kernel.
 
-    Super-packets stay whole, unless their content is wanted: then the kernel cuts them, and completes their checksums.
+    Super-packets stay whole, unless more than their time is wanted: then the kernel cuts them, and completes their
+    checksums.
 
     The kernel could let packets through that it cannot announce (FAIL_OPEN). It shall not: too
     early is not what the link is, and overtaking would look like reordering. Dropped is what a
     packet is that comes upon a full buffer.
     """
     mode = COPY_META if copied == META else COPY_PACKET
-    flags = struct.pack(">I", 0 if copied == WHOLE else FLAG_GSO)
+    flags = struct.pack(">I", FLAG_GSO if copied == META else 0)
     mask = struct.pack(">I", FLAG_GSO)
     return [
         _config(queue, _attribute(CFG_PARAMS, struct.pack(">IB", copied, mode))),

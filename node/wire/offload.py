@@ -12,6 +12,7 @@ FEATURES = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
     "gro": "generic-receive-offload",
+    "tx-udp-segmentation": "tx-udp-segmentation",  # of programs that ask for it; gso is not its master
 }
 SUPER_PACKETS = "loss and queues act on super-packets of up to 64 KB"
 

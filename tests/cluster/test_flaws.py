@@ -160,7 +160,8 @@ def test_links_share_a_downlink(shared, tmp_path):
         assert contract["holds"], contract["verdict"]
         (downlink,) = contract["downlinks"]
         assert (downlink["node"], downlink["asked_mbyte_s"]) == ("node3", 4)
-        assert downlink["measured_mbyte_s"] == pytest.approx(4, rel=0.05)
+        # Datagrams leave in bundles: as such they would have too few headers, and 1.5 % more would pass.
+        assert downlink["measured_mbyte_s"] == pytest.approx(4, rel=0.01)
     finally:
         shared.run("shape", "--clear")
 

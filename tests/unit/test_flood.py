@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from node.probe.flood import FloodGauge, flood, rate_of
+from node.probe.flood import FloodGauge, flood, rate_of, share_of
 
 
 def steady(datagrams_s, seconds, look_s=0.005, at_s=0.0, before=0):
@@ -52,9 +52,25 @@ def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
     send = {"address": "127.0.0.1", "port": 29450, "at_once": 4, "queued_bytes": 60_000}
     order = {
         "sends": [send | {"at_s": 0.05, "seconds": 0.2}],
-        "counts": {"self": {"port": 29450, "skip_s": 0.05}, "silent": {"port": 29451, "skip_s": 0}},
+        "counts": {
+            "self": {"port": 29450, "skip_s": 0.05, "until_s": None},
+            "silent": {"port": 29451, "skip_s": 0, "until_s": 0.1},
+        },
         "seconds": 0.4,
     }
     found = flood(order, "127.0.0.1")
     assert found["self"]["datagrams_s"] > 1000
     assert found["silent"]["datagrams_s"] == 0.0
+
+
+def test_what_two_share_by_turns_adds_up():
+    """Nobody looks at the one that has to wait, so pairs of looks promise more than there is."""
+    first, second = [(0.0, 1)], [(0.0, 1)]
+    for look in range(1, 320):
+        mine = first if look % 60 < 36 else second
+        mine.append((look * 0.005, 50 + mine[-1][1]))
+    assert sum(share_of(samples, 0.3, 1.3) for samples in (first, second)) == pytest.approx(
+        10_000, rel=0.02
+    )
+    assert sum(rate_of(samples, 0.3) for samples in (first, second)) > 10_150
+    assert share_of([], 0.3, 1.3) == 0.0
