@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import UsageError, unknown
-from cluster.limits import LIMITS
+from cluster.link_limits import LIMITS
 from cluster.topology import Pair
 
 CUT_PCT = 100.0  # the loss of a link that is cut

@@ -16,8 +16,8 @@ from pathlib import Path
 import yaml
 
 from cluster.errors import UsageError, unknown
-from cluster.limits import ACCESS_LIMITS
-from cluster.limits import LIMITS as LINK_LIMITS
+from cluster.link_limits import ACCESS_LIMITS
+from cluster.link_limits import LIMITS as LINK_LIMITS
 from cluster.regions import RegionPair, parse_regions
 from cluster.spec import PROJECT_DIR
 

@@ -32,7 +32,7 @@ from cluster.changes import (
     parse_seconds,
 )
 from cluster.errors import UsageError, unknown
-from cluster.limits import LIMITS
+from cluster.link_limits import LIMITS
 from cluster.links import Link, paths
 from cluster.profiles import Profile, load_profile
 from cluster.traces import Playback, load_trace

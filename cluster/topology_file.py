@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from cluster.errors import UsageError, unknown
-from cluster.limits import ACCESS_LIMITS, LIMITS, number_within
+from cluster.link_limits import ACCESS_LIMITS, LIMITS, number_within
 from cluster.topology import BASES, Pair, Topology, Values
 
 KEYS = {

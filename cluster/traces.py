@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UsageError, unknown
-from cluster.limits import LIMITS
+from cluster.link_limits import LIMITS
 from cluster.topology import Pair
 
 TIME = "time_s"
