@@ -1,5 +1,6 @@
 """`up` makes a cluster, or mends the one that is there; `down` leaves nothing."""
 
+import json
 import re
 import socket
 import subprocess
@@ -8,9 +9,11 @@ import pytest
 from conftest import output
 
 
-def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster):
+def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_path):
     cluster = make_cluster("fresh")
-    status = cluster.json("up", "--nodes", "2")
+    done = cluster.run("up", "--json", "--nodes", "2", cwd=tmp_path)  # from wherever the user is
+    assert list(tmp_path.iterdir()) == []
+    status = json.loads(done.stdout)
     assert [n["name"] for n in status["nodes"]] == ["node1", "node2"]
     assert {n["state"] for n in status["nodes"]} == {"running"}
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
