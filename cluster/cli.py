@@ -18,6 +18,10 @@ from cluster.console import Console
 from cluster.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, ClusterError
 from cluster.spec import DEFAULT_NAME
 
+LIMITS = {
+    "--cpus": "processors that a node may use: node3=0.5, 2",
+    "--memory": "memory that a node may use: node2=1g, 512m",
+}
 Verb = Callable[[Namespace], object]
 
 
@@ -39,13 +43,21 @@ def add_name(parser: ArgumentParser) -> None:
 
 
 def add_size(parser: ArgumentParser) -> None:
-    """How many nodes, and where they get their addresses and ports from."""
+    """How many nodes, what each may use, and where they get their addresses and ports from."""
     parser.add_argument(
         "--nodes", type=int, metavar="N", help="default: as many as there are, or 3"
     )
     parser.add_argument(
         "--image", help="an image of your own, built FROM gradwire-node (default: gradwire-node)"
     )
+    for flag, words in LIMITS.items():
+        parser.add_argument(
+            flag,
+            action="append",
+            default=[],
+            metavar="[NODE=]N",
+            help=f"{words}, of one node or of all (may be repeated; none: no limit; default: as it is)",
+        )
     parser.add_argument(
         "--slot",
         type=int,

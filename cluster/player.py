@@ -1,4 +1,4 @@
-"""Plays a schedule while ranks run: waits for its moments, changes the links in place, notes what was done when."""
+"""Plays a schedule while ranks run: waits for its moments, changes links and nodes in place, notes what was done."""
 
 import json
 import math
@@ -12,8 +12,10 @@ from typing import Any, Self
 
 from cluster.changes import change_plans
 from cluster.console import Console
+from cluster.engine import Engine
 from cluster.errors import ClusterError
 from cluster.fleet import Fleet, RemoteProcess
+from cluster.limits import Wish
 from cluster.replay import Ended, Replay
 from cluster.schedule import Event
 from cluster.shaping import Plan, Shape, apply_some, link_plans
@@ -22,12 +24,43 @@ LOOK_S = 0.05
 TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
 
 
+class Processors:
+    """What the nodes of a cluster may use of the processors, changed by wishes and given back.
+
+    Args:
+        engine: holds the containers to it.
+        name: the cluster's.
+    """
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._containers = engine.containers(name)
+        self._before = engine.limits(self._containers)
+        self._in_force = dict(self._before)
+
+    def limit(self, wishes: Sequence[Mapping[str, float | None]]) -> None:
+        """What the nodes had before, changed by these wishes, the later over the earlier."""
+        new = dict(self._before)
+        for cpus in wishes:
+            new = Wish(cpus, {}).limits(list(new), new)
+        changed = {node: limit for node, limit in new.items() if limit != self._in_force[node]}
+        self._in_force |= changed  # also where it fails: who knows then what the node has
+        self._engine.set_limits(self._containers, changed)
+
+    def give_back(self) -> bool:
+        """Every node what it had; returns whether any had something else."""
+        is_changed = self._in_force != self._before
+        self.limit([])
+        return is_changed
+
+
 class Player:
-    """A schedule at work, from the start of the ranks to the end of the `with` block; then the links are as before.
+    """A schedule at work, from the start of the ranks to the end of the `with` block; then all is as before.
 
     Args:
         fleet: connections to the nodes.
         shape: the links in force.
+        processors: what the nodes may use, and how it is changed.
         events: the schedule.
         run_dir: where rank 0 leaves its metrics, on its node.
         log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}, and where a trace
@@ -38,12 +71,14 @@ class Player:
         self,
         fleet: Fleet,
         shape: Shape,
+        processors: Processors,
         events: Sequence[Event],
         run_dir: str,
         log: Path,
         console: Console,
     ) -> None:
         self._fleet, self._shape, self._console = fleet, shape, console
+        self._processors = processors
         self._waiting = list(events)
         self._log = log
         self._run_dir = run_dir
@@ -81,6 +116,7 @@ class Player:
         self._try(lambda: self._note_ended(self._replay.close()))
         for event in self._waiting:
             self._note(f"never came: {event.words}", time.monotonic())
+        self._try(self._give_back)
         if self.failure:
             self._in_force = {}  # who knows what each node has
         if self._in_force != self._shape.plans:
@@ -88,6 +124,11 @@ class Player:
 
     def _heal(self) -> None:
         self._apply(dict(self._shape.plans), "the end: as before")
+
+    def _give_back(self) -> None:
+        started = time.monotonic()
+        if self._processors.give_back():
+            self._note("the end: every node has the processors that it had", started)
 
     def _play(self) -> None:
         while not self._over.wait(LOOK_S) and self._try(self._look):
@@ -152,6 +193,7 @@ class Player:
 
     def _apply(self, plans: Mapping[str, Plan], what: str) -> None:
         started = time.monotonic()
+        self._processors.limit([event.cpus for _, event in self._lasting if event.cpus])
         new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}
         self._in_force = dict(plans)
         if self._replay.is_on:

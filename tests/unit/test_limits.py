@@ -1,0 +1,85 @@
+"""Limits of nodes: what may be asked for, what becomes of it, and the words of Compose for it."""
+
+import pytest
+
+from cluster.compose import compose_document
+from cluster.errors import UsageError
+from cluster.limits import Limit, check_room, make_wish, read_limit, split_words
+from cluster.spec import ClusterSpec
+
+NODES = ("node1", "node2", "node3")
+GIB = 2**30
+
+
+def limits(cpus=(), memory=(), now=None):
+    return make_wish(split_words(cpus), split_words(memory)).limits(NODES, now or {})
+
+
+def test_a_nodes_own_word_goes_over_that_of_all():
+    for words in (["1", "node3=0.5"], ["node3=0.5", "1"]):
+        assert [limit.cpus for limit in limits(words).values()] == [1, 1, 0.5]
+
+
+def test_what_is_not_said_stays_and_none_takes_it_away():
+    now = {"node2": Limit(0.5, GIB), "node3": Limit(0.25, None)}
+    assert limits(now=now) == {"node1": Limit(), **now}
+    after = limits(["node3=none"], ["node2=512m"], now)
+    assert after == {"node1": Limit(), "node2": Limit(0.5, GIB // 2), "node3": Limit()}
+    assert make_wish(cpus={"node2": None}).limits(NODES, now)["node2"] == Limit(None, GIB)
+
+
+def test_python_may_say_one_number_for_all():
+    wish = make_wish(cpus=0.5, memory="1.5g")
+    assert set(wish.limits(NODES, {}).values()) == {Limit(0.5, 3 * GIB // 2)}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "message"),
+    [
+        (["node3=0"], [], "cpus of node3 is '0'"),
+        (["node3=-1"], [], "cpus of node3 is '-1'"),
+        (["nan"], [], "cpus of all is 'nan'"),
+        (["node3="], [], "cpus of node3 is ''"),
+        (["node3=half"], [], "cpus of node3 is 'half'"),
+        (["node9=1"], [], "unknown node 'node9'"),
+        (["=1"], [], "unknown node ''"),
+        ([], ["node2=1x"], "memory of node2 is '1x'"),
+        ([], ["1m"], "memory of all is '1m'"),
+        ([], ["node4=1g"], "unknown node 'node4'"),
+    ],
+)
+def test_what_cannot_be_is_named_in_one_line(cpus, memory, message):
+    with pytest.raises(UsageError) as error:
+        limits(cpus, memory)
+    assert error.value.message.startswith(message)
+    assert "\n" not in error.value.message
+
+
+def test_more_than_the_machine_has_is_refused():
+    check_room(make_wish("2", "8g"), 2, 8 * GIB)
+    check_room(make_wish("none", "none"), 2, 8 * GIB)
+    with pytest.raises(UsageError, match="cpus of node3 is 3, and this machine has 2"):
+        check_room(make_wish({"node3": 3}), 2, 8 * GIB)
+    with pytest.raises(UsageError, match="memory of all is 9g, and this machine has 8g"):
+        check_room(make_wish(memory="9g"), 2, 8 * GIB)
+
+
+def test_a_limit_is_in_the_compose_document_of_its_node_alone():
+    services = compose_document(ClusterSpec(), {"node3": Limit(0.25, GIB)})["services"]
+    keys = {"cpu_period", "cpu_quota", "mem_limit", "memswap_limit"}
+    assert not keys & set(services["node1"])
+    said = services["node3"]
+    assert said["cpu_quota"] / said["cpu_period"] == 0.25
+    assert said["mem_limit"] == said["memswap_limit"] == GIB
+    assert "deploy" not in said and "cpus" not in said  # swarm's; and one that cannot be updated
+
+
+def test_what_the_engine_says_is_read_back():
+    assert read_limit({"CpuQuota": 2500, "CpuPeriod": 10_000, "Memory": GIB}) == Limit(0.25, GIB)
+    assert read_limit({"CpuQuota": 50_000, "CpuPeriod": 0}) == Limit(0.5)
+    assert read_limit({"NanoCpus": 1_500_000_000}) == Limit(1.5)
+    for none in (
+        {"CpuQuota": -1, "CpuPeriod": 10_000, "Memory": 2**60},
+        {"CpuQuota": 0, "Memory": 0},
+    ):
+        assert read_limit(none) == Limit()
