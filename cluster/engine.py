@@ -91,11 +91,16 @@ class Engine:
         """Hold some nodes to new limits, at once and while they run.
 
         Raises:
-            ClusterError: the engine refused, or a node is gone.
+            ClusterError: the engine refused, or a node is gone; the others are held to theirs.
         """
-        for container in containers:
-            if container.node in limits:
+        failures = []
+        for container in (c for c in containers if c.node in limits):
+            try:
                 self._set_limit(container, limits[container.node])
+            except ClusterError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def room(self) -> tuple[int, int]:
         """The processors of the machine, and the bytes of its memory."""

@@ -64,9 +64,11 @@ def test_an_interrupted_run_gives_back_what_it_took(shared, tmp_path):
     shared.run("up", "--nodes", "3")
     words = ("--no-verify", "--schedule", storm, "--", tmp_path / "sleep.py")
     process = shared.start("launch", *words)
-    eventually(lambda: quota(shared, "node3") > 0)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    try:
+        eventually(lambda: quota(shared, "node3") > 0)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
     assert process.returncode == 130
     assert quota(shared, "node3") <= 0
 

@@ -55,6 +55,7 @@ def test_a_straggler_is_a_node_with_few_processors(schedule):
     assert (slow.after_s, slow.for_s, slow.cpus) == (10, 5, {"node3": 0.25, "node1": 1})
     assert back.cpus == {"all": None}
     check_nodes([slow, back], ["node1", "node2", "node3"])
+    check_schedule([slow, back], ())  # a node without links has processors, too
     with pytest.raises(UsageError, match="unknown node 'node3'"):
         check_nodes([slow], ["node1", "node2"])
 
