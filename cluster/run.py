@@ -83,10 +83,8 @@ def run_program(
     write_links(folder, shape.links, spec.nodes)
     timeout_s = _timeout_s(spec, shape, schedule)
     config = _config(spec, program, shape, timeout_s, verify=verify)
-    limits = engine.limits(engine.containers(spec.name))
-    config["limits"] = {
-        node: limit.document() for node, limit in limits.items() if limit.document()
-    }
+    processors = Processors(engine, spec.name)
+    config["limits"] = processors.document()
     config["schedule"] = [event.words for event in schedule]
     config["traces"] = [event.playback.record() for event in schedule if event.playback]
     write_config(folder, config)
@@ -97,7 +95,6 @@ def run_program(
         )  # with the counters as they are now: the probes' bytes are not this run's
     started = time.monotonic()
     log = folder / "events.jsonl"
-    processors = Processors(engine, spec.name)
     player = Player(fleet, shape, processors, schedule, _run_dir(folder), log, console)
     ended = _run_ranks(fleet, program, folder, shape, timeout_s, console, player)
     wall_s = time.monotonic() - started

@@ -3,8 +3,9 @@
 import pytest
 
 from cluster.compose import compose_document
-from cluster.errors import UsageError
+from cluster.errors import ClusterError, UsageError
 from cluster.limits import Limit, check_room, make_wish, read_limit, split_words
+from cluster.player import Processors
 from cluster.spec import ClusterSpec
 
 NODES = ("node1", "node2", "node3")
@@ -72,6 +73,40 @@ def test_a_limit_is_in_the_compose_document_of_its_node_alone():
     assert said["cpu_quota"] / said["cpu_period"] == 0.25
     assert said["mem_limit"] == said["memswap_limit"] == GIB
     assert "deploy" not in said and "cpus" not in said  # swarm's; and one that cannot be updated
+
+
+class FakeEngine:
+    """Three containers, one of which may be gone."""
+
+    def __init__(self):
+        self.held = {"node1": Limit(), "node2": Limit(0.5, GIB), "node3": Limit()}
+        self.gone = False
+
+    def containers(self, name):
+        return list(self.held)
+
+    def limits(self, containers):
+        return dict(self.held)
+
+    def set_limits(self, containers, limits):
+        if self.gone:
+            raise ClusterError("node3 is gone")
+        self.held |= limits
+
+
+def test_processors_are_given_back_whatever_has_happened():
+    engine = FakeEngine()
+    processors = Processors(engine, "lab")
+    assert processors.document() == {"node2": {"cpus": 0.5, "memory_bytes": GIB}}
+    processors.limit([{"all": 1.0}, {"node3": 0.25}])  # the later over the earlier
+    assert engine.held == {"node1": Limit(1), "node2": Limit(1, GIB), "node3": Limit(0.25)}
+    engine.gone = True
+    with pytest.raises(ClusterError):
+        processors.limit([{"node3": 0.5}])
+    engine.gone = False
+    assert processors.give_back()
+    assert engine.held == processors.before
+    assert not processors.give_back()
 
 
 def test_what_the_engine_says_is_read_back():
