@@ -23,7 +23,8 @@ from cluster.failures import raise_failure
 from cluster.fleet import LOST, Fleet
 from cluster.links import Link, collective_timeout_s
 from cluster.overload import host_summary
-from cluster.player import Player, Processors
+from cluster.player import Player
+from cluster.processors import Processors
 from cluster.program import Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
 from cluster.runs import (

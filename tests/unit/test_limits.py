@@ -5,7 +5,7 @@ import pytest
 from cluster.compose import compose_document
 from cluster.errors import ClusterError, UsageError
 from cluster.limits import Limit, check_room, make_wish, read_limit, split_words
-from cluster.player import Processors
+from cluster.processors import Processors
 from cluster.spec import ClusterSpec
 
 NODES = ("node1", "node2", "node3")
