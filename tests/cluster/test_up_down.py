@@ -31,7 +31,10 @@ def test_up_on_a_cluster_that_is_up_mends_what_is_broken(make_cluster):
     subprocess.run(["docker", "kill", name], check=True, capture_output=True)
     status = cluster.json("status", check=0)
     assert [n["state"] for n in status["nodes"]] == ["running", "exited"]
-    cluster.run("up")
+    remedy = f"python -m cluster.up --name {cluster.name}"
+    assert remedy in cluster.run("verify", check=1).stderr
+    said = cluster.run("up").stdout
+    assert f"next: python -m cluster.launch --name {cluster.name} |" in said
     assert {n["state"] for n in cluster.json("status")["nodes"]} == {"running"}
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
     assert output(["docker", "inspect", "-f", "{{.Id}}", f"{cluster.name}-node1"]) == before
