@@ -7,6 +7,7 @@ from cluster.errors import ClusterError, UsageError
 from cluster.limits import Limit, check_room, make_wish, read_limit, split_words
 from cluster.processors import Processors
 from cluster.spec import ClusterSpec
+from cluster.testbed import Cluster
 
 NODES = ("node1", "node2", "node3")
 GIB = 2**30
@@ -32,6 +33,16 @@ def test_what_is_not_said_stays_and_none_takes_it_away():
 def test_python_may_say_one_number_for_all():
     wish = make_wish(cpus=0.5, memory="1.5g")
     assert set(wish.limits(NODES, {}).values()) == {Limit(0.5, 3 * GIB // 2)}
+
+
+def test_a_cluster_in_python_takes_them_and_words_about_no_links_are_refused():
+    cluster = Cluster("lab", cpus={"node2": 0.5}, memory="1g")
+    assert cluster.wish.limits(NODES, {})["node2"] == Limit(0.5, GIB)
+    with pytest.raises(UsageError, match="cpus of node2 is '0'"):
+        Cluster("lab", cpus={"node2": 0})
+    for words in ({"topology": "ring"}, {"wire": "netem"}, {"isolated": True}):
+        with pytest.raises(UsageError, match="without --profile"):
+            Cluster("lab", **words)
 
 
 @pytest.mark.parametrize(
