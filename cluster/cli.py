@@ -19,8 +19,8 @@ from cluster.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, ClusterError
 from cluster.spec import DEFAULT_NAME
 
 LIMITS = {
-    "--cpus": "processors that a node may use: node3=0.5, 2",
-    "--memory": "memory that a node may use: node2=1g, 512m",
+    "--cpus": ("N", "processors that a node may use: node3=0.5"),
+    "--memory": ("SIZE", "memory that a node may use: node2=1g"),
 }
 Verb = Callable[[Namespace], object]
 
@@ -50,13 +50,13 @@ def add_size(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--image", help="an image of your own, built FROM gradwire-node (default: gradwire-node)"
     )
-    for flag, words in LIMITS.items():
+    for flag, (value, words) in LIMITS.items():
         parser.add_argument(
             flag,
             action="append",
             default=[],
-            metavar="[NODE=]N",
-            help=f"{words}, of one node or of all (may be repeated; none: no limit; default: as it is)",
+            metavar=f"[NODE=]{value}",
+            help=f"{words}; without NODE every one; none: no limit (may be repeated; default: as it is)",
         )
     parser.add_argument(
         "--slot",

@@ -85,6 +85,7 @@ class Player:
         self._try(lambda: self._note_ended(self._replay.close()))
         for event in self._waiting:
             self._note(f"never came: {event.words}", time.monotonic())
+        self._lasting = []
         self._try(self._give_back)
         if self.failure:
             self._in_force = {}  # who knows what each node has

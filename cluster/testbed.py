@@ -23,7 +23,7 @@ from cluster.engine import Engine
 from cluster.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
-from cluster.limits import Asked, Limit, check_room, make_wish
+from cluster.limits import Asked, check_room, make_wish
 from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
 from cluster.shaping import (
     Shape,
@@ -217,10 +217,6 @@ class Cluster:
     def links(self) -> Shape:
         """The links in force, as the nodes themselves tell."""
         return read_shape(self.fleet)
-
-    def limits(self) -> dict[str, Limit]:
-        """What each node may use of the machine, as the engine tells."""
-        return self.engine.limits(self.engine.containers(self.name))
 
     def verify(self, effort: str = "normal", budget_s: float | None = None) -> Contract:
         """Measure every link and hold it against what was asked of it.

@@ -57,20 +57,24 @@ def test_a_slow_node_computes_slowly_and_a_straggler_for_a_while(shared, tmp_pat
     assert ids(shared) == containers  # changed in place
 
 
-def test_an_interrupted_run_gives_back_what_it_took(shared, tmp_path):
+def test_an_interrupted_run_gives_back_what_it_took(mobile, tmp_path):
     (tmp_path / "sleep.py").write_text("import time; time.sleep(60)")
     storm = tmp_path / "storm.yml"
-    storm.write_text("- {at: 0s, cpus: {node3: 0.25}}\n")
-    shared.run("up", "--nodes", "3")
+    storm.write_text(
+        "- {at: 0s, cpus: {node3: 0.25}}\n- {at: 0s, link: node1:node2, delay_ms: 60}\n"
+    )
+    before = mobile.json("status")
     words = ("--no-verify", "--schedule", storm, "--", tmp_path / "sleep.py")
-    process = shared.start("launch", *words)
+    process = mobile.start("launch", *words)
     try:
-        eventually(lambda: quota(shared, "node3") > 0)
+        eventually(lambda: quota(mobile, "node3") > 0)
+        eventually(lambda: mobile.json("status")["links"] != before["links"])
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
     assert process.returncode == 130
-    assert quota(shared, "node3") <= 0
+    assert quota(mobile, "node3") <= 0
+    assert mobile.json("status") == before
 
 
 def test_a_new_node_is_born_with_its_limits_and_keeps_them_when_others_come(make_cluster):
