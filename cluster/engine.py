@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cluster.compose import LABEL_CLUSTER, LABEL_IMAGE, LABEL_NODE, LABEL_SIZE, LABEL_SLOT
 from cluster.errors import ClusterError, PrerequisiteError
-from cluster.limits import CPU_PERIOD_US, UNLIMITED_BYTES, Limit, quota_us, read_limit
+from cluster.limits import UNLIMITED_BYTES, Limit, cpu_share_us, read_limit
 from cluster.spec import IMAGE, ClusterSpec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LABEL_SOURCE = "gradwire.source"
 WORKING_DIR = "com.docker.compose.project.working_dir"
-NO_QUOTA = -1
+NO_SHARE = (100_000, -1)  # the engine's own period, and no quota
 INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
 
 
@@ -165,11 +165,11 @@ class Engine:
         memory = limit.memory_bytes or UNLIMITED_BYTES
         memory_is_new = self._limit(container).memory_bytes != limit.memory_bytes
         swap = {"mem_limit": memory, "memswap_limit": memory} if memory_is_new else {}
-        quota = NO_QUOTA if limit.cpus is None else quota_us(limit.cpus)
+        period_us, quota_us = NO_SHARE if limit.cpus is None else cpu_share_us(limit.cpus)
         try:
             with _engine_errors():
                 self._api.update_container(
-                    container.id, cpu_period=CPU_PERIOD_US, cpu_quota=quota, **swap
+                    container.id, cpu_period=period_us, cpu_quota=quota_us, **swap
                 )
         except docker.errors.NotFound as error:
             raise ClusterError(

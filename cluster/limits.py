@@ -14,8 +14,8 @@ from cluster.errors import UsageError, unknown
 ALL = "all"
 NONE = "none"
 # A node that has used its share waits for the next period, and its wire with it: so periods are short, not Docker's
-# 100 ms. The kernel's least share of a period is 1 ms.
-CPU_PERIOD_US = 10_000
+# 100 ms (measured: docs/links.md). The kernel's least share of a period is 1 ms.
+CPU_PERIOD_US, LEAST_QUOTA_US = 4_000, 1_000
 LEAST_CPUS, MOST_CPUS = 0.1, 1024.0
 LEAST_MEMORY_BYTES = 64 * 2**20  # below it not even sshd and the wire have room
 # The engine knows no way back to no limit of memory while a container runs; this one is none.
@@ -117,7 +117,7 @@ def parse_cpus(value: object, node: str) -> float | None:
         raise UsageError(
             f"cpus of {node} is {str(value)!r}", f"a number, {LEAST_CPUS:g} or more, or none"
         )
-    return cpus
+    return round(cpus, 3)
 
 
 def parse_memory(value: object, node: str) -> int | None:
@@ -142,15 +142,17 @@ def service_limits(limit: Limit) -> dict[str, int]:
     """A limit in the words of a Compose service, which both versions of Compose take without swarm."""
     said: dict[str, int] = {}
     if limit.cpus is not None:
-        said |= {"cpu_period": CPU_PERIOD_US, "cpu_quota": quota_us(limit.cpus)}
+        period_us, quota_us = cpu_share_us(limit.cpus)
+        said |= {"cpu_period": period_us, "cpu_quota": quota_us}
     if limit.memory_bytes is not None:
         said |= {"mem_limit": limit.memory_bytes, "memswap_limit": limit.memory_bytes}
     return said
 
 
-def quota_us(cpus: float) -> int:
-    """Of each period, what these processors can work."""
-    return round(cpus * CPU_PERIOD_US)
+def cpu_share_us(cpus: float) -> tuple[int, int]:
+    """A period, and what these processors can work in it."""
+    period_us = max(CPU_PERIOD_US, round(LEAST_QUOTA_US / cpus))
+    return period_us, max(LEAST_QUOTA_US, round(cpus * period_us))
 
 
 def read_limit(host_config: Mapping[str, Any]) -> Limit:
@@ -158,7 +160,7 @@ def read_limit(host_config: Mapping[str, Any]) -> Limit:
     quota, period = host_config.get("CpuQuota") or 0, host_config.get("CpuPeriod") or 100_000
     nano, memory = host_config.get("NanoCpus") or 0, host_config.get("Memory") or 0
     cpus = nano / 1e9 if nano > 0 else quota / period if quota > 0 else None
-    return Limit(cpus, memory if 0 < memory < UNLIMITED_BYTES else None)
+    return Limit(cpus and round(cpus, 3), memory if 0 < memory < UNLIMITED_BYTES else None)
 
 
 def format_bytes(size: int) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.compose import compose_document
 from cluster.errors import ClusterError, UsageError
-from cluster.limits import Limit, check_room, make_wish, read_limit, split_words
+from cluster.limits import Limit, check_room, cpu_share_us, make_wish, read_limit, split_words
 from cluster.processors import Processors
 from cluster.spec import ClusterSpec
 from cluster.testbed import Cluster
@@ -118,6 +118,13 @@ def test_processors_are_given_back_whatever_has_happened():
     assert processors.give_back()
     assert engine.held == processors.before
     assert not processors.give_back()
+
+
+@pytest.mark.parametrize("cpus", [0.1, 0.123, 0.15, 0.25, 0.3, 0.5, 1, 1.5, 64])
+def test_every_share_can_be_held_and_is_read_back(cpus):
+    period, quota = cpu_share_us(cpus)
+    assert quota >= 1000 and 4000 <= period <= 10_000  # the kernel's least; the shorter, the sooner
+    assert read_limit({"CpuPeriod": period, "CpuQuota": quota}) == Limit(cpus)
 
 
 def test_what_the_engine_says_is_read_back():
