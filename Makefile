@@ -24,6 +24,7 @@ help: ## this list
 
 demo: venv ## everything, once: three nodes, shaped as mobile, proved, and Fashion-MNIST trained on them
 	@$(BIN)/python -m cluster.launch $(FLAGS) --strategy fedavg --set H=20 --steps 120
+	@echo "the nodes stay up: make cluster-status, make cluster-down$(if $(NAME), NAME=$(NAME))"
 
 prerequisites: # names at once what is missing, with the command that installs it
 	@command -v $(PYTHON) >/dev/null || { echo "missing: $(PYTHON)"; echo "  try: sudo apt-get install python3 python3-venv"; exit 2; } >&2

@@ -17,8 +17,9 @@ from cluster.engine import Container, Engine
 from cluster.errors import ClusterError, NodeError
 from cluster.fleet import Fleet
 from cluster.keys import ensure_keys
+from cluster.node_limits import Limit
 from cluster.shaping import Report, Shape, apply_plan, make_shape
-from cluster.spec import PROJECT_DIR, ClusterSpec, Node
+from cluster.spec import PROJECT_DIR, ClusterSpec, Node, name_flag
 from cluster.wanted import Plan
 
 # Generous: a node that dies and a compose that fails are noticed at once, by other means.
@@ -38,9 +39,10 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
     Raises:
         NodeError: one does not answer, or has died.
     """
+    anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
     fleet = Fleet(spec.nodes, spec.state_dir)
     try:
-        fleet.connect(timeout_s, lambda: check_alive(engine, spec))
+        fleet.connect(timeout_s, lambda: check_alive(engine, spec, anew))
     except BaseException:
         fleet.close()
         raise
@@ -52,6 +54,7 @@ def make_nodes(
     spec: ClusterSpec,
     there: Sequence[Container],
     plans: Mapping[str, Plan],
+    limits: Mapping[str, Limit],
     compose: ComposeUp,
 ) -> tuple[Fleet, Shape]:
     """Make the containers, or bring those that are there to the spec.
@@ -69,11 +72,11 @@ def make_nodes(
     def check() -> None:
         """Raise where waiting for the nodes is in vain."""
         if compose.has_ended(spec):
-            check_alive(engine, spec)
+            check_alive(engine, spec, "python -m cluster.doctor")
 
     # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
     hand_over_plans(spec, {} if there else plans)
-    compose.give(write_document(spec))
+    compose.give(write_document(spec, limits))
     if there:  # the old nodes still answer: knock only when the new ones are there
         compose.finish(spec)
     shape_node = apply_plan if there else first_report
@@ -129,12 +132,12 @@ def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container
     )
 
 
-def check_alive(engine: Engine, spec: ClusterSpec) -> None:
+def check_alive(engine: Engine, spec: ClusterSpec, hint: str) -> None:
     """Raise NodeError, with its last words, for a node whose container is there but does not run."""
     dead = [c for c in engine.containers(spec.name) if c.state in ("exited", "dead")]
     if dead:
         words = {c.node: _words(engine.log_tail(c.id)) for c in dead}
-        raise NodeError("a node died", words, "python -m cluster.doctor")
+        raise NodeError("a node died", words, hint)
 
 
 def make_keys(spec: ClusterSpec) -> bool:

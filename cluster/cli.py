@@ -18,6 +18,10 @@ from cluster.console import Console
 from cluster.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, ClusterError
 from cluster.spec import DEFAULT_NAME
 
+LIMITS = {
+    "--cpus": ("N", "processors that a node may use: node3=0.5"),
+    "--memory": ("SIZE", "memory that a node may use: node2=1g"),
+}
 Verb = Callable[[Namespace], object]
 
 
@@ -39,13 +43,21 @@ def add_name(parser: ArgumentParser) -> None:
 
 
 def add_size(parser: ArgumentParser) -> None:
-    """How many nodes, and where they get their addresses and ports from."""
+    """How many nodes, what each may use, and where they get their addresses and ports from."""
     parser.add_argument(
         "--nodes", type=int, metavar="N", help="default: as many as there are, or 3"
     )
     parser.add_argument(
         "--image", help="an image of your own, built FROM gradwire-node (default: gradwire-node)"
     )
+    for flag, (value, words) in LIMITS.items():
+        parser.add_argument(
+            flag,
+            action="append",
+            default=[],
+            metavar=f"[NODE=]{value}",
+            help=f"{words}; without NODE every one; none: no limit (may be repeated; default: as it is)",
+        )
     parser.add_argument(
         "--slot",
         type=int,

@@ -8,11 +8,13 @@ both take it.
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
 from cluster.errors import ClusterError, PrerequisiteError
+from cluster.node_limits import Limit, service_limits
 from cluster.spec import IMAGE, PROJECT_DIR, ClusterSpec, Node
 
 LABEL_CLUSTER = "gradwire.cluster"
@@ -53,18 +55,24 @@ PLUGIN_DIRS = tuple(
 )
 
 
-def compose_document(spec: ClusterSpec) -> dict[str, object]:
-    """The Compose document of a cluster: plain values, ready for YAML."""
+def compose_document(
+    spec: ClusterSpec, limits: Mapping[str, Limit] | None = None
+) -> dict[str, object]:
+    """The Compose document of a cluster, of which some nodes may have limits: plain values, ready for YAML."""
     hosts = [f"{node.name}:{node.address}" for node in spec.nodes]
     return {
-        "services": {node.name: _service(spec, node, hosts) for node in spec.nodes},
+        "services": {
+            node.name: _service(spec, node, hosts)
+            | service_limits((limits or {}).get(node.name, Limit()))
+            for node in spec.nodes
+        },
         "networks": {"data": _network(spec)},
     }
 
 
-def write_document(spec: ClusterSpec) -> str:
+def write_document(spec: ClusterSpec, limits: Mapping[str, Limit]) -> str:
     """The cluster's Compose file, kept in its state folder for whoever wants to read it."""
-    text = yaml.safe_dump(compose_document(spec), sort_keys=False, width=120)
+    text = yaml.safe_dump(compose_document(spec, limits), sort_keys=False, width=120)
     (spec.state_dir / "compose.yml").write_text(text)
     return text
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from cluster.compose import compose_command, compose_failure, up_argv
 from cluster.errors import PrerequisiteError
-from cluster.spec import ClusterSpec
+from cluster.spec import PROJECT_DIR, ClusterSpec
 
 
 class ComposeUp:
@@ -75,8 +75,11 @@ class ComposeUp:
 
     def _start(self) -> subprocess.Popen[str]:
         # A session of its own: Ctrl-C is ours to handle, we end compose before we clean up.
+        # docker-compose 1.29 begins the paths of a document on standard input where it stands, whatever
+        # --project-directory says: elsewhere nodes would find an empty folder for their keys.
         self._process = subprocess.Popen(
             up_argv(compose_command(), self._name),
+            cwd=PROJECT_DIR,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._complaints,

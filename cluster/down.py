@@ -1,8 +1,10 @@
 """Remove a cluster: containers, network, keys. Runs and the image stay.
 
-python -m cluster.down
-python -m cluster.down --name second
-python -m cluster.down --all
+    python -m cluster.down
+    python -m cluster.down --name second
+    python -m cluster.down --all
+
+Clusters of other names stay.
 """
 
 import sys

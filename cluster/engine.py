@@ -6,7 +6,7 @@ Containers are made by compose (`cluster.compose`); the engine is asked to list 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cluster.compose import LABEL_CLUSTER, LABEL_IMAGE, LABEL_NODE, LABEL_SIZE, LABEL_SLOT
 from cluster.errors import ClusterError, PrerequisiteError
+from cluster.node_limits import UNLIMITED_BYTES, Limit, cpu_share_us, read_limit
 from cluster.spec import IMAGE, ClusterSpec
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LABEL_SOURCE = "gradwire.source"
 WORKING_DIR = "com.docker.compose.project.working_dir"
+NO_SHARE = (100_000, -1)  # the engine's own period, and no quota
 INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
 
 
@@ -79,6 +81,33 @@ class Engine:
         labels = (image["Config"].get("Labels") or {}) if image else {}
         return labels.get(LABEL_SOURCE)
 
+    def limits(self, containers: Sequence[Container]) -> dict[str, Limit]:
+        """What each node may use, as the engine holds it to; one that has just been removed has none."""
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            found = list(pool.map(self._limit, containers))
+        return {c.node: limit for c, limit in zip(containers, found, strict=True)}
+
+    def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
+        """Hold some nodes to new limits, at once and while they run.
+
+        Raises:
+            ClusterError: the engine refused, or a node is gone; the others are held to theirs.
+        """
+        failures = []
+        for container in (c for c in containers if c.node in limits):
+            try:
+                self._set_limit(container, limits[container.node])
+            except ClusterError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def room(self) -> tuple[int, int]:
+        """The processors of the machine, and the bytes of its memory."""
+        with _engine_errors():
+            info = self._api.info()
+        return int(info["NCPU"]), int(info["MemTotal"])
+
     def remove(self, name: str) -> list[str]:
         """Remove all containers, anonymous volumes and networks of a cluster; returns what it removed."""
         containers = self.containers(name)
@@ -122,6 +151,31 @@ class Engine:
             return shutil.disk_usage(root).free
         except OSError:
             return None
+
+    def _limit(self, container: Container) -> Limit:
+        import docker.errors
+
+        with suppress(docker.errors.NotFound), _engine_errors():
+            return read_limit(self._api.inspect_container(container.id)["HostConfig"])
+        return Limit()
+
+    def _set_limit(self, container: Container, limit: Limit) -> None:
+        import docker.errors
+
+        memory = limit.memory_bytes or UNLIMITED_BYTES
+        memory_is_new = self._limit(container).memory_bytes != limit.memory_bytes
+        swap = {"mem_limit": memory, "memswap_limit": memory} if memory_is_new else {}
+        period_us, quota_us = NO_SHARE if limit.cpus is None else cpu_share_us(limit.cpus)
+        try:
+            with _engine_errors():
+                self._api.update_container(
+                    container.id, cpu_period=period_us, cpu_quota=quota_us, **swap
+                )
+        except docker.errors.NotFound as error:
+            raise ClusterError(
+                f"{container.node} of {container.cluster!r} is gone, and cannot be held to a limit",
+                f"python -m cluster.up --name {container.cluster}",
+            ) from error
 
     def _image(self, tag: str) -> dict | None:  # type: ignore[type-arg]
         import docker.errors

@@ -41,7 +41,7 @@ def raise_failure(
     first = failed[0]
     log = folder / "logs" / f"{first.node}.log"
     words = log.read_text(errors="replace").splitlines()
-    others = ", ".join(f"{end.node} {_how(end.exit_code)}" for end in failed[1:])
+    others = ", ".join(f"{end.node} {_how_later(end.exit_code)}" for end in failed[1:])
     lines = [
         f"rank {first.rank} on {first.node} {_how(first.exit_code)}: the root cause (first of {len(failed)} to fail)",
         *(f"  | {line}" for line in words[-LAST_LINES:]),
@@ -64,6 +64,11 @@ def missing_links(
         f"{node} and {other} have no link, and nodes are isolated: this needs one"
         for other in sorted(name for name in spoken_of if name and name not in neighbours)
     ]
+
+
+def _how_later(exit_code: int) -> str:
+    """Of a rank that ended after the first one failed: we stop it, unless it fails by itself."""
+    return "was stopped" if exit_code == -signal.SIGTERM else _how(exit_code)
 
 
 def _how(exit_code: int) -> str:

@@ -33,7 +33,7 @@ from cluster.overload import overload_sentence
 from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
 from cluster.run import Run
-from cluster.schedule import check_schedule, check_steps, load_schedule
+from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
 from cluster.wanted import link_plans
@@ -52,7 +52,10 @@ def main(argv: list[str] | None = None) -> int:
         "--folder", type=Path, help="what to send with your program (default: its own folder)"
     )
     parser.add_argument(
-        "--schedule", type=Path, metavar="FILE", help="what happens to the links during the run"
+        "--schedule",
+        type=Path,
+        metavar="FILE",
+        help="what happens to links and nodes during the run",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, do nothing"
@@ -75,8 +78,10 @@ def launch_verb(
     schedule = load_schedule(args.schedule) if args.schedule else ()
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
+    nodes = cluster.planned().nodes
+    check_nodes(schedule, [node.name for node in nodes])
     if cluster.wanted is not None:
-        check_schedule(schedule, cluster.wanted.links(cluster.planned().nodes))
+        check_schedule(schedule, cluster.wanted.links(nodes))
     if args.dry_run:
         return _print_plan(args, cluster, chosen)
     try:
@@ -120,10 +125,16 @@ def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str
 def print_summary(run: Run) -> None:
     """What a user wants to know first, last."""
     summary = run.summary
+    trained = any(summary["seconds"].values())  # another program counts no seconds
     print_table(
-        ["NODE", "EXIT", "COMPUTE s", "COMM s", "EVAL s", "SENT MB"],
+        ["NODE", "EXIT", *(["COMPUTE s", "COMM s", "EVAL s"] if trained else []), "SENT MB"],
         [
-            [node, code, *_seconds(summary, node), f"{_sent(summary, node) / 1e6:.1f}"]
+            [
+                node,
+                code,
+                *(_seconds(summary, node) if trained else []),
+                f"{_sent(summary, node) / 1e6:.1f}",
+            ]
             for node, code in summary["exit_codes"].items()
         ],
     )
@@ -133,6 +144,8 @@ def print_summary(run: Run) -> None:
     print(
         f"wall {summary['wall_s']:.1f} s   links carried {summary['bytes']['total'] / 1e6:.1f} MB"
     )
+    if summary["links"] and not summary["verified"]:
+        print("the links were not measured (--no-verify)")
     if overload := overload_sentence(summary["host"]):
         print(overload)
     print(f"run   {run.folder}")

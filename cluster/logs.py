@@ -1,9 +1,11 @@
 """What the nodes printed: the same as `docker logs`, all nodes together, each line with its node in front.
 
-python -m cluster.logs                     # all of it
-python -m cluster.logs -f node2 node3      # go on as it comes, two nodes only
-python -m cluster.logs --grep 'loss [0-9]'
-python -m cluster.logs --tail 20
+    python -m cluster.logs                     # all of it
+    python -m cluster.logs -f node2 node3      # go on as it comes, two nodes only
+    python -m cluster.logs --grep 'loss [0-9]'
+    python -m cluster.logs --tail 20
+
+Ctrl-C ends --follow.
 """
 
 import queue

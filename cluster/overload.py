@@ -102,7 +102,8 @@ def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
         return {}
     throttled_s = after["throttled_s"] - before["throttled_s"]
     passed_s = after["at_s"] - before["at_s"]
-    return {"throttled_s": round(throttled_s, 3), "share_pct": _pct(throttled_s, passed_s)}
+    share_pct = min(100.0, _pct(throttled_s, passed_s))  # the kernel adds up what each core waited
+    return {"throttled_s": round(throttled_s, 3), "share_pct": share_pct}
 
 
 def _wire(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:

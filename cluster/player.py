@@ -1,4 +1,4 @@
-"""Plays a schedule while ranks run: waits for its moments, changes the links in place, notes what was done when."""
+"""Plays a schedule while ranks run: waits for its moments, changes links and nodes in place, notes what was done."""
 
 import json
 import math
@@ -14,6 +14,7 @@ from cluster.changes import change_plans
 from cluster.console import Console
 from cluster.errors import ClusterError
 from cluster.fleet import Fleet
+from cluster.processors import Processors
 from cluster.remote_process import RemoteProcess
 from cluster.replay import Ended, Replay
 from cluster.schedule import Event
@@ -25,11 +26,12 @@ TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
 
 
 class Player:
-    """A schedule at work, from the start of the ranks to the end of the `with` block; then the links are as before.
+    """A schedule at work, from the start of the ranks to the end of the `with` block; then all is as before.
 
     Args:
         fleet: connections to the nodes.
         shape: the links in force.
+        processors: what the nodes may use, and how it is changed.
         events: the schedule.
         run_dir: where rank 0 leaves its metrics, on its node.
         log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}, and where a trace
@@ -40,12 +42,14 @@ class Player:
         self,
         fleet: Fleet,
         shape: Shape,
+        processors: Processors,
         events: Sequence[Event],
         run_dir: str,
         log: Path,
         console: Console,
     ) -> None:
         self._fleet, self._shape, self._console = fleet, shape, console
+        self._processors = processors
         self._waiting = list(events)
         self._log = log
         self._run_dir = run_dir
@@ -83,6 +87,8 @@ class Player:
         self._try(lambda: self._note_ended(self._replay.close()))
         for event in self._waiting:
             self._note(f"never came: {event.words}", time.monotonic())
+        self._lasting = []
+        self._try(self._give_back)
         if self.failure:
             self._in_force = {}  # who knows what each node has
         if self._in_force != self._shape.plans:
@@ -90,6 +96,11 @@ class Player:
 
     def _heal(self) -> None:
         self._apply(dict(self._shape.plans), "the end: as before")
+
+    def _give_back(self) -> None:
+        started = time.monotonic()
+        if self._processors.give_back():
+            self._note("the end: every node has the processors that it had", started)
 
     def _play(self) -> None:
         while not self._over.wait(LOOK_S) and self._try(self._look):
@@ -154,6 +165,7 @@ class Player:
 
     def _apply(self, plans: Mapping[str, Plan], what: str) -> None:
         started = time.monotonic()
+        self._processors.limit([event.cpus for _, event in self._lasting if event.cpus])
         new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}
         self._in_force = dict(plans)
         if self._replay.is_on:

@@ -112,7 +112,8 @@ def _resolve(args: Sequence[str]) -> dict[str, Any]:
     environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
     check = subprocess.run(command, cwd=PROJECT_DIR, env=environ, capture_output=True, text=True)
     if check.returncode == EXIT_USAGE:
-        raise UsageError(check.stderr.strip(), "python -m cluster.launch --help")
+        words = check.stderr.strip().removeprefix("node.train: error: ")
+        raise UsageError(words, "python -m node.train --help lists strategies and options")
     if check.returncode != 0:
         raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
     config: dict[str, Any] = json.loads(check.stdout)

@@ -1,4 +1,4 @@
-"""From what there is of a cluster to what is asked for: no more containers, keys and links than are missing."""
+"""From what there is of a cluster to what is asked for: no more containers, keys, limits and links than are missing."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,7 @@ from cluster.console import Console
 from cluster.engine import Container, Engine
 from cluster.errors import NodeError
 from cluster.fleet import Fleet
+from cluster.node_limits import Wish
 from cluster.shaping import Shape, apply_plans, read_shape
 from cluster.spec import ClusterSpec
 from cluster.wanted import Plan, Wanted, link_plans
@@ -23,9 +24,16 @@ CONNECT_TIMEOUT_S = 15.0
 
 
 def reconcile(
-    engine: Engine, spec: ClusterSpec, wanted: Wanted | None, compose: ComposeUp, console: Console
+    engine: Engine,
+    spec: ClusterSpec,
+    wanted: Wanted | None,
+    wish: Wish,
+    compose: ComposeUp,
+    console: Console,
 ) -> tuple[Fleet, Shape]:
-    """Bring a cluster to its spec, and its links to what is wanted; None leaves them as they are.
+    """Bring a cluster to its spec, its nodes to the limits wished for, and its links to what is wanted.
+
+    Where no links are wanted, they stay as they are; so do limits that nobody speaks of.
 
     Returns:
         The fleet, logged in, and the links in force.
@@ -35,13 +43,16 @@ def reconcile(
     """
     there = engine.containers(spec.name)
     check_checkout(spec, there)
+    now = engine.limits(there)
+    limits = wish.limits([node.name for node in spec.nodes], now)
     if make_keys(spec) and there:
         engine.remove(spec.name)  # nobody could log in to them
         there = []
     if not is_running(engine, spec, there):
         wanted = wanted or _wanted_in_force(spec, there, console)
         plans = link_plans(spec.nodes, wanted) if wanted else {}
-        return make_nodes(engine, spec, there, plans, compose)
+        return make_nodes(engine, spec, there, plans, limits, compose)
+    engine.set_limits(there, {n: limit for n, limit in limits.items() if limit != now[n]})
     fleet = reach_nodes(engine, spec, start_timeout_s(spec))
     try:
         shape = read_shape(fleet)

@@ -17,12 +17,14 @@ from cluster.console import Console, LinePrinter
 from cluster.contract.measure import measure_contract
 from cluster.contract.probes import EFFORTS
 from cluster.contract.table import print_contract
+from cluster.engine import Engine
 from cluster.errors import ContractBroken, NodeError, RunFailed
 from cluster.failures import raise_failure
 from cluster.fleet import Fleet
 from cluster.links import Link, collective_timeout_s
 from cluster.overload import host_summary
 from cluster.player import Player
+from cluster.processors import Processors
 from cluster.program import Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
 from cluster.remote_process import LOST
@@ -34,7 +36,7 @@ from cluster.runs import (
     write_json,
     write_links,
 )
-from cluster.schedule import Event, check_schedule, check_steps
+from cluster.schedule import Event, check_nodes, check_schedule, check_steps
 from cluster.shaping import Shape, read_shape, refuse_replayed, sent_bytes
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.summary import byte_summary, time_summary
@@ -52,6 +54,7 @@ class Run:
 
 
 def run_program(
+    engine: Engine,
     spec: ClusterSpec,
     fleet: Fleet,
     shape: Shape,
@@ -72,6 +75,7 @@ def run_program(
         RunFailed: a rank failed; names the first one, with its log.
     """
     check_schedule(schedule, shape.links)
+    check_nodes(schedule, [node.name for node in spec.nodes])
     check_steps(schedule, int(program.config.get("steps", 0)))
     if schedule:
         refuse_replayed(shape, "a schedule cannot be kept")
@@ -81,6 +85,8 @@ def run_program(
     write_links(folder, shape.links, spec.nodes)
     timeout_s = _timeout_s(spec, shape, schedule)
     config = _config(spec, program, shape, timeout_s, verify=verify)
+    processors = Processors(engine, spec.name)
+    config["limits"] = processors.document()
     config["schedule"] = [event.words for event in schedule]
     config["traces"] = [event.playback.record() for event in schedule if event.playback]
     write_config(folder, config)
@@ -90,7 +96,8 @@ def run_program(
             fleet
         )  # with the counters as they are now: the probes' bytes are not this run's
     started = time.monotonic()
-    player = Player(fleet, shape, schedule, _run_dir(folder), folder / "events.jsonl", console)
+    log = folder / "events.jsonl"
+    player = Player(fleet, shape, processors, schedule, _run_dir(folder), log, console)
     ended = _run_ranks(fleet, program, folder, shape, timeout_s, console, player)
     wall_s = time.monotonic() - started
     summary = _collect(fleet, folder, shape, ended, wall_s)

@@ -1,10 +1,11 @@
-"""What happens to the links during a run, and when: a YAML list. Pure functions; `cluster.player` plays it.
+"""What happens to links and nodes during a run, and when: a YAML list. Pure functions; `cluster.player` plays it.
 
     - {at: 12s, profile: wan}                                      # other links, of the same topology and seed
     - {at: 20s, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}
     - {at: step 200, partition: [[node1], [node2, node3]], for: 10s}   # no packet between the sets
     - {at: 60s, flap: node1:node2, down: 500ms, up: 2s, times: 5}  # cut in both directions, again and again
     - {at: 70s, trace: lte.csv, link: node1:node2, both: true, loop: true, for: 60s}   # formats: cluster/traces.py
+    - {at: 80s, cpus: {node3: 0.25}, for: 20s}                     # a straggler: processors that a node may use
     - {at: 90s, heal: true}                                        # everything as it was at the start
 
 Seconds count from the start of the ranks, steps are those of rank 0 (`node.train` alone counts them). Without `for` a
@@ -15,8 +16,8 @@ link meanwhile is refused.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from cluster.changes import (
 from cluster.errors import UsageError, unknown
 from cluster.link_limits import LIMITS
 from cluster.links import Link, paths
+from cluster.node_limits import Wish, make_wish
 from cluster.profiles import Profile, load_profile
 from cluster.traces import Playback, load_trace
 
@@ -43,6 +45,7 @@ KINDS = {
     "partition": ("for",),
     "flap": ("down", "up", "times"),
     "trace": ("link", "both", "loop", "for"),
+    "cpus": ("for",),
     "heal": (),
 }
 
@@ -60,6 +63,7 @@ class Event:
         changes: of single links.
         playback: a trace on some links; how long it lasts it says itself.
         partition: sets of nodes between which nothing gets through.
+        cpus: how many processors nodes may use from then on; None is as many as there are.
         heal: whether everything goes back to the start.
     """
 
@@ -71,6 +75,7 @@ class Event:
     changes: tuple[Change, ...] = ()
     playback: Playback | None = None
     partition: tuple[tuple[str, ...], ...] = ()
+    cpus: Mapping[str, float | None] = field(default_factory=dict)
     heal: bool = False
 
     def changes_on(self, links: Sequence[Link]) -> tuple[Change, ...]:
@@ -108,7 +113,8 @@ def load_schedule(path: Path) -> tuple[Event, ...]:
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"no schedule {path}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"no schedule {path}: {why}", "cluster/schedule.py shows one") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not YAML: {error}") from error
     if not isinstance(document, list):
@@ -133,6 +139,16 @@ def check_steps(events: Sequence[Event], steps: int) -> None:
             raise UsageError(f"{event.words}: the run has steps 1 to {steps}", "at: step 1")
 
 
+def check_nodes(events: Sequence[Event], nodes: Collection[str]) -> None:
+    """Refuse limits of nodes that are not there.
+
+    Raises:
+        UsageError: names the node.
+    """
+    for event in events:
+        Wish(event.cpus, {}).limits(nodes, {})
+
+
 def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
     """Refuse what cannot happen on these links, before anything is started.
 
@@ -144,6 +160,8 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
     nodes = {link.src for link in links}
     routed = bool(paths(links))
     for event in events:
+        if event.cpus:
+            continue  # of nodes, whether they have links or not
         traced = event.playback.pairs if event.playback else ()
         check_pairs([*((change.src, change.dst) for change in event.changes), *traced], pairs)
         named = set(itertools.chain.from_iterable(event.partition))
@@ -162,9 +180,9 @@ def _check_traces(events: Sequence[Event]) -> None:
         for other in events:
             if trace.playback is None or other is trace or not _may_begin_during(other, trace):
                 continue
-            for src, dst, field in sorted(trace.fields() & other.fields()):
+            for src, dst, name in sorted(trace.fields() & other.fields()):
                 raise UsageError(
-                    f"{trace.words}: meanwhile {other.words!r} would change {field} of {src}:{dst}, too",
+                    f"{trace.words}: meanwhile {other.words!r} would change {name} of {src}:{dst}, too",
                     "for: TIME ends a trace; those that begin at a step may last into anything",
                 )
 
@@ -214,6 +232,8 @@ def _events_of(
             return [replace(event, changes=tuple(changes))]
         case "partition":
             return [replace(event, partition=_parse_partition(item["partition"]))]
+        case "cpus":
+            return [replace(event, cpus=_parse_cpus(item["cpus"]))]
         case "flap":
             return _flaps(item, event, place)
     if item["heal"] is not True:
@@ -268,6 +288,12 @@ def _parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
     if len(set(every)) < len(every):
         raise UsageError(f"partition {value!r} has a node twice", "each in one set")
     return tuple(tuple(str(node) for node in nodes) for nodes in sets)
+
+
+def _parse_cpus(value: object) -> Mapping[str, float | None]:
+    if not isinstance(value, dict) or not value:
+        raise UsageError(f"cpus is {value!r}", "{node3: 0.25}")
+    return make_wish({str(node): number for node, number in value.items()}).cpus
 
 
 def _seconds(value: object, place: str) -> float:

@@ -65,7 +65,7 @@ def shape(args: Namespace) -> dict[str, object]:
     finally:
         cluster.close()
     if not args.json:
-        print_shape(document)
+        print_shape(document, args.name)
     return document
 
 

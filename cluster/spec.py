@@ -84,6 +84,11 @@ class ClusterSpec:
         )
 
 
+def name_flag(name: str) -> str:
+    """What a hint to the user needs behind a verb, so that it is about this cluster."""
+    return "" if name == DEFAULT_NAME else f" --name {name}"
+
+
 def free_slot(taken: Collection[int]) -> int:
     """The lowest slot that no cluster holds.
 

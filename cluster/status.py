@@ -1,7 +1,9 @@
 """What is up: the nodes and their links, as the engine and the nodes themselves tell.
 
-python -m cluster.status
-python -m cluster.status --name second --json
+    python -m cluster.status
+    python -m cluster.status --name second --json
+
+The table of a big cluster ends after ninety links; --json has all of them.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from typing import Any
 from cluster.cli import add_name, make_parser, run_verb
 from cluster.console import Console, print_table
 from cluster.errors import NodeError
+from cluster.node_limits import Limit, format_bytes
 from cluster.profiles import FLAW_WORDS, describe_flaws
 from cluster.shaping import Shape
+from cluster.spec import name_flag
 from cluster.testbed import Cluster
+
+MOST_ROWS = 90  # the links of ten nodes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,8 +54,10 @@ def read_status(cluster: Cluster, shape: Shape | None = None) -> dict[str, Any]:
     """
     containers = {c.node: c for c in cluster.engine.containers(cluster.name)}
     image_id = cluster.engine.image_id(cluster.spec.image)
+    limits = cluster.engine.limits(list(containers.values()))
     nodes = [
         asdict(node)
+        | asdict(limits.get(node.name, Limit()))
         | {
             "state": containers[node.name].state if node.name in containers else "missing",
             "health": containers[node.name].health if node.name in containers else "",
@@ -68,23 +76,31 @@ def read_status(cluster: Cluster, shape: Shape | None = None) -> dict[str, Any]:
 
 def print_status(document: dict[str, Any]) -> None:
     """Two tables, nodes and links, and whatever the user should know."""
+    limited = any(n["cpus"] or n["memory_bytes"] for n in document["nodes"])
     print_table(
-        ["NODE", "RANK", "STATE", "ADDRESS", "SSH"],
+        ["NODE", "RANK", "STATE", "ADDRESS", "SSH", *(["CPUS", "MEMORY"] if limited else [])],
         [
-            [n["name"], n["rank"], _state(n), n["address"], f"{n['ssh_host']}:{n['ssh_port']}"]
+            [
+                n["name"],
+                n["rank"],
+                _state(n),
+                n["address"],
+                f"{n['ssh_host']}:{n['ssh_port']}",
+                *(_limits(n) if limited else []),
+            ]
             for n in document["nodes"]
         ],
     )
     if document["problem"]:
         print(document["problem"])
     else:
-        print_shape(document)
+        print_shape(document, document["name"])
 
 
-def print_shape(document: dict[str, Any]) -> None:
+def print_shape(document: dict[str, Any], name: str) -> None:
     """The links in force, what they were drawn from, and what the user should know of them."""
     if not document["links"]:
-        print("links: not shaped (python -m cluster.shape --profile mobile)")
+        print(f"links: not shaped (python -m cluster.shape{name_flag(name)} --profile mobile)")
         return
     print()
     print_links(document["links"])
@@ -102,7 +118,8 @@ def print_shape(document: dict[str, Any]) -> None:
 
 
 def print_links(links: list[dict[str, Any]]) -> None:
-    """A table of links."""
+    """A table of links, of those of a big cluster the first ones."""
+    left, links = len(links[MOST_ROWS:]), links[:MOST_ROWS]
     print_table(
         ["LINK", "RATE MB/s", "DELAY ms", "JITTER ms", "LOSS %", "BUFFER ms", "WIRE", ""],
         [
@@ -118,12 +135,19 @@ def print_links(links: list[dict[str, Any]]) -> None:
             for link in links
         ],
     )
+    if left:
+        print(f"… and {left} more links: --json has all")
 
 
 def _more(link: dict[str, Any]) -> str:
     """What few links have."""
     said = describe_flaws({field: f"{link[field]:g}" for field in FLAW_WORDS})
     return ", ".join(said + (["uniform"] if link["distribution"] == "uniform" else []))
+
+
+def _limits(node: dict[str, Any]) -> list[str]:
+    cpus, memory = node["cpus"], node["memory_bytes"]
+    return [f"{cpus:g}" if cpus else "-", format_bytes(memory) if memory else "-"]
 
 
 def _state(node: dict[str, Any]) -> str:

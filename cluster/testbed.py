@@ -23,6 +23,7 @@ from cluster.engine import Engine
 from cluster.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
+from cluster.node_limits import Asked, check_room, make_wish
 from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
 from cluster.shaping import Shape, apply_plans, apply_some, clear_links, read_shape, refuse_replayed
 from cluster.spec import DEFAULT_NAME, DEFAULT_NODES, IMAGE, ClusterSpec, free_slot
@@ -51,6 +52,9 @@ class Cluster:
         wire: what delays and drops: netem, nfqueue, or auto.
         isolated: whether nodes without a link cannot reach each other.
         image: the nodes' image, one of your own built FROM gradwire-node; None is gradwire-node itself.
+        cpus: how many processors a node may use, for all or by node ({"node3": 0.5}; None: all there are); a node that
+            is not named keeps its limit.
+        memory: how much memory, likewise ("1g", {"node2": "512m"}).
         slot: decides subnet and ports; None is where the cluster is, or the first that is free.
         console: where messages go.
 
@@ -69,6 +73,8 @@ class Cluster:
         wire: str = "auto",
         isolated: bool = False,
         image: str | None = None,
+        cpus: Asked = None,
+        memory: Asked = None,
         slot: int | None = None,
         console: Console | None = None,
     ) -> None:
@@ -76,6 +82,9 @@ class Cluster:
         self.wanted = (
             make_wanted(profile, topology, seed, wire, isolated=isolated) if profile else None
         )
+        if not profile:
+            _refuse_unheard(topology, wire, isolated=isolated)
+        self.wish = make_wish(cpus, memory)
         self.console = console or Console()
         self.was_there = False
         self._size = nodes
@@ -137,12 +146,15 @@ class Cluster:
                 compose.get_ready()  # it is a new cluster
             existing = self.engine.cluster(self.name)
             spec = self._resolve(existing)
+            self._check_room()
             self._ensure_image(spec)
             try:
                 with self.console.progress("up") as report:
                     report(f"{spec.size} nodes")
                     self.close()
-                    made = reconcile(self.engine, spec, self.wanted, compose, self.console)
+                    made = reconcile(
+                        self.engine, spec, self.wanted, self.wish, compose, self.console
+                    )
                     self._fleet, self.shape_at_up = made
                     self._spec = spec
             except BaseException:
@@ -224,7 +236,7 @@ class Cluster:
         Args:
             program: what every rank runs.
             verify: whether the links are measured first.
-            schedule: what happens to the links meanwhile: `cluster.schedule.load_schedule`.
+            schedule: what happens to links and nodes meanwhile: `cluster.schedule.load_schedule`.
         """
         from cluster.program import training
         from cluster.run import run_program
@@ -232,7 +244,14 @@ class Cluster:
         program = program or training([])
         shape = self.links()
         return run_program(
-            self.spec, self.fleet, shape, program, self.console, verify=verify, schedule=schedule
+            self.engine,
+            self.spec,
+            self.fleet,
+            shape,
+            program,
+            self.console,
+            verify=verify,
+            schedule=schedule,
         )
 
     def down(self) -> list[str]:
@@ -281,8 +300,18 @@ class Cluster:
         if spec.image != IMAGE:
             require_image(self.engine, spec.image)
 
+    def _check_room(self) -> None:
+        if self.wish.cpus or self.wish.memory_bytes:
+            check_room(self.wish, *self.engine.room())
+
     def _resolve(self, existing: ClusterSpec | None) -> ClusterSpec:
-        """The spec to bring up: what is asked for, at the place where the cluster already is."""
+        """The spec to bring up, checked against the limits wished for."""
+        spec = self._place(existing)
+        self.wish.limits([node.name for node in spec.nodes], {})
+        return spec
+
+    def _place(self, existing: ClusterSpec | None) -> ClusterSpec:
+        """What is asked for, at the place where the cluster already is."""
         if existing is not None:
             if self._slot not in (None, existing.slot):
                 raise UsageError(
@@ -295,3 +324,18 @@ class Cluster:
         if slot is None:
             slot = free_slot({spec.slot for spec in self.engine.clusters()})
         return ClusterSpec(self.name, self._size or DEFAULT_NODES, slot, self._image or IMAGE)
+
+
+def _refuse_unheard(topology: str, wire: str, *, isolated: bool) -> None:
+    """Refuse words about links where there is no profile to make any of: they would change nothing."""
+    said = [
+        ("--topology", topology != "full"),
+        ("--wire", wire != "auto"),
+        ("--isolated", isolated),
+    ]
+    for flag, is_said in said:
+        if is_said:
+            raise UsageError(
+                f"{flag} without --profile: no links are made, and those in force stay",
+                f"{flag} … --profile wan",
+            )

@@ -3,8 +3,9 @@
     python -m cluster.up                                  # three nodes, no shaping
     python -m cluster.up --nodes 4 --profile mobile
     python -m cluster.up --name second --nodes 2          # beside the first
+    python -m cluster.up --cpus node3=0.5 --memory node2=1g          # nodes that are not alike; `none` takes it away
 
-Makes what is missing and changes what differs: image, keys, containers, links. Run it again whenever in doubt.
+Makes what is missing and changes what differs: image, keys, containers, limits, links. Run it again whenever in doubt.
 """
 
 import sys
@@ -13,6 +14,9 @@ from argparse import Namespace
 
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.console import Console
+from cluster.errors import UsageError
+from cluster.node_limits import split_words
+from cluster.spec import name_flag
 from cluster.status import print_status, read_status
 from cluster.testbed import Cluster
 
@@ -29,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
 def up(args: Namespace) -> dict[str, object]:
     """The verb."""
     started = time.monotonic()
+    if args.seed != 1 and not args.profile:
+        raise UsageError("--seed without --profile: it draws the links of one", "--profile wan")
     cluster = cluster_of(args)
     try:
         cluster.up()
@@ -40,8 +46,9 @@ def up(args: Namespace) -> dict[str, object]:
         was = "was already up, checked" if cluster.was_there else "is up"
         print(f"cluster {cluster.name} {was} in {seconds:.1f} s")
         print_status(status)
+        flag, config = name_flag(cluster.name), f"{cluster.spec.state_dir}/ssh_config"
         print(
-            f"next: python -m cluster.launch | ssh -F {cluster.spec.state_dir}/ssh_config node1 | make cluster-down"
+            f"next: python -m cluster.launch{flag} | ssh -F {config} node1 | python -m cluster.down{flag}"
         )
     return status | {"seconds": round(seconds, 3)}
 
@@ -57,6 +64,8 @@ def cluster_of(args: Namespace) -> Cluster:
         wire=args.wire,
         isolated=args.isolated,
         image=args.image,
+        cpus=split_words(args.cpus),
+        memory=split_words(args.memory),
         slot=args.slot,
         console=Console(program_output=sys.stderr if args.json else sys.stdout),
     )

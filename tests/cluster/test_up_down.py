@@ -1,5 +1,6 @@
 """`up` makes a cluster, or mends the one that is there; `down` leaves nothing."""
 
+import json
 import re
 import socket
 import subprocess
@@ -8,9 +9,11 @@ import pytest
 from conftest import output
 
 
-def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster):
+def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_path):
     cluster = make_cluster("fresh")
-    status = cluster.json("up", "--nodes", "2")
+    done = cluster.run("up", "--json", "--nodes", "2", cwd=tmp_path)  # from wherever the user is
+    assert list(tmp_path.iterdir()) == []
+    status = json.loads(done.stdout)
     assert [n["name"] for n in status["nodes"]] == ["node1", "node2"]
     assert {n["state"] for n in status["nodes"]} == {"running"}
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
@@ -28,7 +31,10 @@ def test_up_on_a_cluster_that_is_up_mends_what_is_broken(make_cluster):
     subprocess.run(["docker", "kill", name], check=True, capture_output=True)
     status = cluster.json("status", check=0)
     assert [n["state"] for n in status["nodes"]] == ["running", "exited"]
-    cluster.run("up")
+    remedy = f"python -m cluster.up --name {cluster.name}"
+    assert remedy in cluster.run("verify", check=1).stderr
+    said = cluster.run("up").stdout
+    assert f"next: python -m cluster.launch --name {cluster.name} |" in said
     assert {n["state"] for n in cluster.json("status")["nodes"]} == {"running"}
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
     assert output(["docker", "inspect", "-f", "{{.Id}}", f"{cluster.name}-node1"]) == before

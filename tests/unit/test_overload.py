@@ -50,6 +50,7 @@ def test_ranks_that_keep_all_cores_busy_are_no_overload():
         ({"packets": 1000, "late": 300}, "30 % of the packets to node1 went too late"),
         ({"packets": 1000, "dropped": 7}, "7 packets to node1 were dropped"),
         ({"throttled": 20.0}, "a CPU limit took 20 % of the time of node1"),
+        ({"throttled": 140.0}, "a CPU limit took 100 % of the time of node1"),  # of two cores
         ({"core": {"steal_s": 12.0}}, "other machines took 12 % of the processors"),
         ({"core": {"softirq_s": 95.0}}, "packets alone kept a core busy 95 % of the time"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from cluster.errors import UsageError
 from cluster.links import draw_links
 from cluster.profiles import load_profile
-from cluster.schedule import check_schedule, check_steps, load_schedule
+from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.topology_file import load_topology
 
@@ -48,6 +48,18 @@ def test_a_partition_cuts_the_links_between_its_sets_and_no_other(schedule):
     assert some.changes_on(LINKS) == ()
 
 
+def test_a_straggler_is_a_node_with_few_processors(schedule):
+    slow, back = schedule(
+        "- {at: 10s, cpus: {node3: 0.25, node1: 1}, for: 5s}\n- {at: 1s, cpus: {all: none}}"
+    )
+    assert (slow.after_s, slow.for_s, slow.cpus) == (10, 5, {"node3": 0.25, "node1": 1})
+    assert back.cpus == {"all": None}
+    check_nodes([slow, back], ["node1", "node2", "node3"])
+    check_schedule([slow, back], ())  # a node without links has processors, too
+    with pytest.raises(UsageError, match="unknown node 'node3'"):
+        check_nodes([slow], ["node1", "node2"])
+
+
 def test_a_flap_is_a_cut_again_and_again(schedule):
     flaps = schedule("- {at: 10s, flap: node1:node2, down: 500ms, up: 2s, times: 3}")
     assert [(event.after_s, event.for_s) for event in flaps] == [(10, 0.5), (12.5, 0.5), (15, 0.5)]
@@ -55,7 +67,7 @@ def test_a_flap_is_a_cut_again_and_again(schedule):
 
 
 def test_the_examples_are_some():
-    assert len(load_schedule(PROJECT_DIR / "examples" / "storm.yml")) == 3
+    assert len(load_schedule(PROJECT_DIR / "examples" / "storm.yml")) == 4
     ride, *flaps = load_schedule(PROJECT_DIR / "examples" / "ride.yml")
     assert ride.playback.trace.name == "ride.csv" and len(flaps) == 3
 
@@ -131,6 +143,10 @@ def test_what_leaves_a_traces_values_alone_may_happen_meanwhile(schedule, tmp_pa
         ("- {at: 12s, trace: lte.csv, link: node1:node2, delay_ms: 3}", "unknown key"),
         ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
         ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s, times: 1, for: 1s}", "unknown key"),
+        ("- {at: 12s, cpus: 0.5}", "cpus is 0.5"),
+        ("- {at: 12s, cpus: {node3: 0}}", "cpus of node3 is '0'"),
+        ("- {at: 12s, cpus: {node3: half}}", "cpus of node3 is 'half'"),
+        ("- {at: 12s, cpus: {node3: 0.5}, memory: 1g}", "unknown key"),
         ("- {at: 12s, heal: false}", "heal is False"),
         ("- {at: 12s, link: node1:node2, both: 'no', delay_ms: 1}", "both is 'no'"),
     ],

@@ -1,0 +1,105 @@
+"""Nodes that are not alike: a limit is in force in the container, changed in place, kept, and taken back."""
+
+import json
+import signal
+
+import yaml
+from conftest import PROJECT_DIR, eventually, output
+
+# Ranks 0 and 1 do the same work on one core each, rank 2 looks at its own limit all the while.
+WORK = """\
+import os, pathlib, time
+def share():
+    v2 = pathlib.Path("/sys/fs/cgroup/cpu.max")
+    v1 = pathlib.Path("/sys/fs/cgroup/cpu")
+    said = v2.read_text().split() if v2.exists() else [
+        (v1 / name).read_text().strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    return None if said[0] in ("max", "-1") else int(said[0]) / int(said[1])
+started, told = time.monotonic(), ()
+if os.environ["RANK"] == "2":
+    while time.monotonic() < started + 6:
+        if told != (told := share()):
+            print("share", told, flush=True)
+        time.sleep(0.02)
+else:
+    for _ in range(25_000_000): pass
+    print("took", time.monotonic() - started, flush=True)
+"""
+MEMORY = (
+    "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
+)
+
+
+def test_a_slow_node_computes_slowly_and_a_straggler_for_a_while(shared, tmp_path):
+    (tmp_path / "work.py").write_text(WORK)
+    storm = tmp_path / "storm.yml"
+    storm.write_text("- {at: 1500ms, cpus: {node3: 0.25}, for: 2s}\n")
+    containers = ids(shared)
+    shared.run("up", "--cpus", "node2=0.5", "--cpus", "node3=2", "--memory", "node2=1g")
+    try:
+        status = shared.json("up")  # what nobody speaks of stays
+        assert [n["cpus"] for n in status["nodes"]] == [None, 0.5, 2]
+        assert int(shared.exec("node2", "sh", "-c", MEMORY)) == 2**30
+        words = ("--no-verify", "--schedule", storm, "--", tmp_path / "work.py")
+        done = shared.run("launch", "--json", *words)
+        assert [n["cpus"] for n in shared.json("status")["nodes"]] == [None, 0.5, 2]
+        assert "0.5   1g" in shared.run("status").stdout
+    finally:
+        shared.run("up", "--cpus", "none", "--memory", "none")
+    said = dict(line.split(" | took ") for line in done.stderr.splitlines() if "took" in line)
+    assert 1.5 < float(said["node2"]) / float(said["node1"]) < 3.5, said
+    shares = [line.split()[-1] for line in done.stderr.splitlines() if "| share" in line]
+    assert shares == ["2.0", "0.25", "2.0"]
+    config = yaml.safe_load((run_folder(done) / "run.yml").read_text())
+    assert config["limits"]["node2"] == {"cpus": 0.5, "memory_bytes": 2**30}
+    assert not any(n["cpus"] or n["memory_bytes"] for n in shared.json("status")["nodes"])
+    assert int(shared.exec("node2", "sh", "-c", MEMORY + " | sed s/max/9999999999999/")) > 2**40
+    assert ids(shared) == containers  # changed in place
+
+
+def test_an_interrupted_run_gives_back_what_it_took(mobile, tmp_path):
+    (tmp_path / "sleep.py").write_text("import time; time.sleep(60)")
+    storm = tmp_path / "storm.yml"
+    storm.write_text(
+        "- {at: 0s, cpus: {node3: 0.25}}\n- {at: 0s, link: node1:node2, delay_ms: 60}\n"
+    )
+    before = mobile.json("status")
+    words = ("--no-verify", "--schedule", storm, "--", tmp_path / "sleep.py")
+    process = mobile.start("launch", *words)
+    try:
+        eventually(lambda: quota(mobile, "node3") > 0)
+        eventually(lambda: mobile.json("status")["links"] != before["links"])
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert quota(mobile, "node3") <= 0
+    assert mobile.json("status") == before
+
+
+def test_a_new_node_is_born_with_its_limits_and_keeps_them_when_others_come(make_cluster):
+    cluster = make_cluster("unlike")
+    cluster.run("up", "--nodes", "1", "--cpus", "0.5", "--memory", "node1=512m")
+    status = cluster.json("up", "--nodes", "2", "--cpus", "node2=1")
+    assert [n["cpus"] for n in status["nodes"]] == [0.5, 1]
+    assert int(cluster.exec("node1", "sh", "-c", MEMORY)) == 2**29
+    done = cluster.run("up", "--cpus", "node3=1", check=2)
+    assert "unknown node 'node3'" in done.stderr
+    done = cluster.run("up", "--cpus", "node2=1000", check=2)
+    assert "cpus of node2 is 1000, and this machine has" in done.stderr
+    assert [n["cpus"] for n in cluster.json("status")["nodes"]] == [0.5, 1]
+
+
+def ids(cluster):
+    names = [f"{cluster.name}-node{number}" for number in (1, 2, 3)]
+    return output(["docker", "inspect", "-f", "{{.Id}}", *names])
+
+
+def quota(cluster, node):
+    return int(
+        output(["docker", "inspect", "-f", "{{.HostConfig.CpuQuota}}", f"{cluster.name}-{node}"])
+    )
+
+
+def run_folder(done):
+    return PROJECT_DIR / "runs" / json.loads(done.stdout)["run"]
