@@ -15,7 +15,7 @@ from node.comm import Comm
 from node.metrics import Clock
 from node.options import parse_settings
 from node.strategies import strategy_class
-from node.tasks.base import batch_samples
+from node.tasks.shards import batch_samples
 
 SAMPLES = 480
 SENT_ON_LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
@@ -58,13 +58,13 @@ def train(
     model="small",
     dtype="float64",
     same_data=False,
-    samples_a_step=None,
+    own_samples=None,
     look=None,
 ):
     """Train; what this rank saw of it, as plain values.
 
     `settings` are options, `KEY=VALUE KEY=VALUE`. With `same_data` all ranks get rank 0's samples;
-    `samples_a_step` is how many each rank says it has trained on, by default its batch. What `look`
+    `own_samples` is how many each rank says are its own, by default its batch. What `look`
     returns, called with strategy, Comm and step after each backward pass, is kept.
     """
     torch.set_default_dtype(getattr(torch, dtype))
@@ -76,6 +76,7 @@ def train(
     cls = strategy_class(strategy)
     chosen = cls(**parse_settings(strategy, cls, settings.split()))
     chosen.setup(net, inner, comm, seed)
+    chosen.samples = own_samples[comm.rank] if own_samples else batch
     losses, sent, seen = [], [], []
     first = _loopback_bytes(comm)
     wire = _loopback_bytes(comm)
@@ -89,7 +90,6 @@ def train(
         loss.backward()
         if look:
             seen.append(look(chosen, comm, step))
-        chosen.samples += samples_a_step[comm.rank] if samples_a_step else batch
         chosen.step(step)
         if step == steps:
             chosen.finish(step)
