@@ -19,6 +19,7 @@ from cluster.errors import EXIT_USAGE, ClusterError, UsageError
 from cluster.spec import PROJECT_DIR
 
 NODE_TRAIN = ("python3", "-m", "node.train")
+OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
     ".git",
@@ -54,21 +55,28 @@ class Program:
 def training(args: Sequence[str], folder: Path | None = None) -> Program:
     """`python -m node.train` with these arguments, checked before anything is started.
 
-    With a strategy of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
+    With a strategy or a task of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
 
     Raises:
         UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
     """
-    strategy, rest = _split_strategy(args)
-    file, _, name = strategy.rpartition(":")
-    if not file.endswith(".py"):
+    own, rest = _split_own(args)
+    if not own:
         if folder is not None:
-            raise UsageError("--folder without a program or strategy of your own", "leave it out")
+            raise UsageError(
+                "--folder without a program, strategy or task of your own", "leave it out"
+            )
         config = _resolve(args)
         return Program(config["strategy"], (*NODE_TRAIN, *args), config=config)
-    config = _resolve([*rest, "--strategy", f"{Path(file).resolve()}:{name}"])
-    folder, place = _place(Path(file), folder)
-    return Program(name, (*NODE_TRAIN, *rest, "--strategy", f"{place}:{name}"), folder, config)
+    here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
+    config = _resolve([*rest, *here])
+    folder = folder or _common_folder([file for file, _ in own.values()])
+    there = []
+    for flag, (file, name) in own.items():
+        folder, place = _place(file, folder)
+        there += [flag, f"{place}:{name}"]
+    name = config["strategy"].rpartition(":")[2]
+    return Program(name, (*NODE_TRAIN, *rest, *there), folder, config)
 
 
 def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
@@ -98,12 +106,36 @@ def pack(folder: Path) -> BinaryIO:
     return archive
 
 
-def _split_strategy(args: Sequence[str]) -> tuple[str, list[str]]:
-    """What --strategy says, or nothing, and all other arguments."""
+def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
+    """What is the user's own, by flag: a file and a name in it; and all other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--strategy", nargs="?", default="", const="")
+    for flag in OWN_FLAGS:
+        parser.add_argument(flag, nargs="?", default="", const="")
     found, rest = parser.parse_known_args(list(args))
-    return found.strategy, rest
+    own = {}
+    for flag in OWN_FLAGS:
+        word = getattr(found, flag.strip("-"))
+        file, _, name = word.rpartition(":")
+        if file.endswith(".py"):
+            own[flag] = (Path(file).resolve(), name)
+        elif flag in args or word:
+            rest += [flag, word] if word else [flag]
+    return own, rest
+
+
+def _common_folder(files: Sequence[Path]) -> Path:
+    """The folder that holds all files, each in it or below.
+
+    Raises:
+        UsageError: they have little in common, so that it would be a large one.
+    """
+    folders = {file.parent for file in files}
+    if len(folders) > 1:
+        raise UsageError(
+            f"{' and '.join(map(str, files))} are in different folders",
+            "--folder names one that holds both",
+        )
+    return folders.pop()
 
 
 def _resolve(args: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,25 @@
-"""A task of the user's own: a function that makes a model and two datasets.
+"""A task of the user's own (`--task ./mine.py:make_task`): a function that makes a model and two datasets.
 
-    def make_task(width: int = 64):
-        return model, train_dataset, val_dataset
+    import torch
+    from torch import nn
+    from torch.utils.data import TensorDataset
+
+
+    class Line(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
+
+        def forward(self, batch):
+            x, y = batch
+            return nn.functional.mse_loss(self.net(x), y)
+
+
+    def make_task(width: int = 16):
+        x = torch.randn(1000, 4)
+        data = TensorDataset(x, x.sum(1, keepdim=True))
+        train, val = torch.utils.data.random_split(data, [900, 100])
+        return Line(width), train, val
 
 As in EXO Gym the model computes its own loss: `model(batch)` is a tensor of one number. A dataset
 has a length and gives a sample by its number, as those of torch.utils.data do; samples become a
