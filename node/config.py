@@ -77,6 +77,8 @@ class TrainConfig:
     seed: int
     threads: int
     eval_every: int
+    checkpoint_every: int
+    resume: Path | None
     run_dir: Path | None
     timeout_s: float
     ranks: Ranks
@@ -89,9 +91,22 @@ class TrainConfig:
 
     def shared(self) -> bytes:
         """What must be the same on every rank, as bytes to compare."""
-        own = {"data_dir", "run_dir", "threads", "ranks", "dry_run"}
+        own = {"data_dir", "run_dir", "resume", "threads", "ranks", "dry_run"}
         values = {key: value for key, value in self.to_json().items() if key not in own}
         return json.dumps(values, sort_keys=True).encode()
+
+    def decisive(self) -> dict[str, object]:
+        """What decides the numbers of this rank: a checkpoint goes on only with the same."""
+        values: dict[str, object] = json.loads(self.shared())
+        for name in ("eval_every", "checkpoint_every", "timeout_s"):
+            del values[name]
+        if self.schedule == "constant":
+            del values["steps"]  # more of them may follow
+        return values | {"rank": self.ranks.rank, "ranks": self.ranks.world_size}
+
+    def saves_after(self, step: int) -> bool:
+        """Whether a checkpoint is written: not after the last step, whose exchange ends the run."""
+        return self.checkpoint_every > 0 and step % self.checkpoint_every == 0 and step < self.steps
 
     def tests_after(self, step: int) -> bool:
         """Whether the model is evaluated after this step: the last, and each eval_every-th."""
@@ -143,6 +158,8 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         seed=args.seed,
         threads=args.threads or parse_environ(environ, "OMP_NUM_THREADS", 1),
         eval_every=args.eval_every,
+        checkpoint_every=args.checkpoint_every,
+        resume=args.resume,
         run_dir=Path(run_dir) if run_dir else None,
         timeout_s=parse_environ(environ, "GRADWIRE_TIMEOUT_S", DEFAULT_TIMEOUT_S),
         ranks=_by_hand(args) if args.nnodes is not None else _from_torchrun(args, environ),
@@ -192,7 +209,13 @@ def _class(
 
 def _check(config: TrainConfig, args: argparse.Namespace) -> None:
     bounds = {"steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1}
-    bounds |= {"eval_every": 0, "warmup_steps": 0, "weight_decay": 0, "clip_norm": 0}
+    bounds |= {
+        "eval_every": 0,
+        "checkpoint_every": 0,
+        "warmup_steps": 0,
+        "weight_decay": 0,
+        "clip_norm": 0,
+    }
     for name, least in bounds.items():
         check_bounds(f"--{name.replace('_', '-')}", getattr(config, name), {"at least": least})
     check_bounds("--momentum", config.momentum, {"at least": 0, "below": 1})
@@ -202,6 +225,8 @@ def _check(config: TrainConfig, args: argparse.Namespace) -> None:
         raise OptionError("--lr and GRADWIRE_TIMEOUT_S must be above 0")
     if config.momentum and config.optimizer != "sgd":
         raise OptionError("--momentum is an option of sgd: add --optimizer sgd")
+    if config.checkpoint_every and not (config.run_dir or config.dry_run):
+        raise OptionError("--checkpoint-every needs a folder: --run-dir, or $GRADWIRE_RUN_DIR")
     if args.alpha is not None and config.shard != "dirichlet":
         raise OptionError("--alpha is an option of --shard dirichlet: add it")
     if args.final_lr is not None and config.schedule != "cosine":
@@ -289,6 +314,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=1, help="of parameters, sample order, dropout (default 1)")
     add("--threads", type=int, help="CPU threads of a rank (default $OMP_NUM_THREADS, else 1)")
     add("--eval-every", type=int, default=0, help="evaluate every N steps (default: at the end)")
+    add("--checkpoint-every", type=int, default=0, help="write one every N steps (default: never)")
+    add("--resume", type=Path, metavar="FOLDER", help="go on from the latest checkpoint in it")
     where = "where to run, by hand (otherwise torchrun's environment says it)"
     add = parser.add_argument_group(where).add_argument
     add("--nnodes", type=int, help="how many nodes, one rank each")

@@ -41,6 +41,7 @@ def train(config: TrainConfig) -> "nn.Module":
     """
     import torch  # here: see main()
 
+    from node.checkpoint import Checkpoints
     from node.comm import Comm
     from node.flat import to_bytes
     from node.optim import make_optimizer, set_learning_rate
@@ -75,18 +76,26 @@ def train(config: TrainConfig) -> "nn.Module":
         # Running statistics of a batch norm, say: each rank's own, of no effect but in eval mode.
         statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
-        metrics = Metrics(config.run_dir, rank, ranks.local_world_size)
-        progress = Progress(rank, config.steps)
+        checkpoints = Checkpoints(config, model, optimizer, strategy, comm)
+        done = 0
+        if config.resume:
+            with clock.measure("checkpoint"):
+                done = checkpoints.resume()
+
+        metrics = Metrics(
+            config.run_dir, rank, ranks.local_world_size, append=config.resume is not None
+        )
+        progress = Progress(rank, config.steps, done)
         now = clock.read()
         metrics.write("start", {"config": config.to_json(), "seconds": now})
         progress.say(
             f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
-            f"ready after {now['total']:.1f} s"
+            f"ready after {now['total']:.1f} s{f', goes on after step {done}' if done else ''}"
         )
         tested: dict[str, float] = {}
         clock.switch("other")
 
-        for step in range(1, config.steps + 1):
+        for step in range(done + 1, config.steps + 1):
             before, sent_before = clock.read(), comm.sent_bytes["train"]
             with clock.measure("data"):
                 pieces = shard.take(step).split(config.batch_size)
@@ -129,6 +138,10 @@ def train(config: TrainConfig) -> "nn.Module":
                 metrics.write("eval", {"step": step, **tested, "eval_s": eval_s})
                 text = "  ".join(f"{name} {value:.4f}" for name, value in tested.items())
                 progress.say(f"step {step}/{config.steps}  {text}  in {eval_s:.1f} s")
+
+            if config.saves_after(step):
+                with clock.measure("checkpoint"):
+                    checkpoints.save(step)
 
         if rank == 0 and config.run_dir:
             part = config.run_dir / "model.pt.part"

@@ -50,6 +50,8 @@ TESTED_ELSEWHERE = {
     "--data-dir",  # every run here
     "--run-dir",  # every run here
     "--eval-every",  # test_strategies
+    "--checkpoint-every",  # test_checkpoint
+    "--resume",  # test_checkpoint
     "--threads",
     "--nnodes",
     "--node-rank",
