@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,9 @@ def read(path: Path, device: torch.device) -> dict[str, Any]:
         OptionError: it is damaged, or no checkpoint.
     """
     try:
+        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
+            if wrong := archive.testzip():
+                raise ValueError(f"{wrong} has another checksum")
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # zip, pickle and torch each have their own
         text = str(error).partition("\n")[0]

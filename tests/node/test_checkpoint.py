@@ -5,39 +5,30 @@ import shutil
 
 import pytest
 import torch
-from conftest import free_port, torchrun_environ
+from conftest import free_port, read_events, torchrun_environ
 from test_loop import node_train
 
+from node.checkpoint import read, require_same
+from node.config import parse_config
 from node.freeze import freeze, thaw
+from node.metrics import Metrics
 from node.options import OptionError
 from node.strategies import STRATEGIES
 from node.strategies.base import Strategy
 
-COMMON = ("--batch-size", "8", "--steps", "7", "--dropout", "0.3", "--momentum", "0.9")
-SGD = ("--optimizer", "sgd", "--lr", "0.01")
-# With something under way, or half a round done, after step 3.
+# With something under way, half a round done, or an order half used up after some step.
 SETTINGS = {
-    "ddp": "bucket_mb=1 overlap=yes",
-    "fedavg": "H=2 server=adam weights=samples",
+    "ddp": "bucket_mb=0.005 overlap=yes",
+    "fedavg": "H=2 server=adam weights=samples fraction=0.7 mu=0.1",
     "diloco": "H=2",
     "streaming-diloco": "H=4 fragments=2 tau=1 codec=int8",
     "eager-diloco": "H=2 codec=bf16",
-    "sparta": "p=0.1 selector=partition",
+    "sparta": "p=0.2 selector=partition",
     "sparta-diloco": "H=2 p=0.1",
     "demo": "topk=8",
     "powersgd": "rank=2",
     "gossip": "graph=exponential push_sum=yes",
 }
-RANKS = 2
-
-
-def flags_of(strategy):
-    settings = [word for setting in SETTINGS[strategy].split() for word in ("--set", setting)]
-    return ("--strategy", strategy, *settings, *COMMON, *SGD)
-
-
-def losses(ranks, rank=0):
-    return {step["step"]: step["loss"] for step in ranks.of("step", rank)}
 
 
 def test_every_strategy_is_tried():
@@ -45,46 +36,60 @@ def test_every_strategy_is_tried():
 
 
 @pytest.mark.parametrize("strategy", SETTINGS)
+def test_stopped_after_any_step_it_goes_on_bit_for_bit(tiny, strategy):
+    """Attacks all that a strategy may forget: momenta, residuals, fragments under way."""
+
+    def seen(stop_after):
+        ranks = tiny(
+            *(3, strategy, SETTINGS[strategy]),
+            steps=7,
+            momentum=0.9,
+            own_samples=[8, 9, 7],
+            dtype="float32",
+            stop_after=stop_after,
+        )
+        return [(rank["losses"], rank["parameters"], rank["outer"]) for rank in ranks]
+
+    whole = seen(None)
+    assert [seen(step) == whole for step in range(1, 7)] == [True] * 6
+
+
+def flags_of(strategy, *more):
+    settings = [word for setting in SETTINGS[strategy].split() for word in ("--set", setting)]
+    return ("--strategy", strategy, *settings, *SHORT, "--steps", "7", "--dropout", "0.3", *more)
+
+
+def losses(ranks, rank=0):
+    return {step["step"]: step["loss"] for step in ranks.of("step", rank)}
+
+
+@pytest.mark.parametrize("strategy", ["streaming-diloco", "powersgd"])
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run, strategy):
-    """Attacks all that may be forgotten: momenta, residuals, fragments under way, dropout's state."""
-    flags = flags_of(strategy)
-    whole = run(RANKS, *flags)
-    first = run(RANKS, *flags, "--checkpoint-every", "3")
-    assert {p.name for p in first.run_dir.glob("checkpoint-*")} == {
-        f"checkpoint-rank{rank}-step6.pt" for rank in range(RANKS)
-    }
-    stopped = run(RANKS, *flags, "--checkpoint-every", "5")  # its last one is of step 5
-    resumed = run(RANKS, *flags, "--resume", str(stopped.run_dir))
-    for rank in range(RANKS):
+    """The loop, too, forgets nothing: dropout, the learning rate, the order of the samples."""
+    flags = flags_of(strategy, "--schedule", "cosine", "--accumulate", "2", "--shard", "dirichlet")
+    whole = run(2, *flags)
+    stopped = run(2, *flags, "--checkpoint-every", "2")
+    names = {path.name for path in stopped.run_dir.glob("checkpoint-*")}
+    assert names == {f"checkpoint-rank{rank}-step6.pt" for rank in range(2)}
+    stopped = run(2, *flags, "--checkpoint-every", "5")
+    resumed = run(2, *flags, "--resume", str(stopped.run_dir))
+    for rank in range(2):
         # Writing changes nothing, and nothing is missing after reading.
-        assert losses(first, rank) == losses(whole, rank)
+        assert losses(stopped, rank) == losses(whole, rank)
         assert losses(resumed, rank) == {n: losses(whole, rank)[n] for n in (6, 7)}
-        assert torch.equal(first.parameters[rank], whole.parameters[rank])
         assert torch.equal(resumed.parameters[rank], whole.parameters[rank])
     assert resumed.end["tested"] == whole.end["tested"]
+    assert stopped.end["seconds"]["checkpoint"] > 0 == whole.end["seconds"]["checkpoint"]
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory, data_dir):
-    """The folder of a run of one rank with a checkpoint of step 2."""
-    folder = tmp_path_factory.mktemp("stopped")
-    flags = ("--data-dir", data_dir, "--run-dir", folder, *SHORT, "--checkpoint-every", "2")
-    process = node_train(*map(str, flags))
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
-    return folder
-
-
-SHORT = ("--steps", "3", "--batch-size", "8")
+SHORT = ("--batch-size", "8", "--steps", "3")
 FILE = "checkpoint-rank0-step2.pt"
 
 
-def refusal(*flags):
-    process = node_train(*map(str, flags))
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err.count("\n") == 1, err
-    return err
+@pytest.fixture
+def stopped(run):
+    """The folder of a run of one rank with a checkpoint of step 2."""
+    return run(1, *SHORT, "--checkpoint-every", "2").run_dir
 
 
 def cut(data):
@@ -97,82 +102,84 @@ def flip(data):
 
 
 @pytest.mark.parametrize("harm", [cut, flip])
-def test_a_damaged_checkpoint_is_one_line(stopped, data_dir, tmp_path, harm):
+def test_a_damaged_checkpoint_is_named(run, stopped, tmp_path, harm):
     (tmp_path / FILE).write_bytes(harm((stopped / FILE).read_bytes()))
-    err = refusal("--data-dir", data_dir, *SHORT, "--resume", tmp_path)
-    assert f"{FILE} is damaged, or no checkpoint" in err
+    with pytest.raises(AssertionError, match=f"OptionError: .*{FILE} is damaged, or no checkpoint"):
+        run(1, *SHORT, "--resume", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--lr", "0.1"), "was made with lr 0.002, not 0.1"),
-        (("--strategy", "ddp"), 'was made with strategy "fedavg", not "ddp"'),
-        (("--schedule", "cosine"), 'was made with schedule "constant", not "cosine"'),
-        (("--steps", "2"), "is of step 2 already"),
-    ],
-)
-def test_a_checkpoint_of_another_run_is_refused(stopped, data_dir, flags, message):
-    err = refusal("--data-dir", data_dir, *SHORT, "--resume", stopped, *flags)
-    assert message in err
+def test_a_checkpoint_of_another_run_is_refused(stopped):
+    state = read(stopped / FILE, torch.device("cpu"))
+
+    def refused(*flags):
+        with pytest.raises(OptionError) as error:
+            require_same(stopped / FILE, state["settings"], parse_config([*SHORT, *flags], {}))
+        return str(error.value).partition(f"{FILE} ")[2]
+
+    assert refused("--lr", "0.1") == "was made with lr 0.002, not 0.1"
+    assert refused("--strategy", "ddp") == 'was made with strategy "fedavg", not "ddp"'
+    assert refused("--schedule", "cosine") == 'was made with schedule "constant", not "cosine"'
+    more = parse_config([*SHORT, "--steps", "9", "--eval-every", "1"], {})
+    require_same(stopped / FILE, state["settings"], more)
 
 
-def test_no_checkpoint_is_one_line(data_dir, tmp_path):
-    err = refusal("--data-dir", data_dir, *SHORT, "--resume", tmp_path)
-    assert f"--resume {tmp_path}: no checkpoint-rank0-step….pt there" in err
+def test_what_cannot_be_resumed_is_one_line_and_exit_2(data_dir, tmp_path):
+    process = node_train("--data-dir", str(data_dir), *SHORT, "--resume", str(tmp_path))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.count("\n") == 1, err
+    assert "no checkpoint-rank0-step….pt there" in err
 
 
 def test_what_was_fetched_from_nodes_is_found_and_more_steps_may_follow(run, stopped, tmp_path):
     folder = tmp_path / "fetched/files/node1"
     folder.mkdir(parents=True)
     shutil.copy(stopped / FILE, folder / FILE)
-    flags = ("--steps", "5", "--batch-size", "8")
+    with pytest.raises(AssertionError, match="is of step 2 already"):
+        run(1, *SHORT, "--steps", "2", "--resume", str(stopped))
+    flags = (*SHORT, "--steps", "5")
     resumed = run(1, *flags, "--resume", str(tmp_path / "fetched"))
     assert losses(resumed) == {n: losses(run(1, *flags))[n] for n in (3, 4, 5)}
-    assert resumed.end["seconds"]["checkpoint"] > 0
 
 
 def test_ranks_go_on_from_the_latest_step_that_all_have(run):
     """One was killed before it had written its next."""
     flags = flags_of("fedavg")
-    whole, ahead = run(2, *flags), run(2, *flags, "--checkpoint-every", "4")
-    behind = run(2, *flags, "--checkpoint-every", "3")
-    for path in behind.run_dir.glob("checkpoint-rank*"):
-        shutil.copy(path, ahead.run_dir)
-    (ahead.run_dir / "checkpoint-rank1-step6.pt").unlink()
-    resumed = run(2, *flags, "--resume", str(ahead.run_dir))
-    assert losses(resumed) == {n: losses(whole)[n] for n in (5, 6, 7)}
-
-
-def test_ranks_that_have_no_step_in_common_say_so(run):
-    flags = flags_of("fedavg")
-    ahead = run(2, *flags, "--checkpoint-every", "4").run_dir
+    ahead = run(2, *flags, "--checkpoint-every", "4")
     behind = run(2, *flags, "--checkpoint-every", "3").run_dir
-    shutil.move(behind / "checkpoint-rank1-step6.pt", ahead)
-    (ahead / "checkpoint-rank1-step4.pt").unlink()
+    shutil.copy(behind / "checkpoint-rank0-step6.pt", ahead.run_dir)
+    resumed = run(2, *flags, "--resume", str(ahead.run_dir))
+    assert losses(resumed) == {n: losses(ahead)[n] for n in (5, 6, 7)}
+    (ahead.run_dir / "checkpoint-rank0-step4.pt").unlink()
     with pytest.raises(AssertionError, match="no step that all ranks have"):
-        run(2, *flags, "--resume", str(ahead))
+        run(2, *flags, "--resume", str(ahead.run_dir))
 
 
-def test_a_rank_that_is_killed_leaves_a_checkpoint_that_goes_on(run, data_dir, tmp_path):
-    flags = ("--data-dir", str(data_dir), "--run-dir", str(tmp_path), *flags_of("fedavg")[2:])
-    flags = (*flags, "--steps", "100000", "--checkpoint-every", "5")
+def test_a_killed_run_goes_on(run, data_dir, tmp_path):
+    folder, flags = tmp_path / "killed", flags_of("fedavg")
+    endless = ("--data-dir", str(data_dir), "--run-dir", str(folder), *flags)
+    endless = (*endless, "--steps", "100000", "--checkpoint-every", "3")
     port = free_port()
-    ranks = [node_train(*flags, environ=torchrun_environ(r, 2, port)) for r in range(2)]
+    ranks = [node_train(*endless, environ=torchrun_environ(r, 2, port)) for r in range(2)]
     for line in ranks[0].stdout:
         if line.startswith("step"):
             break
     ranks[1].kill()
     for rank in ranks:
         rank.communicate(timeout=60)
-    steps = {int(p.stem.rpartition("step")[2]) for p in tmp_path.glob("checkpoint-rank0-*.pt")}
-    assert steps
-    until = str(max(steps) + 2)
-    flags = (*flags_of("fedavg"), "--steps", until)
-    resumed = run(2, *flags, "--resume", str(tmp_path))
-    whole = losses(run(2, *flags))
-    assert losses(resumed) == {n: whole[n] for n in losses(resumed)}
-    assert max(losses(resumed)) == int(until)
+    saved = max(
+        int(path.stem.rpartition("step")[2]) for path in folder.glob("checkpoint-rank0*.pt")
+    )
+    until = ("--steps", str(saved + 2))
+    resumed, whole = run(2, *flags, *until, "--resume", str(folder)), run(2, *flags, *until)
+    assert saved + 2 in losses(resumed)
+    assert losses(resumed).items() <= losses(whole).items()
+
+
+def test_metrics_of_the_run_before_stay_where_it_goes_on_in_its_folder(tmp_path):
+    for append in (False, True):
+        Metrics(tmp_path, 0, 1, append=append).write("start", {})
+    assert len(read_events(tmp_path / "metrics.jsonl")) == 2
 
 
 class Own(Strategy):
