@@ -100,3 +100,18 @@ def test_where_a_module_is_missing_the_nodes_check_the_options(mine):
     program = training(["--task", task, "--task-set", "x=1"])
     assert program.config["task_options"] == {"x": "1"}
     assert json.dumps(program.config)
+
+
+def test_checkpoints_go_back_to_the_nodes(mine, tmp_path):
+    run = tmp_path / "a-run"
+    with pytest.raises(UsageError, match="no checkpoints in .*a-run"):
+        training(["--resume", str(run)])
+    (run / "files/node1").mkdir(parents=True)
+    (run / "files/node1/checkpoint-rank0-step5.pt").touch()
+    program = training(["--resume", str(run)])
+    assert (program.folder, program.resume) == (None, run)
+    assert program.argv[-2:] == ("--resume", ".resume")
+    program = training(["--task", mine(), "--resume", str(run)])
+    assert (program.folder, program.resume) == (tmp_path, run)
+    assert program.argv[-2:] == ("--resume", ".resume")
+    assert not training(["--strategy", "ddp"]).sends
