@@ -13,6 +13,7 @@ $GRADWIRE_RUN_DIR: docs/formats.md.
 
 import json
 import os
+import random
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
     # The same seed gives the same parameters on every rank: they need not be sent.
     torch.manual_seed(config.seed)
+    random.seed(config.seed)  # for tasks of one's own
     task = task_class(config.task)(**config.task_options)
     task.load(config.data_dir)
     shard = make_shard(config, task.train_size, task.labels)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import free_port, read_events, torchrun_environ
 
-from node import config
+from node.flags import make_parser
 from node.metrics import BUCKETS
 from node.strategies import STRATEGIES, base
 from node.tasks import cnn, fashion_mnist
@@ -77,7 +77,7 @@ def node_train(*flags, environ=None, **options):
 
 
 def test_every_flag_has_a_test():
-    flags = {f for action in config._parser()._actions for f in action.option_strings}
+    flags = {f for action in make_parser()._actions for f in action.option_strings}
     assert flags == CHANGES.keys() | TESTED_ELSEWHERE
 
 
