@@ -10,7 +10,7 @@ Brings the cluster up if it is not, shapes its links if they differ, measures ev
 where one is not what was asked for, then starts the ranks over SSH with torchrun's environment. Without `--`
 it trains (node.train; its options are taken here too: python -m node.train --help). With `--` it runs your
 program, unchanged: its folder is copied to every node. What a rank writes into $GRADWIRE_RUN_DIR comes back
-into the run folder.
+into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
 
 Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
 """
@@ -141,6 +141,9 @@ def print_summary(run: Run) -> None:
     accuracy = summary["test_accuracy"]
     if accuracy is not None:
         print(f"test accuracy {accuracy:.4f}   final loss {summary['final_loss']:.4f}")
+    elif "validation_loss" in summary["tested"]:
+        loss = summary["tested"]["validation_loss"]
+        print(f"validation loss {loss:.4f}   final loss {summary['final_loss']:.4f}")
     print(
         f"wall {summary['wall_s']:.1f} s   links carried {summary['bytes']['total'] / 1e6:.1f} MB"
     )

@@ -4,21 +4,23 @@ The program's folder is sent to every node, whole; there the program runs in its
 """
 
 import argparse
+import io
 import json
 import os
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from cluster.errors import EXIT_USAGE, ClusterError, UsageError
 from cluster.spec import PROJECT_DIR
 
 NODE_TRAIN = ("python3", "-m", "node.train")
+RESUME = ".resume"
+OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
     ".git",
@@ -43,32 +45,63 @@ class Program:
         argv: the command on a node.
         folder: what is sent to every node, and the current folder there; None sends nothing.
         config: the training's resolved configuration, where it is ours.
+        resume: the folder of a run whose checkpoints go back to the nodes, to RESUME in the current folder there.
     """
 
     name: str
     argv: tuple[str, ...]
     folder: Path | None = None
     config: dict[str, Any] = field(default_factory=dict)
+    resume: Path | None = None
+
+    @property
+    def sends(self) -> bool:
+        """Whether anything goes to the nodes first."""
+        return self.folder is not None or self.resume is not None
 
 
 def training(args: Sequence[str], folder: Path | None = None) -> Program:
     """`python -m node.train` with these arguments, checked before anything is started.
 
-    With a strategy of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
+    With a strategy or a task of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
 
     Raises:
         UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
     """
-    strategy, rest = _split_strategy(args)
-    file, _, name = strategy.rpartition(":")
-    if not file.endswith(".py"):
+    own, rest = _split_own(args)
+    if not own:
         if folder is not None:
-            raise UsageError("--folder without a program or strategy of your own", "leave it out")
+            raise UsageError(
+                "--folder without a program, strategy or task of your own", "leave it out"
+            )
         config = _resolve(args)
-        return Program(config["strategy"], (*NODE_TRAIN, *args), config=config)
-    config = _resolve([*rest, "--strategy", f"{Path(file).resolve()}:{name}"])
-    folder, place = _place(Path(file), folder)
-    return Program(name, (*NODE_TRAIN, *rest, "--strategy", f"{place}:{name}"), folder, config)
+        return _resumed(Program(config["strategy"], (*NODE_TRAIN, *args), config=config))
+    here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
+    config = _resolve([*rest, *here])
+    folder = folder or _common_folder([file for file, _ in own.values()])
+    there = []
+    for flag, (file, name) in own.items():
+        folder, place = _place(file, folder)
+        there += [flag, f"{place}:{name}"]
+    name = config["strategy"].rpartition(":")[2]
+    return _resumed(Program(name, (*NODE_TRAIN, *rest, *there), folder, config))
+
+
+def _resumed(program: Program) -> Program:
+    """With the checkpoints that --resume names.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not program.config["resume"]:
+        return program
+    folder = Path(program.config["resume"]).resolve()
+    if not any(folder.glob("files/node*/checkpoint-rank*.pt")):
+        raise UsageError(
+            f"no checkpoints in {folder}",
+            "a run with --checkpoint-every N leaves them in its folder",
+        )
+    return replace(program, argv=(*program.argv, "--resume", RESUME), resume=folder)
 
 
 def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
@@ -88,22 +121,45 @@ def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
     return Program(script.stem, ("python3", str(place), *words[1:]), folder)
 
 
-def pack(folder: Path) -> BinaryIO:
-    """The folder as a tar archive in an unnamed file, without what no node needs."""
-    archive = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+def pack(folder: Path) -> bytes:
+    """The folder as a tar archive, without what no node needs."""
+    archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for path in _files(folder):
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
-    archive.seek(0)
-    return archive
+    return archive.getvalue()
 
 
-def _split_strategy(args: Sequence[str]) -> tuple[str, list[str]]:
-    """What --strategy says, or nothing, and all other arguments."""
+def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
+    """What is the user's own, by flag: a file and a name in it; and all other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--strategy", nargs="?", default="", const="")
+    for flag in OWN_FLAGS:
+        parser.add_argument(flag, nargs="?", default="", const="")
     found, rest = parser.parse_known_args(list(args))
-    return found.strategy, rest
+    own = {}
+    for flag in OWN_FLAGS:
+        word = getattr(found, flag.strip("-"))
+        file, _, name = word.rpartition(":")
+        if file.endswith(".py"):
+            own[flag] = (Path(file).resolve(), name)
+        elif flag in args or word:
+            rest += [flag, word] if word else [flag]
+    return own, rest
+
+
+def _common_folder(files: Sequence[Path]) -> Path:
+    """The folder that holds all files, each in it or below.
+
+    Raises:
+        UsageError: they have little in common, so that it would be a large one.
+    """
+    folders = {file.parent for file in files}
+    if len(folders) > 1:
+        raise UsageError(
+            f"{' and '.join(map(str, files))} are in different folders",
+            "--folder names one that holds both",
+        )
+    return folders.pop()
 
 
 def _resolve(args: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from cluster.links import Link, collective_timeout_s
 from cluster.overload import host_summary
 from cluster.player import Player
 from cluster.processors import Processors
-from cluster.program import Program, pack
+from cluster.program import RESUME, Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
 from cluster.remote_process import LOST
 from cluster.runs import (
@@ -192,7 +192,7 @@ def _run_ranks(
         node.name: {
             "run": run_id,
             "argv": program.argv,
-            "cwd": place if program.folder else "/root",
+            "cwd": place if program.sends else "/root",
             "run_dir": run_dir,
             "env": rank_environment(
                 node,
@@ -206,23 +206,28 @@ def _run_ranks(
         }
         for node in fleet.nodes
     }
-    printer = LinePrinter([node.name for node in fleet.nodes], console.program_output)
+    names = [node.name for node in fleet.nodes]
+    printer = LinePrinter(names, console.program_output)
     ended: list[Ended] = []
     try:
         if program.folder:
-            _send(fleet, program.folder, place)
+            _send(fleet, dict.fromkeys(names, program.folder), place)
+        if program.resume:
+            files = {name: program.resume / "files" / name for name in names}
+            _send(fleet, files, f"{place}/{RESUME}")
         with player:
             ended = Ranks(fleet, orders, folder / "logs", printer).wait()
     finally:
-        _fetch(fleet, folder, run_dir, [place] if program.folder else [], ended)
+        _fetch(fleet, folder, run_dir, [place] if program.sends else [], ended)
     return ended
 
 
-def _send(fleet: Fleet, folder: Path, place: str) -> None:
-    with pack(folder) as archive:
-        content = archive.read()
+def _send(fleet: Fleet, folders: Mapping[str, Path], place: str) -> None:
+    """Send each node its folder."""
+    archives = {folder: pack(folder) for folder in set(folders.values())}
     fleet.run(["mkdir", "-p", place])
-    fleet.run(["tar", "-x", "-C", place], stdin={node.name: content for node in fleet.nodes})
+    stdin = {node: archives[folder] for node, folder in folders.items()}
+    fleet.run(["tar", "-x", "-C", place], stdin=stdin)
 
 
 def _fetch(
@@ -256,6 +261,7 @@ def _collect(
         "wall_s": round(wall_s, 3),
         "exit_codes": {node: codes[node] for node in nodes},
         "test_accuracy": ends[nodes[0]].get("test_accuracy"),
+        "tested": ends[nodes[0]].get("tested", {}),
         "final_loss": ends[nodes[0]].get("final_loss"),
         "steps": ends[nodes[0]].get("steps"),
         "bytes": byte_summary(links, ends, one_hop=not before.paths),

@@ -23,6 +23,7 @@ from node.codec import HALVES, ROW, dequantise, quantise
 from node.flat import flatten, unflatten_into
 from node.metrics import Clock
 from node.ranks import Ranks
+from node.under_way import UnderWay
 
 PURPOSES = ("train", "eval", "control")
 
@@ -78,7 +79,7 @@ class Comm:
             codec: how it travels, one of node.strategies.base.CODECS. Alone nothing travels.
         """
         if self.world_size == 1:
-            return lambda: flat.clone()
+            return UnderWay(flat.clone)
         if codec == "int8":
             return self._start_int8_average(flat)
         # Sums of half numbers could overflow: shares are added instead.
@@ -89,7 +90,7 @@ class Comm:
             wait()
             return wire.to(flat.dtype)
 
-        return mean
+        return UnderWay(mean)
 
     def _start_int8_average(self, flat: Tensor) -> Callable[[], Tensor]:
         """Every rank adds up its part of all ranks' numbers, and sends the mean to all: codec.py."""
@@ -103,7 +104,7 @@ class Comm:
             everyone = self.all_gather(quantise(parts.mean(0)))
             return dequantise(everyone, flat.dtype)[: len(flat)]
 
-        return mean
+        return UnderWay(mean)
 
     def all_reduce(
         self, tensor: Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM, purpose: str = "train"

@@ -19,7 +19,7 @@ def load(kind: str, word: str, known: Mapping[str, str]) -> object:
     """The object that a word names.
 
     Args:
-        kind: what it is, for messages ("strategy").
+        kind: what it is, for messages ("strategy", "task").
         word: a key of `known`, or `FILE.py:NAME`.
         known: `module:name` of each of ours.
 
@@ -57,11 +57,12 @@ def _load_file(path: Path) -> ModuleType:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        raise OptionError(f"{_place(error, path)}: {type(error).__name__}: {error}") from None
+        place = path if isinstance(error, SyntaxError) else place_of(error)
+        raise OptionError(f"{place}: {type(error).__name__}: {error}") from None
     return module
 
 
-def _place(error: Exception, path: Path) -> str:
-    """The file and line that a traceback ends in; a syntax error names its own."""
-    lines = [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)]
-    return str(path) if isinstance(error, SyntaxError) else lines[-1]
+def place_of(error: Exception) -> str:
+    """The file and line that an error's traceback ends in."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}"

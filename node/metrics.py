@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 # startup: imports, data, meeting the other ranks. comm: doing nothing but wait for a collective, so
-# also for a slower rank. eval: testing, on rank 0. other: what none of them covers.
-BUCKETS = ("startup", "data", "compute", "comm", "eval", "other")
+# also for a slower rank. eval: testing, on rank 0. checkpoint: writing and reading them. other: what
+# none of them covers.
+BUCKETS = ("startup", "data", "compute", "comm", "eval", "checkpoint", "other")
 
 
 class Clock:
@@ -50,14 +51,16 @@ class Clock:
 class Metrics:
     """One JSON object a line (docs/formats.md), flushed: a killed run leaves what it had."""
 
-    def __init__(self, run_dir: Path | None, rank: int, local_world_size: int) -> None:
+    def __init__(
+        self, run_dir: Path | None, rank: int, local_world_size: int, *, append: bool = False
+    ) -> None:
         self._rank = rank
         self._file = None
         if run_dir:
             run_dir.mkdir(parents=True, exist_ok=True)
             # Ranks on one machine share the folder; a node's only rank has it for itself.
             name = "metrics.jsonl" if local_world_size == 1 else f"metrics-rank{rank}.jsonl"
-            self._file = (run_dir / name).open("w", encoding="utf-8")
+            self._file = (run_dir / name).open("a" if append else "w", encoding="utf-8")
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Add one line; without a run folder, do nothing."""
@@ -73,8 +76,9 @@ class Progress:
     Rank 0 also says what happens in between.
     """
 
-    def __init__(self, rank: int, steps: int) -> None:
+    def __init__(self, rank: int, steps: int, done: int = 0) -> None:
         self._rank = rank
+        self._done = done  # before this process began
         self._steps = steps
         self._began = self._shown = time.monotonic()
 
@@ -88,7 +92,7 @@ class Progress:
         if self._rank != 0 or (now - self._shown < 1 and step < self._steps):
             return
         self._shown = now
-        per_s = step / (now - self._began)
+        per_s = (step - self._done) / (now - self._began)
         left_s = (self._steps - step) / per_s
         self.say(
             f"step {step}/{self._steps}  loss {loss:.3f}  {per_s:.1f} steps/s  "

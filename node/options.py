@@ -38,7 +38,7 @@ def option(
     below: T | None = None,
     choices: Sequence[T] = (),
 ) -> T:
-    """One option of a strategy: a dataclass field with what `--help` and the checks need.
+    """One option of a strategy or a task: a dataclass field with what `--help` and the checks need.
 
     Args:
         default: its value when nothing is set; its type is the option's type.
@@ -70,13 +70,25 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> OptionError:
     return OptionError(f"unknown {kind} {word!r}: there is {', '.join(words) or 'none'}")
 
 
-def parse_settings(owner: str, cls: type, settings: Sequence[str]) -> dict[str, Value]:
+def require_options(name: str, cls: type) -> None:
+    """Raise OptionError unless a class is a dataclass whose fields all have a default."""
+    if "__dataclass_fields__" not in vars(cls):
+        raise OptionError(f"{name} is no dataclass: write @dataclass above it")
+    for field in dataclasses.fields(cls):
+        if field.default is dataclasses.MISSING:
+            raise OptionError(f'{name}: {field.name} has no default: option(20, "what it is")')
+
+
+def parse_settings(
+    owner: str, cls: type, settings: Sequence[str], flag: str = "--set"
+) -> dict[str, Value]:
     """Turn `--set KEY=VALUE` texts into a value for every option of a dataclass.
 
     Args:
         owner: what has these options, for messages ("strategy fedavg").
         cls: a dataclass, whose fields have defaults.
         settings: the texts, each `KEY=VALUE`; of a key given twice the last one counts.
+        flag: what they were given by, for messages.
 
     Returns:
         Every option by name: those set, and the defaults of the others.
@@ -88,19 +100,19 @@ def parse_settings(owner: str, cls: type, settings: Sequence[str]) -> dict[str, 
     fields = {field.name: field for field in dataclasses.fields(cls)}
     # Any: mypy cannot see that these fields always have a default.
     values: dict[str, Any] = {name: field.default for name, field in fields.items()}
-    for key, word in split_settings(settings).items():
+    for key, word in split_settings(settings, flag).items():
         if key not in fields:
             raise unknown(f"option of {owner}:", key, fields)
         field = fields[key]
-        value = parse_value(f"--set {key}", word, type(field.default))
+        value = parse_value(f"{flag} {key}", word, type(field.default))
         if field.metadata.get("choices") and value not in field.metadata["choices"]:
-            raise unknown(f"value of --set {key}:", word, field.metadata["choices"])
-        check_bounds(f"--set {key}", value, field.metadata.get("bounds", {}))
+            raise unknown(f"value of {flag} {key}:", word, field.metadata["choices"])
+        check_bounds(f"{flag} {key}", value, field.metadata.get("bounds", {}))
         values[key] = value
     return values
 
 
-def split_settings(settings: Sequence[str]) -> dict[str, str]:
+def split_settings(settings: Sequence[str], flag: str = "--set") -> dict[str, str]:
     """The texts `KEY=VALUE` by key.
 
     Raises:
@@ -110,7 +122,7 @@ def split_settings(settings: Sequence[str]) -> dict[str, str]:
     for text in settings:
         key, equals, values[key] = text.partition("=")
         if not equals:
-            raise OptionError(f"--set {text}: write KEY=VALUE, for example --set H=20")
+            raise OptionError(f"{flag} {text}: write KEY=VALUE, for example H=20")
     return values
 
 

@@ -13,6 +13,7 @@ $GRADWIRE_RUN_DIR: docs/formats.md.
 
 import json
 import os
+import random
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from node.config import TrainConfig, parse_config
 from node.metrics import Clock, Metrics, Progress, seconds_text
 from node.options import OptionError
 from node.strategies import strategy_class
-from node.tasks import make_task
+from node.tasks import task_class
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,10 +42,12 @@ def train(config: TrainConfig) -> "nn.Module":
     """
     import torch  # here: see main()
 
+    from node.checkpoint import Checkpoints
     from node.comm import Comm
     from node.flat import to_bytes
+    from node.optim import make_optimizer, set_learning_rate
     from node.process_group import process_group
-    from node.tasks.base import batch_samples
+    from node.tasks.shards import make_shard
 
     ranks = config.ranks
     rank, world_size = ranks.rank, ranks.world_size
@@ -55,57 +58,68 @@ def train(config: TrainConfig) -> "nn.Module":
 
     # The same seed gives the same parameters on every rank: they need not be sent.
     torch.manual_seed(config.seed)
-    task = make_task(config.task, config.data_dir, config.dropout)
-    if world_size * config.batch_size > task.train_size:
-        raise OptionError(f"--batch-size: {world_size} ranks want more than {task.train_size}")
+    random.seed(config.seed)  # for tasks of one's own
+    task = task_class(config.task)(**config.task_options)
+    task.load(config.data_dir)
+    shard = make_shard(config, task.train_size, task.labels)
     model = task.make_model().to(device)
-    optimizer: torch.optim.Optimizer
-    if config.optimizer == "sgd":
-        optimizer = torch.optim.SGD(model.parameters(), config.lr, config.momentum)
-    else:
-        optimizer = torch.optim.AdamW(model.parameters(), config.lr)
+    optimizer = make_optimizer(config, model)
     # All that is random from here on is dropout, and ranks must not drop the same.
     torch.manual_seed(config.seed + 1_000_003 * (rank + 1))
 
     with process_group(ranks, device, config.timeout_s):
         comm = Comm(ranks, clock)
         initial = to_bytes(list(model.parameters()))
-        comm.require_equal({"options": config.shared(), "initial parameters": initial}, device)
+        shared = {"options": config.shared(), "data": task.fingerprint()}
+        comm.require_equal({**shared, "initial parameters": initial}, device)
         strategy = strategy_class(config.strategy)(**config.strategy_options)
         strategy.setup(model, optimizer, comm, config.seed)
+        strategy.samples = shard.size
         # Running statistics of a batch norm, say: each rank's own, of no effect but in eval mode.
         statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
-        metrics = Metrics(config.run_dir, rank, ranks.local_world_size)
-        progress = Progress(rank, config.steps)
+        checkpoints = Checkpoints(config, model, optimizer, strategy, comm)
+        done = 0
+        if config.resume:
+            with clock.measure("checkpoint"):
+                done = checkpoints.resume()
+
+        metrics = Metrics(
+            config.run_dir, rank, ranks.local_world_size, append=config.resume is not None
+        )
+        progress = Progress(rank, config.steps, done)
         now = clock.read()
         metrics.write("start", {"config": config.to_json(), "seconds": now})
         progress.say(
             f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
-            f"ready after {now['total']:.1f} s"
+            f"ready after {now['total']:.1f} s{f', goes on after step {done}' if done else ''}"
         )
         tested: dict[str, float] = {}
         clock.switch("other")
 
-        for step in range(1, config.steps + 1):
+        for step in range(done + 1, config.steps + 1):
             before, sent_before = clock.read(), comm.sent_bytes["train"]
             with clock.measure("data"):
-                samples = batch_samples(
-                    task.train_size, config.seed, step, rank, world_size, config.batch_size
-                )
-                batch = task.batch(samples, device)
+                pieces = shard.take(step).split(config.batch_size)
             with clock.measure("compute"):
+                set_learning_rate(optimizer, config, step)
                 model.train()  # every time: an evaluation ends it
-                loss = task.loss(model, batch)
                 optimizer.zero_grad()
-                loss.backward()
-                strategy.samples += config.batch_size
+                losses = []
+                for number, samples in enumerate(pieces, 1):
+                    with clock.measure("data"):
+                        batch = task.batch(samples, device)
+                    with torch.autocast(device.type, torch.bfloat16, config.autocast == "bf16"):
+                        loss = task.loss(model, batch) / len(pieces)
+                    strategy.accumulating = number < len(pieces)
+                    loss.backward()
+                    losses.append(loss.detach())
                 strategy.step(step)  # what it waits for counts as comm, not as compute
                 if step == config.steps:
                     strategy.finish(step)
                 if statistics and config.tests_after(step):
                     comm.average(statistics, purpose="eval")
-                loss_value = loss.item()
+                loss_value = float(sum(losses))
             after, sent = clock.read(), comm.sent_bytes["train"]
             figures = {
                 "step": step,
@@ -127,19 +141,24 @@ def train(config: TrainConfig) -> "nn.Module":
                 text = "  ".join(f"{name} {value:.4f}" for name, value in tested.items())
                 progress.say(f"step {step}/{config.steps}  {text}  in {eval_s:.1f} s")
 
+            if config.saves_after(step):
+                with clock.measure("checkpoint"):
+                    checkpoints.save(step)
+
         if rank == 0 and config.run_dir:
             part = config.run_dir / "model.pt.part"
             torch.save({name: value.cpu() for name, value in model.state_dict().items()}, part)
             part.replace(config.run_dir / "model.pt")  # whole or not at all
         seconds = clock.read()
-        figures = {
+        figures_at_end = {
             "steps": config.steps,
             "seconds": seconds,
             "sent_bytes": comm.sent_bytes,
             "final_loss": loss_value,
             "test_accuracy": tested.get("test_accuracy"),
+            "tested": tested,
         }
-        metrics.write("end", figures)
+        metrics.write("end", figures_at_end)
         progress.say(
             f"rank {rank} done in {seconds['total']:.1f} s: {seconds_text(seconds)}; "
             f"sent {sum(comm.sent_bytes.values()) / 1e6:.1f} MB"

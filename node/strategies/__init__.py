@@ -1,9 +1,7 @@
 """Training strategies by name. A new one is a file here (see base.py) and a line in STRATEGIES."""
 
-import dataclasses
-
 from node.load import load
-from node.options import OptionError
+from node.options import OptionError, require_options
 from node.strategies.base import Strategy
 
 STRATEGIES = {
@@ -33,9 +31,5 @@ def strategy_class(name: str) -> type[Strategy]:
     cls = load("strategy", name, STRATEGIES)
     if not (isinstance(cls, type) and issubclass(cls, Strategy)):
         raise OptionError(f"{name} is no strategy: derive it from node.strategies.base.Strategy")
-    if "__dataclass_fields__" not in vars(cls):
-        raise OptionError(f"{name} is no dataclass: write @dataclass above it")
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if field.default is dataclasses.MISSING:
-            raise OptionError(f'{name}: {field.name} has no default: option(20, "what it is")')
+    require_options(name, cls)
     return cls

@@ -59,7 +59,8 @@ class Strategy:
         optimizer: the optimiser the user asked for, over `parameters`.
         comm: the collectives, which count bytes and seconds.
         seed: the same on every rank.
-        samples: how many samples this rank has trained on so far; the loop counts them.
+        samples: how many training samples are this rank's own.
+        accumulating: whether the backward pass under way is not the last before `step`.
         outer: what the ranks last agreed on, as one flat tensor in the order of `parameters`; None
             while the model itself is that, or where they agree on nothing before the end.
     """
@@ -70,6 +71,7 @@ class Strategy:
     comm: "Comm"
     seed: int
     samples: int = 0
+    accumulating: bool = False
     outer: "Tensor | None" = None
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:

@@ -61,6 +61,8 @@ class DDP(Strategy):
 
     def _note(self, parameter: "nn.Parameter") -> None:
         """A gradient is there. Buckets start in their order, which is the same on all ranks."""
+        if self.accumulating:
+            return  # there is more of it to come
         self._ready.add(parameter)
         while len(self._started) < len(self._buckets) and self._ready.issuperset(
             self._buckets[len(self._started)]

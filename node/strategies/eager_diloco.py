@@ -30,10 +30,12 @@ class EagerDiLoCo(DiLoCo):
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""
+        from node.under_way import UnderWay
+
         super().setup(model, optimizer, comm, seed)
         flat = self._shared.flat
         self._sent = flat.new_zeros(len(flat))  # this rank's part of the mean under way
-        self._under_way: Callable[[], Tensor] = self._sent.clone
+        self._under_way: Callable[[], Tensor] = UnderWay(self._sent.clone)
 
     def finish(self, step: int) -> None:
         """Add what the others have learnt in the last round, then average."""

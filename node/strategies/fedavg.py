@@ -39,7 +39,7 @@ class FedAvg(Strategy):
         0, "ranks that average with one another, drawn each round; 0 is all", at_least=0
     )
     weights: str = option(
-        "even", "what a rank counts for: its samples, or one", choices=("even", "samples")
+        "even", "what a rank counts for: its own samples, or one", choices=("even", "samples")
     )
     mu: float = option(0.0, "FedProx: pull towards the last average", at_least=0.0)
     server: str = option("avg", "what is made of the average", choices=("avg", "momentum", "adam"))
@@ -64,7 +64,6 @@ class FedAvg(Strategy):
             self.flat_parameters(), "adam" if self.server == "adam" else "sgd", lr, momentum
         )
         self.outer = self._server.flat
-        self._counted = 0
 
     def step(self, step: int) -> None:
         """Step locally; average after every H-th step."""
@@ -109,8 +108,7 @@ class FedAvg(Strategy):
         if self.weights == "even":
             self.comm.sum_among(own, members, receivers)
             return own / len(members)
-        samples, self._counted = self.samples - self._counted, self.samples
         weighted = own.new_empty(len(own) + 1)
-        weighted[:-1], weighted[-1] = own * samples, samples
+        weighted[:-1], weighted[-1] = own * self.samples, self.samples
         self.comm.sum_among(weighted, members, receivers)
         return weighted[:-1] / weighted[-1]

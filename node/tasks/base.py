@@ -1,67 +1,54 @@
-"""What a task is: a model, its training samples by number, a loss and a test."""
+"""What a task is: a model, its training samples by number, a loss and a test.
+
+A new one is a dataclass whose fields are its options, in a file here or in your own. Shorter, in a
+file of your own, is a function (own.py). Those that ship with us import torch only where they
+compute: options are checked where there is no torch.
+"""
 
 from abc import ABC, abstractmethod
-from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 class Task(ABC):
     """Model and data, the same on every rank. A batch is whatever `batch` makes and `loss` takes.
 
     Attributes:
-        train_size: how many training samples there are.
+        train_size: how many training samples there are, once they are loaded.
+        labels: the class of each of them, int64, shape (train_size,); None where they have none.
     """
 
     train_size: int
+    labels: "Tensor | None" = None
 
     @abstractmethod
-    def make_model(self) -> nn.Module:
+    def load(self, data_dir: Path | None) -> None:
+        """Read the data; `data_dir` is what the user said of where it is.
+
+        Raises:
+            OptionError: it is not there.
+        """
+
+    def fingerprint(self) -> bytes:
+        """What tells these data from others: ranks whose data differ do not start."""
+        return str(self.train_size).encode()
+
+    @abstractmethod
+    def make_model(self) -> "nn.Module":
         """A new model, initialised from torch's global random generator."""
 
     @abstractmethod
-    def batch(self, samples: Tensor, device: torch.device) -> Any:  # noqa: ANN401
+    def batch(self, samples: "Tensor", device: "torch.device") -> Any:  # noqa: ANN401
         """The training samples with these numbers (int64, shape (batch,)), on `device`."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:  # noqa: ANN401
+    def loss(self, model: "nn.Module", batch: Any) -> "Tensor":  # noqa: ANN401
         """The mean loss over the samples of a batch, shape ()."""
 
     @abstractmethod
-    def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
-        """Figures on the held-out data, at least `test_loss`. Called in eval mode, no gradients."""
-
-
-def batch_samples(
-    size: int, seed: int, step: int, rank: int, world_size: int, batch_size: int
-) -> Tensor:
-    """Which training samples a rank takes in one step.
-
-    All ranks draw the same permutation an epoch. A step takes the next world_size · batch_size
-    samples of it, rank r the r-th part of them. So within an epoch no sample is used twice by
-    anyone, and N ranks with batch B see together exactly what one process with batch N·B sees. The
-    rest of an epoch that does not fill a step is dropped.
-
-    Args:
-        size: number of training samples, at least world_size · batch_size.
-        seed: decides the order.
-        step: 1 for the first step.
-        rank: this rank.
-        world_size: number of ranks.
-        batch_size: samples a rank.
-
-    Returns:
-        Sample numbers, int64, shape (batch_size,).
-    """
-    together = world_size * batch_size
-    epoch, position = divmod(step - 1, size // together)
-    start = position * together + rank * batch_size
-    return _order(size, seed, epoch)[start : start + batch_size]
-
-
-@lru_cache(maxsize=1)
-def _order(size: int, seed: int, epoch: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed + 1_000_003 * epoch)
-    return torch.randperm(size, generator=generator)
+    def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
+        """Figures on held-out data: `test_loss`, say. Called in eval mode, no gradients."""

@@ -144,8 +144,14 @@ def tiny(pools):
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
-    """The first 1,536 training and 256 test pictures of Fashion-MNIST: quick to read and test."""
+    """The first 1,536 training and 256 test pictures of Fashion-MNIST: quick to read and test.
+
+    And a little Python code, for the task that learns that.
+    """
     folder = tmp_path_factory.mktemp("data")
+    for number in range(40):
+        lines = [f"def f{n}(x):\n    return x * {n * number}\n\n" for n in range(50)]
+        (folder / f"text{number}.py").write_text("".join(lines))
     for path in DEBIAN_DIR.glob("*.gz"):
         count = 256 if path.name.startswith("t10k") else 1536
         data = gzip.decompress(path.read_bytes())

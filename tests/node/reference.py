@@ -8,7 +8,7 @@ from tiny import SAMPLES, drawn_data, small_model
 from torch.nn import functional as F  # noqa: N812
 
 from node.flat import flatten, unflatten_into
-from node.tasks.base import batch_samples
+from node.tasks.shards import batch_samples
 
 
 class Replicas:

@@ -122,13 +122,11 @@ def test_fedprox_keeps_ranks_near_the_average(tiny):
     assert distance(start, pulled) < 0.9 * distance(start, free)
 
 
-def test_weights_are_the_samples_that_a_rank_has_seen(tiny):
+def test_weights_are_the_samples_that_a_rank_has(tiny):
     """Rank 0 alone counts: as if all had its samples."""
     alone = tiny(3, "fedavg", "H=2", same_data=True)
-    assert (
-        distance(alone, tiny(3, "fedavg", "H=2 weights=samples", samples_a_step=[8, 0, 0])) < 1e-9
-    )
-    mixed = tiny(3, "fedavg", "H=2 weights=samples", samples_a_step=[8, 8, 0])
+    assert distance(alone, tiny(3, "fedavg", "H=2 weights=samples", own_samples=[8, 0, 0])) < 1e-9
+    mixed = tiny(3, "fedavg", "H=2 weights=samples", own_samples=[8, 8, 0])
     assert distance(alone, mixed) > 1e-4
 
 

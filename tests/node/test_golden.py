@@ -21,6 +21,8 @@ GOLDEN = Path(__file__).parent / "golden.json"
 RUNS = {
     "alone adamw": (1, "--steps", "8"),
     "ddp adamw": (3, "--steps", "8", "--strategy", "ddp"),
+    "language": (2, "--steps", "8", "--task", "language"),
+    "dirichlet": (3, "--steps", "8", "--shard", "dirichlet", "--set", "H=3"),
     "fedavg sgd": (3, "--steps", "8", "--strategy", "fedavg", "--set", "H=3", "--optimizer", "sgd"),
 }
 # By the tiny model, all strategies with all that they do in 9 steps on 3 ranks.
@@ -52,7 +54,8 @@ def test_losses_of_a_strategy_are_golden(tiny, strategy):
 def test_losses_are_golden(run, name):
     world_size, *flags = RUNS[name]
     ranks = run(world_size, "--batch-size", "16", *flags, environ={"DEFAULT_DTYPE": "float64"})
-    losses = [step["loss"] for step in ranks.of("step")] + [ranks.of("eval")[-1]["test_loss"]]
+    tested = next(iter(ranks.end["tested"].values()))
+    losses = [step["loss"] for step in ranks.of("step")] + [tested]
     check(name, losses)
 
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 from conftest import free_port, read_events, torchrun_environ
 
-from node import config
+from node.flags import make_parser
 from node.metrics import BUCKETS
 from node.strategies import STRATEGIES, base
-from node.tasks import fashion_mnist
-from node.tasks.base import batch_samples
+from node.tasks import cnn, fashion_mnist
+from node.tasks.shards import batch_samples
 
 SMALL = ("--steps", "3", "--batch-size", "8")
 START_TO_END = ["start", "step", "step", "eval", "step", "eval", "end"]
@@ -32,6 +32,17 @@ CHANGES = {
     "--optimizer": ("sgd", "--lr", "0.002"),  # with adamw's learning rate
     "--lr": ("0.01",),
     "--momentum": ("0.5", "--optimizer", "sgd"),
+    "--task": ("language",),
+    "--task-set": ("dropout=0.4",),
+    "--shard": ("dirichlet",),
+    "--alpha": ("0.1", "--shard", "dirichlet"),
+    "--accumulate": ("2",),
+    "--weight-decay": ("0.3",),
+    "--warmup-steps": ("2",),
+    "--schedule": ("cosine",),
+    "--final-lr": ("0.5", "--schedule", "cosine"),
+    "--clip-norm": ("0.1",),
+    "--autocast": ("bf16",),
     "--seed": ("2",),
 }
 # Flags with a test of their own.
@@ -39,8 +50,9 @@ TESTED_ELSEWHERE = {
     "--data-dir",  # every run here
     "--run-dir",  # every run here
     "--eval-every",  # test_strategies
+    "--checkpoint-every",  # test_checkpoint
+    "--resume",  # test_checkpoint
     "--threads",
-    "--task",  # there is one
     "--nnodes",
     "--node-rank",
     "--master-addr",
@@ -65,7 +77,7 @@ def node_train(*flags, environ=None, **options):
 
 
 def test_every_flag_has_a_test():
-    flags = {f for action in config._parser()._actions for f in action.option_strings}
+    flags = {f for action in make_parser()._actions for f in action.option_strings}
     assert flags == CHANGES.keys() | TESTED_ELSEWHERE
 
 
@@ -92,7 +104,7 @@ def test_dropout_stays_on_after_an_evaluation(run):
 
 def test_ranks_drop_different_activations(run, data_dir, tmp_path):
     """Where all pictures are the same, nothing but dropout tells the losses of two ranks apart."""
-    for path in data_dir.iterdir():
+    for path in data_dir.glob("*.gz"):
         data = gzip.decompress(path.read_bytes())
         header, size = (16, 784) if "images" in path.name else (8, 1)
         same = data[header : header + size] * ((len(data) - header) // size)
@@ -106,11 +118,11 @@ def test_ranks_drop_different_activations(run, data_dir, tmp_path):
     assert losses("0.5")[0] != losses("0.5")[1]
 
 
-class Normalised(fashion_mnist.Cnn):
+class Normalised(cnn.Cnn):
     """The net with a batch norm: buffers that training does not read, and testing does."""
 
-    def __init__(self, dropout):
-        super().__init__(dropout)
+    def __init__(self, *args):
+        super().__init__(*args)
         self.norm = torch.nn.BatchNorm2d(1)
 
     def forward(self, x):
@@ -119,7 +131,7 @@ class Normalised(fashion_mnist.Cnn):
 
 def test_running_statistics_are_averaged_before_a_test_and_nothing_else_changes(run, monkeypatch):
     """EXO Gym never synchronises them, and freezes rank 0's by its first evaluation."""
-    monkeypatch.setattr(fashion_mnist, "Cnn", Normalised)
+    monkeypatch.setattr(cnn, "Cnn", Normalised)
     tested, untested = run(2, *SMALL, "--eval-every", "1"), run(2, *SMALL)
     assert torch.equal(tested.buffers[0], tested.buffers[1])
     assert torch.allclose(tested.buffers[0], untested.buffers[0])
@@ -174,11 +186,11 @@ def test_metrics_are_as_docs_formats_says(run):
     assert start.keys() == common | {"config", "seconds"}
     assert step.keys() == common | {"step", "loss", "compute_s", "comm_s", "sent_bytes"}
     assert test.keys() == common | {"step", "test_loss", "test_accuracy", "eval_s"}
-    figures = {"steps", "seconds", "sent_bytes", "final_loss", "test_accuracy"}
+    figures = {"steps", "seconds", "sent_bytes", "final_loss", "test_accuracy", "tested"}
     assert end.keys() == common | figures
     assert end["seconds"].keys() == {*BUCKETS, "total"}
     assert end["sent_bytes"].keys() == {"train", "eval", "control"}
-    assert end["sent_bytes"]["control"] == 32
+    assert end["sent_bytes"]["control"] == 48
     assert ranks.of("end", 1)[0]["test_accuracy"] is None
     assert end["test_accuracy"] == ranks.of("eval")[-1]["test_accuracy"]
     assert end["final_loss"] == ranks.of("step")[-1]["loss"]
@@ -196,7 +208,7 @@ def test_waiting_for_another_rank_counts_as_comm(run):
 
 def test_model_pt_is_the_trained_model(run):
     ranks = run(2, *SMALL)
-    model = fashion_mnist.Cnn(0.0)
+    model = cnn.Cnn(0.0)
     model.load_state_dict(torch.load(ranks.run_dir / "model.pt"))
     saved = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     assert torch.equal(saved, ranks.parameters[0])
@@ -330,7 +342,7 @@ def test_what_cannot_be_done_is_one_line_and_exit_2(flags, message):
 
 
 def test_a_damaged_data_file_is_named(data_dir, tmp_path):
-    for path in data_dir.iterdir():
+    for path in data_dir.glob("*.gz"):
         (tmp_path / path.name).write_bytes(path.read_bytes()[:200])
     process = node_train("--data-dir", str(tmp_path))
     _, err = process.communicate(timeout=60)

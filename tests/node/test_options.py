@@ -60,7 +60,7 @@ STAR = [[1, 2, 3], [0], [0], [0]]
 def test_an_option_has_an_effect(tiny, strategy, option):
     """On what is learnt, on what is sent, or on when it is sent."""
     one, other = (
-        tiny(4, strategy, settings, neighbours=STAR, samples_a_step=[8, 9, 9, 8], look=collectives)
+        tiny(4, strategy, settings, neighbours=STAR, own_samples=[8, 9, 9, 8], look=collectives)
         for settings in EFFECTS[strategy, option]
     )
     seen = [[(r["parameters"], r["sent"], r["seen"]) for r in ranks] for ranks in (one, other)]

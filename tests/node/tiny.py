@@ -3,6 +3,7 @@
 The loop here is node.train's with nothing around it, so that a test sees each rank from inside.
 """
 
+import io
 import time
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from node.comm import Comm
+from node.freeze import freeze, thaw
 from node.metrics import Clock
 from node.options import parse_settings
 from node.strategies import strategy_class
-from node.tasks.base import batch_samples
+from node.tasks.shards import batch_samples
 
 SAMPLES = 480
 SENT_ON_LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
@@ -58,24 +60,32 @@ def train(
     model="small",
     dtype="float64",
     same_data=False,
-    samples_a_step=None,
+    own_samples=None,
     look=None,
+    stop_after=None,
 ):
     """Train; what this rank saw of it, as plain values.
 
     `settings` are options, `KEY=VALUE KEY=VALUE`. With `same_data` all ranks get rank 0's samples;
-    `samples_a_step` is how many each rank says it has trained on, by default its batch. What `look`
-    returns, called with strategy, Comm and step after each backward pass, is kept.
+    `own_samples` is how many each rank says are its own, by default its batch. What `look`
+    returns, called with strategy, Comm and step after each backward pass, is kept. With
+    `stop_after` all is written to a file after that step, and goes on from it, in new objects.
     """
     torch.set_default_dtype(getattr(torch, dtype))
     torch.manual_seed(seed)
     pictures, classes = drawn_data()
-    net = MODELS[model]()
-    inner = make_optimizer(optimizer, list(net.parameters()), lr, momentum)
     comm = Comm(ranks, Clock(time.perf_counter()))
-    cls = strategy_class(strategy)
-    chosen = cls(**parse_settings(strategy, cls, settings.split()))
-    chosen.setup(net, inner, comm, seed)
+
+    def assemble():
+        net = MODELS[model]()
+        inner = make_optimizer(optimizer, list(net.parameters()), lr, momentum)
+        cls = strategy_class(strategy)
+        chosen = cls(**parse_settings(strategy, cls, settings.split()))
+        chosen.setup(net, inner, comm, seed)
+        chosen.samples = own_samples[comm.rank] if own_samples else batch
+        return net, inner, chosen
+
+    net, inner, chosen = assemble()
     losses, sent, seen = [], [], []
     first = _loopback_bytes(comm)
     wire = _loopback_bytes(comm)
@@ -89,11 +99,14 @@ def train(
         loss.backward()
         if look:
             seen.append(look(chosen, comm, step))
-        chosen.samples += samples_a_step[comm.rank] if samples_a_step else batch
         chosen.step(step)
         if step == steps:
             chosen.finish(step)
         losses.append(loss.item())
+        if step == stop_after:
+            file = save(net, inner, chosen)
+            net, inner, chosen = assemble()
+            load(file, net, inner, chosen)
         sent.append(comm.sent_bytes["train"] - before)
     with chosen.outer_model():
         outer = chosen.flat_parameters().tolist()
@@ -106,6 +119,22 @@ def train(
         "outer": outer,
         "seen": seen,
     }
+
+
+def save(net, inner, chosen):
+    """What a checkpoint has of these, as a file."""
+    file = io.BytesIO()
+    torch.save([net.state_dict(), inner.state_dict(), freeze(chosen)], file)
+    file.seek(0)
+    return file
+
+
+def load(file, net, inner, chosen):
+    """Into others that are set up as those were."""
+    of_net, of_inner, of_chosen = torch.load(file, weights_only=True)
+    net.load_state_dict(of_net)
+    inner.load_state_dict(of_inner)
+    thaw(chosen, of_chosen)
 
 
 def make_optimizer(name, parameters, lr, momentum=0.0):

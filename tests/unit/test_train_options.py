@@ -9,9 +9,11 @@ import sys
 import pytest
 
 from node.config import Ranks, parse_config
+from node.optim import rate
 from node.options import OptionError, option, parse_settings, unknown
 from node.strategies import STRATEGIES, strategy_class
 from node.strategies.fedavg import FedAvg
+from node.tasks import TASKS, task_class
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "29501"}
 
@@ -56,7 +58,23 @@ def node_train(*flags):
         ("--steps 0", "--steps must be at least 1, not 0"),
         ("--steps many", "argument --steps: invalid int value: 'many'"),
         ("--eval-every -1", "--eval-every must be at least 0"),
-        ("--dropout 1", "--dropout must be below 1"),
+        ("--dropout 1", "--task-set dropout must be below 1.0, not 1.0"),
+        ("--task-set droput=0.2", "option of task fashion-mnist: 'droput': did you mean 'dropout'"),
+        ("--task-set dropout", "--task-set dropout: write KEY=VALUE"),
+        ("--task language --task-set size=huge", "'huge': there is large, medium, small"),
+        ("--task language --task-set context=1", "--task-set context must be at least 2, not 1"),
+        ("--task ./mine.py:make_task", "no file mine.py"),
+        ("--task mine.py", "mine.py: which task in it? Write mine.py:NAME"),
+        ("--shard dirichlit", "unknown shard 'dirichlit': did you mean 'dirichlet'?"),
+        ("--shard dirichlet --alpha 0", "--alpha must be above 0, not 0.0"),
+        ("--alpha 0.3", "--alpha is an option of --shard dirichlet"),
+        ("--schedule cosin", "unknown schedule 'cosin': did you mean 'cosine'?"),
+        ("--final-lr 0.3", "--final-lr is an option of --schedule cosine"),
+        ("--schedule cosine --final-lr 2", "--final-lr must be at most 1, not 2.0"),
+        ("--warmup-steps 201", "--warmup-steps must be at most 200, not 201"),
+        ("--accumulate 0", "--accumulate must be at least 1, not 0"),
+        ("--clip-norm -1", "--clip-norm must be at least 0, not -1.0"),
+        ("--autocast fp16", "unknown autocast 'fp16': did you mean 'bf16'?"),
         ("--lr 0", "--lr and GRADWIRE_TIMEOUT_S must be above 0"),
         ("--lr nan", "argument --lr: invalid number value: 'nan'"),
         ("--momentum 0.9", "--momentum is an option of sgd: add --optimizer sgd"),
@@ -116,6 +134,28 @@ def test_ranks_must_share_what_decides_the_result_and_nothing_else():
     assert parse_config([], TORCHRUN | {"GRADWIRE_RUN_DIR": "x"}).shared() == config.shared()
     assert parse_config(["--threads", "2", "--data-dir", "x"], {}).shared() == config.shared()
     assert parse_config(["--seed", "2"], {}).shared() != config.shared()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_says_what_it_and_its_options_do(name):
+    cls = task_class(name)
+    assert cls.__doc__
+    assert all(field.metadata["help"] for field in dataclasses.fields(cls))
+
+
+def test_the_learning_rate_warms_up_and_then_follows_its_schedule():
+    def rates(flags):
+        config = parse_config(["--steps", "9", *flags.split()], {})
+        return [rate(config, step) for step in range(1, 10)]
+
+    assert rates("") == [1.0] * 9
+    assert rates("--warmup-steps 4") == [0.25, 0.5, 0.75, *[1.0] * 6]
+    # From step 1 to step 9: half a wave, with its middle at step 5.
+    cosine = rates("--schedule cosine")
+    assert (cosine[0], cosine[4], cosine[8]) == pytest.approx((1, 0.55, 0.1))
+    assert cosine == sorted(cosine, reverse=True)
+    both = rates("--schedule cosine --warmup-steps 5 --final-lr 0")
+    assert both == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 0.853553, 0.5, 0.146447, 0], abs=1e-6)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -1,0 +1,220 @@
+"""A run that was stopped goes on as if it had not been, bit for bit, under every strategy."""
+
+import random
+import shutil
+
+import pytest
+import torch
+from conftest import free_port, read_events, torchrun_environ
+from test_loop import node_train
+
+from node.checkpoint import read, require_same
+from node.config import parse_config
+from node.freeze import freeze, thaw
+from node.metrics import Metrics
+from node.options import OptionError
+from node.strategies import STRATEGIES
+from node.strategies.base import Strategy
+
+# With something under way, half a round done, or an order half used up after step 3.
+SETTINGS = {
+    "ddp": "bucket_mb=0.005 overlap=yes",
+    "fedavg": "H=2 server=adam weights=samples fraction=0.7 mu=0.1",
+    "diloco": "H=2",
+    "streaming-diloco": "H=4 fragments=2 tau=1 codec=int8",
+    "eager-diloco": "H=2 codec=bf16",
+    "sparta": "p=0.2 selector=partition",
+    "sparta-diloco": "H=2 p=0.1",
+    "demo": "topk=8",
+    "powersgd": "rank=2",
+    "gossip": "graph=exponential push_sum=yes",
+}
+
+
+def test_every_strategy_is_tried():
+    assert SETTINGS.keys() == STRATEGIES.keys()
+
+
+@pytest.mark.parametrize("strategy", SETTINGS)
+def test_stopped_within_a_round_it_goes_on_bit_for_bit(tiny, strategy):
+    """Attacks all that a strategy may forget: momenta, residuals, fragments under way."""
+
+    def seen(stop_after):
+        ranks = tiny(
+            *(3, strategy, SETTINGS[strategy]),
+            steps=7,
+            momentum=0.9,
+            own_samples=[8, 9, 7],
+            dtype="float32",
+            stop_after=stop_after,
+        )
+        return [(rank["losses"], rank["parameters"], rank["outer"]) for rank in ranks]
+
+    whole = seen(None)
+    assert [seen(step) == whole for step in (3, 4)] == [True, True]
+
+
+def flags_of(strategy, *more):
+    settings = [word for setting in SETTINGS[strategy].split() for word in ("--set", setting)]
+    return ("--strategy", strategy, *settings, *SHORT, "--steps", "7", "--dropout", "0.3", *more)
+
+
+def losses(ranks, rank=0):
+    return {step["step"]: step["loss"] for step in ranks.of("step", rank)}
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
+    """The loop, too, forgets nothing: dropout, the learning rate, the order of the samples."""
+    settings = ("--set", "H=6", "--set", "fragments=2", "--set", "codec=int8")
+    flags = ("--strategy", "streaming-diloco", *settings, "--batch-size", "8", "--steps", "10")
+    flags = (*flags, "--dropout", "0.3", "--schedule", "cosine", "--shard", "dirichlet")
+    whole = run(2, *flags, "--accumulate", "2")
+    stopped = run(2, *flags, "--accumulate", "2", "--checkpoint-every", "4")
+    names = {path.name for path in stopped.run_dir.glob("checkpoint-*")}
+    assert names == {f"checkpoint-rank{rank}-step8.pt" for rank in range(2)}
+    resumed = run(2, *flags, "--accumulate", "2", "--resume", str(stopped.run_dir))
+    for rank in range(2):
+        # Writing changes nothing, and nothing is missing after reading.
+        assert losses(stopped, rank) == losses(whole, rank)
+        assert losses(resumed, rank) == {n: losses(whole, rank)[n] for n in (9, 10)}
+        assert torch.equal(resumed.parameters[rank], whole.parameters[rank])
+    assert resumed.end["tested"] == whole.end["tested"]
+    assert stopped.end["seconds"]["checkpoint"] > 0 == whole.end["seconds"]["checkpoint"]
+
+
+SHORT = ("--batch-size", "8", "--steps", "3")
+FILE = "checkpoint-rank0-step2.pt"
+
+
+@pytest.fixture
+def stopped(run):
+    """The folder of a run of one rank with a checkpoint of step 2."""
+    return run(1, *SHORT, "--checkpoint-every", "2").run_dir
+
+
+def cut(data):
+    return data[: len(data) // 2]
+
+
+def flip(data):
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("harm", [cut, flip])
+def test_a_damaged_checkpoint_is_named(run, stopped, tmp_path, harm):
+    (tmp_path / FILE).write_bytes(harm((stopped / FILE).read_bytes()))
+    with pytest.raises(AssertionError, match=f"OptionError: .*{FILE} is damaged, or no checkpoint"):
+        run(1, *SHORT, "--resume", str(tmp_path))
+
+
+def test_a_checkpoint_of_another_run_is_refused(stopped):
+    state = read(stopped / FILE, torch.device("cpu"))
+
+    def refused(*flags):
+        with pytest.raises(OptionError) as error:
+            require_same(stopped / FILE, state["settings"], parse_config([*SHORT, *flags], {}))
+        return str(error.value).partition(f"{FILE} ")[2]
+
+    assert refused("--lr", "0.1") == "was made with lr 0.002, not 0.1"
+    assert refused("--strategy", "ddp") == 'was made with strategy "fedavg", not "ddp"'
+    assert refused("--schedule", "cosine") == 'was made with schedule "constant", not "cosine"'
+    more = parse_config([*SHORT, "--steps", "9", "--eval-every", "1"], {})
+    require_same(stopped / FILE, state["settings"], more)
+
+
+def test_what_cannot_be_resumed_is_one_line_and_exit_2(data_dir, tmp_path):
+    process = node_train("--data-dir", str(data_dir), *SHORT, "--resume", str(tmp_path))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.count("\n") == 1, err
+    assert "no checkpoint-rank0-step….pt there" in err
+
+
+def test_what_was_fetched_from_nodes_is_found_and_more_steps_may_follow(run, stopped, tmp_path):
+    folder = tmp_path / "fetched/files/node1"
+    folder.mkdir(parents=True)
+    shutil.copy(stopped / FILE, folder / FILE)
+    with pytest.raises(AssertionError, match="is of step 2 already"):
+        run(1, *SHORT, "--steps", "2", "--resume", str(stopped))
+    flags = (*SHORT, "--steps", "5")
+    resumed = run(1, *flags, "--resume", str(tmp_path / "fetched"))
+    assert losses(resumed) == {n: losses(run(1, *flags))[n] for n in (3, 4, 5)}
+
+
+def test_ranks_go_on_from_the_latest_step_that_all_have(run):
+    """One was killed before it had written its next."""
+    flags = flags_of("fedavg")
+    ahead = run(2, *flags, "--checkpoint-every", "4")
+    behind = run(2, *flags, "--checkpoint-every", "3").run_dir
+    shutil.copy(behind / "checkpoint-rank0-step6.pt", ahead.run_dir)
+    resumed = run(2, *flags, "--resume", str(ahead.run_dir))
+    assert losses(resumed) == {n: losses(ahead)[n] for n in (5, 6, 7)}
+    (ahead.run_dir / "checkpoint-rank0-step4.pt").unlink()
+    with pytest.raises(AssertionError, match="no step that all ranks have"):
+        run(2, *flags, "--resume", str(ahead.run_dir))
+
+
+def test_a_killed_run_goes_on(run, data_dir, tmp_path):
+    folder, flags = tmp_path / "killed", flags_of("fedavg")
+    endless = ("--data-dir", str(data_dir), "--run-dir", str(folder), *flags)
+    endless = (*endless, "--steps", "100000", "--checkpoint-every", "3")
+    port = free_port()
+    ranks = [node_train(*endless, environ=torchrun_environ(r, 2, port)) for r in range(2)]
+    for line in ranks[0].stdout:
+        if line.startswith("step"):
+            break
+    ranks[1].kill()
+    for rank in ranks:
+        rank.communicate(timeout=60)
+    saved = max(
+        int(path.stem.rpartition("step")[2]) for path in folder.glob("checkpoint-rank0*.pt")
+    )
+    until = ("--steps", str(saved + 2))
+    resumed, whole = run(2, *flags, *until, "--resume", str(folder)), run(2, *flags, *until)
+    assert saved + 2 in losses(resumed)
+    assert losses(resumed).items() <= losses(whole).items()
+
+
+def test_metrics_of_the_run_before_stay_where_it_goes_on_in_its_folder(tmp_path):
+    for append in (False, True):
+        Metrics(tmp_path, 0, 1, append=append).write("start", {})
+    assert len(read_events(tmp_path / "metrics.jsonl")) == 2
+
+
+class Own(Strategy):
+    """With all kinds of things to remember."""
+
+    __dataclass_fields__ = {}  # noqa: RUF012
+
+    def setup(self, *args):
+        self.model = torch.nn.Linear(2, 2)
+        self.comm = self.optimizer = object()
+        self.draw = random.Random(1)
+        self.generator = torch.Generator().manual_seed(1)
+        self.second = torch.nn.Linear(1, 1)
+        self.seen = {"tensor": torch.zeros(2), "first": self.model.weight}
+        self.itself = self
+
+
+def test_a_strategy_of_ones_own_need_not_know_of_checkpoints():
+    one, other = Own(), Own()
+    for own in (one, other):
+        own.setup()
+    one.outer, one.rounds = torch.ones(3), (1, [None, "x"], frozenset({4}))
+    one.seen["tensor"] += 5
+    expected = one.draw.random(), torch.rand(1, generator=one.generator)
+    one.setup()
+    one.outer, one.rounds = torch.ones(3), (1, [None, "x"], frozenset({4}))
+    one.seen["tensor"] += 5
+    thaw(other, freeze(one))
+    assert (other.draw.random(), torch.rand(1, generator=other.generator)) == expected
+    assert other.rounds == one.rounds
+    assert torch.equal(other.outer, one.outer)
+    assert torch.equal(other.second.weight, one.second.weight)
+    assert other.seen["tensor"].tolist() == [5, 5]
+    assert other.seen["first"] is other.model.weight
+    assert other.itself is other
+    one.wait = lambda: one.outer
+    with pytest.raises(OptionError, match="the strategy's wait is a function"):
+        freeze(one)
