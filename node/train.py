@@ -43,6 +43,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
     from node.comm import Comm
     from node.flat import to_bytes
+    from node.links import link_bytes, wait_until_delivered
     from node.process_group import process_group
     from node.tasks.base import batch_samples
 
@@ -69,6 +70,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
     with process_group(ranks, device, config.timeout_s):
         comm = Comm(ranks, clock)
+        carried = link_bytes()  # before any collective: none is done before all have come this far
         initial = to_bytes(list(model.parameters()))
         comm.require_equal({"options": config.shared(), "initial parameters": initial}, device)
         strategy = strategy_class(config.strategy)(**config.strategy_options)
@@ -79,7 +81,8 @@ def train(config: TrainConfig) -> "nn.Module":
         metrics = Metrics(config.run_dir, rank, ranks.local_world_size)
         progress = Progress(rank, config.steps)
         now = clock.read()
-        metrics.write("start", {"config": config.to_json(), "seconds": now})
+        start = {"config": config.to_json(), "seconds": now, "link_bytes": carried}
+        metrics.write("start", start)
         progress.say(
             f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
             f"ready after {now['total']:.1f} s"
@@ -89,6 +92,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
         for step in range(1, config.steps + 1):
             before, sent_before = clock.read(), comm.sent_bytes["train"]
+            comm.ledger.step = step
             with clock.measure("data"):
                 samples = batch_samples(
                     task.train_size, config.seed, step, rank, world_size, config.batch_size
@@ -115,6 +119,7 @@ def train(config: TrainConfig) -> "nn.Module":
                 "sent_bytes": sent - sent_before,
             }
             metrics.write("step", figures)
+            metrics.write_collectives(comm.ledger.take_lines())
             progress.step(step, loss_value, sent)
 
             # Rank 0 tests. The others go on and wait for it in their next collective (comm).
@@ -131,11 +136,16 @@ def train(config: TrainConfig) -> "nn.Module":
             part = config.run_dir / "model.pt.part"
             torch.save({name: value.cpu() for name, value in model.state_dict().items()}, part)
             part.replace(config.run_dir / "model.pt")  # whole or not at all
+        with clock.measure("comm"):
+            wait_until_delivered(config.timeout_s)
+        carried = link_bytes()
         seconds = clock.read()
         figures = {
             "steps": config.steps,
             "seconds": seconds,
             "sent_bytes": comm.sent_bytes,
+            "collectives": comm.ledger.sums(),
+            "link_bytes": carried,
             "final_loss": loss_value,
             "test_accuracy": tested.get("test_accuracy"),
         }
