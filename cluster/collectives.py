@@ -18,6 +18,7 @@ class Part:
     """What one rank did in one collective. Times are Unix times.
 
     Attributes:
+        step: in which the rank began it; 0 before the first.
         to: payload bytes by the rank that they go to.
         messages: in how many pieces to each of them.
         sources: whom it waits for, where it is an exchange.
@@ -25,6 +26,7 @@ class Part:
     """
 
     rank: int
+    step: int
     kind: str
     purpose: str
     size: int
@@ -76,6 +78,7 @@ def parse_part(rank: int, line: Line) -> Part:
     """A line of a rank's collectives.jsonl."""
     return Part(
         rank=rank,
+        step=line["step"],
         kind=line["kind"],
         purpose=line["purpose"],
         size=line["bytes"],

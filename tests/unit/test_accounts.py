@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from books import line, mesh, part, ring
 
 from cluster.accounts import bucket_seconds, collective_rows, loop_bytes, read_collectives
 from cluster.carried import Sent, expected_by_link, payload_by_link, reconcile_links
 from cluster.collectives import put_together
 from cluster.links import Link
 from cluster.network import link_paths
-from runs import line, mesh, part, ring
 
 NAMES = ["node1", "node2", "node3"]
 LINE = [("node1", "node2"), ("node2", "node3")]

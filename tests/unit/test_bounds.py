@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from books import mesh, part, ring
 
 from cluster.bounds import Network, Route, bound_s
 from cluster.collectives import Collective
 from cluster.links import Link
 from cluster.network import make_network
-from runs import mesh, part, ring
 
 DELAY_S, BYTE_S = 0.1, 1e6
 NAMES = ["node1", "node2", "node3", "node4"]
