@@ -43,7 +43,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
     from node.comm import Comm
     from node.flat import to_bytes
-    from node.links import link_bytes, wait_until_delivered
+    from node.carried import link_bytes, wait_until_delivered
     from node.process_group import process_group
     from node.tasks.base import batch_samples
 

@@ -14,7 +14,7 @@ from node import ledger
 from node.comm import Comm
 from node.flows import all_reduce, exchange
 from node.ledger import Ledger
-from node.links import _tcp_sockets, wait_until_delivered
+from node.carried import _tcp_sockets, wait_until_delivered
 from node.metrics import Clock, Metrics
 
 BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h
