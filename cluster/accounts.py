@@ -4,7 +4,7 @@ Of summary.json `bytes.loop`, `collectives`, and the buckets `transfer` and `wai
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ def loop_bytes(
     starts: Mapping[str, Mapping[str, Any]],
     ends: Mapping[str, Mapping[str, Any]],
     paths: Mapping[Pair, Sequence[Pair]],
+    lossy: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """What the links carried between the ranks' own readings, at the start and the end of their loops.
 
@@ -81,7 +82,7 @@ def loop_bytes(
         if not before or not after:
             return None
         carried |= {f"{node}->{peer}": after[peer] - before.get(peer, 0) for peer in after}
-    return reconcile_links(carried, all_sent(ends), paths) or None
+    return reconcile_links(carried, all_sent(ends), paths, lossy) or None
 
 
 def all_sent(ends: Mapping[str, Mapping[str, Any]]) -> list[Sent]:

@@ -98,12 +98,13 @@ def _ring_ends(parts: Sequence[Part], network: Network) -> list[float]:
 
 def _shared_end(flows: Sequence[tuple[Part, int]], network: Network) -> float:
     """When the last byte can have come through what has most to carry."""
+    loads: dict[str, list[tuple[int, float, float]]] = {}
+    for part, peer in flows:
+        route = network.routes[part.rank, peer]
+        for carrier in route.carriers:
+            loads.setdefault(carrier, []).append((part.to[peer], part.entered, route.delay_s))
     ends = []
-    for carrier, byte_s in network.byte_s.items():
-        routed = [(part, peer, network.routes[part.rank, peer]) for part, peer in flows]
-        on_it = [flow for flow in routed if carrier in flow[2].carriers]
-        if on_it:
-            load = sum(part.to[peer] for part, peer, _ in on_it)
-            earliest = min(part.entered for part, _, _ in on_it)
-            ends.append(earliest + load / byte_s + min(route.delay_s for _, _, route in on_it))
+    for carrier, load in loads.items():
+        counts, entered, delays_s = zip(*load, strict=True)
+        ends.append(min(entered) + sum(counts) / network.byte_s[carrier] + min(delays_s))
     return max(ends)

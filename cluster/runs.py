@@ -87,7 +87,7 @@ def last_event(folder: Path, node: str, event: str) -> dict[str, object]:
     path = folder / "metrics" / f"{node}.jsonl"
     if not path.exists():
         return {}
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
     return next((line for line in reversed(lines) if line.get("event") == event), {})
 
 

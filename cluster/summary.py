@@ -53,8 +53,10 @@ def account(
         isolated=shape.isolated,
     )
     known = bool(shape.links) and not changing
+    lossy = [f"{link.src}->{link.dst}" for link in shape.links if link.is_flawed]
+    loop = loop_bytes(starts, ends, paths, lossy)
     return {
-        "bytes": byte_summary(carried, ends, paths) | {"loop": loop_bytes(starts, ends, paths)},
+        "bytes": byte_summary(carried, ends, paths) | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "seconds": bucket_seconds(ends, collectives),

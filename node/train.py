@@ -41,9 +41,9 @@ def train(config: TrainConfig) -> "nn.Module":
     """
     import torch  # here: see main()
 
+    from node.carried import link_bytes, wait_until_delivered
     from node.comm import Comm
     from node.flat import to_bytes
-    from node.carried import link_bytes, wait_until_delivered
     from node.process_group import process_group
     from node.tasks.base import batch_samples
 

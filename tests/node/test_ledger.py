@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 
 from node import ledger
+from node.carried import _tcp_sockets, wait_until_delivered
 from node.comm import Comm
 from node.flows import all_reduce, exchange
 from node.ledger import Ledger
-from node.carried import _tcp_sockets, wait_until_delivered
 from node.metrics import Clock, Metrics
 
 BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h

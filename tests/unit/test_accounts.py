@@ -158,6 +158,8 @@ def test_links_that_carried_something_else_are_named():
     assert more["off"] == ["node1->node2", "total"]
     stray = reconcile_links(carried | {"node1->node3": 60_000}, sent, FULL)
     assert stray["off"] == ["node1->node3"]
+    lossy = reconcile_links(carried | {"node1->node2": 1_145_768}, sent, FULL, ["node1->node2"])
+    assert lossy["off"] == []
 
 
 def test_the_loop_is_between_the_ranks_own_readings():
