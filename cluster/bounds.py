@@ -103,7 +103,7 @@ def _shared_end(flows: Sequence[tuple[Part, int]], network: Network) -> float:
         route = network.routes[part.rank, peer]
         for carrier in route.carriers:
             loads.setdefault(carrier, []).append((part.to[peer], part.entered, route.delay_s))
-    ends = []
+    ends: list[float] = []
     for carrier, load in loads.items():
         counts, entered, delays_s = zip(*load, strict=True)
         ends.append(min(entered) + sum(counts) / network.byte_s[carrier] + min(delays_s))
