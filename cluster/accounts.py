@@ -126,12 +126,13 @@ def _times(group: Sequence[Collective], network: Network | None) -> dict[str, An
     timed = [one for one in group if not one.hidden]
     took = [max(part.ended for part in one.parts) - one.complete_at for one in timed]
     bounds = [bound_s(one, network) if network else None for one in timed[:MOST_BOUNDS]]
-    both = [(s, bound) for s, bound in zip(took, bounds, strict=False) if bound]
+    both = [(s, bound) for s, bound in zip(took, bounds, strict=False) if bound is not None]
+    total_s, at_best_s = (sum(values) for values in zip(*both, strict=True)) if both else (0.0, 0.0)
     return {
         "timed": len(timed),
         "seconds": _mean(took),
         "bound_s": _mean([bound for _, bound in both]),
-        "ratio": round(sum(s for s, _ in both) / sum(b for _, b in both), 4) if both else None,
+        "ratio": round(total_s / at_best_s, 4) if at_best_s else None,
     }
 
 

@@ -51,7 +51,7 @@ class Network:
 
 
 def bound_s(collective: Collective, network: Network) -> float | None:
-    """Seconds from when the last rank has come until the last one that counts can be done, at best.
+    """Seconds from when the last rank has come until the last one that counts can be done, at best; 0: at once.
 
     None for a rank that only sends, and where a route does not exist.
     """
@@ -60,7 +60,7 @@ def bound_s(collective: Collective, network: Network) -> float | None:
         return None
     in_ring = collective.key[0] in RINGS
     ends = _ring_ends(collective.parts, network) if in_ring else _direct_ends(flows, network)
-    return max(*ends, _shared_end(flows, network)) - collective.complete_at
+    return max(0.0, max(*ends, _shared_end(flows, network)) - collective.complete_at)
 
 
 def _flows(collective: Collective) -> list[tuple[Part, int]]:

@@ -109,9 +109,10 @@ def test_paths_over_several_links_share_them():
 
 def test_an_exchange_is_bounded_by_what_comes_in():
     sender = part(0, "exchange", {1: 500_000}, sources=[])
-    hearer = part(1, "exchange", {}, sources=[0], at=2.0)
+    hearer, late = (part(1, "exchange", {}, sources=[0], at=at) for at in (0.2, 2.0))
     heard = Collective((hearer,), (sender,))
-    assert bound_s(heard, mesh(2)) == pytest.approx(0.5 + DELAY_S - 2.0)
+    assert bound_s(heard, mesh(2)) == pytest.approx(0.5 + DELAY_S - 0.2)
+    assert bound_s(Collective((late,), (sender,)), mesh(2)) == 0  # it is there already
     assert bound_s(Collective((sender,), (hearer,)), mesh(2)) is None
 
 
