@@ -113,11 +113,12 @@ def _exchanges(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
             sent.setdefault((part.rank, peer), []).append(part)
         for peer in part.sources:
             heard.setdefault((peer, part.rank), []).append(part)
-    others: dict[int, list[Part]] = {}
+    # By identity: two that send to each other are there once for the other.
+    others: dict[int, dict[int, Part]] = {}
     for pair in sent.keys() & heard.keys():
         for sender, hearer in zip_longest(sent[pair], heard[pair]):
             if sender and hearer:
-                others.setdefault(id(hearer), []).append(sender)
-                others.setdefault(id(sender), []).append(hearer)
+                others.setdefault(id(hearer), {})[id(sender)] = sender
+                others.setdefault(id(sender), {})[id(hearer)] = hearer
     for part in (part for mine in parts for part in mine if part.kind == "exchange"):
-        yield Collective((part,), tuple(others.get(id(part), ())))
+        yield Collective((part,), tuple(others.get(id(part), {}).values()))

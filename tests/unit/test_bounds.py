@@ -6,7 +6,7 @@ import pytest
 from books import mesh, part, ring
 
 from cluster.bounds import Network, Route, bound_s
-from cluster.collectives import Collective
+from cluster.collectives import Collective, put_together
 from cluster.links import Link
 from cluster.network import make_network
 
@@ -114,6 +114,12 @@ def test_an_exchange_is_bounded_by_what_comes_in():
     assert bound_s(heard, mesh(2)) == pytest.approx(0.5 + DELAY_S - 0.2)
     assert bound_s(Collective((late,), (sender,)), mesh(2)) == 0  # it is there already
     assert bound_s(Collective((sender,), (hearer,)), mesh(2)) is None
+
+
+def test_two_that_send_to_each_other_share_nothing():
+    parts = [[part(r, "exchange", {1 - r: 500_000}, sources=[1 - r])] for r in range(2)]
+    bounds = [bound_s(one, mesh(2)) for one in put_together(parts)]
+    assert bounds == pytest.approx([0.5 + DELAY_S] * 2)
 
 
 def test_isolated_nodes_have_no_bound():
