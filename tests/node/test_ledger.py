@@ -27,7 +27,7 @@ def comm_of(ranks):
 
 def do(comm, kind, floats=FLOATS):
     """One collective; on an exchange ring each rank sends to the one after it."""
-    flat, n = torch.ones(floats), comm.world_size
+    flat, n = torch.ones(floats, dtype=torch.float32), comm.world_size
     if kind == "all_reduce":
         comm.all_reduce(flat)
     elif kind == "all_gather":
@@ -36,7 +36,7 @@ def do(comm, kind, floats=FLOATS):
         comm.start_all_to_all(torch.ones(n, floats, dtype=torch.uint8))()
     else:
         peers = (comm.rank + 1) % n, (comm.rank - 1) % n
-        comm.exchange({peers[0]: flat}, {peers[1]: torch.empty(floats)})
+        comm.exchange({peers[0]: flat}, {peers[1]: torch.empty_like(flat)})
 
 
 def acknowledged():
@@ -91,7 +91,7 @@ def slow_rank(ranks, nap_s):
     dist.barrier()
     time.sleep(nap_s if ranks.rank == 1 else 0)
     comm.ledger.step = 7
-    comm.all_reduce(torch.ones(1000), purpose="control")
+    comm.all_reduce(torch.ones(1000, dtype=torch.float32), purpose="control")
     return comm.ledger.take_lines(), comm.ledger.sums()
 
 
@@ -130,10 +130,8 @@ def test_what_was_done_before_anybody_waited_is_marked(pools):
 def one_way(ranks):
     """Rank 0 sends, rank 1 hears, rank 2 does nothing."""
     comm = comm_of(ranks)
-    flat = torch.ones(10)
-    comm.exchange(
-        {1: flat} if ranks.rank == 0 else {}, {0: torch.empty(10)} if ranks.rank == 1 else {}
-    )
+    flat = torch.ones(10, dtype=torch.float32)  # other tests leave other defaults
+    comm.exchange({1: flat} if ranks.rank == 0 else {}, {0: flat} if ranks.rank == 1 else {})
     return comm.ledger.take_lines()
 
 
