@@ -67,8 +67,13 @@ test: lint test-unit test-node test-cluster test-netem ## all tests
 lint: venv ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-test-unit: venv ## pure tests: no Docker, seconds
+test-unit: venv $(VENV)/readers ## pure tests: no Docker, seconds
 	@$(BIN)/pytest tests/unit
+
+# TensorBoard itself reads what we write for it. Only tests want it; a demo does without.
+$(VENV)/readers: $(VENV)/ready
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[tensorboard]' tensorboard
+	@touch $@
 
 test-node: image ## training in real gloo processes, and the wire, inside the image
 	@said=$$(docker build --quiet --tag gradwire-node-test tests/node 2>&1) || { echo "$$said" >&2; exit 1; }

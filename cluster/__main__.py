@@ -7,7 +7,19 @@ from pathlib import Path
 
 from cluster.errors import EXIT_DONE, EXIT_USAGE, unknown
 
-VERBS = ("launch", "up", "status", "shape", "verify", "logs", "doctor", "down", "image", "profiles")
+VERBS = (
+    "launch",
+    "up",
+    "status",
+    "shape",
+    "verify",
+    "logs",
+    "export",
+    "doctor",
+    "down",
+    "image",
+    "profiles",
+)
 
 
 def main() -> int:

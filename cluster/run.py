@@ -22,6 +22,7 @@ from cluster.errors import ContractBroken, NodeError, RunFailed
 from cluster.failures import raise_failure
 from cluster.fleet import Fleet
 from cluster.links import Link, collective_timeout_s
+from cluster.network import Contract
 from cluster.overload import host_summary
 from cluster.player import Player
 from cluster.processors import Processors
@@ -39,7 +40,7 @@ from cluster.runs import (
 from cluster.schedule import Event, check_nodes, check_schedule, check_steps
 from cluster.shaping import Shape, read_shape, refuse_replayed, sent_bytes
 from cluster.spec import PROJECT_DIR, ClusterSpec
-from cluster.summary import byte_summary, time_summary
+from cluster.summary import account
 from cluster.traces import Playback
 
 RUNS_DIR = PROJECT_DIR / "runs"
@@ -90,8 +91,9 @@ def run_program(
     config["schedule"] = [event.words for event in schedule]
     config["traces"] = [event.playback.record() for event in schedule if event.playback]
     write_config(folder, config)
+    contract = None
     if verify and shape.links:
-        _verify(fleet, shape, folder, console)
+        contract = _verify(fleet, shape, folder, console)
         shape = read_shape(
             fleet
         )  # with the counters as they are now: the probes' bytes are not this run's
@@ -100,7 +102,7 @@ def run_program(
     player = Player(fleet, shape, processors, schedule, _run_dir(folder), log, console)
     ended = _run_ranks(fleet, program, folder, shape, timeout_s, console, player)
     wall_s = time.monotonic() - started
-    summary = _collect(fleet, folder, shape, ended, wall_s)
+    summary = _collect(fleet, folder, shape, ended, wall_s, contract, changing=bool(schedule))
     summary["verified"] = verify and bool(shape.links)
     write_json(folder / "summary.json", summary)
     isolated = shape.links if shape.isolated else ()
@@ -159,16 +161,23 @@ def _config(
     }
 
 
-def _verify(fleet: Fleet, shape: Shape, folder: Path, console: Console) -> None:
+def _verify(fleet: Fleet, shape: Shape, folder: Path, console: Console) -> dict[str, Any]:
+    """Measure the links; contract.json.
+
+    Raises:
+        ContractBroken: a link is not what was asked for.
+    """
     contract = measure_contract(fleet, shape, console, EFFORTS["normal"])
-    write_json(folder / "contract.json", contract.document())
+    document = contract.document()
+    write_json(folder / "contract.json", document)
     print_contract(contract, sys.stderr)
     if not contract.holds:
         raise ContractBroken(
             f"the links are not what was asked for: {contract.verdict()}; nothing was started",
             "python -m cluster.shape --profile NAME shapes them anew; --no-verify runs all the same",
-            contract.document(),
+            document,
         )
+    return document
 
 
 def _run_dir(folder: Path) -> str:
@@ -244,10 +253,17 @@ def _fetch(
 
 
 def _collect(
-    fleet: Fleet, folder: Path, before: Shape, ended: Sequence[Ended], wall_s: float
+    fleet: Fleet,
+    folder: Path,
+    before: Shape,
+    ended: Sequence[Ended],
+    wall_s: float,
+    contract: Contract | None,
+    *,
+    changing: bool,
 ) -> dict[str, Any]:
     nodes = [node.name for node in fleet.nodes]
-    ends = {node: last_event(folder, node, "end") for node in nodes}
+    first = last_event(folder, nodes[0], "end")
     try:
         after = read_shape(fleet)
         links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
@@ -260,12 +276,11 @@ def _collect(
         "status": "failed" if any(codes.values()) else "done",
         "wall_s": round(wall_s, 3),
         "exit_codes": {node: codes[node] for node in nodes},
-        "test_accuracy": ends[nodes[0]].get("test_accuracy"),
-        "tested": ends[nodes[0]].get("tested", {}),
-        "final_loss": ends[nodes[0]].get("final_loss"),
-        "steps": ends[nodes[0]].get("steps"),
-        "bytes": byte_summary(links, ends, one_hop=not before.paths),
-        "seconds": time_summary(ends),
+        "test_accuracy": first.get("test_accuracy"),
+        "tested": first.get("tested", {}),
+        "final_loss": first.get("final_loss"),
+        "steps": first.get("steps"),
+        **account(folder, nodes, before, links, contract, changing=changing),
         "host": host,
         "links": [asdict(link) for link in before.links],
     }

@@ -7,7 +7,7 @@ links.json       every link, as in force
 contract.json    asked against measured
 events.jsonl     what a schedule did to the links, and when
 logs/node1.log … what each rank printed
-metrics/node1.jsonl …
+metrics/node1.jsonl …, metrics/node1.collectives.jsonl …
 summary.json     how it ended
 model.pt         what rank 0 saved; files/node1/… whatever else a rank left in GRADWIRE_RUN_DIR
 """
@@ -27,7 +27,7 @@ import yaml
 from cluster.links import Link
 from cluster.spec import Node
 
-METRICS = "metrics.jsonl"
+METRICS, COLLECTIVES = "metrics.jsonl", "collectives.jsonl"
 MODEL = "model.pt"
 
 
@@ -74,6 +74,7 @@ def unpack_results(folder: Path, node: str, archive: bytes) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(others, filter="data")
     _move(others / METRICS, folder / "metrics" / f"{node}.jsonl")
+    _move(others / COLLECTIVES, folder / "metrics" / f"{node}.{COLLECTIVES}")
     _move(others / MODEL, folder / MODEL)
     if not any(others.iterdir()):
         others.rmdir()
@@ -86,7 +87,7 @@ def last_event(folder: Path, node: str, event: str) -> dict[str, object]:
     path = folder / "metrics" / f"{node}.jsonl"
     if not path.exists():
         return {}
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
     return next((line for line in reversed(lines) if line.get("event") == event), {})
 
 

@@ -1,43 +1,86 @@
-"""From counters and metrics to the figures of a summary: bytes and seconds, as pure functions."""
+"""From counters and metrics to the figures of a summary: bytes, collectives and seconds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-MSS_BYTES = 1448  # payload of a full frame at MTU 1500: IPv4, TCP with timestamps
-FRAME_OVERHEAD_BYTES = 66  # 14 Ethernet + 20 IPv4 + 20 TCP + 12 timestamps
-SEGMENTS_AN_ACK = 2  # RFC 9293: at least every second full segment is acknowledged
+from cluster.accounts import (
+    all_sent,
+    bucket_seconds,
+    collective_rows,
+    loop_bytes,
+    read_collectives,
+)
+from cluster.carried import expected_by_link
+from cluster.network import Contract, link_paths, make_network
+from cluster.runs import last_event
+from cluster.shaping import Shape
+from cluster.topology import Pair
+
+Event = Mapping[str, Any]
+Paths = Mapping[Pair, Sequence[Pair]]
 
 
-def wire_bytes(payload_bytes: float) -> float:
-    """What TCP makes of a payload on the wire: full frames, and an acknowledgement for every second one."""
-    frames = payload_bytes / MSS_BYTES
-    return payload_bytes + frames * FRAME_OVERHEAD_BYTES * (1 + 1 / SEGMENTS_AN_ACK)
+def account(
+    folder: Path,
+    nodes: Sequence[str],
+    shape: Shape,
+    carried: Mapping[str, int],
+    contract: Contract | None,
+    *,
+    changing: bool,
+) -> dict[str, Any]:
+    """`bytes`, `collectives`, `bounds` and `seconds` of summary.json.
+
+    Args:
+        folder: the run's, with what the ranks left.
+        nodes: by rank.
+        shape: the links in force when the run began.
+        carried: bytes on each link, from before the ranks started until after they ended.
+        contract: what was measured of the links, if anything was.
+        changing: whether the links changed during the run: then nothing can be said of bounds.
+    """
+    starts = {node: last_event(folder, node, "start") for node in nodes}
+    ends = {node: last_event(folder, node, "end") for node in nodes}
+    paths = link_paths(nodes, shape.links, isolated=shape.isolated)
+    collectives = read_collectives(folder, nodes)
+    network = make_network(
+        nodes,
+        shape.links,
+        {"uplink": shape.uplinks, "downlink": shape.downlinks},
+        shape.mtu,
+        contract,
+        isolated=shape.isolated,
+    )
+    known = bool(shape.links) and not changing
+    lossy = [f"{link.src}->{link.dst}" for link in shape.links if link.is_flawed]
+    loop = loop_bytes(starts, ends, paths, lossy)
+    return {
+        "bytes": byte_summary(carried, ends, paths) | {"loop": loop},
+        "bounds": network.source if known else None,
+        "collectives": collective_rows(collectives, ends, network if known else None),
+        "seconds": bucket_seconds(ends, collectives),
+    }
 
 
 def byte_summary(
-    links: Mapping[str, int], ends: Mapping[str, Mapping[str, Any]], *, one_hop: bool
+    carried: Mapping[str, int], ends: Mapping[str, Event], paths: Paths
 ) -> dict[str, Any]:
     """Bytes of a run: what the links carried, next to what the collectives should send.
 
     Args:
-        links: 'node1->node2' -> bytes by the kernel's counters, headers included.
+        carried: 'node1->node2' -> bytes by the kernel's counters, headers included.
         ends: the 'end' line of each node's metrics; empty for programs that write none: then nothing is expected.
-        one_hop: whether every pair of nodes has a link. Elsewhere the links carry the same bytes several times, and
-            how often depends on who speaks to whom: nothing is expected.
+        paths: the links that lead from each node to each other.
     """
-    sent = [end["sent_bytes"] for end in ends.values() if "sent_bytes" in end]
-    payload = sum(sum(parts.values()) for parts in sent) if sent else None
-    expected = round(wire_bytes(payload)) if payload is not None and one_hop else None
-    total = sum(links.values())
+    sent = all_sent(ends)
+    expected = expected_by_link(sent, paths) if sent else None
+    expected_bytes = sum(expected.values()) if expected else None
+    total = sum(carried.values())
     return {
         "total": total,
-        "links": dict(links),
-        "payload": payload,
-        "expected": expected,
-        "measured_over_expected": round(total / expected, 4) if expected else None,
+        "links": dict(carried),
+        "payload": sum(one.payload for one in sent) if sent else None,
+        "expected": expected_bytes,
+        "measured_over_expected": round(total / expected_bytes, 4) if expected_bytes else None,
     }
-
-
-def time_summary(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Seconds by bucket for each node that wrote metrics."""
-    return {node: dict(end["seconds"]) for node, end in ends.items() if "seconds" in end}

@@ -1,15 +1,9 @@
 """Collectives that count the bytes and seconds they take.
 
-Bytes are payload, by each algorithm's own count of what one of N ranks sends of S bytes:
-
-    all-reduce    2(N-1)/N · S, a ring of 2(N-1) hops one after the other
-    all-gather    (N-1) · S, a ring of N-1 hops
-    all-to-all    (N-1)/N · S, 1 hop
-    exchange      S to each peer, 1 hop
-
-gloo's traffic, measured on the interfaces, is that to 1 %; headers and acknowledgements come on top.
+Bytes are payload, by each algorithm's own count (node/flows.py); headers and acknowledgements come on top.
 """
 
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from node import flows
 from node.codec import HALVES, ROW, dequantise, quantise
 from node.flat import flatten, unflatten_into
+from node.flows import Flow
+from node.ledger import Ledger
 from node.metrics import Clock
 from node.ranks import Ranks
 from node.under_way import UnderWay
@@ -41,6 +38,7 @@ class Comm:
         neighbours: the ranks to which this one's node has a link of its own; empty: to all.
         sent_bytes: payload bytes this rank has sent, by purpose.
         collectives: how many there were, this rank's share of them.
+        ledger: what each of them was.
     """
 
     def __init__(self, ranks: Ranks, clock: Clock) -> None:
@@ -49,6 +47,7 @@ class Comm:
         self.neighbours = ranks.neighbours
         self.sent_bytes = dict.fromkeys(PURPOSES, 0)
         self.collectives = 0
+        self.ledger = Ledger()
         self._clock = clock
         # A gloo worker thread that is the last to let go of a tensor needs Python's lock for it, and
         # destroy_process_group waits for that thread with the lock held: 1 run in 80 hung at its
@@ -116,9 +115,9 @@ class Comm:
         self, tensor: Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM, purpose: str = "train"
     ) -> Callable[[], None]:
         """Start to reduce a tensor over all ranks, in place; what is returned waits for it."""
-        sent = ring_bytes(tensor.nbytes, self.world_size)
+        flow = flows.all_reduce(self.rank, self.world_size, tensor.nbytes, tensor.element_size())
         return self._start(
-            lambda: [dist.all_reduce(tensor, op, async_op=True)], [tensor], sent, purpose
+            lambda: [dist.all_reduce(tensor, op, async_op=True)], [tensor], flow, purpose
         )
 
     def all_gather(self, tensor: Tensor, purpose: str = "train") -> Tensor:
@@ -127,11 +126,10 @@ class Comm:
         if self.world_size == 1:
             return tensor.clone().unsqueeze(0)
         mine, into = tensor.view(torch.uint8), everyone.view(torch.uint8)
-        sent = (self.world_size - 1) * tensor.nbytes
         self._start(
             lambda: [dist.all_gather_into_tensor(into, mine, async_op=True)],
             [into, mine],
-            sent,
+            flows.all_gather(self.rank, self.world_size, tensor.nbytes),
             purpose,
         )()
         return everyone.view(self.world_size, -1)
@@ -144,11 +142,10 @@ class Comm:
             purpose: one of PURPOSES.
         """
         arrived = torch.empty_like(rows)
-        sent = (self.world_size - 1) * rows.nbytes // self.world_size
         wait = self._start(
             lambda: [dist.all_to_all_single(arrived, rows, async_op=True)],
             [arrived, rows],
-            sent,
+            flows.all_to_all(self.rank, self.world_size, rows.nbytes),
             purpose,
         )
 
@@ -177,8 +174,11 @@ class Comm:
             arriving = [dist.irecv(tensor, peer) for peer, tensor in into.items()]
             return arriving + [dist.isend(tensor, peer) for peer, tensor in out.items()]
 
-        sent = sum(tensor.nbytes for tensor in out.values())
-        self._start(begin, [*into.values(), *out.values()], sent, purpose)()
+        flow = flows.exchange(
+            {peer: tensor.nbytes for peer, tensor in out.items()},
+            {peer: tensor.nbytes for peer, tensor in into.items()},
+        )
+        self._start(begin, [*into.values(), *out.values()], flow, purpose)()
 
     def sum_among(self, flat: Tensor, members: Sequence[int], receivers: Sequence[int]) -> None:
         """Sum a flat tensor over some ranks, in place, and hand the sum to some ranks.
@@ -232,26 +232,25 @@ class Comm:
             )
 
     def _start(
-        self, begin: Callable[[], list[Any]], tensors: Sequence[Tensor], sent: int, purpose: str
+        self, begin: Callable[[], list[Any]], tensors: Sequence[Tensor], flow: Flow, purpose: str
     ) -> Callable[[], None]:
         """Begin a collective and count it; what is returned waits until it is done."""
         if self.world_size == 1:
             return lambda: None
         self._latest.append(tensors)
-        self.sent_bytes[purpose] += sent
+        self.sent_bytes[purpose] += flow.sent_bytes
         self.collectives += 1
+        entry = self.ledger.begin(flow, purpose)
         works = begin()
 
         def wait() -> None:
+            hidden = all(work.is_completed() for work in works)
             with self._clock.measure("comm"):
+                waits_since = time.perf_counter()
                 for work in works:
                     work.wait()
                 if tensors[0].is_cuda:
                     torch.cuda.synchronize()  # nccl has only queued it
+                self.ledger.end(entry, waits_since, hidden=hidden)
 
         return wait
-
-
-def ring_bytes(size: int, world_size: int) -> int:
-    """Payload bytes that one rank sends in a ring all-reduce of `size` bytes."""
-    return round(2 * (world_size - 1) / world_size * size)

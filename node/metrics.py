@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,15 @@ class Metrics:
         self, run_dir: Path | None, rank: int, local_world_size: int, *, append: bool = False
     ) -> None:
         self._rank = rank
-        self._file = None
+        self._file = self._collectives = None
         if run_dir:
             run_dir.mkdir(parents=True, exist_ok=True)
             # Ranks on one machine share the folder; a node's only rank has it for itself.
-            name = "metrics.jsonl" if local_world_size == 1 else f"metrics-rank{rank}.jsonl"
-            self._file = (run_dir / name).open("a" if append else "w", encoding="utf-8")
+            mode, end = ("a" if append else "w"), ".jsonl"
+            if local_world_size > 1:
+                end = f"-rank{rank}.jsonl"
+            self._file = (run_dir / f"metrics{end}").open(mode, encoding="utf-8")
+            self._collectives = (run_dir / f"collectives{end}").open(mode, encoding="utf-8")
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Add one line; without a run folder, do nothing."""
@@ -68,6 +71,12 @@ class Metrics:
             line = {"event": event, "rank": self._rank, "time": time.time(), **values}
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
+
+    def write_collectives(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add a line for each collective, in a file of their own."""
+        if self._collectives and lines:
+            self._collectives.writelines(json.dumps(line) + "\n" for line in lines)
+            self._collectives.flush()
 
 
 class Progress:

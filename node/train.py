@@ -42,6 +42,7 @@ def train(config: TrainConfig) -> "nn.Module":
     """
     import torch  # here: see main()
 
+    from node.carried import link_bytes, wait_until_delivered
     from node.checkpoint import Checkpoints
     from node.comm import Comm
     from node.flat import to_bytes
@@ -69,6 +70,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
     with process_group(ranks, device, config.timeout_s):
         comm = Comm(ranks, clock)
+        carried = link_bytes()  # before any collective: none is done before all have come this far
         initial = to_bytes(list(model.parameters()))
         shared = {"options": config.shared(), "data": task.fingerprint()}
         comm.require_equal({**shared, "initial parameters": initial}, device)
@@ -89,7 +91,8 @@ def train(config: TrainConfig) -> "nn.Module":
         )
         progress = Progress(rank, config.steps, done)
         now = clock.read()
-        metrics.write("start", {"config": config.to_json(), "seconds": now})
+        start = {"config": config.to_json(), "seconds": now, "link_bytes": carried}
+        metrics.write("start", start)
         progress.say(
             f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
             f"ready after {now['total']:.1f} s{f', goes on after step {done}' if done else ''}"
@@ -99,6 +102,7 @@ def train(config: TrainConfig) -> "nn.Module":
 
         for step in range(done + 1, config.steps + 1):
             before, sent_before = clock.read(), comm.sent_bytes["train"]
+            comm.ledger.step = step
             with clock.measure("data"):
                 pieces = shard.take(step).split(config.batch_size)
             with clock.measure("compute"):
@@ -129,6 +133,7 @@ def train(config: TrainConfig) -> "nn.Module":
                 "sent_bytes": sent - sent_before,
             }
             metrics.write("step", figures)
+            metrics.write_collectives(comm.ledger.take_lines())
             progress.step(step, loss_value, sent)
 
             # Rank 0 tests. The others go on and wait for it in their next collective (comm).
@@ -149,11 +154,16 @@ def train(config: TrainConfig) -> "nn.Module":
             part = config.run_dir / "model.pt.part"
             torch.save({name: value.cpu() for name, value in model.state_dict().items()}, part)
             part.replace(config.run_dir / "model.pt")  # whole or not at all
+        with clock.measure("comm"):
+            wait_until_delivered(config.timeout_s)
+        carried = link_bytes()
         seconds = clock.read()
         figures_at_end = {
             "steps": config.steps,
             "seconds": seconds,
             "sent_bytes": comm.sent_bytes,
+            "collectives": comm.ledger.sums(),
+            "link_bytes": carried,
             "final_loss": loss_value,
             "test_accuracy": tested.get("test_accuracy"),
             "tested": tested,

@@ -73,17 +73,24 @@ def show() -> Json:
             "strain": read_strain(),
             "notes": [fault] if fault else [],
         }
-    device = saved.shape.device.name
-    classes = system.run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
     return {
         "plan": saved.shape.plan.document(),
         "report": saved.report,
-        "counters": egress.counters(saved.shape, classes),
+        "counters": _counters(saved.shape),
         "replayed": replaying.pairs_now(),
         "lateness": WIRES[saved.wire].lateness(),
         "strain": read_strain(),
         "notes": WIRES[saved.wire].warnings(),
     }
+
+
+def sent_bytes() -> dict[str, int]:
+    """Bytes that each link that starts here has carried, by peer; nothing where none is in force."""
+    saved = state.load()
+    if saved is None:
+        return {}
+    counted = _counters(saved.shape)
+    return {peer: counter["sent_bytes"] for peer, counter in counted.items()}
 
 
 def look() -> tuple[State | None, str]:
@@ -109,6 +116,13 @@ def clear() -> None:
         devices = {saved.shape.device.name} if saved else set(_our_devices(found))
         for device in devices or {""}:
             _remove_all(device, found)
+
+
+def _counters(shape: Shape) -> dict[str, dict[str, int]]:
+    """What the kernel has counted on each link that starts here, by peer."""
+    device = shape.device.name
+    classes = system.run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
+    return egress.counters(shape, classes)
 
 
 def _change(before: State | None, shape: Shape, wire: Wire) -> State:

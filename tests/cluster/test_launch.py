@@ -14,7 +14,7 @@ def trained(shared):
     """One short training, launched once for all tests of this file."""
     shared.run("up", "--nodes", "3", "--profile", "mobile")
     args = ["--profile", "mobile", "--strategy", "fedavg", "--set", "H=20", "--steps", str(STEPS)]
-    done = shared.run("launch", "--json", "--no-verify", *args)
+    done = shared.run("launch", "--json", "--no-verify", "--eval-every", "20", *args)
     return json.loads(done.stdout), done.stderr
 
 
@@ -39,11 +39,50 @@ def test_the_links_carried_what_the_algorithm_should_send(trained):
     assert len(carried["links"]) == 6
 
 
+def test_each_link_carried_what_the_ranks_sent_over_it(trained):
+    """Read on the nodes at the start and the end of their loops; an all-reduce goes to the rank before."""
+    summary, _ = trained
+    loop = summary["bytes"]["loop"]
+    assert loop["ratio"] == pytest.approx(1, abs=0.05)
+    assert loop["off"] == []
+    assert loop["payload"] == summary["bytes"]["payload"]
+    for link in ("node1->node3", "node3->node2", "node2->node1"):
+        row = loop["links"][link]
+        assert row["payload"] == pytest.approx(loop["payload"] / 3, rel=0.01)
+        assert row["ratio"] == pytest.approx(1, abs=0.05), link
+
+
+def test_no_collective_was_faster_than_its_links(trained):
+    summary, _ = trained
+    assert summary["bounds"] == "asked"  # nothing was measured before this run
+    rows = {row["purpose"]: row for row in summary["collectives"]}
+    assert (rows["train"]["kind"], rows["train"]["count"]) == ("all_reduce", 2)
+    assert rows["train"]["bytes"] == 4 * 1_199_882
+    for row in rows.values():
+        assert row["timed"] == row["count"]
+        assert row["ratio"] >= 0.95, row
+        assert row["seconds"] == pytest.approx(row["bound_s"] * row["ratio"], rel=0.01)
+
+
 def test_seconds_are_accounted_for(trained):
     summary, _ = trained
     for node, seconds in summary["seconds"].items():
         parts = sum(value for key, value in seconds.items() if key != "total")
         assert parts == pytest.approx(seconds["total"], rel=0.05), node
+
+
+def test_waiting_for_a_slower_rank_is_told_from_the_links(trained, shared):
+    """Node 1 tests after step 20, while the others come to step 40 and wait for it."""
+    summary, _ = trained
+    metrics = shared.state_dir.parents[1] / "runs" / summary["run"] / "metrics" / "node1.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    eval_s = next(line["eval_s"] for line in lines if line["event"] == "eval")
+    seconds = summary["seconds"]
+    took_s = 2 * next(r["seconds"] for r in summary["collectives"] if r["purpose"] == "train")
+    for node in ("node2", "node3"):
+        assert seconds[node]["waiting"] > seconds["node1"]["waiting"] + 0.5 * eval_s
+    for node in seconds:
+        assert seconds[node]["transfer"] > 0.7 * took_s
 
 
 def test_the_run_folder_has_everything(trained, shared):
@@ -62,6 +101,9 @@ def test_the_run_folder_has_everything(trained, shared):
         steps = [line for line in map(json.loads, lines) if line["event"] == "step"]
         assert [line["step"] for line in steps] == list(range(1, STEPS + 1))
         assert {"loss", "compute_s", "comm_s", "sent_bytes"} <= set(steps[0])
+        text = (folder / "metrics" / f"{node}.collectives.jsonl").read_text()
+        collectives = [json.loads(line) for line in text.splitlines()]
+        assert [line["step"] for line in collectives] == [0, 20, 40]
 
 
 def test_a_link_is_the_same_wherever_it_appears(trained, shared):

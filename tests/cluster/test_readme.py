@@ -21,6 +21,9 @@ def test_the_demo_trains_over_proved_links(make_cluster):
     assert "contract: all 6 links hold" in done.stderr
     accuracy = float(re.search(r"test accuracy (0\.\d+)", done.stdout)[1])
     assert accuracy >= 0.8
+    assert "bound: what the links, as measured, allow at best" in done.stdout
+    ratios = re.findall(r"^all_reduce .* (\S+)$", done.stdout, re.MULTILINE)
+    assert len(ratios) == 2 and all(float(ratio) >= 0.95 for ratio in ratios)
     folder = Path(re.search(r"^run +(.+)$", done.stdout, re.MULTILINE)[1])
     assert json.loads((folder / "contract.json").read_text())["holds"]
     run("make cluster-down", cluster)

@@ -183,17 +183,33 @@ def test_metrics_are_as_docs_formats_says(run):
     assert [e["event"] for e in ranks.events[1]] == [e for e in START_TO_END if e != "eval"]
     common = {"event", "rank", "time"}
     start, step, test, end = (ranks.of(name)[0] for name in ("start", "step", "eval", "end"))
-    assert start.keys() == common | {"config", "seconds"}
+    assert start.keys() == common | {"config", "seconds", "link_bytes"}
     assert step.keys() == common | {"step", "loss", "compute_s", "comm_s", "sent_bytes"}
     assert test.keys() == common | {"step", "test_loss", "test_accuracy", "eval_s"}
     figures = {"steps", "seconds", "sent_bytes", "final_loss", "test_accuracy", "tested"}
-    assert end.keys() == common | figures
+    assert end.keys() == common | figures | {"collectives", "link_bytes"}
     assert end["seconds"].keys() == {*BUCKETS, "total"}
     assert end["sent_bytes"].keys() == {"train", "eval", "control"}
     assert end["sent_bytes"]["control"] == 48
     assert ranks.of("end", 1)[0]["test_accuracy"] is None
     assert end["test_accuracy"] == ranks.of("eval")[-1]["test_accuracy"]
     assert end["final_loss"] == ranks.of("step")[-1]["loss"]
+
+
+def test_the_books_are_complete(run):
+    """Each collective has a line, the lines sum to the sums, and those to what was sent."""
+    ranks = run(2, *SMALL, "--strategy", "ddp")
+    for rank in range(2):
+        lines = read_events(ranks.run_dir / f"collectives-rank{rank}.jsonl")
+        purposes = {line["step"]: line["purpose"] for line in lines}
+        assert purposes == {0: "control", 1: "train", 2: "train", 3: "train"}
+        end = ranks.of("end", rank)[0]
+        assert sum(one["count"] for one in end["collectives"]) == len(lines)
+        sent = [peer["bytes"] for one in end["collectives"] for peer in one["to"].values()]
+        assert sum(sent) == sum(end["sent_bytes"].values())
+        waited_s = sum(one["waited_s"] for one in end["collectives"])
+        assert waited_s == pytest.approx(end["seconds"]["comm"], abs=0.05)
+        assert end["link_bytes"] == {}  # nothing is shaped here
 
 
 def test_waiting_for_another_rank_counts_as_comm(run):
@@ -269,7 +285,7 @@ def test_under_torchrun(data_dir, tmp_path):
         timeout=60,
     )
     assert (tmp_path / "model.pt").is_file()
-    assert {p.name for p in tmp_path.glob("*.jsonl")} == {
+    assert {p.name for p in tmp_path.glob("metrics*.jsonl")} == {
         "metrics-rank0.jsonl",
         "metrics-rank1.jsonl",
     }

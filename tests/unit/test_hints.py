@@ -29,7 +29,9 @@ LINK = {
 SUMMARY = {
     "exit_codes": {"node1": 0},
     "seconds": {},
-    "bytes": {"links": {}, "total": 0},
+    "bytes": {"links": {}, "total": 0, "expected": None, "loop": None},
+    "collectives": [],
+    "tested": {},
     "test_accuracy": None,
     "wall_s": 1,
     "host": None,

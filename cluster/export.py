@@ -1,0 +1,108 @@
+"""Write what a run measured for other programs: CSV, TensorBoard's event files, Weights & Biases.
+
+python -m cluster.export runs/20261121-101500-mobile-fedavg                  # metrics.csv, a row a step and rank
+python -m cluster.export runs/20261121-101500-mobile-fedavg --csv --tensorboard
+python -m cluster.export runs/20261121-101500-mobile-fedavg --wandb PROJECT
+
+The files go into the run's own folder. TensorBoard's want `pip install -e '.[tensorboard]'`, W&B wants
+`pip install wandb` and an account; a run itself needs neither.
+"""
+
+import csv
+import importlib
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from cluster.cli import make_parser, run_verb
+from cluster.errors import UsageError
+from cluster.series import COLUMNS, Row, metric_rows
+
+FIGURES = [name for name in COLUMNS if name not in ("step", "rank", "node", "time")]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Export a run."""
+    parser = make_parser("cluster.export", __doc__)
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN_FOLDER", help="runs/<time>-<profile>-<what>")
+    add("--csv", action="store_true", help="metrics.csv; the default")
+    add("--tensorboard", action="store_true", help="tensorboard/node1/, …")
+    add("--wandb", metavar="PROJECT", help="a run of this project, named as the folder")
+    return run_verb(parser, export, argv)
+
+
+def export(args: Namespace) -> dict[str, object]:
+    """The verb: everything that it needs is there before anything is written."""
+    rows = metric_rows(args.folder)
+    board = (
+        _library("tensorboardX", "pip install -e '.[tensorboard]'") if args.tensorboard else None
+    )
+    wandb = _library("wandb", "pip install wandb") if args.wandb else None
+    written = []
+    if args.csv or not (board or wandb):
+        written.append(write_csv(args.folder / "metrics.csv", rows))
+    if board:
+        written.append(write_events(args.folder / "tensorboard", rows, board))
+    if wandb:
+        written.append(send_to_wandb(args.wandb, args.folder, rows, wandb))
+    if not args.json:
+        print("\n".join(written))
+    return {"rows": len(rows), "written": written}
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> str:
+    """A row a step and rank; what a step did not have stays empty."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(path)
+
+
+def write_events(folder: Path, rows: Sequence[Row], board: ModuleType) -> str:
+    """A folder a node, which TensorBoard shows as a run each; what an earlier export wrote is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for node in dict.fromkeys(row["node"] for row in rows):
+        with board.SummaryWriter(str(folder / node)) as writer:
+            for row in (row for row in rows if row["node"] == node):
+                for name, value in _figures(row):
+                    writer.add_scalar(name, value, row["step"], walltime=row["time"])
+    return str(folder)
+
+
+def send_to_wandb(project: str, folder: Path, rows: Sequence[Row], wandb: ModuleType) -> str:
+    """One run with all ranks in it: `node1/loss` and so on."""
+    config = yaml.safe_load((folder / "run.yml").read_text())
+    run = wandb.init(project=project, name=folder.resolve().name, dir=str(folder), config=config)
+    for step in dict.fromkeys(row["step"] for row in rows):
+        together = [row for row in rows if row["step"] == step]
+        run.log({f"{r['node']}/{k}": v for r in together for k, v in _figures(r)}, step=step)
+    run.finish()
+    return f"wandb: {project}/{folder.resolve().name}"
+
+
+def _figures(row: Row) -> Iterator[tuple[str, Any]]:
+    return ((name, row[name]) for name in FIGURES if name in row)
+
+
+def _library(name: str, remedy: str) -> ModuleType:
+    """Something that only this export needs, and so is imported only now.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed", remedy) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""The books of a rank's collectives: on real ranks, and held against what the kernel saw on their sockets."""
+
+import json
+import socket
+import struct
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from node import ledger
+from node.carried import _tcp_sockets, wait_until_delivered
+from node.comm import Comm
+from node.flows import all_reduce, exchange
+from node.ledger import Ledger
+from node.metrics import Clock, Metrics
+
+BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h
+FLOATS = 300_000
+
+
+def comm_of(ranks):
+    return Comm(ranks, Clock(time.perf_counter()))
+
+
+def do(comm, kind, floats=FLOATS):
+    """One collective; on an exchange ring each rank sends to the one after it."""
+    flat, n = torch.ones(floats, dtype=torch.float32), comm.world_size
+    if kind == "all_reduce":
+        comm.all_reduce(flat)
+    elif kind == "all_gather":
+        comm.all_gather(flat)
+    elif kind == "all_to_all":
+        comm.start_all_to_all(torch.ones(n, floats, dtype=torch.uint8))()
+    else:
+        peers = (comm.rank + 1) % n, (comm.rank - 1) % n
+        comm.exchange({peers[0]: flat}, {peers[1]: torch.empty_like(flat)})
+
+
+def acknowledged():
+    """Bytes that this process has got through to each peer: (own port, its port) -> bytes."""
+    counts = {}
+    for fd in _tcp_sockets():
+        one = socket.socket(fileno=fd)
+        try:
+            ports = one.getsockname()[1], one.getpeername()[1]
+            info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            counts[ports] = struct.unpack_from("Q", info, BYTES_ACKED)[0]
+        except OSError:
+            pass  # it listens
+        finally:
+            one.detach()
+    return counts
+
+
+def watched(ranks, kind):
+    """A collective, seen from inside and by the kernel."""
+    comm = comm_of(ranks)
+    do(comm, kind, 8)  # so that all are connected
+    dist.barrier()
+    wait_until_delivered(5)
+    before = acknowledged()
+    do(comm, kind)
+    wait_until_delivered(5)
+    after = acknowledged()
+    dist.barrier()
+    return after, {p: after[p] - before.get(p, 0) for p in after}, comm.ledger.take_lines()[-1]
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "exchange"])
+def test_gloo_sends_what_the_books_say_to_whom_they_say(pools, kind):
+    seen = pools(4).run(watched, kind)
+    owner = {ports: rank for rank, (counts, _, _) in enumerate(seen) for ports in counts}
+    for _, sent, line in seen:
+        to = dict.fromkeys(range(4), 0)
+        for (here, there), count in sent.items():
+            if (there, here) in owner:
+                to[owner[there, here]] += count
+        for peer, count in to.items():
+            payload = line["to"].get(peer, 0)
+            # gloo's own words, 96 bytes a message there and 48 back.
+            assert count == pytest.approx(payload, rel=0.001, abs=100 * 12 * 1.5), (peer, kind)
+        assert line["kind"] == kind and sum(line["to"].values()) == line["sent_bytes"]
+
+
+def slow_rank(ranks, nap_s):
+    """Rank 1 comes late to an all-reduce."""
+    comm = comm_of(ranks)
+    dist.barrier()
+    time.sleep(nap_s if ranks.rank == 1 else 0)
+    comm.ledger.step = 7
+    comm.all_reduce(torch.ones(1000, dtype=torch.float32), purpose="control")
+    return comm.ledger.take_lines(), comm.ledger.sums()
+
+
+def test_the_books_tell_waiting_for_a_slow_rank(pools):
+    """Their clocks are one: when the last came is known, and so how long the others waited for it."""
+    seen = pools(3).run(slow_rank, 0.4)
+    lines = [lines[0] for lines, _ in seen]
+    latest = max(line["time"] for line in lines)
+    assert latest == lines[1]["time"]
+    for rank in (0, 2):
+        line = lines[rank]
+        assert 0.3 < latest - line["time"] < line["done_s"]
+        assert line["waited_s"] == pytest.approx(line["done_s"], abs=0.05)
+        assert line["time"] + line["done_s"] >= latest
+    assert lines[1]["waited_s"] < 0.2
+    assert {(line["step"], line["purpose"], line["bytes"]) for line in lines} == {
+        (7, "control", 4000)
+    }
+    assert not any(line["hidden"] for line in lines)
+
+
+def overlapped(ranks):
+    comm = comm_of(ranks)
+    wait = comm.start_all_reduce(torch.ones(1000))
+    time.sleep(0.3)
+    wait()
+    return comm.ledger.take_lines()
+
+
+def test_what_was_done_before_anybody_waited_is_marked(pools):
+    for (line,) in pools(2).run(overlapped):
+        assert line["hidden"]
+        assert line["waited_s"] < 0.1 < 0.3 <= line["done_s"]
+
+
+def one_way(ranks):
+    """Rank 0 sends, rank 1 hears, rank 2 does nothing."""
+    comm = comm_of(ranks)
+    flat = torch.ones(10, dtype=torch.float32)  # other tests leave other defaults
+    comm.exchange({1: flat} if ranks.rank == 0 else {}, {0: flat} if ranks.rank == 1 else {})
+    return comm.ledger.take_lines()
+
+
+def test_an_exchange_says_whom_it_waits_for(pools):
+    first, second, third = pools(3).run(one_way)
+    assert (first[0]["to"], first[0]["sources"]) == ({1: 40}, ())
+    assert (second[0]["to"], second[0]["sources"]) == ({}, (0,))
+    assert third == []
+
+
+def test_sums_stay_exact_where_lines_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(ledger, "MAX_LINES", 3)
+    books, metrics = Ledger(), Metrics(tmp_path, 0, 1)
+    for number in range(5):
+        flow = exchange({1: 100}, {1: 100}) if number % 2 else all_reduce(0, 2, 100, 4)
+        books.end(books.begin(flow, "train"), time.perf_counter(), hidden=False)
+        metrics.write_collectives(books.take_lines())
+    written = (tmp_path / "collectives.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in written] == [
+        "all_reduce",
+        "exchange",
+        "all_reduce",
+    ]
+    sums = {one["kind"]: one for one in books.sums()}
+    assert {kind: one["count"] for kind, one in sums.items()} == {"all_reduce": 3, "exchange": 2}
+    assert sums["exchange"]["to"] == {1: {"bytes": 200, "messages": 2}}
+    assert sums["all_reduce"]["to"][1]["bytes"] == 300
+
+
+@pytest.mark.parametrize(
+    ("size", "messages"),
+    [
+        (4_799_528, 8),  # six segments, as many as two a rank
+        (6_400_000, 12),  # nine segments of 1 MB at most
+        (4, 1),  # all but one are empty
+    ],
+)
+def test_segments_are_gloos(size, messages):
+    assert all_reduce(0, 3, size, 4).messages == messages
+
+
+def test_delivered_is_what_the_peer_has_taken():
+    """What a reader has not read yet is on its way once its buffer is full."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        out = socket.create_connection(server.getsockname())
+        into, _ = server.accept()
+        sending = threading.Thread(target=out.sendall, args=(bytes(8_000_000),), daemon=True)
+        sending.start()
+        time.sleep(0.1)
+        began = time.monotonic()
+        wait_until_delivered(0.2)
+        assert time.monotonic() - began >= 0.2
+        reader = threading.Thread(target=lambda: [into.recv(1 << 20) for _ in range(400)])
+        reader.daemon = True
+        reader.start()
+        sending.join(10)
+        wait_until_delivered(10)
+        assert time.monotonic() - began < 8
+        out.close()
+        reader.join(10)
+        into.close()

@@ -1,0 +1,53 @@
+"""Runs that never were: what ranks would have left of them."""
+
+from cluster.bounds import Network, Route
+from cluster.collectives import parse_part
+
+
+def line(kind, to, *, at=0.0, done_s=1.0, waited_s=None, size=None, sources=None, **values):
+    """One line of a rank's collectives.jsonl."""
+    return {
+        "time": at,
+        "step": 1,
+        "kind": kind,
+        "purpose": "train",
+        "bytes": sum(to.values()) if size is None else size,
+        "sent_bytes": sum(to.values()),
+        "hops": 1,
+        "messages": 1,
+        "to": {str(peer): count for peer, count in to.items()},
+        "done_s": done_s,
+        "waited_s": done_s if waited_s is None else waited_s,
+        "hidden": False,
+        **({"sources": sources} if sources is not None else {}),
+        **values,
+    }
+
+
+def part(rank, *args, **values):
+    return parse_part(rank, line(*args, **values))
+
+
+def ring(world_size, size, *, entered=None, ended=None, messages=None):
+    """An all-reduce's parts."""
+    sent = round(2 * (world_size - 1) / world_size * size)
+    entered = entered or [0.0] * world_size
+    return [
+        part(
+            rank,
+            "all_reduce",
+            {(rank - 1) % world_size: sent},
+            at=entered[rank],
+            done_s=(ended or 1.0) - entered[rank],
+            size=size,
+            messages=messages or 4 * (world_size - 1),
+        )
+        for rank in range(world_size)
+    ]
+
+
+def mesh(world_size, *, delay_s=0.1, byte_s=1e6):
+    """A link of its own for every pair, all alike."""
+    pairs = [(a, b) for a in range(world_size) for b in range(world_size) if a != b]
+    routes = {(a, b): Route(delay_s, byte_s, (f"{a}->{b}",)) for a, b in pairs}
+    return Network(routes, {f"{a}->{b}": byte_s for a, b in pairs}, "asked")

@@ -1,0 +1,143 @@
+"""Bounds of collectives, against formulas of the literature and cases that can be reckoned by hand."""
+
+from dataclasses import replace
+
+import pytest
+from books import mesh, part, ring
+
+from cluster.bounds import Network, Route, bound_s
+from cluster.collectives import Collective, put_together
+from cluster.links import Link
+from cluster.network import make_network
+
+DELAY_S, BYTE_S = 0.1, 1e6
+NAMES = ["node1", "node2", "node3", "node4"]
+
+
+def link(src, dst, **values):
+    values = {"rate_mbyte_s": 1.514, "delay_ms": 100.0, "buffer_ms": 100.0} | values
+    return Link(src=src, dst=dst, jitter_ms=0.0, loss_pct=0.0, **values)
+
+
+def ring_links(**values):
+    pairs = [(NAMES[i - 1], NAMES[i]) for i in range(4)]
+    return [link(*pair, **values) for a, b in pairs for pair in ((a, b), (b, a))]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 8])
+def test_one_message_a_hop_is_the_formula_of_the_ring(world_size):
+    """2(N-1) alpha + 2(N-1)/N S beta (Thakur et al., 2005), where each message waits for the one before it."""
+    size, hops = 1_000_000 * world_size, 2 * (world_size - 1)
+    formula = hops * DELAY_S + hops / world_size * size / BYTE_S
+    once_round = Collective(tuple(ring(world_size, size, messages=hops)))
+    bound = bound_s(once_round, mesh(world_size))
+    # Two in the air: half of the messages are on their way at once.
+    assert hops / world_size * size / BYTE_S + DELAY_S <= bound <= formula
+
+
+def test_on_long_links_only_the_hops_count():
+    """Two messages, a and b, of each hop: b follows a at once, and four hops follow one another."""
+    tiny = Collective(tuple(ring(3, 3)))
+    assert bound_s(tiny, mesh(3)) == pytest.approx(4 * DELAY_S, rel=1e-3)
+
+
+def test_on_slow_links_only_the_bytes_count():
+    big = Collective(tuple(ring(3, 30_000_000)))
+    assert bound_s(big, mesh(3)) == pytest.approx(4 / 3 * 30 + DELAY_S, rel=1e-6)
+
+
+def with_slow(src, dst):
+    """A mesh with one link of a tenth of the rate."""
+    network, name = mesh(3), f"{src}->{dst}"
+    slow = Route(DELAY_S, BYTE_S / 10, (name,))
+    return Network(
+        network.routes | {(src, dst): slow}, network.byte_s | {name: BYTE_S / 10}, "asked"
+    )
+
+
+def test_the_slowest_link_of_the_ring_decides():
+    big = Collective(tuple(ring(3, 30_000_000)))
+    assert bound_s(big, with_slow(0, 2)) == pytest.approx(4 / 3 * 300 + DELAY_S, rel=0.01)
+    assert bound_s(big, with_slow(2, 0)) < 50  # an all-reduce does not go that way
+
+
+def test_delays_that_differ_add_up_along_the_ring():
+    """Not four times the longest: four hops of a ring of three are once round and one more."""
+    routes = {
+        pair: replace(route, delay_s={(0, 2): 0.3, (2, 1): 0.1, (1, 0): 0.2}.get(pair, 9.0))
+        for pair, route in mesh(3).routes.items()
+    }
+    tiny = Collective(tuple(ring(3, 3)))
+    assert bound_s(tiny, Network(routes, mesh(3).byte_s, "asked")) == pytest.approx(0.9, rel=1e-3)
+
+
+def test_what_others_have_sent_before_the_last_came_is_not_counted():
+    """Rank 0's link is the slow one, and it has sent two of its eight messages when rank 1 comes."""
+    slow = with_slow(0, 2)
+    together = bound_s(Collective(tuple(ring(3, 3_000_000))), slow)
+    late = Collective(tuple(ring(3, 3_000_000, entered=[0.0, 50.0, 0.0])))
+    assert late.complete_at == 50.0
+    assert bound_s(late, slow) == pytest.approx(6 / 8 * together, rel=0.05)
+
+
+def test_an_all_to_all_is_one_hop():
+    parts = [part(r, "all_to_all", {p: 500_000 for p in range(3) if p != r}) for r in range(3)]
+    assert bound_s(Collective(tuple(parts)), mesh(3)) == pytest.approx(0.5 + DELAY_S)
+
+
+def test_an_uplink_is_shared():
+    parts = [part(r, "all_to_all", {p: 500_000 for p in range(4) if p != r}) for r in range(4)]
+    links = [link(a, b, rate_mbyte_s=15.14) for a in NAMES for b in NAMES if a != b]
+    free = make_network(NAMES, links, {})
+    shared = make_network(NAMES, links, {"uplink": {"node2": 1.514}})
+    assert bound_s(Collective(tuple(parts)), free) == pytest.approx(0.1 + 0.5 / 14.48)
+    assert bound_s(Collective(tuple(parts)), shared) == pytest.approx(0.1 + 1.5 / 1.448)
+
+
+def test_paths_over_several_links_share_them():
+    """On a ring of four nodes 1 -> 3 and 2 -> 3 both come by 2 -> 3, or 1 -> 3 and 4 -> 3 by 4 -> 3."""
+    network = make_network(NAMES, ring_links(), {})
+    assert network.routes[0, 2].delay_s == pytest.approx(0.2)
+    parts = [part(r, "all_to_all", {p: 724_000 for p in range(4) if p != r}) for r in range(4)]
+    most = max(
+        sum(name in route.carriers for route in network.routes.values()) for name in network.byte_s
+    )
+    assert most >= 2
+    alone = 0.724 / 1.448
+    assert bound_s(Collective(tuple(parts)), network) >= most * alone + 0.1
+
+
+def test_an_exchange_is_bounded_by_what_comes_in():
+    sender = part(0, "exchange", {1: 500_000}, sources=[])
+    hearer, late = (part(1, "exchange", {}, sources=[0], at=at) for at in (0.2, 2.0))
+    heard = Collective((hearer,), (sender,))
+    assert bound_s(heard, mesh(2)) == pytest.approx(0.5 + DELAY_S - 0.2)
+    assert bound_s(Collective((late,), (sender,)), mesh(2)) == 0  # it is there already
+    assert bound_s(Collective((sender,), (hearer,)), mesh(2)) is None
+
+
+def test_two_that_send_to_each_other_share_nothing():
+    parts = [[part(r, "exchange", {1 - r: 500_000}, sources=[1 - r])] for r in range(2)]
+    bounds = [bound_s(one, mesh(2)) for one in put_together(parts)]
+    assert bounds == pytest.approx([0.5 + DELAY_S] * 2)
+
+
+def test_isolated_nodes_have_no_bound():
+    network = make_network(NAMES, ring_links(), {}, isolated=True)
+    parts = [part(r, "all_to_all", {p: 10 for p in range(4) if p != r}) for r in range(4)]
+    assert bound_s(Collective(tuple(parts)), network) is None
+    assert bound_s(Collective(tuple(ring(4, 400))), network) > 0
+
+
+def test_what_was_measured_goes_before_what_was_asked():
+    links = [link("node1", "node2"), link("node2", "node1", delay_ms=50.0)]
+    rows = [
+        {"link": {"src": "node1", "dst": "node2"}, "measured": row}
+        for row in [{"rtt_ms": 170.0, "goodput_mbyte_s": 1.2, "rate_mbyte_s": None}]
+    ]
+    network = make_network(NAMES[:2], links, {}, contract={"links": rows})
+    assert network.source == "measured"
+    assert network.routes[0, 1].delay_s == pytest.approx(0.110)  # half of the 20 ms more
+    assert network.routes[0, 1].byte_s == 1.2e6
+    assert network.routes[1, 0].delay_s == pytest.approx(0.050)  # not measured
+    assert network.routes[1, 0].byte_s == pytest.approx(1.448e6)
