@@ -24,22 +24,16 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
-from cluster.console import print_table
 from cluster.errors import unknown
-from cluster.overload import overload_sentence
 from cluster.program import Program, training, user_program
 from cluster.ranks import rank_environment
-from cluster.run import Run
+from cluster.report import print_summary
 from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
 from cluster.wanted import link_plans
-
-BUCKETS = ("compute", "transfer", "waiting", "eval")  # that are shown
-MOST_ROWS = 5
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -123,88 +117,6 @@ def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str
     if not args.json:
         print(json.dumps(document, indent=2))
     return document
-
-
-def print_summary(run: Run) -> None:
-    """What a user wants to know first, last."""
-    summary = run.summary
-    trained = any(summary["seconds"].values())  # another program counts no seconds
-    print_table(
-        [
-            "NODE",
-            "EXIT",
-            *((f"{bucket.upper()} s" for bucket in BUCKETS) if trained else ()),
-            "SENT MB",
-        ],
-        [
-            [
-                node,
-                code,
-                *(_seconds(summary, node) if trained else []),
-                f"{_sent(summary, node) / 1e6:.1f}",
-            ]
-            for node, code in summary["exit_codes"].items()
-        ],
-    )
-    _print_collectives(summary)
-    accuracy = summary["test_accuracy"]
-    if accuracy is not None:
-        print(f"test accuracy {accuracy:.4f}   final loss {summary['final_loss']:.4f}")
-    elif "validation_loss" in summary["tested"]:
-        loss = summary["tested"]["validation_loss"]
-        print(f"validation loss {loss:.4f}   final loss {summary['final_loss']:.4f}")
-    print(f"wall {summary['wall_s']:.1f} s   {bytes_sentence(summary['bytes'])}")
-    if summary["links"] and not summary["verified"]:
-        print("the links were not measured (--no-verify)")
-    if overload := overload_sentence(summary["host"]):
-        print(overload)
-    print(f"run   {run.folder}")
-
-
-def _seconds(summary: dict[str, Any], node: str) -> list[str]:
-    seconds = summary["seconds"].get(node, {})
-    return [f"{seconds[key]:.1f}" if key in seconds else "-" for key in BUCKETS]
-
-
-def _print_collectives(summary: dict[str, Any]) -> None:
-    """Those that took most of the time, next to what these links could have done."""
-    rows = summary["collectives"]
-    if not rows:
-        return
-    print_table(
-        ["COLLECTIVE", "FOR", "BYTES", "COUNT", "MEAN s", "BOUND s", "RATIO"],
-        [
-            [
-                *(row[key] for key in ("kind", "purpose", "bytes", "count")),
-                *(_figure(row[key], 3) for key in ("seconds", "bound_s")),
-                _figure(row["ratio"], 2),
-            ]
-            for row in rows[:MOST_ROWS]
-        ],
-    )
-    if len(rows) > MOST_ROWS:
-        print(f"… and {len(rows) - MOST_ROWS} more: summary.json")
-    if summary["bounds"]:
-        print(f"bound: what the links, as {summary['bounds']}, allow at best")
-
-
-def _figure(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def bytes_sentence(carried: dict[str, Any]) -> str:
-    """What the links carried, and how near that is to what the collectives must have made them carry."""
-    text = f"links carried {carried['total'] / 1e6:.1f} MB"
-    loop = carried["loop"]
-    if not loop or not loop["ratio"]:
-        return text
-    text += f" ({loop['ratio']:.3f} of what the collectives need)"
-    return f"{text}; more than 5 % off: {', '.join(loop['off'])}" if loop["off"] else text
-
-
-def _sent(summary: dict[str, Any], node: str) -> int:
-    links: dict[str, int] = summary["bytes"]["links"]
-    return sum(count for link, count in links.items() if link.startswith(f"{node}->"))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import pytest
 
 from cluster.errors import RunFailed
 from cluster.failures import raise_failure
-from cluster.launch import print_summary
 from cluster.ranks import Ended
+from cluster.report import print_summary
 from cluster.run import Run
 from cluster.status import MOST_ROWS, print_links, print_shape
 
