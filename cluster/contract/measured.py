@@ -55,9 +55,9 @@ class Measured:
         return "by " + " and ".join(names) if names else ""
 
     @property
-    def lost_pct(self) -> float:
-        """Pings that did not arrive; all of them where there was none to send back."""
-        return 100 * (1 - self.arrived / self.sent) if self.sent else 100.0
+    def lost_pct(self) -> float | None:
+        """Pings that did not arrive; None where there was none to send back."""
+        return 100 * (1 - self.arrived / self.sent) if self.sent else None
 
 
 def summarise_pings(

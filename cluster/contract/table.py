@@ -1,5 +1,6 @@
 """Tables that more than one verb prints."""
 
+import math
 from typing import TextIO
 
 from cluster.console import print_table
@@ -30,22 +31,24 @@ def _row(verdict: Verdict) -> list[object]:
     return [
         " -> ".join((verdict.link.src, *verdict.via, verdict.link.dst)),
         f"{verdict.expected_rtt_ms:.2f}",
-        f"{measured.rtt_ms:.2f}",
+        _number(measured.rtt_ms, 2),
         _number(measured.loaded_rtt_ms, 0),
         f"{verdict.link.jitter_ms:.2f}",
         f"{measured.jitter_ms:.2f}",
         f"{verdict.link.lost_pct:.3g}",
-        f"{measured.lost_pct:.2f}",
+        _number(measured.lost_pct, 2),
         f"{verdict.expected_goodput_mbyte_s:.3f}",
         _number(measured.goodput_mbyte_s, 3),
         _number(measured.rate_mbyte_s, 3),
         measured.speed_by or "-",
-        _result(verdict.clipped, not verdict.broken, ", ".join(verdict.broken)),
+        _result(verdict.clipped, not verdict.broken, ", ".join(verdict.broken))
+        if measured.sent
+        else "not measured: the way back is cut",
     ]
 
 
 def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    return "-" if value is None or math.isinf(value) else f"{value:.{digits}f}"
 
 
 def _result(clipped: bool, holds: bool, broken: str = "") -> str:

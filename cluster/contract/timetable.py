@@ -77,7 +77,7 @@ def make_timetable(
     """
     rest_s = _rest_s(asked, paths, nodes, effort)
     if not effort.speeds:
-        return Timetable(frozenset(), frozenset(), rest_s, "speeds were not measured")
+        return Timetable(frozenset(), frozenset(), rest_s)  # and the verdict says so
     alive = [link for link in asked.links if not asked.is_cut(link)]
     rough = [link for link in alive if link.is_rough]
     streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]

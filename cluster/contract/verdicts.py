@@ -92,6 +92,7 @@ class Contract:
             return "broken: " + "; ".join(broken)
         clipped = sum(v.clipped for v in self.verdicts) + sum(a.clipped for a in self.accesses)
         paths = sum(bool(v.via) for v in self.verdicts)
+        unknown = sum(not v.measured.sent for v in self.verdicts)
         return (
             f"all {len(self.verdicts) - paths} links"
             + (f", {paths} paths over several of them" if paths else "")
@@ -101,6 +102,7 @@ class Contract:
             )
             + " hold"
             + (f", {clipped} clipped by this machine" if clipped else "")
+            + (f", {unknown} not measured" if unknown else "")
             + f"; speeds {self._told_by()}"
         )
 
@@ -224,7 +226,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
         "measured": {
             "rtt_ms": _rounded(measured.rtt_ms),
             "jitter_ms": round(measured.jitter_ms, 3),
-            "loss_pct": round(measured.lost_pct, 3),
+            "loss_pct": _rounded(measured.lost_pct),
             "goodput_mbyte_s": _rounded(measured.goodput_mbyte_s),
             "rate_mbyte_s": _rounded(measured.rate_mbyte_s),
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),

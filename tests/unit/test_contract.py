@@ -1,5 +1,6 @@
 """The contract: expectations from first principles, verdicts that can fail."""
 
+import io
 import json
 import random
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 from cluster.contract.expected import Asked, loss_interval, loss_note, mathis_mbyte_s
 from cluster.contract.floods import flooded_mbyte_s
 from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
 from cluster.links import Link
 
@@ -133,7 +135,13 @@ def test_a_link_that_is_asked_to_lose_everything_holds_when_it_does():
     silent = replace(GOOD, rtt_ms=float("inf"), arrived=0, goodput_mbyte_s=None)
     assert judge(cut, asked, silent).broken == ()
     assert judge(cut, asked, replace(silent, arrived=30)).broken == ("loss",)
-    assert judge(BACK, asked, replace(silent, sent=0)).broken == ()  # nothing came to send back
+    unknown = judge(BACK, asked, replace(silent, sent=0))  # nothing came to send back
+    assert unknown.broken == ()
+    contract, said = Contract((judge(cut, asked, silent), unknown)), io.StringIO()
+    assert "all 2 links hold, 1 not measured" in contract.verdict()
+    assert contract.document()["links"][1]["measured"]["loss_pct"] is None
+    print_contract(contract, said)
+    assert "inf" not in said.getvalue() and "not measured: the way back is cut" in said.getvalue()
     assert loss_note(asked) == ""
 
 
@@ -209,7 +217,7 @@ def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks()
 def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
     silent = {"sent": 4, "rtt_ms": [], "back": arrivals([])}
     there, back = summarise_pings(silent, arrivals([]), 0.2)
-    assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, 100)
+    assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, None)
     dead = judge(BACK, Asked(LINKS), replace(back, goodput_mbyte_s=0.0))
     document = Contract((dead,)).document()
     assert document["links"][0]["broken"] == ["rtt", "goodput"]

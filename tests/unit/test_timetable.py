@@ -92,7 +92,6 @@ def test_quick_is_quick_and_full_tries_tcp_everywhere_whatever_it_takes():
     quick, full = (timetable_of(16, "wan", effort) for effort in ("quick", "full"))
     assert quick.seconds < 5
     assert not quick.streamed | quick.flooded
-    assert quick.note == "speeds were not measured"
     assert len(full.streamed) == 240
     assert full.seconds > 120
 
