@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from stolen import pytest_runtest_protocol  # noqa: F401 - a hook
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests"

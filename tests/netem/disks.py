@@ -61,6 +61,7 @@ def make_disks(folder: Path) -> tuple[Path, Path]:
 def make_disk(image: str, disk: Path) -> None:
     """An ext4 file system with all files of an image. Without a journal: nobody boots from it a second time."""
     size_kib = int(inspect(image)["Size"] * 1.3 + ROOM_BYTES) // 1024
+    disk.unlink(missing_ok=True)
     disk.touch()  # so that it belongs to us, and not to the container's root
     options = ["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", "-"]
     mount = f"type=bind,source={disk},target=/disk"

@@ -23,6 +23,9 @@ import pytest
 import uml
 from guest import run_guest
 from guest_checks import CHECKS
+from stolen import say_repeated, stolen_pct, stolen_ticks, wait_until_quiet
+
+from cluster.overload import STEAL_PCT
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests" / "netem"
@@ -44,6 +47,12 @@ class Outcome:
     results: dict[str, dict[str, Any]]
     folder: Path
 
+    @property
+    def is_good(self) -> bool:
+        """Whether all checks were made and found nothing."""
+        found = [self.results.get(name, {"problems": ["missing"]})["problems"] for name in CHECKS]
+        return self.ended and not any(found)
+
 
 @pytest.fixture(scope="module")
 def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
@@ -54,14 +63,28 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
     failed_before = request.session.testsfailed
     with _sigterm_as_interrupt(), tempfile.TemporaryDirectory(prefix="gradwire-netem-") as scratch:
         folder = Path(scratch) / "shared"
-        folder.mkdir()
         try:
-            ended = run_guest(Path(scratch), folder, COMMAND, TIMEOUT_S)
-            yield Outcome(ended, _results(folder), folder)
+            yield _boot(Path(scratch), folder)
         finally:
             interrupted = sys.exc_info()[0] is not None
             if interrupted or request.session.testsfailed > failed_before:
                 _keep(folder)
+
+
+def _boot(scratch: Path, folder: Path) -> Outcome:
+    """One guest; and another, where one fails on a machine whose processors others take."""
+    for tries in (1, 2):
+        folder.mkdir()
+        since = stolen_ticks()
+        ended = run_guest(scratch, folder, COMMAND, TIMEOUT_S)
+        outcome = Outcome(ended, _results(folder), folder)
+        if outcome.is_good or tries == 2 or (pct := stolen_pct(since)) < STEAL_PCT:
+            break
+        say_repeated("all of it", pct)
+        _keep(folder)
+        shutil.rmtree(folder)
+        wait_until_quiet()
+    return outcome
 
 
 @pytest.mark.parametrize("name", CHECKS)
