@@ -12,6 +12,7 @@ import math
 import platform
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -125,7 +126,14 @@ def ping_and_iperf_agree(findings: Findings, src: str = "node1", dst: str = "nod
     there, back = links_in_force(src, dst)
     rtt_ms = there["delay_ms"] + back["delay_ms"]
     tolerance_ms = rtt_ms * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS
-    findings.expect_near("rtt_ms", lambda: ping_ms(src, dst), rtt_ms, tolerance_ms)
+
+    def typical_rtt_ms() -> float:
+        """A stall of the guest's one processor, which moves an average, is none of the link's."""
+        pings = pings_ms(src, dst)
+        findings.figures.setdefault("pings_ms", []).append(pings)
+        return statistics.median(pings)
+
+    findings.expect_near("rtt_ms", typical_rtt_ms, rtt_ms, tolerance_ms)
 
     def goodput_mbyte_s() -> float:
         return iperf_mbyte_s(src, dst, there["rate_mbyte_s"], rtt_ms / 1000)
@@ -280,13 +288,10 @@ for path in pathlib.Path("/usr/share/datasets/fashion-mnist").glob("*.gz"):
 """
 
 
-def ping_ms(src: str, dst: str) -> float:
-    """The average round trip. ping itself shows three digits of each, but more of their average."""
-    said = on_node(src, "ping", "-q", "-c", "15", "-i", "0.2", dst)
-    found = re.search(r"= [\d.]+/([\d.]+)/", said)
-    if found is None:
-        raise RuntimeError(f"ping said: {said}")
-    return float(found[1])
+def pings_ms(src: str, dst: str) -> list[float]:
+    """Round trips, each to the millisecond or, below 100, to a tenth of one."""
+    said = on_node(src, "ping", "-c", "21", "-i", "0.2", dst)
+    return [float(found) for found in re.findall(r"time=([\d.]+)", said)]
 
 
 def iperf_mbyte_s(src: str, dst: str, rate_mbyte_s: float, rtt_s: float) -> float:
