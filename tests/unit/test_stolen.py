@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+from cluster.spec import PROJECT_DIR
+
+SHARED = PROJECT_DIR / "tests" / "shared"
 CONFTEST = """\
 import stolen
 from stolen import pytest_runtest_protocol
@@ -37,7 +38,7 @@ def test_a_test_is_made_again_where_its_processors_were_taken(
     (tmp_path / "conftest.py").write_text(CONFTEST.format(pct=pct))
     (tmp_path / "test_it.py").write_text(TEST.format(passes_at=passes_at))
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path]
-    environ = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    environ = os.environ | {"PYTHONPATH": f"{SHARED}:{PROJECT_DIR}"}
     done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert words in done.stdout, done.stdout + done.stderr
     assert (tmp_path / "tries").read_text() == "x" * tries
