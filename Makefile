@@ -17,7 +17,7 @@ FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test lint test-unit test-node test-cluster test-netem conformance clean
+  test lint test-unit test-node test-cluster test-links test-netem test-beside conformance clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -62,7 +62,12 @@ verify: venv ## measure every link against what was asked
 doctor: venv ## check everything a run needs
 	@$(BIN)/python -m cluster.doctor $(NAME_FLAG)
 
-test: lint test-unit test-node test-cluster test-netem ## all tests
+test: lint test-unit test-beside test-cluster test-links ## all tests
+
+# The guest of test-netem has one processor and keeps it; what measures nothing can have the others.
+test-beside: image
+	@echo "test-netem and test-node, side by side: some minutes, and each tells what it found when it is done"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netem test-node
 
 lint: venv ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -82,6 +87,9 @@ test-node: image ## training in real gloo processes, and the wire, inside the im
 
 test-cluster: venv ## real containers, one obligation a file
 	@$(BIN)/pytest tests/cluster
+
+test-links: venv ## links on real containers, measured: the machine should have nothing else to do
+	@$(BIN)/pytest tests/links
 
 test-netem: venv ## the whole stack inside user-mode Linux, whose kernel has netem
 	@$(BIN)/pytest tests/netem

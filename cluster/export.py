@@ -14,6 +14,8 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,8 +83,7 @@ def send_to_wandb(project: str, folder: Path, rows: Sequence[Row], wandb: Module
     """One run with all ranks in it: `node1/loss` and so on."""
     config = yaml.safe_load((folder / "run.yml").read_text())
     run = wandb.init(project=project, name=folder.resolve().name, dir=str(folder), config=config)
-    for step in dict.fromkeys(row["step"] for row in rows):
-        together = [row for row in rows if row["step"] == step]
+    for step, together in groupby(rows, key=itemgetter("step")):  # in whose order they are
         run.log({f"{r['node']}/{k}": v for r in together for k, v in _figures(r)}, step=step)
     run.finish()
     return f"wandb: {project}/{folder.resolve().name}"

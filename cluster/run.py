@@ -30,7 +30,7 @@ from cluster.program import RESUME, Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
 from cluster.remote_process import LOST
 from cluster.runs import (
-    last_event,
+    last_events,
     make_run_folder,
     unpack_results,
     write_config,
@@ -262,8 +262,8 @@ def _collect(
     *,
     changing: bool,
 ) -> dict[str, Any]:
-    nodes = [node.name for node in fleet.nodes]
-    first = last_event(folder, nodes[0], "end")
+    told = {node.name: last_events(folder, node.name) for node in fleet.nodes}
+    first = next(iter(told.values())).get("end", {})
     try:
         after = read_shape(fleet)
         links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
@@ -275,12 +275,12 @@ def _collect(
         "folder": str(folder),
         "status": "failed" if any(codes.values()) else "done",
         "wall_s": round(wall_s, 3),
-        "exit_codes": {node: codes[node] for node in nodes},
+        "exit_codes": {node: codes[node] for node in told},
         "test_accuracy": first.get("test_accuracy"),
         "tested": first.get("tested", {}),
         "final_loss": first.get("final_loss"),
         "steps": first.get("steps"),
-        **account(folder, nodes, before, links, contract, changing=changing),
+        **account(folder, told, before, links, contract, changing=changing),
         "host": host,
         "links": [asdict(link) for link in before.links],
     }

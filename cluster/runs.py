@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -82,13 +83,13 @@ def unpack_results(folder: Path, node: str, archive: bytes) -> None:
         others.parent.rmdir()
 
 
-def last_event(folder: Path, node: str, event: str) -> dict[str, object]:
-    """The last line of a node's metrics that tells of `event`; empty where there is none."""
+def last_events(folder: Path, node: str) -> dict[str, dict[str, Any]]:
+    """The last line of each event in a node's metrics: start, step, eval, end; empty where it left none."""
     path = folder / "metrics" / f"{node}.jsonl"
     if not path.exists():
         return {}
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return next((line for line in reversed(lines) if line.get("event") == event), {})
+    return {line["event"]: line for line in lines}
 
 
 def _move(source: Path, target: Path) -> None:

@@ -13,7 +13,6 @@ from cluster.accounts import (
 )
 from cluster.carried import expected_by_link
 from cluster.network import Contract, link_paths, make_network
-from cluster.runs import last_event
 from cluster.shaping import Shape
 from cluster.topology import Pair
 
@@ -23,7 +22,7 @@ Paths = Mapping[Pair, Sequence[Pair]]
 
 def account(
     folder: Path,
-    nodes: Sequence[str],
+    told: Mapping[str, Mapping[str, Event]],
     shape: Shape,
     carried: Mapping[str, int],
     contract: Contract | None,
@@ -34,14 +33,16 @@ def account(
 
     Args:
         folder: the run's, with what the ranks left.
-        nodes: by rank.
+        told: node -> event -> its last line in the node's metrics; nodes in the order of ranks.
         shape: the links in force when the run began.
         carried: bytes on each link, from before the ranks started until after they ended.
         contract: what was measured of the links, if anything was.
         changing: whether the links changed during the run: then nothing can be said of bounds.
     """
-    starts = {node: last_event(folder, node, "start") for node in nodes}
-    ends = {node: last_event(folder, node, "end") for node in nodes}
+    nodes = list(told)
+    starts, ends = (
+        {node: events.get(which, {}) for node, events in told.items()} for which in ("start", "end")
+    )
     paths = link_paths(nodes, shape.links, isolated=shape.isolated)
     collectives = read_collectives(folder, nodes)
     network = make_network(

@@ -1,6 +1,7 @@
 """The flags of `python -m node.train`, their defaults and their help."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,7 +50,17 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m node.train",
         usage=argparse.SUPPRESS,
         description=EXAMPLES,
-        epilog=f"{_strategy_help()}\n{_task_help()}",
+        epilog=_describe(
+            "strategies and their --set options:",
+            {name: strategy_class(name) for name in STRATEGIES},
+            "  FILE.py:CLASS    your own: node/strategies/base.py shows how",
+        )
+        + "\n"
+        + _describe(
+            "tasks and their --task-set options:",
+            {name: task_class(name) for name in TASKS},
+            "  FILE.py:NAME     your own: node/tasks/own.py shows how",
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -104,21 +115,10 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _strategy_help() -> str:
-    lines = ["strategies and their --set options:"]
-    for name in STRATEGIES:
-        cls = strategy_class(name)
+def _describe(title: str, classes: Mapping[str, type], own: str) -> str:
+    """Each class's first line and its options; last, how to have one of one's own."""
+    lines = [title]
+    for name, cls in classes.items():
         lines.append(f"  {name:<16} {(cls.__doc__ or '').splitlines()[0]}")
         lines += [f"      {line}" for line in describe_options(cls)]
-    lines.append("  FILE.py:CLASS    your own: node/strategies/base.py shows how")
-    return "\n".join(lines)
-
-
-def _task_help() -> str:
-    lines = ["tasks and their --task-set options:"]
-    for name in TASKS:
-        cls = task_class(name)
-        lines.append(f"  {name:<16} {(cls.__doc__ or '').splitlines()[0]}")
-        lines += [f"      {line}" for line in describe_options(cls)]
-    lines.append("  FILE.py:NAME     your own: node/tasks/own.py shows how")
-    return "\n".join(lines)
+    return "\n".join([*lines, own])

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PROJECT_DIR
+from containers import PROJECT_DIR
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import eventually
+from containers import eventually
 
 # One rank fails in its own way; the others would sleep for ten minutes.
 ONE_FAILS = """\

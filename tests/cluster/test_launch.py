@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from conftest import output
+from containers import output
 
 STEPS = 40
 

@@ -3,7 +3,7 @@
 import subprocess
 
 import yaml
-from conftest import PROJECT_DIR, eventually, output
+from containers import PROJECT_DIR, eventually, output
 
 from cluster.compose import compose_command, compose_document
 from cluster.spec import ClusterSpec

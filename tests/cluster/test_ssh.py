@@ -4,7 +4,7 @@ import shutil
 import socket
 import subprocess
 
-from conftest import output
+from containers import output
 
 
 def test_the_plain_client_reaches_every_node_by_name(shared):

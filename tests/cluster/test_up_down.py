@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import pytest
-from conftest import output
+from containers import output
 
 
 def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_path):

@@ -64,14 +64,14 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
     with _sigterm_as_interrupt(), tempfile.TemporaryDirectory(prefix="gradwire-netem-") as scratch:
         folder = Path(scratch) / "shared"
         try:
-            yield _boot(Path(scratch), folder)
+            yield _boot(request.config, Path(scratch), folder)
         finally:
             interrupted = sys.exc_info()[0] is not None
             if interrupted or request.session.testsfailed > failed_before:
                 _keep(folder)
 
 
-def _boot(scratch: Path, folder: Path) -> Outcome:
+def _boot(config: pytest.Config, scratch: Path, folder: Path) -> Outcome:
     """One guest; and another, where one fails on a machine whose processors others take."""
     for tries in (1, 2):
         folder.mkdir()
@@ -80,7 +80,7 @@ def _boot(scratch: Path, folder: Path) -> Outcome:
         outcome = Outcome(ended, _results(folder), folder)
         if outcome.is_good or tries == 2 or (pct := stolen_pct(since)) < STEAL_PCT:
             break
-        say_repeated("all of it", pct)
+        say_repeated(config, "all of it", pct)
         _keep(folder)
         shutil.rmtree(folder)
         wait_until_quiet()

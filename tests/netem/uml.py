@@ -14,6 +14,7 @@ from typing import IO
 
 IMAGE = "gradwire-netem-kernel"
 MEMORY_MIB = 4096  # most of it is never touched: the guest's three nodes need about 1 GB
+CPU_SHARES = 262_144  # the most there can be; a container has 1024
 MODULES_DIR = "/usr/lib/uml/modules"
 SHARED = "/shared"
 
@@ -55,8 +56,10 @@ class Guest:
             *(word for here, there in volumes.items() for word in ("--volume", f"{here}:{there}")),
             *("--tmpfs", f"/memory:exec,size={MEMORY_MIB + 512}m", "--env", "TMPDIR=/memory"),
             *("--env", "LD_PRELOAD=/usr/local/lib/whole_registers.so"),
-            # What the guest's clock measures shall not be what else this machine does.
-            *("--cap-add", "SYS_NICE", IMAGE, "nice", "--adjustment=-10"),
+            # What the guest's clock measures shall not be what else this machine does: its processor is its own
+            # against other containers, by weight, and against what runs in none, by niceness.
+            *("--cpu-shares", str(CPU_SHARES), "--cap-add", "SYS_NICE"),
+            *(IMAGE, "nice", "--adjustment=-10"),
             *("linux.uml", f"mem={MEMORY_MIB}M", "quiet"),
             *("ubd0=/root.ext4", "ubd1r=/data.ext4", "root=/dev/ubda", "rootfstype=ext4", "rw"),
             *("con=null", "con0=null,fd:1", "uml_dir=/memory", "umid=guest"),

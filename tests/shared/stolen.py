@@ -40,13 +40,12 @@ def wait_until_quiet() -> None:
             return
 
 
-def say_repeated(what: str, pct: float) -> None:
-    """So that nobody misses it."""
-    print(
-        f"\n{what} is made again: other machines took {pct:.0f} % of the processors",
-        file=sys.__stderr__,
-        flush=True,
-    )
+def say_repeated(config: pytest.Config, what: str, pct: float) -> None:
+    """So that nobody misses it: also where pytest keeps what a test or a fixture prints."""
+    said = f"\n{what} is made again: other machines took {pct:.0f} % of the processors"
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(said, file=sys.stderr, flush=True)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,7 +59,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         passed = not any(report.failed for report in reports)
         if passed or pct < STEAL_PCT or tries == MOST_TRIES:
             break
-        say_repeated(item.nodeid, pct)
+        say_repeated(item.config, item.nodeid, pct)
         wait_until_quiet()
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from conftest import eventually
+from containers import eventually
 from test_schedule import read_events
 
 NEAR = "rate_mbyte_s: 4\ndelay_ms: 5\n"

@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from conftest import eventually
+from containers import eventually
 from test_links import find, ping_ms
 
 

@@ -14,6 +14,24 @@ for _ in range(35):
     time.sleep(0.2)
 """
 
+# A step takes a tenth of a second: there is time to hear of the fourth while the training goes on.
+SLOW_TASK = """\
+import time
+import torch
+from torch.utils.data import TensorDataset
+
+
+class Line(torch.nn.Linear):
+    def forward(self, batch):
+        time.sleep(0.1)
+        return ((super().forward(batch[0]) - batch[1]) ** 2).mean()
+
+
+def make_task():
+    data = TensorDataset(torch.randn(300, 8), torch.randn(300, 1))
+    return Line(8, 1), data, data
+"""
+
 
 def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
     storm, script, profile = tmp_path / "storm.yml", tmp_path / "far.py", tmp_path / "near.yml"
@@ -40,8 +58,10 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
 def test_a_step_is_a_moment_too(shared, tmp_path):
     storm = tmp_path / "storm.yml"
     storm.write_text("- {at: step 4, link: node1:node3, delay_ms: 99}\n")
+    (tmp_path / "mine.py").write_text(SLOW_TASK)
     before = shared.json("shape", "--profile", "wan")["links"]
-    words = ("--strategy", "fedavg", "--set", "H=10", "--steps", "20", "--schedule", storm)
+    words = ("--task", f"{tmp_path}/mine.py:make_task", "--steps", "20", "--batch-size", "8")
+    words = (*words, "--schedule", storm)
     summary = shared.json("launch", "--no-verify", *words)
     begun, ended = read_events(shared, summary)
     assert 4 <= begun["step"] < 20

@@ -4,7 +4,7 @@ import json
 import signal
 
 import yaml
-from conftest import PROJECT_DIR, eventually, output
+from containers import PROJECT_DIR, eventually, output
 
 # Ranks 0 and 1 do the same work on one core each, rank 2 looks at its own limit all the while.
 WORK = """\

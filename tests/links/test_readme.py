@@ -8,12 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import PROJECT_DIR, TIMEOUT_S
+import pytest
+from containers import PROJECT_DIR, TIMEOUT_S
 
 README = (PROJECT_DIR / "README.md").read_text()
 
 
-def test_the_demo_trains_over_proved_links(make_cluster):
+def test_the_demo_trains_over_links_proved_in_less_than_fifteen_seconds(make_cluster):
     cluster = make_cluster("demo")
     first = code_blocks()[0].splitlines()[0].split("#")[0].strip()
     assert first == "make demo"
@@ -25,9 +26,20 @@ def test_the_demo_trains_over_proved_links(make_cluster):
     ratios = re.findall(r"^all_reduce .* (\S+)$", done.stdout, re.MULTILINE)
     assert len(ratios) == 2 and all(float(ratio) >= 0.95 for ratio in ratios)
     folder = Path(re.search(r"^run +(.+)$", done.stdout, re.MULTILINE)[1])
-    assert json.loads((folder / "contract.json").read_text())["holds"]
+    check_contract(json.loads((folder / "contract.json").read_text()))
     run("make cluster-down", cluster)
     assert cluster.things() == []
+
+
+def check_contract(contract):
+    assert contract["holds"], contract
+    assert len(contract["links"]) == 6
+    # A machine that is busy at the wrong moment makes links doubtful; to measure those again takes longer.
+    assert contract["seconds"] < 15 or contract["measured_again"]
+    for link in contract["links"]:
+        expected, measured = link["expected"], link["measured"]
+        assert measured["rtt_ms"] == pytest.approx(expected["rtt_ms"], rel=0.01, abs=0.3)
+        assert measured["goodput_mbyte_s"] == pytest.approx(expected["goodput_mbyte_s"], rel=0.05)
 
 
 def test_every_other_command_works(make_cluster):

@@ -1,0 +1,193 @@
+"""Real containers for the tests: the command line as a user types it, on clusters of the tests' own names.
+
+Every name starts with `t-`, so that a cluster which the user has up is left alone. On failure the nodes' logs
+are kept under runs/failed-tests/; E2E_KEEP=1 leaves the containers up as well.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROJECT_DIR = Path(__file__).resolve().parents[2]
+ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests"
+TIMEOUT_S = 240
+
+
+class Gradwire:
+    """`python -m cluster.VERB … --name NAME` for one cluster."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def argv(self, verb, *args):
+        own = ["--name", self.name]
+        words = [str(arg) for arg in args]
+        split = words.index("--") if "--" in words else len(words)
+        return [sys.executable, "-m", f"cluster.{verb}", *words[:split], *own, *words[split:]]
+
+    def run(self, verb, *args, check=0, **popen):
+        """Run a verb to its end; its exit code must be `check`."""
+        done = subprocess.run(
+            self.argv(verb, *args),
+            cwd=popen.pop("cwd", PROJECT_DIR),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            **popen,
+        )
+        said = f"exit {done.returncode}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
+        assert done.returncode == check, said
+        assert "this is a bug in gradwire" not in done.stderr, said
+        return done
+
+    def json(self, verb, *args, check=0):
+        """Run a verb with --json: the one document on standard output."""
+        return json.loads(self.run(verb, "--json", *args, check=check).stdout)
+
+    def start(self, verb, *args):
+        """Start a verb and leave it running, in a process group of its own."""
+        return subprocess.Popen(
+            self.argv(verb, *args),
+            cwd=PROJECT_DIR,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=hear_interrupts,
+        )
+
+    def exec(self, node, *argv, check=True):
+        """`docker exec`: what a node says when it is asked behind the tool's back."""
+        done = subprocess.run(
+            ["docker", "exec", f"{self.name}-{node}", *argv],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def start_exec(self, node, *argv):
+        """`docker exec`, left running."""
+        return subprocess.Popen(
+            ["docker", "exec", f"{self.name}-{node}", *argv],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def ssh(self, node, *argv):
+        """The plain OpenSSH client with the generated configuration."""
+        config = self.state_dir / "ssh_config"
+        return subprocess.run(
+            ["ssh", "-F", str(config), node, *argv],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+
+    @property
+    def state_dir(self):
+        return PROJECT_DIR / ".gradwire" / self.name
+
+    def things(self):
+        """Whatever of this cluster Docker and the disk still have."""
+        label = f"label=gradwire.cluster={self.name}"
+        asked = [
+            ["docker", "ps", "--all", "--quiet", "--filter", label],
+            ["docker", "network", "ls", "--quiet", "--filter", label],
+            ["docker", "volume", "ls", "--quiet", "--filter", label],
+        ]
+        found = [line for argv in asked for line in output(argv).splitlines()]
+        return found + ([str(self.state_dir)] if self.state_dir.exists() else [])
+
+
+def hear_interrupts():
+    """Whoever runs these tests in the background ignores SIGINT, and whom they start would, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def output(argv):
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def eventually(condition, timeout_s=20.0):
+    """Wait until a condition holds; fail where it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+    return value
+
+
+@pytest.fixture
+def make_cluster(request):
+    """Make Gradwires for clusters of one test; what it leaves behind is removed."""
+    made = []
+
+    def make(name):
+        made.append(Gradwire(f"t-{name}"))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        tear_down(cluster, request)
+
+
+@pytest.fixture(scope="session")
+def shared(request):
+    """One cluster of three nodes, up for the whole session; each test shapes it as it needs."""
+    cluster = Gradwire("t-shared")
+    cluster.run("down")
+    cluster.run("up", "--nodes", "3")
+    yield cluster
+    tear_down(cluster, request)
+
+
+@pytest.fixture
+def unshaped(shared):
+    """The shared cluster, whole and without shaping."""
+    shared.run("up", "--nodes", "3")
+    shared.run("shape", "--clear")
+    return shared
+
+
+@pytest.fixture
+def mobile(shared):
+    """The shared cluster, whole and shaped as mobile, seed 1."""
+    shared.run("up", "--nodes", "3", "--profile", "mobile")
+    return shared
+
+
+def tear_down(cluster, request):
+    if request.session.testsfailed:
+        keep_logs(cluster)
+        if os.environ.get("E2E_KEEP"):
+            return
+    cluster.run("down")
+
+
+def keep_logs(cluster):
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    for name in output(
+        [
+            "docker",
+            "ps",
+            "-a",
+            "--format",
+            "{{.Names}}",
+            "--filter",
+            f"label=gradwire.cluster={cluster.name}",
+        ]
+    ).split():
+        log = subprocess.run(["docker", "logs", name], capture_output=True, text=True)
+        (ARTIFACTS / f"{name}.log").write_text(log.stdout + log.stderr)
+    if cluster.state_dir.exists():
+        shutil.copy(cluster.state_dir / "ssh_config", ARTIFACTS / f"{cluster.name}.ssh_config")
