@@ -155,7 +155,7 @@ class _Survey:
         unknown = [link for link in look.links if link not in look.speeds]
         nodes = self.prober.nodes
         streams = [link for link in unknown if link in self.timetable.streamed]
-        rounds = stream_rounds(streams, nodes, look.share)
+        rounds = stream_rounds(self.asked, streams, nodes, look.share)
         for number, some in enumerate(rounds, start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
             _add(measured, fill_links(self.prober, some, self.asked.links))

@@ -1,6 +1,6 @@
 """What may be measured side by side: probes that do not disturb one another, in rounds. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from cluster.contract.probes import joins, ping_pairs
@@ -8,7 +8,10 @@ from cluster.links import Link
 
 
 def plan_rounds(
-    links: Sequence[Link], nodes: Sequence[str], budget_mbyte_s: float
+    links: Sequence[Link],
+    nodes: Sequence[str],
+    budget_mbyte_s: float,
+    single: Collection[str] = (),
 ) -> list[list[Link]]:
     """Rounds in which no node sends twice, none receives twice, and no two probes use both directions of a link.
 
@@ -18,6 +21,7 @@ def plan_rounds(
         links: what is to be measured.
         nodes: the nodes' names, in their order.
         budget_mbyte_s: what a round carries at most, unless it is a single link.
+        single: nodes that do not even send and receive in one round.
     """
     place = {name: index for index, name in enumerate(nodes)}
     slowest = min((link.rate_mbyte_s for link in links), default=0.0)
@@ -26,7 +30,7 @@ def plan_rounds(
     for link in sorted(links, key=lambda link: (place[link.dst] - place[link.src]) % len(nodes)):
         found = next((one for one in unfilled if one.takes(link, budget_mbyte_s)), None)
         if found is None:
-            found = _Round()
+            found = _Round(frozenset(single))
             rounds.append(found)
             unfilled.append(found)
         found.add(link)
@@ -37,18 +41,25 @@ def plan_rounds(
 
 @dataclass(eq=False)
 class _Round:
+    single: frozenset[str]
     links: list[Link] = field(default_factory=list)
     load: float = 0.0
     busy: set[tuple[str, str]] = field(default_factory=set)
 
     def takes(self, link: Link, budget_mbyte_s: float) -> bool:
-        asked = {("from", link.src), ("to", link.dst), (link.dst, link.src)}
+        asked = self._ends(link) | {(link.dst, link.src)}
         return self.load + link.rate_mbyte_s <= budget_mbyte_s and self.busy.isdisjoint(asked)
 
     def add(self, link: Link) -> None:
         self.links.append(link)
         self.load += link.rate_mbyte_s
-        self.busy |= {("from", link.src), ("to", link.dst), (link.src, link.dst)}
+        self.busy |= self._ends(link) | {(link.src, link.dst)}
+
+    def _ends(self, link: Link) -> set[tuple[str, str]]:
+        """What a link takes of its nodes: that one sends and the other receives, or all of those that do but one."""
+        ends = {("from", link.src), ("to", link.dst)}
+        alone = self.single & {link.src, link.dst}
+        return ends | {(way, node) for way in ("from", "to") for node in alone}
 
 
 def path_groups(paths: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]:

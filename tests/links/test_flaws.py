@@ -158,6 +158,10 @@ def test_links_share_a_downlink(shared, tmp_path):
         assert min(rates) > 0.8
         contract = shared.json("verify")
         assert contract["holds"], contract["verdict"]
+        for link in (row for row in contract["links"] if row["link"]["dst"] == "node3"):
+            # Acknowledgements of what node3 sends meanwhile would take 2.5 % of it.
+            goodput = link["measured"]["goodput_mbyte_s"]
+            assert goodput == pytest.approx(4 * 1448 / 1514, rel=0.015)
         (downlink,) = contract["downlinks"]
         assert (downlink["node"], downlink["asked_mbyte_s"]) == ("node3", 4)
         # Datagrams leave in bundles: as such they would have too few headers, and 1.5 % more would pass.

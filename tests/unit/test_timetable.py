@@ -19,7 +19,7 @@ from cluster.contract.floods import (
 )
 from cluster.contract.probes import EFFORTS, ping_pairs
 from cluster.contract.rounds import path_groups, plan_rounds
-from cluster.contract.timetable import budget_s, make_timetable, one_of_each
+from cluster.contract.timetable import budget_s, make_timetable, one_of_each, stream_rounds
 from cluster.links import draw_links, paths
 from cluster.profiles import load_profile
 from cluster.spec import ClusterSpec
@@ -59,6 +59,19 @@ def test_where_the_budget_allows_all_nodes_send_in_every_round(size):
     links, names = links_of(size)
     least = size - 1
     assert len(plan_rounds(links, names, 1e6)) <= least + (size % 2 == 0)
+
+
+def test_a_node_with_a_downlink_takes_part_in_one_tcp_probe_at_a_time():
+    """Acknowledgements of what it sends come by its downlink, too."""
+    links, names = links_of(5)
+    rounds = stream_rounds(Asked(links, downlinks={"node3": 4}), links, names)
+    assert sorted(map(str, links)) == sorted(str(link) for r in rounds for link in r)
+    for one in rounds:
+        assert sum("node3" in (link.src, link.dst) for link in one) <= 1
+    busiest = max(
+        Counter(end for link in one for end in (link.src, link.dst))["node1"] for one in rounds
+    )
+    assert busiest == 2  # as others do
 
 
 def test_three_mobile_nodes_take_less_than_fifteen_seconds():
