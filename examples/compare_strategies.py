@@ -1,7 +1,7 @@
 """Which strategy gets there first on a bad network? Each of them trains; one table tells.
 
     python examples/compare_strategies.py                       # all, on four nodes over mobile links: some hours
-    python examples/compare_strategies.py --quick               # three of them, two nodes, a few steps: a minute
+    python examples/compare_strategies.py --quick               # three of them, two nodes, a few steps: two minutes
     python examples/compare_strategies.py --tasks language --strategies ddp diloco --steps 100
     python examples/compare_strategies.py --target fashion-mnist=0.8 --profile wan
 
@@ -26,15 +26,15 @@ from cluster.errors import EXIT_DONE, EXIT_FAILED, ClusterError, RunFailed, Usag
 from cluster.series import metric_rows
 from cluster.spec import PROJECT_DIR
 
-# What each is run with; all else is as node.train has it. DeMo steps by signs, and wants a small learning rate.
+# What each is run with, {H} by --H; all else is as node.train has it. DeMo steps by signs: its rate is a small one.
 STRATEGIES = {
     "ddp": "",
-    "fedavg": "--set H=20",
-    "diloco": "--set H=20",
-    "streaming-diloco": "--set H=20 --set fragments=4",
-    "eager-diloco": "--set H=20",
+    "fedavg": "--set H={H}",
+    "diloco": "--set H={H}",
+    "streaming-diloco": "--set H={H} --set fragments=4",
+    "eager-diloco": "--set H={H}",
     "sparta": "--set p=0.005",
-    "sparta-diloco": "--set H=20 --set p=0.005",
+    "sparta-diloco": "--set H={H} --set p=0.005",
     "demo": "--optimizer sgd --lr 0.001",
     "powersgd": "--set rank=4",
     "gossip": "--set graph=ring",
@@ -42,9 +42,11 @@ STRATEGIES = {
 QUICK = {
     "nodes": 2,
     "steps": 12,
+    "H": 4,
     "eval_every": 4,
     "strategies": ["ddp", "fedavg", "diloco"],
     "tasks": ["fashion-mnist"],
+    "target": ["fashion-mnist=0.6"],
     "no_verify": True,
 }
 COLUMNS = [
@@ -68,7 +70,7 @@ class Target:
 
     def best(self, values: Iterable[float]) -> float | None:
         """The best of some values; None of none."""
-        return (max if self.higher else min)(values, default=None)
+        return (max if self.higher else min)((round(v, 4) for v in values), default=None)
 
 
 TARGETS = {
@@ -108,6 +110,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--nodes", type=int, default=4)
     add("--profile", default="mobile")
     add("--steps", type=int, default=200, help="of every rank (default %(default)s)")
+    add("--H", type=int, default=20, help="of them between two exchanges (default %(default)s)")
     add("--eval-every", type=int, default=20, help="steps between two tests (default %(default)s)")
     add("--target", action="append", default=[], metavar="TASK=VALUE", help="another than ours")
     add("--name", default="compare", help="the cluster (default %(default)s)")
@@ -164,7 +167,8 @@ def _steps(folder: Path) -> list[Row]:
 
 def settings(task: str, strategy: str, args: argparse.Namespace) -> Row:
     """What decides a run: of a target it does not depend."""
-    words = ["--task", task, "--strategy", strategy, *STRATEGIES[strategy].split()]
+    own = STRATEGIES[strategy].format(H=args.H).split()
+    words = ["--task", task, "--strategy", strategy, *own]
     words += ["--steps", str(args.steps), "--eval-every", str(args.eval_every)]
     return {"words": words, "nodes": args.nodes, "profile": args.profile}
 

@@ -110,6 +110,7 @@ def test_what_is_there_is_not_run_again(monkeypatch, tmp_path):
 def test_quick_is_short_and_flags_still_count():
     args = compare.parse(["--quick", "--steps", "5"])
     assert (args.nodes, args.steps, args.eval_every) == (2, 5, 4)
+    assert "H=4" in compare.settings("fashion-mnist", "fedavg", args)["words"]
     assert compare.parse([]).strategies == list(compare.STRATEGIES)
 
 
