@@ -16,11 +16,11 @@ from cluster.topology import Pair
 MOST_BOUNDS = 1000  # of one kind, purpose and size: a bound takes 0.1 to 1 ms
 
 
-def read_collectives(folder: Path, nodes: Sequence[str]) -> list[Collective]:
-    """What the ranks left of their collectives; a line that a killed rank did not finish is left out."""
+def read_collectives(folder: Path, ranks: Sequence[str]) -> list[Collective]:
+    """What the ranks, by name, left of their collectives; a line that a killed rank did not finish is left out."""
     parts: list[list[Part]] = []
-    for rank, node in enumerate(nodes):
-        path = folder / "metrics" / f"{node}.collectives.jsonl"
+    for rank, name in enumerate(ranks):
+        path = folder / "metrics" / f"{name}.collectives.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         parts.append([parse_part(rank, json.loads(line)) for line in lines if line.endswith("}")])
     return put_together(parts)
@@ -29,17 +29,17 @@ def read_collectives(folder: Path, nodes: Sequence[str]) -> list[Collective]:
 def bucket_seconds(
     ends: Mapping[str, Mapping[str, Any]], collectives: Sequence[Collective]
 ) -> dict[str, dict[str, float]]:
-    """Seconds by bucket of each node that wrote its last line: `comm` as `transfer` and `waiting`.
+    """Seconds by bucket of each rank that wrote its last line: `comm` as `transfer` and `waiting`.
 
     Of collectives beyond those that have a line of their own, the same share counts as waiting.
     """
     waiting_s, waited_s = _waits(collectives)
     buckets = {}
-    for rank, (node, end) in enumerate(ends.items()):
+    for rank, (name, end) in enumerate(ends.items()):
         if "seconds" in end:
             booked_s = sum(one["waited_s"] for one in end["collectives"])
             share = waiting_s.get(rank, 0.0) / waited_s[rank] if waited_s.get(rank) else 0.0
-            buckets[node] = _split_comm(end["seconds"], booked_s * share)
+            buckets[name] = _split_comm(end["seconds"], booked_s * share)
     return buckets
 
 
@@ -69,26 +69,37 @@ def collective_rows(
 def loop_bytes(
     starts: Mapping[str, Mapping[str, Any]],
     ends: Mapping[str, Mapping[str, Any]],
+    nodes: Sequence[str],
     paths: Mapping[Pair, Sequence[Pair]],
     lossy: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """What the links carried between the ranks' own readings, at the start and the end of their loops.
 
-    None where a rank left none, or nothing is shaped.
+    None where a rank left none, or nothing is shaped. Of the ranks of one node, whose links they share, the first
+    reading at the start counts and the last at the end.
     """
-    carried: dict[str, int] = {}
-    for node, end in ends.items():
-        before, after = starts[node].get("link_bytes"), end.get("link_bytes")
-        if not before or not after:
+    before: dict[str, int] = {}
+    after: dict[str, int] = {}
+    for node, name in zip(nodes, ends, strict=True):
+        began, ended = starts[name].get("link_bytes"), ends[name].get("link_bytes")
+        if not began or not ended:
             return None
-        carried |= {f"{node}->{peer}": after[peer] - before.get(peer, 0) for peer in after}
-    return reconcile_links(carried, all_sent(ends), paths, lossy) or None
+        for peer, count in ended.items():
+            link = f"{node}->{peer}"
+            before[link] = min(began.get(peer, 0), before.get(link, count))
+            after[link] = max(count, after.get(link, 0))
+    carried = {link: count - before[link] for link, count in after.items()}
+    return reconcile_links(carried, all_sent(ends, nodes), paths, lossy) or None
 
 
-def all_sent(ends: Mapping[str, Mapping[str, Any]]) -> list[Sent]:
-    """What all ranks say that they have sent."""
-    nodes = list(ends)
-    return [sent for node, end in ends.items() for sent in parse_sent(nodes, node, end)]
+def all_sent(ends: Mapping[str, Mapping[str, Any]], nodes: Sequence[str]) -> list[Sent]:
+    """What all ranks say that they have sent to other nodes; within a node nothing takes a link."""
+    sent = [
+        one
+        for node, end in zip(nodes, ends.values(), strict=True)
+        for one in parse_sent(nodes, node, end)
+    ]
+    return [one for one in sent if one.src != one.dst]
 
 
 def _waits(collectives: Sequence[Collective]) -> tuple[dict[int, float], dict[int, float]]:

@@ -107,4 +107,4 @@ def _shared_end(flows: Sequence[tuple[Part, int]], network: Network) -> float:
     for carrier, load in loads.items():
         counts, entered, delays_s = zip(*load, strict=True)
         ends.append(min(entered) + sum(counts) / network.byte_s[carrier] + min(delays_s))
-    return max(ends)
+    return max(ends, default=0.0)  # none: all of it stays within nodes

@@ -50,7 +50,7 @@ class Sent:
 
 
 def parse_sent(nodes: Sequence[str], node: str, end: Mapping[str, Any]) -> Iterator[Sent]:
-    """What a rank's last line says that it has sent."""
+    """What the last line of a rank on `node` says that it has sent; rank r runs on nodes[r]."""
     for one in end.get("collectives", ()):
         for peer, of in one["to"].items():
             yield Sent(node, nodes[int(peer)], of["bytes"], of["messages"])

@@ -39,13 +39,15 @@ def raise_failure(
     if not failed:
         return
     first = failed[0]
-    log = folder / "logs" / f"{first.node}.log"
+    log = folder / "logs" / f"{first.place.name}.log"
     words = log.read_text(errors="replace").splitlines()
-    others = ", ".join(f"{end.node} {_how_later(end.exit_code)}" for end in failed[1:])
+    others = ", ".join(f"{end.place.name} {_how_later(end.exit_code)}" for end in failed[1:])
+    who = f"rank {first.place.rank} on {first.place.node} {_how(first.exit_code)}"
     lines = [
-        f"rank {first.rank} on {first.node} {_how(first.exit_code)}: the root cause (first of {len(failed)} to fail)",
+        f"{who}: the root cause (first of {len(failed)} to fail)",
+        *([f"  {first.error}"] if first.error else []),
         *(f"  | {line}" for line in words[-LAST_LINES:]),
-        *(f"  {text}" for text in missing_links(first.node, words, nodes, isolated)),
+        *(f"  {text}" for text in missing_links(first.place.node, words, nodes, isolated)),
         *([f"  after it: {others}"] if others else []),
     ]
     raise RunFailed("\n".join(lines), f"the whole log: {log}", summary)

@@ -1,16 +1,18 @@
-"""Run a program on every node, one rank each, over links that were measured first.
+"""Run a program on every node, over links that were measured first.
 
     python -m cluster.launch --profile mobile
     python -m cluster.launch --profile mobile --strategy fedavg --set H=20 --steps 200 --json
     python -m cluster.launch --profile wan --nodes 4 -- train.py --epochs 2
     python -m cluster.launch --no-verify -- -m package.module --lr 0.1
     python -m cluster.launch --profile wan --schedule examples/storm.yml
+    python -m cluster.launch --nodes 2 --nproc-per-node 4 -- train.py
 
 Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
-where one is not what was asked for, then starts the ranks over SSH with torchrun's environment. Without `--`
-it trains (node.train; its options are taken here too: python -m node.train --help). With `--` it runs your
-program, unchanged: its folder is copied to every node. What a rank writes into $GRADWIRE_RUN_DIR comes back
-into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
+where one is not what was asked for, then starts the ranks over SSH with torchrun's environment, one on each
+node or as many as --nproc-per-node says. Without `--` it trains (node.train; its options are taken here too:
+python -m node.train --help). With `--` it runs your program, unchanged: its folder is copied to every node.
+What a rank writes into $GRADWIRE_RUN_DIR comes back into the run folder: checkpoints, too, from which
+`--resume runs/NAME` goes on.
 
 Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
 """
@@ -27,8 +29,8 @@ from pathlib import Path
 
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.errors import unknown
+from cluster.places import Place, place_ranks, rank_environment
 from cluster.program import Program, training, user_program
-from cluster.ranks import rank_environment
 from cluster.report import print_summary
 from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
 from cluster.testbed import Cluster
@@ -47,6 +49,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--no-verify", action="store_true", help="do not measure the links first")
     parser.add_argument(
         "--folder", type=Path, help="what to send with your program (default: its own folder)"
+    )
+    parser.add_argument(
+        "--nproc-per-node",
+        type=int,
+        default=1,
+        metavar="K",
+        help="ranks on each node, which send nothing over links to one another (default: %(default)s)",
     )
     parser.add_argument(
         "--schedule",
@@ -76,13 +85,20 @@ def launch_verb(
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
     nodes = cluster.planned().nodes
-    check_nodes(schedule, [node.name for node in nodes])
+    names = [node.name for node in nodes]
+    places = place_ranks(names, args.nproc_per_node)
+    check_nodes(schedule, names)
     if cluster.wanted is not None:
         check_schedule(schedule, cluster.wanted.links(nodes))
     if args.dry_run:
-        return _print_plan(args, cluster, chosen)
+        return _print_plan(args, cluster, chosen, places)
     try:
-        run = cluster.up().launch(chosen, verify=not args.no_verify, schedule=schedule)
+        run = cluster.up().launch(
+            chosen,
+            verify=not args.no_verify,
+            schedule=schedule,
+            nproc_per_node=args.nproc_per_node,
+        )
     finally:
         cluster.close()
     if not args.json:
@@ -99,7 +115,9 @@ def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Pro
     return training([*rest, "--seed", str(args.seed)], args.folder)
 
 
-def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str, object]:
+def _print_plan(
+    args: Namespace, cluster: Cluster, program: Program, places: Sequence[Place]
+) -> dict[str, object]:
     spec = cluster.planned()
     plans = link_plans(spec.nodes, cluster.wanted) if cluster.wanted else {}
     links = cluster.wanted.links(spec.nodes) if cluster.wanted else ()
@@ -108,10 +126,10 @@ def _print_plan(args: Namespace, cluster: Cluster, program: Program) -> dict[str
         "plans": plans,
         "argv": list(program.argv),
         "environment": {
-            n.name: rank_environment(
-                n, spec.nodes, links, "RUN", "RUN_DIR", 0, isolated=args.isolated
+            place.name: rank_environment(
+                place, places, links, "RUN", "RUN_DIR", 0, isolated=args.isolated
             )
-            for n in spec.nodes
+            for place in places
         },
     }
     if not args.json:

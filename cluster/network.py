@@ -1,6 +1,8 @@
 """What is between the ranks of a run, for `cluster.bounds`: the links in force, and what was measured of them. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from cluster.bounds import Network, Route
@@ -9,6 +11,7 @@ from cluster.links import Link, rtt_ms
 from cluster.topology import Pair, next_hops, trace_path
 
 Contract = Mapping[str, Any]
+AT_HOME = Route(delay_s=0.0, byte_s=math.inf, carriers=())  # between ranks of one node
 
 
 def make_network(
@@ -23,8 +26,8 @@ def make_network(
     """Routes and rates between ranks; rank r runs on nodes[r].
 
     Args:
-        nodes: names, by rank.
-        links: in force; none where nothing is shaped: then nothing is known, and there are no routes.
+        nodes: names, by rank; a node with several ranks is there as often.
+        links: in force; none where nothing is shaped: then nothing is known, and no routes lead to other nodes.
         limits: 'uplink' and 'downlink': node -> MB/s.
         mtu: of the data network.
         contract: contract.json of the run; without it the links count as what was asked for.
@@ -39,15 +42,18 @@ def make_network(
     byte_s = {_name(*_pair(link)): _byte_s(link, share, measured) for link in links}
     for kind, of in limits.items():
         byte_s |= {f"{node} {kind}": rate * 1e6 * share for node, rate in of.items()}
-    routes = {}
+    routes = dict.fromkeys(zip(nodes, nodes, strict=True), AT_HOME)
     for (src, dst), path in link_paths(nodes, links, isolated=isolated).items():
         carriers = [name for pair in path for name in _carriers(pair) if name in byte_s]
-        routes[nodes.index(src), nodes.index(dst)] = Route(
+        routes[src, dst] = Route(
             delay_s=sum(delays_s[pair] for pair in path),
             byte_s=min(byte_s[name] for name in carriers),
             carriers=tuple(carriers),
         )
-    return Network(routes, byte_s, "measured" if measured else "asked")
+    pairs = permutations(range(len(nodes)), 2)
+    homes = {(a, b): (nodes[a], nodes[b]) for a, b in pairs}
+    between = {pair: routes[home] for pair, home in homes.items() if home in routes}
+    return Network(between, byte_s, "measured" if measured else "asked")
 
 
 def link_paths(
@@ -57,7 +63,7 @@ def link_paths(
     there = {_pair(link) for link in links}
     if isolated or not there:
         return {pair: [pair] for pair in there}
-    hops = next_hops([_pair(link) for link in links], nodes)
+    hops = next_hops([_pair(link) for link in links], list(dict.fromkeys(nodes)))
     return {pair: trace_path(hops, *pair) for pair in hops}
 
 

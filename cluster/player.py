@@ -33,7 +33,7 @@ class Player:
         shape: the links in force.
         processors: what the nodes may use, and how it is changed.
         events: the schedule.
-        run_dir: where rank 0 leaves its metrics, on its node.
+        metrics: where rank 0 leaves its metrics, on its node.
         log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}, and where a trace
             ends {"changes", "late", "worst_ms"}.
     """
@@ -44,7 +44,7 @@ class Player:
         shape: Shape,
         processors: Processors,
         events: Sequence[Event],
-        run_dir: str,
+        metrics: str,
         log: Path,
         console: Console,
     ) -> None:
@@ -52,7 +52,7 @@ class Player:
         self._processors = processors
         self._waiting = list(events)
         self._log = log
-        self._run_dir = run_dir
+        self._metrics = metrics
         self._in_force = dict(shape.plans)
         self._lasting: list[tuple[float, Event]] = []  # until when, what; later ones win
         self._traces = {
@@ -71,8 +71,7 @@ class Player:
         self._replay.__enter__()  # before the ranks: what it refuses starts nothing
         self._started = time.monotonic()
         if any(event.step is not None for event in self._waiting):
-            metrics = f"{self._run_dir}/metrics.jsonl"
-            self._tail = self._fleet.start(self._fleet.nodes[0].name, (*TAIL, metrics))
+            self._tail = self._fleet.start(self._fleet.nodes[0].name, (*TAIL, self._metrics))
             threading.Thread(target=self._watch_steps, args=(self._tail,), daemon=True).start()
         if self._waiting:
             self._thread.start()

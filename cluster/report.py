@@ -23,12 +23,12 @@ def print_summary(run: Run) -> None:
         ],
         [
             [
-                node,
+                name,
                 code,
-                *(_seconds(summary, node) if trained else []),
-                f"{_sent(summary, node) / 1e6:.1f}",
+                *(_seconds(summary, name) if trained else []),
+                _sent(summary, name),
             ]
-            for node, code in summary["exit_codes"].items()
+            for name, code in summary["exit_codes"].items()
         ],
     )
     _print_collectives(summary)
@@ -46,8 +46,8 @@ def print_summary(run: Run) -> None:
     print(f"run   {run.folder}")
 
 
-def _seconds(summary: dict[str, Any], node: str) -> list[str]:
-    seconds = summary["seconds"].get(node, {})
+def _seconds(summary: dict[str, Any], rank: str) -> list[str]:
+    seconds = summary["seconds"].get(rank, {})
     return [f"{seconds[key]:.1f}" if key in seconds else "-" for key in BUCKETS]
 
 
@@ -87,6 +87,9 @@ def bytes_sentence(carried: dict[str, Any]) -> str:
     return f"{text}; more than 5 % off: {', '.join(loop['off'])}" if loop["off"] else text
 
 
-def _sent(summary: dict[str, Any], node: str) -> int:
+def _sent(summary: dict[str, Any], rank: str) -> str:
+    """MB that the rank's node has sent; of a node with several ranks beside the first one."""
+    node, _, local_rank = rank.partition("-")
     links: dict[str, int] = summary["bytes"]["links"]
-    return sum(count for link, count in links.items() if link.startswith(f"{node}->"))
+    count = sum(count for link, count in links.items() if link.startswith(f"{node}->"))
+    return f"{count / 1e6:.1f}" if local_rank in ("", "0") else ""

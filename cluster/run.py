@@ -24,12 +24,14 @@ from cluster.fleet import Fleet
 from cluster.links import Link, collective_timeout_s
 from cluster.network import Contract
 from cluster.overload import host_summary
+from cluster.places import Place, place_ranks, rank_environment
 from cluster.player import Player
 from cluster.processors import Processors
 from cluster.program import RESUME, Program, pack
-from cluster.ranks import Ended, Ranks, rank_environment
+from cluster.ranks import Ended, Ranks
 from cluster.remote_process import LOST
 from cluster.runs import (
+    METRICS,
     last_events,
     make_run_folder,
     unpack_results,
@@ -64,17 +66,19 @@ def run_program(
     *,
     verify: bool = True,
     schedule: Sequence[Event] = (),
+    nproc_per_node: int = 1,
 ) -> Run:
-    """Verify the links, run the program on every node, collect what it left.
+    """Verify the links, run the program on every node, `nproc_per_node` ranks each, collect what it left.
 
     `shape` is the links in force as they were just read: what their counters have counted by then is not this run's.
 
     Raises:
-        UsageError: the schedule speaks of what is not there; nothing was started.
+        UsageError: the schedule speaks of what is not there, or so many ranks cannot be; nothing was started.
         ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
         ContractBroken: a link is not what was asked for; nothing was started.
         RunFailed: a rank failed; names the first one, with its log.
     """
+    places = place_ranks([node.name for node in spec.nodes], nproc_per_node)
     check_schedule(schedule, shape.links)
     check_nodes(schedule, [node.name for node in spec.nodes])
     check_steps(schedule, int(program.config.get("steps", 0)))
@@ -83,9 +87,10 @@ def run_program(
     if verify:
         refuse_replayed(shape, "the links cannot be measured")
     folder = make_run_folder(RUNS_DIR, shape.profile or "unshaped", program.name)
-    write_links(folder, shape.links, spec.nodes)
-    timeout_s = _timeout_s(spec, shape, schedule)
+    write_links(folder, shape.links, places)
+    timeout_s = _timeout_s(spec, len(places), shape, schedule)
     config = _config(spec, program, shape, timeout_s, verify=verify)
+    config["nproc_per_node"] = nproc_per_node
     processors = Processors(engine, spec.name)
     config["limits"] = processors.document()
     config["schedule"] = [event.words for event in schedule]
@@ -99,10 +104,13 @@ def run_program(
         )  # with the counters as they are now: the probes' bytes are not this run's
     started = time.monotonic()
     log = folder / "events.jsonl"
-    player = Player(fleet, shape, processors, schedule, _run_dir(folder), log, console)
-    ended = _run_ranks(fleet, program, folder, shape, timeout_s, console, player)
+    metrics = f"{_run_dir(folder)}/{places[0].file(METRICS)}"
+    player = Player(fleet, shape, processors, schedule, metrics, log, console)
+    ended = _run_ranks(fleet, program, folder, places, shape, timeout_s, console, player)
     wall_s = time.monotonic() - started
-    summary = _collect(fleet, folder, shape, ended, wall_s, contract, changing=bool(schedule))
+    summary = _collect(
+        fleet, folder, places, shape, ended, wall_s, contract, changing=bool(schedule)
+    )
     summary["verified"] = verify and bool(shape.links)
     write_json(folder / "summary.json", summary)
     isolated = shape.links if shape.isolated else ()
@@ -116,7 +124,7 @@ def run_program(
     return Run(folder, summary)
 
 
-def _timeout_s(spec: ClusterSpec, shape: Shape, schedule: Sequence[Event]) -> float:
+def _timeout_s(spec: ClusterSpec, ranks: int, shape: Shape, schedule: Sequence[Event]) -> float:
     """How long a collective may take on the slowest links that there will be, and while the longest change lasts."""
     links = [shape.links]
     for event in schedule:
@@ -126,7 +134,7 @@ def _timeout_s(spec: ClusterSpec, shape: Shape, schedule: Sequence[Event]) -> fl
         if event.playback is not None:
             links.append(tuple(_traced(link, event.playback) for link in shape.links))
     longest_s = max((_lasts_s(event) for event in schedule), default=0.0)
-    return max(collective_timeout_s(some, spec.size) for some in links) + longest_s
+    return max(collective_timeout_s(some, ranks) for some in links) + longest_s
 
 
 def _traced(link: Link, playback: Playback) -> Link:
@@ -189,6 +197,7 @@ def _run_ranks(
     fleet: Fleet,
     program: Program,
     folder: Path,
+    places: Sequence[Place],
     shape: Shape,
     timeout_s: float,
     console: Console,
@@ -198,14 +207,14 @@ def _run_ranks(
     run_id = folder.name
     run_dir, place = _run_dir(folder), f"/root/work/{run_id}"
     orders = {
-        node.name: {
+        one: {
             "run": run_id,
             "argv": program.argv,
             "cwd": place if program.sends else "/root",
             "run_dir": run_dir,
             "env": rank_environment(
-                node,
-                fleet.nodes,
+                one,
+                places,
                 shape.links,
                 run_id,
                 run_dir,
@@ -213,10 +222,10 @@ def _run_ranks(
                 isolated=shape.isolated,
             ),
         }
-        for node in fleet.nodes
+        for one in places
     }
     names = [node.name for node in fleet.nodes]
-    printer = LinePrinter(names, console.program_output)
+    printer = LinePrinter([one.name for one in places], console.program_output)
     ended: list[Ended] = []
     try:
         if program.folder:
@@ -227,7 +236,7 @@ def _run_ranks(
         with player:
             ended = Ranks(fleet, orders, folder / "logs", printer).wait()
     finally:
-        _fetch(fleet, folder, run_dir, [place] if program.sends else [], ended)
+        _fetch(fleet, folder, places, run_dir, [place] if program.sends else [], ended)
     return ended
 
 
@@ -240,21 +249,28 @@ def _send(fleet: Fleet, folders: Mapping[str, Path], place: str) -> None:
 
 
 def _fetch(
-    fleet: Fleet, folder: Path, run_dir: str, places: list[str], ended: Sequence[Ended]
+    fleet: Fleet,
+    folder: Path,
+    places: Sequence[Place],
+    run_dir: str,
+    sent: list[str],
+    ended: Sequence[Ended],
 ) -> None:
     """Bring home what the ranks left, then remove it there; a node that is lost keeps its part."""
-    lost = {end.node for end in ended if end.exit_code == LOST}
+    lost = {end.place.node for end in ended if end.exit_code == LOST}
     alive = [node.name for node in fleet.nodes if node.name not in lost]
     results = fleet.run(["tar", "-C", run_dir, "-c", "."], nodes=alive, check=False)
     for node, result in results.items():
         if result.exit_code == 0:
-            unpack_results(folder, node, result.stdout)
-    fleet.run(["rm", "-rf", run_dir, *places], nodes=alive, check=False)
+            own = [place for place in places if place.node == node]
+            unpack_results(folder, node, own, result.stdout)
+    fleet.run(["rm", "-rf", run_dir, *sent], nodes=alive, check=False)
 
 
 def _collect(
     fleet: Fleet,
     folder: Path,
+    places: Sequence[Place],
     before: Shape,
     ended: Sequence[Ended],
     wall_s: float,
@@ -262,25 +278,26 @@ def _collect(
     *,
     changing: bool,
 ) -> dict[str, Any]:
-    told = {node.name: last_events(folder, node.name) for node in fleet.nodes}
-    first = next(iter(told.values())).get("end", {})
+    told = {place.name: last_events(folder, place.name) for place in places}
+    nodes = [place.node for place in places]
+    first = told[places[0].name].get("end", {})
     try:
         after = read_shape(fleet)
         links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
     except NodeError:
         links, host = {}, None  # a node is gone, and its counters with it
-    codes = {end.node: end.exit_code for end in ended}
+    codes = {end.place: end.exit_code for end in ended}
     return {
         "run": folder.name,
         "folder": str(folder),
         "status": "failed" if any(codes.values()) else "done",
         "wall_s": round(wall_s, 3),
-        "exit_codes": {node: codes[node] for node in told},
+        "exit_codes": {place.name: codes[place] for place in places},
         "test_accuracy": first.get("test_accuracy"),
         "tested": first.get("tested", {}),
         "final_loss": first.get("final_loss"),
         "steps": first.get("steps"),
-        **account(folder, told, before, links, contract, changing=changing),
+        **account(folder, told, nodes, before, links, contract, changing=changing),
         "host": host,
         "links": [asdict(link) for link in before.links],
     }

@@ -2,11 +2,11 @@
 
 runs/20261121-101500-mobile-fedavg/
 run.yml          the resolved configuration, versions, the command
-hostfile         node1 slots=1 …
+hostfile         node1 slots=1 …: nodes, and how many ranks on each
 links.json       every link, as in force
 contract.json    asked against measured
 events.jsonl     what a schedule did to the links, and when
-logs/node1.log … what each rank printed
+logs/node1.log … what each rank printed; with several on a node node1-0.log, node1-1.log …, and so below
 metrics/node1.jsonl …, metrics/node1.collectives.jsonl …
 summary.json     how it ended
 model.pt         what rank 0 saved; files/node1/… whatever else a rank left in GRADWIRE_RUN_DIR
@@ -18,7 +18,7 @@ import platform
 import shutil
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from cluster.links import Link
-from cluster.spec import Node
+from cluster.places import Place
 
 METRICS, COLLECTIVES = "metrics.jsonl", "collectives.jsonl"
 MODEL = "model.pt"
@@ -54,10 +54,11 @@ def write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def write_links(folder: Path, links: tuple[Link, ...], nodes: tuple[Node, ...]) -> None:
+def write_links(folder: Path, links: Sequence[Link], places: Sequence[Place]) -> None:
     """links.json and the hostfile."""
     write_json(folder / "links.json", [asdict(link) for link in links])
-    (folder / "hostfile").write_text("".join(f"{node.name} slots=1\n" for node in nodes))
+    hosts = (f"{p.node} slots={p.local_world_size}\n" for p in places if p.local_rank == 0)
+    (folder / "hostfile").write_text("".join(hosts))
 
 
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
@@ -66,16 +67,17 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
     (folder / "run.yml").write_text(yaml.safe_dump(dict(config) | host, sort_keys=False, width=120))
 
 
-def unpack_results(folder: Path, node: str, archive: bytes) -> None:
-    """Sort what a rank left behind into the run folder.
+def unpack_results(folder: Path, node: str, places: Sequence[Place], archive: bytes) -> None:
+    """Sort what the ranks of a node left behind into the run folder.
 
     Metrics and the model have places of their own; everything else keeps its name under files/NODE/.
     """
     others = folder / "files" / node
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(others, filter="data")
-    _move(others / METRICS, folder / "metrics" / f"{node}.jsonl")
-    _move(others / COLLECTIVES, folder / "metrics" / f"{node}.{COLLECTIVES}")
+    for place in places:
+        _move(others / place.file(METRICS), folder / "metrics" / f"{place.name}.jsonl")
+        _move(others / place.file(COLLECTIVES), folder / "metrics" / f"{place.name}.{COLLECTIVES}")
     _move(others / MODEL, folder / MODEL)
     if not any(others.iterdir()):
         others.rmdir()
@@ -83,9 +85,9 @@ def unpack_results(folder: Path, node: str, archive: bytes) -> None:
         others.parent.rmdir()
 
 
-def last_events(folder: Path, node: str) -> dict[str, dict[str, Any]]:
-    """The last line of each event in a node's metrics: start, step, eval, end; empty where it left none."""
-    path = folder / "metrics" / f"{node}.jsonl"
+def last_events(folder: Path, rank: str) -> dict[str, dict[str, Any]]:
+    """The last line of each event in a rank's metrics: start, step, eval, end; empty where it left none."""
+    path = folder / "metrics" / f"{rank}.jsonl"
     if not path.exists():
         return {}
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]

@@ -11,7 +11,7 @@ from cluster.accounts import (
     loop_bytes,
     read_collectives,
 )
-from cluster.carried import expected_by_link
+from cluster.carried import Sent, expected_by_link
 from cluster.network import Contract, link_paths, make_network
 from cluster.shaping import Shape
 from cluster.topology import Pair
@@ -23,6 +23,7 @@ Paths = Mapping[Pair, Sequence[Pair]]
 def account(
     folder: Path,
     told: Mapping[str, Mapping[str, Event]],
+    nodes: Sequence[str],
     shape: Shape,
     carried: Mapping[str, int],
     contract: Contract | None,
@@ -33,18 +34,19 @@ def account(
 
     Args:
         folder: the run's, with what the ranks left.
-        told: node -> event -> its last line in the node's metrics; nodes in the order of ranks.
+        told: rank, by its name -> event -> its last line in the rank's metrics; in the order of ranks.
+        nodes: where each of them ran.
         shape: the links in force when the run began.
         carried: bytes on each link, from before the ranks started until after they ended.
         contract: what was measured of the links, if anything was.
         changing: whether the links changed during the run: then nothing can be said of bounds.
     """
-    nodes = list(told)
+    ranks = list(told)
     starts, ends = (
-        {node: events.get(which, {}) for node, events in told.items()} for which in ("start", "end")
+        {name: events.get(which, {}) for name, events in told.items()} for which in ("start", "end")
     )
     paths = link_paths(nodes, shape.links, isolated=shape.isolated)
-    collectives = read_collectives(folder, nodes)
+    collectives = read_collectives(folder, ranks)
     network = make_network(
         nodes,
         shape.links,
@@ -55,26 +57,23 @@ def account(
     )
     known = bool(shape.links) and not changing
     lossy = [f"{link.src}->{link.dst}" for link in shape.links if link.is_flawed]
-    loop = loop_bytes(starts, ends, paths, lossy)
+    loop = loop_bytes(starts, ends, nodes, paths, lossy)
     return {
-        "bytes": byte_summary(carried, ends, paths) | {"loop": loop},
+        "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "seconds": bucket_seconds(ends, collectives),
     }
 
 
-def byte_summary(
-    carried: Mapping[str, int], ends: Mapping[str, Event], paths: Paths
-) -> dict[str, Any]:
+def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:
     """Bytes of a run: what the links carried, next to what the collectives should send.
 
     Args:
         carried: 'node1->node2' -> bytes by the kernel's counters, headers included.
-        ends: the 'end' line of each node's metrics; empty for programs that write none: then nothing is expected.
+        sent: what the ranks say of themselves; programs that say nothing of it: then nothing is expected.
         paths: the links that lead from each node to each other.
     """
-    sent = all_sent(ends)
     expected = expected_by_link(sent, paths) if sent else None
     expected_bytes = sum(expected.values()) if expected else None
     total = sum(carried.values())

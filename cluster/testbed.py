@@ -230,13 +230,15 @@ class Cluster:
         *,
         verify: bool = True,
         schedule: Sequence[Event] = (),
+        nproc_per_node: int = 1,
     ) -> Run:
-        """Run a program, one rank a node; None trains with the defaults. See `cluster.run`.
+        """Run a program on every node; None trains with the defaults. See `cluster.run`.
 
         Args:
             program: what every rank runs.
             verify: whether the links are measured first.
             schedule: what happens to links and nodes meanwhile: `cluster.schedule.load_schedule`.
+            nproc_per_node: how many ranks each node has.
         """
         from cluster.program import training
         from cluster.run import run_program
@@ -252,6 +254,7 @@ class Cluster:
             self.console,
             verify=verify,
             schedule=schedule,
+            nproc_per_node=nproc_per_node,
         )
 
     def down(self) -> list[str]:

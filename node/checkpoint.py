@@ -113,7 +113,9 @@ def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
     Raises:
         OptionError: there are none.
     """
-    paths = find(folder, rank) or find(folder / "files" / f"node{rank + 1}", rank)
+    paths: dict[int, Path] = {}
+    for place in (*folder.glob("files/node*"), folder):
+        paths |= find(place, rank)
     if not paths:
         raise OptionError(f"--resume {folder}: no checkpoint-rank{rank}-step….pt there")
     return paths

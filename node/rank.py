@@ -9,7 +9,9 @@ The rank runs at nice 19, in a process group of its own, so that the wire keeps 
 line by line to standard output and to the container's own log. Standard input stays open: when it ends (the
 launcher stopped the run, was killed, or the network to it broke), the group gets SIGTERM, ten seconds,
 SIGKILL. The exit code is the rank's, 128 + n after signal n; standard error ends with one JSON line,
-{"exit_code": …, "time": …}. Exit 75: another run has this node.
+{"exit_code": …, "time": …, "error": …}: when the rank ended, or when it failed and what it said of it in
+its TORCHELASTIC_ERROR_FILE (torch's `@record`). Several ranks of one run may share a node. Exit 75: another
+run has it.
 """
 
 import fcntl
@@ -28,6 +30,7 @@ LOCK = Path("/run/gradwire/rank.lock")
 RUN_FOLDERS = (Path("/root/work"), Path("/run/gradwire/runs"))
 CONTAINER_LOG = Path("/proc/1/fd/1")
 GRACE_S = 10.0
+MOST_WORDS = 300  # of an error, in characters
 NICE = 19
 EXIT_BUSY = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -36,19 +39,48 @@ def main() -> int:
     """Take the order, run the rank, report how it ended."""
     order = json.loads(sys.stdin.buffer.readline())
     with LOCK.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            print(f"busy with run {lock.read().strip()}", file=sys.stderr)
+        run = take_node(lock, order["run"])
+        if run != order["run"]:
+            print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
-        lock.truncate(0)
-        lock.write(order["run"])
-        lock.flush()
-        _forget_other_runs(order["run"])
         exit_code = run_rank(order)
-    print(json.dumps({"exit_code": exit_code, "time": time.time()}), file=sys.stderr)
+    report = {"exit_code": exit_code, "time": time.time(), "error": ""}
+    if exit_code != 0:
+        report |= read_error(Path(order["env"]["TORCHELASTIC_ERROR_FILE"]))
+    print(json.dumps(report), file=sys.stderr)
     return exit_code if exit_code >= 0 else 128 - exit_code
+
+
+def take_node(lock: IO[str], run: str) -> str:
+    """Take the node for a run, of which other ranks may be here already; returns the run that has it.
+
+    Who finds it free takes it for itself for a moment, to write whose it is, and then shares it.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.truncate(0)
+        lock.write(run)
+        lock.flush()
+        _forget_other_runs(run)
+    except BlockingIOError:
+        pass  # it is taken: by this run, perhaps
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    lock.seek(0)
+    return lock.read().strip()
+
+
+def read_error(path: Path) -> dict[str, Any]:
+    """When a rank failed and why, in one line, where it left word of it; else nothing.
+
+    The file's own time, for the one inside is in whole seconds.
+    """
+    try:
+        message = json.loads(path.read_text())["message"]
+        failed = path.stat().st_mtime
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    words = message.get("message") if isinstance(message, dict) else message
+    return {"time": failed, "error": " ".join(str(words).split())[:MOST_WORDS]}
 
 
 def run_rank(order: dict[str, Any]) -> int:

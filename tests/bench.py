@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cluster.compose import compose_command, up_argv
 from cluster.keys import ensure_keys
-from cluster.ranks import rank_environment
+from cluster.places import place_ranks, rank_environment
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from node.wire.offload import FEATURES
 
@@ -95,12 +95,13 @@ def by_hand(nodes: int) -> float:
     started = time.time()
     ranks = []
     spec = ClusterSpec(NAME, nodes)
-    for node in spec.nodes:
-        environ = rank_environment(node, spec.nodes, (), "hand", "/tmp/hand", 60) | {
+    places = place_ranks([node.name for node in spec.nodes])
+    for place in places:
+        environ = rank_environment(place, places, (), "hand", "/tmp/hand", 60) | {
             "GLOO_SOCKET_IFNAME": "eth0"
         }
         flags = [word for key, value in environ.items() for word in ("--env", f"{key}={value}")]
-        argv = ["docker", "exec", *flags, f"{NAME}-{node.name}", "nice", "-n", "19"]
+        argv = ["docker", "exec", *flags, f"{NAME}-{place.node}", "nice", "-n", "19"]
         ranks.append(
             subprocess.Popen(
                 [*argv, "python3", "-m", "node.train", *STEPS], stdout=subprocess.DEVNULL

@@ -8,7 +8,7 @@ import torch
 from conftest import free_port, read_events, torchrun_environ
 from test_loop import node_train
 
-from node.checkpoint import read, require_same
+from node.checkpoint import find_for_resume, read, require_same
 from node.config import parse_config
 from node.freeze import freeze, thaw
 from node.metrics import Metrics
@@ -140,6 +140,15 @@ def test_what_was_fetched_from_nodes_is_found_and_more_steps_may_follow(run, sto
     flags = (*SHORT, "--steps", "5")
     resumed = run(1, *flags, "--resume", str(tmp_path / "fetched"))
     assert losses(resumed) == {n: losses(run(1, *flags))[n] for n in (3, 4, 5)}
+
+
+def test_of_several_ranks_on_a_node_each_finds_its_own(tmp_path):
+    for rank, node in enumerate(("node1", "node1", "node2")):
+        path = tmp_path / "files" / node / f"checkpoint-rank{rank}-step3.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = [find_for_resume(tmp_path, rank)[3].parent.name for rank in range(3)]
+    assert found == ["node1", "node1", "node2"]
 
 
 def test_ranks_go_on_from_the_latest_step_that_all_have(run):

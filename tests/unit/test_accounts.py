@@ -169,8 +169,31 @@ def test_the_loop_is_between_the_ranks_own_readings():
         "node1": {"link_bytes": {"node2": 1_046_268}, "collectives": sums},
         "node2": {"link_bytes": {"node1": 20_000}, "collectives": []},
     }
-    loop = loop_bytes(starts, ends, FULL)
+    loop = loop_bytes(starts, ends, NAMES[:2], FULL)
     assert loop["links"]["node1->node2"]["carried"] == 1_045_768
     assert loop["payload"] == 1_000_000
     starts["node2"]["link_bytes"] = {}
-    assert loop_bytes(starts, ends, FULL) is None
+    assert loop_bytes(starts, ends, NAMES[:2], FULL) is None
+
+
+def test_ranks_of_one_node_share_its_links_and_send_each_other_nothing_over_them():
+    """Two ranks on each of two nodes: 0 sends to 1, at home, and 1 to 2; both of node1 read the same counter."""
+
+    def sends(to, count):
+        return [{"to": {str(to): {"bytes": count, "messages": 1}}}]
+
+    nodes = ["node1", "node1", "node2", "node2"]
+    before = [{"node2": 500}, {"node2": 700}, {"node1": 100}, {"node1": 100}]
+    after = [{"node2": 900_000}, {"node2": 1_046_268}, {"node1": 20_000}, {"node1": 19_000}]
+    sent = [sends(1, 5_000_000), sends(2, 1_000_000), [], []]
+    starts = {f"r{rank}": {"link_bytes": before[rank]} for rank in range(4)}
+    ends = {f"r{rank}": {"link_bytes": after[rank], "collectives": sent[rank]} for rank in range(4)}
+    loop = loop_bytes(starts, ends, nodes, link_paths(nodes, links([("node1", "node2")])))
+    assert loop["links"]["node1->node2"] == {
+        "carried": 1_045_768,
+        "payload": 1_000_000,
+        "expected": 1_045_768,
+        "ratio": 1.0,
+    }
+    assert loop["payload"] == 1_000_000
+    assert loop["links"]["node2->node1"]["carried"] == 19_900

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.errors import RunFailed
 from cluster.failures import raise_failure
+from cluster.places import place_ranks
 from cluster.ranks import Ended
 from cluster.report import print_summary
 from cluster.run import Run
@@ -64,6 +65,18 @@ def test_a_run_over_links_that_were_not_measured_says_so(capsys, tmp_path):
 def test_ranks_that_we_stopped_are_not_said_to_be_killed(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "node2.log").write_text("boom\n")
-    ended = [Ended("node2", 1, 1, 0.0), Ended("node1", 0, -signal.SIGTERM, 1.0)]
+    first, second = place_ranks(["node1", "node2"])
+    ended = [Ended(second, 1, 0.0), Ended(first, -signal.SIGTERM, 1.0)]
     with pytest.raises(RunFailed, match="after it: node1 was stopped"):
         raise_failure(tmp_path, ended, (), (), {})
+
+
+def test_what_a_rank_says_of_its_failure_stands_before_its_log(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "node1-1.log").write_text("last words\n")
+    place = place_ranks(["node1", "node2"], 2)[1]
+    with pytest.raises(RunFailed) as failed:
+        raise_failure(tmp_path, [Ended(place, 1, 0.0, "ValueError: out of cheese")], (), (), {})
+    lines = failed.value.message.splitlines()
+    assert lines[0].startswith("rank 1 on node1 ended with exit code 1: the root cause")
+    assert lines[1:] == ["  ValueError: out of cheese", "  | last words"]

@@ -1,0 +1,69 @@
+"""Several ranks on each node: each with its place, its log and its last words; links carry what leaves a node."""
+
+import json
+
+import pytest
+
+PROGRAM = """\
+import os, sys, time
+from torch.distributed.elastic.multiprocessing.errors import record
+import torch, torch.distributed as dist
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    rank, node, local = (os.environ[key] for key in ("RANK", "GROUP_RANK", "LOCAL_RANK"))
+    print(f"rank {rank} is {local} on {node} of {int(total)}", flush=True)
+    if sys.argv[1:] == [rank]:
+        time.sleep(1)
+        raise ValueError("out of cheese")
+    if sys.argv[1:]:
+        time.sleep(600)
+
+main()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "several.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_every_rank_has_its_place_and_its_log(unshaped, program):
+    done = unshaped.run("launch", "--nproc-per-node", "2", "--", program)
+    for rank in range(6):
+        name = f"node{rank // 2 + 1}-{rank % 2}"
+        assert f"{name} | rank {rank} is {rank % 2} on {rank // 2} of 6" in done.stdout
+    run = max((unshaped.state_dir.parents[1] / "runs").glob("*-several"))
+    assert len(list((run / "logs").glob("node?-?.log"))) == 6
+    assert (run / "hostfile").read_text().splitlines()[0] == "node1 slots=2"
+
+
+def test_the_rank_that_failed_is_told_from_its_neighbour_by_its_own_words(unshaped, program):
+    done = unshaped.run("launch", "--json", "--nproc-per-node", "2", "--", program, "3", check=1)
+    assert "rank 3 on node2 ended with exit code 1: the root cause" in done.stderr
+    assert "  ValueError: out of cheese" in done.stderr
+    assert "logs/node2-1.log" in done.stderr
+    codes = json.loads(done.stdout)["exit_codes"]
+    assert codes.pop("node2-1") == 1
+    assert set(codes.values()) == {-15}
+    assert unshaped.exec("node2", "pgrep", "-f", "several.py", check=False) == ""
+
+
+def test_links_carry_what_leaves_a_node(mobile):
+    """A ring of six ranks on three nodes: each node's second rank sends to its first, and takes no link."""
+    words = ["--steps", "4", "--batch-size", "8", "--strategy", "fedavg", "--set", "H=4"]
+    words += ["--profile", "mobile", "--no-verify", "--nproc-per-node", "2"]
+    summary = mobile.json("launch", *words)
+    carried = summary["bytes"]
+    # One average of 4.8 MB round a ring of six, of which three hops are links.
+    assert carried["payload"] == pytest.approx(3 * 2 * 5 / 6 * 4 * 1_199_882, rel=0.01)
+    assert carried["loop"]["ratio"] == pytest.approx(1, abs=0.05)
+    assert carried["loop"]["off"] == []
+    assert len(summary["seconds"]) == 6
+    [train] = [row for row in summary["collectives"] if row["purpose"] == "train"]
+    assert train["ratio"] >= 0.95
