@@ -54,11 +54,11 @@ def test_the_rank_that_failed_is_told_from_its_neighbour_by_its_own_words(unshap
     assert unshaped.exec("node2", "pgrep", "-f", "several.py", check=False) == ""
 
 
-def test_links_carry_what_leaves_a_node(mobile):
+def test_links_carry_what_leaves_a_node(shared):
     """A ring of six ranks on three nodes: each node's second rank sends to its first, and takes no link."""
     words = ["--steps", "4", "--batch-size", "8", "--strategy", "fedavg", "--set", "H=4"]
-    words += ["--profile", "mobile", "--no-verify", "--nproc-per-node", "2"]
-    summary = mobile.json("launch", *words)
+    words += ["--profile", "wan", "--no-verify", "--nproc-per-node", "2"]
+    summary = shared.json("launch", *words)
     carried = summary["bytes"]
     # One average of 4.8 MB round a ring of six, of which three hops are links.
     assert carried["payload"] == pytest.approx(3 * 2 * 5 / 6 * 4 * 1_199_882, rel=0.01)
