@@ -26,7 +26,7 @@ from cluster.network import Contract
 from cluster.overload import host_summary
 from cluster.player import Player
 from cluster.processors import Processors
-from cluster.program import RESUME, Program, pack
+from cluster.program import FIT, RESUME, Program, pack
 from cluster.ranks import Ended, Ranks, rank_environment
 from cluster.remote_process import LOST
 from cluster.runs import (
@@ -221,6 +221,8 @@ def _run_ranks(
     try:
         if program.folder:
             _send(fleet, dict.fromkeys(names, program.folder), place)
+        if program.order:
+            _send(fleet, dict.fromkeys(names, program.order), f"{place}/{FIT}")
         if program.resume:
             files = {name: program.resume / "files" / name for name in names}
             _send(fleet, files, f"{place}/{RESUME}")
