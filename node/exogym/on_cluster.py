@@ -12,7 +12,7 @@ from node.exogym.local import EXIT_USAGE, project_path
 from node.options import OptionError
 
 
-def launch(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
+def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
     """Run a script again on the nodes of a cluster; what they print goes to standard error.
 
     Args:

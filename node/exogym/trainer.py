@@ -27,8 +27,9 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from node.config import parse_config
-from node.exogym import local, on_cluster
 from node.exogym.asked import Asked, launch_options
+from node.exogym.local import new_run_folder, own_words, run_ranks
+from node.exogym.on_cluster import launch_ranks
 from node.exogym.strategies import Chosen
 from node.options import OptionError
 from node.order import INITIAL, ORDER, Ended, Order, RankDone, read_order
@@ -153,7 +154,7 @@ class Trainer:
         self, asked: Asked, val_size: int | None, backend: str, options: Sequence[str]
     ) -> Path:
         """Start the ranks, and wait for them; returns the run's folder."""
-        words = local.own_words()
+        words = own_words()
         strategy, data = self._check(asked, val_size)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
             order = Order(len(_ended) + 1, SEED, data, tuple(_ended))
@@ -161,9 +162,9 @@ class Trainer:
             state = {name: value.cpu() for name, value in self.model.state_dict().items()}
             torch.save(state, Path(place, INITIAL))
             if backend == "cluster":
-                return on_cluster.launch(Path(place), words, asked.num_nodes, options)
-            folder = local.new_run_folder(strategy)
-            local.run_ranks(Path(place), words, asked.num_nodes, folder)
+                return launch_ranks(Path(place), words, asked.num_nodes, options)
+            folder = new_run_folder(strategy)
+            run_ranks(Path(place), words, asked.num_nodes, folder)
             return folder
 
     def _as_it_ended(self, order: Order, number: int) -> "nn.Module":
