@@ -22,6 +22,7 @@ LOOK_S = 0.02
 LAST_WORDS_S = 1.0  # for the others to notice that a rank has failed, and to say so
 GRACE_S = 10.0
 EXIT_USAGE = 2
+PEER_LOST = ("closed by peer", "reset by peer", "Broken pipe")  # gloo's words of another's end
 
 
 def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
@@ -141,10 +142,12 @@ def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
 
 
 def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
-    """What to raise: the rank that was killed, or else the one that failed first by its own words."""
+    """What to raise: the rank that was killed, or else the first that did not fail by another's end."""
     failed = [rank for rank, code in enumerate(codes) if code]
     words = {rank: _last_words(_error_file(run_dir, rank)) for rank in failed}
-    first = min(failed, key=lambda rank: (codes[rank] >= 0, words[rank]))
+    # A rank that fails leaves the group before it can say why: others may say earlier that it left.
+    lost = {rank: any(word in words[rank][1] for word in PEER_LOST) for rank in failed}
+    first = min(failed, key=lambda rank: (codes[rank] >= 0, lost[rank], words[rank]))
     message = words[first][1]
     if codes[first] == EXIT_USAGE and message:
         return OptionError(message.removeprefix("OptionError: "))

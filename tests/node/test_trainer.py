@@ -415,3 +415,6 @@ def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
         (tmp_path / f"error-rank{rank}.json").write_text(json.dumps({"message": said}))
     assert "rank 1 of 3 failed: signal 9" in str(local._failure([1, -9, 1], tmp_path))
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 0, 1], tmp_path))
+    said = {"message": "RuntimeError: Connection closed by peer", "extraInfo": {"timestamp": "98"}}
+    (tmp_path / "error-rank1.json").write_text(json.dumps({"message": said}))
+    assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 1, 1], tmp_path))
