@@ -22,15 +22,15 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
-from cluster.errors import unknown
+from cluster.errors import UsageError, unknown
 from cluster.places import Place, place_ranks, rank_environment
-from cluster.program import Program, training, user_program
+from cluster.program import Program, fit_program, training, user_program
 from cluster.report import print_summary
 from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
 from cluster.testbed import Cluster
@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--folder", type=Path, help="what to send with your program (default: its own folder)"
     )
+    parser.add_argument("--fit", type=Path, help=SUPPRESS)  # Trainer.fit says it: docs/formats.md
     parser.add_argument(
         "--nproc-per-node",
         type=int,
@@ -80,7 +81,9 @@ def launch_verb(
     """The verb: everything is checked before anything is started."""
     if program and rest:
         raise unknown("option", rest[0].partition("=")[0], flags)
-    chosen = user_program(program, args.folder) if program else _training(args, rest, flags)
+    if args.fit and not program:
+        raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
+    chosen = _user_program(args, program) if program else _training(args, rest, flags)
     schedule = load_schedule(args.schedule) if args.schedule else ()
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
@@ -104,6 +107,13 @@ def launch_verb(
     if not args.json:
         print_summary(run)
     return run.summary
+
+
+def _user_program(args: Namespace, words: Sequence[str]) -> Program:
+    """What stands behind `--`."""
+    if args.fit:
+        return fit_program(words, args.folder, args.fit)
+    return user_program(words, args.folder)
 
 
 def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Program:

@@ -20,6 +20,7 @@ from cluster.spec import PROJECT_DIR
 
 NODE_TRAIN = ("python3", "-m", "node.train")
 RESUME = ".resume"
+FIT = ".fit"
 OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
@@ -46,6 +47,7 @@ class Program:
         folder: what is sent to every node, and the current folder there; None sends nothing.
         config: the training's resolved configuration, where it is ours.
         resume: the folder of a run whose checkpoints go back to the nodes, to RESUME in the current folder there.
+        order: the folder of what Trainer.fit tells its ranks (docs/formats.md), which goes to FIT there.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Program:
     folder: Path | None = None
     config: dict[str, Any] = field(default_factory=dict)
     resume: Path | None = None
+    order: Path | None = None
 
     @property
     def sends(self) -> bool:
@@ -119,6 +122,19 @@ def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
         )
     folder, place = _place(script, folder)
     return Program(script.stem, ("python3", str(place), *words[1:]), folder)
+
+
+def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Program:
+    """A script of the user's that has called Trainer.fit, to be run again as its ranks (node.rerun).
+
+    Raises:
+        UsageError: see user_program; or there is no such order.
+    """
+    if not (order / "order.json").is_file():
+        raise UsageError(f"no order.json in {order}", "--fit is for Trainer.fit of node.exogym")
+    program = user_program(words, folder)
+    argv = ("python3", "-m", "node.rerun", FIT, *program.argv[1:])
+    return replace(program, argv=argv, order=order)
 
 
 def pack(folder: Path) -> bytes:

@@ -27,7 +27,7 @@ from cluster.overload import host_summary
 from cluster.places import Place, place_ranks, rank_environment
 from cluster.player import Player
 from cluster.processors import Processors
-from cluster.program import RESUME, Program, pack
+from cluster.program import FIT, RESUME, Program, pack
 from cluster.ranks import Ended, Ranks
 from cluster.remote_process import LOST
 from cluster.runs import (
@@ -230,6 +230,8 @@ def _run_ranks(
     try:
         if program.folder:
             _send(fleet, dict.fromkeys(names, program.folder), place)
+        if program.order:
+            _send(fleet, dict.fromkeys(names, program.order), f"{place}/{FIT}")
         if program.resume:
             files = {name: program.resume / "files" / name for name in names}
             _send(fleet, files, f"{place}/{RESUME}")

@@ -27,11 +27,17 @@ from node.tasks import task_class
 if TYPE_CHECKING:
     from torch import nn
 
+    from node.tasks.base import Task
+
 STARTED = time.perf_counter()
 
 
-def train(config: TrainConfig) -> "nn.Module":
+def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     """The loop, top to bottom.
+
+    Args:
+        config: how to train.
+        given: what to learn, loaded; None makes what the configuration names.
 
     Returns:
         The trained model, the same on every rank.
@@ -60,9 +66,9 @@ def train(config: TrainConfig) -> "nn.Module":
     # The same seed gives the same parameters on every rank: they need not be sent.
     torch.manual_seed(config.seed)
     random.seed(config.seed)  # for tasks of one's own
-    task = task_class(config.task)(**config.task_options)
+    task = given or task_class(config.task)(**config.task_options)
     task.load(config.data_dir)
-    shard = make_shard(config, task.train_size, task.labels)
+    shard = make_shard(config, task.train_size, task.labels, own_samples=task.own_samples)
     model = task.make_model().to(device)
     optimizer = make_optimizer(config, model)
     # All that is random from here on is dropout, and ranks must not drop the same.

@@ -20,10 +20,12 @@ class Task(ABC):
     Attributes:
         train_size: how many training samples there are, once they are loaded.
         labels: the class of each of them, int64, shape (train_size,); None where they have none.
+        own_samples: whether they are this rank's alone; others are dealt out.
     """
 
     train_size: int
     labels: "Tensor | None" = None
+    own_samples: bool = False
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> None:

@@ -27,14 +27,21 @@ class Shard(Protocol):
         """The numbers of the samples of a step, 1 for the first; int64, shape (batch,)."""
 
 
-def make_shard(config: TrainConfig, size: int, labels: Tensor | None) -> Shard:
-    """This rank's part of `size` samples, of these classes.
+def make_shard(
+    config: TrainConfig, size: int, labels: Tensor | None, *, own_samples: bool = False
+) -> Shard:
+    """This rank's part of `size` samples, of these classes; all of them if they are its own.
 
     Raises:
         OptionError: it is too small, or there are no classes to skew by.
     """
     rank, world_size = config.ranks.rank, config.ranks.world_size
     a_step = config.batch_size * config.accumulate
+    if own_samples:
+        if a_step > size:
+            raise OptionError(f"--batch-size: rank {rank} wants more than its {size} samples")
+        # Ranks of one size must not all go through theirs in the same order.
+        return OwnShard(torch.arange(size), config.seed + 10_007 * rank, a_step)
     if world_size * a_step > size:
         raise OptionError(
             f"--batch-size: {world_size} ranks want more than {size} samples for a step"

@@ -1,0 +1,34 @@
+"""EXO Gym's API on our ranks and links: a script changes its import and names the backend.
+
+    from node.exogym import DiLoCoStrategy, OptimSpec, Trainer
+
+docs/from-exogym.md shows a script before and after, and what differs.
+"""
+
+from node.exogym.strategies import (
+    Chosen,
+    DeMoStrategy,
+    DiLoCoStrategy,
+    FedAvgStrategy,
+    OptimSpec,
+    SimpleReduceStrategy,
+    SPARTADiLoCoStrategy,
+    SPARTAStrategy,
+    own_strategy,
+)
+from node.exogym.trainer import Trainer
+from node.options import OptionError
+
+__all__ = [
+    "Chosen",
+    "DeMoStrategy",
+    "DiLoCoStrategy",
+    "FedAvgStrategy",
+    "OptimSpec",
+    "OptionError",
+    "SPARTADiLoCoStrategy",
+    "SPARTAStrategy",
+    "SimpleReduceStrategy",
+    "Trainer",
+    "own_strategy",
+]

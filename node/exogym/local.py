@@ -1,0 +1,172 @@
+"""Ranks as processes of this machine, with torchrun's environment: no Docker.
+
+Not torchrun itself: Debian's asks torch for a libuv that Debian's torch lacks, and one rank's error
+ends in a page of the launcher's own.
+"""
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from node.options import OptionError
+
+PROJECT_DIR = Path(__file__).resolve().parents[2]
+LOOK_S = 0.02
+LAST_WORDS_S = 1.0  # for the others to notice that a rank has failed, and to say so
+GRACE_S = 10.0
+EXIT_USAGE = 2
+PEER_LOST = ("closed by peer", "reset by peer", "Broken pipe")  # gloo's words of another's end
+
+
+def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
+    """Run a script again on so many ranks, until all have trained.
+
+    Args:
+        order: the folder that tells them what to do (node/order.py).
+        words: the script and its arguments, or `-m` and a module.
+        num_nodes: how many ranks.
+        run_dir: where they leave metrics, checkpoints and the model.
+
+    Raises:
+        OptionError: a rank found a mistake of the user's.
+        RuntimeError: a rank failed; the others are stopped.
+    """
+    command = [sys.executable, "-m", "node.rerun", str(order), *words]
+    port = _free_port()
+    ranks = []
+    try:
+        for rank in range(num_nodes):
+            environ = os.environ | _environment(rank, num_nodes, port, run_dir)
+            # A session of their own: Ctrl-C is ours to hear, and we stop them.
+            ranks.append(subprocess.Popen(command, env=environ, start_new_session=True))
+        codes = _wait(ranks)
+    finally:
+        _stop(ranks)
+    if any(codes):
+        raise _failure(codes, run_dir)
+
+
+def own_words() -> list[str]:
+    """What Python was started with: the script and its arguments, or `-m` and a module.
+
+    Raises:
+        OptionError: a prompt or a notebook, of which there is no file to start again.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return ["-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]]
+    file = getattr(main, "__file__", None)
+    if file is None or not Path(file).is_file():
+        raise OptionError(
+            "fit starts your script again on every rank, and at a prompt or in a notebook there is "
+            "none: put it into a file, and start that"
+        )
+    return [file, *sys.argv[1:]]
+
+
+def new_run_folder(strategy: str) -> Path:
+    """A new folder under runs/, named by the time and the strategy."""
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-local-{Path(strategy).name.rpartition(':')[2]}"
+    for number in itertools.count(1):
+        folder = Path("runs", stem if number == 1 else f"{stem}-{number}").resolve()
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError
+
+
+def project_path(environ: Mapping[str, str]) -> str:
+    """A PYTHONPATH under which our packages are found from any folder."""
+    return os.pathsep.join(filter(None, [str(PROJECT_DIR), environ.get("PYTHONPATH", "")]))
+
+
+def _environment(rank: int, size: int, port: int, run_dir: Path) -> dict[str, str]:
+    environ = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_ERROR_FILE": str(_error_file(run_dir, rank)),
+        "GRADWIRE_RUN_DIR": str(run_dir.resolve()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
+        "PYTHONPATH": project_path(os.environ),
+        "PYTHONUNBUFFERED": "1",
+    }
+    # Else gloo takes what this machine's name resolves to, which may be nothing.
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if loopback and "GLOO_SOCKET_IFNAME" not in os.environ:
+        environ["GLOO_SOCKET_IFNAME"] = loopback[0]
+    return environ
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait(ranks: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
+    """Until all have ended, or a moment after one has failed; 0 for those that still run then."""
+    deadline = float("inf")
+    while time.monotonic() < deadline and any(rank.poll() is None for rank in ranks):
+        if any(rank.poll() for rank in ranks):
+            deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
+        time.sleep(LOOK_S)
+    return [rank.poll() or 0 for rank in ranks]
+
+
+def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """End those that still run: SIGTERM, ten seconds, SIGKILL."""
+    for rank in ranks:
+        rank.terminate()  # nothing, where it has ended
+    deadline = time.monotonic() + GRACE_S
+    for rank in ranks:
+        try:
+            rank.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            rank.kill()
+            rank.wait()
+
+
+def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
+    """What to raise: the rank that was killed, or else the first that did not fail by another's end."""
+    failed = [rank for rank, code in enumerate(codes) if code]
+    words = {rank: _last_words(_error_file(run_dir, rank)) for rank in failed}
+    # A rank that fails leaves the group before it can say why: others may say earlier that it left.
+    lost = {rank: any(word in words[rank][1] for word in PEER_LOST) for rank in failed}
+    first = min(failed, key=lambda rank: (codes[rank] >= 0, lost[rank], words[rank]))
+    message = words[first][1]
+    if codes[first] == EXIT_USAGE and message:
+        return OptionError(message.removeprefix("OptionError: "))
+    how = f"signal {-codes[first]}" if codes[first] < 0 else f"exit code {codes[first]}"
+    return RuntimeError(
+        f"rank {first} of {len(codes)} failed: {message or how}; its words are above"
+    )
+
+
+def _last_words(path: Path) -> tuple[float, str]:
+    """When a rank failed, Unix time in whole seconds, and with what error; (inf, "") where it could not say."""
+    try:
+        document: Any = json.loads(path.read_text())["message"]
+    except (OSError, ValueError, KeyError):
+        return float("inf"), ""
+    if isinstance(document, str):
+        return float("inf"), document
+    return float(document["extraInfo"]["timestamp"]), str(document["message"])
+
+
+def _error_file(run_dir: Path, rank: int) -> Path:
+    return run_dir.resolve() / f"error-rank{rank}.json"

@@ -1,0 +1,57 @@
+"""Ranks in containers, over SSH: `cluster.launch` as a command, as node/ never imports cluster/."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from node.exogym.local import EXIT_USAGE, project_path
+from node.options import OptionError
+
+
+def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
+    """Run a script again on the nodes of a cluster; what they print goes to standard error.
+
+    Args:
+        order: the folder that tells the ranks what to do (node/order.py).
+        words: the script and its arguments, or `-m` and a module.
+        num_nodes: how many nodes, one rank each.
+        options: further ones of cluster.launch.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        OptionError: the launcher refused, or is not here.
+        RuntimeError: the run or the cluster failed; the launcher has said how.
+    """
+    path = project_path(os.environ)
+    if not _launcher_is_in(path):
+        raise OptionError(
+            "backend='cluster' needs the package cluster/, and Docker: neither is in a node"
+        )
+    command = [sys.executable, "-m", "cluster.launch", "--json", "--nodes", str(num_nodes)]
+    done = subprocess.run(
+        [*command, *options, "--fit", str(order), "--", *words],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode == EXIT_USAGE:
+        raise OptionError("cluster.launch refused; its words are above")
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"cluster.launch ended with exit code {done.returncode}; its words are above"
+        )
+    return Path(json.loads(done.stdout)["folder"])
+
+
+def _launcher_is_in(path: str) -> bool:
+    if importlib.util.find_spec("cluster") is not None:
+        return True
+    return any(
+        (Path(folder) / "cluster" / "launch.py").is_file() for folder in path.split(os.pathsep)
+    )

@@ -1,0 +1,230 @@
+"""EXO Gym's strategies by their names and arguments: each gives flags of `python -m node.train`.
+
+So a script's fit and the command line mean the same, and are checked by the same code. An argument
+that does not exist is a TypeError; one that has no counterpart here, or a value out of its bounds,
+is an OptionError. Nothing is ignored.
+"""
+# Functions whose names are those of EXO Gym's classes: a script need not change its calls.
+# ruff: noqa: N802, N803
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from node.options import OptionError, Value, unknown
+
+# Ours by torch's name. Adam is AdamW without weight decay.
+OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd"}
+SCHEDULE = "lambda_cosine"
+SCHEDULE_KEYS = ("warmup_steps", "cosine_anneal")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A strategy with its options, and the optimiser: flags of node.train."""
+
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OptimSpec:
+    """An optimiser and its settings, under torch's names and with torch's defaults.
+
+    Attributes:
+        kind: torch.optim.AdamW, Adam or SGD, or one of these as a lower-case word.
+        lr: learning rate.
+        weight_decay: None is torch's own: 0.01 of AdamW, else 0.
+        momentum: of SGD.
+        nesterov: of an outer SGD, in DiLoCo.
+    """
+
+    kind: type | str = "adamw"
+    lr: float = 1e-3
+    weight_decay: float | None = None
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    @property
+    def name(self) -> str:
+        """The optimiser's name in lower case.
+
+        Raises:
+            OptionError: it is none of ours.
+        """
+        word = self.kind if isinstance(self.kind, str) else self.kind.__name__
+        if word.lower() not in OPTIMIZERS:
+            raise unknown("optimizer", word, OPTIMIZERS)
+        return word.lower()
+
+    def flags(self) -> list[str]:
+        """As flags of node.train.
+
+        Raises:
+            OptionError: it is no optimiser of ours, or has what ours has not.
+        """
+        name = self.name
+        if self.nesterov:
+            raise OptionError("OptimSpec: nesterov is for outer_optim_spec alone")
+        if name == "adam" and self.weight_decay:
+            raise OptionError("OptimSpec: Adam with weight_decay: take torch.optim.AdamW")
+        decay = 0.0 if name == "adam" else self.weight_decay
+        flags = ["--optimizer", OPTIMIZERS[name], "--lr", str(self.lr)]
+        flags += [] if decay is None else ["--weight-decay", str(decay)]
+        return flags + (["--momentum", str(self.momentum)] if self.momentum else [])
+
+
+def SimpleReduceStrategy(
+    optim_spec: OptimSpec | str | None = None,
+    *,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Our `ddp`: the mean of all gradients, every step."""
+    return _choose("ddp", {}, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
+
+
+def FedAvgStrategy(
+    optim_spec: OptimSpec | str | None = None,
+    *,
+    island_size: int | None = None,
+    H: int = 1,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Our `fedavg`: the mean of all parameters, or of an island's, every H steps."""
+    options = {"H": H, "island_size": island_size or 0}
+    return _choose("fedavg", options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
+
+
+def DiLoCoStrategy(
+    optim_spec: OptimSpec | str | None = None,
+    outer_optim_spec: OptimSpec | None = None,
+    *,
+    H: int = 100,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Our `diloco`: an outer step of Nesterov's every H steps."""
+    options = {"H": H, **_outer(outer_optim_spec)}
+    return _choose("diloco", options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
+
+
+def SPARTAStrategy(
+    optim_spec: OptimSpec | str | None = None,
+    *,
+    p_sparta: float = 0.005,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Our `sparta`: the mean of a share p_sparta of the parameters, every step."""
+    options = {"p": p_sparta}
+    return _choose("sparta", options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
+
+
+def SPARTADiLoCoStrategy(
+    optim_spec: OptimSpec | str | None = None,
+    outer_optim_spec: OptimSpec | None = None,
+    *,
+    p_sparta: float = 0.005,
+    H: int = 100,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Our `sparta-diloco`: both of them."""
+    options = {"H": H, "p": p_sparta, **_outer(outer_optim_spec)}
+    name = "sparta-diloco"
+    return _choose(name, options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
+
+
+def DeMoStrategy(
+    optim_spec: OptimSpec | str | None = None,
+    *,
+    compression_decay: float = 0.999,
+    compression_topk: int = 32,
+    compression_chunk: int = 64,
+    weight_decay: float | None = None,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Our `demo`; without an optim_spec it steps by SGD, as the paper does."""
+    if optim_spec is not None and weight_decay is not None:
+        raise OptionError("DeMoStrategy: weight_decay beside optim_spec: put it into that")
+    spec = optim_spec or OptimSpec("sgd", weight_decay=weight_decay)
+    options = {
+        "decay": compression_decay,
+        "topk": compression_topk,
+        "chunk": compression_chunk,
+    }
+    return _choose("demo", options, spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
+
+
+def own_strategy(
+    name: str,
+    options: Mapping[str, Value] | None = None,
+    *,
+    optim_spec: OptimSpec | str | None = None,
+    max_norm: float | None = None,
+    lr_scheduler: str | None = None,
+    lr_scheduler_kwargs: Mapping[str, float] | None = None,
+) -> Chosen:
+    """Any strategy of node.strategies by its name, or one of the user's: `FILE.py:CLASS`.
+
+    Args:
+        name: as `--strategy` takes it; f"{__file__}:Mine" is one in the script itself.
+        options: as `--set` takes them.
+        optim_spec: the optimiser of every rank.
+        max_norm: the longest gradient.
+        lr_scheduler: "lambda_cosine", or none.
+        lr_scheduler_kwargs: its `warmup_steps` and `cosine_anneal`.
+    """
+    return _choose(
+        name, dict(options or {}), optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs
+    )
+
+
+def _choose(
+    name: str,
+    options: Mapping[str, Value],
+    optim_spec: OptimSpec | str | None,
+    max_norm: float | None,
+    lr_scheduler: str | None,
+    lr_scheduler_kwargs: Mapping[str, float] | None,
+) -> Chosen:
+    spec = optim_spec or OptimSpec()
+    if isinstance(spec, str):
+        spec = OptimSpec(spec)
+    if not isinstance(spec, OptimSpec):
+        raise OptionError(f"optim_spec must be an OptimSpec of node.exogym, not {spec!r}")
+    settings = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
+    clip = ["--clip-norm", str(max_norm)] if max_norm is not None else []
+    schedule = _schedule(lr_scheduler, dict(lr_scheduler_kwargs or {}))
+    return Chosen(("--strategy", name, *settings, *spec.flags(), *clip, *schedule))
+
+
+def _outer(spec: OptimSpec | None) -> dict[str, Value]:
+    """DiLoCo's options for an outer optimiser; EXO Gym's default is ours."""
+    if spec is None:
+        return {}
+    if spec.name != "sgd" or spec.weight_decay or (spec.momentum and not spec.nesterov):
+        raise OptionError(
+            "outer_optim_spec must be OptimSpec(torch.optim.SGD, lr=…, momentum=…, nesterov=True)"
+        )
+    return {"outer_lr": spec.lr, "outer_momentum": spec.momentum}
+
+
+def _schedule(name: str | None, settings: dict[str, float]) -> list[str]:
+    if name is None and settings:
+        raise OptionError(f"lr_scheduler_kwargs without lr_scheduler={SCHEDULE!r}")
+    if name not in (None, SCHEDULE):
+        raise unknown("lr_scheduler", str(name), [SCHEDULE])
+    for key in settings:
+        if key not in SCHEDULE_KEYS:
+            raise unknown("key of lr_scheduler_kwargs", key, SCHEDULE_KEYS)
+    warmup = settings.get("warmup_steps", 0)
+    flags = ["--warmup-steps", str(warmup)] if warmup else []
+    return flags + (["--schedule", "cosine"] if settings.get("cosine_anneal") else [])

@@ -1,0 +1,257 @@
+"""Trainer: one model, several ranks, the averaged model back, as in EXO Gym.
+
+fit starts the script that called it once more on every rank (node/rerun.py). There the same call of
+fit trains with the loop of node/train.py, and the rank ends. Where the script was started, fit
+waits for the ranks and returns the averaged model. A script that torchrun or cluster.launch has
+started is a rank from the beginning: its first fit trains, and nothing after it runs.
+"""
+
+import copy
+import dataclasses
+import itertools
+import os
+import sys
+import tempfile
+import traceback
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+try:
+    import torch
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"{missing}: a script with node.exogym needs torch where it is started, too: "
+        "pip install -e '.[local]'"
+    ) from None
+
+from node.config import parse_config
+from node.exogym.asked import Asked, launch_options
+from node.exogym.local import new_run_folder, own_words, run_ranks
+from node.exogym.on_cluster import launch_ranks
+from node.exogym.strategies import Chosen
+from node.options import OptionError
+from node.order import INITIAL, ORDER, Ended, Order, RankDone, read_order
+from node.ranks import read_ranks
+from node.tasks.given import GivenTask
+from node.tasks.shards import make_shard
+from node.train import train
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# What torch's generator began with, seeded by the script or not. Ranks begin with the same, and so
+# draw the same split of the data.
+SEED = torch.initial_seed()
+# Of fit, in this process: a rank must find the one that it is for, and go by those before it.
+_calls = itertools.count(1)
+_ended: list[Ended] = []
+MODEL = "model.pt"
+
+
+class Trainer:
+    """A model that computes its own loss, and what it learns.
+
+    Args:
+        model: `model(batch)` is its loss, a tensor of one number.
+        train_dataset: a torch Dataset, dealt out over the ranks; or a function (rank, ranks, True)
+            that returns the one which is this rank's own.
+        val_dataset: a torch Dataset; or a function (rank, ranks, False). Rank 0 tests.
+
+    Attributes:
+        run_folder: what the latest fit has left, model.pt and metrics; None before.
+    """
+
+    def __init__(self, model: "nn.Module", train_dataset: Any, val_dataset: Any) -> None:  # noqa: ANN401
+        self.model = model
+        self.train_dataset = train_dataset
+        self.val_dataset = val_dataset
+        self.run_folder: Path | None = None
+
+    def fit(
+        self,
+        *,
+        backend: str,
+        strategy: Chosen | str,
+        num_nodes: int,
+        max_steps: int | None = None,
+        num_epochs: int = 1,
+        batch_size: int = 16,
+        minibatch_size: int | None = None,
+        val_size: int | None = None,
+        val_interval: int = 100,
+        autocast: bool = False,
+        checkpoint_interval: int | None = None,
+        resume: Path | str | None = None,
+        seed: int = 1,
+        name: str | None = None,
+        profile: str | None = None,
+        topology: str | None = None,
+        launch: Sequence[str] = (),
+    ) -> "nn.Module":
+        """Train on so many ranks.
+
+        Args:
+            backend: "cluster" (containers, over SSH) or "local" (processes here).
+            strategy: of node.exogym, or the name of one of node.strategies.
+            num_nodes: ranks, one a node.
+            max_steps: of every rank; None is as many as num_epochs make.
+            num_epochs: how often all samples are used, where max_steps is None.
+            batch_size: samples of a rank's step.
+            minibatch_size: samples of one backward pass, whose gradients add up to the batch's;
+                divides batch_size. None is all of them.
+            val_size: how many samples of val_dataset are tested on, its first; None is all.
+            val_interval: steps between two tests, 0 for none; there is always one at the end.
+            autocast: whether the model's work is done in bf16.
+            checkpoint_interval: steps between two checkpoints; None is none.
+            resume: the run_folder of a local fit with the same arguments, whose latest checkpoints
+                it goes on from, bit for bit.
+            seed: of sample order, dropout, and what strategies draw.
+            name: the cluster's.
+            profile: of its links.
+            topology: of its links.
+            launch: further words of `python -m cluster.launch`.
+
+        Returns:
+            A copy of the model with what the ranks have agreed on, on the CPU; the model that was
+            given is as it was. In a rank fit does not return.
+
+        Raises:
+            OptionError: something cannot be; nothing has been started, or all has ended.
+            RuntimeError: a rank or the cluster failed.
+        """
+        number = next(_calls)
+        asked = Asked(
+            strategy,
+            num_nodes,
+            max_steps,
+            num_epochs,
+            batch_size,
+            minibatch_size,
+            val_interval,
+            autocast,
+            checkpoint_interval,
+            resume,
+            seed,
+        )
+        order = read_order(os.environ)
+        if order and number < order.fit:
+            return self._as_it_ended(order, number)
+        if "RANK" in os.environ:
+            self._be_a_rank(asked, val_size, order)
+        try:
+            options = launch_options(backend, resume, name, profile, topology, launch)
+            self.run_folder = self._start(asked, val_size, backend, options)
+        except BaseException as error:
+            kind = "OptionError" if isinstance(error, OptionError) else "RuntimeError"
+            _ended.append(Ended(str(error), error=kind))
+            raise
+        _ended.append(Ended(str(self.run_folder / MODEL)))
+        return self._with(self.run_folder / MODEL)
+
+    def _start(
+        self, asked: Asked, val_size: int | None, backend: str, options: Sequence[str]
+    ) -> Path:
+        """Start the ranks, and wait for them; returns the run's folder."""
+        words = own_words()
+        strategy, data = self._check(asked, val_size)
+        with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
+            order = Order(len(_ended) + 1, SEED, data, tuple(_ended))
+            order.write(Path(place))
+            state = {name: value.cpu() for name, value in self.model.state_dict().items()}
+            torch.save(state, Path(place, INITIAL))
+            if backend == "cluster":
+                return launch_ranks(Path(place), words, asked.num_nodes, options)
+            folder = new_run_folder(strategy)
+            run_ranks(Path(place), words, asked.num_nodes, folder)
+            return folder
+
+    def _as_it_ended(self, order: Order, number: int) -> "nn.Module":
+        """What an earlier fit gave where the script was started: code up to the next one sees it."""
+        ended = order.ended[number - 1]
+        if ended.error:
+            raise (OptionError if ended.error == "OptionError" else RuntimeError)(ended.what)
+        return self._with(Path(os.environ[ORDER], ended.what))
+
+    def _be_a_rank(self, asked: Asked, val_size: int | None, order: Order | None) -> NoReturn:
+        """Train, and end this process, also after an error: the script must not catch that here."""
+        from torch.distributed.elastic.multiprocessing.errors import record
+
+        try:
+            record(self._train_here)(asked, val_size, order)  # errors: $TORCHELASTIC_ERROR_FILE
+        except OptionError as error:
+            print(f"fit: error: {error}", file=sys.stderr)
+            raise RankDone(2) from None
+        except Exception:
+            traceback.print_exc()
+            raise RankDone(1) from None
+        raise RankDone(0)
+
+    def _train_here(self, asked: Asked, val_size: int | None, order: Order | None) -> None:
+        ranks = read_ranks(os.environ)
+        if ranks.world_size != asked.num_nodes:
+            raise OptionError(
+                f"num_nodes={asked.num_nodes}, but there are {ranks.world_size} ranks"
+            )
+        task, size = self._task(ranks.rank, asked.num_nodes, val_size)
+        config = parse_config(asked.flags(size))
+        if order:
+            self._follow(order, task)
+        config = dataclasses.replace(config, task=Path(sys.argv[0]).name, task_options={})
+        train(config, task)
+
+    def _follow(self, order: Order, task: GivenTask) -> None:
+        """Begin with the model of the one who called fit, on the same samples.
+
+        Raises:
+            OptionError: the script has made others this time.
+        """
+        if order.data and order.data != _digest(task):
+            raise OptionError(
+                "the script has made other datasets on this rank than where it was started: seed "
+                "what draws them"
+            )
+        state = torch.load(Path(os.environ[ORDER]) / INITIAL, weights_only=True)
+        try:
+            self.model.load_state_dict(state)
+        except RuntimeError as error:
+            text = " ".join(str(error).split())
+            raise OptionError(f"the script has made another model on this rank: {text}") from None
+
+    def _check(self, asked: Asked, val_size: int | None) -> tuple[str, str]:
+        """What a mistake would stop on every rank, said once; the strategy's name, what tells the data."""
+        if _is_factory(self.train_dataset) or _is_factory(self.val_dataset):
+            return asked.check(self._train_size()).strategy, ""
+        task, size = self._task(0, asked.num_nodes, val_size)
+        config = asked.check(size)
+        make_shard(config, task.train_size, task.labels)
+        return config.strategy, _digest(task)
+
+    def _task(self, rank: int, ranks: int, val_size: int | None) -> tuple[GivenTask, int | None]:
+        """What a rank learns, and how many samples all have together; None where each has its own."""
+        datasets = [
+            data(rank, ranks, training) if _is_factory(data) else data
+            for data, training in ((self.train_dataset, True), (self.val_dataset, False))
+        ]
+        task = GivenTask()
+        own = _is_factory(self.train_dataset)
+        task.take("Trainer", (self.model, *datasets), val_size=val_size, own_samples=own)
+        return task, self._train_size()
+
+    def _train_size(self) -> int | None:
+        return None if _is_factory(self.train_dataset) else len(self.train_dataset)
+
+    def _with(self, path: Path) -> "nn.Module":
+        """A copy of the model, on the CPU, with the state that a file has."""
+        model = copy.deepcopy(self.model).cpu()
+        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        return model
+
+
+def _is_factory(data: Any) -> bool:  # noqa: ANN401
+    return callable(data) and not hasattr(data, "__getitem__")
+
+
+def _digest(task: GivenTask) -> str:
+    return "" if task.own_samples else f"{zlib.crc32(task.choice()):08x}"

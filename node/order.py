@@ -1,0 +1,66 @@
+"""What a call of Trainer.fit tells the ranks that it starts: a folder, docs/formats.md.
+
+Nothing here imports torch: a rank reads it first.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+ORDER = "GRADWIRE_FIT"  # a variable with the order's folder
+INITIAL = "initial.pt"  # a file of it: the model's state before the first step
+
+
+class RankDone(SystemExit):  # noqa: N818
+    """This rank has trained: no line of the script after fit runs in it."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an earlier fit of the script ended.
+
+    Attributes:
+        what: the file with the model's state, or the error's message.
+        error: the error's class, OptionError or RuntimeError; empty: there was none.
+    """
+
+    what: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the ranks of a fit are told.
+
+    Attributes:
+        fit: which call of fit in the script it is, from 1; those before it are not made again.
+        seed: of torch's generator when the script began.
+        data: what tells the samples from others (node/tasks/given.py); empty: unknown.
+        ended: how the calls before it ended.
+    """
+
+    fit: int
+    seed: int
+    data: str
+    ended: tuple[Ended, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Into a folder that is there, with the models of earlier fits."""
+        ended = []
+        for number, one in enumerate(self.ended, 1):
+            ended.append(one if one.error else Ended(f"model-{number}.pt"))
+            if not one.error:
+                shutil.copyfile(one.what, folder / f"model-{number}.pt")
+        document = asdict(replace(self, ended=tuple(ended)))
+        (folder / "order.json").write_text(json.dumps(document))
+
+
+def read_order(environ: Mapping[str, str]) -> Order | None:
+    """The order that this rank runs under; None where somebody else has started it."""
+    if ORDER not in environ:
+        return None
+    document = json.loads((Path(environ[ORDER]) / "order.json").read_text())
+    ended = tuple(Ended(**one) for one in document.pop("ended"))
+    return Order(**document, ended=ended)

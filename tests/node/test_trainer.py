@@ -1,0 +1,420 @@
+"""EXO Gym's API: fit trains on real ranks and returns what they agree on; every argument counts."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import free_port, read_events, torchrun_environ
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from node.config import parse_config
+from node.exogym import (
+    DeMoStrategy,
+    DiLoCoStrategy,
+    FedAvgStrategy,
+    OptimSpec,
+    SimpleReduceStrategy,
+    SPARTADiLoCoStrategy,
+    SPARTAStrategy,
+    Trainer,
+    own_strategy,
+)
+from node.options import OptionError
+
+TASK = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 1))
+
+    def forward(self, batch):
+        x, y = batch
+        return nn.functional.mse_loss(self.net(x).squeeze(1), y)
+
+
+def make_task():
+    x = torch.randn(300, 4)
+    y = x.sum(1)
+    return Line(), TensorDataset(x[:256], y[:256]), TensorDataset(x[256:], y[256:])
+"""
+made = {}
+exec(TASK, made)
+
+
+class Fit:
+    """What the ranks of one fit left."""
+
+    def __init__(self, folder, ranks):
+        self.folder = folder
+        names = [f"metrics-rank{rank}.jsonl" for rank in range(ranks)]
+        self.events = [read_events(folder / name) for name in names]
+        self.parameters = torch.load(folder / "model.pt")
+
+    def of(self, event, rank=0):
+        return [line for line in self.events[rank] if line["event"] == event]
+
+    @property
+    def flat(self):
+        return [x for value in self.parameters.values() for x in value.flatten().tolist()]
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """A function that calls fit on two forked ranks, as if torchrun had started them."""
+    count = 0
+
+    def start(change=None, **arguments):
+        nonlocal count
+        count += 1
+        folder = tmp_path / f"fit{count}"
+        folder.mkdir()
+        port = free_port()
+        fork = multiprocessing.get_context("fork")
+        asked = {"strategy": FedAvgStrategy(H=2), "max_steps": 4, "batch_size": 8, **arguments}
+        ranks = [
+            fork.Process(target=_be_rank, args=(rank, port, folder, change, asked))
+            for rank in range(2)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(60)
+            rank.kill()
+        logs = "".join((folder / f"log{rank}").read_text() for rank in range(2))
+        assert [rank.exitcode for rank in ranks] == [0, 0], logs
+        return Fit(folder, 2)
+
+    return start
+
+
+def _be_rank(rank, port, folder, change, asked):
+    log = (folder / f"log{rank}").open("w", buffering=1)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    os.environ |= torchrun_environ(rank, 2, port) | {"GRADWIRE_RUN_DIR": str(folder)}
+    torch.manual_seed(1)
+    parts = made["make_task"]()
+    trainer = Trainer(*(change(*parts) if change else parts))
+    trainer.fit(backend="local", num_nodes=2, **asked)
+    raise AssertionError("in a rank fit does not return")
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A function that starts a script of the user's, with TASK at its top; what it said, and left."""
+
+    def start(text, *words, check=0, stdin=False):
+        path = tmp_path / "mine.py"
+        path.write_text(TASK + textwrap.dedent(text))
+        done = subprocess.run(
+            [sys.executable, "-" if stdin else str(path), *words],
+            input=path.read_text() if stdin else None,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == check, done.stdout + done.stderr
+        return done
+
+    return start
+
+
+def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
+    """A sweep, as EXO Gym's examples: nothing is seeded, and the second fit goes on from the first."""
+    script(
+        """
+        import sys
+        from dataclasses import dataclass
+        from node.exogym import DiLoCoStrategy, OptimSpec, Trainer, own_strategy
+        from node.options import option
+        from node.strategies.base import Strategy
+
+        @dataclass
+        class Mine(Strategy):
+            every: int = option(9, "steps between two averages")
+
+            def step(self, step):
+                self.optimizer.step()
+                if step % self.every == 0:
+                    self.comm.average(self.parameters)
+
+        if __name__ == "__main__":
+            model, train, _ = make_task()
+            train, val = torch.utils.data.random_split(train, [200, 56])
+            before = [p.clone() for p in model.parameters()]
+            spec = OptimSpec(torch.optim.AdamW, lr=0.02)
+            trainer = Trainer(model, train, val)
+            first = trainer.fit(backend="local", strategy=DiLoCoStrategy(spec, H=5), num_nodes=2,
+                                max_steps=10, batch_size=16)
+            assert all(map(torch.equal, model.parameters(), before))
+            assert not any(map(torch.equal, first.parameters(), before))
+            second = Trainer(first, train, val)
+            mine = own_strategy(f"{__file__}:Mine", {"every": 5})
+            second.fit(backend="local", strategy=mine, num_nodes=2, num_epochs=2, batch_size=20)
+            with open("folders", "a") as file:
+                print(sys.argv[1], trainer.run_folder, second.run_folder, file=file)
+            torch.save(first.state_dict(), "first.pt")
+        """,
+        "--word",
+    )
+    lines = (tmp_path / "folders").read_text().splitlines()
+    assert len(lines) == 1  # no rank came here
+    word, *folders = lines[0].split()
+    first, second = (Fit(Path(folder), 2) for folder in folders)
+    returned = torch.load(tmp_path / "first.pt")
+    assert all(torch.equal(returned[name], value) for name, value in first.parameters.items())
+    assert word == "--word" and first.of("start")[0]["config"]["task"] == "mine.py"
+    # Outer steps come after H steps, not after H + 1, and nothing else is sent in between.
+    assert [bool(line["sent_bytes"]) for line in first.of("step")] == ([False] * 4 + [True]) * 2
+    assert [bool(line["sent_bytes"]) for line in second.of("step")] == ([False] * 4 + [True]) * 2
+    assert len(second.of("step")) == 10  # two epochs of 200 samples by two ranks of 20
+    assert second.of("step")[0]["loss"] < 0.8 * first.of("step")[0]["loss"]
+
+
+def test_a_mistake_and_a_failure_of_one_rank_end_all(script):
+    done = script("""
+        from node.exogym import OptionError, Trainer
+
+        class Broken(TensorDataset):
+            def __getitem__(self, number):
+                raise ArithmeticError("no sample")
+
+        def small_on_rank_1(rank, ranks, training):
+            return train if rank == 0 else TensorDataset(*train[:3])
+
+        def broken_on_rank_1(rank, ranks, training):
+            return train if rank == 0 else Broken(*train.tensors)
+
+        if __name__ == "__main__":
+            model, train, val = make_task()
+            asked = dict(backend="local", strategy="fedavg", num_nodes=2, max_steps=9)
+            try:
+                Trainer(model, small_on_rank_1, val).fit(**asked)
+            except OptionError as error:
+                print("mistake:", error)
+            try:
+                Trainer(model, broken_on_rank_1, val).fit(**asked)
+            except RuntimeError as error:
+                print("failure:", error)
+        """)
+    said = done.stdout.splitlines()
+    assert "mistake: --batch-size: rank 1 wants more than its 3 samples" in said
+    assert "failure: rank 1 of 2 failed: ArithmeticError: no sample; its words are above" in said
+    assert done.stderr.count("fit: error: ") == 1  # and no traceback of the mistake
+    assert done.stderr.count("OptionError") == 0
+
+
+def test_at_a_prompt_there_is_nothing_to_start_again(script):
+    done = script(
+        """
+        from node.exogym import Trainer
+        Trainer(*make_task()).fit(backend="local", strategy="ddp", num_nodes=2, max_steps=1)
+        """,
+        check=1,
+        stdin=True,
+    )
+    error = done.stderr.splitlines()[-1]
+    assert error.endswith("there is none: put it into a file, and start that")
+
+
+def test_fit_is_node_train(fit, run, tmp_path):
+    (tmp_path / "mine.py").write_text(TASK)
+    spec = OptimSpec(torch.optim.AdamW, lr=0.003, weight_decay=0.1)
+    fitted = fit(strategy=DiLoCoStrategy(spec, H=2, max_norm=0.5), val_interval=3)
+    flags = "--strategy diloco --set H=2 --lr 0.003 --weight-decay 0.1 --clip-norm 0.5"
+    flags += " --steps 4 --batch-size 8 --eval-every 3 --task"
+    trained = run(2, *flags.split(), f"{tmp_path}/mine.py:make_task")
+    assert torch.equal(torch.tensor(fitted.flat), trained.parameters[0])
+    assert fitted.of("eval")[-1]["validation_loss"] == trained.of("eval")[-1]["validation_loss"]
+    assert [line["step"] for line in fitted.of("eval")] == [3, 4]
+
+
+CHANGES = {
+    "strategy": SimpleReduceStrategy(),
+    "max_steps": 5,
+    "batch_size": 9,
+    "autocast": True,
+    "seed": 2,
+}
+
+
+def test_every_argument_changes_the_result(fit):
+    different = [fit().flat] + [fit(**{key: value}).flat for key, value in CHANGES.items()]
+    assert len(set(map(tuple, different))) == len(different)
+
+
+def test_tests_and_checkpoints_change_nothing_and_are_made(fit):
+    """EXO Gym trains rank 0 in eval mode from its first test on."""
+    looked = fit(val_interval=1, val_size=10, checkpoint_interval=2)
+    assert looked.flat == fit().flat
+    assert [line["step"] for line in looked.of("eval")] == [1, 2, 3, 4]
+    found = sorted(path.name for path in looked.folder.glob("checkpoint-*"))
+    assert found == ["checkpoint-rank0-step2.pt", "checkpoint-rank1-step2.pt"]
+    assert looked.of("eval")[-1]["validation_loss"] != fit().of("eval")[-1]["validation_loss"]
+
+
+def test_a_fit_goes_on_from_the_checkpoints_of_another(fit):
+    """EXO Gym writes them, and cannot read them."""
+    whole = fit(checkpoint_interval=3)
+    rest = fit(checkpoint_interval=3, resume=whole.folder)
+    assert rest.flat == whole.flat
+    assert [line["step"] for line in rest.of("step")] == [4]
+
+
+def test_minibatches_add_up_to_the_batch(fit):
+    def steady(model, train, val):
+        model.net[2].p = 0.0  # dropout draws otherwise in parts
+        return model, train, val
+
+    spec = OptimSpec("sgd", lr=0.1, momentum=0.5)
+    whole, parts = (
+        fit(steady, strategy=SimpleReduceStrategy(spec), minibatch_size=size) for size in (8, 2)
+    )
+    assert parts.of("start")[0]["config"]["accumulate"] == 4
+    assert parts.flat == pytest.approx(whole.flat, rel=1e-4, abs=1e-6)
+
+
+def test_ranks_take_their_own_datasets(fit):
+    """EXO Gym hands every rank the same seed: the same data would be used in the same order."""
+
+    def factory(rank, ranks, training):
+        assert ranks == 2 and isinstance(training, bool)
+        return made["data"]
+
+    def own(model, train, val):
+        made["data"] = train
+        model.net[2].p = 0.0
+        return model, factory, factory
+
+    fitted = fit(own, strategy="gossip", max_steps=1)
+    losses = [fitted.of("step", rank)[0]["loss"] for rank in range(2)]
+    assert losses[0] != losses[1]
+
+
+SPEC = OptimSpec(torch.optim.AdamW, lr=3e-4, weight_decay=0.05)
+COMMON = {
+    "max_norm": 0.7,
+    "lr_scheduler": "lambda_cosine",
+    "lr_scheduler_kwargs": {"warmup_steps": 9, "cosine_anneal": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "options"),
+    [
+        (SimpleReduceStrategy, "ddp", {}),
+        (FedAvgStrategy, "fedavg", {"H": 1, "island_size": 0}),
+        (DiLoCoStrategy, "diloco", {"H": 100, "outer_lr": 0.7, "outer_momentum": 0.9}),
+        (SPARTAStrategy, "sparta", {"p": 0.005}),
+        (SPARTADiLoCoStrategy, "sparta-diloco", {"H": 100, "p": 0.005}),
+        (DeMoStrategy, "demo", {"decay": 0.999, "topk": 32, "chunk": 64}),
+    ],
+)
+def test_every_strategy_takes_the_optimiser_that_is_asked_for(make, name, options):
+    """In EXO Gym fedavg and demo take another, and max_norm is not for all."""
+    config = parse_config(make(SPEC, **COMMON).flags, {})
+    assert (config.strategy, config.optimizer, config.lr) == (name, "adamw", 3e-4)
+    assert (config.weight_decay, config.clip_norm) == (0.05, 0.7)
+    assert (config.schedule, config.warmup_steps, config.final_lr) == ("cosine", 9, 0.1)
+    assert config.strategy_options.items() >= options.items()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'p'"):
+        make(SPEC, p=0.05)
+
+
+def test_arguments_of_strategies_arrive():
+    outer = OptimSpec(torch.optim.SGD, lr=0.5, momentum=0.8, nesterov=True)
+    config = parse_config(SPARTADiLoCoStrategy("sgd", outer, p_sparta=0.2, H=7).flags, {})
+    options = {"outer_lr": 0.5, "outer_momentum": 0.8, "p": 0.2, "H": 7}
+    assert config.strategy_options.items() >= options.items()
+    config = parse_config(DeMoStrategy(compression_topk=4, weight_decay=0.1).flags, {})
+    assert (config.optimizer, config.lr, config.weight_decay) == ("sgd", 1e-3, 0.1)
+    config = parse_config(own_strategy("powersgd", {"rank": 2}, optim_spec="adam").flags, {})
+    assert (config.strategy_options["rank"], config.weight_decay) == (2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OptimSpec(torch.optim.RMSprop).flags(), "unknown optimizer 'RMSprop'"),
+        (lambda: OptimSpec("adam", weight_decay=0.1).flags(), "take torch.optim.AdamW"),
+        (lambda: OptimSpec("sgd", nesterov=True).flags(), "for outer_optim_spec alone"),
+        (lambda: DiLoCoStrategy(SPEC, SPEC), "outer_optim_spec must be OptimSpec"),
+        (lambda: DiLoCoStrategy(torch.optim.AdamW), "optim_spec must be an OptimSpec"),
+        (lambda: SPARTAStrategy(lr_scheduler="step"), "unknown lr_scheduler 'step'"),
+        (lambda: SPARTAStrategy(lr_scheduler_kwargs={"warmup_steps": 1}), "without lr_scheduler="),
+        (
+            lambda: FedAvgStrategy(lr_scheduler="lambda_cosine", lr_scheduler_kwargs={"warmup": 1}),
+            "did you mean 'warmup_steps'",
+        ),
+        (lambda: DeMoStrategy(SPEC, weight_decay=0.1), "put it into that"),
+    ],
+)
+def test_what_a_strategy_has_not_is_said(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"backend": "clutser"}, "unknown backend 'clutser': did you mean 'cluster'"),
+        ({"strategy": "dilocoo"}, "unknown strategy 'dilocoo': did you mean 'diloco'"),
+        ({"strategy": nn.Linear}, "strategy must be one of node.exogym or a name"),
+        ({"strategy": FedAvgStrategy(H=0)}, "--set H must be at least 1"),
+        ({"num_nodes": 0}, "num_nodes must be at least 1"),
+        ({"minibatch_size": 6}, "minibatch_size 6 must divide batch_size 8"),
+        ({"minibatch_size": 16}, "minibatch_size must be at most 8"),
+        ({"batch_size": 200}, "2 ranks want more than 256 samples"),
+        ({"max_steps": 0}, "--steps must be at least 1"),
+        ({"val_interval": -1}, "--eval-every must be at least 0"),
+        ({"profile": "wan"}, "go with backend='cluster'"),
+        ({"backend": "cluster", "resume": "runs/x"}, "resume goes with backend='local'"),
+        ({"backend": "cluster"}, "needs the package cluster/, and Docker"),
+    ],
+)
+def test_mistakes_are_named_before_anything_starts(arguments, message):
+    asked = {"backend": "local", "strategy": "ddp", "num_nodes": 2, "max_steps": 1, "batch_size": 8}
+    with pytest.raises(OptionError, match=message) as error:
+        Trainer(*_still()).fit(**(asked | arguments))
+    assert "\n" not in str(error.value)
+
+
+def _still():
+    """The task without a random number: this process must not compute."""
+    data = TensorDataset(torch.zeros(256, 4), torch.zeros(256))
+    return made["Line"](), data, data
+
+
+def test_a_dataset_is_no_model_and_a_factory_needs_steps():
+    model, train, val = _still()
+    asked = {"backend": "local", "strategy": "ddp", "num_nodes": 2}
+    with pytest.raises(OptionError, match="Trainer: model must be a torch.nn.Module"):
+        Trainer(train, train, val).fit(**asked)
+    with pytest.raises(OptionError, match="max_steps: how many"):
+        Trainer(model, lambda rank, ranks, training: train, val).fit(**asked)
+
+
+def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
+    from node.exogym import local
+
+    for rank, second in ((0, "100"), (2, "99")):
+        said = {"message": f"RuntimeError: rank {rank}", "extraInfo": {"timestamp": second}}
+        (tmp_path / f"error-rank{rank}.json").write_text(json.dumps({"message": said}))
+    assert "rank 1 of 3 failed: signal 9" in str(local._failure([1, -9, 1], tmp_path))
+    assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 0, 1], tmp_path))
+    said = {"message": "RuntimeError: Connection closed by peer", "extraInfo": {"timestamp": "98"}}
+    (tmp_path / "error-rank1.json").write_text(json.dumps({"message": said}))
+    assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 1, 1], tmp_path))
