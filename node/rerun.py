@@ -1,23 +1,28 @@
 """Runs a user's script once more, as one rank of a fit that the script has called elsewhere.
 
-    python -m node.rerun ORDER script.py ARGS…
-    python -m node.rerun ORDER -m package.module ARGS…
+    python -m node.rerun [--attached] ORDER script.py ARGS…
+    python -m node.rerun [--attached] ORDER -m package.module ARGS…
 
 Trainer.fit (node/exogym/trainer.py) has written ORDER, a folder; docs/formats.md says what is in it.
 Every rank comes to the same call of fit with the same model and data, and trains there. What the
-script draws from torch on its way it draws as it did where fit was called. The exit code is 0 when
-trained, 2 with one line for a mistake of the user's, 1 for a failure.
+script draws from torch on its way it draws as it did where fit was called. Attached, it ends when
+standard input does: who holds the other end has gone. The exit code is 0 when trained, 2 with one
+line for a mistake of the user's, 1 for a failure.
 """
 
 import os
 import random
 import runpy
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from node.options import OptionError
 from node.order import ORDER, Order, RankDone, read_order
+
+ATTACHED = "--attached"
 
 
 def rerun(order: Order, words: Sequence[str]) -> int:
@@ -55,9 +60,19 @@ def _run(words: Sequence[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
+def _end_with_stdin() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
     """Exit 0 when trained, 2 with one line for a mistake, 1 for a failure."""
-    folder, *words = sys.argv[1:]
+    words = sys.argv[1:]
+    if words[0] == ATTACHED:
+        words = words[1:]
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    folder, *words = words
     os.environ[ORDER] = str(Path(folder).resolve())
     order = read_order(os.environ)
     assert order is not None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from node.options import OptionError
+from node.rerun import ATTACHED
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 LOOK_S = 0.02
@@ -38,14 +39,19 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
         OptionError: a rank found a mistake of the user's.
         RuntimeError: a rank failed; the others are stopped.
     """
-    command = [sys.executable, "-m", "node.rerun", str(order), *words]
+    command = [sys.executable, "-m", "node.rerun", ATTACHED, str(order), *words]
     port = _free_port()
     ranks = []
     try:
         for rank in range(num_nodes):
             environ = os.environ | _environment(rank, num_nodes, port, run_dir)
-            # A session of their own: Ctrl-C is ours to hear, and we stop them.
-            ranks.append(subprocess.Popen(command, env=environ, start_new_session=True))
+            # A session of their own: Ctrl-C is ours to hear, and we stop them. Their standard input
+            # stays open until then, or until we are killed: they end with it.
+            ranks.append(
+                subprocess.Popen(
+                    command, env=environ, stdin=subprocess.PIPE, start_new_session=True
+                )
+            )
         codes = _wait(ranks)
     finally:
         _stop(ranks)
@@ -139,6 +145,8 @@ def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
         except subprocess.TimeoutExpired:
             rank.kill()
             rank.wait()
+        if rank.stdin is not None:
+            rank.stdin.close()
 
 
 def _failure(codes: Sequence[int], run_dir: Path) -> Exception:

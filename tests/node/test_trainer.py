@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -215,6 +217,41 @@ def test_a_mistake_and_a_failure_of_one_rank_end_all(script):
     assert "failure: rank 1 of 2 failed: ArithmeticError: no sample; its words are above" in said
     assert done.stderr.count("fit: error: ") == 1  # and no traceback of the mistake
     assert done.stderr.count("OptionError") == 0
+
+
+def test_ranks_end_with_the_script_that_was_killed(tmp_path):
+    path = tmp_path / "killed.py"
+    path.write_text(f"""{TASK}
+from node.exogym import Trainer
+if __name__ == "__main__":
+    asked = dict(strategy="fedavg", num_nodes=2, max_steps=10_000_000)
+    Trainer(*make_task()).fit(backend="local", **asked)
+""")
+    parent = subprocess.Popen([sys.executable, str(path)], cwd=tmp_path)
+    try:
+        assert _within(60, lambda: list(tmp_path.glob("runs/*/metrics-rank1.jsonl")))
+        assert len(_ranks_of(path)) == 2
+    finally:
+        parent.kill()
+        parent.wait()
+    assert _within(10, lambda: not _ranks_of(path))
+
+
+def _within(seconds, condition):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _ranks_of(script):
+    """The processes that run a script again as ranks."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            found += [path] if {b"node.rerun", bytes(script)} <= set(words) else []
+    return found
 
 
 def test_at_a_prompt_there_is_nothing_to_start_again(script):
