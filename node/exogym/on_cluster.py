@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node.exogym.local import EXIT_USAGE, project_path
@@ -34,19 +34,28 @@ def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Seq
             "backend='cluster' needs the package cluster/, and Docker: neither is in a node"
         )
     command = [sys.executable, "-m", "cluster.launch", "--json", "--nodes", str(num_nodes)]
-    done = subprocess.run(
-        [*command, *options, "--fit", str(order), "--", *words],
-        env=os.environ | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if done.returncode == EXIT_USAGE:
+    command += [*options, "--fit", str(order), "--", *words]
+    exit_code, document = _run(command, os.environ | {"PYTHONPATH": path})
+    if exit_code == EXIT_USAGE:
         raise OptionError("cluster.launch refused; its words are above")
-    if done.returncode != 0:
-        raise RuntimeError(
-            f"cluster.launch ended with exit code {done.returncode}; its words are above"
-        )
-    return Path(json.loads(done.stdout)["folder"])
+    if exit_code != 0:
+        raise RuntimeError(f"cluster.launch ended with exit code {exit_code}; its words are above")
+    return Path(json.loads(document)["folder"])
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
+    """A command's exit code and standard output; where we are interrupted, it has the time to end its ranks."""
+    # A session of its own: Ctrl-C is ours to hear, and to hand on once.
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as launch:
+        try:
+            document, _ = launch.communicate()
+        except BaseException:
+            launch.terminate()
+            launch.wait()
+            raise
+    return launch.returncode, document
 
 
 def _launcher_is_in(path: str) -> bool:

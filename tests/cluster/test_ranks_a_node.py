@@ -12,6 +12,12 @@ import torch, torch.distributed as dist
 @record
 def main():
     dist.init_process_group("gloo")
+    try:
+        work()
+    finally:
+        dist.destroy_process_group()  # else gloo's threads may abort the end
+
+def work():
     total = torch.ones(1)
     dist.all_reduce(total)
     rank, node, local = (os.environ[key] for key in ("RANK", "GROUP_RANK", "LOCAL_RANK"))

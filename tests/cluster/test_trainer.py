@@ -7,7 +7,7 @@ it hands to the launcher.
 import json
 import shutil
 
-from conftest import PROJECT_DIR
+from containers import PROJECT_DIR
 
 EXAMPLE = PROJECT_DIR / "examples" / "rings.py"
 

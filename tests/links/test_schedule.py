@@ -47,7 +47,7 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
     near = [value for value in far if 9 < value < 12]
     assert [value for value in far if 63 < value < 68], far
     assert -1 in far, "nothing was cut"
-    assert near[0] == far[0] and len(near) > 10
+    assert far[0] < 20 and len(near) > 10  # the first while the other ranks still start
     assert shared.json("status")["links"] == before
     events = read_events(shared, json.loads(done.stdout))
     assert [event["after_s"] for event in events[:4]] == pytest.approx([2, 4, 5, 6], abs=0.7)

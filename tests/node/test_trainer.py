@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -235,6 +236,40 @@ if __name__ == "__main__":
         parent.kill()
         parent.wait()
     assert _within(10, lambda: not _ranks_of(path))
+
+
+def test_an_interrupted_fit_on_a_cluster_lets_the_launcher_end_its_ranks(tmp_path):
+    """Beside a launcher that takes its time; the real one is in no node."""
+    launcher = tmp_path / "cluster" / "launch.py"
+    launcher.parent.mkdir()
+    launcher.write_text("""
+import pathlib, signal, sys, time
+def end(*_):
+    time.sleep(1)
+    pathlib.Path("ended").touch()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path("started").touch()
+time.sleep(60)
+""")
+    path = tmp_path / "mine.py"
+    path.write_text(f"""{TASK}
+from node.exogym import Trainer
+if __name__ == "__main__":
+    Trainer(*make_task()).fit(backend="cluster", strategy="ddp", num_nodes=2, max_steps=1)
+""")
+    parent = subprocess.Popen(
+        [sys.executable, str(path)], cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=_hear_sigint
+    )
+    assert _within(60, (tmp_path / "started").exists)
+    parent.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in parent.communicate(timeout=30)[1]
+    assert (tmp_path / "ended").exists()
+
+
+def _hear_sigint():
+    """Whoever runs these tests in the background ignores SIGINT, and whom they start would, too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _within(seconds, condition):
