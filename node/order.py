@@ -13,7 +13,7 @@ ORDER = "GRADWIRE_FIT"  # a variable with the order's folder
 INITIAL = "initial.pt"  # a file of it: the model's state before the first step
 
 
-class RankDone(SystemExit):  # noqa: N818
+class RankDone(SystemExit):
     """This rank has trained: no line of the script after fit runs in it."""
 
 

@@ -109,7 +109,7 @@ def launch_options(
     named = {"--name": name, "--profile": profile, "--topology": topology}
     words = [word for flag, value in named.items() if value for word in (flag, value)]
     if backend == "local" and (words or others):
-        raise OptionError("name, profile, topology and launch_options go with backend='cluster'")
+        raise OptionError("name, profile, topology and launch go with backend='cluster'")
     if backend == "cluster" and resume:
         raise OptionError("resume goes with backend='local': a cluster's checkpoints stay here")
     return [*words, *others]

@@ -194,8 +194,8 @@ class Trainer:
             raise OptionError(
                 f"num_nodes={asked.num_nodes}, but there are {ranks.world_size} ranks"
             )
-        task, size = self._task(ranks.rank, asked.num_nodes, val_size)
-        config = parse_config(asked.flags(size))
+        task = self._task(ranks.rank, asked.num_nodes, val_size)
+        config = parse_config(asked.flags(self._train_size()))
         if order:
             self._follow(order, task)
         config = dataclasses.replace(config, task=Path(sys.argv[0]).name, task_options={})
@@ -223,13 +223,13 @@ class Trainer:
         """What a mistake would stop on every rank, said once; the strategy's name, what tells the data."""
         if _is_factory(self.train_dataset) or _is_factory(self.val_dataset):
             return asked.check(self._train_size()).strategy, ""
-        task, size = self._task(0, asked.num_nodes, val_size)
-        config = asked.check(size)
+        task = self._task(0, asked.num_nodes, val_size)
+        config = asked.check(self._train_size())
         make_shard(config, task.train_size, task.labels)
         return config.strategy, _digest(task)
 
-    def _task(self, rank: int, ranks: int, val_size: int | None) -> tuple[GivenTask, int | None]:
-        """What a rank learns, and how many samples all have together; None where each has its own."""
+    def _task(self, rank: int, ranks: int, val_size: int | None) -> GivenTask:
+        """What a rank learns."""
         datasets = [
             data(rank, ranks, training) if _is_factory(data) else data
             for data, training in ((self.train_dataset, True), (self.val_dataset, False))
@@ -237,9 +237,10 @@ class Trainer:
         task = GivenTask()
         own = _is_factory(self.train_dataset)
         task.take("Trainer", (self.model, *datasets), val_size=val_size, own_samples=own)
-        return task, self._train_size()
+        return task
 
     def _train_size(self) -> int | None:
+        """How many samples all ranks have together; None where each has its own."""
         return None if _is_factory(self.train_dataset) else len(self.train_dataset)
 
     def _with(self, path: Path) -> "nn.Module":
