@@ -9,10 +9,11 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from cluster.compose import write_document
 from cluster.compose_process import ComposeUp
-from cluster.connection import TimedOut
+from cluster.connection import TimedOut, load_paramiko
 from cluster.engine import Container, Engine
 from cluster.errors import ClusterError, NodeError
 from cluster.fleet import Fleet
@@ -20,6 +21,7 @@ from cluster.keys import ensure_keys
 from cluster.node_limits import Limit
 from cluster.shaping import Report, Shape, apply_plan, make_shape
 from cluster.spec import PROJECT_DIR, ClusterSpec, Node, name_flag
+from cluster.starts import watch_starts
 from cluster.wanted import Plan
 
 # Generous: a node that dies and a compose that fails are noticed at once, by other means.
@@ -42,7 +44,7 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
     anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
     fleet = Fleet(spec.nodes, spec.state_dir)
     try:
-        fleet.connect(timeout_s, lambda: check_alive(engine, spec, anew))
+        fleet.connect(timeout_s, lambda: _check_alive(engine, engine.containers(spec.name), anew))
     except BaseException:
         fleet.close()
         raise
@@ -69,37 +71,47 @@ def make_nodes(
     """
     _check_ports(spec, {c.node for c in there})
 
-    def check() -> None:
-        """Raise where waiting for the nodes is in vain."""
-        if compose.has_ended(spec):
-            check_alive(engine, spec, "python -m cluster.doctor")
-
     # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
     hand_over_plans(spec, {} if there else plans)
-    compose.give(write_document(spec, limits))
-    if there:  # the old nodes still answer: knock only when the new ones are there
-        compose.finish(spec)
     shape_node = apply_plan if there else first_report
     fleet = Fleet(spec.nodes, spec.state_dir)
     deadline = time.monotonic() + start_timeout_s(spec)
+    with watch_starts(engine, spec) as starts:
 
-    def prepare(node: Node) -> Report | None:
+        def check() -> None:
+            """Raise where waiting for the nodes is in vain."""
+            now = engine.containers(spec.name)
+            starts.add(c.node for c in now if c.state == "running")
+            if compose.has_ended(spec):
+                _check_alive(engine, now, "python -m cluster.doctor")
+
+        def prepare(node: Node) -> Report | None:
+            starts.wait(node.name, deadline, fleet.closing)
+            _log_in(engine, spec, fleet, node, deadline)
+            return shape_node(fleet, node.name, plans[node.name]) if plans else None
+
         try:
-            fleet.log_in(node, deadline)
-        except TimedOut as error:
-            said = _last_words(engine, spec.name, node.name)
-            raise ClusterError(f"{error.message}; {said}") from error
-        return shape_node(fleet, node.name, plans[node.name]) if plans else None
+            compose.give(write_document(spec, limits))
+            load_paramiko()
+            if there:  # the old nodes still answer: knock only when the new ones are there
+                compose.finish(spec)
+                starts.add(node.name for node in spec.nodes)
+            reports = fleet.each(prepare, "not every node came up", check)
+            compose.finish(spec)
+            return fleet, make_shape(plans, {n: r for n, r in reports.items() if r}, {})
+        except BaseException:
+            fleet.close()
+            raise
+        finally:
+            hand_over_plans(spec, {})  # a note for the first boot, and no memory
 
+
+def _log_in(engine: Engine, spec: ClusterSpec, fleet: Fleet, node: Node, deadline: float) -> None:
     try:
-        reports = fleet.each(prepare, "not every node came up", check)
-        compose.finish(spec)
-        return fleet, make_shape(plans, {n: r for n, r in reports.items() if r}, {})
-    except BaseException:
-        fleet.close()
-        raise
-    finally:
-        hand_over_plans(spec, {})  # a note for the first boot, and no memory
+        fleet.log_in(node, deadline)
+    except TimedOut as error:
+        said = _last_words(engine, spec.name, node.name)
+        raise ClusterError(f"{error.message}; {said}") from error
 
 
 def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, Plan]) -> None:
@@ -132,9 +144,9 @@ def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container
     )
 
 
-def check_alive(engine: Engine, spec: ClusterSpec, hint: str) -> None:
+def _check_alive(engine: Engine, containers: Sequence[Container], hint: str) -> None:
     """Raise NodeError, with its last words, for a node whose container is there but does not run."""
-    dead = [c for c in engine.containers(spec.name) if c.state in ("exited", "dead")]
+    dead = [c for c in containers if c.state in ("exited", "dead")]
     if dead:
         words = {c.node: _words(engine.log_tail(c.id)) for c in dead}
         raise NodeError("a node died", words, hint)
@@ -164,6 +176,8 @@ def remove_keys(spec: ClusterSpec) -> list[str]:
         raise ClusterError(
             f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
         ) from error
+    with suppress(OSError):  # the last cluster's: other clusters have theirs in it
+        spec.state_dir.parent.rmdir()
     return [f"keys {spec.state_dir}"]
 
 

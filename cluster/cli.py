@@ -5,6 +5,7 @@ is also an environment variable, GRADWIRE_NODES for --nodes; the command line wi
 """
 
 import difflib
+import gc
 import json
 import os
 import signal
@@ -118,6 +119,7 @@ def run_verb(
         return EXIT_BUG
     if args.json:
         print(json.dumps(document, indent=2))
+    gc.freeze()  # Python ends here: to look once more for what could be freed would take it 40 ms
     return EXIT_DONE
 
 

@@ -1,21 +1,16 @@
-"""Docker Compose: the document of a cluster as a pure value, and the one place that calls the compose command.
+"""Docker Compose's document of a cluster, as a pure value.
 
 `docker-compose.yml` in the root is this document for three nodes, written to be read; a test holds the two
 equal. For any other cluster the document is generated. `docker compose` (v2) and `docker-compose` (v1, 1.29)
 both take it.
 """
 
-import os
-import shutil
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 
 import yaml
 
-from cluster.errors import ClusterError, PrerequisiteError
 from cluster.node_limits import Limit, service_limits
-from cluster.spec import IMAGE, PROJECT_DIR, ClusterSpec, Node
+from cluster.spec import IMAGE, ClusterSpec, Node
 
 LABEL_CLUSTER = "gradwire.cluster"
 LABEL_NODE = "gradwire.node"
@@ -49,12 +44,6 @@ SYSCTLS = {
 }
 
 
-PLUGIN_DIRS = tuple(
-    Path(folder, "docker", "cli-plugins")
-    for folder in ("/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec")
-)
-
-
 def compose_document(
     spec: ClusterSpec, limits: Mapping[str, Limit] | None = None
 ) -> dict[str, object]:
@@ -75,58 +64,6 @@ def write_document(spec: ClusterSpec, limits: Mapping[str, Limit]) -> str:
     text = yaml.safe_dump(compose_document(spec, limits), sort_keys=False, width=120)
     (spec.state_dir / "compose.yml").write_text(text)
     return text
-
-
-def up_argv(command: list[str], name: str, path: str = "-") -> list[str]:
-    """The compose call that makes or reconciles the containers; `-` is the document on standard input."""
-    return [
-        *command,
-        *("--project-name", name, "--project-directory", str(PROJECT_DIR), "--file", path),
-        *("up", "--detach", "--no-build", "--remove-orphans"),
-    ]
-
-
-def compose_command() -> list[str]:
-    """`docker compose` where the plugin is there, else `docker-compose`.
-
-    The plugin is looked for in the folders where docker itself usually looks: to ask each command for its version
-    takes up to half a second.
-
-    Raises:
-        PrerequisiteError: neither is there; says how to install it.
-    """
-    home = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
-    places = [folder / "docker-compose" for folder in (home / "cli-plugins", *PLUGIN_DIRS)]
-    has_docker = shutil.which("docker") is not None
-    if has_docker and any(os.access(place, os.X_OK) for place in places):
-        return ["docker", "compose"]
-    if shutil.which("docker-compose"):
-        return ["docker-compose"]
-    if has_docker and _is_plugin_elsewhere():
-        return ["docker", "compose"]
-    raise PrerequisiteError(
-        "no Docker Compose here: neither `docker compose` nor `docker-compose`",
-        "apt-get install docker-compose-v2 (Ubuntu) or docker-compose (Debian)",
-    )
-
-
-def _is_plugin_elsewhere() -> bool:
-    argv = ["docker", "compose", "version"]
-    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
-
-
-def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
-    """Compose's complaint as one of ours, with what to do about it."""
-    text = stderr.lower()
-    last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
-    message = f"compose could not bring {spec.name!r} up: {' / '.join(last)}"
-    if "port is already allocated" in text or "address already in use" in text:
-        return ClusterError(message, "free the port, or another --slot")
-    if "pool overlaps" in text or "invalid pool request" in text:
-        return ClusterError(message, f"another network holds {spec.subnet}: another --slot")
-    if "no space left" in text:
-        return ClusterError(message, "docker system prune, or a larger disk")
-    return ClusterError(message, "python -m cluster.doctor")
 
 
 def _service(spec: ClusterSpec, node: Node, hosts: list[str]) -> dict[str, object]:

@@ -1,15 +1,21 @@
-"""`compose up` at work beside us: it gets ready while we look at the engine, and works while we knock at the nodes."""
+"""The compose command, and `compose up` at work beside us: it gets ready while we look at the engine."""
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
-from cluster.compose import compose_command, compose_failure, up_argv
-from cluster.errors import PrerequisiteError
+from cluster.errors import ClusterError, PrerequisiteError
 from cluster.spec import PROJECT_DIR, ClusterSpec
+
+PLUGIN_DIRS = tuple(
+    Path(folder, "docker", "cli-plugins")
+    for folder in ("/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec")
+)
 
 
 class ComposeUp:
@@ -25,9 +31,10 @@ class ComposeUp:
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - __exit__ closes it
 
     def get_ready(self) -> None:
-        """Start it, if it is there at all; whether it is matters only once there is work for it."""
-        with suppress(PrerequisiteError):
-            self._start()
+        """Start it where there is no such cluster yet; whether it can be had matters only once there is work for it."""
+        if not ClusterSpec(self._name).state_dir.exists():
+            with suppress(PrerequisiteError):
+                self._start()
 
     def give(self, document: str) -> None:
         """Let it make what the document says.
@@ -94,3 +101,55 @@ def _terminate_group(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
+
+
+def up_argv(command: list[str], name: str, path: str = "-") -> list[str]:
+    """The compose call that makes or reconciles the containers; `-` is the document on standard input."""
+    return [
+        *command,
+        *("--project-name", name, "--project-directory", str(PROJECT_DIR), "--file", path),
+        *("up", "--detach", "--no-build", "--remove-orphans"),
+    ]
+
+
+def compose_command() -> list[str]:
+    """`docker compose` where the plugin is there, else `docker-compose`.
+
+    The plugin is looked for in the folders where docker itself usually looks: to ask each command for its version
+    takes up to half a second.
+
+    Raises:
+        PrerequisiteError: neither is there; says how to install it.
+    """
+    home = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    places = [folder / "docker-compose" for folder in (home / "cli-plugins", *PLUGIN_DIRS)]
+    has_docker = shutil.which("docker") is not None
+    if has_docker and any(os.access(place, os.X_OK) for place in places):
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    if has_docker and _is_plugin_elsewhere():
+        return ["docker", "compose"]
+    raise PrerequisiteError(
+        "no Docker Compose here: neither `docker compose` nor `docker-compose`",
+        "apt-get install docker-compose-v2 (Ubuntu) or docker-compose (Debian)",
+    )
+
+
+def _is_plugin_elsewhere() -> bool:
+    argv = ["docker", "compose", "version"]
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
+    """Compose's complaint as one of ours, with what to do about it."""
+    text = stderr.lower()
+    last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
+    message = f"compose could not bring {spec.name!r} up: {' / '.join(last)}"
+    if "port is already allocated" in text or "address already in use" in text:
+        return ClusterError(message, "free the port, or another --slot")
+    if "pool overlaps" in text or "invalid pool request" in text:
+        return ClusterError(message, f"another network holds {spec.subnet}: another --slot")
+    if "no space left" in text:
+        return ClusterError(message, "docker system prune, or a larger disk")
+    return ClusterError(message, "python -m cluster.doctor")

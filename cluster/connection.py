@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cluster.errors import ClusterError, NodeError
@@ -50,14 +51,11 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: threading.Even
         GivenUp: nobody waits any more.
         ClusterError: it showed another key than the pinned one.
     """
-    # Imported here: it takes 0.1 s, in which compose can work.
-    import logging
-
-    import paramiko
-
-    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # errors come to us as exceptions
+    paramiko = load_paramiko()
     sock = wait_for_sshd(node, deadline, closing)
-    client = paramiko.SSHClient()
+    # A login is many small messages in turn: each that waits for an acknowledgement waits 40 ms.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client: SSHClient = paramiko.SSHClient()
     client.load_host_keys(str(state_dir / "known_hosts"))
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
     # paramiko's own limits are short for a busy machine
@@ -85,6 +83,16 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: threading.Even
         client.close()
         raise GivenUp
     return client
+
+
+def load_paramiko() -> ModuleType:
+    """Import it where it is wanted, or where there is time: it takes 0.1 s, in which compose can work."""
+    import logging
+
+    import paramiko
+
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # errors come to us as exceptions
+    return paramiko
 
 
 def open_channel(client: SSHClient | None, node: str, argv: Sequence[str]) -> Channel:

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster.cli import add_name, make_parser, run_verb
-from cluster.compose import compose_command
+from cluster.compose_process import compose_command
+from cluster.console import Console
 from cluster.engine import Engine
 from cluster.errors import ClusterError, NodeError
 from cluster.image import NEEDED_DISK_BYTES, is_current
@@ -150,6 +151,8 @@ def _nodes(cluster: Cluster) -> Iterator[Finding]:
         yield Finding("ssh", error.message, error.hint or "python -m cluster.up")
         return
     names = [node.name for node in fleet.nodes]
+    # Each about all others: of many nodes that takes a while.
+    Console().say(f"asking {len(names)} nodes")
     yield Finding("ssh", f"{len(names)} of {len(names)} nodes answer")
     reports = fleet.run_json(["python3", "-m", "node.check", *names])
     yield _everywhere(

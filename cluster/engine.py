@@ -1,6 +1,6 @@
 """What the Docker engine knows of our clusters: everything is found again by label, nothing is remembered here.
 
-Containers are made by compose (`cluster.compose`); the engine is asked to list and to remove.
+Containers are made by compose (`cluster.compose_process`); the engine is asked to list and to remove.
 """
 
 from __future__ import annotations
@@ -137,6 +137,21 @@ class Engine:
                 yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
         if rest:
             yield rest.decode(errors="replace")
+
+    @contextmanager
+    def starts(self, cluster: str) -> Iterator[Iterator[str]]:
+        """The nodes of a cluster, each as its container starts; that goes on until the `with` block is left."""
+        import docker.errors
+
+        wanted = {"type": "container", "event": "start", "label": f"{LABEL_CLUSTER}={cluster}"}
+        with _engine_errors():
+            events = self._api.events(filters=wanted, decode=True)
+        try:
+            yield (event["Actor"]["Attributes"][LABEL_NODE] for event in events)
+        finally:
+            # The stream of an engine behind SSH cannot be closed: it ends with us.
+            with suppress(docker.errors.DockerException):
+                events.close()
 
     def version(self) -> str:
         """The engine's version."""

@@ -35,7 +35,8 @@ class Fleet:
         self._state_dir = state_dir
         self._clients: dict[str, SSHClient] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)))
-        self._closing = threading.Event()
+        self.closing = threading.Event()
+        """Set when nobody waits for a connection any more."""
 
     def connect(self, timeout_s: float, check: Callable[[], None] = lambda: None) -> None:
         """Log in to every node, waiting for those that still start; `check` as in `each`.
@@ -64,7 +65,7 @@ class Fleet:
         while pending:
             done, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
             if any(future.exception() for future in done):
-                self._closing.set()
+                self.closing.set()
                 wait(pending)
                 break
             check()
@@ -129,7 +130,7 @@ class Fleet:
 
     def close(self) -> None:
         """Close every connection: what was started through them sees its standard input end."""
-        self._closing.set()
+        self.closing.set()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -152,7 +153,7 @@ class Fleet:
     def log_in(self, node: Node, deadline: float) -> None:
         """Connect to one node, unless that is done; raises as `cluster.connection.log_in`."""
         if node.name not in self._clients:
-            self._clients[node.name] = log_in(node, self._state_dir, deadline, self._closing)
+            self._clients[node.name] = log_in(node, self._state_dir, deadline, self.closing)
 
 
 def _words_of(node: str, error: BaseException) -> str:

@@ -21,7 +21,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+import signal
 import sys
+import threading
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -50,7 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--folder", type=Path, help="what to send with your program (default: its own folder)"
     )
-    parser.add_argument("--fit", type=Path, help=SUPPRESS)  # Trainer.fit says it: docs/formats.md
+    # Trainer.fit says these two: docs/formats.md.
+    parser.add_argument("--fit", type=Path, help=SUPPRESS)
+    parser.add_argument("--attached", action="store_true", help=SUPPRESS)
     parser.add_argument(
         "--nproc-per-node",
         type=int,
@@ -79,6 +84,8 @@ def launch_verb(
     args: Namespace, rest: Sequence[str], program: Sequence[str], flags: Sequence[str]
 ) -> object:
     """The verb: everything is checked before anything is started."""
+    if args.attached:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     if program and rest:
         raise unknown("option", rest[0].partition("=")[0], flags)
     if args.fit and not program:
@@ -107,6 +114,13 @@ def launch_verb(
     if not args.json:
         print_summary(run)
     return run.summary
+
+
+def _end_with_stdin() -> None:
+    """End as by SIGTERM when standard input does: who holds the other end has gone, in whatever way."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _user_program(args: Namespace, words: Sequence[str]) -> Program:

@@ -19,7 +19,7 @@ def print_summary(run: Run) -> None:
             "NODE",
             "EXIT",
             *((f"{bucket.upper()} s" for bucket in BUCKETS) if trained else ()),
-            "SENT MB",
+            "CARRIED MB",
         ],
         [
             [

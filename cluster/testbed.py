@@ -142,27 +142,28 @@ class Cluster:
             ClusterError: what happened and what to try. Nothing half-made stays behind.
         """
         with ComposeUp(self.name) as compose:
-            if not ClusterSpec(self.name).state_dir.exists():
-                compose.get_ready()  # it is a new cluster
-            existing = self.engine.cluster(self.name)
-            spec = self._resolve(existing)
-            self._check_room()
-            self._ensure_image(spec)
-            try:
-                with self.console.progress("up") as report:
-                    report(f"{spec.size} nodes")
-                    self.close()
-                    made = reconcile(
-                        self.engine, spec, self.wanted, self.wish, compose, self.console
-                    )
-                    self._fleet, self.shape_at_up = made
-                    self._spec = spec
-            except BaseException:
+            compose.get_ready()
+            return self.up_with(compose)
+
+    def up_with(self, compose: ComposeUp) -> Self:
+        """The same, by a compose that may be ready already; raises as `up`."""
+        existing = self.engine.cluster(self.name)
+        spec = self._resolve(existing)
+        self._check_room()
+        self._ensure_image(spec)
+        try:
+            with self.console.progress("up") as report:
+                report(f"{spec.size} nodes")
                 self.close()
-                if existing is None:
-                    compose.end()
-                    self._remove_half_made()
-                raise
+                made = reconcile(self.engine, spec, self.wanted, self.wish, compose, self.console)
+                self._fleet, self.shape_at_up = made
+                self._spec = spec
+        except BaseException:
+            self.close()
+            if existing is None:
+                compose.end()
+                self._remove_half_made()
+            raise
         self.was_there = existing is not None
         return self
 

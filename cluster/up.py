@@ -8,17 +8,22 @@
 Makes what is missing and changes what differs: image, keys, containers, limits, links. Run it again whenever in doubt.
 """
 
+from __future__ import annotations
+
 import sys
 import time
-from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
+from cluster.compose_process import ComposeUp
 from cluster.console import Console
 from cluster.errors import UsageError
-from cluster.node_limits import split_words
 from cluster.spec import name_flag
-from cluster.status import print_status, read_status
-from cluster.testbed import Cluster
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from cluster.testbed import Cluster
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,17 +36,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def up(args: Namespace) -> dict[str, object]:
-    """The verb."""
+    """The verb. Most of us is imported while compose gets ready: both take a while."""
     started = time.monotonic()
     if args.seed != 1 and not args.profile:
         raise UsageError("--seed without --profile: it draws the links of one", "--profile wan")
-    cluster = cluster_of(args)
-    try:
-        cluster.up()
-        seconds = time.monotonic() - started
-        status = read_status(cluster, cluster.shape_at_up)
-    finally:
-        cluster.close()
+    with ComposeUp(args.name) as compose:
+        compose.get_ready()
+        from cluster.status import print_status, read_status
+
+        cluster = cluster_of(args)
+        try:
+            cluster.up_with(compose)
+            seconds = time.monotonic() - started
+            status = read_status(cluster, cluster.shape_at_up)
+        finally:
+            cluster.close()
     if not args.json:
         was = "was already up, checked" if cluster.was_there else "is up"
         print(f"cluster {cluster.name} {was} in {seconds:.1f} s")
@@ -55,6 +64,9 @@ def up(args: Namespace) -> dict[str, object]:
 
 def cluster_of(args: Namespace) -> Cluster:
     """The cluster that --name, --nodes and what decides the links speak of."""
+    from cluster.node_limits import split_words
+    from cluster.testbed import Cluster
+
     return Cluster(
         args.name,
         nodes=args.nodes,

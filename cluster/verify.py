@@ -50,7 +50,7 @@ def verify(args: Namespace) -> dict[str, Any]:
     if not contract.holds:
         raise ContractBroken(
             f"the links are not what was asked for: {contract.verdict()}",
-            "python -m cluster.shape --profile NAME shapes them anew",
+            contract.remedy(args.name),
             contract.document(),
         )
     return contract.document()

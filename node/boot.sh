@@ -13,20 +13,21 @@ while read -r name destination _; do
 done < /proc/net/route
 umask 077
 
+# A new node lays its links while sshd starts. Who holds the lock knows that they are laid: cluster/bringup.py.
+# Without `site` (-S): the wire wants nothing but the standard library.
+if [ -f "$keys/plan.json" ] && [ ! -e "$state/first-report.json" ]; then
+  exec 9> "$state/first-report.lock"
+  flock 9
+  python3 -S -m node.wire apply < "$keys/plan.json" > "$state/first-report.json" &
+  exec 9>&-
+fi
+
 if [ -f "$keys/ssh_host_ed25519_key" ]; then
   cp "$keys/authorized_keys" "$keys/id_ed25519" "$keys/known_hosts" /root/.ssh/
   cp "$keys/ssh_host_ed25519_key" "$host_key"
 else
   echo "$HOSTNAME: no keys in $keys, so nobody can log in yet: python -m cluster.up makes them"
   [ -f "$host_key" ] || ssh-keygen -q -t ed25519 -N '' -f "$host_key"
-fi
-
-# A new node has its links before anybody can reach it. Who holds the lock knows that they are laid: cluster/bringup.py.
-if [ -f "$keys/plan.json" ] && [ ! -e "$state/first-report.json" ]; then
-  exec 9> "$state/first-report.lock"
-  flock 9
-  python3 -m node.wire apply < "$keys/plan.json" > "$state/first-report.json" &
-  exec 9>&-
 fi
 
 echo "$HOSTNAME: sshd is up"

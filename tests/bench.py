@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster.compose import compose_command, up_argv
+from cluster.compose_process import compose_command, up_argv
 from cluster.keys import ensure_keys
 from cluster.places import place_ranks, rank_environment
 from cluster.spec import PROJECT_DIR, ClusterSpec

@@ -69,7 +69,9 @@ def measure_contract(
 def _note_overload(contract: Contract, fleet: Fleet, before: Shape) -> Contract:
     """Add what the host had to do with it, if anything."""
     overload = overload_sentence(host_summary(before.readings, read_shape(fleet).readings))
-    return replace(contract, notes=(*contract.notes, overload)) if overload else contract
+    if not overload:
+        return contract
+    return replace(contract, notes=(*contract.notes, overload), overloaded=True)
 
 
 def _notes(shape: Shape, timetable: Timetable) -> list[str]:

@@ -12,6 +12,7 @@ from cluster.contract.expected import FLOOD_DATAGRAMS, Access, Asked
 from cluster.contract.flaws import judge_flaws
 from cluster.contract.measured import Measured
 from cluster.links import Link
+from cluster.spec import name_flag
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
@@ -67,6 +68,7 @@ class Contract:
         seconds, planned_s: what measuring took, and was to take.
         measured_again: how many links were doubtful, and so were measured again.
         notes: what a user should know.
+        overloaded: whether the host, and not the links, was the limit of what was measured.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -75,6 +77,7 @@ class Contract:
     planned_s: float = 0.0
     measured_again: int = 0
     notes: tuple[str, ...] = ()
+    overloaded: bool = False
 
     @property
     def holds(self) -> bool:
@@ -106,6 +109,14 @@ class Contract:
             + f"; speeds {self._told_by()}"
         )
 
+    def remedy(self, cluster: str) -> str:
+        """What to try where it does not hold."""
+        if self.overloaded:
+            return (
+                "the links may be as asked: measure them again when the machine has time for them"
+            )
+        return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them anew"
+
     def _told_by(self) -> str:
         """By what the speeds of links were told."""
         counts = Counter(v.measured.speed_by or "not measured" for v in self.verdicts if not v.via)
@@ -121,6 +132,7 @@ class Contract:
             "seconds": round(self.seconds, 2),
             "planned_s": round(self.planned_s, 1),
             "measured_again": self.measured_again,
+            "overloaded": self.overloaded,
             "notes": list(self.notes),
             "links": [_verdict_document(v) for v in self.verdicts if not v.via],
             "paths": [_verdict_document(v) | {"via": list(v.via)} for v in self.verdicts if v.via],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from node.exogym.local import EXIT_USAGE, project_path
 from node.options import OptionError
+from node.rerun import ATTACHED
 
 
 def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
@@ -34,7 +35,7 @@ def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Seq
             "backend='cluster' needs the package cluster/, and Docker: neither is in a node"
         )
     command = [sys.executable, "-m", "cluster.launch", "--json", "--nodes", str(num_nodes)]
-    command += [*options, "--fit", str(order), "--", *words]
+    command += [*options, ATTACHED, "--fit", str(order), "--", *words]
     exit_code, document = _run(command, os.environ | {"PYTHONPATH": path})
     if exit_code == EXIT_USAGE:
         raise OptionError("cluster.launch refused; its words are above")
@@ -45,12 +46,20 @@ def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Seq
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
     """A command's exit code and standard output; where we are interrupted, it has the time to end its ranks."""
-    # A session of its own: Ctrl-C is ours to hear, and to hand on once.
+    # A session of its own: Ctrl-C is ours to hear, and to hand on once. Its standard input stays
+    # open as long as it runs, or until we are killed: it ends with it.
     with subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as launch:
+        assert launch.stdout is not None
         try:
-            document, _ = launch.communicate()
+            document = launch.stdout.read()
+            launch.wait()
         except BaseException:
             launch.terminate()
             launch.wait()

@@ -5,7 +5,6 @@ behaviour}, "downlink": [bytes a second, longest wait in s] or null} to set what
 behaviour}} to change some of the queues, {"stop": true} to end, {} to hear how late packets went.
 """
 
-import ctypes
 import json
 import os
 import select
@@ -22,7 +21,6 @@ from node.wire.holding import Behaviour
 from node.wire.nfnetlink import open_socket, stamp_arrivals
 from node.wire.precedence import take_precedence
 
-PR_SET_NAME = 15
 CLIENT_TIMEOUT_S, MAX_REQUEST = 2.0, 1 << 20
 DONE = b'{"error": ""}'
 
@@ -95,7 +93,7 @@ def live_on(listener: socket.socket, log: Path) -> NoReturn:
 def _detach(keep: int, log: Path) -> None:
     """Leave session, terminal, name and open files behind: among them are the caller's lock and its standard output."""
     os.setsid()
-    ctypes.CDLL(None).prctl(PR_SET_NAME, b"delayer")
+    Path("/proc/self/comm").write_text("delayer")
     nothing = os.open(os.devnull, os.O_RDONLY)
     words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for number, source in enumerate((nothing, words, words)):

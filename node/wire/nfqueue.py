@@ -19,6 +19,7 @@ DAEMON_ADDRESS = "\0gradwire-delayer"
 """An abstract socket: it belongs to the network namespace, as the queues do, and is gone with the daemon."""
 DAEMON_LOG = state.FOLDER / "delayer.log"
 ANSWER_TIMEOUT_S = 10.0
+HINT = "load nfnetlink_queue and xt_NFQUEUE, or sch_netem and ifb, on the Docker host"
 
 
 def unavailable() -> str:
@@ -37,11 +38,18 @@ def tc_lines(before: Shape | None, after: Shape) -> list[str]:
 
 
 def start(before: Shape | None, after: Shape) -> list[str]:
-    """Set rules and queues. Returns notes for the user."""
+    """Set rules and queues. Returns notes for the user.
+
+    Raises:
+        NodeError: this kernel cannot do it, or the daemon does not work.
+    """
     if _ask({}) is None:
         _start_daemon()  # it is ready about when the rules are; a queue nobody serves lets all pass
     fresh = before is None
-    rules.commit("IPv4", rules.ipv4(after, fresh))
+    try:
+        rules.commit("IPv4", rules.ipv4(after, fresh))
+    except CommandError as error:
+        raise NodeError(f"this kernel cannot delay packets ({error}): {HINT}") from error
     notes = []
     if _has_ipv6(after.device.name):
         try:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from containers import eventually
@@ -86,6 +88,20 @@ def test_an_interrupted_launch_ends_every_rank(unshaped, script, number):
     stdout, stderr = launched.communicate(timeout=30)
     assert launched.returncode == 130, stderr
     assert "Traceback" not in stderr
+    said = re.search(r"what there is of the run: (\S+)", stderr)
+    assert said
+    assert (Path(said[1]) / "run.yml").exists()
+    assert is_quiet(unshaped)
+
+
+def test_an_attached_launch_ends_with_whoever_started_it(unshaped, script):
+    """However that ended: a script that is killed says nothing, but its end of the pipe is closed."""
+    words = ["--attached", "--", script("time.sleep(600)")]
+    launched = unshaped.start("launch", *words, stdin=subprocess.PIPE)
+    wait_for_ranks(unshaped)
+    assert launched.poll() is None
+    _, stderr = launched.communicate(timeout=30)  # closes its standard input
+    assert launched.returncode == 130, stderr
     assert is_quiet(unshaped)
 
 

@@ -5,7 +5,8 @@ import subprocess
 import yaml
 from containers import PROJECT_DIR, eventually, output
 
-from cluster.compose import compose_command, compose_document
+from cluster.compose import compose_document
+from cluster.compose_process import compose_command
 from cluster.spec import ClusterSpec
 
 

@@ -12,13 +12,13 @@ import torch, torch.distributed as dist
 @record
 def main():
     dist.init_process_group("gloo")
+    total = torch.ones(1)  # kept until the group is left, or torch 2.6 may hang there: node/comm.py
     try:
-        work()
+        work(total)
     finally:
         dist.destroy_process_group()  # else gloo's threads may abort the end
 
-def work():
-    total = torch.ones(1)
+def work(total):
     dist.all_reduce(total)
     rank, node, local = (os.environ[key] for key in ("RANK", "GROUP_RANK", "LOCAL_RANK"))
     print(f"rank {rank} is {local} on {node} of {int(total)}", flush=True)

@@ -4,9 +4,12 @@ import json
 import re
 import socket
 import subprocess
+import threading
 
 import pytest
 from containers import output
+
+from cluster.engine import Engine
 
 
 def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_path):
@@ -21,6 +24,18 @@ def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_pa
     cluster.run("down")
     assert cluster.things() == []
     cluster.run("down")  # nothing to remove is no error
+
+
+def test_the_engine_tells_of_each_node_as_its_container_starts(make_cluster):
+    """So that nobody knocks before: the kernel would then keep the door shut for a second."""
+    cluster, heard = make_cluster("heard"), []
+    with Engine().starts(cluster.name) as nodes:
+        listener = threading.Thread(target=heard.extend, args=(nodes,))
+        listener.start()
+        cluster.run("up", "--nodes", "2")
+    listener.join(10)
+    assert not listener.is_alive()
+    assert sorted(heard) == ["node1", "node2"]
 
 
 def test_up_on_a_cluster_that_is_up_mends_what_is_broken(make_cluster):

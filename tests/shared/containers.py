@@ -51,12 +51,13 @@ class Gradwire:
         """Run a verb with --json: the one document on standard output."""
         return json.loads(self.run(verb, "--json", *args, check=check).stdout)
 
-    def start(self, verb, *args):
+    def start(self, verb, *args, stdin=None):
         """Start a verb and leave it running, in a process group of its own."""
         return subprocess.Popen(
             self.argv(verb, *args),
             cwd=PROJECT_DIR,
             text=True,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,

@@ -2,7 +2,8 @@
 
 import yaml
 
-from cluster.compose import compose_document, compose_failure, up_argv
+from cluster.compose import compose_document
+from cluster.compose_process import compose_failure, up_argv
 from cluster.spec import PROJECT_DIR, ClusterSpec
 
 

@@ -222,3 +222,8 @@ def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
     document = Contract((dead,)).document()
     assert document["links"][0]["broken"] == ["rtt", "goodput"]
     json.dumps(document, allow_nan=False)
+
+
+def test_what_to_try_depends_on_whether_the_host_was_the_limit():
+    assert "cluster.shape --name lab --profile NAME" in Contract(()).remedy("lab")
+    assert "when the machine has time" in Contract((), overloaded=True).remedy("lab")
