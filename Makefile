@@ -64,10 +64,12 @@ doctor: venv ## check everything a run needs
 
 test: lint test-unit test-beside test-cluster test-links ## all tests
 
-# The guest of test-netem has one processor and keeps it; what measures nothing can have the others.
+# The guest of test-netem keeps to the last processor; what measures nothing has the others.
+OTHER_PROCESSORS := $(shell last=$$(($$(nproc) - 1)); [ $$last -eq 0 ] || echo 0-$$((last - 1)))
 test-beside: image
 	@echo "test-netem and test-node, side by side: some minutes, and each tells what it found when it is done"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netem test-node
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netem test-node \
+	  NODE_TEST_PROCESSORS=$(OTHER_PROCESSORS)
 
 lint: venv ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -83,6 +85,7 @@ $(VENV)/readers: $(VENV)/ready
 test-node: image ## training in real gloo processes, and the wire, inside the image
 	@said=$$(docker build --quiet --tag gradwire-node-test tests/node 2>&1) || { echo "$$said" >&2; exit 1; }
 	@docker run --rm --init --cap-drop ALL $(addprefix --cap-add ,$(WIRE_CAPABILITIES)) \
+	  $(if $(NODE_TEST_PROCESSORS),--cpuset-cpus $(NODE_TEST_PROCESSORS)) \
 	  --volume $(CURDIR)/tests/node:/root/tests:ro gradwire-node-test python3 -m pytest -q -p no:cacheprovider tests
 
 test-cluster: venv ## real containers, one obligation a file

@@ -17,17 +17,30 @@ SOFTIRQ_PCT = 80.0
 # Of the time, spent waiting because of the node's own CPU limit; while it waits, so does its wire.
 THROTTLED_PCT = 1.0
 
+# A timer, on average, behind its time. Measured: 0.1 at rest. Every link has two on a round trip.
+TIMERS_LATE_MS = 0.3
+
 Reading = Mapping[str, Any]
 """What one node says of itself, `strain` and `lateness` of `node.wire show`: docs/formats.md."""
 
 
-def host_summary(before: Mapping[str, Reading], after: Mapping[str, Reading]) -> dict[str, Any]:
+def host_summary(
+    before: Mapping[str, Reading],
+    after: Mapping[str, Reading],
+    timers_late_ms: float | None = None,
+) -> dict[str, Any]:
     """What the host gave between two readings; `limits` are sentences, none where it gave enough.
 
+    Args:
+        before: by node.
+        after: by node.
+        timers_late_ms: how late a timer was meanwhile, on average; None: nobody looked.
+
     Returns:
-        {"steal_pct", "softirq_pct", "idle_pct", "waiting_pct", "throttled_s", "late_pct", "dropped", "limits"}: steal
-        and idle of all cores together, softirq of the busiest, `waiting` where the kernel tells how long a task had to
-        wait for a core; the next three by node. Where nodes are on several hosts, the worst of them.
+        {"steal_pct", "softirq_pct", "idle_pct", "waiting_pct", "timers_late_ms", "throttled_s", "late_pct",
+        "dropped", "limits"}: steal and idle of all cores together, softirq of the busiest, `waiting` where the kernel
+        tells how long a task had to wait for a core; throttled, late and dropped by node. Where nodes are on several
+        hosts, the worst of them.
     """
     both = {node: (before[node], after[node]) for node in after if node in before}
     hosts = [_host(was["strain"], now["strain"]) for was, now in both.values()]
@@ -42,6 +55,7 @@ def host_summary(before: Mapping[str, Reading], after: Mapping[str, Reading]) ->
         "waiting_pct": max(
             (host["waiting_pct"] for host in hosts if host["waiting_pct"] is not None), default=None
         ),
+        "timers_late_ms": timers_late_ms,
         "throttled_s": {node: of["throttled_s"] for node, of in throttled.items() if of},
         "late_pct": {node: wire["late_pct"] for node, wire in wires.items() if wire},
         "dropped": {node: wire["dropped"] for node, wire in wires.items() if wire},
@@ -66,6 +80,8 @@ def _limits(summary: Mapping[str, Any], held_back_pct: Mapping[str, float]) -> l
             held_back_pct, THROTTLED_PCT, "a CPU limit took {value} % of the time of {nodes}"
         ),
     ]
+    if (summary["timers_late_ms"] or 0) > TIMERS_LATE_MS:
+        said.append(f"timers were {summary['timers_late_ms']:.1f} ms late")
     if (summary["steal_pct"] or 0) > STEAL_PCT:
         said.append(f"other machines took {summary['steal_pct']:.0f} % of the processors")
     if (summary["softirq_pct"] or 0) > SOFTIRQ_PCT:

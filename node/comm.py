@@ -28,7 +28,8 @@ PURPOSES = ("train", "eval", "control")
 class Comm:
     """The collectives of one rank. Alone (world size 1) they do nothing and cost nothing.
 
-    All of them raise RuntimeError if another rank has died, or did not answer within the timeout.
+    All of them raise RuntimeError if another rank has died, or did not answer within the timeout. (Of
+    one death in some forty gloo does not tell: then, too, it is the timeout. Launchers do not wait for it.)
     Those whose name begins with `start_` return a function that waits for the end: what happens
     until it is called overlaps with them. Only waiting counts as seconds of comm.
 

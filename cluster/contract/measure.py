@@ -68,7 +68,9 @@ def measure_contract(
 
 def _note_overload(contract: Contract, fleet: Fleet, before: Shape) -> Contract:
     """Add what the host had to do with it, if anything."""
-    overload = overload_sentence(host_summary(before.readings, read_shape(fleet).readings))
+    late_ms = max(verdict.measured.late_ms for verdict in contract.verdicts)
+    host = host_summary(before.readings, read_shape(fleet).readings, late_ms)
+    overload = overload_sentence(host)
     if not overload:
         return contract
     return replace(contract, notes=(*contract.notes, overload), overloaded=True)

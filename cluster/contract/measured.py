@@ -24,6 +24,7 @@ class Measured:
         rate_mbyte_s: bytes on the wire, by datagrams that ask nobody how fast they may be sent; None: not measured.
         twice: pings of which a second copy came.
         gaps: runs of pings that did not arrive.
+        late_ms: how late these pings were sent, on average: so late may whatever else waits for a timer be.
     """
 
     rtt_ms: float
@@ -37,6 +38,7 @@ class Measured:
     rate_mbyte_s: float | None = None
     twice: int = 0
     gaps: int = 0
+    late_ms: float = 0.0
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """The same pings, and what another measurement found of speeds."""
@@ -95,6 +97,7 @@ def summarise_pings(
             way["reordered"],
             twice=way["twice"],
             gaps=way["gaps"],
+            late_ms=ping["late_ms"],
         )
         for jitter_ms, free, count, way in zip(jitters, samples, sent, (there, back), strict=True)
     )

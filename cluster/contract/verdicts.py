@@ -246,6 +246,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
             "reordered": measured.reordered,
             "twice": measured.twice,
             "gaps": measured.gaps,
+            "late_ms": measured.late_ms,
         },
         "speed_by": measured.speed_by,
         "broken": list(verdict.broken),

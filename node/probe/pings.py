@@ -33,7 +33,8 @@ def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
     """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there.
 
     Returns:
-        peer -> {"series", "sent", "rtt_ms": [...], "back": as `summarise_arrivals` gives it}.
+        peer -> {"series", "sent", "late_ms": how late they were sent, on average, "rtt_ms": [...], "back": as
+        `summarise_arrivals` gives it}.
     """
     peers: dict[str, str] = order["peers"]
     echoes: dict[str, list[Echo]] = {address: [] for address in peers.values()}
@@ -41,18 +42,24 @@ def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
     over = threading.Event()
     reader = threading.Thread(target=_read_echoes, args=(sock, echoes, series, over), daemon=True)
     reader.start()
+    late_s = dict.fromkeys(peers, 0.0)
     start = time.monotonic()
     for number in range(order["count"]):
-        for place, address in enumerate(peers.values()):
+        for place, (name, address) in enumerate(peers.items()):
             turns = number + place / len(peers)
-            _sleep_until(start + turns * order["interval_ms"] / 1000)
+            late_s[name] += _sleep_until(start + turns * order["interval_ms"] / 1000)
             send_ping(sock, address, series, number)
     time.sleep(order["wait_ms"] / 1000)
     over.set()
     reader.join()
     sock.close()
     return {
-        name: {"series": series, "sent": order["count"], **_summarise_echoes(echoes[address])}
+        name: {
+            "series": series,
+            "sent": order["count"],
+            "late_ms": round(1000 * late_s[name] / order["count"], 3),
+            **_summarise_echoes(echoes[address]),
+        }
         for name, address in peers.items()
     }
 
@@ -68,10 +75,12 @@ def _summarise_echoes(echoes: list[Echo]) -> dict[str, Any]:
     }
 
 
-def _sleep_until(instant: float) -> None:
+def _sleep_until(instant: float) -> float:
+    """Returns how much later it is by then."""
     left = instant - time.monotonic()
     if left > 0:
         time.sleep(left)
+    return time.monotonic() - instant
 
 
 def _read_echoes(

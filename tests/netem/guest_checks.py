@@ -113,10 +113,21 @@ def comes_up_by_compose_v2(findings: Findings) -> None:
 
 
 def contract_holds(findings: Findings) -> None:
-    """`cluster.verify` on the links in force."""
-    contract = gradwire(findings, "verify")
-    findings.figures |= {"measuring_s": contract.get("seconds"), "links": _short(contract)}
-    findings.expect("holds", contract.get("holds"), True)
+    """`cluster.verify` on the links in force; again, twice at most, where it says that the machine was the limit."""
+    for _ in range(3):
+        tried = Findings()
+        contract = gradwire(tried, "verify")
+        tried.figures |= {"measuring_s": contract.get("seconds"), "links": _short(contract)}
+        tried.expect("holds", contract.get("holds"), True)
+        if not contract.get("overloaded"):
+            break
+        findings.figures.setdefault("overloaded", []).append(
+            tried.figures | {"notes": contract["notes"]}
+        )
+        if contract["holds"]:
+            break
+    findings.figures |= tried.figures
+    findings.problems += tried.problems
     if not contract.get("holds"):
         findings.problems.append(str(contract.get("verdict")))
 
@@ -349,6 +360,7 @@ def _short(contract: Json) -> list[str]:
             for key, asked in v["expected"].items()
             if v["measured"][key] is not None
         )
+        + f" late_ms {v['measured']['late_ms']}"
         + (f" BROKEN {v['broken']}" if v["broken"] else "")
         for v in contract.get("links", [])
     ]

@@ -56,9 +56,10 @@ class Guest:
             *(word for here, there in volumes.items() for word in ("--volume", f"{here}:{there}")),
             *("--tmpfs", f"/memory:exec,size={MEMORY_MIB + 512}m", "--env", "TMPDIR=/memory"),
             *("--env", "LD_PRELOAD=/usr/local/lib/whole_registers.so"),
-            # What the guest's clock measures shall not be what else this machine does: its processor is its own
-            # against other containers, by weight, and against what runs in none, by niceness.
-            *("--cpu-shares", str(CPU_SHARES), "--cap-add", "SYS_NICE"),
+            # What the guest's clock measures shall not be what else this machine does: it stays on one processor,
+            # which is its own against other containers, by weight, and against what runs in none, by niceness.
+            *("--cpuset-cpus", str((os.cpu_count() or 1) - 1), "--cpu-shares", str(CPU_SHARES)),
+            *("--cap-add", "SYS_NICE"),
             *(IMAGE, "nice", "--adjustment=-10"),
             *("linux.uml", f"mem={MEMORY_MIB}M", "quiet"),
             *("ubd0=/root.ext4", "ubd1r=/data.ext4", "root=/dev/ubda", "rootfstype=ext4", "rw"),

@@ -292,6 +292,22 @@ def test_under_torchrun(data_dir, tmp_path):
 
 
 def test_a_killed_rank_ends_the_others_at_once_with_an_error(data_dir, tmp_path):
+    """Gloo misses one death in some forty (docs/LOG.md), and then the timeout ends them: with the same error, later."""
+    for tries in range(3):
+        folder = tmp_path / str(tries)
+        folder.mkdir()
+        took_s = kill_one_of_three(data_dir, folder)
+        if took_s < 5:
+            return
+        assert took_s < TIMEOUT_S + 5
+    pytest.fail("they ended, but not at once")
+
+
+TIMEOUT_S = 15
+
+
+def kill_one_of_three(data_dir, tmp_path):
+    """How long it took the others to end."""
     port = free_port()
     flags = ("--data-dir", data_dir, "--steps", "100000", "--batch-size", "8")
     error_file = tmp_path / "error.json"
@@ -299,7 +315,8 @@ def test_a_killed_rank_ends_the_others_at_once_with_an_error(data_dir, tmp_path)
         node_train(
             *map(str, flags),
             environ=torchrun_environ(r, 3, port)
-            | {"TORCHELASTIC_ERROR_FILE": str(error_file) if r == 0 else str(tmp_path / f"e{r}")},
+            | {"TORCHELASTIC_ERROR_FILE": str(error_file) if r == 0 else str(tmp_path / f"e{r}")}
+            | {"GRADWIRE_TIMEOUT_S": str(TIMEOUT_S)},
         )
         for r in range(3)
     ]
@@ -309,12 +326,13 @@ def test_a_killed_rank_ends_the_others_at_once_with_an_error(data_dir, tmp_path)
     ranks[2].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     for rank in ranks[:2]:
-        _, err = rank.communicate(timeout=20)
+        _, err = rank.communicate(timeout=60)
         assert rank.returncode == 1
         assert "RuntimeError" in err
+    took_s = time.monotonic() - killed
     ranks[2].communicate()
-    assert time.monotonic() - killed < 5
     assert "RuntimeError" in error_file.read_text()
+    return took_s
 
 
 def test_a_rank_that_never_comes_is_given_up_after_the_timeout(data_dir):

@@ -193,7 +193,12 @@ def arrivals(one_way_ms, reordered=0, interval_ms=1000.0):
 
 
 def test_pings_are_summarised_by_direction_without_the_hosts_own_share():
-    ping = {"sent": 5, "rtt_ms": [10.3, 10.2, 30.0], "back": arrivals([5.0, 5.0, 5.0])}
+    ping = {
+        "sent": 5,
+        "late_ms": 0.1,
+        "rtt_ms": [10.3, 10.2, 30.0],
+        "back": arrivals([5.0, 5.0, 5.0]),
+    }
     there, back = summarise_pings(ping, arrivals([5.0, 6.0, 7.0, 6.0], reordered=1), host_ms=0.2)
     assert there.rtt_ms == back.rtt_ms == pytest.approx(10.1)
     assert (there.samples, there.sent, there.arrived, there.reordered) == (3, 5, 4, 1)
@@ -205,7 +210,7 @@ def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks()
     stream = random.Random(4)
     there = arrivals([stream.gauss(1050, 8) for _ in range(2000)])  # a clock that is 1000 ms ahead
     back = arrivals([stream.gauss(-970, 4) for _ in range(2000)])
-    ping = {"sent": 2000, "rtt_ms": [80.0], "back": back}
+    ping = {"sent": 2000, "late_ms": 0.1, "rtt_ms": [80.0], "back": back}
     first, second = summarise_pings(ping, there, host_ms=0.2, jitter=True)
     assert first.rtt_ms == second.rtt_ms == pytest.approx(79.8, abs=0.6)
     assert (first.jitter_ms, second.jitter_ms) == (
@@ -215,7 +220,7 @@ def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks()
 
 
 def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
-    silent = {"sent": 4, "rtt_ms": [], "back": arrivals([])}
+    silent = {"sent": 4, "late_ms": 0.1, "rtt_ms": [], "back": arrivals([])}
     there, back = summarise_pings(silent, arrivals([]), 0.2)
     assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, None)
     dead = judge(BACK, Asked(LINKS), replace(back, goodput_mbyte_s=0.0))

@@ -63,6 +63,14 @@ def test_each_kind_of_overload_is_said(after, words):
     json.dumps(found)
 
 
+def test_timers_that_are_late_are_an_overload():
+    """Whoever steals the time: a guest of user-mode Linux sees of it nothing else."""
+    found = host_summary({}, {}, timers_late_ms=1.26)
+    assert found["limits"] == ["timers were 1.3 ms late"]
+    assert host_summary({}, {}, timers_late_ms=0.1)["limits"] == []
+    assert host_summary({}, {})["timers_late_ms"] is None
+
+
 def test_only_what_happened_between_the_readings_counts():
     """One core of two is enough where packets are concerned; of several late nodes the worst is told."""
     before = {name: reading(10.0, packets=900, late=800, dropped=5) for name in ("node1", "node2")}
