@@ -7,6 +7,7 @@ import pytest
 # Rank 0 says once in a while how far away node2 is, in ms.
 PING = """\
 import os, subprocess, time
+time.sleep(0.5)  # the other ranks still start
 for _ in range(35):
     if os.environ["RANK"] == "0":
         said = subprocess.run("ping -q -c 1 -W 1 node2".split(), capture_output=True, text=True).stdout
@@ -47,7 +48,7 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
     near = [value for value in far if 9 < value < 12]
     assert [value for value in far if 63 < value < 68], far
     assert -1 in far, "nothing was cut"
-    assert far[0] < 20 and len(near) > 10  # the first while the other ranks still start
+    assert near[0] == far[0] and len(near) > 10
     assert shared.json("status")["links"] == before
     events = read_events(shared, json.loads(done.stdout))
     assert [event["after_s"] for event in events[:4]] == pytest.approx([2, 4, 5, 6], abs=0.7)
