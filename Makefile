@@ -17,7 +17,7 @@ FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test lint test-unit test-node test-cluster test-links test-netem test-beside conformance clean
+  test test-first lint test-unit test-node test-cluster test-links test-netem test-beside conformance clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -62,7 +62,11 @@ verify: venv ## measure every link against what was asked
 doctor: venv ## check everything a run needs
 	@$(BIN)/python -m cluster.doctor $(NAME_FLAG)
 
-test: lint test-unit test-beside test-cluster test-links ## all tests
+test: test-first test-beside test-cluster test-links ## all tests
+
+# These want no image, and so need not wait until it is built.
+test-first: venv $(VENV)/readers
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line lint test-unit image
 
 # The guest of test-netem keeps to the last processor; what measures nothing has the others.
 OTHER_PROCESSORS := $(shell last=$$(($$(nproc) - 1)); [ $$last -eq 0 ] || echo 0-$$((last - 1)))

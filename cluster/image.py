@@ -25,6 +25,13 @@ from cluster.spec import IMAGE, PROJECT_DIR
 BASE_IMAGE = "debian:trixie-slim"
 BASE_SUITE = "trixie"
 PULL_TIMEOUT_S = 300
+# What makes Debian's own image of that tag slim and quick to build on, for mmdebstrap as for all apt-get after it: no
+# manuals and translations, and no waiting for the disk after each file.
+BASE_DPKG_OPTIONS = (
+    "force-unsafe-io",
+    *(f"path-exclude=/usr/share/{name}/*" for name in ("doc", "groff", "info", "locale", "man")),
+    "path-include=/usr/share/doc/*/copyright",
+)
 NEEDED_DISK_BYTES = 6 * 10**9  # 1.9 GB of image, as much again while its largest layer is made
 SOURCES = ("Dockerfile", ".dockerignore", "node")
 
@@ -156,6 +163,7 @@ def _bootstrap_base(report: Report) -> None:
             "--quiet",
             "--variant=minbase",
             "--include=ca-certificates",
+            *(f"--dpkgopt={option}" for option in BASE_DPKG_OPTIONS),
             BASE_SUITE,
             "-",
         ],
