@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import yaml
-
 from cluster.errors import UsageError, unknown
 from cluster.link_limits import ACCESS_LIMITS
 from cluster.link_limits import LIMITS as LINK_LIMITS
 from cluster.regions import RegionPair, parse_regions
 from cluster.spec import PROJECT_DIR
+from cluster.yaml_file import read_yaml
 
 PROFILES_DIR = PROJECT_DIR / "compose" / "profiles"
 
@@ -94,10 +93,7 @@ def load_profile(name: str) -> Profile:
         UsageError: no such profile, no YAML, or a key or value that is not one; the message names file and key.
     """
     path = _profile_path(name)
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not YAML: {error}") from error
+    document = read_yaml(path)
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a profile is a mapping of keys to ranges")
     return parse_profile(path.stem, document, str(path))

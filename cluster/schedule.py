@@ -21,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cluster.changes import (
     CUT_PCT,
     Change,
@@ -38,6 +36,7 @@ from cluster.links import Link, paths
 from cluster.node_limits import Wish, make_wish
 from cluster.profiles import Profile, load_profile
 from cluster.traces import Playback, load_trace
+from cluster.yaml_file import read_yaml
 
 KINDS = {
     "profile": ("for",),
@@ -110,13 +109,7 @@ def load_schedule(path: Path) -> tuple[Event, ...]:
     Raises:
         UsageError: no such file, no YAML, or an item that is none; the message names its number and key.
     """
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"no schedule {path}: {why}", "cluster/schedule.py shows one") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not YAML: {error}") from error
+    document = read_yaml(path, "cluster/schedule.py shows a schedule")
     if not isinstance(document, list):
         raise UsageError(f"{path}: a schedule is a list", "- {at: 12s, profile: wan}")
     items = (

@@ -13,11 +13,10 @@ isolated: true                                    # nodes without a link cannot 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import yaml
-
 from cluster.errors import UsageError, unknown
 from cluster.link_limits import ACCESS_LIMITS, LIMITS, number_within
 from cluster.topology import BASES, Pair, Topology, Values
+from cluster.yaml_file import read_yaml
 
 KEYS = {
     "topology": ("base", "links", "nodes", "isolated"),
@@ -38,11 +37,7 @@ def load_topology(name: str) -> Topology:
     path = Path(name)
     if not path.is_file():
         raise UsageError(f"no topology file {name}", f"a file, or one of {', '.join(BASES)}")
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not YAML: {error}") from error
-    return parse_topology(path.stem, document, str(path))
+    return parse_topology(path.stem, read_yaml(path), str(path))
 
 
 def parse_topology(name: str, document: object, source: str) -> Topology:

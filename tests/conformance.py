@@ -2,6 +2,7 @@
 
     python tests/conformance.py                                  # all profiles x full, ring, star on 4 nodes
     python tests/conformance.py --profiles wan mobile --topologies ring --wire nfqueue
+    python tests/conformance.py --profiles mobile-real --full    # more pings: links that jitter need them
 
 Brings a cluster named t-conformance up, shapes it as each, measures every link and every path (`cluster.verify`),
 prints a line for each, and writes them all to --out as Markdown: of each value the link that is farthest off.
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument("--topologies", nargs="+", default=TOPOLOGIES, metavar="TOPOLOGY")
     parser.add_argument("--wire", default="auto")
     parser.add_argument("--seed", default="1")
+    parser.add_argument("--full", action="store_true", help="as cluster.verify has it")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     rows, contracts, wire = [HEADER], [], ""
@@ -57,7 +59,7 @@ def main() -> int:
             for topology in args.topologies:
                 words = ("--profile", profile, "--topology", topology, "--seed", args.seed)
                 wire = verb("shape", *words, "--wire", args.wire)["wire"]
-                contracts.append(verb("verify"))
+                contracts.append(verb("verify", *(["--full"] if args.full else [])))
                 rows.append([profile, topology, *figures(contracts[-1])])
                 print("  ".join(f"{cell:>10}" for cell in rows[-1]), flush=True)
     finally:

@@ -28,7 +28,7 @@ from containers import PROJECT_DIR
         (["up", "--slot", "100"], "slot 100"),
         (["up", "--profil", "wan"], "did you mean --profile"),
         (["launch", "--strategy", "fedagv"], "error: unknown strategy 'fedagv'"),
-        (["launch", "--schedule", "none.yml"], "no schedule none.yml: No such file"),
+        (["launch", "--schedule", "none.yml"], "cannot read none.yml: No such file"),
         (["launch", "--set", "K=3", "--strategy", "fedavg"], "K"),
         (["launch", "--steps", "0"], "--steps"),
         (["launch", "--profil", "wan"], "did you mean '--profile'"),

@@ -189,5 +189,5 @@ def test_links_that_are_not_shaped_cannot_change(schedule):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="no schedule"):
+    with pytest.raises(UsageError, match="cannot read"):
         load_schedule(tmp_path / "none.yml")

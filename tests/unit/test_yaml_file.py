@@ -1,0 +1,35 @@
+"""A user's YAML file that cannot be read: one line says where and why."""
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.yaml_file import read_yaml
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            b"rate: [1, 2\ndelay: 5\n",
+            "not YAML: expected ',' or ']', but got ':' in line 2, column 6",
+        ),
+        (b"a: b: c\n", "not YAML: mapping values are not allowed here in line 1, column 5"),
+        (b"a: \x07\n", "not YAML: "),
+        (b"a: \xff\n", "not YAML: it is no text in UTF-8"),
+    ],
+)
+def test_what_is_no_yaml_is_refused_in_one_line(tmp_path, content, words):
+    path = tmp_path / "mine.yml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as refusal:
+        read_yaml(path, "like this")
+    assert f"{path}: {words}" in refusal.value.message
+    assert "\n" not in refusal.value.message
+    assert refusal.value.hint == "like this"
+
+
+def test_what_is_not_there_or_no_file_is_refused_in_one_line(tmp_path):
+    with pytest.raises(UsageError, match="cannot read .*none.yml: No such file"):
+        read_yaml(tmp_path / "none.yml")
+    with pytest.raises(UsageError, match="cannot read .*: Is a directory"):
+        read_yaml(tmp_path)
