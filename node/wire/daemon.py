@@ -1,8 +1,9 @@
 """The daemon of the nfqueue wire: one process, `delayer`, that serves all queues of a node over one netlink socket.
 
 `apply` forks it, hands it a listening socket and talks to it there: one JSON line each way, {"queues": {number:
-behaviour}, "downlink": [bytes a second, longest wait in s] or null} to set what there shall be, {"change": {number:
-behaviour}} to change some of the queues, {"stop": true} to end, {} to hear how late packets went.
+behaviour}, "downlink": [bytes a second, longest wait in s] or null, "nodes": how many the cluster has} to set what
+there shall be, {"change": {number: behaviour}} to change some of the queues, {"stop": true} to end, {} to hear how late
+packets went.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 from node.wire.delayer import Delayer, QueueTakenError
 from node.wire.holding import Behaviour
 from node.wire.nfnetlink import open_socket, stamp_arrivals
-from node.wire.precedence import take_precedence
+from node.wire.precedence import Reservation, take_precedence
 
 CLIENT_TIMEOUT_S, MAX_REQUEST = 2.0, 1 << 20
 DONE = b'{"error": ""}'
@@ -28,7 +29,7 @@ DONE = b'{"error": ""}'
 def serve(listener: socket.socket) -> None:
     """Delay packets until told to stop."""
     netlink = open_socket()
-    delayer = Delayer(netlink)
+    delayer, reservation = Delayer(netlink), Reservation()
     running = True
     with stamp_arrivals():
         while running:
@@ -39,16 +40,18 @@ def serve(listener: socket.socket) -> None:
             if first_due is not None and not ready:
                 delayer.learn(first_due)
             if listener in ready:
-                running = _answer(listener, delayer)
+                running = _answer(listener, delayer, reservation)
+            reservation.look()
 
 
-def _answer(listener: socket.socket, delayer: Delayer) -> bool:
+def _answer(listener: socket.socket, delayer: Delayer, reservation: Reservation) -> bool:
     """Do what one client asks. Returns whether to go on."""
     client, _ = listener.accept()
     with client, suppress(OSError, ValueError):  # whatever is wrong with a client, packets go on
         client.settimeout(CLIENT_TIMEOUT_S)
         request = json.loads(client.recv(MAX_REQUEST))
         if "queues" in request:
+            reservation.share_among(request["nodes"])
             configure = partial(delayer.configure, downlink=request["downlink"])
             client.send(_obey(configure, request["queues"]))
         elif "change" in request:

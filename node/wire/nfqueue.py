@@ -88,7 +88,10 @@ def _has_ipv6(device: str) -> bool:
 
 
 def request_of(shape: Shape) -> dict[str, Any]:
-    """What the daemon shall do: a behaviour for each queue, and the downlink in front of those of incoming packets."""
+    """What the daemon shall do: a behaviour for each queue, the downlink in front of those of incoming packets.
+
+    And how many nodes there are: all of their daemons want a share of the processors.
+    """
     plan = shape.plan
     limited = plan.downlink_mbyte_s is not None
     queues = {
@@ -98,7 +101,8 @@ def request_of(shape: Shape) -> dict[str, Any]:
         rules.REPLIES + shape.slots[peer]: _behaviour(plan, link, False)
         for peer, link in plan.outgoing().items()
     }
-    return {"queues": queues, "downlink": _downlink(plan)}
+    nodes = 1 + len(plan.peers) + len(plan.routes)
+    return {"queues": queues, "downlink": _downlink(plan), "nodes": nodes}
 
 
 def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:

@@ -2,8 +2,10 @@
 
 import json
 import re
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 
 import pytest
 
@@ -65,6 +67,31 @@ def test_control_traffic_is_not_shaped(shared):
     assert (
         time.monotonic() - started < 2 * 0.2 * 4
     )  # a shaped handshake takes at least four round trips
+
+
+# Every rank keeps a core busy; rank 0 pings meanwhile, which the kernel does and answers.
+BUSY = """\
+import os, subprocess, sys, time
+busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+time.sleep(1)
+if os.environ["RANK"] == "0":
+    subprocess.run("ping -c 121 -i 0.05 -W 3 node2".split())
+else:
+    time.sleep(8)
+busy.kill()
+"""
+
+
+def test_round_trips_keep_their_time_while_every_core_computes(shared, tmp_path):
+    links = shared.json("shape", "--profile", "wan")["links"]
+    script = tmp_path / "busy.py"
+    script.write_text(BUSY)
+    said = shared.run("launch", "--no-verify", "--", script).stdout
+    asked_ms = sum(find(links, *ends)["delay_ms"] for ends in permutations(("node1", "node2")))
+    trips = [float(ms) for ms in re.findall(r"time=([0-9.]+) ms", said)[1:]]
+    assert len(trips) == 120
+    assert abs(statistics.fmean(trips) - asked_ms) <= asked_ms * 0.01 + 0.5
+    assert statistics.stdev(trips) <= 1.5
 
 
 def find(links, src, dst):
