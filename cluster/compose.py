@@ -22,7 +22,7 @@ LABEL_IMAGE = "gradwire.image"
 CAPABILITIES = (
     "NET_ADMIN",  # tc, routes, offloads: the shaping itself
     "NET_RAW",  # ping; iptables' own sockets
-    "SYS_NICE",  # the nfqueue wire runs before the ranks, at nice -20
+    "SYS_NICE",  # the nfqueue wire runs before the ranks: nice -20, and time reserved
     "SYS_CHROOT",  # sshd: its privilege separation
     "SETUID",  # sshd: to the user who logs in
     "SETGID",  # sshd: likewise

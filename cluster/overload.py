@@ -14,7 +14,7 @@ LATE_PCT = 5.0
 STEAL_PCT = 5.0
 # Of the busiest core's time, spent on packets by the kernel: what is left does not serve a burst at the same rate.
 SOFTIRQ_PCT = 80.0
-# Of the time, spent waiting because of the node's own CPU limit; while it waits, so does its wire.
+# Of the time, spent waiting because of the node's own CPU limit; so does its wire, where no time is reserved for it.
 THROTTLED_PCT = 1.0
 
 # A timer, on average, behind its time. Measured: 0.1 at rest. Every link has two on a round trip.
