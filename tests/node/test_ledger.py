@@ -110,7 +110,8 @@ def test_the_books_tell_waiting_for_a_slow_rank(pools):
     assert {(line["step"], line["purpose"], line["bytes"]) for line in lines} == {
         (7, "control", 4000)
     }
-    assert not any(line["hidden"] for line in lines)
+    # Of the one that came last it may be done before it waits: on one processor gloo's thread may go first.
+    assert not any(lines[rank]["hidden"] for rank in (0, 2))
 
 
 def overlapped(ranks):
