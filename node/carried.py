@@ -45,9 +45,9 @@ def _is_tcp(fd: int) -> bool:
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return False
+        one = socket.socket(fileno=fd)
     except OSError:
-        return False  # closed meanwhile, as that of the list itself
-    one = socket.socket(fileno=fd)
+        return False  # closed meanwhile: that of the list itself, or by gloo, as a peer has gone
     try:
         inet = one.family in (socket.AF_INET, socket.AF_INET6)
         return inet and one.type == socket.SOCK_STREAM

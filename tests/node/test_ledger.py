@@ -1,6 +1,7 @@
 """The books of a rank's collectives: on real ranks, and held against what the kernel saw on their sockets."""
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -11,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from node import ledger
-from node.carried import _tcp_sockets, wait_until_delivered
+from node.carried import _is_tcp, _tcp_sockets, wait_until_delivered
 from node.comm import Comm
 from node.flows import all_reduce, exchange
 from node.ledger import Ledger
@@ -194,3 +195,18 @@ def test_delivered_is_what_the_peer_has_taken():
         out.close()
         reader.join(10)
         into.close()
+
+
+def test_a_socket_that_gloo_closes_meanwhile_is_no_error(monkeypatch):
+    """A peer that is done before us closes its end, and gloo's thread ours, whatever we look at just then."""
+    look = os.fstat
+
+    def look_too_late(fd):
+        found = look(fd)
+        os.close(fd)
+        return found
+
+    fd = socket.socket().detach()
+    assert _is_tcp(fd)
+    monkeypatch.setattr("node.carried.os.fstat", look_too_late)
+    assert not _is_tcp(fd)
