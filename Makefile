@@ -69,7 +69,7 @@ test-first: venv $(VENV)/readers
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line lint test-unit image
 
 # The guest of test-netem keeps to the last processor; what measures nothing has the others.
-OTHER_PROCESSORS := $(shell last=$$(($$(nproc) - 1)); [ $$last -eq 0 ] || echo 0-$$((last - 1)))
+OTHER_PROCESSORS = $(shell last=$$(($$(nproc) - 1)); [ $$last -eq 0 ] || echo 0-$$((last - 1)))
 test-beside: image
 	@echo "test-netem and test-node, side by side: some minutes, and each tells what it found when it is done"
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netem test-node \

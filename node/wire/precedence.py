@@ -77,7 +77,8 @@ class Reservation:
             self._take()
 
     def _take(self) -> None:
-        self._held = _set_scheduler(DEADLINE, round(self.share * PERIOD_NS), PERIOD_NS)
+        # Who is refused another share keeps the one it has.
+        self._held |= _set_scheduler(DEADLINE, round(self.share * PERIOD_NS), PERIOD_NS)
 
 
 def _set_scheduler(policy: int, slice_ns: int, period_ns: int = 0) -> bool:

@@ -60,6 +60,16 @@ def test_what_is_too_small_is_given_up_before_it_is_used_up_and_taken_back(kerne
     assert kernel.asked[2][0] == DEADLINE
 
 
+def test_a_share_that_cannot_be_changed_is_still_held_and_can_be_given_up(kernel):
+    reservation = held(2)
+    kernel.agrees = False
+    reservation.share_among(16)
+    kernel.agrees = True
+    kernel.pass_by(0.006, load=0.9)
+    reservation.look()
+    assert [policy for policy, _, _ in kernel.asked] == [DEADLINE, DEADLINE, NORMAL]
+
+
 def test_nobody_looks_all_the_time(kernel):
     reservation = held(2)
     kernel.pass_by(0.001, load=1.0)
