@@ -101,7 +101,7 @@ test-links: venv ## links on real containers, measured: the machine should have 
 test-netem: venv ## the whole stack inside user-mode Linux, whose kernel has netem
 	@$(BIN)/pytest tests/netem
 
-conformance: image ## every profile on every topology: asked, expected, measured, as a table
+conformance: image ## every profile on every topology, links of all kinds: asked, expected, measured
 	@$(BIN)/python tests/conformance.py
 
 clean: cluster-down ## cluster, virtual environment, caches; runs/ stays

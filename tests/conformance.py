@@ -1,20 +1,24 @@
-"""Every profile on every topology: asked, expected and measured, as a table that can be kept.
+"""Every profile on every topology, and links of all kinds: asked, expected and measured, as a table that can be kept.
 
-    python tests/conformance.py                                  # all profiles x full, ring, star on 4 nodes
-    python tests/conformance.py --profiles wan mobile --topologies ring --wire nfqueue
+    python tests/conformance.py                                  # all profiles x full, ring, star on 4 nodes, all grids
+    python tests/conformance.py --profiles wan mobile --topologies ring --wire nfqueue     # these only
+    python tests/conformance.py --grids jitter                   # a grid only: tests/grids/jitter.yml
     python tests/conformance.py --profiles mobile-real --full    # more pings: links that jitter need them
 
-Brings a cluster named t-conformance up, shapes it as each, measures every link and every path (`cluster.verify`),
-prints a line for each, and writes them all to --out as Markdown: of each value the link that is farthest off.
+Brings a cluster named t-conformance up, shapes it as each, measures every link and every path (`cluster.verify`), and
+prints a line for each: of each value the link that is farthest off. A grid has links of many values of one kind, and is
+always measured with --full. Into --out go that table (table.md), every link of all (links.csv), and the contracts.
 """
 
 import argparse
+import csv
 import json
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.errors import EXIT_DONE, EXIT_FAILED
 from cluster.profiles import profile_names
@@ -22,53 +26,96 @@ from cluster.spec import PROJECT_DIR
 
 NAME = "t-conformance"
 TOPOLOGIES = ["full", "ring", "star"]
-HEADER = [
-    "PROFILE",
-    "TOPOLOGY",
-    "HOLDS",
-    "RTT off",
-    "JITTER off",
-    "LOSS off",
-    "SPEED off",
-    "AGAIN",
-    "s",
-]
-OUT = PROJECT_DIR / "runs" / "conformance.md"
+GRIDS_DIR = PROJECT_DIR / "tests" / "grids"
+GRIDS = {  # and the profile of each
+    **dict.fromkeys(("delays", "rates", "fast", "jitter", "losses", "bursts", "flaws"), "even"),
+    "uniform-jitter": "uniform",
+}
+HEADER = ["PROFILE", "TOPOLOGY", "HOLDS", "RTT off", "JITTER off", "LOSS off", "SPEED off"]
+HEADER += ["AGAIN", "s"]
+ASKED = ["delay_ms", "jitter_ms", "distribution", "loss_pct", "loss_burst", "duplicate_pct"]
+ASKED += ["corrupt_pct", "reorder_pct", "rate_mbyte_s"]
+FOUND = ["rtt_ms", "jitter_ms", "loss_pct", "goodput_mbyte_s", "rate_mbyte_s"]
+OUT = PROJECT_DIR / "runs" / "conformance"
 
 Json = dict[str, Any]
 
 
-def main() -> int:
+class Case(NamedTuple):
+    """What is shaped and measured at once: names for the table, and flags of `cluster.shape` and `cluster.verify`."""
+
+    profile: str
+    topology: str
+    shape: tuple[str, ...]
+    verify: tuple[str, ...]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure all; returns 0 where all hold."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--profiles", nargs="+", default=profile_names(), metavar="PROFILE")
-    parser.add_argument("--topologies", nargs="+", default=TOPOLOGIES, metavar="TOPOLOGY")
-    parser.add_argument("--wire", default="auto")
-    parser.add_argument("--seed", default="1")
-    parser.add_argument("--full", action="store_true", help="as cluster.verify has it")
-    parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args()
-    rows, contracts, wire = [HEADER], [], ""
+    args = parse(argv)
+    cases = [*profile_cases(args.profiles, args.topologies, args.full), *grid_cases(args.grids)]
+    contracts: list[tuple[Case, Json]] = []
+    wire = ""
     verb("down")
     try:
         verb("up", "--nodes", str(args.nodes))
-        for profile in args.profiles:
-            for topology in args.topologies:
-                words = ("--profile", profile, "--topology", topology, "--seed", args.seed)
-                wire = verb("shape", *words, "--wire", args.wire)["wire"]
-                contracts.append(verb("verify", *(["--full"] if args.full else [])))
-                rows.append([profile, topology, *figures(contracts[-1])])
-                print("  ".join(f"{cell:>10}" for cell in rows[-1]), flush=True)
+        for case in cases:
+            wire = verb("shape", *case.shape, "--seed", args.seed, "--wire", args.wire)["wire"]
+            contracts.append((case, verb("verify", *case.verify)))
+            print("  ".join(f"{cell:>10}" for cell in row_of(*contracts[-1])), flush=True)
     finally:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        where = f"{args.nodes} nodes, {wire}, kernel {platform.release()}"
-        args.out.write_text(markdown(rows, where))
+        save(args.out, contracts, f"{args.nodes} nodes, {wire}, kernel {platform.release()}")
         verb("down")
     print(f"written to {args.out}")
-    return EXIT_DONE if all(contract["holds"] for contract in contracts) else EXIT_FAILED
+    return EXIT_DONE if all(contract["holds"] for _, contract in contracts) else EXIT_FAILED
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The flags. Who names profiles wants no grids, and the other way round, unless both are named."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--nodes", type=int, default=4, help="at least four; grids have just so many")
+    add("--profiles", nargs="+", metavar="PROFILE")
+    add("--topologies", nargs="+", default=TOPOLOGIES, metavar="TOPOLOGY")
+    add("--grids", nargs="+", choices=GRIDS, metavar="GRID", help=", ".join(GRIDS))
+    add("--wire", default="auto")
+    add("--seed", default="1")
+    add("--full", action="store_true", help="profiles, too, as cluster.verify has it")
+    add("--out", type=Path, default=OUT, help="a folder (default %(default)s)")
+    args = parser.parse_args(argv)
+    if not (args.profiles or args.grids):
+        args.profiles, args.grids = profile_names(), list(GRIDS)
+    args.profiles, args.grids = args.profiles or [], args.grids or []
+    return args
+
+
+def profile_cases(profiles: Sequence[str], topologies: Sequence[str], full: bool) -> list[Case]:
+    """Each profile on each topology."""
+    return [
+        Case(
+            profile,
+            topology,
+            ("--profile", profile, "--topology", topology),
+            ("--full",) if full else (),
+        )
+        for profile in profiles
+        for topology in topologies
+    ]
+
+
+def grid_cases(names: Sequence[str]) -> list[Case]:
+    """Links of many values of one kind."""
+    cases = []
+    for name in names:
+        profile, topology = GRIDS[name], name.removeprefix("uniform-")
+        files = (str(GRIDS_DIR / f"{stem}.yml") for stem in (profile, topology))
+        words = [
+            word for pair in zip(("--profile", "--topology"), files, strict=True) for word in pair
+        ]
+        cases.append(Case(profile, topology, tuple(words), ("--full",)))
+    return cases
 
 
 def verb(what: str, *words: str, name: str = NAME) -> Json:
@@ -81,13 +128,14 @@ def verb(what: str, *words: str, name: str = NAME) -> Json:
     return document if isinstance(document, dict) else {}
 
 
-def figures(contract: Json) -> list[str]:
-    """One contract as the cells of a row: of each value the link that is farthest off."""
+def row_of(case: Case, contract: Json) -> list[str]:
+    """One contract as a row: of each value the link that is farthest off."""
     rows = contract["links"] + contract["paths"]
     clipped = sum(row["clipped"] for row in rows)
-    holds = ("yes" if contract["holds"] else "NO") + (f", {clipped} clipped" if clipped else "")
     return [
-        holds,
+        case.profile,
+        case.topology,
+        ("yes" if contract["holds"] else "NO") + (f", {clipped} clipped" if clipped else ""),
         _farthest(rows, "rtt_ms", "%"),
         _farthest([row for row in rows if row["expected"]["jitter_ms"]], "jitter_ms", "%"),
         _farthest([row for row in rows if row["expected"]["loss_pct"]], "loss_pct", "points"),
@@ -110,6 +158,39 @@ def _farthest(rows: list[Json], field: Any, unit: str) -> str:  # noqa: ANN401 -
         if measured is not None:
             off.append(measured - expected if unit == "points" else 100 * (measured / expected - 1))
     return f"{max(off, key=abs):+.2f} {unit}" if off else "-"
+
+
+def save(out: Path, contracts: Sequence[tuple[Case, Json]], where: str) -> None:
+    """All that was measured so far: the table, every link, the contracts themselves."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.md").write_text(markdown([HEADER, *(row_of(*one) for one in contracts)], where))
+    with (out / "links.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(links_header())
+        writer.writerows(row for one in contracts for row in link_rows(*one))
+    for case, contract in contracts:
+        text = json.dumps(contract, indent=2) + "\n"
+        (out / f"{case.profile}-{case.topology}.json").write_text(text)
+
+
+def links_header() -> list[str]:
+    """The columns of links.csv."""
+    found = [f"{kind}_{name}" for name in FOUND for kind in ("expected", "measured")]
+    return ["profile", "topology", "src", "dst", "via", *ASKED, *found, "clipped", "broken"]
+
+
+def link_rows(case: Case, contract: Json) -> list[list[object]]:
+    """Every link and path of a contract, as rows of links.csv."""
+    return [
+        [
+            *(case.profile, case.topology, row["link"]["src"], row["link"]["dst"]),
+            " ".join(row.get("via", [])),
+            *(row["link"][name] for name in ASKED),
+            *(row[kind][name] for name in FOUND for kind in ("expected", "measured")),
+            *(row["clipped"], " ".join(row["broken"])),
+        ]
+        for row in contract["links"] + contract["paths"]
+    ]
 
 
 def markdown(rows: list[list[str]], where: str) -> str:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 OUTER_DECILES = (
     2.5631  # from a normal distribution's first decile to its ninth, in standard deviations
 )
-TOGETHER_MS = 0.1  # two packets that arrive so close to each other have been let go together
+# Two packets that arrive so close to each other have been let go together: a program reads one after the other, and
+# takes some tenths of a millisecond for each. Few come so close by chance, in deviations.
+TOGETHER_MS, TOGETHER_SHARE = 0.2, 0.03
 # Deviations from the median: a stall of the host, or a packet that did not wait and had nobody left to overtake. A link
 # that jitters has one such packet in 150,000.
 OUTLIER = 4.5
@@ -38,8 +40,9 @@ def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
         one_way_ms: how long each took.
     """
     free, waited, arrived = [], [], -math.inf
+    together_ms = max(TOGETHER_MS, TOGETHER_SHARE * spread(one_way_ms))
     for sent, took in sorted(zip(sent_ms, one_way_ms, strict=True)):
-        if sent + took < arrived + TOGETHER_MS:
+        if sent + took < arrived + together_ms:
             waited.append(took)
         else:
             free.append(took)

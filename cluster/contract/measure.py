@@ -4,14 +4,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from cluster.console import Console
 from cluster.contract.expected import Asked
 from cluster.contract.floods import Flood, floods_s, link_floods, shared_floods
 from cluster.contract.measured import Measured
 from cluster.contract.prober import Prober
-from cluster.contract.probes import PATH_APART, Effort, delay_pings
+from cluster.contract.probes import PATH_APART, Effort
 from cluster.contract.probing import Pinged, fill_links, flood_links, ping_links
 from cluster.contract.rounds import path_groups
 from cluster.contract.timetable import Timetable, budget_s, make_timetable, stream_rounds
@@ -151,8 +150,7 @@ class _Survey:
     def links(self, look: _Look) -> list[Verdict]:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
-        order = partial(delay_pings, effort=self.effort)
-        measured = ping_links(self.prober, look.links, self.asked.links, order)
+        measured = ping_links(self.prober, look.links, self.asked.links, self.effort)
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
@@ -182,8 +180,7 @@ class _Survey:
             groups := path_groups(look.links, self.prober.nodes), start=1
         ):
             self.report(f"paths over several links, {number} of {len(groups)}")
-            order = partial(delay_pings, effort=self.effort, apart=PATH_APART)
-            pinged = ping_links(self.prober, group, group, order)
+            pinged = ping_links(self.prober, group, group, self.effort, PATH_APART)
             asked = replace(self.asked, links=group)
             verdicts += [judge(path, asked, pinged[path.src, path.dst]) for path in group]
         return verdicts

@@ -14,7 +14,7 @@ FEWEST_PINGS = 30  # else as many as fit into the time that an effort allows
 LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # the share of a link's rate, at most
 PING_FRAME_BYTES = 66  # an echo: 24 of ours, UDP 8, IPv4 20, Ethernet 14
 PING_SHARE = 0.1  # of a link's rate, at most
-LOSS_PINGS, LOSS_INTERVAL_MS = 800, 4.0
+LOSS_INTERVAL_MS = 4.0
 # In all of a cluster: each ping is work for two programs and, under nfqueue, two daemons; who waits for them is late,
 # which does no harm to those that tell loss.
 PINGS_S, LOSS_PINGS_S = 1500.0, 6000.0
@@ -34,6 +34,7 @@ class Effort:
     Attributes:
         pings: on links that jitter, at most.
         pinging_s: how long that may take.
+        loss_pings: on links that lose packets, or harm them.
         speeds: whether goodput, rates, uplinks and downlinks are measured.
         tcp_on_rough: whether TCP is tried also where loss or jitter keep it from the rate, which datagrams tell.
         bounded: whether TCP is tried on a sample of links where on all of them it would take too long.
@@ -41,15 +42,16 @@ class Effort:
 
     pings: int
     pinging_s: float
+    loss_pings: int
     speeds: bool
     tcp_on_rough: bool
     bounded: bool
 
 
 EFFORTS = {
-    "quick": Effort(100, 5.0, speeds=False, tcp_on_rough=False, bounded=True),
-    "normal": Effort(400, 20.0, speeds=True, tcp_on_rough=False, bounded=True),
-    "full": Effort(1000, 120.0, speeds=True, tcp_on_rough=True, bounded=False),
+    "quick": Effort(100, 5.0, 800, speeds=False, tcp_on_rough=False, bounded=True),
+    "normal": Effort(400, 20.0, 800, speeds=True, tcp_on_rough=False, bounded=True),
+    "full": Effort(1000, 120.0, 4000, speeds=True, tcp_on_rough=True, bounded=False),
 }
 
 
@@ -108,10 +110,12 @@ def delay_pings(
     return _ping_order(links, peers, min(effort.pings, fitting), interval_ms)
 
 
-def loss_pings(links: Sequence[Link], peers: Mapping[str, str], streams: int) -> dict[str, Any]:
+def loss_pings(
+    links: Sequence[Link], peers: Mapping[str, str], streams: int, effort: Effort
+) -> dict[str, Any]:
     """The pings that tell loss from chance: many, in quick succession."""
     interval_ms = max(LOSS_INTERVAL_MS, streams / LOSS_PINGS_S * 1000)
-    return _ping_order(links, peers, LOSS_PINGS, interval_ms)
+    return _ping_order(links, peers, effort.loss_pings, interval_ms)
 
 
 def send_order(link: Link, links: Sequence[Link], peer: str) -> dict[str, Any]:

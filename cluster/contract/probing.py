@@ -3,12 +3,21 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
 from cluster.contract.measured import Measured, summarise_pings
 from cluster.contract.prober import Prober
-from cluster.contract.probes import joins, loss_pings, ping_pairs, send_order, streams_of
+from cluster.contract.probes import (
+    Effort,
+    delay_pings,
+    joins,
+    loss_pings,
+    ping_pairs,
+    send_order,
+    streams_of,
+)
 from cluster.links import Link
 
 PingOrder = Callable[[Sequence[Link], Mapping[str, str], int], dict[str, Any]]
@@ -16,13 +25,26 @@ Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
 
 
 def ping_links(
-    prober: Prober, links: Sequence[Link], asked: Sequence[Link], order: PingOrder
+    prober: Prober,
+    links: Sequence[Link],
+    asked: Sequence[Link],
+    effort: Effort,
+    apart: float = 1.0,
 ) -> Pinged:
-    """Idle round trips of all pairs at once: pings are too small to disturb one another."""
-    measured = _ping_pairs(prober, links, asked, order)
+    """Idle round trips of all pairs at once: pings are too small to disturb one another.
+
+    Args:
+        prober: at whose nodes.
+        links: what is to be told of.
+        asked: these, and whatever else joins the same nodes.
+        effort: how thoroughly.
+        apart: as `cluster.contract.probes.delay_pings` has it.
+    """
+    measured = _ping_pairs(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
     flawed = [link for link in links if link.is_flawed]
     if flawed:
-        for pair, many in _ping_pairs(prober, flawed, asked, loss_pings).items():
+        order = partial(loss_pings, effort=effort)
+        for pair, many in _ping_pairs(prober, flawed, asked, order).items():
             measured[pair] = replace(
                 measured[pair],
                 sent=many.sent,

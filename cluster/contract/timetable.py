@@ -127,7 +127,9 @@ def _pings_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort, apart:
     lossy = [link for link in links if link.is_flawed]
     streams, lossy_streams = (streams_of(ping_pairs(some, nodes)) for some in (links, lossy))
     delays_s = ping_s(delay_pings(links, {}, streams, effort, apart)) + 2 * ASK_S
-    return delays_s + (ping_s(loss_pings(lossy, {}, lossy_streams)) + 2 * ASK_S if lossy else 0.0)
+    if not lossy:
+        return delays_s
+    return delays_s + ping_s(loss_pings(lossy, {}, lossy_streams, effort)) + 2 * ASK_S
 
 
 def _speeds_s(

@@ -9,16 +9,20 @@ from cluster.contract.delays import fit_delays, spread
 from cluster.contract.verdicts import MEAN_ERROR, SPREAD_ERROR
 
 
-def packets(count, interval_ms, mean_ms, sd_ms, seed=1, stall_at=None):
-    """What a link does: each packet leaves when its own delay is over, but not before the one ahead of it."""
-    stream, arrived = random.Random(seed), 0.0
+def packets(count, interval_ms, mean_ms, sd_ms, seed=1, stall_at=None, read_ms=0.0):
+    """What a link does: each packet leaves when its own delay is over, but not before the one ahead of it.
+
+    Whoever reads them takes a while for each, and only then looks at the time.
+    """
+    stream, arrived, read = random.Random(seed), 0.0, 0.0
     sent, took = [], []
     for number in range(count):
         left = number * interval_ms
         delay = stream.gauss(mean_ms, sd_ms) + (200.0 if number == stall_at else 0.0)
         arrived = max(arrived, left + delay)
+        read = max(arrived, read) + read_ms
         sent.append(left)
-        took.append(arrived - left)
+        took.append(read - left)
     return sent, took
 
 
@@ -30,6 +34,18 @@ def test_mean_and_deviation_are_found_however_close_packets_follow(apart):
     assert found.sd_ms == pytest.approx(10, rel=0.1)
     if apart < 1:  # and by what packets took it would not have been
         assert statistics.fmean(took) > 104
+
+
+@pytest.mark.parametrize(
+    ("sd_ms", "apart", "read_ms"), [(100, 1, 0.4), (60, 0.5, 0.4), (20, 1, 0.3), (6, 10 / 6, 0.15)]
+)
+def test_packets_that_were_let_go_together_are_known_for_it_although_a_program_reads_them_one_by_one(
+    sd_ms, apart, read_ms
+):
+    """The node's probe is one: with nobody known to have waited, a link of 100 ms was called 7 % too long."""
+    found = fit_delays(*packets(4000, sd_ms * apart, 3.0 * sd_ms, sd_ms, read_ms=read_ms))
+    assert found.mean_ms == pytest.approx(3.0 * sd_ms + read_ms, abs=0.05 * sd_ms)
+    assert found.sd_ms == pytest.approx(sd_ms, rel=0.05)
 
 
 def test_one_stall_of_the_host_is_not_taken_for_jitter():

@@ -48,7 +48,7 @@ def test_pings_are_so_far_apart_that_none_waits_for_the_one_before_it():
 def test_pings_neither_fill_a_slow_link_nor_take_for_ever():
     links, _ = links_of(2, "poor")
     slow = [replace(link, rate_mbyte_s=0.01, loss_pct=1.0) for link in links]
-    order = loss_pings(slow, {"node2": "x"}, 2)
+    order = loss_pings(slow, {"node2": "x"}, 2, NORMAL)
     assert 66 / order["interval_ms"] * 1000 <= 0.1 * 10_000  # of 10 kB/s
     far = [replace(link, jitter_ms=150.0) for link in links]
     order = delay_pings(far, {"node2": "x"}, 2, NORMAL)
@@ -64,6 +64,6 @@ def test_many_nodes_ping_more_seldom_so_that_no_ping_waits_for_a_processor():
     assert streams / order["interval_ms"] * 1000 <= PINGS_S
     assert order["count"] == 30
     lossy = [replace(link, loss_pct=1.0) for link in links]
-    order = loss_pings(lossy, {"node2": "x"}, streams)
+    order = loss_pings(lossy, {"node2": "x"}, streams, NORMAL)
     assert order["count"] == 800
     assert streams / order["interval_ms"] * 1000 <= LOSS_PINGS_S
