@@ -12,7 +12,6 @@ TCP_IP_BYTES = 52  # IPv4 20, TCP 20, timestamps 12
 LOSS_BASED = ("cubic", "reno")  # congestion controls to which every lost packet means a full queue
 MATHIS = 1.22  # sqrt(3/2): Mathis, Semke, Mahdavi, Ott (1997), one acknowledgement a packet
 NOTED_SHARE = 0.9  # of a link's rate
-FLOOD_DATAGRAMS = 1000  # by so many the rate of a lossy link is told, at least
 LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
 
 

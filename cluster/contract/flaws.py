@@ -35,19 +35,23 @@ def burst_end(link: Link) -> float | None:
     return min(1 / link.loss_burst, (1 - loss) / loss)
 
 
-def _loss_holds(link: Link, measured: Measured) -> bool:
-    """Within the interval of so many packets as tell by themselves: in bursts, each packet tells less."""
-    independent = measured.sent
+def clumping(link: Link) -> float:
+    """How many packets tell as much of a share of losses as one that is lost by itself: in bursts, each tells less."""
     end = burst_end(link)
-    if end is not None:
-        loss = link.loss_pct / 100
-        memory = (
-            1 - end - end * loss / (1 - loss)
-        )  # correlation of a packet's fate with that of the next
-        independent = max(1, round(measured.sent * (1 - memory) / (1 + memory)))
+    if end is None:
+        return 1.0
+    loss = link.loss_pct / 100
+    memory = 1 - end - end * loss / (1 - loss)  # correlation of a packet's fate with the next one's
+    return (1 + memory) / (1 - memory)
+
+
+def _loss_holds(link: Link, measured: Measured) -> bool:
+    """Within the interval of so many packets as tell by themselves."""
+    independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0
     low, high = loss_interval(independent, link.lost_pct)
     lost = (measured.sent - measured.arrived) * independent / max(1, measured.sent)
-    return low - 0.5 <= lost <= high + 0.5 if end is not None else low <= lost <= high
+    between = 0.5 if independent < measured.sent else 0.0
+    return low - between <= lost <= high + between
 
 
 def _bursts_hold(link: Link, measured: Measured) -> bool:

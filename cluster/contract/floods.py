@@ -4,11 +4,12 @@ No round trip between host and nodes stands between two floods: each node has al
 What arrives is counted by sender (each has a port of its own), so it does not matter if a node is a little late.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.contract.expected import FLOOD_DATAGRAMS
+from cluster.contract.flaws import clumping
 from cluster.contract.rounds import plan_rounds
 from cluster.links import Link
 
@@ -18,6 +19,13 @@ FRAME_BYTES = 1514
 SKIP_S, SKIP_JITTERS = 0.06, 4.0
 # What does: so long that neither a timer's grain nor such jitter moves the rate, and so many that loss does not.
 LEAST_S, LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 0.2, 10.0, 25.0, 200
+FLOOD_DATAGRAMS, MOST_CLUMPING = (
+    1000,
+    4.0,
+)  # of links that lose or double some; how many more of those that do in bursts
+MEDIAN_ERROR = (
+    1.25  # of node.probe.flood's median, in standard errors of the mean: measured, simulated floods
+)
 SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have together
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender has in the link's queue
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most
@@ -107,9 +115,20 @@ def flood_orders(
 
 
 def flooded_mbyte_s(link: Link, datagrams_s: float) -> float:
-    """The rate behind what arrived, in bytes on the wire: what the link is asked to lose has been on it, too."""
-    arrived = datagrams_s * FRAME_BYTES / 1e6
+    """The rate behind what arrived, in bytes on the wire: what is to be lost has been there, too, second copies not."""
+    arrived = datagrams_s * FRAME_BYTES / 1e6 / (1 + link.duplicate_pct / 100)
     return arrived / (1 - link.lost_pct / 100) if link.lost_pct < 100 else 0.0
+
+
+def flood_error(link: Link) -> float:
+    """The standard error of that, as a share of it, by the chance with which datagrams are lost or doubled."""
+    lost, twice = link.lost_pct / 100, link.duplicate_pct / 100
+    if lost >= 1:
+        return 0.0
+    flood = _flood(link)
+    datagrams = (flood.seconds - flood.skip_s) / _datagram_s(link)
+    variance = lost * (1 - lost) * clumping(link) + twice * (1 - twice)
+    return MEDIAN_ERROR * math.sqrt(variance / datagrams) / (1 - lost)
 
 
 def at_once(link: Link) -> int:
@@ -126,7 +145,8 @@ def queued_bytes(link: Link) -> int:
 def _flood(link: Link, longer: float = 1.0) -> Flood:
     jitter_s = link.jitter_ms / 1e3
     skip_s = SKIP_S + SKIP_JITTERS * jitter_s
-    datagrams = FLOOD_DATAGRAMS if link.lost_pct else LEAST_DATAGRAMS
+    flawed = FLOOD_DATAGRAMS * min(clumping(link), MOST_CLUMPING)
+    datagrams = flawed if link.is_flawed else LEAST_DATAGRAMS
     enough_s = max(LEAST_S, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
     return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s)
 

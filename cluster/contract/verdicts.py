@@ -8,8 +8,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.contract.expected import FLOOD_DATAGRAMS, Access, Asked
+from cluster.contract.expected import Access, Asked
 from cluster.contract.flaws import judge_flaws
+from cluster.contract.floods import flood_error
 from cluster.contract.measured import Measured
 from cluster.links import Link
 from cluster.spec import name_flag
@@ -17,7 +18,7 @@ from cluster.spec import name_flag
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
 JITTER_TOLERANCE_PCT = 10.0
-SPEED_TOLERANCE_PCT = 5.0
+SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed
 # Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
@@ -179,9 +180,7 @@ def _judge_speeds(link: Link, asked: Asked, measured: Measured) -> dict[str, tup
     goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
     speeds = {}
     if measured.rate_mbyte_s is not None:
-        lost = link.lost_pct / 100
-        chance = CERTAIN * math.sqrt(lost / ((1 - lost) * FLOOD_DATAGRAMS)) if lost < 1 else 0.0
-        speeds["rate"] = _speed(measured.rate_mbyte_s, rate, chance)
+        speeds["rate"] = _speed(measured.rate_mbyte_s, rate, CERTAIN * flood_error(link))
     if goodput is not None and not link.is_rough:
         speeds["goodput"] = _speed(goodput, asked.goodput_mbyte_s(link))
     elif goodput is not None and not speeds:

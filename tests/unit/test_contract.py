@@ -98,6 +98,9 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
     assert judge(rough, Asked((rough, BACK)), replace(found, rate_mbyte_s=4.0)).broken == ("rate",)
     # Of 1000 datagrams in 1 s two in a hundred are lost after they have been on the link.
     assert flooded_mbyte_s(rough, 980) == pytest.approx(1.514)
+    # And what comes twice has been on it once.
+    twice = replace(rough, duplicate_pct=5.0)
+    assert flooded_mbyte_s(twice, 1029) == pytest.approx(1.514)
 
 
 def test_where_datagrams_and_tcp_told_a_clean_links_speed_both_are_judged():

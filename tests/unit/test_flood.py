@@ -1,9 +1,13 @@
 """Counting datagrams: from looks at the kernel's counter to a rate, and the counter itself."""
 
+import random
 import socket
+import statistics
 
 import pytest
 
+from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
+from cluster.links import Link
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 
 
@@ -74,3 +78,42 @@ def test_what_two_share_by_turns_adds_up():
     )
     assert sum(rate_of(samples, 0.3) for samples in (first, second)) > 10_150
     assert share_of([], 0.3, 1.3) == 0.0
+
+
+def flooded(link, seed):
+    """The rate told by one flood of a link that has all its rate."""
+    (flood,) = link_floods([link], ["node1", "node2"])
+    chance, datagram_s = random.Random(seed), 1514 / (link.rate_mbyte_s * 1e6)
+    lost, samples, count = False, [], 0
+    for number in range(int(flood.seconds / datagram_s)):
+        if link.loss_burst > 1:
+            end = 1 / link.loss_burst
+            begin = end * link.loss_pct / (100 - link.loss_pct)
+            lost = chance.random() < (1 - end if lost else begin)
+        else:
+            lost = chance.random() < link.loss_pct / 100
+        if not lost:
+            count += 1 + (chance.random() < link.duplicate_pct / 100)
+        if number % 16 == 0:
+            samples.append((number * datagram_s, count))
+    return flooded_mbyte_s(link, rate_of(samples, flood.skip_s))
+
+
+@pytest.mark.parametrize(
+    "flaws",
+    [
+        {"loss_pct": 10.0},
+        {"loss_pct": 5.0, "loss_burst": 5.0},
+        {"loss_pct": 10.0, "loss_burst": 10.0},
+        {"duplicate_pct": 5.0},
+        {"loss_pct": 2.0, "duplicate_pct": 2.0},
+    ],
+)
+def test_the_error_that_is_allowed_for_is_that_of_floods(flaws):
+    link = Link(
+        "node1", "node2", 5.0, 20.0, **{"jitter_ms": 0.0, "loss_pct": 0.0} | flaws, buffer_ms=40.0
+    )
+    found = [flooded(link, seed) for seed in range(60)]
+    error = flood_error(link)
+    assert statistics.fmean(found) == pytest.approx(5.0, rel=3 * error / 60**0.5 + 0.002)
+    assert 0.7 * error < statistics.stdev(found) / 5.0 < 1.25 * error
