@@ -33,11 +33,13 @@ def serve(listener: socket.socket) -> None:
     running = True
     with stamp_arrivals():
         while running:
-            ready, _, _ = select.select([netlink, listener], [], [], delayer.wait_s())
-            if netlink in ready:
+            was_busy = delayer.is_busy
+            awaited = [listener] if was_busy else [netlink, listener]
+            ready, _, _ = select.select(awaited, [], [], delayer.wait_s())
+            if was_busy or netlink in ready:
                 delayer.take_in()
             first_due = delayer.let_go()
-            if first_due is not None and not ready:
+            if first_due is not None and not ready and not was_busy:
                 delayer.learn(first_due)
             if listener in ready:
                 running = _answer(listener, delayer, reservation)

@@ -9,13 +9,12 @@ from time import monotonic, time
 
 from node.wire.copies import inject, open_injector
 from node.wire.holding import AT_ONCE, FIRST, Behaviour, Downlink, HoldingLine
+from node.wire.inbox import BURST, Inbox
 from node.wire.nfnetlink import (
     META,
     PACKET_HEAD,
     PACKET_TYPE,
-    STAMP,
     STAMP_HEAD,
-    STAMP_PLACE,
     STAMPED_LENGTH,
     Verdict,
     bind_message,
@@ -28,10 +27,13 @@ from node.wire.nfnetlink import (
     verdict_message,
 )
 
-BURST = 128
-"""Packets taken in before looking again at what is due: some 0.5 ms of work."""
 LATE_S = 1e-3
 """A packet that goes so long after it was due is late: more than the contract allows a round trip beyond 1 %."""
+BUSY_PACKETS, GRAIN_S = 8, 2e-4
+"""Where so many packets or more come at once, they are looked at only so often: to wake us costs their sender as much
+as a packet does. The kernel has stamped them, and they go within half of that before or after they are due."""
+MORE_BURSTS = 7
+"""Taken in at one look, where there are as many: some 1 ms of work."""
 MAX_LEAD_S, LEAD_GAIN, LARGEST_ERROR_S = 1e-3, 0.1, 2e-4
 """How much earlier than a packet is due we may begin to let it go; how fast that is learnt, and from what at most."""
 
@@ -45,6 +47,10 @@ class Delayer:
 
     def __init__(self, netlink: socket.socket) -> None:
         self._netlink = netlink
+        self._inbox = Inbox(netlink)
+        self._copied = False  # whether more of packets comes up than their fronts
+        self._far = False  # whether all delays are long beside GRAIN_S
+        self.is_busy = False
         self._lines: dict[int, HoldingLine] = {}
         self._due: list[
             tuple[float, int]
@@ -66,16 +72,22 @@ class Delayer:
         self._downlink.change(*(downlink or (float("inf"), float("inf"))))
         for queue in self._lines.keys() - queues.keys():
             self._close(queue)
-        for queue, behaviour in queues.items():
-            self._open(queue, behaviour)
+        self._open_all(queues)
         self._check_ownership()
 
     def change(self, queues: dict[int, Behaviour]) -> None:
         """Treat what comes in some of the queues by other rules from now on; the others are not touched."""
-        for queue, behaviour in queues.items():
+        for queue in queues:
             if queue not in self._lines:
                 raise KeyError(queue)
+        self._open_all(queues)
+
+    def _open_all(self, queues: dict[int, Behaviour]) -> None:
+        for queue, behaviour in queues.items():
             self._open(queue, behaviour)
+        behaviours = [line.behaviour for line in self._lines.values()]
+        self._copied = any(behaviour.copied != META for behaviour in behaviours)
+        self._far = all(behaviour.delay_s > 2 * GRAIN_S for behaviour in behaviours)
 
     def _open(self, queue: int, behaviour: Behaviour) -> None:
         """Serve a queue, by new rules where it is there already."""
@@ -111,38 +123,52 @@ class Delayer:
         self._netlink.send(unbind_message(queue))
 
     def wait_s(self) -> float | None:
-        """How long there is nothing to do unless a packet comes; None for ever."""
+        """How long there is nothing to do unless a packet comes; None for ever. Where it is busy: until it looks."""
+        if self.is_busy:
+            return GRAIN_S
         return max(0.0, self._due[0][0] - self._lead_s - monotonic()) if self._due else None
 
     def take_in(self) -> None:
-        """Receive the packets that the kernel announces, up to BURST of them."""
-        receive, buffer, lines = self._netlink.recv_into, self._buffer, self._lines
-        since_boot = monotonic() - time()  # the kernel stamps by the wall clock, which may be set
-        for _ in range(BURST):
-            try:
-                length = receive(buffer)
-            except BlockingIOError:
-                return
-            kind, queue, packet = PACKET_HEAD.unpack_from(buffer)
+        """Receive the packets that the kernel announces: a BURST, or more where they are looked at seldom."""
+        receive = self._take_in_whole if self._copied else self._take_in_fronts
+        taken = receive()
+        self.is_busy = taken >= BUSY_PACKETS and self._far
+        for _ in range(MORE_BURSTS if self.is_busy else 0):
+            if taken < BURST:
+                break
+            taken = receive()
+
+    def _take_in_fronts(self) -> int:
+        """Receive a BURST of packets of which no more than their time is wanted. Returns how many messages came."""
+        count, fronts = self._inbox.take()
+        lines, now = self._lines, monotonic()
+        since_boot = now - time()  # the kernel stamps by the wall clock, which may be set
+        for length, kind, queue, packet, head, seconds, microseconds in fronts:
             if kind != PACKET_TYPE or queue not in lines:
                 continue  # a verdict came too late (the packet's device is gone), or so does this of a closed queue
-            arrived, line = monotonic(), lines[queue]
-            if line.behaviour.copied != META:
-                self._take_in_more(queue, packet, memoryview(buffer)[:length], since_boot)
-                continue
-            if length == STAMPED_LENGTH and buffer.startswith(STAMP_HEAD, STAMP_PLACE):
-                seconds, microseconds = STAMP.unpack_from(buffer, STAMP_PLACE + 4)
-                arrived = min(arrived, seconds + microseconds / 1e6 + since_boot)
-            self._place(queue, packet, line.admit(packet, arrived))
+            arrived = now
+            if length == STAMPED_LENGTH and head == STAMP_HEAD:
+                arrived = min(now, seconds + microseconds / 1e6 + since_boot)
+            place = lines[queue].admit(packet, arrived)
+            if place:
+                self._place(queue, packet, place)
+        return count
 
-    def _take_in_more(
-        self, queue: int, packet: int, message: memoryview, since_boot: float
-    ) -> None:
-        """Receive a packet of which more than its number has come up."""
-        line, now = self._lines[queue], monotonic()
-        stamp, size, content = read_announcement(message)
-        arrived = now if stamp is None else min(now, stamp + since_boot)
-        self._place(queue, packet, line.admit(packet, arrived, size, content))
+    def _take_in_whole(self) -> int:
+        """The same, message by message, where some have the content or the size of packets."""
+        since_boot = monotonic() - time()
+        for number in range(BURST):
+            try:
+                length = self._netlink.recv_into(self._buffer)
+            except BlockingIOError:
+                return number
+            kind, queue, packet = PACKET_HEAD.unpack_from(self._buffer)
+            if kind != PACKET_TYPE or queue not in self._lines:
+                continue
+            stamp, size, content = read_announcement(memoryview(self._buffer)[:length])
+            arrived = monotonic() if stamp is None else min(monotonic(), stamp + since_boot)
+            self._place(queue, packet, self._lines[queue].admit(packet, arrived, size, content))
+        return BURST
 
     def _place(self, queue: int, packet: int, place: int) -> None:
         """Do what admitting a packet has come to."""
@@ -158,9 +184,10 @@ class Delayer:
 
     def let_go(self) -> float | None:
         """Send the verdicts on all packets that are due. Returns when the first of them was; None if there is none."""
-        due, now = self._due, monotonic() + self._lead_s
+        lead_s = GRAIN_S / 2 if self.is_busy else self._lead_s
+        due, now = self._due, monotonic() + lead_s
         first = due[0][0] if due and due[0][0] <= now else None
-        overdue = now - self._lead_s - LATE_S
+        overdue = now - lead_s - LATE_S
         while due and due[0][0] <= now:
             since, queue = due[0]
             line = self._lines[queue]

@@ -66,6 +66,8 @@ class HoldingLine:
         self.behaviour = behaviour
         self._loses = bool(behaviour.loss or behaviour.bursts)
         self._harms = bool(behaviour.duplicate or behaviour.corrupt or behaviour.reorder)
+        others = (self._loses, self._harms, behaviour.jitter_s, behaviour.limited)
+        self._only_delay_s = None if any(others) else behaviour.delay_s
         if new_seed is not None:  # streams of their own: more jitter must not move the losses
             self._delays, self._losses, self._harm = (
                 random.Random(f"{new_seed} {what}") for what in ("delay", "loss", "harm")
@@ -81,6 +83,24 @@ class HoldingLine:
             content: from its IP header on, where the behaviour wants it WHOLE.
         """
         fate: int | Damaged = ACCEPT
+        if self._only_delay_s is not None:  # most packets of most links
+            due = arrived + self._only_delay_s
+        else:
+            due, fate = self._decide(arrived, size)
+            if self._harms and fate == ACCEPT:
+                if self._harm.random() < self.behaviour.reorder:
+                    return AT_ONCE
+                fate = self._do_harm(content)
+        if due < self._last_due:
+            due = self._last_due
+        self._last_due = due
+        held = self._held
+        held.append((due, packet, fate))
+        return HELD if len(held) > 1 else FIRST
+
+    def _decide(self, arrived: float, size: int) -> tuple[float, int]:
+        """When a packet would go if it were the only one, and whether it is lost."""
+        fate = ACCEPT
         if self._loses and self._is_lost():
             fate = DROP
         elif self.behaviour.limited:
@@ -92,16 +112,7 @@ class HoldingLine:
         due = arrived + self.behaviour.delay_s
         if self.behaviour.jitter_s:
             due += self._draw_jitter()
-        if self._harms and fate == ACCEPT:
-            if self._harm.random() < self.behaviour.reorder:
-                return AT_ONCE
-            fate = self._do_harm(content)
-        if due < self._last_due:
-            due = self._last_due
-        self._last_due = due
-        held = self._held
-        held.append((due, packet, fate))
-        return FIRST if len(held) == 1 else HELD
+        return due, fate
 
     def _draw_jitter(self) -> float:
         spread_s = self.behaviour.jitter_s

@@ -29,9 +29,11 @@ PACKET_HEAD = struct.Struct(">4xH12xH4xI")
 """Of the message that announces a packet: its type (in the machine's byte order), the queue's number, the packet's."""
 STAMP = struct.Struct(">QQ")
 """When a packet reached its device, by the wall clock: seconds, microseconds."""
-STAMPED_LENGTH, STAMP_HEAD, STAMP_PLACE = 84, struct.pack("=HH", 20, 4), 56
-"""Of an announcement with a stamp behind the packet's number, device and hardware address: its attribute's head, and
-where that is. With anything more or else in it (a mark, say) the stamp is not looked for."""
+FRONT, FRONT_BYTES = struct.Struct(">4sH12xH4xI28x4sQQ52x"), 128
+"""The front of an announcement: its length as it stands there, its type, the queue's number and the packet's, and where
+there is a stamp behind the packet's number, device and hardware address, the head of that attribute and the stamp."""
+STAMPED_LENGTH, STAMP_HEAD = struct.pack("=I", 84), struct.pack("=HH", 20, 4)
+"""What these are then. With anything more or else in it (a mark, say) the stamp is not looked for."""
 ATTRIBUTES = 20
 """Where the attributes of an announcement begin."""
 PACKET_TYPE = int.from_bytes(struct.pack("=H", NFNL_SUBSYS_QUEUE << 8 | MSG_PACKET), "big")

@@ -119,13 +119,11 @@ def contract_holds(findings: Findings) -> None:
         contract = gradwire(tried, "verify")
         tried.figures |= {"measuring_s": contract.get("seconds"), "links": _short(contract)}
         tried.expect("holds", contract.get("holds"), True)
-        if not contract.get("overloaded"):
+        if contract.get("holds") or not contract.get("overloaded"):
             break
         findings.figures.setdefault("overloaded", []).append(
             tried.figures | {"notes": contract["notes"]}
         )
-        if contract["holds"]:
-            break
     findings.figures |= tried.figures
     findings.problems += tried.problems
     if not contract.get("holds"):

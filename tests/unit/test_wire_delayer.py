@@ -1,13 +1,16 @@
-"""How the daemon learns to be on time, without a kernel's queue."""
+"""How the daemon learns to be on time, and how it reads what a kernel announces, without a kernel's queue."""
 
 import socket
-from time import monotonic
+import struct
+from time import monotonic, time
 from types import SimpleNamespace
 
 import pytest
 
-from node.wire.delayer import LATE_S, MAX_LEAD_S, Delayer
+from node.wire.delayer import BUSY_PACKETS, GRAIN_S, LATE_S, MAX_LEAD_S, Delayer
 from node.wire.holding import Behaviour, Downlink, HoldingLine
+from node.wire.inbox import BURST
+from node.wire.nfnetlink import MSG_PACKET, NFNL_SUBSYS_QUEUE, SIZE
 
 
 @pytest.fixture
@@ -52,3 +55,109 @@ def test_packets_that_go_late_are_counted_once_each(delayer, monkeypatch):
     delayer.let_go()
     assert delayer.late == 1
     assert not delayer._due
+
+
+def announcement(packet, stamp=None, queue=7, kind=MSG_PACKET):
+    """What nfnetlink_queue says of a packet: its number, a device, a hardware address, a stamp, what hook it is at."""
+    attributes = struct.pack("=HH", 11, 1) + struct.pack(">IHBx", packet, 0x0800, 0) + bytes(8 + 16)
+    if stamp is not None:
+        attributes += struct.pack("=HH", 20, 4)
+        attributes += struct.pack(">QQ", int(stamp), int(stamp % 1 * 1e6))
+    attributes += bytes(8)
+    head = struct.pack("=IHHII", 20 + len(attributes), NFNL_SUBSYS_QUEUE << 8 | kind, 0, 0, 0)
+    return head + struct.pack(">BBH", 0, 0, queue) + attributes
+
+
+@pytest.fixture
+def announced():
+    """A delayer of one queue, with links that take 10 ms, and a way to announce packets to it."""
+    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with kernel, ours:
+        kernel.setblocking(False)
+        ours.setblocking(False)
+        delayer = Delayer(ours)
+        delayer._lines[7] = HoldingLine(Behaviour(0.01), Downlink(float("inf"), float("inf")))
+        delayer._far = True
+        yield delayer, kernel.send
+
+
+def test_a_packet_is_due_by_its_stamp_and_without_one_by_when_it_was_heard_of(announced):
+    delayer, announce = announced
+    announce(announcement(1, stamp=time() - 0.004))
+    delayer.take_in()
+    announce(announcement(2))
+    delayer.take_in()
+    (first, one, _), (second, two, _) = delayer._lines[7]._held
+    assert (one, two) == (1, 2)
+    assert first - monotonic() == pytest.approx(0.006, abs=0.002)
+    assert second - monotonic() == pytest.approx(0.010, abs=0.002)
+    assert delayer._due[0] == (first, 7)
+
+
+def test_what_is_no_packet_of_ours_is_passed_over(announced):
+    delayer, announce = announced
+    for message in (announcement(1, queue=8), announcement(2, kind=1), announcement(3, time())):
+        announce(message)
+    delayer.take_in()
+    assert [packet for _, packet, _ in delayer._lines[7]._held] == [3]
+
+
+def test_many_packets_at_once_are_looked_at_seldom_until_they_are_few_again(announced):
+    delayer, announce = announced
+    for number in range(BUSY_PACKETS):
+        announce(announcement(number, time()))
+    delayer.take_in()
+    assert delayer.is_busy and delayer.wait_s() == GRAIN_S
+    announce(announcement(99, time()))
+    delayer.take_in()
+    assert not delayer.is_busy
+    assert delayer.wait_s() == pytest.approx(0.01, abs=0.003)
+
+
+def test_where_it_is_busy_packets_go_up_to_half_a_grain_before_they_are_due(announced, monkeypatch):
+    delayer, announce = announced
+    for number in range(BUSY_PACKETS):
+        announce(announcement(number, time()))
+    delayer.take_in()
+    sent = []
+    monkeypatch.setattr(delayer, "_netlink", SimpleNamespace(send=sent.append))
+    due = delayer._due[0][0]
+    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: due - 0.6 * GRAIN_S)
+    delayer.let_go()
+    assert not sent
+    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: due - 0.4 * GRAIN_S)
+    delayer.let_go()
+    assert sent
+
+
+def test_short_links_are_looked_at_whenever_a_packet_comes(announced):
+    delayer, announce = announced
+    delayer._far = False
+    for number in range(BUSY_PACKETS):
+        announce(announcement(number, time()))
+    delayer.take_in()
+    assert not delayer.is_busy
+
+
+def test_links_are_long_if_all_are():
+    ours = SimpleNamespace(send=lambda message: None, fileno=lambda: 0)
+    delayer = Delayer(ours)
+    delayer._open_all({1: Behaviour(0.01), 2: Behaviour(0.02)})
+    assert delayer._far and not delayer._copied
+    delayer._open_all({1: Behaviour(GRAIN_S)})
+    assert not delayer._far
+    delayer._open_all({1: Behaviour(0.01, copied=SIZE)})
+    assert delayer._far and delayer._copied
+
+
+def test_one_look_takes_a_burst_and_in_a_rush_all_there_is(announced):
+    delayer, announce = announced
+    many = BURST + 20
+    for number in range(many):
+        try:
+            announce(announcement(number, time()))
+        except BlockingIOError:  # a socket of this kind has room for few
+            many = number
+            break
+    delayer.take_in()
+    assert len(delayer._lines[7]._held) == many
