@@ -56,16 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     cases = [*profile_cases(args.profiles, args.topologies, args.full), *grid_cases(args.grids)]
     contracts: list[tuple[Case, Json]] = []
-    wire = ""
     verb("down")
     try:
         verb("up", "--nodes", str(args.nodes))
         for case in cases:
             wire = verb("shape", *case.shape, "--seed", args.seed, "--wire", args.wire)["wire"]
             contracts.append((case, verb("verify", *case.verify)))
+            save(args.out, contracts, f"{args.nodes} nodes, {wire}, kernel {platform.release()}")
             print("  ".join(f"{cell:>10}" for cell in row_of(*contracts[-1])), flush=True)
     finally:
-        save(args.out, contracts, f"{args.nodes} nodes, {wire}, kernel {platform.release()}")
         verb("down")
     print(f"written to {args.out}")
     return EXIT_DONE if all(contract["holds"] for _, contract in contracts) else EXIT_FAILED

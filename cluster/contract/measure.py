@@ -49,7 +49,7 @@ def measure_contract(
     timetable = make_timetable(asked, list(via), nodes, effort, shape.seed, most_s)
     console.say(f"contract: {len(shape.links)} links, about {timetable.seconds:.0f} s")
     with Prober(fleet) as prober, console.progress("contract") as report:
-        survey = _Survey(prober, asked, effort, timetable, report)
+        survey = _Survey(prober, asked, tuple(via), effort, timetable, report)
         of_links, links_again = survey.until_sure(survey.links, shape.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))
         accesses = survey.accesses() if effort.speeds else []
@@ -116,10 +116,11 @@ class _Look:
 
 @dataclass(frozen=True)
 class _Survey:
-    """One measurement of all that was asked."""
+    """One measurement of all that was asked; `ways` are the paths over several links, as links from end to end."""
 
     prober: Prober
     asked: Asked
+    ways: Sequence[Link]
     effort: Effort
     timetable: Timetable
     report: Callable[[str], None]
@@ -180,8 +181,8 @@ class _Survey:
             groups := path_groups(look.links, self.prober.nodes), start=1
         ):
             self.report(f"paths over several links, {number} of {len(groups)}")
-            pinged = ping_links(self.prober, group, group, self.effort, PATH_APART)
-            asked = replace(self.asked, links=group)
+            pinged = ping_links(self.prober, group, self.ways, self.effort, PATH_APART)
+            asked = replace(self.asked, links=self.ways)
             verdicts += [judge(path, asked, pinged[path.src, path.dst]) for path in group]
         return verdicts
 
