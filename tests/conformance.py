@@ -110,11 +110,9 @@ def grid_cases(names: Sequence[str]) -> list[Case]:
     cases = []
     for name in names:
         profile, topology = GRIDS[name], name.removeprefix("uniform-")
-        files = (str(GRIDS_DIR / f"{stem}.yml") for stem in (profile, topology))
-        words = [
-            word for pair in zip(("--profile", "--topology"), files, strict=True) for word in pair
-        ]
-        cases.append(Case(profile, topology, tuple(words), ("--full",)))
+        files = [str(GRIDS_DIR / f"{stem}.yml") for stem in (profile, topology)]
+        shape = ("--profile", files[0], "--topology", files[1])
+        cases.append(Case(profile, topology, shape, ("--full",)))
     return cases
 
 

@@ -19,13 +19,10 @@ FRAME_BYTES = 1514
 SKIP_S, SKIP_JITTERS = 0.06, 4.0
 # What does: so long that neither a timer's grain nor such jitter moves the rate, and so many that loss does not.
 LEAST_S, LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 0.2, 10.0, 25.0, 200
-FLOOD_DATAGRAMS, MOST_CLUMPING = (
-    1000,
-    4.0,
-)  # of links that lose or double some; how many more of those that do in bursts
-MEDIAN_ERROR = (
-    1.25  # of node.probe.flood's median, in standard errors of the mean: measured, simulated floods
-)
+# Of links that lose or double some; how many times as many where they do it in bursts, at most.
+FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
+# Of node.probe.flood's median, in standard errors of the mean: from simulated floods.
+MEDIAN_ERROR = 1.25
 SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have together
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender has in the link's queue
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most

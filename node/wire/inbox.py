@@ -1,6 +1,6 @@
 """What the kernel announces on a netlink socket, many messages in one call: recvmmsg(2), which Python does not have.
 
-A call for each packet is a third of what the nfqueue wire costs, so this is worth a few structures of C.
+A call for each packet is a third of the time that Python takes for it, so this is worth a few structures of C.
 """
 
 import ctypes

@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from time import monotonic, time
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +11,8 @@ from node.wire.delayer import BUSY_PACKETS, GRAIN_S, LATE_S, MAX_LEAD_S, Delayer
 from node.wire.holding import Behaviour, Downlink, HoldingLine
 from node.wire.inbox import BURST
 from node.wire.nfnetlink import MSG_PACKET, NFNL_SUBSYS_QUEUE, SIZE
+
+NOW_S, CLOCK_S = 5000.0, 1.7e9
 
 
 @pytest.fixture
@@ -69,8 +71,10 @@ def announcement(packet, stamp=None, queue=7, kind=MSG_PACKET):
 
 
 @pytest.fixture
-def announced():
-    """A delayer of one queue, with links that take 10 ms, and a way to announce packets to it."""
+def announced(monkeypatch):
+    """A delayer of one queue, with links that take 10 ms, and a way to announce packets to it; its clocks stand."""
+    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: NOW_S)
+    monkeypatch.setattr("node.wire.delayer.time", lambda: CLOCK_S)
     kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with kernel, ours:
         kernel.setblocking(False)
@@ -83,20 +87,20 @@ def announced():
 
 def test_a_packet_is_due_by_its_stamp_and_without_one_by_when_it_was_heard_of(announced):
     delayer, announce = announced
-    announce(announcement(1, stamp=time() - 0.004))
+    announce(announcement(1, stamp=CLOCK_S - 0.004))
     delayer.take_in()
     announce(announcement(2))
     delayer.take_in()
     (first, one, _), (second, two, _) = delayer._lines[7]._held
     assert (one, two) == (1, 2)
-    assert first - monotonic() == pytest.approx(0.006, abs=0.002)
-    assert second - monotonic() == pytest.approx(0.010, abs=0.002)
+    assert first - NOW_S == pytest.approx(0.006, abs=0.002)
+    assert second - NOW_S == pytest.approx(0.010, abs=0.002)
     assert delayer._due[0] == (first, 7)
 
 
 def test_what_is_no_packet_of_ours_is_passed_over(announced):
     delayer, announce = announced
-    for message in (announcement(1, queue=8), announcement(2, kind=1), announcement(3, time())):
+    for message in (announcement(1, queue=8), announcement(2, kind=1), announcement(3, CLOCK_S)):
         announce(message)
     delayer.take_in()
     assert [packet for _, packet, _ in delayer._lines[7]._held] == [3]
@@ -105,10 +109,10 @@ def test_what_is_no_packet_of_ours_is_passed_over(announced):
 def test_many_packets_at_once_are_looked_at_seldom_until_they_are_few_again(announced):
     delayer, announce = announced
     for number in range(BUSY_PACKETS):
-        announce(announcement(number, time()))
+        announce(announcement(number, CLOCK_S))
     delayer.take_in()
     assert delayer.is_busy and delayer.wait_s() == GRAIN_S
-    announce(announcement(99, time()))
+    announce(announcement(99, CLOCK_S))
     delayer.take_in()
     assert not delayer.is_busy
     assert delayer.wait_s() == pytest.approx(0.01, abs=0.003)
@@ -117,7 +121,7 @@ def test_many_packets_at_once_are_looked_at_seldom_until_they_are_few_again(anno
 def test_where_it_is_busy_packets_go_up_to_half_a_grain_before_they_are_due(announced, monkeypatch):
     delayer, announce = announced
     for number in range(BUSY_PACKETS):
-        announce(announcement(number, time()))
+        announce(announcement(number, CLOCK_S))
     delayer.take_in()
     sent = []
     monkeypatch.setattr(delayer, "_netlink", SimpleNamespace(send=sent.append))
@@ -134,7 +138,7 @@ def test_short_links_are_looked_at_whenever_a_packet_comes(announced):
     delayer, announce = announced
     delayer._far = False
     for number in range(BUSY_PACKETS):
-        announce(announcement(number, time()))
+        announce(announcement(number, CLOCK_S))
     delayer.take_in()
     assert not delayer.is_busy
 
@@ -155,7 +159,7 @@ def test_one_look_takes_a_burst_and_in_a_rush_all_there_is(announced):
     many = BURST + 20
     for number in range(many):
         try:
-            announce(announcement(number, time()))
+            announce(announcement(number, CLOCK_S))
         except BlockingIOError:  # a socket of this kind has room for few
             many = number
             break
