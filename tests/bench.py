@@ -131,7 +131,7 @@ def wire_table(repeat: int) -> None:
                 verb("shape", "--clear")
                 bare = goodput(offloads)
                 with tempfile.NamedTemporaryFile("w", suffix=".yml") as profile:
-                    profile.write(f"rate_mbyte_s: {rate}\ndelay_ms: 0\nbuffer_ms: 50\n")
+                    profile.write(f"rate_mbyte_s: {rate}\ndelay_ms: 1\nbuffer_ms: 50\n")
                     profile.flush()
                     wire = verb("shape", "--profile", profile.name)["wire"]
                 pairs.append((goodput(offloads), bare))
