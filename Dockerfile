@@ -6,6 +6,16 @@
 ARG BASE_IMAGE=debian:trixie-slim
 FROM ${BASE_IMAGE}
 
+# What costs nothing comes first: some storage drivers look through the whole image for every later step.
+# Debian's torch has no libuv. Every SSH session is told the same (node/boot.sh).
+ENV USE_LIBUV=0 \
+    PYTHONPATH=/opt/gradwire \
+    PYTHONDONTWRITEBYTECODE=1
+
+WORKDIR /root
+EXPOSE 22
+CMD ["/opt/gradwire/node/boot.sh"]
+
 ARG DEBIAN_FRONTEND=noninteractive
 ARG TORCH=debian
 ARG TORCHVISION=
@@ -22,15 +32,6 @@ RUN apt-get update \
     fi \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
  && mkdir -p /run/sshd && mkdir -p -m 700 /root/.ssh /run/gradwire
-
-# Debian's torch has no libuv. Every SSH session is told the same (node/boot.sh).
-ENV USE_LIBUV=0 \
-    PYTHONPATH=/opt/gradwire \
-    PYTHONDONTWRITEBYTECODE=1
-
-WORKDIR /root
-EXPOSE 22
-CMD ["/opt/gradwire/node/boot.sh"]
 
 # Last, because it changes most: a new version of the code rebuilds in seconds. Bytecode is made once, here, so that everything on
 # a node starts sooner.

@@ -98,13 +98,23 @@ def _resumed(program: Program) -> Program:
     """
     if not program.config["resume"]:
         return program
-    folder = Path(program.config["resume"]).resolve()
+    folder = _checkpoints(program.config["resume"])
+    return replace(program, argv=(*program.argv, "--resume", RESUME), resume=folder)
+
+
+def _checkpoints(run: str) -> Path:
+    """The folder of a run that has left checkpoints here.
+
+    Raises:
+        UsageError: there are none.
+    """
+    folder = Path(run).resolve()
     if not any(folder.glob("files/node*/checkpoint-rank*.pt")):
         raise UsageError(
             f"no checkpoints in {folder}",
             "a run with --checkpoint-every N leaves them in its folder",
         )
-    return replace(program, argv=(*program.argv, "--resume", RESUME), resume=folder)
+    return folder
 
 
 def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
@@ -128,13 +138,15 @@ def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Progr
     """A script of the user's that has called Trainer.fit, to be run again as its ranks (node.rerun).
 
     Raises:
-        UsageError: see user_program; or there is no such order.
+        UsageError: see user_program; or there is no such order, or none of the checkpoints that it names.
     """
-    if not (order / "order.json").is_file():
+    document = order / "order.json"
+    if not document.is_file():
         raise UsageError(f"no order.json in {order}", "--fit is for Trainer.fit of node.exogym")
     program = user_program(words, folder)
     argv = ("python3", "-m", "node.rerun", FIT, *program.argv[1:])
-    return replace(program, argv=argv, order=order)
+    resume = json.loads(document.read_text())["resume"]
+    return replace(program, argv=argv, order=order, resume=_checkpoints(resume) if resume else None)
 
 
 def pack(folder: Path) -> bytes:

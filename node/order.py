@@ -4,6 +4,7 @@ Nothing here imports torch: a rank reads it first.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 ORDER = "GRADWIRE_FIT"  # a variable with the order's folder
 INITIAL = "initial.pt"  # a file of it: the model's state before the first step
+RESUME = ".resume"  # beside the order on a cluster's node: the checkpoints to go on from
 
 
 class RankDone(SystemExit):
@@ -39,12 +41,24 @@ class Order:
         seed: of torch's generator when the script began.
         data: what tells the samples from others (node/tasks/given.py); empty: unknown.
         ended: how the calls before it ended.
+        resume: the run folder whose checkpoints it goes on from, where it was started; empty: none.
     """
 
     fit: int
     seed: int
     data: str
     ended: tuple[Ended, ...] = ()
+    resume: str = ""
+
+    def checkpoints(self, backend: str) -> Path | None:
+        """Where a rank of it finds those to go on from.
+
+        Ranks go by this and not by what the script says again: `trainer.run_folder` is None there.
+        """
+        if not self.resume:
+            return None
+        sent = Path(os.environ[ORDER]).parent / RESUME
+        return sent if backend == "cluster" else Path(self.resume)
 
     def write(self, folder: Path) -> None:
         """Into a folder that is there, with the models of earlier fits."""

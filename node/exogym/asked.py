@@ -93,7 +93,6 @@ class Asked:
 
 def launch_options(
     backend: str,
-    resume: Path | str | None,
     name: str | None,
     profile: str | None,
     topology: str | None,
@@ -110,6 +109,4 @@ def launch_options(
     words = [word for flag, value in named.items() if value for word in (flag, value)]
     if backend == "local" and (words or others):
         raise OptionError("name, profile, topology and launch go with backend='cluster'")
-    if backend == "cluster" and resume:
-        raise OptionError("resume goes with backend='local': a cluster's checkpoints stay here")
     return [*words, *others]

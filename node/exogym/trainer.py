@@ -105,8 +105,9 @@ class Trainer:
             val_interval: steps between two tests, 0 for none; there is always one at the end.
             autocast: whether the model's work is done in bf16.
             checkpoint_interval: steps between two checkpoints; None is none.
-            resume: the run_folder of a local fit with the same arguments, whose latest checkpoints
-                it goes on from, bit for bit.
+            resume: the run_folder of a fit with the same arguments, whose latest checkpoints it
+                goes on from, bit for bit. A fit on a cluster takes those of one on a cluster, a
+                local one either's.
             seed: of sample order, dropout, and what strategies draw.
             name: the cluster's.
             profile: of its links.
@@ -139,9 +140,11 @@ class Trainer:
         if order and number < order.fit:
             return self._as_it_ended(order, number)
         if "RANK" in os.environ:
+            if order:
+                asked = dataclasses.replace(asked, resume=order.checkpoints(backend))
             self._be_a_rank(asked, val_size, order)
         try:
-            options = launch_options(backend, resume, name, profile, topology, launch)
+            options = launch_options(backend, name, profile, topology, launch)
             self.run_folder = self._start(asked, val_size, backend, options)
         except BaseException as error:
             kind = "OptionError" if isinstance(error, OptionError) else "RuntimeError"
@@ -157,7 +160,8 @@ class Trainer:
         words = own_words()
         strategy, data = self._check(asked, val_size)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
-            order = Order(len(_ended) + 1, SEED, data, tuple(_ended))
+            resume = str(Path(asked.resume).resolve()) if asked.resume else ""
+            order = Order(len(_ended) + 1, SEED, data, tuple(_ended), resume)
             order.write(Path(place))
             state = {name: value.cpu() for name, value in self.model.state_dict().items()}
             torch.save(state, Path(place, INITIAL))

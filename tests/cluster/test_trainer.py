@@ -1,36 +1,70 @@
-"""A script with Trainer.fit runs on the nodes: as any script does, and as the ranks of a fit called on the host.
+"""Trainer.fit on the nodes: in a script that the launcher starts, and called where torch is, beside the engine.
 
-The host of these tests has no torch. What a fit called there does is in tests/node/test_trainer.py; here is what
-it hands to the launcher.
+The host of these tests has no torch. So the script that calls fit runs in a container with this machine's network,
+its engine and this checkout: to the launcher, a host.
 """
 
 import json
-import shutil
+import os
+import subprocess
+from pathlib import Path
 
-from containers import PROJECT_DIR
+import pytest
+from containers import PROJECT_DIR, TIMEOUT_S
 
 EXAMPLE = PROJECT_DIR / "examples" / "rings.py"
+ENGINE = Path("/var/run/docker.sock")
+IMAGE = "gradwire-node-test"
 
 
-def test_a_fit_trains_on_the_nodes(unshaped, tmp_path):
-    first = unshaped.json("launch", "--", EXAMPLE)
-    folder = PROJECT_DIR / "runs" / first["run"]
-    assert {line["strategy"] for line in configs(folder)} == {"ddp"}
+@pytest.fixture
+def host_with_torch(tmp_path):
+    """A function that runs a script where torch is; what it printed."""
+    if not ENGINE.is_socket():
+        pytest.skip(f"no engine at {ENGINE} that a container could be given")
+    build = ["docker", "build", "--quiet", "--tag", IMAGE, PROJECT_DIR / "tests" / "node"]
+    subprocess.run(build, check=True, capture_output=True)
+    shared = [word for path in (ENGINE, PROJECT_DIR, tmp_path) for word in ("-v", f"{path}:{path}")]
+    user = ["--user", f"{os.getuid()}:{os.getgid()}", "--group-add", str(ENGINE.stat().st_gid)]
+    environ = ["--env", f"PYTHONPATH={PROJECT_DIR}", "--env", "HOME=/tmp"]
+    command = ["docker", "run", "--rm", "--init", "--network", "host", *shared, *user, *environ]
+
+    def run(text, *words):
+        path = tmp_path / "mine.py"
+        path.write_text(text)
+        argv = [*command, "--workdir", str(tmp_path), IMAGE, "python3", str(path), *words]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_script_with_fit_is_launched_as_any_other(unshaped):
+    run = unshaped.json("launch", "--", EXAMPLE)
+    folder = PROJECT_DIR / "runs" / run["run"]
+    assert {line["config"]["strategy"] for line in events(folder, "start")} == {"ddp"}
     # A ring of three sends 4 times the parameters (4,612 of 4 bytes), each of 60 steps.
-    assert first["bytes"]["payload"] > 60 * 4 * 4 * 4612
+    assert run["bytes"]["payload"] > 60 * 4 * 4 * 4612
 
-    order = tmp_path / "order"
-    order.mkdir()
-    for name in ("initial.pt", "model-1.pt"):
-        shutil.copy(folder / "model.pt", order / name)
-    ended = [{"what": "model-1.pt", "error": ""}]
-    (order / "order.json").write_text(json.dumps({"fit": 2, "seed": 1, "data": "", "ended": ended}))
-    second = unshaped.json("launch", "--fit", order, "--", EXAMPLE, "--backend", "cluster")
-    again = PROJECT_DIR / "runs" / second["run"]
-    assert {line["strategy"] for line in configs(again)} == {"diloco"}
-    assert (again / "model.pt").read_bytes() != (folder / "model.pt").read_bytes()
-    before, after = (first_loss(path) for path in (folder, again))
-    assert after < 0.7 * before  # it began with what it was handed
+
+def test_fits_train_on_the_nodes_one_after_the_other(unshaped, host_with_torch):
+    """The second goes on from the checkpoints of the first, to the same bits; the third from the model it gave."""
+    said = json.loads(host_with_torch(SCRIPT, unshaped.name))
+    whole, rest, further = (Path(folder) for folder in said["folders"])
+    assert steps(whole) == [1, 2, 3, 4, 5, 6, 7, 8] * 3
+    assert steps(rest) == [6, 7, 8] * 3
+    assert said["losses"][1] == said["losses"][0]
+    assert steps(further) == [1, 2] * 3
+    assert said["losses"][2] < said["losses"][0] < 0.8 * said["untrained"]
+    assert (further / "model.pt").exists()
+
+
+def test_checkpoints_that_are_not_there_are_missed_before_anything_starts(unshaped, tmp_path):
+    order = {"fit": 1, "seed": 1, "data": "", "ended": [], "resume": str(tmp_path)}
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    done = unshaped.run("launch", "--fit", tmp_path, "--", EXAMPLE, check=2)
+    assert f"no checkpoints in {tmp_path}" in done.stderr
 
 
 def test_an_order_without_a_program_is_refused(unshaped, tmp_path):
@@ -46,9 +80,42 @@ def events(folder, event):
         yield from (line for line in lines if line["event"] == event)
 
 
-def configs(folder):
-    return [line["config"] for line in events(folder, "start")]
+def steps(folder):
+    """Of all ranks, one after the other."""
+    return [line["step"] for line in events(folder, "step")]
 
 
-def first_loss(folder):
-    return next(events(folder, "step"))["loss"]
+SCRIPT = """
+import json, sys
+import torch
+from torch.utils.data import TensorDataset
+from node.exogym import DiLoCoStrategy, OptimSpec, Trainer
+
+
+class Line(torch.nn.Linear):
+    def forward(self, batch):
+        x, y = batch
+        return ((super().forward(x) - y) ** 2).mean()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    x = torch.randn(400, 16)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    untrained = Line(16, 1)
+    asked = {
+        "backend": "cluster", "name": sys.argv[1], "launch": ["--no-verify"], "num_nodes": 3, "batch_size": 8,
+        "strategy": DiLoCoStrategy(OptimSpec(torch.optim.AdamW, lr=0.03), H=3),
+    }
+    trainer = Trainer(untrained, data, data)
+    whole = trainer.fit(**asked, max_steps=8, checkpoint_interval=5)
+    folders = [str(trainer.run_folder)]
+    rest = trainer.fit(**asked, max_steps=8, checkpoint_interval=5, resume=trainer.run_folder)
+    folders.append(str(trainer.run_folder))
+    trainer = Trainer(rest, data, data)
+    further = trainer.fit(**asked, max_steps=2)
+    folders.append(str(trainer.run_folder))
+    with torch.no_grad():
+        losses = [float(model(data[:])) for model in (whole, rest, further)]
+        print(json.dumps({"folders": folders, "losses": losses, "untrained": float(untrained(data[:]))}))
+"""

@@ -346,6 +346,25 @@ def test_a_fit_goes_on_from_the_checkpoints_of_another(fit):
     assert [line["step"] for line in rest.of("step")] == [4]
 
 
+def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
+    """Its ranks come to the second fit without having made the first: they know of no folder."""
+    script("""
+        from node.exogym import Trainer
+
+        if __name__ == "__main__":
+            trainer = Trainer(*make_task())
+            asked = dict(backend="local", strategy="fedavg", num_nodes=2, max_steps=4)
+            trainer.fit(**asked, checkpoint_interval=3)
+            folders = [trainer.run_folder]
+            trainer.fit(**asked, checkpoint_interval=3, resume=trainer.run_folder)
+            with open("folders", "w") as file:
+                print(*folders, trainer.run_folder, file=file)
+        """)
+    whole, rest = (Fit(Path(path), 2) for path in (tmp_path / "folders").read_text().split())
+    assert [line["step"] for line in rest.of("step")] == [4]
+    assert rest.flat == whole.flat
+
+
 def test_minibatches_add_up_to_the_batch(fit):
     def steady(model, train, val):
         model.net[2].p = 0.0  # dropout draws otherwise in parts
@@ -453,7 +472,6 @@ def test_what_a_strategy_has_not_is_said(make, message):
         ({"max_steps": 0}, "--steps must be at least 1"),
         ({"val_interval": -1}, "--eval-every must be at least 0"),
         ({"profile": "wan"}, "go with backend='cluster'"),
-        ({"backend": "cluster", "resume": "runs/x"}, "resume goes with backend='local'"),
         ({"backend": "cluster"}, "needs the package cluster/, and Docker"),
     ],
 )
