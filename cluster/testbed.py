@@ -23,7 +23,7 @@ from cluster.engine import Engine
 from cluster.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
-from cluster.node_limits import Asked, check_room, make_wish
+from cluster.node_limits import Asked, Limit, check_room, make_wish
 from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
 from cluster.shaping import Shape, apply_plans, apply_some, clear_links, read_shape, refuse_replayed
 from cluster.spec import DEFAULT_NAME, DEFAULT_NODES, IMAGE, ClusterSpec, free_slot
@@ -134,6 +134,14 @@ class Cluster:
             return self._resolve(self.engine.cluster(self.name))
         except PrerequisiteError:
             return ClusterSpec(self.name, self._size or DEFAULT_NODES, self._slot or 0)
+
+    def planned_limits(self) -> dict[str, Limit]:
+        """What each of these nodes may use then."""
+        try:
+            now = self.engine.limits(self.engine.containers(self.name))
+        except PrerequisiteError:
+            now = {}
+        return self.wish.limits([node.name for node in self.planned().nodes], now)
 
     def up(self) -> Self:
         """Bring the cluster up, or bring it to what was asked for; then shape its links.

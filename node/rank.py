@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from node.error_file import RankError, read_error
+
 LOCK = Path("/run/gradwire/rank.lock")
 RUN_FOLDERS = (Path("/root/work"), Path("/run/gradwire/runs"))
 CONTAINER_LOG = Path("/proc/1/fd/1")
@@ -44,10 +46,9 @@ def main() -> int:
             print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
         exit_code = run_rank(order)
-    report = {"exit_code": exit_code, "time": time.time(), "error": ""}
-    if exit_code != 0:
-        report |= read_error(Path(order["env"]["TORCHELASTIC_ERROR_FILE"]))
-    print(json.dumps(report), file=sys.stderr)
+    error = read_error(Path(order["env"]["TORCHELASTIC_ERROR_FILE"])) if exit_code else RankError()
+    report = {"exit_code": exit_code, "time": min(error.time, time.time())}
+    print(json.dumps(report | {"error": error.words[:MOST_WORDS]}), file=sys.stderr)
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 
@@ -67,20 +68,6 @@ def take_node(lock: IO[str], run: str) -> str:
     fcntl.flock(lock, fcntl.LOCK_SH)
     lock.seek(0)
     return lock.read().strip()
-
-
-def read_error(path: Path) -> dict[str, Any]:
-    """When a rank failed and why, in one line, where it left word of it; else nothing.
-
-    The file's own time, for the one inside is in whole seconds.
-    """
-    try:
-        message = json.loads(path.read_text())["message"]
-        failed = path.stat().st_mtime
-    except (OSError, ValueError, TypeError, KeyError):
-        return {}
-    words = message.get("message") if isinstance(message, dict) else message
-    return {"time": failed, "error": " ".join(str(words).split())[:MOST_WORDS]}
 
 
 def run_rank(order: dict[str, Any]) -> int:

@@ -5,7 +5,6 @@ ends in a page of the launcher's own.
 """
 
 import itertools
-import json
 import os
 import socket
 import subprocess
@@ -13,8 +12,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from node.error_file import read_error
 from node.options import OptionError
 from node.rerun import ATTACHED
 
@@ -152,28 +151,17 @@ def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
 def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
     """What to raise: the rank that was killed, or else the first that did not fail by another's end."""
     failed = [rank for rank, code in enumerate(codes) if code]
-    words = {rank: _last_words(_error_file(run_dir, rank)) for rank in failed}
+    errors = {rank: read_error(_error_file(run_dir, rank)) for rank in failed}
     # A rank that fails leaves the group before it can say why: others may say earlier that it left.
-    lost = {rank: any(word in words[rank][1] for word in PEER_LOST) for rank in failed}
-    first = min(failed, key=lambda rank: (codes[rank] >= 0, lost[rank], words[rank]))
-    message = words[first][1]
+    lost = {rank: any(word in errors[rank].words for word in PEER_LOST) for rank in failed}
+    first = min(failed, key=lambda rank: (codes[rank] >= 0, lost[rank], errors[rank]))
+    message = errors[first].words
     if codes[first] == EXIT_USAGE and message:
         return OptionError(message.removeprefix("OptionError: "))
     how = f"signal {-codes[first]}" if codes[first] < 0 else f"exit code {codes[first]}"
     return RuntimeError(
         f"rank {first} of {len(codes)} failed: {message or how}; its words are above"
     )
-
-
-def _last_words(path: Path) -> tuple[float, str]:
-    """When a rank failed, Unix time in whole seconds, and with what error; (inf, "") where it could not say."""
-    try:
-        document: Any = json.loads(path.read_text())["message"]
-    except (OSError, ValueError, KeyError):
-        return float("inf"), ""
-    if isinstance(document, str):
-        return float("inf"), document
-    return float(document["extraInfo"]["timestamp"]), str(document["message"])
 
 
 def _error_file(run_dir: Path, rank: int) -> Path:

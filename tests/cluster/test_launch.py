@@ -158,8 +158,10 @@ def test_training_by_hand_as_in_the_docker_guide(unshaped):
 
 def test_a_dry_run_prints_the_plan_and_does_nothing(make_cluster):
     cluster = make_cluster("dry")
-    plan = cluster.json("launch", "--dry-run", "--profile", "wan", "--nodes", "2", "--steps", "5")
+    flags = ("--profile", "wan", "--nodes", "2", "--steps", "5", "--cpus", "node2=0.5")
+    plan = cluster.json("launch", "--dry-run", *flags)
     assert [node["name"] for node in plan["nodes"]] == ["node1", "node2"]
+    assert [node["cpus"] for node in plan["nodes"]] == [None, 0.5]
     assert plan["plans"]["node1"]["links"][0]["rate_mbyte_s"] >= 10
     assert plan["environment"]["node2"]["RANK"] == "1"
     assert "--steps" in plan["argv"]

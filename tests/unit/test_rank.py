@@ -1,7 +1,4 @@
-"""What holds a rank on its node: whose the node is, and what a rank says of its failure."""
-
-import json
-import os
+"""What holds a rank on its node: whose the node is."""
 
 import pytest
 
@@ -34,24 +31,3 @@ def test_the_first_rank_of_a_run_forgets_other_runs_and_those_after_it_do_not(tm
         old.mkdir()
         rank.take_node(second, "run-b")
         assert old.exists()
-
-
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ({"message": "ValueError: out of\ncheese", "extraInfo": {}}, "ValueError: out of cheese"),
-        ("a plain one", "a plain one"),
-    ],
-)
-def test_a_rank_failed_when_it_left_word_of_it(tmp_path, message, words):
-    path = tmp_path / "error.json"
-    path.write_text(json.dumps({"message": message}))
-    os.utime(path, (1000.25, 1000.25))
-    assert rank.read_error(path) == {"time": 1000.25, "error": words}
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"message": '])
-def test_words_that_are_none_say_nothing(tmp_path, text):
-    (tmp_path / "error.json").write_text(text)
-    assert rank.read_error(tmp_path / "error.json") == {}
-    assert rank.read_error(tmp_path / "none.json") == {}
