@@ -98,8 +98,7 @@ def run_verb(
     if rest and not keep_rest:
         parser.error(f"unknown argument {rest[0]}{_guess(rest[0], parser)}")
     args.rest = rest
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    hear_signals()
     try:
         document = verb(args)
     except ClusterError as error:
@@ -129,8 +128,13 @@ def _guess(word: str, parser: ArgumentParser) -> str:
     return f": did you mean {close[0]}?" if close else ""
 
 
+def hear_signals() -> None:
+    """From now on a SIGTERM, or a terminal that closes, ends us as Ctrl-C does: everything cleans up on its way out."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A SIGTERM, or a terminal that closes, ends us the way Ctrl-C does: everything cleans up on its way out."""
     raise KeyboardInterrupt
 
 

@@ -21,8 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, training
+from cluster.cli import hear_signals
 from cluster.console import Console, print_table
-from cluster.errors import EXIT_DONE, EXIT_FAILED, ClusterError, RunFailed, UsageError
+from cluster.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    ClusterError,
+    RunFailed,
+    UsageError,
+)
 from cluster.series import metric_rows
 from cluster.spec import PROJECT_DIR
 
@@ -84,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(sys.argv[1:] if argv is None else argv)
     console = Console(program_output=sys.stderr)  # standard output is the table's
     args.out.mkdir(parents=True, exist_ok=True)
+    hear_signals()
     rows = []
     try:
         with Cluster(args.name, nodes=args.nodes, profile=args.profile, console=console) as cluster:
@@ -95,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ClusterError as error:  # what is done is there; the same command goes on
         console.fail(error)
         return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     print_rows(rows)
     return EXIT_FAILED if any(row["status"] == "failed" for row in rows) else EXIT_DONE
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, training
+from cluster.cli import hear_signals
 from cluster.console import Console, print_table
-from cluster.errors import EXIT_DONE, ClusterError
+from cluster.errors import EXIT_DONE, EXIT_INTERRUPTED, ClusterError
 from cluster.profiles import Profile
 from cluster.series import metric_rows
 from cluster.spec import PROJECT_DIR
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(sys.argv[1:] if argv is None else argv)
     console = Console(program_output=sys.stderr)  # standard output is the table's
     rows = []
+    hear_signals()
     try:
         with Cluster(args.name, nodes=args.nodes, console=console) as cluster:
             for mbit in args.mbit:
@@ -49,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ClusterError as error:
         console.fail(error)
         return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     header = ["MBIT/S", "H", "STEP s", "ROUND MB", "MEASURED", "ANALYTIC", "MEASURED/ANALYTIC"]
     print_table(header, [list(row.values())[: len(header)] for row in rows])
     return EXIT_DONE
