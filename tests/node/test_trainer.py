@@ -500,9 +500,10 @@ def test_a_dataset_is_no_model_and_a_factory_needs_steps():
 def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
     from node.exogym import local
 
-    for rank, second in ((0, "100"), (2, "99")):
-        said = {"message": f"RuntimeError: rank {rank}", "extraInfo": {"timestamp": second}}
-        (tmp_path / f"error-rank{rank}.json").write_text(json.dumps({"message": said}))
+    for rank, second in ((0, 100), (2, 99)):
+        path = tmp_path / f"error-rank{rank}.json"
+        path.write_text(json.dumps({"message": {"message": f"RuntimeError: rank {rank}"}}))
+        os.utime(path, (second, second))
     assert "rank 1 of 3 failed: signal 9" in str(local._failure([1, -9, 1], tmp_path))
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 0, 1], tmp_path))
     said = {"message": "RuntimeError: Connection closed by peer", "extraInfo": {"timestamp": "98"}}
