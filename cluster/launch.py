@@ -145,7 +145,7 @@ def _print_plan(
     spec = cluster.planned()
     plans = link_plans(spec.nodes, cluster.wanted) if cluster.wanted else {}
     links = cluster.wanted.links(spec.nodes) if cluster.wanted else ()
-    limits = cluster.planned_limits()
+    limits = cluster.planned_limits(spec)
     document: dict[str, object] = {
         "nodes": [asdict(node) | asdict(limits[node.name]) for node in spec.nodes],
         "plans": plans,

@@ -135,13 +135,13 @@ class Cluster:
         except PrerequisiteError:
             return ClusterSpec(self.name, self._size or DEFAULT_NODES, self._slot or 0)
 
-    def planned_limits(self) -> dict[str, Limit]:
-        """What each of these nodes may use then."""
+    def planned_limits(self, spec: ClusterSpec) -> dict[str, Limit]:
+        """What each node of what is planned may use then."""
         try:
             now = self.engine.limits(self.engine.containers(self.name))
         except PrerequisiteError:
             now = {}
-        return self.wish.limits([node.name for node in self.planned().nodes], now)
+        return self.wish.limits([node.name for node in spec.nodes], now)
 
     def up(self) -> Self:
         """Bring the cluster up, or bring it to what was asked for; then shape its links.

@@ -355,10 +355,10 @@ def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
             trainer = Trainer(*make_task())
             asked = dict(backend="local", strategy="fedavg", num_nodes=2, max_steps=4)
             trainer.fit(**asked, checkpoint_interval=3)
-            folders = [trainer.run_folder]
-            trainer.fit(**asked, checkpoint_interval=3, resume=trainer.run_folder)
+            first = trainer.run_folder
+            trainer.fit(**asked, checkpoint_interval=3, resume=first)
             with open("folders", "w") as file:
-                print(*folders, trainer.run_folder, file=file)
+                print(first, trainer.run_folder, file=file)
         """)
     whole, rest = (Fit(Path(path), 2) for path in (tmp_path / "folders").read_text().split())
     assert [line["step"] for line in rest.of("step")] == [4]
@@ -500,12 +500,14 @@ def test_a_dataset_is_no_model_and_a_factory_needs_steps():
 def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
     from node.exogym import local
 
-    for rank, second in ((0, 100), (2, 99)):
+    def fail(rank, words, second):
         path = tmp_path / f"error-rank{rank}.json"
-        path.write_text(json.dumps({"message": {"message": f"RuntimeError: rank {rank}"}}))
+        path.write_text(json.dumps({"message": {"message": f"RuntimeError: {words}"}}))
         os.utime(path, (second, second))
+
+    fail(0, "rank 0", 100)
+    fail(2, "rank 2", 99)
     assert "rank 1 of 3 failed: signal 9" in str(local._failure([1, -9, 1], tmp_path))
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 0, 1], tmp_path))
-    said = {"message": "RuntimeError: Connection closed by peer", "extraInfo": {"timestamp": "98"}}
-    (tmp_path / "error-rank1.json").write_text(json.dumps({"message": said}))
+    fail(1, "Connection closed by peer", 98)
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 1, 1], tmp_path))
