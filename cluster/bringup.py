@@ -5,11 +5,9 @@ one error that says which node and why.
 """
 
 import json
-import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from cluster.compose import write_document
 from cluster.compose_process import ComposeUp
@@ -160,25 +158,6 @@ def make_keys(spec: ClusterSpec) -> bool:
         raise ClusterError(
             f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
         ) from error
-
-
-def remove_keys(spec: ClusterSpec) -> list[str]:
-    """Remove the cluster's state folder; returns what was removed.
-
-    Raises:
-        ClusterError: it belongs to somebody else: a plain `docker compose up` makes it as root.
-    """
-    try:
-        shutil.rmtree(spec.state_dir)
-    except FileNotFoundError:
-        return []
-    except PermissionError as error:
-        raise ClusterError(
-            f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
-        ) from error
-    with suppress(OSError):  # the last cluster's: other clusters have theirs in it
-        spec.state_dir.parent.rmdir()
-    return [f"keys {spec.state_dir}"]
 
 
 def check_checkout(spec: ClusterSpec, containers: Sequence[Container]) -> None:

@@ -70,6 +70,14 @@ class Engine:
         """Every cluster that exists."""
         return sorted({_spec(c) for c in self.containers()}, key=lambda spec: spec.slot)
 
+    def slots(self, *, beside: str) -> set[int]:
+        """The slots that other clusters hold: by their containers, or by a network that has none yet."""
+        with _engine_errors():
+            networks = self._api.networks(filters={"label": [LABEL_CLUSTER, LABEL_SLOT]})
+        held = [(n["Labels"][LABEL_CLUSTER], int(n["Labels"][LABEL_SLOT])) for n in networks]
+        held += [(container.cluster, container.slot) for container in self.containers()]
+        return {slot for cluster, slot in held if cluster != beside}
+
     def image_id(self, tag: str) -> str | None:
         """The image behind a tag, or None."""
         image = self._image(tag)

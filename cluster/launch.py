@@ -35,7 +35,9 @@ from cluster.errors import UsageError, unknown
 from cluster.places import Place, place_ranks, rank_environment
 from cluster.program import Program, fit_program, training, user_program
 from cluster.report import print_summary
-from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
+from cluster.schedule import check_nodes, check_schedule, check_steps
+from cluster.schedule_file import load_schedule
+from cluster.spec import ClusterSpec
 from cluster.testbed import Cluster
 from cluster.up import cluster_of
 from cluster.wanted import link_plans
@@ -94,14 +96,14 @@ def launch_verb(
     schedule = load_schedule(args.schedule) if args.schedule else ()
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
-    nodes = cluster.planned().nodes
-    names = [node.name for node in nodes]
+    spec = cluster.planned()
+    names = [node.name for node in spec.nodes]
     places = place_ranks(names, args.nproc_per_node)
     check_nodes(schedule, names)
-    if cluster.wanted is not None:
-        check_schedule(schedule, cluster.wanted.links(nodes))
+    if (wanted := cluster.request.wanted) is not None:
+        check_schedule(schedule, wanted.links(spec.nodes))
     if args.dry_run:
-        return _print_plan(args, cluster, chosen, places)
+        return _print_plan(args, cluster, spec, chosen, places)
     try:
         run = cluster.up().launch(
             chosen,
@@ -140,11 +142,15 @@ def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Pro
 
 
 def _print_plan(
-    args: Namespace, cluster: Cluster, program: Program, places: Sequence[Place]
+    args: Namespace,
+    cluster: Cluster,
+    spec: ClusterSpec,
+    program: Program,
+    places: Sequence[Place],
 ) -> dict[str, object]:
-    spec = cluster.planned()
-    plans = link_plans(spec.nodes, cluster.wanted) if cluster.wanted else {}
-    links = cluster.wanted.links(spec.nodes) if cluster.wanted else ()
+    wanted = cluster.request.wanted
+    plans = link_plans(spec.nodes, wanted) if wanted else {}
+    links = wanted.links(spec.nodes) if wanted else ()
     limits = cluster.planned_limits(spec)
     document: dict[str, object] = {
         "nodes": [asdict(node) | asdict(limits[node.name]) for node in spec.nodes],

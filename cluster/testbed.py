@@ -11,23 +11,24 @@ A `with` block takes down at its end what it brought up; a cluster that was ther
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from cluster.bringup import reach_nodes, remove_keys
+from cluster.bringup import reach_nodes
 from cluster.changes import Change, change_plans, check_pairs, undo_changes
 from cluster.compose_process import ComposeUp
 from cluster.console import Console
 from cluster.engine import Engine
-from cluster.errors import ClusterError, PrerequisiteError, UsageError
+from cluster.errors import ClusterError, PrerequisiteError
 from cluster.fleet import Fleet
 from cluster.image import ensure_image, require_image
 from cluster.node_limits import Asked, Limit, check_room, make_wish
 from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
+from cluster.removal import remove_cluster, remove_half_made
+from cluster.request import Request
 from cluster.shaping import Shape, apply_plans, apply_some, clear_links, read_shape, refuse_replayed
-from cluster.spec import DEFAULT_NAME, DEFAULT_NODES, IMAGE, ClusterSpec, free_slot
-from cluster.wanted import Wanted, link_plans, make_wanted
+from cluster.spec import DEFAULT_NAME, IMAGE, ClusterSpec
+from cluster.wanted import Wanted, link_plans, make_wanted, refuse_unheard
 
 if TYPE_CHECKING:
     from cluster.contract.verdicts import Contract
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from cluster.run import Run
     from cluster.schedule import Event
     from cluster.traces import Playback
-
-CLEAN_UP_LOOKS, CLEAN_UP_QUIET_LOOKS, CLEAN_UP_INTERVAL_S = 50, 4, 0.25
 
 
 class Cluster:
@@ -78,18 +77,13 @@ class Cluster:
         slot: int | None = None,
         console: Console | None = None,
     ) -> None:
-        self.name = ClusterSpec(name, DEFAULT_NODES if nodes is None else nodes, slot or 0).name
-        self.wanted = (
-            make_wanted(profile, topology, seed, wire, isolated=isolated) if profile else None
-        )
-        if not profile:
-            _refuse_unheard(topology, wire, isolated=isolated)
-        self.wish = make_wish(cpus, memory)
+        wanted = make_wanted(profile, topology, seed, wire, isolated=isolated) if profile else None
+        if wanted is None:
+            refuse_unheard(topology, wire, isolated=isolated)
+        self.name = name
+        self.request = Request(name, nodes, slot, image, wanted, make_wish(cpus, memory))
         self.console = console or Console()
         self.was_there = False
-        self._size = nodes
-        self._image = image
-        self._slot = slot
         self._engine: Engine | None = None
         self._spec: ClusterSpec | None = None
         self._fleet: Fleet | None = None
@@ -131,9 +125,9 @@ class Cluster:
     def planned(self) -> ClusterSpec:
         """What `up` would make, or find; where no engine answers, what it would make first of all."""
         try:
-            return self._resolve(self.engine.cluster(self.name))
+            return self._plan(self.engine.cluster(self.name))
         except PrerequisiteError:
-            return ClusterSpec(self.name, self._size or DEFAULT_NODES, self._slot or 0)
+            return self.request.spec(None, ())
 
     def planned_limits(self, spec: ClusterSpec) -> dict[str, Limit]:
         """What each node of what is planned may use then."""
@@ -141,7 +135,7 @@ class Cluster:
             now = self.engine.limits(self.engine.containers(self.name))
         except PrerequisiteError:
             now = {}
-        return self.wish.limits([node.name for node in spec.nodes], now)
+        return self.request.limits(spec, now)
 
     def up(self) -> Self:
         """Bring the cluster up, or bring it to what was asked for; then shape its links.
@@ -156,21 +150,21 @@ class Cluster:
     def up_with(self, compose: ComposeUp) -> Self:
         """The same, by a compose that may be ready already; raises as `up`."""
         existing = self.engine.cluster(self.name)
-        spec = self._resolve(existing)
+        spec = self._plan(existing)
         self._check_room()
         self._ensure_image(spec)
         try:
-            with self.console.progress("up") as report:
-                report(f"{spec.size} nodes")
-                self.close()
-                made = reconcile(self.engine, spec, self.wanted, self.wish, compose, self.console)
-                self._fleet, self.shape_at_up = made
-                self._spec = spec
-        except BaseException:
+            self._reconcile(spec, compose)
+        except BaseException as error:
             self.close()
-            if existing is None:
-                compose.end()
-                self._remove_half_made()
+            if existing is not None:
+                raise
+            compose.end()
+            self._spec = None
+            remove_half_made(self.engine, self.name, self.console)
+            if isinstance(error, ClusterError) and self._is_outrun(spec):
+                self.console.say(f"another cluster took slot {spec.slot} meanwhile: to the next")
+                return self.up()
             raise
         self.was_there = existing is not None
         return self
@@ -246,7 +240,7 @@ class Cluster:
         Args:
             program: what every rank runs.
             verify: whether the links are measured first.
-            schedule: what happens to links and nodes meanwhile: `cluster.schedule.load_schedule`.
+            schedule: what happens to links and nodes meanwhile: `cluster.schedule_file.load_schedule`.
             nproc_per_node: how many ranks each node has.
         """
         from cluster.program import training
@@ -273,9 +267,8 @@ class Cluster:
             ClusterError: the engine refused, or the keys belong to somebody else.
         """
         self.close()
-        removed = self.engine.remove(self.name)
         self._spec = None
-        return removed + remove_keys(ClusterSpec(self.name))
+        return remove_cluster(self.engine, self.name)
 
     def close(self) -> None:
         """Close the connections; the cluster stays up."""
@@ -291,63 +284,32 @@ class Cluster:
         if not self.was_there:
             self.down()
 
-    def _remove_half_made(self) -> None:
-        """Remove all there is until nothing new appears: the engine may still be at what compose asked of it."""
-        quiet, trouble = 0, ""
-        for _ in range(CLEAN_UP_LOOKS):
-            try:
-                quiet = 0 if self.down() else quiet + 1
-            except (
-                ClusterError
-            ) as error:  # a network that just got a container, say: it goes next time
-                quiet, trouble = 0, str(error)
-            if quiet == CLEAN_UP_QUIET_LOOKS:
-                return
-            time.sleep(CLEAN_UP_INTERVAL_S)
-        self.console.say(f"something of {self.name!r} stays behind: {trouble}")
+    def _plan(self, existing: ClusterSpec | None) -> ClusterSpec:
+        """The cluster to be, checked against what there is."""
+        taken = self.engine.slots(beside=self.name) if existing is None else ()
+        return self.request.spec(existing, taken)
+
+    def _is_outrun(self, spec: ClusterSpec) -> bool:
+        """Whether another cluster got the slot that was free when we chose it."""
+        return self.request.slot is None and spec.slot in self.engine.slots(beside=self.name)
+
+    def _reconcile(self, spec: ClusterSpec, compose: ComposeUp) -> None:
+        """Make what is missing, change what differs; then the spec, the fleet and the links are these."""
+        wanted, wish = self.request.wanted, self.request.wish
+        with self.console.progress("up") as report:
+            report(f"{spec.size} nodes")
+            self.close()
+            made = reconcile(self.engine, spec, wanted, wish, compose, self.console)
+            self._fleet, self.shape_at_up = made
+            self._spec = spec
+
+    def _check_room(self) -> None:
+        wish = self.request.wish
+        if wish.cpus or wish.memory_bytes:
+            check_room(wish, *self.engine.room())
 
     def _ensure_image(self, spec: ClusterSpec) -> None:
         with self.console.progress("image") as report:
             ensure_image(self.engine, report)
         if spec.image != IMAGE:
             require_image(self.engine, spec.image)
-
-    def _check_room(self) -> None:
-        if self.wish.cpus or self.wish.memory_bytes:
-            check_room(self.wish, *self.engine.room())
-
-    def _resolve(self, existing: ClusterSpec | None) -> ClusterSpec:
-        """The spec to bring up, checked against the limits wished for."""
-        spec = self._place(existing)
-        self.wish.limits([node.name for node in spec.nodes], {})
-        return spec
-
-    def _place(self, existing: ClusterSpec | None) -> ClusterSpec:
-        """What is asked for, at the place where the cluster already is."""
-        if existing is not None:
-            if self._slot not in (None, existing.slot):
-                raise UsageError(
-                    f"cluster {self.name!r} is up in slot {existing.slot}, not {self._slot}",
-                    f"without --slot, or first: python -m cluster.down --name {self.name}",
-                )
-            image = self._image or existing.image
-            return ClusterSpec(self.name, self._size or existing.size, existing.slot, image)
-        slot = self._slot
-        if slot is None:
-            slot = free_slot({spec.slot for spec in self.engine.clusters()})
-        return ClusterSpec(self.name, self._size or DEFAULT_NODES, slot, self._image or IMAGE)
-
-
-def _refuse_unheard(topology: str, wire: str, *, isolated: bool) -> None:
-    """Refuse words about links where there is no profile to make any of: they would change nothing."""
-    said = [
-        ("--topology", topology != "full"),
-        ("--wire", wire != "auto"),
-        ("--isolated", isolated),
-    ]
-    for flag, is_said in said:
-        if is_said:
-            raise UsageError(
-                f"{flag} without --profile: no links are made, and those in force stay",
-                f"{flag} … --profile wan",
-            )

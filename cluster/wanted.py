@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cluster.errors import unknown
+from cluster.errors import UsageError, unknown
 from cluster.links import WIRES, Link, draw_access, draw_links, link_plan
 from cluster.profiles import Profile, load_profile, parse_profile
 from cluster.spec import Node
@@ -65,6 +65,25 @@ def make_wanted(
     if isolated:
         graph = replace(graph, isolated=True)
     return Wanted(load_profile(profile), graph, seed, wire)
+
+
+def refuse_unheard(topology: str, wire: str, *, isolated: bool) -> None:
+    """Refuse words about links where there is no profile to make any of: they would change nothing.
+
+    Raises:
+        UsageError: names the word.
+    """
+    said = [
+        ("--topology", topology != "full"),
+        ("--wire", wire != "auto"),
+        ("--isolated", isolated),
+    ]
+    for flag, is_said in said:
+        if is_said:
+            raise UsageError(
+                f"{flag} without --profile: no links are made, and those in force stay",
+                f"{flag} … --profile wan",
+            )
 
 
 def link_plans(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Plan]:

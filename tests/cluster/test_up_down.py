@@ -67,6 +67,25 @@ def test_up_changes_the_number_of_nodes_both_ways(make_cluster):
     assert len(cluster.json("up")["nodes"]) == 2  # unasked, it stays as it is
 
 
+def test_two_new_clusters_begun_at_once_both_come_up(make_cluster):
+    clusters = [make_cluster("left"), make_cluster("right")]
+    begun = [cluster.start("up", "--json", "--nodes", "1") for cluster in clusters]
+    said = [process.communicate(timeout=120) for process in begun]
+    assert [process.returncode for process in begun] == [0, 0], said
+    assert [c.ssh("node1", "hostname").stdout for c in clusters] == ["node1\n", "node1\n"]
+    left, right = ({c.slot for c in Engine().containers(cluster.name)} for cluster in clusters)
+    assert not left & right
+
+
+def test_a_slot_is_taken_from_when_a_cluster_has_its_network(make_cluster):
+    cluster = make_cluster("early")
+    label = [f"gradwire.cluster={cluster.name}", "gradwire.slot=7"]
+    argv = ["docker", "network", "create", "--label", label[0], "--label", label[1], cluster.name]
+    subprocess.run(argv, check=True, capture_output=True)
+    assert 7 in Engine().slots(beside="t-another")
+    assert 7 not in Engine().slots(beside=cluster.name)
+
+
 def test_a_busy_port_is_named_and_nothing_half_made_stays(make_cluster):
     cluster = make_cluster("busy")
     with socket.create_server(("127.0.0.1", 24002)):

@@ -37,7 +37,7 @@ def test_python_may_say_one_number_for_all():
 
 def test_a_cluster_in_python_takes_them_and_words_about_no_links_are_refused():
     cluster = Cluster("lab", cpus={"node2": 0.5}, memory="1g")
-    assert cluster.wish.limits(NODES, {})["node2"] == Limit(0.5, GIB)
+    assert cluster.request.wish.limits(NODES, {})["node2"] == Limit(0.5, GIB)
     with pytest.raises(UsageError, match="cpus of node2 is '0'"):
         Cluster("lab", cpus={"node2": 0})
     for words in ({"topology": "ring"}, {"wire": "netem"}, {"isolated": True}):

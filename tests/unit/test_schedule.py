@@ -7,7 +7,8 @@ import pytest
 from cluster.errors import UsageError
 from cluster.links import draw_links
 from cluster.profiles import load_profile
-from cluster.schedule import check_nodes, check_schedule, check_steps, load_schedule
+from cluster.schedule import check_nodes, check_schedule, check_steps
+from cluster.schedule_file import load_schedule
 from cluster.spec import PROJECT_DIR, ClusterSpec
 from cluster.topology_file import load_topology
 
