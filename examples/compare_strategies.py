@@ -38,6 +38,7 @@ from cluster.spec import PROJECT_DIR
 STRATEGIES = {
     "ddp": "",
     "fedavg": "--set H={H}",
+    "localsgd": "--set H={H} --set start_after=10",
     "diloco": "--set H={H}",
     "streaming-diloco": "--set H={H} --set fragments=4",
     "eager-diloco": "--set H={H}",

@@ -7,6 +7,7 @@ from node.strategies.base import Strategy
 STRATEGIES = {
     "ddp": "node.strategies.ddp:DDP",
     "fedavg": "node.strategies.fedavg:FedAvg",
+    "localsgd": "node.strategies.localsgd:LocalSGD",
     "diloco": "node.strategies.diloco:DiLoCo",
     "streaming-diloco": "node.strategies.streaming_diloco:StreamingDiLoCo",
     "eager-diloco": "node.strategies.eager_diloco:EagerDiLoCo",

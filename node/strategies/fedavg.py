@@ -19,7 +19,7 @@ SERVER_LR = {"avg": 1.0, "momentum": 1.0, "adam": 0.01}
 
 @dataclass
 class FedAvg(Strategy):
-    """Step locally H times, then average the parameters; also known as local SGD.
+    """Step locally H times, then average the parameters.
 
     The optimiser's state stays local. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of
     all parameters), in one all-reduce. Where only some ranks are averaged, each sums one slice and

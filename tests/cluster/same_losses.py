@@ -23,6 +23,7 @@ STEPS, BATCH, SEED = 4, 8, 1
 SETTINGS = {
     "ddp": "overlap=true bucket_mb=0.005",
     "fedavg": "H=2 server=adam",
+    "localsgd": "H=2 start_after=1",
     "diloco": "H=2 codec=int8",
     "streaming-diloco": "H=4 fragments=2 tau=1",
     "eager-diloco": "H=2",

@@ -64,6 +64,16 @@ def diloco(ranks, count, steps, H):  # noqa: N803
     return theta.tolist()
 
 
+def localsgd(ranks, count, steps, together, H):  # noqa: N803
+    """Algorithm 1 of post-local SGD: minibatch SGD at first, then local SGD with H local steps."""
+    replicas = Replicas(count)
+    for step in range(1, steps + 1):
+        replicas.local_step(step)
+        if step <= together or (step - together) % H == 0:
+            replicas.set([replicas.get().mean(0)] * count)
+    return replicas.get().tolist()
+
+
 def streaming(ranks, count, steps, H, fragments, tau, alpha):  # noqa: N803
     """Algorithm 2 of Streaming DiLoCo; a fragment's outer step is at a multiple of H/fragments."""
     replicas = Replicas(count)

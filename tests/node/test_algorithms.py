@@ -16,6 +16,9 @@ SAME = {
     "fedavg, H=1 = ddp": (("ddp", ""), ATC),
     "buckets = one tensor": (("ddp", ""), ("ddp", "bucket_mb=0.005")),
     "overlap = none": (("ddp", ""), ("ddp", "bucket_mb=0.005 overlap=yes")),
+    "localsgd that has not begun = ddp": (("ddp", ""), ("localsgd", "H=2 start_after=6")),
+    "localsgd from the first step = fedavg": (("fedavg", "H=4"), ("localsgd", "H=4 start_after=0")),
+    "localsgd, H=1 = ddp": (("ddp", ""), ("localsgd", "H=1 start_after=2")),
     "diloco, outer SGD = averaging": (
         ("fedavg", "H=2"),
         ("diloco", "H=2 outer_lr=1 outer_momentum=0"),
@@ -73,6 +76,7 @@ def test_the_same_mathematics(tiny, name):
     ("strategy", "settings"),
     [
         ("fedavg", "H=2"),
+        ("localsgd", "H=2 start_after=1"),
         ("diloco", "H=1"),
         ("sparta", "p=0.5"),
         ("gossip", "graph=exponential"),
@@ -91,7 +95,7 @@ def test_ddp_is_one_process_with_all_batches(tiny, optimizer):
     assert distance(tiny(3, "ddp", **optimizer), tiny(1, "ddp", batch=24, **optimizer)) < 1e-9
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fedavg", "powersgd", "gossip", "sparta"])
+@pytest.mark.parametrize("strategy", ["ddp", "fedavg", "localsgd", "powersgd", "gossip", "sparta"])
 def test_alone_every_strategy_but_outer_ones_is_plain_training(tiny, strategy):
     settings = "rank=999 min_compression=0" if strategy == "powersgd" else ""
     assert distance(tiny(1, "ddp"), tiny(1, strategy, settings)) < 1e-9
@@ -145,6 +149,27 @@ def test_islands_differ_until_the_end(tiny):
     third = [rank["seen"][2] for rank in ranks]
     assert len({tuple(round(value, 9) for value in one) for one in third}) == 2
     assert len({tuple(rank["parameters"]) for rank in ranks}) == 1
+
+
+def test_localsgd_is_its_paper(tiny, pools):
+    """Two steps together, then rounds of three local ones, of which the last is cut short."""
+    paper = pools(1).run(reference.localsgd, 3, 7, 2, 3)
+    ranks = tiny(3, "localsgd", "H=3 start_after=2", steps=8, look=own_parameters)
+    for rank, own in zip(ranks, paper[0], strict=True):
+        assert far(rank["seen"][7], own) < 1e-9
+    assert far(ranks[0]["outer"], ranks[0]["parameters"]) < 1e-9
+
+
+def test_localsgd_is_tested_with_what_ranks_last_agreed_on(tiny):
+    agreed = [rank["seen"] for rank in tiny(3, "localsgd", "H=2 start_after=2", look=outer)]
+    assert agreed[0] == agreed[1] == agreed[2]
+    assert agreed[0][1] is None  # the model itself
+    assert agreed[0][2] is not None
+    assert agreed[0][2] == agreed[0][3] != agreed[0][4]
+
+
+def outer(strategy, comm, step):
+    return None if strategy.outer is None else strategy.outer.tolist()
 
 
 def own_parameters(strategy, comm, step):

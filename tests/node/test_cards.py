@@ -46,6 +46,8 @@ CARDS = {
     "fedavg, half of the ranks": ("H=2 fraction=0.5", lambda n: 2 * averaged_half(n)),
     "fedavg, islands": ("H=2 island_size=2", lambda n: 2 * islands_of_two(n) + ring(n, P)),
     "fedavg, by samples": ("H=2 weights=samples", lambda n: 2 * ring(n, P + 4)),
+    "localsgd": ("H=2 start_after=1", lambda n: 3 * ring(n, P)),  # 1; 3; 4, cut short
+    "localsgd, not yet": ("start_after=4", lambda n: 4 * ring(n, P)),
     "diloco": ("H=2", lambda n: 2 * ring(n, P)),
     "diloco, int8": ("H=2 codec=int8", lambda n: 2 * ring(n, P * INT8)),
     # Fragments after steps 2 and 4, and the first once more at the end.

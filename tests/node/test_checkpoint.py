@@ -20,6 +20,7 @@ from node.strategies.base import Strategy
 SETTINGS = {
     "ddp": "bucket_mb=0.005 overlap=yes",
     "fedavg": "H=2 server=adam weights=samples fraction=0.7 mu=0.1",
+    "localsgd": "H=2 start_after=2",
     "diloco": "H=2",
     "streaming-diloco": "H=4 fragments=2 tau=1 codec=int8",
     "eager-diloco": "H=2 codec=bf16",

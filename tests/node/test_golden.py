@@ -29,6 +29,7 @@ RUNS = {
 TINY = {
     "ddp": "bucket_mb=0.005 overlap=yes",
     "fedavg": "H=2 mu=0.1 server=adam fraction=0.7",
+    "localsgd": "H=2 start_after=4",
     "diloco": "H=4",
     "streaming-diloco": "H=4 fragments=2 tau=1",
     "eager-diloco": "H=2 outer_lr=0.7 codec=int8",

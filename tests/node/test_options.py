@@ -19,6 +19,8 @@ EFFECTS = {
     ("fedavg", "server"): ("H=2 server=adam", "H=2 server=momentum"),
     ("fedavg", "server_lr"): ("H=2 server_lr=0.9", "H=2"),
     ("fedavg", "server_momentum"): ("H=2 server=adam server_momentum=0.8", "H=2 server=adam"),
+    ("localsgd", "H"): ("H=2 start_after=1", "H=3 start_after=1"),
+    ("localsgd", "start_after"): ("H=2 start_after=1", "H=2 start_after=3"),
     ("diloco", "H"): ("H=2", "H=3"),
     ("diloco", "outer_lr"): ("H=2 outer_lr=0.6", "H=2"),
     ("diloco", "outer_momentum"): ("H=2 outer_momentum=0.8", "H=2"),
