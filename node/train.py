@@ -25,7 +25,7 @@ from node.strategies import strategy_class
 from node.tasks import task_class
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from node.tasks.base import Task
 
@@ -83,8 +83,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         strategy = strategy_class(config.strategy)(**config.strategy_options)
         strategy.setup(model, optimizer, comm, config.seed)
         strategy.samples = shard.size
-        # Running statistics of a batch norm, say: each rank's own, of no effect but in eval mode.
-        statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+        statistics = running_statistics(model)
 
         checkpoints = Checkpoints(config, model, optimizer, strategy, comm)
         done = 0
@@ -180,6 +179,18 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             f"sent {sum(comm.sent_bytes.values()) / 1e6:.1f} MB"
         )
     return model
+
+
+def running_statistics(model: "nn.Module") -> "list[Tensor]":
+    """Means and variances of batch norms: each rank's own, of no effect but in eval mode.
+
+    Other buffers are left alone: an average changes constants by a rounding, or overflows.
+    """
+    from torch.nn.modules.batchnorm import _NormBase
+
+    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+    both = [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var)]
+    return [tensor for tensor in both if tensor is not None]
 
 
 def main() -> None:

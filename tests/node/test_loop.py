@@ -143,6 +143,31 @@ def test_running_statistics_are_averaged_before_a_test_and_nothing_else_changes(
     assert untested.end["sent_bytes"]["eval"] == 2 * 4
 
 
+class Tabled(cnn.Cnn):
+    """The net with constants among its buffers: a table that training reads, and a mask."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.register_buffer("table", torch.arange(28.0).sin())
+        self.register_buffer("mask", torch.full((2,), torch.finfo(torch.float32).min))
+
+    def forward(self, x):
+        return super().forward(x * self.table)
+
+
+def test_a_test_leaves_constant_buffers_as_they_are(run, monkeypatch):
+    """A third of three times a number is not always that number, and of the lowest it is -inf."""
+    monkeypatch.setattr(cnn, "Cnn", Tabled)
+    tested, untested = run(3, *SMALL, "--eval-every", "1"), run(3, *SMALL)
+    own = torch.cat([torch.arange(28.0).sin(), torch.full((2,), torch.finfo(torch.float32).min)])
+    assert torch.equal(tested.buffers[0], own)
+    assert [line["loss"] for line in tested.of("step")] == [
+        line["loss"] for line in untested.of("step")
+    ]
+    assert torch.equal(tested.parameters[0], untested.parameters[0])
+    assert tested.end["sent_bytes"]["eval"] == 0
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_trains(run, strategy):
     ranks = run(2, "--steps", "8", "--batch-size", "8", "--strategy", strategy)
