@@ -172,8 +172,11 @@ class Comm:
             return
 
         def begin() -> list[Any]:
-            arriving = [dist.irecv(tensor, peer) for peer, tensor in into.items()]
-            return arriving + [dist.isend(tensor, peer) for peer, tensor in out.items()]
+            # All in one: begun one by one they hang on nccl, which does each before the next.
+            parts = [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in into.items()]
+            parts += [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in out.items()]
+            works: list[Any] = dist.batch_isend_irecv(parts)
+            return works
 
         flow = flows.exchange(
             {peer: tensor.nbytes for peer, tensor in out.items()},

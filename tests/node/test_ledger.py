@@ -86,6 +86,24 @@ def test_gloo_sends_what_the_books_say_to_whom_they_say(pools, kind):
         assert line["kind"] == kind and sum(line["to"].values()) == line["sent_bytes"]
 
 
+def exchanged(ranks):
+    """What two ranks got of each other, and how many messages torch was handed at a time."""
+    comm, batches = comm_of(ranks), []
+    begin = dist.batch_isend_irecv
+    dist.batch_isend_irecv = lambda parts: batches.append(len(parts)) or begin(parts)
+    try:
+        arrived = torch.empty(2)
+        comm.exchange({1 - comm.rank: torch.full((2,), comm.rank + 1.0)}, {1 - comm.rank: arrived})
+    finally:
+        dist.batch_isend_irecv = begin
+    return arrived.tolist(), batches
+
+
+def test_what_is_exchanged_is_begun_all_at_once(pools):
+    """NCCL hangs where each rank begins a receive before its send; gloo does not."""
+    assert pools(2).run(exchanged) == [([2.0, 2.0], [2]), ([1.0, 1.0], [2])]
+
+
 def slow_rank(ranks, nap_s):
     """Rank 1 comes late to an all-reduce."""
     comm = comm_of(ranks)
