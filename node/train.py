@@ -62,6 +62,8 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     torch.set_num_threads(config.threads)
     gpus = torch.cuda.device_count() >= ranks.local_world_size  # nccl wants one for each rank
     device = torch.device(f"cuda:{ranks.local_rank}" if gpus else "cpu")
+    if gpus:
+        torch.cuda.set_device(device)  # nccl, and a user's plain "cuda", take the current one
 
     # The same seed gives the same parameters on every rank: they need not be sent.
     torch.manual_seed(config.seed)
