@@ -82,12 +82,13 @@ class TrainConfig:
         """What must be the same on every rank, as bytes to compare."""
         own = {"data_dir", "run_dir", "resume", "threads", "ranks", "dry_run"}
         values = {key: value for key, value in self.to_json().items() if key not in own}
+        values["resumes"] = self.resume is not None  # from where is each rank's own
         return json.dumps(values, sort_keys=True).encode()
 
     def decisive(self) -> dict[str, object]:
         """What decides the numbers of this rank: a checkpoint goes on only with the same."""
         values: dict[str, object] = json.loads(self.shared())
-        for name in ("eval_every", "checkpoint_every", "timeout_s"):
+        for name in ("eval_every", "checkpoint_every", "timeout_s", "resumes"):
             del values[name]
         if self.schedule == "constant":
             del values["steps"]  # more of them may follow

@@ -136,6 +136,15 @@ def test_ranks_must_share_what_decides_the_result_and_nothing_else():
     assert parse_config(["--seed", "2"], {}).shared() != config.shared()
 
 
+def test_all_ranks_go_on_or_none():
+    """One that reads a checkpoint and one that does not wait for each other until the timeout."""
+    fresh, resumed, elsewhere = (
+        parse_config(flags, {}) for flags in ([], ["--resume", "a"], ["--resume", "b"])
+    )
+    assert resumed.shared() == elsewhere.shared() != fresh.shared()
+    assert resumed.decisive() == fresh.decisive()
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_says_what_it_and_its_options_do(name):
     cls = task_class(name)
