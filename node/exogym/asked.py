@@ -22,6 +22,7 @@ class Asked:
     num_epochs: int
     batch_size: int
     minibatch_size: int | None
+    val_size: int | None
     val_interval: int
     autocast: bool
     checkpoint_interval: int | None
@@ -45,6 +46,8 @@ class Asked:
             raise OptionError(
                 f"minibatch_size {minibatch} must divide batch_size {self.batch_size}"
             )
+        if self.val_size is not None:
+            check_bounds("val_size", self.val_size, {"at least": 1})
         values = {
             "--steps": self._steps(train_size),
             "--batch-size": minibatch,
@@ -73,7 +76,14 @@ class Asked:
             return self.max_steps
         if train_size is None:
             raise OptionError("max_steps: how many, where ranks have datasets of their own?")
-        return self.num_epochs * (train_size // (self.num_nodes * self.batch_size))
+        check_bounds("num_epochs", self.num_epochs, {"at least": 1})
+        steps = self.num_epochs * (train_size // (self.num_nodes * self.batch_size))
+        if not steps:
+            raise OptionError(
+                f"batch_size {self.batch_size}: {self.num_nodes} ranks want more than "
+                f"{train_size} samples for a step"
+            )
+        return steps
 
     def check(self, train_size: int | None) -> TrainConfig:
         """The configuration of rank 0, as it will be.

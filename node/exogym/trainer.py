@@ -130,6 +130,7 @@ class Trainer:
             num_epochs,
             batch_size,
             minibatch_size,
+            val_size,
             val_interval,
             autocast,
             checkpoint_interval,
@@ -142,10 +143,10 @@ class Trainer:
         if "RANK" in os.environ:
             if order:
                 asked = dataclasses.replace(asked, resume=order.checkpoints(backend))
-            self._be_a_rank(asked, val_size, order)
+            self._be_a_rank(asked, order)
         try:
             options = launch_options(backend, name, profile, topology, launch)
-            self.run_folder = self._start(asked, val_size, backend, options)
+            self.run_folder = self._start(asked, backend, options)
         except BaseException as error:
             kind = "OptionError" if isinstance(error, OptionError) else "RuntimeError"
             _ended.append(Ended(str(error), error=kind))
@@ -153,12 +154,10 @@ class Trainer:
         _ended.append(Ended(str(self.run_folder / MODEL)))
         return self._with(self.run_folder / MODEL)
 
-    def _start(
-        self, asked: Asked, val_size: int | None, backend: str, options: Sequence[str]
-    ) -> Path:
+    def _start(self, asked: Asked, backend: str, options: Sequence[str]) -> Path:
         """Start the ranks, and wait for them; returns the run's folder."""
         words = own_words()
-        strategy, data = self._check(asked, val_size)
+        strategy, data = self._check(asked)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
             resume = str(Path(asked.resume).resolve()) if asked.resume else ""
             order = Order(len(_ended) + 1, SEED, data, tuple(_ended), resume)
@@ -178,12 +177,12 @@ class Trainer:
             raise (OptionError if ended.error == "OptionError" else RuntimeError)(ended.what)
         return self._with(Path(os.environ[ORDER], ended.what))
 
-    def _be_a_rank(self, asked: Asked, val_size: int | None, order: Order | None) -> NoReturn:
+    def _be_a_rank(self, asked: Asked, order: Order | None) -> NoReturn:
         """Train, and end this process, also after an error: the script must not catch that here."""
         from torch.distributed.elastic.multiprocessing.errors import record
 
         try:
-            record(self._train_here)(asked, val_size, order)  # errors: $TORCHELASTIC_ERROR_FILE
+            record(self._train_here)(asked, order)  # errors: $TORCHELASTIC_ERROR_FILE
         except OptionError as error:
             print(f"fit: error: {error}", file=sys.stderr)
             raise RankDone(2) from None
@@ -192,13 +191,13 @@ class Trainer:
             raise RankDone(1) from None
         raise RankDone(0)
 
-    def _train_here(self, asked: Asked, val_size: int | None, order: Order | None) -> None:
+    def _train_here(self, asked: Asked, order: Order | None) -> None:
         ranks = read_ranks(os.environ)
         if ranks.world_size != asked.num_nodes:
             raise OptionError(
                 f"num_nodes={asked.num_nodes}, but there are {ranks.world_size} ranks"
             )
-        task = self._task(ranks.rank, asked.num_nodes, val_size)
+        task = self._task(ranks.rank, asked)
         config = parse_config(asked.flags(self._train_size()))
         if order:
             self._follow(order, task)
@@ -223,24 +222,24 @@ class Trainer:
             text = " ".join(str(error).split())
             raise OptionError(f"the script has made another model on this rank: {text}") from None
 
-    def _check(self, asked: Asked, val_size: int | None) -> tuple[str, str]:
+    def _check(self, asked: Asked) -> tuple[str, str]:
         """What a mistake would stop on every rank, said once; the strategy's name, what tells the data."""
         if _is_factory(self.train_dataset) or _is_factory(self.val_dataset):
             return asked.check(self._train_size()).strategy, ""
-        task = self._task(0, asked.num_nodes, val_size)
+        task = self._task(0, asked)
         config = asked.check(self._train_size())
         make_shard(config, task.train_size, task.labels)
         return config.strategy, _digest(task)
 
-    def _task(self, rank: int, ranks: int, val_size: int | None) -> GivenTask:
+    def _task(self, rank: int, asked: Asked) -> GivenTask:
         """What a rank learns."""
         datasets = [
-            data(rank, ranks, training) if _is_factory(data) else data
+            data(rank, asked.num_nodes, training) if _is_factory(data) else data
             for data, training in ((self.train_dataset, True), (self.val_dataset, False))
         ]
         task = GivenTask()
         own = _is_factory(self.train_dataset)
-        task.take("Trainer", (self.model, *datasets), val_size=val_size, own_samples=own)
+        task.take("Trainer", (self.model, *datasets), val_size=asked.val_size, own_samples=own)
         return task
 
     def _train_size(self) -> int | None:
