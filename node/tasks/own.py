@@ -67,6 +67,8 @@ def own_task(name: str, function: Callable[..., Any]) -> type[OwnTask]:
             continue
         default = parameter.default
         where = f"{line_of(function)}: {parameter.name}"
+        if parameter.name == "function" or callable(getattr(OwnTask, parameter.name, None)):
+            raise OptionError(f"{where} is a method of every task: call it something else")
         if default is inspect.Parameter.empty:
             raise OptionError(f"{where} has no default: write {parameter.name}=20, say")
         if type(default) not in KINDS:

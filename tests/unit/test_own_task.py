@@ -63,6 +63,8 @@ def test_its_options_are_checked(mine):
         (MINE + "\n1 / 0\n", "make_task", r"mine.py:\d+: ZeroDivisionError"),
         (MINE.replace("def", "deaf"), "make_task", "mine.py: SyntaxError"),
         (MINE.replace(": int = 16", ""), "make_task", "mine.py:2: width has no default"),
+        (MINE.replace("width", "loss"), "make_task", "mine.py:2: loss is a method of every task"),
+        (MINE.replace("width", "function"), "make_task", "mine.py:2: function is a method of ever"),
     ],
 )
 def test_mistakes_in_it_are_named(mine, text, name, message):
