@@ -58,7 +58,9 @@ class GivenTask(Task):
 
     def choice(self) -> bytes:
         """Whole numbers that tell which samples these are: the same under any version of torch."""
-        chosen = [list(getattr(data, "indices", ())) for data in (self._train, self._held_out)]
+        indices = [getattr(data, "indices", None) for data in (self._train, self._held_out)]
+        numbers = [_whole_numbers(chosen) for chosen in indices]
+        chosen = [[] if tensor is None else tensor.tolist() for tensor in numbers]
         labels = [] if self.labels is None else self.labels.tolist()
         return repr([self.train_size, len(self._held_out), chosen, labels]).encode()
 
@@ -93,13 +95,10 @@ class GivenTask(Task):
 
     def _labels(self) -> "Tensor | None":
         """The dataset's `targets` (torchvision's word) or `labels`, if it has whole numbers there."""
-        import torch
-
         for name in ("targets", "labels"):
-            values = getattr(self._train, name, None)
-            if values is not None and len(values) == self.train_size:
-                labels = torch.as_tensor(values)
-                return labels.long() if not labels.is_floating_point() else None
+            labels = _whole_numbers(getattr(self._train, name, None))
+            if labels is not None and labels.shape == (self.train_size,):
+                return labels
         return None
 
 
@@ -141,6 +140,17 @@ def _move(batch: Any, device: "torch.device") -> Any:  # noqa: ANN401
     if isinstance(batch, tuple | list):
         return [_move(value, device) for value in batch]
     return batch
+
+
+def _whole_numbers(values: object) -> "Tensor | None":
+    """They as int64, however they are kept; None where they are something else."""
+    import torch
+
+    try:
+        numbers = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):  # texts, a method, rows of different lengths
+        return None
+    return None if numbers.is_floating_point() or numbers.is_complex() else numbers.long()
 
 
 def _bytes(sample: Any) -> bytes:  # noqa: ANN401

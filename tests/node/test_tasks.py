@@ -3,15 +3,18 @@
 import inspect
 import textwrap
 
+import numpy
 import pytest
 import torch
 from conftest import torchrun_environ
+from torch.utils.data import Subset, TensorDataset
 
 from node.config import parse_config
 from node.optim import make_optimizer, set_learning_rate
 from node.options import OptionError
 from node.tasks import own as own_module
 from node.tasks import task_class
+from node.tasks.given import GivenTask
 from node.tasks.language import Language, text_files
 from node.tasks.shards import dirichlet_shards, make_shard
 
@@ -328,3 +331,48 @@ def test_data_dir_and_classes_reach_it(own, tmp_path):
     task = task_class(own(text, "with_classes"))()
     task.load(None)
     assert task.labels.bincount().tolist() == [128, 128]
+
+
+class Labelled(TensorDataset):
+    """A dataset of four samples, whose `labels` are whatever is given."""
+
+    def __init__(self, labels):
+        super().__init__(torch.zeros(4, 2))
+        self.labels = labels
+
+
+def given(train):
+    task = GivenTask()
+    task.take("here", (torch.nn.Identity(), train, TensorDataset(torch.zeros(1))))
+    return task
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["cat", "dog", "cat", "dog"],
+        numpy.array(["cat", "dog", "cat", "dog"]),
+        lambda: [0, 1, 0, 1],
+        3,
+        [[0], [1], [0], [1]],
+        [[0], [1, 2], [0], [1]],
+        [{"boxes": 1}] * 4,
+        {"a": 1, "b": 2, "c": 3, "d": 4},
+        [0.0, 1.0, 0.0, 1.0],
+        [0, 1],
+        [0, None, 1, 0],
+        [2**70, 0, 1, 0],
+        None,
+    ],
+)
+def test_what_are_no_classes_is_not_taken_for_them(labels):
+    assert given(Labelled(labels)).labels is None
+
+
+@pytest.mark.parametrize("kind", [list, torch.tensor, numpy.array, lambda n: list(numpy.array(n))])
+def test_classes_and_chosen_samples_are_plain_numbers_however_they_are_kept(kind):
+    """Numpy 2 writes its numbers in another way than numpy 1: ranks may have either."""
+    assert given(Labelled(kind([0, 1, 0, 1]))).labels.tolist() == [0, 1, 0, 1]
+    data = TensorDataset(torch.zeros(4, 2))
+    choices = {given(Subset(data, part)).choice() for part in ([0, 2], kind([0, 2]))}
+    assert choices == {b"[2, 1, [[0, 2], []], []]"}
