@@ -73,14 +73,17 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     shard = make_shard(config, task.train_size, task.labels, own_samples=task.own_samples)
     model = task.make_model().to(device)
     optimizer = make_optimizer(config, model)
-    # All that is random from here on is dropout, and ranks must not drop the same.
-    torch.manual_seed(config.seed + 1_000_003 * (rank + 1))
+    data = task.fingerprint()  # while all ranks draw alike: a sample may be augmented
+    # All that is random from here on is dropout and augmentation, which ranks draw each for itself.
+    seed_of_rank = config.seed + 1_000_003 * (rank + 1)
+    torch.manual_seed(seed_of_rank)
+    random.seed(seed_of_rank)
 
     with process_group(ranks, device, config.timeout_s):
         comm = Comm(ranks, clock)
         carried = link_bytes()  # before any collective: none is done before all have come this far
         initial = to_bytes(list(model.parameters()))
-        shared = {"options": config.shared(), "data": task.fingerprint()}
+        shared = {"options": config.shared(), "data": data}
         comm.require_equal({**shared, "initial parameters": initial}, device)
         strategy = strategy_class(config.strategy)(**config.strategy_options)
         strategy.setup(model, optimizer, comm, config.seed)

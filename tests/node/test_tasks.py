@@ -285,6 +285,32 @@ def test_a_task_of_ones_own_trains(run, own):
     assert ranks.end["tested"]["validation_loss"] < 0.5 * ranks.of("step")[0]["loss"]
 
 
+FLIPPED = """
+import random
+
+
+class Flipped(TensorDataset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return (x if DRAWN < 0.5 else -x), y
+
+
+def flipped():
+    model, *others = make_task()
+    same = Flipped(torch.ones(300, 4), torch.ones(300))
+    return model, same, same
+"""
+
+
+@pytest.mark.parametrize("drawn", ["random.random()", "torch.rand(())"])
+def test_ranks_that_augment_start_and_draw_each_for_itself(run, own, drawn):
+    """All samples are the same: nothing but how they are flipped tells the losses of ranks apart."""
+    task = own(OWN + FLIPPED.replace("DRAWN", drawn), "flipped")
+    ranks = run(3, "--task", task, "--steps", "3", "--batch-size", "16")
+    losses = [tuple(step["loss"] for step in ranks.of("step", rank)) for rank in range(3)]
+    assert len(set(losses)) == 3
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
