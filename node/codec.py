@@ -4,7 +4,8 @@ Half numbers (fp16, bf16) are added on the way by the ring all-reduce, in their 
 of the bytes. Eight-bit numbers cannot be: every rank gets its part of all ranks' numbers
 (all-to-all), adds them in full precision, and sends the mean, again in eight bits, to all
 (all-gather): 2(N-1)/N · S/4, and a scale for every ROW of them, 1.6 % more. All ranks get the same
-bits. As in torchft's quantised all-reduce, without its kernels.
+bits. The all-gather begins only when the mean is waited for: of an average that overlaps with
+computing, the first half does. As in torchft's quantised all-reduce, without its kernels.
 """
 
 import torch

@@ -108,10 +108,11 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             f"ready after {now['total']:.1f} s{f', goes on after step {done}' if done else ''}"
         )
         tested: dict[str, float] = {}
+        sent_before = 0
         clock.switch("other")
 
         for step in range(done + 1, config.steps + 1):
-            before, sent_before = clock.read(), comm.sent_bytes["train"]
+            before = clock.read()
             comm.ledger.step = step
             with clock.measure("data"):
                 pieces = shard.take(step).split(config.batch_size)
@@ -143,6 +144,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                 "sent_bytes": sent - sent_before,
             }
             metrics.write("step", figures)
+            sent_before = sent  # a checkpoint may send more: that counts as the next step's
             metrics.write_collectives(comm.ledger.take_lines())
             progress.step(step, loss_value, sent)
 

@@ -83,6 +83,17 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
     assert stopped.end["seconds"]["checkpoint"] > 0 == whole.end["seconds"]["checkpoint"]
 
 
+def test_what_a_checkpoint_lets_ranks_send_counts_as_the_next_steps(run):
+    """An int8 average is under way at step 3: its second half begins when it is written down."""
+    flags = ("--strategy", "streaming-diloco", "--batch-size", "8", "--steps", "4")
+    settings = [f"--set={word}" for word in ("H=4", "fragments=2", "tau=1", "codec=int8")]
+    whole = run(2, *flags, *settings)
+    stopped = run(2, *flags, *settings, "--checkpoint-every", "3")
+    sent = [[step["sent_bytes"] for step in ranks.of("step")] for ranks in (whole, stopped)]
+    assert sent[0] == sent[1]
+    assert sum(sent[1]) == stopped.end["sent_bytes"]["train"]
+
+
 SHORT = ("--batch-size", "8", "--steps", "3")
 FILE = "checkpoint-rank0-step2.pt"
 
