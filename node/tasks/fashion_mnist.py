@@ -4,6 +4,7 @@
 """
 
 import gzip
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,5 +74,7 @@ def read_idx(path: Path) -> "Tensor":
         start = 4 + 4 * data[3]
         shape = [int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4)]
         return torch.frombuffer(data, dtype=torch.uint8, offset=start).reshape(shape)
-    except (OSError, EOFError, IndexError, RuntimeError) as error:
+    except OptionError:
+        raise
+    except (OSError, EOFError, zlib.error, IndexError, ValueError, RuntimeError) as error:
         raise OptionError(f"{path} is damaged: {error}") from None

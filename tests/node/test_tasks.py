@@ -1,5 +1,6 @@
 """What is learnt, and on which samples: shards, tasks with files, tasks of one's own."""
 
+import gzip
 import inspect
 import textwrap
 
@@ -14,6 +15,7 @@ from node.optim import make_optimizer, set_learning_rate
 from node.options import OptionError
 from node.tasks import own as own_module
 from node.tasks import task_class
+from node.tasks.fashion_mnist import read_idx
 from node.tasks.given import GivenTask
 from node.tasks.language import Language, text_files
 from node.tasks.shards import dirichlet_shards, make_shard
@@ -183,6 +185,26 @@ def write_idx(path, shape):
     header = b"\0\0\x08" + bytes([len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
     size = torch.tensor(shape).prod()
     path.write_bytes(header + bytes(n % 10 for n in range(size)))
+
+
+PACKED = gzip.compress(b"\0\0\x08\1\0\0\0\2ab", mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (PACKED[:10] + b"\xff" + PACKED[11:], "is damaged"),
+        (gzip.compress(b"\0\0\x08\1\0\0\0\2", mtime=0), "is damaged"),
+        (gzip.compress(b"\0\0\x08\2\0\0", mtime=0), "is damaged"),
+        (gzip.compress(b"GIF89a", mtime=0), "a.gz is not an IDX file of bytes"),
+        (PACKED[:-9], "is damaged"),
+        (b"", "is not an IDX file of bytes"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, data, message):
+    (tmp_path / "a.gz").write_bytes(data)
+    with pytest.raises(OptionError, match=message):
+        read_idx(tmp_path / "a.gz")
 
 
 @pytest.fixture
