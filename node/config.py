@@ -38,6 +38,10 @@ from node.tasks import task_class
 
 # torch's own default for gloo; the launcher computes a better one from the links.
 DEFAULT_TIMEOUT_S = 1800.0
+SEEDS = {
+    "at least": -(2**63),
+    "at most": 2**63 - 1,
+}  # torch takes these, and a rank's, which is more
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         clip_norm=args.clip_norm,
         autocast=args.autocast,
         seed=args.seed,
-        threads=args.threads or parse_environ(environ, "OMP_NUM_THREADS", 1),
+        threads=_threads(args, environ),
         eval_every=args.eval_every,
         checkpoint_every=args.checkpoint_every,
         resume=args.resume,
@@ -161,6 +165,13 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
 
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
+
+
+def _threads(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if args.threads is None:
+        return parse_environ(environ, "OMP_NUM_THREADS", 1)
+    threads: int = args.threads
+    return threads
 
 
 def _strategy_options(args: argparse.Namespace) -> dict[str, Value]:
@@ -208,6 +219,7 @@ def _check(config: TrainConfig, args: argparse.Namespace) -> None:
     }
     for name, least in bounds.items():
         check_bounds(f"--{name.replace('_', '-')}", getattr(config, name), {"at least": least})
+    check_bounds("--seed", config.seed, SEEDS)
     check_bounds("--momentum", config.momentum, {"at least": 0, "below": 1})
     check_bounds("--final-lr", config.final_lr, {"at least": 0, "at most": 1})
     check_bounds("--alpha", config.alpha, {"above": 0})

@@ -59,9 +59,9 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
-def unknown(kind: str, word: str, known: Iterable[str]) -> OptionError:
+def unknown(kind: str, word: str, known: Iterable[object]) -> OptionError:
     """The error for a `word` that is no `kind`: names the nearest known word, or all of them."""
-    words = sorted(known)
+    words = sorted(map(str, known))
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     # difflib minds upper and lower case, and a one-letter option (H) has nothing else.
     near = near or [w for w in words if w.lower() == word.lower()]
@@ -71,12 +71,15 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> OptionError:
 
 
 def require_options(name: str, cls: type) -> None:
-    """Raise OptionError unless a class is a dataclass whose fields all have a default."""
+    """Raise OptionError unless a class is a dataclass whose fields all have a default of KINDS."""
     if "__dataclass_fields__" not in vars(cls):
         raise OptionError(f"{name} is no dataclass: write @dataclass above it")
     for field in dataclasses.fields(cls):
         if field.default is dataclasses.MISSING:
             raise OptionError(f'{name}: {field.name} has no default: option(20, "what it is")')
+        if type(field.default) not in KINDS:
+            kinds = ", ".join(KINDS.values())
+            raise OptionError(f"{name}: {field.name} must be {kinds}, not {field.default!r}")
 
 
 def parse_settings(
@@ -131,7 +134,7 @@ def describe_options(cls: type) -> list[str]:
     lines = []
     for field in dataclasses.fields(cls):
         limits = [f"{word} {limit}" for word, limit in field.metadata.get("bounds", {}).items()]
-        may_be = " | ".join(field.metadata.get("choices", ())) or ", ".join(limits)
+        may_be = " | ".join(map(str, field.metadata.get("choices", ()))) or ", ".join(limits)
         what = field.metadata.get("help", "") + (f" ({may_be})" if may_be else "")
         lines.append(f"{f'{field.name}={field.default}':<19} {what}")
     return lines

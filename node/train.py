@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from node.tasks.base import Task
 
 STARTED = time.perf_counter()
+IN_IMAGE = {"numpy", "torch", "torchvision"}
 
 
 def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
@@ -215,7 +216,9 @@ def main() -> None:
 
         record(train)(config)  # a failure also goes to $TORCHELASTIC_ERROR_FILE
     except ModuleNotFoundError as error:
-        print(f"node.train: error: {error}: it is in the node image", file=sys.stderr)
+        there = (error.name or "").partition(".")[0] in IN_IMAGE
+        hint = ": it is in the node image" if there else ""
+        print(f"node.train: error: {error}{hint}", file=sys.stderr)
         raise SystemExit(2) from None
     except OptionError as error:
         print(f"node.train: error: {error}", file=sys.stderr)

@@ -10,7 +10,14 @@ import pytest
 
 from node.config import Ranks, parse_config
 from node.optim import rate
-from node.options import OptionError, option, parse_settings, unknown
+from node.options import (
+    OptionError,
+    describe_options,
+    option,
+    parse_settings,
+    require_options,
+    unknown,
+)
 from node.strategies import STRATEGIES, strategy_class
 from node.strategies.fedavg import FedAvg
 from node.tasks import TASKS, task_class
@@ -73,6 +80,9 @@ def node_train(*flags):
         ("--schedule cosine --final-lr 2", "--final-lr must be at most 1, not 2.0"),
         ("--warmup-steps 201", "--warmup-steps must be at most 200, not 201"),
         ("--accumulate 0", "--accumulate must be at least 1, not 0"),
+        ("--threads 0", "--threads must be at least 1, not 0"),
+        ("--seed 9223372036854775808", "--seed must be at most 9223372036854775807, not 9223372"),
+        ("--seed -9223372036854775809", "--seed must be at least -9223372036854775808, not -9"),
         ("--clip-norm -1", "--clip-norm must be at least 0, not -1.0"),
         ("--autocast fp16", "unknown autocast 'fp16': did you mean 'bf16'?"),
         ("--lr 0", "--lr and GRADWIRE_TIMEOUT_S must be above 0"),
@@ -191,6 +201,37 @@ def test_settings_have_the_type_of_their_default_and_the_last_one_counts():
         with pytest.raises(OptionError, match=wrong.partition("=")[0]):
             parse_settings("mine", Mine, [wrong])
     assert parse_settings("fedavg", FedAvg, ["H=7"])["H"] == 7
+
+
+def test_choices_may_be_numbers():
+    @dataclasses.dataclass
+    class Mine:
+        bits: int = option(8, "of a number", choices=(4, 8))
+
+    assert parse_settings("mine", Mine, ["bits=4"]) == {"bits": 4}
+    with pytest.raises(OptionError, match="unknown value of --set bits: '5': there is 4, 8"):
+        parse_settings("mine", Mine, ["bits=5"])
+    assert describe_options(Mine) == ["bits=8              of a number (4 | 8)"]
+
+
+def test_an_option_must_have_a_default_of_a_kind_that_can_be_typed():
+    @dataclasses.dataclass
+    class Mine:
+        limit: float | None = None
+
+    with pytest.raises(OptionError, match="mine: limit must be true or false, .*, not None"):
+        require_options("mine", Mine)
+
+
+@pytest.mark.parametrize(("module", "is_there"), [("torch.nn", True), ("a_module", False)])
+def test_a_missing_module_is_said_to_be_in_the_image_only_if_it_is(tmp_path, module, is_there):
+    if is_there:
+        (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No torch', name='torch')")
+    (tmp_path / "mine.py").write_text(f"import {module}\n")
+    result = node_train("--strategy", f"{tmp_path}/mine.py:Mine")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert ("it is in the node image" in result.stderr) == is_there
 
 
 def test_nearest_name_ignores_case_and_far_names_are_not_offered():
