@@ -142,6 +142,8 @@ class Comm:
             rows: shape (ranks, elements), uint8.
             purpose: one of PURPOSES.
         """
+        if self.world_size == 1:
+            return UnderWay(rows.clone)
         arrived = torch.empty_like(rows)
         wait = self._start(
             lambda: [dist.all_to_all_single(arrived, rows, async_op=True)],

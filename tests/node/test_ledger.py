@@ -104,6 +104,17 @@ def test_what_is_exchanged_is_begun_all_at_once(pools):
     assert pools(2).run(exchanged) == [([2.0, 2.0], [2]), ([1.0, 1.0], [2])]
 
 
+def test_alone_rows_arrive_as_they_were_sent(pools):
+    assert pools(1).run(sent_to_oneself) == [([[1, 2, 3]], True)]
+
+
+def sent_to_oneself(ranks):
+    """What has arrived, and whether it is a tensor of its own; often that memory holds other numbers."""
+    rows = torch.tensor([[1, 2, 3]], dtype=torch.uint8)
+    arrived = comm_of(ranks).start_all_to_all(rows)()
+    return arrived.tolist(), arrived.data_ptr() != rows.data_ptr()
+
+
 def slow_rank(ranks, nap_s):
     """Rank 1 comes late to an all-reduce."""
     comm = comm_of(ranks)
