@@ -38,10 +38,8 @@ from node.tasks import task_class
 
 # torch's own default for gloo; the launcher computes a better one from the links.
 DEFAULT_TIMEOUT_S = 1800.0
-SEEDS = {
-    "at least": -(2**63),
-    "at most": 2**63 - 1,
-}  # torch takes these, and a rank's, which is more
+# Torch takes up to twice as many: what is added for ranks and epochs goes on top.
+SEEDS = {"at least": -(2**63), "at most": 2**63 - 1}
 
 
 @dataclass(frozen=True)

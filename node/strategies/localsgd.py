@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class LocalSGD(Strategy):
     """Average the gradients of the first steps, then step locally and average parameters.
 
-    As PyTorch's PostLocalSGDOptimizer with its PeriodicModelAverager, in one flat tensor. The
+    As PyTorch's PostLocalSGDOptimizer with its PeriodicModelAverager, in one flat tensor; but that
+    averages after the first local step and every H from there, this first after H of them. The
     optimiser's state stays local: it is alike on all ranks until the local steps begin. A rank
     sends 2(N-1)/N · P bytes (P: bytes of all parameters) in each of the first steps, and every H
     steps from then on. With none of those first steps it is fedavg.
