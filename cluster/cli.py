@@ -1,6 +1,6 @@
 """What every verb shares: a parser whose help starts with examples, the exit codes, and --json.
 
-A verb is a function that takes the parsed arguments and returns what --json prints. Every option with a value
+A verb is a function that takes the parsed arguments and returns what --json prints. Every option with one value
 is also an environment variable, GRADWIRE_NODES for --nodes; the command line wins.
 """
 
@@ -15,7 +15,7 @@ from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormat
 from collections.abc import Callable
 from types import FrameType
 
-from cluster.console import Console
+from cluster.console import Console, tell, unheard
 from cluster.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, ClusterError
 from cluster.spec import DEFAULT_NAME
 
@@ -23,6 +23,7 @@ LIMITS = {
     "--cpus": ("N", "processors that a node may use: node3=0.5"),
     "--memory": ("SIZE", "memory that a node may use: node2=1g"),
 }
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 Verb = Callable[[Namespace], object]
 
 
@@ -100,26 +101,31 @@ def run_verb(
     args.rest = rest
     hear_signals()
     try:
-        document = verb(args)
-    except ClusterError as error:
-        Console().fail(error)
-        if args.json and error.document is not None:
-            print(json.dumps(error.document, indent=2))
-        return error.exit_code
+        return _run(verb, args)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        tell("interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        _let_go_of_stdout()  # `launch | head`: the work is done (cluster.ranks goes on printing to nobody)
-        return EXIT_DONE
     except Exception:
         traceback.print_exc()
         print("this is a bug in gradwire: please report it with the lines above", file=sys.stderr)
         return EXIT_BUG
-    if args.json:
-        print(json.dumps(document, indent=2))
-    gc.freeze()  # Python ends here: to look once more for what could be freed would take it 40 ms
-    return EXIT_DONE
+    finally:
+        gc.freeze()  # Python ends here: to look once more for what could be freed would take it 40 ms
+
+
+def _run(verb: Verb, args: Namespace) -> int:
+    """The verb, its document, and its errors that we expect; all is written when this returns."""
+    exit_code, document = EXIT_DONE, None
+    with unheard(sys.stdout):  # of `status | head`; cluster.ranks goes on printing to nobody
+        try:
+            document = verb(args)
+        except ClusterError as error:
+            Console().fail(error)
+            document, exit_code = error.document, error.exit_code
+        if args.json and (document is not None or exit_code == EXIT_DONE):
+            print(json.dumps(document, indent=2))
+        sys.stdout.flush()
+    return exit_code
 
 
 def _guess(word: str, parser: ArgumentParser) -> str:
@@ -129,18 +135,21 @@ def _guess(word: str, parser: ArgumentParser) -> str:
 
 
 def hear_signals() -> None:
-    """From now on a SIGTERM, or a terminal that closes, ends us as Ctrl-C does: everything cleans up on its way out."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    """From now on a SIGTERM, or a terminal that closes, ends us as Ctrl-C does: everything cleans up on its way out.
+
+    What we were started to ignore (`nohup`) we go on to ignore.
+    """
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    for (
+        one
+    ) in ENDING_SIGNALS:  # a shell that ends says so twice: the second must not end the cleaning up
+        signal.signal(one, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-def _let_go_of_stdout() -> None:
-    """What is still buffered for a reader that has gone must not fail a second time when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_environment(parser: ArgumentParser) -> None:

@@ -6,6 +6,7 @@ are kept to (by rich).
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +33,11 @@ class Console:
     def say(self, text: str) -> None:
         """One message for the user."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            tell(text)
 
     def fail(self, error: ClusterError) -> None:
         """An error: what happened, where, what to try."""
-        print(_red("error: ") + str(error), file=sys.stderr, flush=True)
+        tell(_red("error: ") + str(error))
 
     @contextmanager
     def progress(self, step: str) -> Iterator[Callable[[str], None]]:
@@ -47,6 +48,21 @@ class Console:
             yield from _live_line(step)
         else:
             yield _plain_lines(step)
+
+
+def tell(text: str) -> None:
+    """One message on standard error."""
+    with unheard(sys.stderr):
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def unheard(stream: TextIO) -> Iterator[None]:
+    """Print to a reader that may have gone (`2>&1 | head`): that stops no work, nor fails again when Python ends."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class LinePrinter:
@@ -94,14 +110,12 @@ def _plain_lines(step: str) -> Callable[[str], None]:
         nonlocal last
         if time.monotonic() - last >= PLAIN_INTERVAL_S:
             last = time.monotonic()
-            print(f"{step}: {line}", file=sys.stderr, flush=True)
+            tell(f"{step}: {line}")
 
     return report
 
 
 def _use_colour(stream: TextIO) -> bool:
-    import os
-
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

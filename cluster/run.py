@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cluster.console import Console, LinePrinter
+from cluster.console import Console, LinePrinter, unheard
 from cluster.contract.measure import measure_contract
 from cluster.contract.probes import EFFORTS
 from cluster.contract.table import print_contract
@@ -121,7 +121,8 @@ def _verify(fleet: Fleet, job: Job, folder: Path, console: Console) -> dict[str,
     contract = measure_contract(fleet, job.shape, console, EFFORTS["normal"])
     document = contract.document()
     write_json(folder / "contract.json", document)
-    print_contract(contract, sys.stderr)
+    with unheard(sys.stderr):
+        print_contract(contract, sys.stderr)
     if not contract.holds:
         raise ContractBroken(
             f"the links are not what was asked for: {contract.verdict()}; nothing was started",
@@ -136,7 +137,7 @@ def _run_ranks(
 ) -> list[Ended]:
     """Start the ranks and stay until all have ended."""
     printer = LinePrinter([place.name for place in job.places], console.program_output)
-    with delivered(fleet, job, folder) as ended, player:
+    with delivered(fleet, job, folder, console) as ended, player:
         ended += Ranks(fleet, job.orders(folder.name), folder / "logs", printer).wait()
     return ended
 
