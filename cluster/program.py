@@ -152,7 +152,7 @@ def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Progr
 def pack(folder: Path) -> bytes:
     """The folder as a tar archive, without what no node needs."""
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
+    with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
         for path in _files(folder):
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
     return archive.getvalue()
@@ -240,7 +240,18 @@ def _check_folder(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    for top, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - NOT_SENT)
+    """All files to send, also those behind links: what a link points to is not on the nodes."""
+    for top, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [
+            name for name in sorted(set(folders) - NOT_SENT) if not _is_loop(Path(top, name))
+        ]
         paths = (Path(top) / name for name in sorted(names))
         yield from (path for path in paths if path.is_file())
+
+
+def _is_loop(folder: Path) -> bool:
+    """Whether a link leads back to a folder on the way to it."""
+    if not folder.is_symlink():
+        return False
+    target = folder.resolve()
+    return any(parent.resolve() == target for parent in folder.parents)

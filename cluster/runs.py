@@ -67,22 +67,29 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
     (folder / "run.yml").write_text(yaml.safe_dump(dict(config) | host, sort_keys=False, width=120))
 
 
-def unpack_results(folder: Path, node: str, places: Sequence[Place], archive: bytes) -> None:
+def unpack_results(folder: Path, node: str, places: Sequence[Place], archive: bytes) -> list[str]:
     """Sort what the ranks of a node left behind into the run folder.
 
-    Metrics and the model have places of their own; everything else keeps its name under files/NODE/.
+    Metrics and rank 0's model have places of their own; everything else keeps its name under files/NODE/, also what a
+    program of the user's own calls metrics.jsonl.
+
+    Returns:
+        The names of what stays out: pipes, devices, and links to a place outside of what the ranks left.
     """
     others = folder / "files" / node
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(others, filter="data")
+    left_out = _extract(archive, others)
     for place in places:
-        _move(others / place.file(METRICS), folder / "metrics" / f"{place.name}.jsonl")
-        _move(others / place.file(COLLECTIVES), folder / "metrics" / f"{place.name}.{COLLECTIVES}")
-    _move(others / MODEL, folder / MODEL)
+        if _is_metrics(others / place.file(METRICS)):
+            _move(others / place.file(METRICS), folder / "metrics" / f"{place.name}.jsonl")
+            kept = folder / "metrics" / f"{place.name}.{COLLECTIVES}"
+            _move(others / place.file(COLLECTIVES), kept)
+        if place.rank == 0:
+            _move(others / MODEL, folder / MODEL)
     if not any(others.iterdir()):
         others.rmdir()
     if not any(others.parent.iterdir()):
         others.parent.rmdir()
+    return left_out
 
 
 def last_events(folder: Path, rank: str) -> dict[str, dict[str, Any]]:
@@ -92,6 +99,32 @@ def last_events(folder: Path, rank: str) -> dict[str, dict[str, Any]]:
         return {}
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
     return {line["event"]: line for line in lines}
+
+
+def _extract(archive: bytes, folder: Path) -> list[str]:
+    """Unpack what is safe; returns the names of the rest."""
+    left_out: list[str] = []
+
+    def safe(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        try:
+            return tarfile.data_filter(member, path)
+        except tarfile.FilterError:
+            left_out.append(member.name.removeprefix("./"))
+            return None
+
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(folder, filter=safe)
+    return left_out
+
+
+def _is_metrics(path: Path) -> bool:
+    """Whether a file is one of node.train's: each of its lines says which event, of which rank, and when."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            first = json.loads(lines.readline())
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and {"event", "rank", "time"} <= first.keys()
 
 
 def _move(source: Path, target: Path) -> None:

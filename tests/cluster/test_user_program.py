@@ -1,8 +1,10 @@
 """Any script runs unchanged: its folder reaches the nodes, torchrun's environment is there, its exit code is ours."""
 
 import json
+from pathlib import Path
 
 import pytest
+from containers import PROJECT_DIR
 
 ALL_REDUCE = """\
 import os, sys
@@ -65,6 +67,35 @@ def test_what_a_rank_leaves_in_the_run_folder_comes_back(unshaped, folder):
     assert unshaped.exec("node1", "ls", "/root/work").split() == []  # and nothing stays behind
 
 
+def test_what_links_lead_to_reaches_the_nodes(unshaped, folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "word.txt").write_text("hello\n")
+    (folder / "data" / "word.txt").unlink()
+    (folder / "data").rmdir()
+    (folder / "data").symlink_to(elsewhere)
+    (folder / "pack" / "back").symlink_to(folder)  # a link in a circle
+    done = unshaped.run("launch", "--", folder / "train.py")
+    assert "node3 | hello sum 6" in done.stdout
+
+
+def test_a_link_that_leads_nowhere_at_home_loses_nothing_else(unshaped, tmp_path):
+    script = tmp_path / "leave.py"
+    script.write_text(
+        "import os\nplace = os.environ['GRADWIRE_RUN_DIR']\n"
+        "open(f'{place}/metrics.jsonl', 'w').write('loss 0.5\\n{\"loss\": 0.4}\\n')\n"
+        "open(f'{place}/model.pt', 'w').write(os.environ['RANK'])\n"
+        "os.symlink(f'{place}/model.pt', f'{place}/latest.pt')\nos.mkfifo(f'{place}/pipe')\n"
+    )
+    done = unshaped.run("launch", "--json", "--", script)
+    folder = Path(json.loads(done.stdout)["folder"])
+    assert "node2: latest.pt is left out" in done.stderr
+    assert "node2: pipe is left out" in done.stderr
+    assert (folder / "model.pt").read_text() == "0"
+    assert (folder / "files" / "node2" / "model.pt").read_text() == "1"
+    assert "loss 0.5" in (folder / "files" / "node3" / "metrics.jsonl").read_text()
+    assert unshaped.exec("node2", "ls", "/run/gradwire/runs").split() == []
+
+
 def test_a_module_runs_from_the_current_folder(unshaped, folder):
     import os
 
@@ -119,8 +150,23 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(unshaped, tmp_path):
         stderr = launched.stderr.read()
     assert launched.wait(timeout=60) == 0, stderr
     assert "BrokenPipe" not in stderr
-    run = max((unshaped.state_dir.parents[1] / "runs").glob("*-talk"))
-    assert len(list(run.glob("files/*/done"))) == 3
+    assert len(list(last_run("talk").glob("files/*/done"))) == 3
+
+
+def test_messages_that_nobody_reads_do_not_stop_the_run(mobile, tmp_path):
+    """As in `launch -- quick.py 2>&1 | head -1`: the contract's table comes after that."""
+    script = tmp_path / "quick.py"
+    script.write_text("import os\nopen(os.environ['GRADWIRE_RUN_DIR'] + '/done', 'w').close()\n")
+    launched = mobile.start("launch", "--", script)
+    launched.stderr.readline()
+    launched.stderr.close()
+    launched.stdout.close()
+    assert launched.wait(timeout=60) == 0
+    assert len(list(last_run("quick").glob("files/*/done"))) == 3
+
+
+def last_run(program):
+    return max((PROJECT_DIR / "runs").glob(f"*-{program}"))
 
 
 def test_each_run_counts_its_own_bytes(mobile, tmp_path):
