@@ -150,8 +150,8 @@ def _check_alive(engine: Engine, containers: Sequence[Container], hint: str) -> 
         raise NodeError("a node died", words, hint)
 
 
-def make_keys(spec: ClusterSpec) -> bool:
-    """Make the keys that are missing; returns whether any is new."""
+def make_keys(spec: ClusterSpec) -> set[str]:
+    """Make the keys that are missing; returns the nodes that have new ones, as `ensure_keys`."""
     try:
         return ensure_keys(spec)
     except PermissionError as error:

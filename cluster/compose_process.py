@@ -22,12 +22,13 @@ class ComposeUp:
     """One call of compose for one cluster; its `with` block ends it, whatever happens.
 
     It reads its document from standard input, and so can be started before anybody knows what it shall make:
-    docker-compose 1.29 takes half a second to get ready.
+    docker-compose 1.29 takes half a second to get ready. `has_begun` says whether it has been told.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._process: subprocess.Popen[str] | None = None
+        self.has_begun = False
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - __exit__ closes it
 
     def get_ready(self) -> None:
@@ -44,6 +45,7 @@ class ComposeUp:
         """
         process = self._process or self._start()
         assert process.stdin is not None
+        self.has_begun = True
         with suppress(BrokenPipeError), process.stdin as stdin:  # it has ended: `finish` says why
             stdin.write(document)
 

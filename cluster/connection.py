@@ -56,11 +56,11 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: threading.Even
     # A login is many small messages in turn: each that waits for an acknowledgement waits 40 ms.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client: SSHClient = paramiko.SSHClient()
-    client.load_host_keys(str(state_dir / "known_hosts"))
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
     # paramiko's own limits are short for a busy machine
     left_s = max(1.0, deadline - time.monotonic())
     try:
+        client.load_host_keys(str(state_dir / "known_hosts"))
         client.connect(
             node.ssh_host,
             node.ssh_port,

@@ -21,21 +21,24 @@ HOST_KEY = "ssh_host_ed25519_key"
 LOGIN_KEY = "id_ed25519"
 
 
-def ensure_keys(spec: ClusterSpec) -> bool:
-    """Make what is missing; what is there stays. Returns whether any key is new.
+def ensure_keys(spec: ClusterSpec) -> set[str]:
+    """Make what is missing; what is there stays.
+
+    Returns:
+        The nodes that must be made with these keys: were they there already, nobody could log in to them any more.
 
     Raises:
         PermissionError: the state folder belongs to somebody else.
     """
     spec.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     login_is_new = _ensure_pair(spec.state_dir / LOGIN_KEY)
-    hosts_are_new = [_ensure_host_key(spec.state_dir / node.name) for node in spec.nodes]
+    new = {n.name for n in spec.nodes if _ensure_host_key(spec.state_dir / n.name) or login_is_new}
     known_hosts = "".join(_known_hosts_line(spec.state_dir, node) for node in spec.nodes)
     (spec.state_dir / "known_hosts").write_text(known_hosts)
     (spec.state_dir / "ssh_config").write_text(ssh_config(spec))
     for node in spec.nodes:
         _fill_node_folder(spec.state_dir, node, known_hosts)
-    return login_is_new or any(hosts_are_new)
+    return new
 
 
 def ssh_config(spec: ClusterSpec) -> str:

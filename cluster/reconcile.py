@@ -45,11 +45,13 @@ def reconcile(
     check_checkout(spec, there)
     now = engine.limits(there)
     limits = wish.limits([node.name for node in spec.nodes], now)
-    if make_keys(spec) and there:
-        engine.remove(spec.name)  # nobody could log in to them
-        there = []
-    if not is_running(engine, spec, there):
-        wanted = wanted or _wanted_in_force(spec, there, console)
+    new_keys = make_keys(spec)
+    reachable = [container for container in there if container.node not in new_keys]
+    if not is_running(engine, spec, reachable):
+        wanted = wanted or _wanted_in_force(spec, reachable, console)
+        if len(reachable) < len(there):
+            engine.remove(spec.name)  # nobody can log in to some of them any more
+            there = []
         plans = link_plans(spec.nodes, wanted) if wanted else {}
         return make_nodes(engine, spec, there, plans, limits, compose)
     engine.set_limits(there, {n: limit for n, limit in limits.items() if limit != now[n]})

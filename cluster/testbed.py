@@ -84,6 +84,7 @@ class Cluster:
         self.request = Request(name, nodes, slot, image, wanted, make_wish(cpus, memory))
         self.console = console or Console()
         self.was_there = False
+        self._is_ours = False
         self._engine: Engine | None = None
         self._spec: ClusterSpec | None = None
         self._fleet: Fleet | None = None
@@ -125,7 +126,7 @@ class Cluster:
     def planned(self) -> ClusterSpec:
         """What `up` would make, or find; where no engine answers, what it would make first of all."""
         try:
-            return self._plan(self.engine.cluster(self.name))
+            return self._look()[1]
         except PrerequisiteError:
             return self.request.spec(None, ())
 
@@ -149,15 +150,14 @@ class Cluster:
 
     def up_with(self, compose: ComposeUp) -> Self:
         """The same, by a compose that may be ready already; raises as `up`."""
-        existing = self.engine.cluster(self.name)
-        spec = self._plan(existing)
-        self._check_room()
-        self._ensure_image(spec)
+        existing, spec = self._look()
+        if self._ensure_image(spec):
+            existing, spec = self._look()  # that took minutes
         try:
             self._reconcile(spec, compose)
         except BaseException as error:
             self.close()
-            if existing is not None:
+            if existing is not None or self._is_anothers(compose):
                 raise
             compose.end()
             self._spec = None
@@ -168,6 +168,20 @@ class Cluster:
             raise
         self.was_there = existing is not None
         return self
+
+    def check_idle(self) -> None:
+        """See that no run has the nodes that there are, before anything is changed; those that are broken have none.
+
+        Raises:
+            NodeError: one has; names it.
+        """
+        from cluster.ranks import refuse_busy
+
+        try:
+            fleet = self.fleet
+        except ClusterError:
+            return
+        refuse_busy(fleet)
 
     def shape(self, wanted: Wanted | None) -> Shape:
         """Change the links of the running cluster; None takes all shaping off."""
@@ -244,8 +258,10 @@ class Cluster:
             nproc_per_node: how many ranks each node has.
         """
         from cluster.program import training
+        from cluster.ranks import refuse_busy
         from cluster.run import run_program
 
+        refuse_busy(self.fleet)
         program = program or training([])
         shape = self.links()
         return run_program(
@@ -277,17 +293,25 @@ class Cluster:
             self._fleet = None
 
     def __enter__(self) -> Self:
-        return self.up()
+        self.up()
+        self._is_ours = not self.was_there
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        if not self.was_there:
+        if self._is_ours:
             self.down()
 
-    def _plan(self, existing: ClusterSpec | None) -> ClusterSpec:
-        """The cluster to be, checked against what there is."""
+    def _look(self) -> tuple[ClusterSpec | None, ClusterSpec]:
+        """What there is of the cluster, and what it shall be, checked against the machine."""
+        self._check_room()
+        existing = self.engine.cluster(self.name)
         taken = self.engine.slots(beside=self.name) if existing is None else ()
-        return self.request.spec(existing, taken)
+        return existing, self.request.spec(existing, taken)
+
+    def _is_anothers(self, compose: ComposeUp) -> bool:
+        """Whether a cluster that was not there a moment ago is not of our making."""
+        return not compose.has_begun and self.engine.cluster(self.name) is not None
 
     def _is_outrun(self, spec: ClusterSpec) -> bool:
         """Whether another cluster got the slot that was free when we chose it."""
@@ -308,8 +332,10 @@ class Cluster:
         if wish.cpus or wish.memory_bytes:
             check_room(wish, *self.engine.room())
 
-    def _ensure_image(self, spec: ClusterSpec) -> None:
+    def _ensure_image(self, spec: ClusterSpec) -> bool:
+        """See that the image is there and today's; returns whether it had to be built."""
         with self.console.progress("image") as report:
-            ensure_image(self.engine, report)
+            built = ensure_image(self.engine, report)
         if spec.image != IMAGE:
             require_image(self.engine, spec.image)
+        return built

@@ -2,13 +2,15 @@
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import threading
 
 import pytest
-from containers import output
+from containers import PROJECT_DIR, output
 
+from cluster import Cluster
 from cluster.engine import Engine
 
 
@@ -65,6 +67,48 @@ def test_up_changes_the_number_of_nodes_both_ways(make_cluster):
         assert f"node{size}" in hosts
         assert f"node{size + 1}" not in hosts
     assert len(cluster.json("up")["nodes"]) == 2  # unasked, it stays as it is
+
+
+def test_a_cluster_that_grows_keeps_its_links(make_cluster):
+    cluster = make_cluster("grow")
+    cluster.run("up", "--nodes", "2", "--profile", "wan", "--seed", "5")
+    status = cluster.json("up", "--nodes", "3")
+    assert (status["profile"], status["seed"], len(status["links"])) == ("wan", 5, 6)
+    shutil.rmtree(cluster.state_dir / "node2")  # nobody can log in there any more
+    assert len(cluster.json("up")["links"]) == 6
+
+
+def test_a_cluster_that_cannot_grow_stays_as_it_is(make_cluster):
+    cluster = make_cluster("stays")
+    cluster.run("up", "--nodes", "1", "--slot", "21")
+    with socket.create_server(("127.0.0.1", 24102)):
+        done = cluster.run("up", "--nodes", "2", check=1)
+    assert "port 24102 on 127.0.0.1 is taken" in done.stderr
+    assert cluster.ssh("node1", "hostname").stdout == "node1\n"
+
+
+def test_without_its_keys_a_cluster_says_so(make_cluster):
+    """As after `git clean`, or in another checkout."""
+    cluster = make_cluster("locked")
+    cluster.run("up", "--nodes", "1")
+    shutil.rmtree(cluster.state_dir)
+    for verb in ("status", "verify", "doctor"):
+        done = subprocess.run(cluster.argv(verb), cwd=PROJECT_DIR, capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        assert "Traceback" not in said
+        assert "known_hosts" in said
+    cluster.run("up")
+    assert cluster.ssh("node1", "hostname").stdout == "node1\n"
+
+
+def test_a_block_takes_down_what_it_brought_up_and_nothing_else(make_cluster):
+    cluster = make_cluster("block")
+    with Cluster(cluster.name, nodes=1) as ours:
+        ours.up()
+        with Cluster(cluster.name):
+            pass
+        assert cluster.things()
+    assert cluster.things() == []
 
 
 def test_two_new_clusters_begun_at_once_both_come_up(make_cluster):
