@@ -105,6 +105,7 @@ def launch_verb(
     if args.dry_run:
         return _print_plan(args, cluster, spec, chosen, places)
     try:
+        cluster.check_idle()
         run = cluster.up().launch(
             chosen,
             verify=not args.no_verify,

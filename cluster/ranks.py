@@ -19,6 +19,7 @@ from cluster.places import Place
 from cluster.remote_process import LOST, RemoteProcess
 
 RANK = ("python3", "-m", "node.rank")
+LOCK = "/run/gradwire/rank.lock"  # of node.rank, as long as a run has the node
 EXIT_BUSY = 75
 STOP_TIMEOUT_S = 15.0  # node.rank gives a rank ten seconds between SIGTERM and SIGKILL
 
@@ -38,6 +39,23 @@ class Ended:
     exit_code: int
     time: float
     error: str = ""
+
+
+def refuse_busy(fleet: Fleet) -> None:
+    """See that no run has any of the nodes: whatever is changed or measured now would be so under it.
+
+    Raises:
+        NodeError: names the run.
+    """
+    tried = fleet.run(["flock", "--nonblock", LOCK, "true"], check=False)
+    busy = [node for node, result in tried.items() if result.exit_code == 1]
+    if busy:
+        runs = fleet.run(["cat", LOCK], nodes=busy, check=False)
+        raise _in_use({node: f"busy with run {runs[node].stdout.decode()}" for node in busy})
+
+
+def _in_use(refusals: Mapping[str, str]) -> NodeError:
+    return NodeError("the cluster is in use", refusals, "wait for that run, or stop it")
 
 
 class Ranks:
@@ -73,9 +91,7 @@ class Ranks:
             self._wait_stopped(len(self._processes) - len(ended))
             raise
         if self._refusals:
-            raise NodeError(
-                "the cluster is in use", self._refusals, "wait for that run, or stop it"
-            )
+            raise _in_use(self._refusals)
         return sorted(ended, key=lambda end: end.time)
 
     def stop(self) -> None:

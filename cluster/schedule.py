@@ -103,8 +103,8 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
     nodes = {link.src for link in links}
     routed = bool(paths(links))
     for event in events:
-        if event.cpus:
-            continue  # of nodes, whether they have links or not
+        if event.cpus or event.heal:
+            continue  # of nodes, or of whatever there is: whether they have links or not
         traced = event.playback.pairs if event.playback else ()
         check_pairs([*((change.src, change.dst) for change in event.changes), *traced], pairs)
         named = set(itertools.chain.from_iterable(event.partition))

@@ -13,10 +13,11 @@ already, with the same settings, is not run again.
 
 import argparse
 import csv
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from cluster.errors import (
     RunFailed,
     UsageError,
 )
+from cluster.profiles import load_profile
 from cluster.series import metric_rows
 from cluster.spec import PROJECT_DIR
 
@@ -57,6 +59,7 @@ QUICK = {
     "tasks": ["fashion-mnist"],
     "target": ["fashion-mnist=0.6"],
     "no_verify": True,
+    "out": PROJECT_DIR / "runs" / "compare-quick",
 }
 COLUMNS = [
     *("task", "strategy", "status", "steps", "target", "reached_s", "reached_step", "best"),
@@ -158,9 +161,10 @@ def known_or_run(cluster: Cluster, task: str, strategy: str, args: argparse.Name
     """The row of one task and strategy: from an earlier time, if it was asked for in the same way, or of a new run."""
     target = args.targets[task]
     asked = settings(task, strategy, args)
-    path = args.out / f"{task}-{strategy}.json"
+    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
+    path = args.out / f"{task}-{strategy}-{digest}.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    if known.get("asked") == asked and Path(known["folder"]).is_dir():
+    if known and Path(known["folder"]).is_dir():
         folder, summary = Path(known["folder"]), known["summary"]
     else:
         folder, summary = run(cluster, asked["words"], verify=not args.no_verify)
@@ -182,7 +186,10 @@ def settings(task: str, strategy: str, args: argparse.Namespace) -> Row:
     own = STRATEGIES[strategy].format(H=args.H).split()
     words = ["--task", task, "--strategy", strategy, *own]
     words += ["--steps", str(args.steps), "--eval-every", str(args.eval_every)]
-    return {"words": words, "nodes": args.nodes, "profile": args.profile}
+    profile = asdict(
+        load_profile(args.profile)
+    )  # a file of the same name may say something else now
+    return {"words": words, "nodes": args.nodes, "profile": profile}
 
 
 def run(cluster: Cluster, words: Sequence[str], *, verify: bool) -> tuple[Path, Row]:

@@ -137,9 +137,13 @@ def test_a_second_launch_on_the_same_cluster_is_refused(unshaped, script):
     launched = unshaped.start("launch", "--", script("time.sleep(600)"))
     try:
         wait_for_ranks(unshaped)
-        done = unshaped.run("launch", "--", script("sys.exit(0)"), check=1)
+        other = ("--nodes", "4", "--profile", "poor", "--", script("sys.exit(0)"))
+        done = unshaped.run("launch", *other, check=1)
         assert "in use" in done.stderr
+        assert "busy with run" in done.stderr
         assert launched.poll() is None
+        status = unshaped.json("status")  # nothing has been changed under it
+        assert (len(status["nodes"]), status["links"]) == (3, [])
     finally:
         launched.send_signal(signal.SIGINT)
         launched.communicate(timeout=30)

@@ -187,6 +187,7 @@ def test_links_that_are_not_shaped_cannot_change(schedule):
     check_schedule((), ())
     with pytest.raises(UsageError, match="no link is shaped"):
         check_schedule(schedule("- {at: 1s, profile: wan}"), ())
+    check_schedule(schedule("- {at: 1s, cpus: {node3: 0.25}}\n- {at: 9s, heal: true}"), ())
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
