@@ -21,13 +21,13 @@ from cluster.console import Console
 from cluster.engine import Engine
 from cluster.errors import ClusterError, PrerequisiteError
 from cluster.fleet import Fleet
-from cluster.image import ensure_image, require_image
-from cluster.node_limits import Asked, Limit, check_room, make_wish
-from cluster.reconcile import CONNECT_TIMEOUT_S, reconcile
-from cluster.removal import remove_cluster, remove_half_made
+from cluster.making import look, make_cluster
+from cluster.node_limits import Asked, Limit, make_wish
+from cluster.reconcile import CONNECT_TIMEOUT_S
+from cluster.removal import remove_cluster
 from cluster.request import Request
 from cluster.shaping import Shape, apply_plans, apply_some, clear_links, read_shape, refuse_replayed
-from cluster.spec import DEFAULT_NAME, IMAGE, ClusterSpec
+from cluster.spec import DEFAULT_NAME, ClusterSpec
 from cluster.wanted import Wanted, link_plans, make_wanted, refuse_unheard
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Cluster:
     def planned(self) -> ClusterSpec:
         """What `up` would make, or find; where no engine answers, what it would make first of all."""
         try:
-            return self._look()[1]
+            return look(self.engine, self.request)[1]
         except PrerequisiteError:
             return self.request.spec(None, ())
 
@@ -150,23 +150,11 @@ class Cluster:
 
     def up_with(self, compose: ComposeUp) -> Self:
         """The same, by a compose that may be ready already; raises as `up`."""
-        existing, spec = self._look()
-        if self._ensure_image(spec):
-            existing, spec = self._look()  # that took minutes
-        try:
-            self._reconcile(spec, compose)
-        except BaseException as error:
-            self.close()
-            if existing is not None or self._is_anothers(compose):
-                raise
-            compose.end()
-            self._spec = None
-            remove_half_made(self.engine, self.name, self.console)
-            if isinstance(error, ClusterError) and self._is_outrun(spec):
-                self.console.say(f"another cluster took slot {spec.slot} meanwhile: to the next")
-                return self.up()
-            raise
-        self.was_there = existing is not None
+        self.close()
+        self._spec = None
+        made = make_cluster(self.engine, self.request, compose, self.console)
+        self._spec, self._fleet, self.shape_at_up = made.spec, made.fleet, made.shape
+        self.was_there = made.was_there
         return self
 
     def check_idle(self) -> None:
@@ -301,41 +289,3 @@ class Cluster:
         self.close()
         if self._is_ours:
             self.down()
-
-    def _look(self) -> tuple[ClusterSpec | None, ClusterSpec]:
-        """What there is of the cluster, and what it shall be, checked against the machine."""
-        self._check_room()
-        existing = self.engine.cluster(self.name)
-        taken = self.engine.slots(beside=self.name) if existing is None else ()
-        return existing, self.request.spec(existing, taken)
-
-    def _is_anothers(self, compose: ComposeUp) -> bool:
-        """Whether a cluster that was not there a moment ago is not of our making."""
-        return not compose.has_begun and self.engine.cluster(self.name) is not None
-
-    def _is_outrun(self, spec: ClusterSpec) -> bool:
-        """Whether another cluster got the slot that was free when we chose it."""
-        return self.request.slot is None and spec.slot in self.engine.slots(beside=self.name)
-
-    def _reconcile(self, spec: ClusterSpec, compose: ComposeUp) -> None:
-        """Make what is missing, change what differs; then the spec, the fleet and the links are these."""
-        wanted, wish = self.request.wanted, self.request.wish
-        with self.console.progress("up") as report:
-            report(f"{spec.size} nodes")
-            self.close()
-            made = reconcile(self.engine, spec, wanted, wish, compose, self.console)
-            self._fleet, self.shape_at_up = made
-            self._spec = spec
-
-    def _check_room(self) -> None:
-        wish = self.request.wish
-        if wish.cpus or wish.memory_bytes:
-            check_room(wish, *self.engine.room())
-
-    def _ensure_image(self, spec: ClusterSpec) -> bool:
-        """See that the image is there and today's; returns whether it had to be built."""
-        with self.console.progress("image") as report:
-            built = ensure_image(self.engine, report)
-        if spec.image != IMAGE:
-            require_image(self.engine, spec.image)
-        return built

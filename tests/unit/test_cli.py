@@ -73,7 +73,7 @@ except KeyboardInterrupt:
     ("before", "first", "said"),
     [
         ("", "SIGTERM", "cleaned up"),
-        ("", "SIGHUP", "cleaned up"),
+        ("signal.signal(signal.SIGHUP, signal.SIG_DFL)", "SIGHUP", "cleaned up"),
         ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", "SIGHUP", "went on"),  # nohup
     ],
 )
