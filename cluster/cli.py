@@ -145,9 +145,8 @@ def hear_signals() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    for (
-        one
-    ) in ENDING_SIGNALS:  # a shell that ends says so twice: the second must not end the cleaning up
+    # A shell that ends says so twice: the second time must not end the cleaning up.
+    for one in ENDING_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -118,7 +118,7 @@ def _extract(archive: bytes, folder: Path) -> list[str]:
 
 
 def _is_metrics(path: Path) -> bool:
-    """Whether a file is one of node.train's: each of its lines says which event, of which rank, and when."""
+    """Whether a file is one of node.train's, by its first line: an event, of which rank, and when."""
     try:
         with path.open(encoding="utf-8") as lines:
             first = json.loads(lines.readline())

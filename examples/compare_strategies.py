@@ -186,9 +186,8 @@ def settings(task: str, strategy: str, args: argparse.Namespace) -> Row:
     own = STRATEGIES[strategy].format(H=args.H).split()
     words = ["--task", task, "--strategy", strategy, *own]
     words += ["--steps", str(args.steps), "--eval-every", str(args.eval_every)]
-    profile = asdict(
-        load_profile(args.profile)
-    )  # a file of the same name may say something else now
+    # Not by its name alone: a file of the same name may say something else now.
+    profile = asdict(load_profile(args.profile))
     return {"words": words, "nodes": args.nodes, "profile": profile}
 
 
