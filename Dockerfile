@@ -1,14 +1,22 @@
 # The one image of every node: sshd, tc, torch, and this project's own node/ code.
-# Debian's packages make it build the same on amd64 and arm64. Build arguments:
+# Debian's packages make it build the same on amd64 and arm64. Build arguments, which `python -m cluster.image` sets:
 #   BASE_IMAGE  a Debian 13 image. Where no registry answers, `python -m cluster.image` bootstraps one under this tag.
-#   TORCH       debian (default: 2.6, CPU), or the version of torch and torchvision to take from PyPI, for CUDA:
-#               TORCH=2.9.0 TORCHVISION=0.24.0
+#   TORCH       debian (default: 2.6, CPU), or the version of torch and torchvision to take from PyPI, for CUDA, and for
+#               FSDP2 and libuv on the CPU: TORCH=2.9.1 TORCHVISION=0.24.1 USE_LIBUV=1
 ARG BASE_IMAGE=debian:trixie-slim
+# The wire's per-packet path in C. The compiler stays behind.
+FROM ${BASE_IMAGE} AS compiler
+ARG DEBIAN_FRONTEND=noninteractive
+RUN apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev
+COPY node/wire/nfqueue/fast_path.c /
+RUN gcc -shared -fPIC -O2 -Wall -Wextra -Werror -o /libfastpath.so /fast_path.c
+
 FROM ${BASE_IMAGE}
 
 # What costs nothing comes first: some storage drivers look through the whole image for every later step.
 # Debian's torch has no libuv. Every SSH session is told the same (node/boot.sh).
-ENV USE_LIBUV=0 \
+ARG USE_LIBUV=0
+ENV USE_LIBUV=${USE_LIBUV} \
     PYTHONPATH=/opt/gradwire \
     PYTHONDONTWRITEBYTECODE=1
 
@@ -19,16 +27,27 @@ CMD ["/opt/gradwire/node/boot.sh"]
 ARG DEBIAN_FRONTEND=noninteractive
 ARG TORCH=debian
 ARG TORCHVISION=
+# apt keeps neither packages nor caches, in images built FROM this one, too: 370 MB. Debian's own image has the same.
+# libtorch-test: 62 MB of C++ test programs, on which python3-torch insists.
 # libopenblas0-pthread: matrix products are 28 times faster than with the reference BLAS.
-RUN apt-get update \
- && apt-get install -y --no-install-recommends \
-      openssh-server openssh-client iproute2 iptables iputils-ping iperf3 ethtool procps \
-      python3 python-is-python3 dataset-fashion-mnist \
+# python3-setuptools: torch.testing and DTensor's debugging tools import it. PyPI's torch brings that, and not what
+# Debian's has besides for its test tools.
+# Status-Fd, raw: progress that cluster/engine/build_progress.py reads.
+RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire \
+ && printf '%s "%s";\n' APT::Keep-Downloaded-Packages false Dir::Cache::pkgcache "" Dir::Cache::srcpkgcache "" \
+      > /etc/apt/apt.conf.d/gradwire \
  && if [ "$TORCH" = debian ]; then \
-      apt-get install -y --no-install-recommends python3-torch python3-torchvision libopenblas0-pthread; \
+      torch="python3-torch python3-torchvision libopenblas0-pthread python3-setuptools"; \
     else \
-      apt-get install -y --no-install-recommends python3-pip \
-      && pip install --no-cache-dir --break-system-packages "torch==$TORCH" "torchvision==$TORCHVISION" numpy; \
+      torch="python3-pip python3-expecttest python3-hypothesis python3-psutil python3-requests python3-yaml"; \
+    fi \
+ && apt-get update -q \
+ && apt-get install -q -y --no-install-recommends -o APT::Status-Fd=1 \
+      openssh-server openssh-client iproute2 iptables iputils-ping iperf3 ethtool procps \
+      python3 python-is-python3 dataset-fashion-mnist $torch \
+ && if [ "$TORCH" != debian ]; then \
+      pip install --progress-bar raw --root-user-action ignore --no-cache-dir --break-system-packages \
+        "torch==$TORCH" "torchvision==$TORCHVISION" numpy; \
     fi \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
  && mkdir -p /run/sshd && mkdir -p -m 700 /root/.ssh /run/gradwire
@@ -36,4 +55,5 @@ RUN apt-get update \
 # Last, because it changes most: a new version of the code rebuilds in seconds. Bytecode is made once, here, so that everything on
 # a node starts sooner.
 COPY node /opt/gradwire/node
+COPY --from=compiler /libfastpath.so /opt/gradwire/node/wire/nfqueue/
 RUN python3 -m compileall -q /opt/gradwire/node

@@ -1,5 +1,5 @@
 # Every target is a thin alias of a command that you can also type: `make help` shows them.
-# Variables: NAME NODES PROFILE TOPOLOGY SEED, as in `make cluster-up NODES=4 PROFILE=wan`.
+# Variables: NAME NODES PROFILE TOPOLOGY SEED, as in `make cluster-up NODES=4 PROFILE=wan`; SEED draws the links.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -11,13 +11,13 @@ BIN := $(VENV)/bin
 PROFILE ?= mobile
 NAME_FLAG := $(if $(NAME),--name $(NAME))
 FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
-  $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(SEED),--seed $(SEED))
+  $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(SEED),--link-seed $(SEED))
 
 # What shaping needs of a container, and what ends a daemon: see docker-compose.yml.
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test test-first lint test-unit test-node test-cluster test-links test-netem test-beside conformance clean
+  test lint test-unit test-pythons test-node test-cluster test-links test-netem conformance clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -28,7 +28,7 @@ demo: venv ## everything, once: three nodes, shaped as mobile, proved, and Fashi
 
 prerequisites: # names at once what is missing, with the command that installs it
 	@command -v $(PYTHON) >/dev/null || { echo "missing: $(PYTHON)"; echo "  try: sudo apt-get install python3 python3-venv"; exit 2; } >&2
-	@$(PYTHON) cluster/prerequisites.py
+	@$(PYTHON) cluster/cli/prerequisites.py
 
 venv: prerequisites $(VENV)/ready ## make .venv with what the host side needs
 
@@ -62,18 +62,15 @@ verify: venv ## measure every link against what was asked
 doctor: venv ## check everything a run needs
 	@$(BIN)/python -m cluster.doctor $(NAME_FLAG)
 
-test: test-first test-beside test-cluster test-links ## all tests
-
-# These want no image, and so need not wait until it is built.
-test-first: venv $(VENV)/readers
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line lint test-unit image
-
-# The guest of test-netem keeps to the last processor; what measures nothing has the others.
-OTHER_PROCESSORS = $(shell last=$$(($$(nproc) - 1)); [ $$last -eq 0 ] || echo 0-$$((last - 1)))
-test-beside: image
-	@echo "test-netem and test-node, side by side: some minutes, and each tells what it found when it is done"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netem test-node \
-	  NODE_TEST_PROCESSORS=$(OTHER_PROCESSORS)
+# Each line is a phase: what it names runs side by side, and tells what it found when it is done.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 4 --output-sync=target
+test: venv $(VENV)/readers ## all tests
+	@echo "1 of 3: lint, unit tests on each Python that is here, the node image"
+	@$(SIDE_BY_SIDE) lint test-unit test-pythons image
+	@echo "2 of 3: some minutes: netem in a machine of its own, which keeps to the last processor; clusters"
+	@$(SIDE_BY_SIDE) test-netem test-cluster
+	@echo "3 of 3: some minutes: links, which wait more than they compute; the training inside the image, for which they leave time"
+	@$(SIDE_BY_SIDE) test-links test-node
 
 lint: venv ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -86,23 +83,32 @@ $(VENV)/readers: $(VENV)/ready
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[tensorboard]' tensorboard
 	@touch $@
 
+# The oldest and the newest Python that a user may have, where this machine has them: tests/pythons.py.
+test-pythons: venv ## the unit tests on other Pythons of this machine
+	@$(BIN)/python tests/pythons.py
+
+# They take what others leave of the processors, as ranks do: their weight is small.
 test-node: image ## training in real gloo processes, and the wire, inside the image
-	@said=$$(docker build --quiet --tag gradwire-node-test tests/node 2>&1) || { echo "$$said" >&2; exit 1; }
-	@docker run --rm --init --cap-drop ALL $(addprefix --cap-add ,$(WIRE_CAPABILITIES)) \
-	  $(if $(NODE_TEST_PROCESSORS),--cpuset-cpus $(NODE_TEST_PROCESSORS)) \
-	  --volume $(CURDIR)/tests/node:/root/tests:ro gradwire-node-test python3 -m pytest -q -p no:cacheprovider tests
+	@image=$$($(BIN)/python -c 'from cluster.base.spec import IMAGE; print(IMAGE)'); \
+	  said=$$(docker build --quiet --tag "$$image-test" --build-arg "IMAGE=$$image" tests/node 2>&1) || { echo "$$said" >&2; exit 1; }; \
+	  docker run --rm --init --cap-drop ALL $(addprefix --cap-add ,$(WIRE_CAPABILITIES)) --cpu-shares 128 \
+	  --volume $(CURDIR)/tests/node:/root/tests:ro "$$image-test" python3 -m pytest -q -ra -p no:cacheprovider tests
 
-test-cluster: venv ## real containers, one obligation a file
-	@$(BIN)/pytest tests/cluster
+# Clusters wait more than they compute: two at a time, each on nodes of its own; AT_A_TIME=0 is one after the other.
+AT_A_TIME ?= 2
+SPREAD := --numprocesses $(AT_A_TIME) --dist loadfile
 
-test-links: venv ## links on real containers, measured: the machine should have nothing else to do
-	@$(BIN)/pytest tests/links
+test-cluster: image ## real containers, one obligation a file
+	@$(BIN)/pytest $(SPREAD) tests/cluster
 
-test-netem: venv ## the whole stack inside user-mode Linux, whose kernel has netem
+test-links: image ## links on real containers, measured
+	@$(BIN)/pytest $(SPREAD) tests/links
+
+test-netem: image ## the whole stack inside user-mode Linux, whose kernel has netem
 	@$(BIN)/pytest tests/netem
 
 conformance: image ## every profile on every topology, links of all kinds: asked, expected, measured
 	@$(BIN)/python tests/conformance.py
 
 clean: cluster-down ## cluster, virtual environment, caches; runs/ stays
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	@rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache *.egg-info

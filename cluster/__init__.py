@@ -4,21 +4,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cluster.console import Console
-    from cluster.errors import ClusterError
-    from cluster.links import Link
-    from cluster.program import training, user_program
-    from cluster.testbed import Cluster
+    from cluster.api import Cluster
+    from cluster.base.console import Console
+    from cluster.base.errors import ClusterError
+    from cluster.links.link import Link
+    from cluster.run.program import training, user_program
 
 __all__ = ["Cluster", "ClusterError", "Console", "Link", "training", "user_program"]
 
 _HOMES = {
-    "Cluster": "cluster.testbed",
-    "ClusterError": "cluster.errors",
-    "Console": "cluster.console",
-    "Link": "cluster.links",
-    "training": "cluster.program",
-    "user_program": "cluster.program",
+    "Cluster": "cluster.api",
+    "ClusterError": "cluster.base.errors",
+    "Console": "cluster.base.console",
+    "Link": "cluster.links.link",
+    "training": "cluster.run.program",
+    "user_program": "cluster.run.program",
 }
 
 

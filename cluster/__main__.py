@@ -1,11 +1,13 @@
-"""`python -m cluster`: the verbs, one line each; `python -m cluster VERB …` is `python -m cluster.VERB …`."""
+"""`gradwire`, or `python -m cluster`: lists the verbs; `gradwire VERB …` is `python -m cluster.VERB …`."""
 
 import ast
 import importlib
+import os
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
-from cluster.errors import EXIT_DONE, EXIT_USAGE, unknown
+from cluster.base.errors import EXIT_DONE, EXIT_USAGE, unknown
 
 VERBS = (
     "launch",
@@ -19,13 +21,16 @@ VERBS = (
     "down",
     "image",
     "profiles",
+    "schema",
 )
 
 
 def main() -> int:
     """List the verbs, or run one."""
+    if "_ARGCOMPLETE" in os.environ:
+        return _complete()
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print("python -m cluster.VERB --help tells more of each:\n")
+        print("python -m cluster.VERB --help, or gradwire VERB --help, tells more of each:\n")
         for verb in VERBS:
             print(f"  {verb:<9} {_first_line(verb)}")
         return EXIT_DONE
@@ -33,14 +38,35 @@ def main() -> int:
     if verb not in VERBS:
         print(f"error: {unknown('verb', verb, VERBS)}", file=sys.stderr)
         return EXIT_USAGE
-    sys.argv = [f"cluster.{verb}", *sys.argv[2:]]
+    return _run(verb, sys.argv[2:])
+
+
+def _run(verb: str, words: list[str]) -> int:
+    """As `python -m cluster.VERB` does."""
+    sys.argv = [str(Path(__file__).with_name(f"{verb}.py")), *words]
     exit_code: int = importlib.import_module(f"cluster.{verb}").main()
     return exit_code
 
 
+def _complete() -> int:
+    """What a shell may complete: a verb, or by the verb's own parser its options. argcomplete's protocol."""
+    import argcomplete
+    from argcomplete.lexers import split_line
+
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    words = split_line(line, point)[3]
+    if len(words) > 1 and words[1] in VERBS:
+        os.environ["_ARGCOMPLETE"] = "2"  # words before this one are the program
+        return _run(words[1], [])
+    parser = ArgumentParser(prog="gradwire", add_help=False)
+    parser.add_argument("verb", choices=VERBS)
+    argcomplete.autocomplete(parser)
+    return EXIT_DONE
+
+
 def _first_line(verb: str) -> str:
     """The first line of a verb's docstring, without importing it."""
-    source = (Path(__file__).parent / f"{verb}.py").read_text()
+    source = (Path(__file__).parent / f"{verb}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 
 

@@ -9,21 +9,21 @@ Without a cluster only this machine is checked. Exit 1 where anything is wrong.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.cli import add_name, make_parser, run_verb
-from cluster.compose_process import compose_command
-from cluster.console import Console
-from cluster.engine import Engine
-from cluster.errors import ClusterError, NodeError
-from cluster.image import NEEDED_DISK_BYTES, is_current
-from cluster.spec import IMAGE
-from cluster.testbed import Cluster
+from cluster.api import Cluster
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError, NodeError
+from cluster.base.spec import IMAGE
+from cluster.base.subprocesses import run_bounded
+from cluster.cli.command_line import add_name, make_parser, run_verb
+from cluster.engine.client import Engine
+from cluster.engine.compose_up import compose_command
+from cluster.engine.image import NEEDED_DISK_BYTES, is_current
 
 # The capabilities that the wires need, in a network of its own: what is tried here touches nothing.
 TRY_WIRES = (
@@ -106,7 +106,7 @@ def _compose() -> Finding:
         command = compose_command()
     except ClusterError as error:
         return Finding("compose", error.message, error.hint)
-    version = subprocess.run([*command, "version", "--short"], capture_output=True, text=True)
+    version = run_bounded([*command, "version", "--short"])
     return Finding("compose", f"{' '.join(command)} {version.stdout.strip()}")
 
 
@@ -127,7 +127,7 @@ def _image(engine: Engine) -> Finding:
 def _wires() -> Iterator[Finding]:
     """Which wire this kernel can do, found by trying both in a container of its own."""
     command = [*TRY_WIRES, "--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_bounded(command)
     if done.returncode != 0:
         yield Finding("wire", done.stderr.strip(), "docker run must work: see the line above")
         return
@@ -168,7 +168,8 @@ def _nodes(cluster: Cluster) -> Iterator[Finding]:
     yield _torch(reports)
     gpus = {name: report["gpus"] for name, report in reports.items() if report["gpus"]}
     yield Finding(
-        "gpu", f"{gpus}" if gpus else "none: ranks use gloo on the CPU (compose/gpu.yml adds them)"
+        "gpu",
+        f"{gpus}" if gpus else "none: ranks use gloo on the CPU (python -m cluster.up --gpus all)",
     )
 
 

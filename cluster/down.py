@@ -4,33 +4,44 @@
     python -m cluster.down --name second
     python -m cluster.down --all
 
-Clusters of other names stay.
+Clusters of other names stay, and so does that of another checkout, and one that another command is at work on: --force
+removes them, too.
 """
 
 import sys
 from argparse import Namespace
 
-from cluster.cli import add_name, make_parser, run_verb
-from cluster.engine import Engine
-from cluster.testbed import Cluster
+from cluster.api import Cluster
+from cluster.cli.command_line import add_name, make_parser, run_verb
+from cluster.engine.client import Engine
+from cluster.engine.ownership import is_of_checkout
 
 
 def main(argv: list[str] | None = None) -> int:
     """Take a cluster down."""
     parser = make_parser("cluster.down", __doc__)
     add_name(parser)
-    parser.add_argument("--all", action="store_true", help="every cluster of this machine")
+    parser.add_argument("--all", action="store_true", help="every cluster of this checkout")
+    parser.add_argument(
+        "--force", action="store_true", help="also what is in use, or another checkout's"
+    )
     return run_verb(parser, down, argv)
 
 
 def down(args: Namespace) -> dict[str, object]:
     """The verb. Nothing to remove is no error."""
-    names = [spec.name for spec in Engine().clusters()] if args.all else [args.name]
-    removed = {name: Cluster(name).down() for name in names}
+    names = _all_names(force=args.force) if args.all else [args.name]
+    removed = {name: Cluster(name, force=args.force).down() for name in names}
     if not args.json:
         for name, things in removed.items():
             print(f"{name}: removed {', '.join(things)}" if things else f"{name}: nothing was up")
     return {"removed": removed}
+
+
+def _all_names(*, force: bool) -> list[str]:
+    """Every cluster of this checkout; with `force` of this machine."""
+    containers = Engine().containers()
+    return sorted({c.cluster for c in containers if force or is_of_checkout(c)})
 
 
 if __name__ == "__main__":

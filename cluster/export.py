@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from cluster.cli import make_parser, run_verb
-from cluster.errors import UsageError
-from cluster.series import COLUMNS, Row, metric_rows
+from cluster.accounting.metrics_table import COLUMNS, Row, metric_rows
+from cluster.base.errors import UsageError
+from cluster.cli.command_line import make_parser, run_verb
 
 FIGURES = [name for name in COLUMNS if name not in ("step", "rank", "node", "time")]
 

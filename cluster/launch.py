@@ -8,11 +8,14 @@
     python -m cluster.launch --nodes 2 --nproc-per-node 4 -- train.py
 
 Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
-where one is not what was asked for, then starts the ranks over SSH with torchrun's environment, one on each
-node or as many as --nproc-per-node says. Without `--` it trains (node.train; its options are taken here too:
-python -m node.train --help). With `--` it runs your program, unchanged: its folder is copied to every node.
-What a rank writes into $GRADWIRE_RUN_DIR comes back into the run folder: checkpoints, too, from which
-`--resume runs/NAME` goes on.
+where one is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on),
+then starts the ranks over SSH with torchrun's environment, one on each node or as many as --nproc-per-node
+says. Without `--` it trains (node.train; its options are taken here too: python -m node.train --help). With
+`--` it runs your program, unchanged: its folder is copied to every node. What a rank writes into
+$GRADWIRE_RUN_DIR comes back into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
+
+Two pairs that are easily confused: --seed is the training's, --link-seed draws the links; --lr-schedule is
+the learning rate's, --schedule changes links and nodes during the run.
 
 Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
 """
@@ -30,17 +33,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
-from cluster.errors import UsageError, unknown
-from cluster.places import Place, place_ranks, rank_environment
-from cluster.program import Program, fit_program, training, user_program
-from cluster.report import print_summary
-from cluster.schedule import check_nodes, check_schedule, check_steps
-from cluster.schedule_file import load_schedule
-from cluster.spec import ClusterSpec
-from cluster.testbed import Cluster
+from cluster.api import Cluster
+from cluster.base.errors import UsageError, unknown
+from cluster.cli.command_line import add_name, add_shape, add_size, make_parser, run_verb
+from cluster.cli.report import print_summary
+from cluster.links.changes import parse_seconds
+from cluster.run.job import Job
+from cluster.run.placement import place_ranks
+from cluster.run.program import Program, fit_program, training, user_program
+from cluster.run.results import MOST_RESULTS, parse_max_results
+from cluster.run.run_folder import check_writable
+from cluster.run.runner import RUNS_DIR
+from cluster.schedule.events import check_nodes, check_schedule, check_slow_start, check_steps
+from cluster.schedule.schedule_file import load_schedule
 from cluster.up import cluster_of
-from cluster.wanted import link_plans
+
+LEAST_STALL_TIMEOUT_S = 3.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,8 +58,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser("cluster.launch", __doc__)
     add_name(parser)
     add_size(parser)
-    add_shape(parser)
-    parser.add_argument("--no-verify", action="store_true", help="do not measure the links first")
+    add_shape(parser, with_training=True)
+    unproved = parser.add_mutually_exclusive_group()
+    unproved.add_argument("--no-verify", action="store_true", help="do not measure the links first")
+    unproved.add_argument(
+        "--allow-undecided",
+        action="store_true",
+        help="run also over links of which a busy host lets nobody tell whether they are as asked;"
+        " never over links that are broken",
+    )
     parser.add_argument(
         "--folder", type=Path, help="what to send with your program (default: its own folder)"
     )
@@ -66,10 +81,23 @@ def main(argv: list[str] | None = None) -> int:
         help="ranks on each node, which send nothing over links to one another (default: %(default)s)",
     )
     parser.add_argument(
+        "--max-results",
+        default=MOST_RESULTS,
+        metavar="SIZE",
+        help="fetch no more than this of what the ranks of a node left; what is larger stays there "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--schedule",
         type=Path,
         metavar="FILE",
         help="what happens to links and nodes during the run",
+    )
+    parser.add_argument(
+        "--stall-timeout",
+        metavar="TIME",
+        help="end a run in which nothing has moved for so long, 2m, 90s: no output, no computing, no bytes sent"
+        " (default: after 30 s it is said, and the run goes on)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, do nothing"
@@ -93,30 +121,49 @@ def launch_verb(
     if args.fit and not program:
         raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
     chosen = _user_program(args, program) if program else _training(args, rest, flags)
+    max_results_bytes = parse_max_results(args.max_results)
     schedule = load_schedule(args.schedule) if args.schedule else ()
+    stall_timeout_s = _stall_timeout_s(args.stall_timeout) if args.stall_timeout else None
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
     spec = cluster.planned()
     names = [node.name for node in spec.nodes]
     places = place_ranks(names, args.nproc_per_node)
     check_nodes(schedule, names)
-    if (wanted := cluster.request.wanted) is not None:
-        check_schedule(schedule, wanted.links(spec.nodes))
-    if args.dry_run:
-        return _print_plan(args, cluster, spec, chosen, places)
+    if (link_spec := cluster.request.link_spec) is not None:
+        check_schedule(schedule, link_spec.links(spec.nodes))
+        check_slow_start(schedule, is_on=link_spec.profile.slow_start_after_idle)
     try:
-        cluster.check_idle()
-        run = cluster.up().launch(
-            chosen,
-            verify=not args.no_verify,
-            schedule=schedule,
-            nproc_per_node=args.nproc_per_node,
-        )
+        if args.dry_run:
+            link_state = cluster.planned_link_state(spec)
+            verify = not args.no_verify
+            job = Job(spec, chosen, places, link_state, schedule, verify, max_results_bytes)
+            return _print_plan(args, cluster, job)
+        check_writable(RUNS_DIR)
+        with cluster.alone:
+            run = cluster.up().launch(
+                chosen,
+                verify=not args.no_verify,
+                allow_undecided=args.allow_undecided,
+                schedule=schedule,
+                nproc_per_node=args.nproc_per_node,
+                max_results=args.max_results,
+                stall_timeout_s=stall_timeout_s,
+            )
     finally:
         cluster.close()
     if not args.json:
         print_summary(run)
     return run.summary
+
+
+def _stall_timeout_s(text: str) -> float:
+    seconds = parse_seconds(text)
+    if seconds < LEAST_STALL_TIMEOUT_S:
+        raise UsageError(
+            f"--stall-timeout {text} is too short to tell", f"{LEAST_STALL_TIMEOUT_S:.0f}s or more"
+        )
+    return seconds
 
 
 def _end_with_stdin() -> None:
@@ -135,35 +182,21 @@ def _user_program(args: Namespace, words: Sequence[str]) -> Program:
 
 def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Program:
     """node.train with the options that are not ours; a misspelt one of ours is named as such."""
-    for word in rest:
-        flag = word.partition("=")[0]
-        if flag.startswith("--") and difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
-            raise unknown("option", flag, flags)
-    return training([*rest, "--seed", str(args.seed)], args.folder)
+    try:
+        return training(rest, args.folder)
+    except UsageError as error:
+        for flag in (word.partition("=")[0] for word in rest):
+            refused = f"unknown argument {flag!r}" in error.message
+            if refused and difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
+                raise unknown("option", flag, flags) from error
+        raise
 
 
-def _print_plan(
-    args: Namespace,
-    cluster: Cluster,
-    spec: ClusterSpec,
-    program: Program,
-    places: Sequence[Place],
-) -> dict[str, object]:
-    wanted = cluster.request.wanted
-    plans = link_plans(spec.nodes, wanted) if wanted else {}
-    links = wanted.links(spec.nodes) if wanted else ()
-    limits = cluster.planned_limits(spec)
-    document: dict[str, object] = {
-        "nodes": [asdict(node) | asdict(limits[node.name]) for node in spec.nodes],
-        "plans": plans,
-        "argv": list(program.argv),
-        "environment": {
-            place.name: rank_environment(
-                place, places, links, "RUN", "RUN_DIR", 0, isolated=args.isolated
-            )
-            for place in places
-        },
-    }
+def _print_plan(args: Namespace, cluster: Cluster, job: Job) -> dict[str, object]:
+    job.check()
+    limits = cluster.planned_limits(job.spec)
+    nodes = [asdict(node) | asdict(limits[node.name]) for node in job.spec.nodes]
+    document = {"nodes": nodes} | job.document("RUN")
     if not args.json:
         print(json.dumps(document, indent=2))
     return document

@@ -15,12 +15,13 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from cluster.cli import add_name, make_parser, run_verb
-from cluster.console import LinePrinter
-from cluster.engine import Container, Engine
-from cluster.errors import UsageError
-from cluster.spec import select_nodes
-from cluster.testbed import Cluster
+from cluster.api import Cluster
+from cluster.base.console import LinePrinter
+from cluster.base.errors import UsageError
+from cluster.base.spec import select_nodes
+from cluster.base.stdout import is_read
+from cluster.cli.command_line import add_name, make_parser, run_verb
+from cluster.engine.client import Container, Engine
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,6 +58,8 @@ def logs(args: Namespace) -> list[dict[str, str]]:
             found.append({"node": node, "line": line})
         else:
             printer.print(node, line)
+            if not is_read(sys.stdout):  # `logs --follow | head`
+                break
     return found
 
 

@@ -1,156 +1,29 @@
-"""Link profiles: YAML files of ranges, one file a profile.
+"""List the link profiles, or print some of them.
 
     python -m cluster.profiles              # what there is
     python -m cluster.profiles mobile       # one of them
 
-A profile says how fast, how far and how clean the links of a cluster may be; `cluster.links` draws the links from it.
 Your own is a file anywhere: `--profile ./mine.yml`.
 """
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import asdict
 
-from cluster.errors import UsageError, unknown
-from cluster.link_limits import ACCESS_LIMITS
-from cluster.link_limits import LIMITS as LINK_LIMITS
-from cluster.regions import RegionPair, parse_regions
-from cluster.spec import PROJECT_DIR
-from cluster.yaml_file import read_yaml
-
-PROFILES_DIR = PROJECT_DIR / "compose" / "profiles"
-
-Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Ranges for the links of a cluster; a single number is a range of one.
-
-    Attributes:
-        name: the file's name without its ending.
-        rate_mbyte_s: bytes on the wire, in 10^6 a second.
-        delay_ms: one way.
-        jitter_pct: standard deviation of the delay, in per cent of it.
-        loss_pct: packets lost at random, in per cent.
-        buffer_ms: the queue in front of the rate limit; None is one bandwidth-delay product, the link's own RTT.
-        uplink_mbyte_s: what a node can send on all its links together; None is as much as they carry.
-        downlink_mbyte_s: what it can receive on all of them together.
-        loss_burst: how many packets are lost in a row, on average; 1: each is lost or not by itself.
-        duplicate_pct: packets that arrive twice, in per cent.
-        corrupt_pct: packets that arrive with one bit wrong.
-        reorder_pct: packets that do not wait, and so overtake those before them.
-        distribution: of the delay, where it jitters: normal or uniform.
-        tcp: congestion control on the links.
-        regions: where the nodes are, in their order, and from the first again; empty where it does not matter.
-        between: rate and distance of each pair of regions; the ranges above are for nodes of one region.
-    """
-
-    name: str
-    rate_mbyte_s: Range
-    delay_ms: Range
-    jitter_pct: Range = (0.0, 0.0)
-    loss_pct: Range = (0.0, 0.0)
-    buffer_ms: Range | None = None
-    uplink_mbyte_s: Range | None = None
-    downlink_mbyte_s: Range | None = None
-    loss_burst: Range = (1.0, 1.0)
-    duplicate_pct: Range = (0.0, 0.0)
-    corrupt_pct: Range = (0.0, 0.0)
-    reorder_pct: Range = (0.0, 0.0)
-    distribution: str = "normal"
-    tcp: str = "cubic"
-    regions: tuple[str, ...] = ()
-    between: tuple[RegionPair, ...] = ()
-
-
-LIMITS: dict[str, Range] = {
-    **{field: limits for field, limits in LINK_LIMITS.items() if field != "jitter_ms"},
-    **ACCESS_LIMITS,
-    "jitter_pct": (0, 50),
-}
-FLAW_WORDS = {
-    "loss_burst": ("1", "{} lost in a row"),
-    "duplicate_pct": ("0", "{} % twice"),
-    "corrupt_pct": ("0", "{} % corrupt"),
-    "reorder_pct": ("0", "{} % overtake"),
-}
-"""What few links have: as most have it, and how to say it of the others."""
-WORDS = {"tcp": ("cubic", "bbr", "reno"), "distribution": ("normal", "uniform")}
-
-
-def profile_names() -> list[str]:
-    """The shipped profiles, by name."""
-    return sorted(path.stem for path in PROFILES_DIR.glob("*.yml"))
-
-
-def load_profile(name: str) -> Profile:
-    """Read a shipped profile by name, or a user's own by path.
-
-    Raises:
-        UsageError: no such profile, no YAML, or a key or value that is not one; the message names file and key.
-    """
-    path = _profile_path(name)
-    document = read_yaml(path)
-    if not isinstance(document, dict):
-        raise UsageError(f"{path}: a profile is a mapping of keys to ranges")
-    return parse_profile(path.stem, document, str(path))
-
-
-def parse_profile(name: str, document: dict[str, object], source: str) -> Profile:
-    """A profile from its YAML mapping; `source` is named in errors."""
-    keys = {field.name for field in fields(Profile)} - {"name"}
-    for key in document:
-        if key not in keys:
-            raise unknown(f"key in {source}:", str(key), keys)
-    for key in ("rate_mbyte_s", "delay_ms"):
-        if key not in document:
-            raise UsageError(f"{source}: {key} is missing", f"{key}: [low, high]")
-    ranges = {k: _parse_range(v, k, source) for k, v in document.items() if k in LIMITS}
-    words = {k: _parse_word(v, k, source) for k, v in document.items() if k in WORDS}
-    regions, between = parse_regions(document.get("regions"), document.get("between"), source)
-    return Profile(name, regions=regions, between=between, **ranges, **words)  # type: ignore[arg-type]
-
-
-def _parse_word(value: object, key: str, source: str) -> str:
-    if value not in WORDS[key]:
-        raise unknown(f"{key} in {source}:", str(value), WORDS[key])
-    return str(value)
-
-
-def _profile_path(name: str) -> Path:
-    if name.endswith((".yml", ".yaml")) or "/" in name:
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(
-                f"no profile file {name}", "python -m cluster.profiles lists those shipped"
-            )
-        return path
-    if name not in profile_names():
-        raise unknown("profile", name, profile_names())
-    return PROFILES_DIR / f"{name}.yml"
-
-
-def _parse_range(value: object, key: str, source: str) -> Range:
-    pair = value if isinstance(value, list) else [value, value]
-    numbers = [n for n in pair if isinstance(n, int | float) and not isinstance(n, bool)]
-    if len(pair) != 2 or len(numbers) != 2:
-        raise UsageError(f"{source}: {key} is {value!r}", "a number, or [low, high]")
-    low, high = float(numbers[0]), float(numbers[1])
-    least, most = LIMITS[key]
-    if not least <= low <= high <= most:
-        raise UsageError(
-            f"{source}: {key} is {value!r}", f"low <= high, within {least:g} to {most:g}"
-        )
-    return low, high
+from cluster.base.console import print_table
+from cluster.cli.command_line import make_parser, run_verb
+from cluster.links.profiles import (
+    IMPAIRMENT_WORDS,
+    Profile,
+    Range,
+    describe_impairments,
+    load_profile,
+    profile_names,
+)
 
 
 def main(argv: list[str] | None = None) -> int:
     """List the profiles, or print the named ones."""
-    from cluster.cli import make_parser, run_verb
-
     parser = make_parser("cluster.profiles", __doc__)
     parser.add_argument("names", nargs="*", metavar="PROFILE", help="default: all")
     return run_verb(parser, show_profiles, argv)
@@ -158,8 +31,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def show_profiles(args: Namespace) -> list[dict[str, object]]:
     """The verb: prints a table, returns the profiles as JSON values."""
-    from cluster.console import print_table
-
     profiles = [load_profile(name) for name in args.names or profile_names()]
     if not args.json:
         rows = [
@@ -175,15 +46,14 @@ def _more(profile: Profile) -> str:
     """What few profiles have."""
     access = {"uplinks": profile.uplink_mbyte_s, "downlinks": profile.downlink_mbyte_s}
     said = [f"{what} of {_text(values)} MB/s" for what, values in access.items() if values]
-    said += describe_flaws({field: _text(getattr(profile, field)) for field in FLAW_WORDS})
+    said += describe_impairments(
+        {field: _text(getattr(profile, field)) for field in IMPAIRMENT_WORDS}
+    )
+    if not profile.slow_start_after_idle:
+        said.append("no slow start after idle")
     if profile.regions:
         said.append(f"{len(profile.regions)} regions")
     return ", ".join(said)
-
-
-def describe_flaws(texts: Mapping[str, str]) -> list[str]:
-    """What of FLAW_WORDS is not as on most links, from their values as text, by field."""
-    return [words.format(texts[f]) for f, (usual, words) in FLAW_WORDS.items() if texts[f] != usual]
 
 
 def _text(values: Range) -> str:

@@ -13,19 +13,18 @@ ends by itself, unless it loops.
 """
 
 import sys
-import time
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
-from cluster.changes import Change, change_plans, make_changes, make_pairs, parse_seconds
-from cluster.cli import add_name, add_shape, make_parser, run_verb
-from cluster.console import Console
-from cluster.errors import UsageError
-from cluster.shaping import Shape
+from cluster.api import Cluster
+from cluster.base.console import Console
+from cluster.base.errors import UsageError
+from cluster.cli.command_line import add_force, add_name, add_shape, make_parser, run_verb
+from cluster.links.changes import make_changes, make_pairs, parse_seconds
+from cluster.links.link_spec import make_link_spec
+from cluster.links.traces import Playback, load_trace
+from cluster.shaping.link_state import LinkState
 from cluster.status import print_shape
-from cluster.testbed import Cluster
-from cluster.traces import Playback, load_trace
-from cluster.wanted import make_wanted
 
 FIELDS = {
     "rate": ("rate_mbyte_s", "MBYTE_S", "bytes on the wire, in 10^6 a second"),
@@ -41,11 +40,12 @@ FIELDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Shape the links of a cluster."""
+    """LinkState the links of a cluster."""
     parser = make_parser("cluster.shape", __doc__)
     add_name(parser)
     add_shape(parser)
     _add_link(parser)
+    add_force(parser)
     parser.add_argument("--clear", action="store_true", help="take all shaping off")
     return run_verb(parser, shape, argv)
 
@@ -59,7 +59,7 @@ def shape(args: Namespace) -> dict[str, object]:
             "one of --profile NAME, --link SRC:DST and --clear",
             "python -m cluster.profiles lists the profiles",
         )
-    cluster = Cluster(args.name, console=Console())
+    cluster = Cluster(args.name, console=Console(), force=args.force)
     try:
         document = _replay(cluster, args) if args.trace else _shape(cluster, args).document()
     finally:
@@ -90,7 +90,7 @@ def _add_link(parser: ArgumentParser) -> None:
         "--trace",
         type=Path,
         metavar="FILE",
-        help="of --link: values over time, a CSV or mahimahi's format (cluster/traces.py)",
+        help="of --link: values over time, a CSV or mahimahi's format (cluster/links/traces.py)",
     )
     parser.add_argument(
         "--loop", action=BooleanOptionalAction, help="of --trace: at its end begin it again"
@@ -100,19 +100,22 @@ def _add_link(parser: ArgumentParser) -> None:
     )
 
 
-def _shape(cluster: Cluster, args: Namespace) -> Shape:
+def _shape(cluster: Cluster, args: Namespace) -> LinkState:
     values = {field: getattr(args, field) for field, _, _ in FIELDS.values()}
     if args.loop is not None:
         raise UsageError("--loop is for --trace FILE", "--link node1:node3 --trace lte.csv --loop")
     if args.link:
         seconds = parse_seconds(args.duration) if args.duration else None
-        return _change(cluster, make_changes(args.link, values, both=args.both), seconds)
+        changes = make_changes(args.link, values, both=args.both)
+        return cluster.change(changes) if seconds is None else cluster.change_for(changes, seconds)
     if args.both or args.duration or any(value is not None for value in values.values()):
         raise UsageError("these values are for --link SRC:DST", "--link node1:node3 --delay 80")
     if args.clear:
         return cluster.shape(None)
-    wanted = make_wanted(args.profile, args.topology, args.seed, args.wire, isolated=args.isolated)
-    return cluster.shape(wanted)
+    link_spec = make_link_spec(
+        args.profile, args.topology, args.link_seed, args.wire, isolated=args.isolated
+    )
+    return cluster.shape(link_spec)
 
 
 def _replay(cluster: Cluster, args: Namespace) -> dict[str, object]:
@@ -132,20 +135,6 @@ def _replay(cluster: Cluster, args: Namespace) -> dict[str, object]:
         f"{trace.name}: {ended.changes} changes, {ended.late} late or never, the latest by {ended.worst_ms:g} ms"
     )
     return cluster.links().document() | {"trace": playback.record() | ended.record()}
-
-
-def _change(cluster: Cluster, changes: list[Change], seconds: float | None) -> Shape:
-    if seconds is None:
-        return cluster.change(changes)
-    before = cluster.links()
-    change_plans(before.plans, changes)  # refuses what is not there, while nothing has changed
-    try:
-        cluster.change(changes)
-        cluster.console.say(f"changed for {seconds:g} s")
-        time.sleep(seconds)
-    finally:
-        undone = cluster.undo(before, changes)
-    return undone
 
 
 if __name__ == "__main__":

@@ -13,14 +13,15 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
-from cluster.cli import add_name, make_parser, run_verb
-from cluster.console import Console, print_table
-from cluster.errors import NodeError
-from cluster.node_limits import Limit, format_bytes
-from cluster.profiles import FLAW_WORDS, describe_flaws
-from cluster.shaping import Shape
-from cluster.spec import name_flag
-from cluster.testbed import Cluster
+from cluster.api import Cluster
+from cluster.base.console import Console, print_table
+from cluster.base.errors import NodeError
+from cluster.base.spec import name_flag
+from cluster.cli.command_line import add_name, make_parser, run_verb
+from cluster.engine.resources import Limit, format_bytes
+from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
+from cluster.shaping.link_state import LinkState
+from cluster.shaping.restore import find_leftovers
 
 MOST_ROWS = 90  # the links of ten nodes
 
@@ -47,7 +48,7 @@ def status(args: Namespace) -> dict[str, object]:
     return document
 
 
-def read_status(cluster: Cluster, shape: Shape | None = None) -> dict[str, Any]:
+def read_status(cluster: Cluster, link_state: LinkState | None = None) -> dict[str, Any]:
     """The state of every node and link; of links that are not given the nodes are asked.
 
     A node that does not answer says why, and the links are then unknown.
@@ -68,17 +69,24 @@ def read_status(cluster: Cluster, shape: Shape | None = None) -> dict[str, Any]:
     ]
     document: dict[str, Any] = {"name": cluster.name, "nodes": nodes, "links": [], "problem": ""}
     try:
-        shape = shape or cluster.links()
+        link_state = link_state or cluster.links()
     except NodeError as error:
         return document | {"problem": error.message}
-    return document | shape.document()
+    return document | link_state.document() | {"warnings": find_leftovers(cluster.spec, link_state)}
 
 
 def print_status(document: dict[str, Any]) -> None:
     """Two tables, nodes and links, and whatever the user should know."""
-    limited = any(n["cpus"] or n["memory_bytes"] for n in document["nodes"])
+    limited = any(n["cpus"] or n["memory_bytes"] or n["gpus"] for n in document["nodes"])
     print_table(
-        ["NODE", "RANK", "STATE", "ADDRESS", "SSH", *(["CPUS", "MEMORY"] if limited else [])],
+        [
+            "NODE",
+            "RANK",
+            "STATE",
+            "ADDRESS",
+            "SSH",
+            *(["CPUS", "MEMORY", "GPUS"] if limited else []),
+        ],
         [
             [
                 n["name"],
@@ -93,14 +101,17 @@ def print_status(document: dict[str, Any]) -> None:
     )
     if document["problem"]:
         print(document["problem"])
-    else:
-        print_shape(document, document["name"])
+        return
+    print_shape(document, document["name"])
+    for warning in document["warnings"]:
+        print(f"warning: {warning}")
 
 
 def print_shape(document: dict[str, Any], name: str) -> None:
     """The links in force, what they were drawn from, and what the user should know of them."""
     if not document["links"]:
         print(f"links: not shaped (python -m cluster.shape{name_flag(name)} --profile mobile)")
+        _print_notes(document)
         return
     print()
     print_links(document["links"])
@@ -111,8 +122,13 @@ def print_shape(document: dict[str, Any], name: str) -> None:
     print(
         f"profile {document['profile']}, topology {document['topology']}, seed {document['seed']}, "
         f"wire {document['wire']}, tcp {document['tcp']}"
+        + ("" if document["slow_start_after_idle"] else ", no slow start after idle")
         + (", nodes without a link isolated" if document["isolated"] else "")
     )
+    _print_notes(document)
+
+
+def _print_notes(document: dict[str, Any]) -> None:
     for note in document["notes"]:
         print(f"note: {note}")
 
@@ -141,13 +157,17 @@ def print_links(links: list[dict[str, Any]]) -> None:
 
 def _more(link: dict[str, Any]) -> str:
     """What few links have."""
-    said = describe_flaws({field: f"{link[field]:g}" for field in FLAW_WORDS})
+    said = describe_impairments({field: f"{link[field]:g}" for field in IMPAIRMENT_WORDS})
     return ", ".join(said + (["uniform"] if link["distribution"] == "uniform" else []))
 
 
 def _limits(node: dict[str, Any]) -> list[str]:
     cpus, memory = node["cpus"], node["memory_bytes"]
-    return [f"{cpus:g}" if cpus else "-", format_bytes(memory) if memory else "-"]
+    return [
+        f"{cpus:g}" if cpus else "-",
+        format_bytes(memory) if memory else "-",
+        node["gpus"] or "-",
+    ]
 
 
 def _state(node: dict[str, Any]) -> str:

@@ -14,16 +14,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from cluster.cli import add_name, add_shape, add_size, make_parser, run_verb
-from cluster.compose_process import ComposeUp
-from cluster.console import Console
-from cluster.errors import UsageError
-from cluster.spec import name_flag
+from cluster.base.console import Console
+from cluster.base.spec import name_flag
+from cluster.cli.command_line import add_force, add_name, add_shape, add_size, make_parser, run_verb
+from cluster.engine.compose_up import ComposeUp
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from cluster.testbed import Cluster
+    from cluster.api import Cluster
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,23 +31,22 @@ def main(argv: list[str] | None = None) -> int:
     add_name(parser)
     add_size(parser)
     add_shape(parser)
+    add_force(parser)
     return run_verb(parser, up, argv)
 
 
 def up(args: Namespace) -> dict[str, object]:
     """The verb. Most of us is imported while compose gets ready: both take a while."""
     started = time.monotonic()
-    if args.seed != 1 and not args.profile:
-        raise UsageError("--seed without --profile: it draws the links of one", "--profile wan")
     with ComposeUp(args.name) as compose:
         compose.get_ready()
         from cluster.status import print_status, read_status
 
-        cluster = cluster_of(args)
+        cluster = cluster_of(args, force=args.force)
         try:
             cluster.up_with(compose)
             seconds = time.monotonic() - started
-            status = read_status(cluster, cluster.shape_at_up)
+            status = read_status(cluster, cluster.link_state_at_up)
         finally:
             cluster.close()
     if not args.json:
@@ -62,24 +60,26 @@ def up(args: Namespace) -> dict[str, object]:
     return status | {"seconds": round(seconds, 3)}
 
 
-def cluster_of(args: Namespace) -> Cluster:
+def cluster_of(args: Namespace, *, force: bool = False) -> Cluster:
     """The cluster that --name, --nodes and what decides the links speak of."""
-    from cluster.node_limits import split_words
-    from cluster.testbed import Cluster
+    from cluster.api import Cluster
+    from cluster.engine.resources import split_words
 
     return Cluster(
         args.name,
         nodes=args.nodes,
         profile=args.profile,
         topology=args.topology,
-        seed=args.seed,
+        seed=args.link_seed,
         wire=args.wire,
         isolated=args.isolated,
         image=args.image,
         cpus=split_words(args.cpus),
         memory=split_words(args.memory),
+        gpus=split_words(args.gpus),
         slot=args.slot,
         console=Console(program_output=sys.stderr if args.json else sys.stdout),
+        force=force,
     )
 
 

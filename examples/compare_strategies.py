@@ -5,10 +5,12 @@
     python examples/compare_strategies.py --tasks language --strategies ddp diloco --steps 100
     python examples/compare_strategies.py --target fashion-mnist=0.8 --profile wan
 
-For each task and strategy: seconds until a test after some step reached the task's target, what links had to carry
-in all, how much of its time rank 0 spent communicating. What never got there says how far it came. Tests themselves
-take time, which is not counted. Results go into --out as table.csv and table.json, and each by itself: what is there
-already, with the same settings, is not run again.
+For each task and strategy: seconds until a step after which a test reaches the task's target, what links had to carry
+in all, how much of its time rank 0 spent communicating. What never got there says how far it came. Tested is, under
+every strategy, the average over all ranks of what they had after that step: of the outer parameters where there are
+some, else of the replicas. All tests are made after the last step (--eval after), so that they take no time from
+training, and nobody computes or sends while others test; what they send is not in the table. Results go into --out as
+table.csv and table.json, and each by itself: what is there already, with the same settings, is not run again.
 """
 
 import argparse
@@ -22,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, training
-from cluster.cli import hear_signals
-from cluster.console import Console, print_table
-from cluster.errors import (
+from cluster.accounting.metrics_table import metric_rows
+from cluster.accounting.wire_bytes import parse_sent
+from cluster.base.console import Console, print_table
+from cluster.base.errors import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -32,9 +35,10 @@ from cluster.errors import (
     RunFailed,
     UsageError,
 )
-from cluster.profiles import load_profile
-from cluster.series import metric_rows
-from cluster.spec import PROJECT_DIR
+from cluster.base.paths import PROJECT_DIR
+from cluster.cli.command_line import hear_signals
+from cluster.links.profiles import load_profile
+from cluster.run.run_folder import last_events
 
 # What each is run with, {H} by --H; all else is as node.train has it. DeMo steps by signs: its rate is a small one.
 STRATEGIES = {
@@ -171,7 +175,7 @@ def known_or_run(cluster: Cluster, task: str, strategy: str, args: argparse.Name
         if summary["status"] == "done":  # what failed is tried again the next time
             known = {"asked": asked, "folder": str(folder), "summary": summary}
             path.write_text(json.dumps(known, indent=2) + "\n")
-    return make_row(task, strategy, target, summary, _steps(folder))
+    return make_row(task, strategy, target, summary, _steps(folder), tests_bytes(folder, summary))
 
 
 def _steps(folder: Path) -> list[Row]:
@@ -185,7 +189,7 @@ def settings(task: str, strategy: str, args: argparse.Namespace) -> Row:
     """What decides a run: of a target it does not depend."""
     own = STRATEGIES[strategy].format(H=args.H).split()
     words = ["--task", task, "--strategy", strategy, *own]
-    words += ["--steps", str(args.steps), "--eval-every", str(args.eval_every)]
+    words += ["--steps", str(args.steps), "--eval-every", str(args.eval_every), "--eval", "after"]
     # Not by its name alone: a file of the same name may say something else now.
     profile = asdict(load_profile(args.profile))
     return {"words": words, "nodes": args.nodes, "profile": profile}
@@ -202,9 +206,14 @@ def run(cluster: Cluster, words: Sequence[str], *, verify: bool) -> tuple[Path, 
 
 
 def make_row(
-    task: str, strategy: str, target: Target, summary: Mapping[str, Any], steps: Sequence[Row]
+    task: str,
+    strategy: str,
+    target: Target,
+    summary: Mapping[str, Any],
+    steps: Sequence[Row],
+    for_tests: int,
 ) -> Row:
-    """What one run tells; `steps` are as `cluster.series.metric_rows` has them."""
+    """What one run tells; `steps` are those of `cluster.accounting.metrics_table`, `for_tests` bytes on the links."""
     tests = [row for row in steps if row["rank"] == 0 and target.figure in row]
     first = next((row for row in tests if target.is_reached(row[target.figure])), None)
     seconds: Mapping[str, float] = next(iter(summary["seconds"].values()), {})
@@ -214,21 +223,27 @@ def make_row(
         "status": summary["status"],
         "steps": max((row["step"] for row in steps), default=0),
         "target": target.value,
-        "reached_s": first and round(seconds_to(first, tests), 1),
+        "reached_s": first and round(first["elapsed_s"], 1),
         "reached_step": first and first["step"],
         "best": target.best(row[target.figure] for row in tests),
         "reached_mbyte": first and round(payload_to(first, steps) / 1e6, 1),
-        "carried_mbyte": round(summary["bytes"]["total"] / 1e6, 1),
+        "carried_mbyte": round((summary["bytes"]["total"] - for_tests) / 1e6, 1),
         "loop_s": round(loop_s(seconds), 1) if seconds else None,
         "communication_share": communication_share(seconds) if seconds else None,
         "run": Path(summary["folder"]).name,
     }
 
 
-def seconds_to(row: Row, tests: Sequence[Row]) -> float:
-    """Seconds from when the first rank was ready until a step was done, without rank 0's tests before it."""
-    tested_s = sum(test["eval_s"] for test in tests if test["step"] < row["step"])
-    return float(row["elapsed_s"] - tested_s)
+def tests_bytes(folder: Path, summary: Mapping[str, Any]) -> int:
+    """What links have carried for tests, headers included: by what the ranks say that they sent for them."""
+    nodes = list(summary["exit_codes"])
+    total = 0
+    for node in nodes:
+        end = last_events(folder, node).get("end", {})
+        tests = [one for one in end.get("collectives", ()) if one["purpose"] == "eval"]
+        for sent in parse_sent(nodes, node, {"collectives": tests}):
+            total += sent.forward_bytes + sent.answer_bytes + sent.ack_bytes
+    return total
 
 
 def payload_to(row: Row, steps: Sequence[Row]) -> int:
@@ -237,12 +252,12 @@ def payload_to(row: Row, steps: Sequence[Row]) -> int:
 
 
 def loop_s(seconds: Mapping[str, float]) -> float:
-    """Of a rank's seconds those of training: from when it was ready on, without tests."""
+    """Of a rank's seconds those of training: from when it was ready until the last step, without tests."""
     return seconds["total"] - seconds["startup"] - seconds["eval"]
 
 
 def communication_share(seconds: Mapping[str, float]) -> float:
-    """Of rank 0, for the others also wait while it tests."""
+    """Of a rank's seconds of training those in which it waited for others, or for what is on its way."""
     return round((seconds["transfer"] + seconds["waiting"]) / loop_s(seconds), 3)
 
 
@@ -266,7 +281,7 @@ def print_rows(rows: Sequence[Row]) -> None:
     names += ["carried_mbyte", "loop_s", "communication_share", "status"]
     print_table(header, [[_cell(row[name]) for name in names] for row in ranked])
     targets = dict.fromkeys(f"{row['task']} {row['target']:g}" for row in rows)
-    print(f"targets: {', '.join(targets)}; - is never")
+    print(f"targets: {', '.join(targets)}; - is never; tested is the average over all ranks")
 
 
 def _cell(value: object) -> str:

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, training
-from cluster.cli import hear_signals
-from cluster.console import Console, print_table
-from cluster.errors import EXIT_DONE, EXIT_INTERRUPTED, ClusterError
-from cluster.profiles import Profile
-from cluster.series import metric_rows
-from cluster.spec import PROJECT_DIR
-from cluster.topology_file import load_topology
-from cluster.wanted import Wanted
+from cluster.accounting.metrics_table import metric_rows
+from cluster.base.console import Console, print_table
+from cluster.base.errors import EXIT_DONE, EXIT_INTERRUPTED, ClusterError
+from cluster.base.paths import PROJECT_DIR
+from cluster.cli.command_line import hear_signals
+from cluster.links.link_spec import LinkSpec
+from cluster.links.profiles import Profile
+from cluster.links.topology_file import load_topology
 
 MBIT_BYTES = 125_000
 Row = dict[str, Any]
@@ -78,11 +78,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def links(mbit: float, delay_ms: float) -> Wanted:
+def links(mbit: float, delay_ms: float) -> LinkSpec:
     """The same link between every two nodes."""
     rate = mbit * MBIT_BYTES / 1e6
     profile = Profile(f"{mbit:g}mbit", (rate, rate), (delay_ms, delay_ms))
-    return Wanted(profile, load_topology("full"))
+    return LinkSpec(profile, load_topology("full"))
 
 
 def run(cluster: Cluster, mbit: float, steps: int, args: argparse.Namespace) -> Row:
@@ -93,7 +93,7 @@ def run(cluster: Cluster, mbit: float, steps: int, args: argparse.Namespace) -> 
 
 
 def cell(rows: Sequence[Row], mbit: float, steps: int) -> Row:
-    """The figures of one run; `rows` are as `cluster.series.metric_rows` has them, `steps` is H."""
+    """The figures of one run; `rows` are as `cluster.accounting.metrics_table.metric_rows` has them, `steps` is H."""
     timed = [row for row in rows if row["step"] > steps]
     step_s = sum(row["compute_s"] for row in timed) / len(timed)
     waited_s = sum(row["comm_s"] for row in timed) / len(timed)

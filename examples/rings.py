@@ -11,13 +11,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import Dataset, TensorDataset, random_split
 
-from node.exogym import (
-    DiLoCoStrategy,
-    OptimSpec,
-    SimpleReduceStrategy,
-    SPARTAStrategy,
-    Trainer,
-)
+from node.exogym import DiLoCoStrategy, OptimSpec, SimpleReduceStrategy, SPARTAStrategy, Trainer
 
 
 class Rings(nn.Module):

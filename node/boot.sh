@@ -13,7 +13,7 @@ while read -r name destination _; do
 done < /proc/net/route
 umask 077
 
-# A new node lays its links while sshd starts. Who holds the lock knows that they are laid: cluster/bringup.py.
+# A new node lays its links while sshd starts. Who holds the lock knows that they are laid: cluster/lifecycle/provision.py.
 # Without `site` (-S): the wire wants nothing but the standard library.
 if [ -f "$keys/plan.json" ] && [ ! -e "$state/first-report.json" ]; then
   exec 9> "$state/first-report.lock"

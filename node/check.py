@@ -1,4 +1,4 @@
-"""What `cluster.doctor` asks a node: names, peers, torch.
+"""Checks a node for `cluster.doctor`: name resolution, peers, torch.
 
     python3 -m node.check node1 node2 node3        # the names that must resolve, and answer a ping
 

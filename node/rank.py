@@ -1,4 +1,4 @@
-"""Runs one rank on this node and never leaves it behind: the launcher's hand on a node.
+"""Supervises one rank on this node: starts it, relays its output, and never leaves a process of it behind.
 
     python -m node.rank < order        # the first line of standard input is the order, as JSON
 
@@ -8,8 +8,8 @@
 The rank runs at nice 19, in a process group of its own, so that the wire keeps its time. What it prints goes
 line by line to standard output and to the container's own log. Standard input stays open: when it ends (the
 launcher stopped the run, was killed, or the network to it broke), the group gets SIGTERM, ten seconds,
-SIGKILL. The exit code is the rank's, 128 + n after signal n; standard error ends with one JSON line,
-{"exit_code": …, "time": …, "error": …}: when the rank ended, or when it failed and what it said of it in
+SIGKILL. Whatever the rank started ends with it. The exit code is the rank's, 128 + n after signal n; standard
+error ends with one JSON line, docs/formats.md: when the rank ended, or when it failed and what it said of it in
 its TORCHELASTIC_ERROR_FILE (torch's `@record`). Several ranks of one run may share a node. Exit 75: another
 run has it.
 """
@@ -26,13 +26,24 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from node.error_file import RankError, read_error
+from node.supervisor.descendants import (
+    adopt_descendants,
+    die_with_parent,
+    kill_descendants,
+    reap_orphans,
+)
+from node.supervisor.error_file import RankError, is_bystander, last_error, read_error
+from node.supervisor.oom import oom_kills
 
 LOCK = Path("/run/gradwire/rank.lock")
-RUN_FOLDERS = (Path("/root/work"), Path("/run/gradwire/runs"))
+WORK_FOLDER = Path("/root/work")
+RESULTS_FOLDER = Path("/run/gradwire/runs")
+KEPT_RUNS = 2  # whose results nobody has fetched
 CONTAINER_LOG = Path("/proc/1/fd/1")
 GRACE_S = 10.0
 MOST_WORDS = 300  # of an error, in characters
+TAIL_BYTES = 16384  # of what a rank printed: its last traceback
+REAP_INTERVAL_S = 5.0
 NICE = 19
 EXIT_BUSY = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -45,10 +56,18 @@ def main() -> int:
         if run != order["run"]:
             print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
-        exit_code = run_rank(order)
+        oom_before = oom_kills()
+        exit_code, tail = run_rank(order)
+        ended = time.time()
     error = read_error(Path(order["env"]["TORCHELASTIC_ERROR_FILE"])) if exit_code else RankError()
-    report = {"exit_code": exit_code, "time": min(error.time, time.time())}
-    print(json.dumps(report | {"error": error.words[:MOST_WORDS]}), file=sys.stderr)
+    report = {
+        "exit_code": exit_code,
+        "time": min(error.time, ended),
+        "error": error.words[:MOST_WORDS],
+        "bystander": exit_code > 0 and is_bystander(error.words or last_error(tail)),
+        "out_of_memory": exit_code != 0 and oom_kills() > oom_before,
+    }
+    print(json.dumps(report), file=sys.stderr)
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 
@@ -62,7 +81,7 @@ def take_node(lock: IO[str], run: str) -> str:
         lock.truncate(0)
         lock.write(run)
         lock.flush()
-        _forget_other_runs(run)
+        forget_other_runs(run)
     except BlockingIOError:
         pass  # it is taken: by this run, perhaps
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -70,8 +89,9 @@ def take_node(lock: IO[str], run: str) -> str:
     return lock.read().strip()
 
 
-def run_rank(order: dict[str, Any]) -> int:
-    """Start the rank and stay until it has ended; returns its code, -n after signal n."""
+def run_rank(order: dict[str, Any]) -> tuple[int, str]:
+    """Start the rank and stay until it has ended; returns its code, -n after signal n, and its last words."""
+    adopt_descendants()
     Path(order["run_dir"]).mkdir(parents=True, exist_ok=True)
     try:
         rank = subprocess.Popen(
@@ -85,31 +105,52 @@ def run_rank(order: dict[str, Any]) -> int:
         )
     except OSError as error:
         print(f"{order['argv'][0]}: {error.strerror}", flush=True)
-        return 127  # what a shell says of a command that is not there
+        return 127, ""  # what a shell says of a command that is not there
     assert rank.stdout is not None
     try:
-        _forward(rank, rank.stdout)
+        tail = _forward(rank, rank.stdout)
     finally:
-        _signal_group(rank, signal.SIGKILL)  # whatever the rank itself left running
-    return rank.wait()
+        kill_descendants()
+    return rank.wait(), tail.decode(errors="replace")
 
 
-def _forget_other_runs(run: str) -> None:
-    """Remove what launchers left here that were killed before they could."""
-    for folder in RUN_FOLDERS:
-        for path in folder.glob("*"):
-            if path.name != run:
-                shutil.rmtree(path, ignore_errors=True)
+def forget_other_runs(run: str) -> None:
+    """Remove what launchers left here that were killed before they could, and say what is kept of it.
+
+    A launcher removes the results that it has fetched: those that are here it has not. The latest
+    few runs' are kept.
+    """
+    for path in WORK_FOLDER.glob("*"):
+        if path.name != run:
+            shutil.rmtree(path, ignore_errors=True)
+    others = [path for path in RESULTS_FOLDER.glob("*") if path.name != run and _has_results(path)]
+    others.sort(key=lambda path: path.lstat().st_mtime, reverse=True)
+    for path in others[KEPT_RUNS:]:
+        shutil.rmtree(path, ignore_errors=True)
+        print(f"results of an earlier run that were never fetched are removed: {path}", flush=True)
+    for path in others[:KEPT_RUNS]:
+        print(f"results of an earlier run were never fetched, they are in {path}", flush=True)
+
+
+def _has_results(folder: Path) -> bool:
+    """Whether there is anything in it; an empty one is removed."""
+    try:
+        folder.rmdir()
+    except OSError:
+        return True
+    return False
 
 
 def _own_group_at_low_priority() -> None:
+    die_with_parent()
     os.setsid()
     os.nice(NICE)
 
 
-def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> None:
-    """Copy the rank's output until it ends; stop the rank when our standard input does."""
+def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
+    """Copy the rank's output until it ends; stop the rank when our standard input does. Returns the output's end."""
     outlets = [sys.stdout.fileno(), *_container_log()]
+    tail = b""
     deadline: float | None = None
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
@@ -117,42 +158,50 @@ def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> None:
         pidfd = os.pidfd_open(rank.pid)
         ended = selector.register(pidfd, selectors.EVENT_READ)
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = REAP_INTERVAL_S if deadline is None else max(0.0, deadline - time.monotonic())
             ready = [key for key, _ in selector.select(left)]
+            reap_orphans(rank.pid)
             if deadline is not None and time.monotonic() >= deadline:
                 _signal_group(rank, signal.SIGKILL)
                 deadline = None
             for key in ready:
-                if key.fileobj is output and not _copy(output, outlets):
-                    selector.unregister(output)
+                if key.fileobj is output:
+                    chunk = _copy(output, outlets)
+                    tail = (tail + chunk)[-TAIL_BYTES:]
+                    if not chunk:
+                        selector.unregister(output)
                 elif key.fileobj is sys.stdin and not os.read(key.fd, 4096):
                     selector.unregister(sys.stdin)
                     _signal_group(rank, signal.SIGTERM)
+                    _signal_group(rank, signal.SIGCONT)  # one that is stopped hears nothing else
                     deadline = time.monotonic() + GRACE_S
             if ended in ready:
-                _drain(output, outlets)
-                return
+                rank.wait()
+                kill_descendants()  # whatever the rank left running may print for ever
+                return (tail + _drain(output, outlets))[-TAIL_BYTES:]
 
 
-def _copy(output: IO[bytes], outlets: list[int]) -> bool:
-    """Hand on what there is; False at the end. An outlet that has gone is forgotten."""
+def _copy(output: IO[bytes], outlets: list[int]) -> bytes:
+    """Hand on what there is; nothing at the end. An outlet that has gone is forgotten."""
     chunk = os.read(output.fileno(), 65536)
     for outlet in list(outlets):
         try:
             os.write(outlet, chunk)
         except OSError:
             outlets.remove(outlet)
-    return bool(chunk)
+    return chunk
 
 
-def _drain(output: IO[bytes], outlets: list[int]) -> None:
-    """What the rank printed last is still in the pipe; its orphans may hold the pipe open for ever."""
+def _drain(output: IO[bytes], outlets: list[int]) -> bytes:
+    """What the rank printed last is still in the pipe; what the kernel does not let go may hold that open for ever."""
     os.set_blocking(output.fileno(), False)
+    tail = b""
     try:
-        while _copy(output, outlets):
-            pass
+        while chunk := _copy(output, outlets):
+            tail = (tail + chunk)[-TAIL_BYTES:]
     except BlockingIOError:
         pass
+    return tail
 
 
 def _container_log() -> list[int]:

@@ -18,11 +18,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from node.config import TrainConfig, parse_config
-from node.metrics import Clock, Metrics, Progress, seconds_text
-from node.options import OptionError
+from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
+from node.base.options import OptionError
 from node.strategies import strategy_class
 from node.tasks import task_class
+from node.training.config import TrainConfig, parse_config
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -49,13 +49,14 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     """
     import torch  # here: see main()
 
-    from node.carried import link_bytes, wait_until_delivered
-    from node.checkpoint import Checkpoints
-    from node.comm import Comm
-    from node.flat import to_bytes
-    from node.optim import make_optimizer, set_learning_rate
-    from node.process_group import process_group
-    from node.tasks.shards import make_shard
+    from node.accounting.link_counters import link_bytes, wait_until_delivered
+    from node.dist.comm import Comm
+    from node.dist.flat import to_bytes
+    from node.dist.process_group import process_group
+    from node.training.checkpoint import Checkpoints
+    from node.training.evaluation import Evaluation
+    from node.training.optim import make_optimizer, set_learning_rate, start_clipping
+    from node.training.shards import make_shard
 
     ranks = config.ranks
     rank, world_size = ranks.rank, ranks.world_size
@@ -80,7 +81,9 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     torch.manual_seed(seed_of_rank)
     random.seed(seed_of_rank)
 
-    with process_group(ranks, device, config.timeout_s):
+    model_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    timeout_s = config.timeout_for_s(model_bytes)
+    with process_group(ranks, device, timeout_s):
         comm = Comm(ranks, clock)
         carried = link_bytes()  # before any collective: none is done before all have come this far
         initial = to_bytes(list(model.parameters()))
@@ -89,9 +92,10 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         strategy = strategy_class(config.strategy)(**config.strategy_options)
         strategy.setup(model, optimizer, comm, config.seed)
         strategy.samples = shard.size
-        statistics = running_statistics(model)
+        clip_own = start_clipping(config.clip_norm, strategy)
 
-        checkpoints = Checkpoints(config, model, optimizer, strategy, comm)
+        kept: dict[int, Tensor] = {}  # what is still to be tested, by step
+        checkpoints = Checkpoints(config, model, optimizer, strategy, comm, kept)
         done = 0
         if config.resume:
             with clock.measure("checkpoint"):
@@ -101,6 +105,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             config.run_dir, rank, ranks.local_world_size, append=config.resume is not None
         )
         progress = Progress(rank, config.steps, done)
+        evaluation = Evaluation(config, task, strategy, comm, clock, metrics, progress, kept)
         now = clock.read()
         start = {"config": config.to_json(), "seconds": now, "link_bytes": carried}
         metrics.write("start", start)
@@ -108,7 +113,6 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
             f"ready after {now['total']:.1f} s{f', goes on after step {done}' if done else ''}"
         )
-        tested: dict[str, float] = {}
         sent_before = 0
         clock.switch("other")
 
@@ -130,11 +134,10 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                     strategy.accumulating = number < len(pieces)
                     loss.backward()
                     losses.append(loss.detach())
+                clip_own()
                 strategy.step(step)  # what it waits for counts as comm, not as compute
                 if step == config.steps:
                     strategy.finish(step)
-                if statistics and config.tests_after(step):
-                    comm.average(statistics, purpose="eval")
                 loss_value = float(sum(losses))
             after, sent = clock.read(), comm.sent_bytes["train"]
             figures = {
@@ -146,18 +149,10 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             }
             metrics.write("step", figures)
             sent_before = sent  # a checkpoint may send more: that counts as the next step's
-            metrics.write_collectives(comm.ledger.take_lines())
             progress.step(step, loss_value, sent)
 
-            # Rank 0 tests. The others go on and wait for it in their next collective (comm).
-            if rank == 0 and config.tests_after(step):
-                with clock.measure("eval"), torch.no_grad(), strategy.outer_model() as outer:
-                    outer.eval()
-                    tested = task.evaluate(outer, device)
-                eval_s = clock.read()["eval"] - after["eval"]
-                metrics.write("eval", {"step": step, **tested, "eval_s": eval_s})
-                text = "  ".join(f"{name} {value:.4f}" for name, value in tested.items())
-                progress.say(f"step {step}/{config.steps}  {text}  in {eval_s:.1f} s")
+            evaluation.after(step)
+            metrics.write_collectives(comm.ledger.take_lines())
 
             if config.saves_after(step):
                 with clock.measure("checkpoint"):
@@ -168,7 +163,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             torch.save({name: value.cpu() for name, value in model.state_dict().items()}, part)
             part.replace(config.run_dir / "model.pt")  # whole or not at all
         with clock.measure("comm"):
-            wait_until_delivered(config.timeout_s)
+            wait_until_delivered(timeout_s)
         carried = link_bytes()
         seconds = clock.read()
         figures_at_end = {
@@ -178,8 +173,8 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             "collectives": comm.ledger.sums(),
             "link_bytes": carried,
             "final_loss": loss_value,
-            "test_accuracy": tested.get("test_accuracy"),
-            "tested": tested,
+            "test_accuracy": evaluation.tested.get("test_accuracy"),
+            "tested": evaluation.tested,
         }
         metrics.write("end", figures_at_end)
         progress.say(
@@ -187,18 +182,6 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             f"sent {sum(comm.sent_bytes.values()) / 1e6:.1f} MB"
         )
     return model
-
-
-def running_statistics(model: "nn.Module") -> "list[Tensor]":
-    """Means and variances of batch norms: each rank's own, of no effect but in eval mode.
-
-    Other buffers are left alone: an average changes constants by a rounding, or overflows.
-    """
-    from torch.nn.modules.batchnorm import _NormBase
-
-    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
-    both = [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var)]
-    return [tensor for tensor in both if tensor is not None]
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
     python tests/bench.py up --nodes 3            # cluster.up against a bare compose up of the same file
     python tests/bench.py launch                  # to the first training step, against `docker exec` by hand
-    python tests/bench.py wire                    # what a link carries that limits nothing, against no wire at all
+    python tests/bench.py wire                    # what a link carries and costs, by the size of its packets
 
 Uses a cluster named t-bench. Machines are noisy: read the medians, on a quiet one.
 """
@@ -18,19 +18,24 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster.compose_process import compose_command, up_argv
-from cluster.keys import ensure_keys
-from cluster.places import place_ranks, rank_environment
-from cluster.spec import PROJECT_DIR, ClusterSpec
-from node.wire.offload import FEATURES
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec, project_name
+from cluster.engine.compose_up import compose_command, up_argv
+from cluster.run.placement import place_ranks, rank_environment
+from cluster.ssh.keys import ensure_keys
+from node.wire.plan import Link
+from node.wire.segmentation import super_packet_bytes
 
 NAME = "t-bench"
-REST_S = 3.0
+NODES = [f"{project_name(NAME)}-node{n}" for n in (1, 2)]
+REST_S, FLOW_S = 3.0, 4
+FRAME = 1514
+TICKS = os.sysconf("SC_CLK_TCK")
 STEPS = ["--strategy", "fedavg", "--set", "H=20", "--steps", "2"]
 
 
 def main() -> None:
-    """Measure one of the two, print every pair and the medians."""
+    """Measure what is asked for, print each figure and the medians."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,7 +74,7 @@ def pair_of_ups(nodes: int) -> tuple[float, float]:
         come_to_rest()
         ensure_keys(spec)
         started = time.monotonic()
-        argv = up_argv(compose_command(), NAME, str(document))
+        argv = up_argv(compose_command(), project_name(NAME), str(document))
         subprocess.run(argv, check=True, capture_output=True)
         bare = time.monotonic() - started
     return ours, bare
@@ -101,59 +106,110 @@ def by_hand(nodes: int) -> float:
             "GLOO_SOCKET_IFNAME": "eth0"
         }
         flags = [word for key, value in environ.items() for word in ("--env", f"{key}={value}")]
-        argv = ["docker", "exec", *flags, f"{NAME}-{place.node}", "nice", "-n", "19"]
+        argv = ["docker", "exec", *flags, f"{project_name(NAME)}-{place.node}", "nice", "-n", "19"]
         ranks.append(
             subprocess.Popen(
                 [*argv, "python3", "-m", "node.train", *STEPS], stdout=subprocess.DEVNULL
             )
         )
     assert [rank.wait() for rank in ranks] == [0] * nodes
-    read = ["docker", "exec", f"{NAME}-node1", "cat", "/tmp/hand/metrics.jsonl"]
+    read = ["docker", "exec", f"{project_name(NAME)}-node1", "cat", "/tmp/hand/metrics.jsonl"]
     seconds = (
         first_step(subprocess.run(read, check=True, capture_output=True, text=True).stdout)
         - started
     )
     for node in spec.nodes:
         subprocess.run(
-            ["docker", "exec", f"{NAME}-{node.name}", "rm", "-r", "/tmp/hand"], check=True
+            ["docker", "exec", f"{project_name(NAME)}-{node.name}", "rm", "-r", "/tmp/hand"],
+            check=True,
         )
     return seconds
 
 
 def wire_table(repeat: int) -> None:
-    """Goodput of one TCP connection in MB/s: packets of 1500 bytes, then super-packets as the kernel makes them."""
+    """One TCP connection over a link of 10 ms: what it carries, and what the wire takes of a processor for a GB.
+
+    Each rate in turn with super-packets as the link takes them, and cut into frames; then against no wire at all.
+    """
     try:
         verb("up", "--nodes", "2")
-        # Up to 250 MB/s links go without offloads. One that asks for more keeps them, unless they are taken from it.
-        for offloads, rate in (("off", 250), ("off", 10_000), ("on", 10_000)):
-            pairs = []
-            for _ in range(repeat):
-                verb("shape", "--clear")
-                bare = goodput(offloads)
-                with tempfile.NamedTemporaryFile("w", suffix=".yml") as profile:
-                    profile.write(f"rate_mbyte_s: {rate}\ndelay_ms: 1\nbuffer_ms: 50\n")
-                    profile.flush()
-                    wire = verb("shape", "--profile", profile.name)["wire"]
-                pairs.append((goodput(offloads), bare))
-                print(f"ours {pairs[-1][0]:7.1f} MB/s   bare {bare:7.1f} MB/s", flush=True)
-            ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
-            print(
-                f"{wire}, {rate} MB/s asked, offloads {offloads}: {ours:.1f} of {bare:.1f} MB/s, "
-                f"ratio {ours / bare:.2f}"
-            )
+        print("asked  packet  MB/s  delayer s/GB  machine s/GB  backlog bytes/packet")
+        for rate in (10, 65, 125, 625):
+            for cut in (False, True) * repeat:
+                shape(rate, delay_ms=10)
+                packet = cut_into_frames() if cut else largest_packet(rate)
+                flow = measured_flow()
+                words = "  ".join(f"{value:.1f}" for value in flow)
+                print(f"{rate:5}  {packet:6}  {words}", flush=True)
+        pairs = []
+        for _ in range(repeat):
+            verb("shape", "--clear")
+            bare = measured_flow()[0]
+            shape(10_000, delay_ms=1)
+            pairs.append((measured_flow()[0], bare))
+        ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
+        print(f"no rate, 1 ms: {ours:.1f} MB/s, no wire {bare:.1f}, ratio {ours / bare:.2f}")
     finally:
         verb("down")
 
 
-def goodput(offloads: str) -> float:
-    """Of node1 -> node2, by iperf3, in MB/s, with all offloads `on` or `off`."""
-    nodes = [f"{NAME}-node{n}" for n in (1, 2)]
-    switches = [word for name in FEATURES for word in (name, offloads)]
-    for node in nodes:
-        inside(node, "ethtool", "-K", "eth0", *switches)
-    inside(nodes[1], "iperf3", "--server", "--daemon", "--one-off")
-    said = inside(nodes[0], "iperf3", "--client", "node2", "--omit", "1", "--time", "4", "--json")
-    return json.loads(said)["end"]["sum_received"]["bits_per_second"] / 8e6
+def shape(rate_mbyte_s: float, delay_ms: float) -> None:
+    """Lay clean links of one kind."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as profile:
+        profile.write(f"rate_mbyte_s: {rate_mbyte_s}\ndelay_ms: {delay_ms}\nbuffer_ms: 50\n")
+        profile.flush()
+        verb("shape", "--profile", profile.name)
+
+
+def largest_packet(rate_mbyte_s: float) -> int:
+    """What the links of `shape` take whole, in bytes."""
+    link = Link("node1", "node2", rate_mbyte_s, 10.0, 0.0, 0.0, 50.0)
+    return super_packet_bytes(link, FRAME)
+
+
+def cut_into_frames() -> int:
+    """Have the queues of both nodes cut all that comes."""
+    for node in NODES:
+        for queue in json.loads(inside(node, "tc", "-json", "qdisc", "show", "dev", "eth0")):
+            if queue["kind"] == "tbf":
+                words = ["parent", queue["parent"], "handle", queue["handle"], "tbf"]
+                words += ["rate", "1tbit", "burst", str(FRAME), "limit", "32000000"]
+                inside(node, "tc", "qdisc", "change", "dev", "eth0", *words)
+    return FRAME
+
+
+def measured_flow() -> tuple[float, float, float, float]:
+    """Goodput of node1 -> node2 in MB/s; seconds a GB of its delayer, of the machine; bytes of a packet that waits."""
+    inside(NODES[1], "iperf3", "--server", "--daemon", "--one-off")
+    before = delayer_s(), machine_s()
+    client = ["iperf3", "--client", "node2", "--time", str(FLOW_S), "--json"]
+    flow = subprocess.Popen(["docker", "exec", NODES[0], *client], stdout=subprocess.PIPE)
+    time.sleep(FLOW_S / 2)
+    packet_bytes = backlog_packet_bytes()
+    end = json.loads(flow.communicate()[0])["end"]["sum_received"]
+    after = delayer_s(), machine_s()
+    costs = [(now - was) / end["bytes"] * 1e9 for was, now in zip(before, after, strict=True)]
+    return end["bits_per_second"] / 8e6, costs[0], costs[1], packet_bytes
+
+
+def backlog_packet_bytes() -> float:
+    """How large what waits in node1's queue is, on average; 0 where nothing does."""
+    rows = json.loads(inside(NODES[0], "tc", "-s", "-json", "qdisc", "show", "dev", "eth0"))
+    waiting = [(row["backlog"], row["qlen"]) for row in rows if row["kind"] == "tbf"]
+    return sum(size for size, _ in waiting) / max(1, sum(count for _, count in waiting))
+
+
+def delayer_s() -> float:
+    """Processor time of node2's delayer since its start; 0 where there is none."""
+    script = "cat /dev/null $(grep -l '(delayer)' /proc/[0-9]*/stat 2>/dev/null)"
+    fields = inside(NODES[1], "sh", "-c", script).rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS if fields else 0.0
+
+
+def machine_s() -> float:
+    """Time that the processors of this machine have worked since its start."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / TICKS
 
 
 def inside(node: str, *argv: str) -> str:

@@ -17,8 +17,8 @@ import time
 
 from conformance import verb
 
-from cluster.console import print_table
-from cluster.spec import PROJECT_DIR
+from cluster.base.console import print_table
+from cluster.base.paths import PROJECT_DIR
 
 NAME = "t-busy"
 PINGS, INTERVAL_S = 200, 0.05

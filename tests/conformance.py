@@ -5,7 +5,7 @@
     python tests/conformance.py --grids jitter                   # a grid only: tests/grids/jitter.yml
     python tests/conformance.py --profiles mobile-real --full    # more pings: links that jitter need them
 
-Brings a cluster named t-conformance up, shapes it as each, measures every link and every path (`cluster.verify`), and
+Brings a cluster up, shapes it as each, measures every link and every path (`cluster.verify`), and
 prints a line for each: of each value the link that is farthest off. A grid has links of many values of one kind, and is
 always measured with --full. Into --out go that table (table.md), every link of all (links.csv), and the contracts.
 """
@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.contract.verdicts import RTT_TOLERANCE_MS as JITTER_TOLERANCE_MS
-from cluster.errors import EXIT_DONE, EXIT_FAILED
-from cluster.profiles import profile_names
-from cluster.spec import PROJECT_DIR
+from cluster.base.errors import EXIT_DONE, EXIT_FAILED
+from cluster.base.paths import PROJECT_DIR
+from cluster.contract.checks import RTT_TOLERANCE_MS as JITTER_TOLERANCE_MS
+from cluster.links.profiles import profile_names
 
-NAME = "t-conformance"
 TOPOLOGIES = ["full", "ring", "star"]
 GRIDS_DIR = PROJECT_DIR / "tests" / "grids"
 GRIDS = {  # and the profile of each
@@ -56,16 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     cases = [*profile_cases(args.profiles, args.topologies, args.full), *grid_cases(args.grids)]
     contracts: list[tuple[Case, Json]] = []
-    verb("down")
+    verb(args.name, "down")
     try:
-        verb("up", "--nodes", str(args.nodes))
+        verb(args.name, "up", "--nodes", str(args.nodes))
         for case in cases:
-            wire = verb("shape", *case.shape, "--seed", args.seed, "--wire", args.wire)["wire"]
-            contracts.append((case, verb("verify", *case.verify)))
+            words = (*case.shape, "--seed", args.seed, "--wire", args.wire)
+            wire = verb(args.name, "shape", *words)["wire"]
+            contracts.append((case, verb(args.name, "verify", *case.verify)))
             save(args.out, contracts, f"{args.nodes} nodes, {wire}, kernel {platform.release()}")
             print("  ".join(f"{cell:>10}" for cell in row_of(*contracts[-1])), flush=True)
     finally:
-        verb("down")
+        verb(args.name, "down")
     print(f"written to {args.out}")
     return EXIT_DONE if all(contract["holds"] for _, contract in contracts) else EXIT_FAILED
 
@@ -76,6 +76,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
+    add("--name", default="t-conformance", help="of the cluster that is brought up")
     add("--nodes", type=int, default=4, help="at least four; grids have just so many")
     add("--profiles", nargs="+", metavar="PROFILE")
     add("--topologies", nargs="+", default=TOPOLOGIES, metavar="TOPOLOGY")
@@ -116,7 +117,7 @@ def grid_cases(names: Sequence[str]) -> list[Case]:
     return cases
 
 
-def verb(what: str, *words: str, name: str = NAME) -> Json:
+def verb(name: str, what: str, *words: str) -> Json:
     """One verb with --json: its document; a broken contract has one, too."""
     argv = [sys.executable, "-m", f"cluster.{what}", "--name", name, "--json", *words]
     done = subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, text=True, check=False)
@@ -130,10 +131,11 @@ def row_of(case: Case, contract: Json) -> list[str]:
     """One contract as a row: of each value the link that is farthest off."""
     rows = contract["links"] + contract["paths"]
     clipped = sum(row["clipped"] for row in rows)
+    verdict = "yes" if contract["holds"] else "NO" if contract["broken"] else "undecided"
     return [
         case.profile,
         case.topology,
-        ("yes" if contract["holds"] else "NO") + (f", {clipped} clipped" if clipped else ""),
+        verdict + (f", {clipped} clipped" if clipped else ""),
         _farthest(rows, "rtt_ms", "%"),
         _farthest([row for row in rows if _jitters(row)], "jitter_ms", "%"),
         _farthest([row for row in rows if row["expected"]["loss_pct"]], "loss_pct", "points"),
@@ -179,7 +181,18 @@ def save(out: Path, contracts: Sequence[tuple[Case, Json]], where: str) -> None:
 def links_header() -> list[str]:
     """The columns of links.csv."""
     found = [f"{kind}_{name}" for name in FOUND for kind in ("expected", "measured")]
-    return ["profile", "topology", "src", "dst", "via", *ASKED, *found, "clipped", "broken"]
+    return [
+        "profile",
+        "topology",
+        "src",
+        "dst",
+        "via",
+        *ASKED,
+        *found,
+        "clipped",
+        "broken",
+        "undecided",
+    ]
 
 
 def link_rows(case: Case, contract: Json) -> list[list[object]]:
@@ -190,7 +203,7 @@ def link_rows(case: Case, contract: Json) -> list[list[object]]:
             " ".join(row.get("via", [])),
             *(row["link"][name] for name in ASKED),
             *(row[kind][name] for name in FOUND for kind in ("expected", "measured")),
-            *(row["clipped"], " ".join(row["broken"])),
+            *(row["clipped"], " ".join(row["broken"]), " ".join(row["undecided"])),
         ]
         for row in contract["links"] + contract["paths"]
     ]

@@ -17,9 +17,9 @@ from pathlib import Path
 from conformance import verb
 
 from cluster import Cluster
-from cluster.console import print_table
-from cluster.wanted import make_wanted
-from node.wire.strain import read_strain
+from cluster.base.console import print_table
+from cluster.links.link_spec import make_link_spec
+from node.wire.host_counters import read_strain
 
 NAME = "t-scale"
 PROFILES = ("mobile", "wan")
@@ -56,7 +56,9 @@ def row_of(nodes: int, repeat: int) -> list[str]:
     command_s = [seconds(lambda p=p: verb("shape", "--profile", p, name=NAME)) for p in asked]
     cluster = Cluster(NAME)
     links = len(cluster.links().links)
-    open_s = [seconds(lambda p=p: cluster.shape(make_wanted(p, "full", 1, "auto"))) for p in asked]
+    open_s = [
+        seconds(lambda p=p: cluster.shape(make_link_spec(p, "full", 1, "auto"))) for p in asked
+    ]
     cluster.close()
     figures = [f"{up_s:.1f}", f"{statistics.median(command_s):.2f}"]
     figures += [f"{statistics.median(open_s):.2f}", f"{memory_mb:.0f}", f"{idle_pct:.1f}"]

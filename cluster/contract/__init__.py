@@ -1,6 +1,7 @@
 """The contract: what every link measures, held against what was asked of it.
 
-Reading order: `expected` (what must come of a link), `probes` and `floods` (what is sent), `rounds` and `timetable`
-(when), `prober` and `probing` (sending it), `measured` and `delays` (what came of it), `verdicts` and `flaws` (whether
-that holds), `measure` (all of it together), `table`.
+Reading order: `probe_plan` and `floods` (what is sent), `probe_rounds` and `probe_schedule` (when), `probe_session` and
+`probe_results` (sending it), `measured` and `delays` (what came of it), `checks` and `impairments` (whether that
+holds), `witness` and `doubt` (whether it may be the host's doing where it does not), `verdicts`, `gloo` (what gloo
+makes of it), `measure` (all of it together), `table` and `refusal` (what a user is told).
 """

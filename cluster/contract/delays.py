@@ -1,4 +1,4 @@
-"""What a link's delay is like, from packets of which some had to wait for the one before them. Pure arithmetic.
+"""Estimates a link's delay distribution from packets of which some waited for the one before them. Pure arithmetic.
 
 On a link that jitters and keeps the order a packet leaves at the later of two moments: its own, and that of the packet
 before it. Of one that waited we know only that its own delay was no longer than what we saw: it is censored, and the

@@ -1,4 +1,4 @@
-"""Datagrams that tell the rates of links: how many, for how long, and when, as one order a node. Pure.
+"""Plans floods of datagrams that measure link rates: how many, how long, when; one order per node. Pure.
 
 No round trip between host and nodes stands between two floods: each node has all of its own beforehand, as a timetable.
 What arrives is counted by sender (each has a port of its own), so it does not matter if a node is a little late.
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.contract.flaws import clumping
-from cluster.contract.rounds import plan_rounds
-from cluster.links import Link
+from cluster.contract.impairments import clumping
+from cluster.contract.probe_rounds import plan_rounds
+from cluster.links.link import Link
 
 FLOOD_PORTS = 29401  # and up, one for each node that sends
 FRAME_BYTES = 1514
@@ -25,9 +25,12 @@ FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
 MEDIAN_ERROR = 1.25
 SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have together
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender has in the link's queue
+SUPER_PACKET_MS = 0.2  # what a link takes whole, as time on it: node.wire.segmentation
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most
 # Side by side: datagrams that nobody reads cost less than half of what TCP does.
 BUDGET_MBYTE_S = 200.0
+# What frames cost of that: a slow day's two cores pass 33,000 of them a second, or 50 MB/s (docs/LOG.md, 2026-11-23).
+FRAME_COST = 4.0
 LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until all has come
 PAUSE_S = 0.04  # between two rounds: what a sender may have left in its queue
 
@@ -58,7 +61,7 @@ class Flood:
 
 def link_floods(links: Sequence[Link], nodes: Sequence[str], share: float = 1.0) -> list[Flood]:
     """Each link by itself, side by side as far as a machine carries them; a `share` of that, and so much longer."""
-    rounds = plan_rounds(links, nodes, share * BUDGET_MBYTE_S)
+    rounds = plan_rounds(links, nodes, share * BUDGET_MBYTE_S, load_mbyte_s=_load_mbyte_s)
     return _one_after_another([[_flood(link, 1 / share) for link in some] for some in rounds])
 
 
@@ -129,9 +132,26 @@ def flood_error(link: Link) -> float:
 
 
 def at_once(link: Link) -> int:
-    """How many datagrams may be sent as one: no more than fit into the queue, and few enough to tell a rate."""
+    """How many datagrams may be sent as one: no more than fit into the queue, and few enough to tell a rate.
+
+    Where the link takes several whole, no more than that: what it has to cut costs the machine many times as much.
+    """
     room_ms = min(BURST_MS, link.buffer_ms * BURST_SHARE)
-    return max(1, min(MOST_AT_ONCE, int(room_ms / 1e3 / _datagram_s(link))))
+    most = MOST_AT_ONCE if _takes_frames(link) else _whole(link)
+    return max(1, min(MOST_AT_ONCE, most, int(room_ms / 1e3 / _datagram_s(link))))
+
+
+def _whole(link: Link) -> int:
+    """How many frames the link takes as one, where it is not flawed."""
+    return int(SUPER_PACKET_MS / 1e3 / _datagram_s(link))
+
+
+def _takes_frames(link: Link) -> bool:
+    return link.is_flawed or _whole(link) < 2
+
+
+def _load_mbyte_s(link: Link) -> float:
+    return link.rate_mbyte_s * (FRAME_COST if _takes_frames(link) else 1.0)
 
 
 def queued_bytes(link: Link) -> int:

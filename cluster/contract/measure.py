@@ -1,100 +1,120 @@
-"""Measures every link, by `cluster.contract.probing` in rounds; `cluster.contract.verdicts` judges."""
+"""Measures every link in rounds (`cluster.contract.probe_results`) and has `cluster.contract.verdicts` judge."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cluster.console import Console
-from cluster.contract.expected import Asked
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError
 from cluster.contract.floods import Flood, floods_s, link_floods, shared_floods
+from cluster.contract.gloo import gloo_note
 from cluster.contract.measured import Measured
-from cluster.contract.prober import Prober
-from cluster.contract.probes import PATH_APART, Effort
-from cluster.contract.probing import Pinged, fill_links, flood_links, ping_links
-from cluster.contract.rounds import path_groups
-from cluster.contract.timetable import Timetable, budget_s, make_timetable, stream_rounds
+from cluster.contract.probe_plan import PATH_APART, Effort
+from cluster.contract.probe_results import Pinged, Rates, fill_links, flood_links, ping_links
+from cluster.contract.probe_rounds import path_groups
+from cluster.contract.probe_schedule import (
+    ProbeSchedule,
+    budget_s,
+    make_probe_schedule,
+    stream_rounds,
+)
+from cluster.contract.probe_session import ProbeSession
 from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, judge_access
-from cluster.errors import ClusterError
-from cluster.fleet import Fleet
-from cluster.links import Link, paths
-from cluster.overload import host_summary, overload_sentence
-from cluster.shaping import Shape, asked_of, read_shape
+from cluster.contract.witness import Witness
+from cluster.links.expected import Access, Expected
+from cluster.links.link import Link, paths
+from cluster.shaping.host_load import host_summary, overload_sentence
+from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
+from cluster.ssh.answers import understood
+from cluster.ssh.fleet import Fleet
 
 LOOKS = 3  # at a link that is not what was asked
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
+QUIET_S = 3.0  # before the second look, and twice as long before the third, where the host was the limit: that may pass
 
 
 def measure_contract(
-    fleet: Fleet, shape: Shape, console: Console, effort: Effort, most_s: float | None = None
+    fleet: Fleet,
+    link_state: LinkState,
+    console: Console,
+    effort: Effort,
+    most_s: float | None = None,
 ) -> Contract:
     """Measure all links in force.
 
     Args:
         fleet: the nodes.
-        shape: their links, as just read.
+        link_state: their links, as just read.
         console: where the plan and the progress go.
         effort: how thoroughly.
-        most_s: how long it may take with TCP on every link, if not what `cluster.contract.timetable.budget_s` says.
+        most_s: how long it may take with TCP on every link, if not what `cluster.contract.probe_schedule.budget_s`
+        says.
 
     Raises:
         ClusterError: no link is shaped, so nothing was asked, or a node has lost its links.
         NodeError: a node does not answer, or its probe failed.
     """
-    _check_whole(shape)
+    _check_whole(link_state)
     started = time.monotonic()
-    asked, nodes = asked_of(shape), [node.name for node in fleet.nodes]
-    via = {path.end_to_end(): path.via for path in shape.paths}
+    asked, nodes = expected_of(link_state), [node.name for node in fleet.nodes]
+    via = {path.end_to_end(): path.via for path in link_state.paths}
     most_s = budget_s(len(nodes), effort) if most_s is None else most_s
-    timetable = make_timetable(asked, list(via), nodes, effort, shape.seed, most_s)
-    console.say(f"contract: {len(shape.links)} links, about {timetable.seconds:.0f} s")
-    with Prober(fleet) as prober, console.progress("contract") as report:
-        survey = _Survey(prober, asked, tuple(via), effort, timetable, report)
-        of_links, links_again = survey.until_sure(survey.links, shape.links)
+    schedule = make_probe_schedule(asked, list(via), nodes, effort, link_state.seed, most_s)
+    console.say(f"contract: {len(link_state.links)} links, about {schedule.seconds:.0f} s")
+    with ProbeSession(fleet) as session, console.progress("contract") as report:
+        witness = Witness(fleet, link_state.readings)
+        survey = _Survey(session, witness, asked, via, effort, schedule, report)
+        of_links, links_again = survey.until_sure(survey.links, link_state.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))
         accesses = survey.accesses() if effort.speeds else []
+    verdicts = (*of_links, *of_paths)
     contract = Contract(
-        (*of_links, *(replace(v, via=via[v.link]) for v in of_paths)),
+        verdicts,
         tuple(accesses),
         time.monotonic() - started,
-        timetable.seconds,
+        schedule.seconds,
         links_again + paths_again,
-        (*shape.notes, *_notes(shape, timetable)),
+        (*link_state.notes, *_notes(link_state, schedule, gloo_note(verdicts))),
+        settings=settings_document(link_state),
     )
     sure = contract.holds and not contract.measured_again
-    return contract if sure else _note_overload(contract, fleet, shape)
+    return contract if sure else _note_overload(contract, fleet, link_state)
 
 
-def _note_overload(contract: Contract, fleet: Fleet, before: Shape) -> Contract:
+def _note_overload(contract: Contract, fleet: Fleet, before: LinkState) -> Contract:
     """Add what the host had to do with it, if anything."""
     late_ms = max(verdict.measured.late_ms for verdict in contract.verdicts)
-    host = host_summary(before.readings, read_shape(fleet).readings, late_ms)
-    overload = overload_sentence(host)
+    after = read_link_state(fleet).readings
+    with understood(", ".join(after)):
+        host = host_summary(before.readings, after, late_ms)
+    # All of the time together may have been well where a part of it was not.
+    overload = overload_sentence(host if host["limits"] else {"limits": contract.limits})
     if not overload:
         return contract
     return replace(contract, notes=(*contract.notes, overload), overloaded=True)
 
 
-def _notes(shape: Shape, timetable: Timetable) -> list[str]:
-    """What was not measured."""
-    apart = len(paths(shape.links)) if shape.isolated else 0
+def _notes(link_state: LinkState, schedule: ProbeSchedule, gloo: str) -> list[str]:
+    """What was not measured, and what gloo makes of the links."""
+    apart = len(paths(link_state.links)) if link_state.isolated else 0
     isolated = f"{apart} pairs of nodes without a link are isolated: not measured" if apart else ""
-    return [note for note in (timetable.note, isolated) if note]
+    return [note for note in (schedule.note, isolated, gloo) if note]
 
 
-def _check_whole(shape: Shape) -> None:
+def _check_whole(link_state: LinkState) -> None:
     """Raise where there is no link, or a neighbour has no plan: its links would be missing, and nobody would see it."""
-    if not shape.links:
+    if not link_state.links:
         raise ClusterError(
             "no link is shaped: there is nothing to verify",
             "python -m cluster.shape --profile mobile",
         )
-    neighbours = {peer for plan in shape.plans.values() for peer in plan["peers"]}
-    bare = sorted(neighbours - set(shape.plans))
+    neighbours = {peer for plan in link_state.plans.values() for peer in plan["peers"]}
+    bare = sorted(neighbours - set(link_state.plans))
     if bare:
         message = f"the links of {', '.join(bare)} are no longer in force"
         raise ClusterError(
-            "\n".join([message, *(f"  {note}" for note in shape.notes)]),
+            "\n".join([message, *(f"  {note}" for note in link_state.notes)]),
             "python -m cluster.shape --profile NAME lays them anew",
         )
 
@@ -113,16 +133,22 @@ class _Look:
     speeds: Mapping[Link, Measured] = field(default_factory=dict)
     share: float = 1.0
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether these links were not as asked before."""
+        return self.share < 1
+
 
 @dataclass(frozen=True)
 class _Survey:
-    """One measurement of all that was asked; `ways` are the paths over several links, as links from end to end."""
+    """One measurement of all that was asked; `via`: the paths over several links, from end to end -> nodes between."""
 
-    prober: Prober
-    asked: Asked
-    ways: Sequence[Link]
+    session: ProbeSession
+    witness: Witness
+    asked: Expected
+    via: Mapping[Link, tuple[str, ...]]
     effort: Effort
-    timetable: Timetable
+    schedule: ProbeSchedule
     report: Callable[[str], None]
 
     def until_sure(
@@ -131,18 +157,20 @@ class _Survey:
         """Measure, and again what is not as asked: the last verdicts, and how many links were measured again.
 
         A busy moment of the host passes; a link that is wrong stays wrong. Each time less goes side by side, and
-        for longer: it may have been too much for the machine.
+        for longer: it may have been too much for the machine. What is said in the end is what the last look showed.
         """
         verdicts, again = measure(_Look(links)), 0
         for look in range(1, LOOKS):
-            doubtful = [v for v in verdicts if v.broken]
+            doubtful = [v for v in verdicts if v.failed]
             if not doubtful:
                 break
             again += len(doubtful)
-            what = Counter(name for v in doubtful for name in v.broken)
+            what = Counter(name for v in doubtful for name in v.failed)
             why = ", ".join(f"{name} of {count}" for name, count in what.most_common())
             self.report(f"{len(doubtful)} links measured again: {why}")
-            time.sleep(DRAIN_S + 2 * max(link.buffer_ms for link in links) / 1000)
+            busy = any(v.undecided for v in doubtful)
+            drain_s = DRAIN_S + 2 * max(link.buffer_ms for link in links) / 1000
+            time.sleep(max(drain_s, QUIET_S * look if busy else 0.0))
             known = {v.link: v.measured for v in doubtful if v.speed_holds}
             news = {v.link: v for v in measure(_Look([v.link for v in doubtful], known, 0.5**look))}
             verdicts = [news.get(v.link, v) for v in verdicts]
@@ -151,40 +179,55 @@ class _Survey:
     def links(self, look: _Look) -> list[Verdict]:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
-        measured = ping_links(self.prober, look.links, self.asked.links, self.effort)
+        measured = ping_links(self.session, look.links, self.asked.links, self.effort)
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
         unknown = [link for link in look.links if link not in look.speeds]
-        nodes = self.prober.nodes
-        streams = [link for link in unknown if link in self.timetable.streamed]
+        nodes = self.session.nodes
+        streams = [link for link in unknown if link in self.schedule.streamed]
         rounds = stream_rounds(self.asked, streams, nodes, look.share)
         for number, some in enumerate(rounds, start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
-            _add(measured, fill_links(self.prober, some, self.asked.links))
-        floods = [link for link in unknown if link in self.timetable.flooded]
+            _add(measured, fill_links(self.session, some, self.asked.links))
+        # Datagrams tell what TCP makes of a busy host from what a link carries.
+        flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
+        floods = [link for link in unknown if link in flooded]
         for pair, rate in self.flood(link_floods(floods, nodes, look.share)).items():
             measured[pair] = replace(measured[pair], rate_mbyte_s=rate)
-        return [judge(link, self.asked, measured[link.src, link.dst]) for link in look.links]
+        return self.judged(look.links, self.asked, measured)
 
-    def flood(self, floods: Sequence[Flood]) -> dict[tuple[str, str], float]:
+    def judged(self, links: Sequence[Link], asked: Expected, measured: Pinged) -> list[Verdict]:
+        """Each link's verdict; where something is not as asked, by what the nodes on its way say of their host."""
+        verdicts = [judge(link, asked, measured[link.src, link.dst]) for link in links]
+        if any(verdict.broken for verdict in verdicts):
+            self.witness.look()
+        return [self.weighed(v, asked) if v.broken else v for v in verdicts]
+
+    def weighed(self, verdict: Verdict, asked: Expected) -> Verdict:
+        """A link that is not as asked, once more, with what the host lacked while it was measured."""
+        link, measured = verdict.link, verdict.measured
+        nodes = (link.src, *self.via.get(link, ()), link.dst)
+        return judge(link, asked, measured, self.witness.strain(nodes, measured.late_ms))
+
+    def flood(self, floods: Sequence[Flood]) -> Rates:
         """The rates of links, by datagrams."""
         if not floods:
             return {}
         self.report(f"rates of {len(floods)} links, {floods_s(floods):.0f} s")
-        return flood_links(self.prober, floods)
+        return flood_links(self.session, floods)
 
     def paths(self, look: _Look) -> list[Verdict]:
         """The pairs of nodes without a link, against what the links between them make together; no goodput."""
         verdicts = []
         for number, group in enumerate(
-            groups := path_groups(look.links, self.prober.nodes), start=1
+            groups := path_groups(look.links, self.session.nodes), start=1
         ):
             self.report(f"paths over several links, {number} of {len(groups)}")
-            pinged = ping_links(self.prober, group, self.ways, self.effort, PATH_APART)
-            asked = replace(self.asked, links=self.ways)
-            verdicts += [judge(path, asked, pinged[path.src, path.dst]) for path in group]
-        return verdicts
+            ways = list(self.via)
+            pinged = ping_links(self.session, group, ways, self.effort, PATH_APART)
+            verdicts += self.judged(group, replace(self.asked, links=ways), pinged)
+        return [replace(verdict, via=self.via[verdict.link]) for verdict in verdicts]
 
     def accesses(self) -> list[AccessVerdict]:
         """What nodes send, and receive, on all their links at once; again where that is not what they may."""
@@ -192,14 +235,26 @@ class _Survey:
         verdicts: dict[tuple[str, str], AccessVerdict] = {}
         for _ in range(LOOKS):
             rates = self.flood(shared_floods(access.links for access in doubtful))
-            for access in doubtful:
-                carried = sum(
-                    rates[link.src, link.dst] * access.share_pct(link) / 100
-                    for link in access.links
-                )
-                most = self.asked.access_mbyte_s(access)
-                verdicts[access.kind, access.node] = judge_access(access, most, carried)
+            verdicts |= {(v.kind, v.node): v for v in self.judged_accesses(doubtful, rates)}
             doubtful = [one for one in doubtful if not verdicts[one.kind, one.node].holds]
+        return list(verdicts.values())
+
+    def judged_accesses(self, accesses: Sequence[Access], rates: Rates) -> list[AccessVerdict]:
+        """As `judged`, of what nodes carry on all their links; no ping tells how late timers were."""
+        carried = {
+            access: sum(
+                rates[link.src, link.dst] * access.share_pct(link) / 100 for link in access.links
+            )
+            for access in accesses
+        }
+        most = {access: self.asked.access_mbyte_s(access) for access in accesses}
+        verdicts = {one: judge_access(one, most[one], carried[one]) for one in accesses}
+        if not all(verdict.holds for verdict in verdicts.values()):
+            self.witness.look()
+        for one in [one for one, verdict in verdicts.items() if not verdict.holds]:
+            peers = {node for link in one.links for node in (link.src, link.dst)} - {one.node}
+            strain = self.witness.strain([one.node, *sorted(peers)], None)
+            verdicts[one] = judge_access(one, most[one], carried[one], strain)
         return list(verdicts.values())
 
 

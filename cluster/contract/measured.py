@@ -1,8 +1,8 @@
-"""From the answers of probes to what a link did: round trip, jitter, loss. Pure functions."""
+"""Turns the answers of probes into measurements of a link: round trip, jitter, loss. Pure functions."""
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,8 @@ class Measured:
         twice: pings of which a second copy came.
         gaps: runs of pings that did not arrive.
         late_ms: how late these pings were sent, on average: so late may whatever else waits for a timer be.
+        early_rtt_ms: a tenth of the round trips took no longer, less the host's own share: what the link does while
+            the host holds nothing up; infinite where no ping came back.
     """
 
     rtt_ms: float
@@ -39,6 +41,7 @@ class Measured:
     twice: int = 0
     gaps: int = 0
     late_ms: float = 0.0
+    early_rtt_ms: float = math.inf
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """The same pings, and what another measurement found of speeds."""
@@ -63,19 +66,24 @@ class Measured:
 
 
 def summarise_pings(
-    ping: Mapping[str, Any], arrivals: Mapping[str, Any], host_ms: float, *, jitter: bool = False
+    ping: Mapping[str, Any],
+    arrivals: Mapping[str, Any],
+    host_ms: Sequence[float],
+    *,
+    jitter: bool = False,
 ) -> tuple[Measured, Measured]:
     """What pings say of both directions, there and back, less what the host itself costs.
 
     Args:
         ping: one peer's part of node.probe's answer to `ping`.
         arrivals: that peer's own answer to `arrivals`.
-        host_ms: a round trip without a link.
+        host_ms: round trips without a link.
         jitter: whether the links are asked to jitter. Then the round trip is the sum of what is fitted to both
             directions (where two clocks differ, one is as much too long as the other is too short); else it is the
             median, which no stall of the host moves.
     """
     there, back = arrivals, ping["back"]
+    early_rtt_ms = _early(ping["rtt_ms"]) - _early(host_ms)
     if not ping["rtt_ms"]:
         rtt_ms, jitters, samples = math.inf, (0.0, 0.0), (0, 0)
     elif jitter:
@@ -89,7 +97,7 @@ def summarise_pings(
     sent = (ping["sent"], there["arrived"] + there["twice"])  # each copy is sent back
     first, second = (
         Measured(
-            rtt_ms - host_ms,
+            rtt_ms - statistics.median(host_ms),
             jitter_ms,
             free,
             count,
@@ -98,7 +106,13 @@ def summarise_pings(
             twice=way["twice"],
             gaps=way["gaps"],
             late_ms=ping["late_ms"],
+            early_rtt_ms=early_rtt_ms,
         )
         for jitter_ms, free, count, way in zip(jitters, samples, sent, (there, back), strict=True)
     )
     return first, second
+
+
+def _early(values: Sequence[float]) -> float:
+    """A tenth of them are no larger."""
+    return sorted(values)[len(values) // 10] if values else math.inf

@@ -1,28 +1,22 @@
-"""The contract: what each link was asked to be, what it measured, and whether that holds.
+"""The verdict on each link and on all of them: asked, expected, measured, and whether that holds.
 
-Pure functions; `cluster.contract.measure` measures, `cluster.contract.expected` says what must come of it.
+Pure functions; `cluster.contract.measure` measures, `cluster.links.expected` says what must come of it.
 """
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.contract.expected import Access, Asked
-from cluster.contract.flaws import judge_flaws
-from cluster.contract.floods import flood_error
+from cluster.base.spec import name_flag
+from cluster.contract.checks import check_link, check_speed
+from cluster.contract.doubt import Strain, of_the_host, too_slow
 from cluster.contract.measured import Measured
-from cluster.links import Link
-from cluster.spec import name_flag
+from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
+from cluster.links.link import Link
 
-RTT_TOLERANCE_PCT = 1.0
-RTT_TOLERANCE_MS = 0.3
-JITTER_TOLERANCE_PCT = 10.0
-SPEED_TOLERANCE_PCT = 3.0
-CERTAIN = 3.0  # standard errors that chance is allowed
-# Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
-MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
-HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
+SPEEDS = frozenset({"rate", "goodput"})
 
 
 @dataclass(frozen=True)
@@ -30,6 +24,11 @@ class Verdict:
     """One link: asked, expected, measured, and what of it does not hold.
 
     Of a pair of nodes without a link `link` is what the links between them make together, and `via` the nodes between.
+
+    Attributes:
+        broken: the names of what is not as asked.
+        undecided: of what was not, either, but may be the host's doing (`cluster.contract.doubt`).
+        limits: in what way the host was the limit, where something is undecided.
     """
 
     link: Link
@@ -40,16 +39,30 @@ class Verdict:
     broken: tuple[str, ...]
     clipped: bool = False
     via: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """What was not as asked, whoever did it."""
+        return self.broken + self.undecided
 
     @property
     def speed_holds(self) -> bool:
-        """Whether it is not the speed that is broken."""
-        return not {"rate", "goodput"} & set(self.broken)
+        """Whether the speed was as asked."""
+        return SPEEDS.isdisjoint(self.failed)
+
+    def said(self, failed: tuple[str, ...]) -> str:
+        """The link, and some of what failed."""
+        return f"{self.link.src} -> {self.link.dst} ({', '.join(failed)})"
 
 
 @dataclass(frozen=True)
 class AccessVerdict:
-    """What a node may send, or receive, on all its links together, and what it did; `kind`: uplink or downlink."""
+    """What a node may send, or receive, on all its links together, and what it did; `kind`: uplink or downlink.
+
+    Where it is `undecided` it does not hold, and that may be the host's doing: `limits` says in what way.
+    """
 
     kind: str
     node: str
@@ -57,6 +70,8 @@ class AccessVerdict:
     measured_mbyte_s: float
     holds: bool
     clipped: bool
+    undecided: bool = False
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ class Contract:
         measured_again: how many links were doubtful, and so were measured again.
         notes: what a user should know.
         overloaded: whether the host, and not the links, was the limit of what was measured.
+        settings: what the nodes' kernels decided besides, as docs/formats.md has it.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -79,21 +95,48 @@ class Contract:
     measured_again: int = 0
     notes: tuple[str, ...] = ()
     overloaded: bool = False
+    settings: Sequence[Mapping[str, Any]] = ()
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is broken."""
-        return not any(v.broken for v in self.verdicts) and all(a.holds for a in self.accesses)
+        """Whether everything is as asked: nothing broken, and nothing undecided."""
+        return not any(v.failed for v in self.verdicts) and all(a.holds for a in self.accesses)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something is not as asked, and the host has not done it."""
+        wrong = any(not (a.holds or a.undecided) for a in self.accesses)
+        return wrong or any(v.broken for v in self.verdicts)
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing is undecided."""
+        unsure = any(a.undecided for a in self.accesses)
+        return not unsure and not any(v.undecided for v in self.verdicts)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """In what way the host was the limit of what is undecided, each sentence once."""
+        of_links = [words for verdict in self.verdicts for words in verdict.limits]
+        of_nodes = [words for access in self.accesses for words in access.limits]
+        return tuple(dict.fromkeys(of_links + of_nodes))
 
     def verdict(self) -> str:
-        """One sentence: what is broken, by link."""
-        broken = [
-            f"{v.link.src} -> {v.link.dst} ({', '.join(v.broken)})"
-            for v in self.verdicts
-            if v.broken
-        ] + [f"{a.node} ({a.kind})" for a in self.accesses if not a.holds]
-        if broken:
-            return "broken: " + "; ".join(broken)
+        """One sentence: what is broken, and what undecided, by link."""
+        broken = [v.said(v.broken) for v in self.verdicts if v.broken]
+        broken += [f"{a.node} ({a.kind})" for a in self.accesses if not (a.holds or a.undecided)]
+        said = ["broken: " + "; ".join(broken)] if broken else []
+        if not self.decided:
+            said.append(self._undecided())
+        return "; ".join(said) or self._all_hold()
+
+    def _undecided(self) -> str:
+        links = [v.said(v.undecided) for v in self.verdicts if v.undecided]
+        accesses = [f"{a.node} ({a.kind})" for a in self.accesses if a.undecided]
+        count = f"{len(links)} of {len(self.verdicts)} links " if links else ""
+        return f"{count}undecided: {'; '.join(links + accesses)}"
+
+    def _all_hold(self) -> str:
         clipped = sum(v.clipped for v in self.verdicts) + sum(a.clipped for a in self.accesses)
         paths = sum(bool(v.via) for v in self.verdicts)
         unknown = sum(not v.measured.sent for v in self.verdicts)
@@ -112,11 +155,16 @@ class Contract:
 
     def remedy(self, cluster: str) -> str:
         """What to try where it does not hold."""
-        if self.overloaded:
-            return (
-                "the links may be as asked: measure them again when the machine has time for them"
-            )
-        return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them anew"
+        if self.is_broken:
+            return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them anew"
+        quiet = "a quieter machine, or fewer nodes at once"
+        slow = any(a.undecided for a in self.accesses) or any(
+            not v.speed_holds for v in self.verdicts
+        )
+        if not slow:
+            return quiet
+        cheaper = f"python -m cluster.verify{name_flag(cluster)} --budget 1"
+        return f"{quiet}; {cheaper} tells speeds by datagrams, which cost it less than TCP"
 
     def _told_by(self) -> str:
         """By what the speeds of links were told."""
@@ -129,12 +177,15 @@ class Contract:
         """contract.json."""
         return {
             "holds": self.holds,
+            "broken": self.is_broken,
+            "decided": self.decided,
             "verdict": self.verdict(),
             "seconds": round(self.seconds, 2),
             "planned_s": round(self.planned_s, 1),
             "measured_again": self.measured_again,
             "overloaded": self.overloaded,
             "notes": list(self.notes),
+            "settings": list(self.settings),
             "links": [_verdict_document(v) for v in self.verdicts if not v.via],
             "paths": [_verdict_document(v) | {"via": list(v.via)} for v in self.verdicts if v.via],
             "uplinks": self._access_documents("uplink"),
@@ -146,81 +197,40 @@ class Contract:
         return [{key: value for key, value in row.items() if key != "kind"} for row in rows]
 
 
-def judge(link: Link, asked: Asked, measured: Measured) -> Verdict:
-    """Hold one link's measurement against what was asked."""
-    speeds = _judge_speeds(link, asked, measured)
-    checks = {
-        "rtt": _rtt_holds(link, asked, measured),
-        "jitter": _jitter_holds(link, measured),
-        **judge_flaws(link, measured),
-        **{name: holds for name, (holds, _) in speeds.items()},
-    }
-    clipped = any(clipped for _, clipped in speeds.values())
-    if asked.is_cut(link):
-        checks, clipped = {"loss": checks["loss"]}, False
+def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None = None) -> Verdict:
+    """Hold one link's measurement against what was asked; `strain` is what the host lacked meanwhile, if anything."""
+    checked = check_link(link, asked, measured)
+    excused = of_the_host(link, asked, measured, strain) if strain else frozenset()
+    undecided = tuple(name for name in checked.failed if name in excused)
     return Verdict(
         link=link,
         expected_rtt_ms=asked.rtt_ms(link),
         expected_goodput_mbyte_s=asked.goodput_mbyte_s(link),
         expected_rate_mbyte_s=asked.rate_mbyte_s(link),
         measured=measured,
-        broken=tuple(name for name, holds in checks.items() if not holds),
-        clipped=clipped,
+        broken=tuple(name for name in checked.failed if name not in excused),
+        clipped=checked.clipped,
+        undecided=undecided,
+        limits=strain.limits if strain and undecided else (),
     )
 
 
-def judge_access(access: Access, asked_mbyte_s: float, measured_mbyte_s: float) -> AccessVerdict:
-    """Hold what a node's links carried at once against what it may send or receive, or what they have."""
-    holds, clipped = _speed(measured_mbyte_s, asked_mbyte_s)
-    return AccessVerdict(access.kind, access.node, asked_mbyte_s, measured_mbyte_s, holds, clipped)
-
-
-def _judge_speeds(link: Link, asked: Asked, measured: Measured) -> dict[str, tuple[bool, bool]]:
-    """What tells of this link's speed: whether that holds, and whether it is the machine that cannot give more."""
-    goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
-    speeds = {}
-    if measured.rate_mbyte_s is not None:
-        speeds["rate"] = _speed(measured.rate_mbyte_s, rate, CERTAIN * flood_error(link))
-    if goodput is not None and not link.is_rough:
-        speeds["goodput"] = _speed(goodput, asked.goodput_mbyte_s(link))
-    elif goodput is not None and not speeds:
-        # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
-        speeds["goodput"] = (goodput > 0 and not _too_fast(goodput, rate), False)
-    return speeds
-
-
-def _speed(
-    measured_mbyte_s: float, expected_mbyte_s: float, chance: float = 0.0
-) -> tuple[bool, bool]:
-    low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100 - chance)
-    limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
-    clipped = limit <= measured_mbyte_s < low
-    holds = clipped or measured_mbyte_s >= low
-    return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s * (1 + chance)), clipped
-
-
-def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
-    """As wrong as too slow."""
-    return measured_mbyte_s > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
-
-
-def _rtt_holds(link: Link, asked: Asked, measured: Measured) -> bool:
-    expected_ms = asked.rtt_ms(link)
-    back = [other for other in asked.links if (other.src, other.dst) == (link.dst, link.src)]
-    spread = math.hypot(link.jitter_ms, *(other.jitter_ms for other in back))
-    chance = CERTAIN * MEAN_ERROR * spread / math.sqrt(max(1, measured.samples))
-    return (
-        abs(measured.rtt_ms - expected_ms)
-        <= expected_ms * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance
+def judge_access(
+    access: Access, asked_mbyte_s: float, measured_mbyte_s: float, strain: Strain | None = None
+) -> AccessVerdict:
+    """Hold what a node's links carried at once against what it may send or receive, or what they have; as `judge`."""
+    holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s)
+    undecided = bool(not holds and strain and too_slow(measured_mbyte_s, asked_mbyte_s, strain))
+    return AccessVerdict(
+        access.kind,
+        access.node,
+        asked_mbyte_s,
+        measured_mbyte_s,
+        holds,
+        clipped,
+        undecided,
+        strain.limits if strain and undecided else (),
     )
-
-
-def _jitter_holds(link: Link, measured: Measured) -> bool:
-    chance = CERTAIN * SPREAD_ERROR / math.sqrt(max(2, measured.samples))
-    allowed = link.jitter_ms * (JITTER_TOLERANCE_PCT / 100 + chance) + RTT_TOLERANCE_MS
-    if link.jitter_ms == 0:
-        allowed += (link.delay_ms) * RTT_TOLERANCE_PCT / 100
-    return abs(measured.jitter_ms - link.jitter_ms) <= allowed
 
 
 def _verdict_document(verdict: Verdict) -> dict[str, Any]:
@@ -246,9 +256,15 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
             "twice": measured.twice,
             "gaps": measured.gaps,
             "late_ms": measured.late_ms,
+            "early_rtt_ms": _rounded(measured.early_rtt_ms),
         },
+        "gloo_mbyte_s": round(
+            all_reduce_mbyte_s(verdict.expected_goodput_mbyte_s, verdict.expected_rtt_ms), 4
+        ),
         "speed_by": measured.speed_by,
         "broken": list(verdict.broken),
+        "undecided": list(verdict.undecided),
+        "limits": list(verdict.limits),
         "clipped": verdict.clipped,
     }
 

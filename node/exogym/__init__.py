@@ -5,6 +5,7 @@
 docs/from-exogym.md shows a script before and after, and what differs.
 """
 
+from node.base.options import OptionError
 from node.exogym.strategies import (
     Chosen,
     DeMoStrategy,
@@ -17,7 +18,6 @@ from node.exogym.strategies import (
     own_strategy,
 )
 from node.exogym.trainer import Trainer
-from node.options import OptionError
 
 __all__ = [
     "Chosen",

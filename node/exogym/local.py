@@ -1,4 +1,4 @@
-"""Ranks as processes of this machine, with torchrun's environment: no Docker.
+"""Backend `local`: ranks as processes of this machine, with torchrun's environment. No Docker.
 
 Not torchrun itself: Debian's asks torch for a libuv that Debian's torch lacks, and one rank's error
 ends in a page of the launcher's own.
@@ -13,23 +13,22 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from node.error_file import read_error
-from node.options import OptionError
-from node.rerun import ATTACHED
+from node.base.options import OptionError
+from node.exogym.script_rank import ATTACHED
+from node.supervisor.error_file import is_bystander, read_error
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 LOOK_S = 0.02
 LAST_WORDS_S = 1.0  # for the others to notice that a rank has failed, and to say so
 GRACE_S = 10.0
 EXIT_USAGE = 2
-PEER_LOST = ("closed by peer", "reset by peer", "Broken pipe")  # gloo's words of another's end
 
 
 def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
     """Run a script again on so many ranks, until all have trained.
 
     Args:
-        order: the folder that tells them what to do (node/order.py).
+        order: the folder that tells them what to do (node/exogym/fit_order.py).
         words: the script and its arguments, or `-m` and a module.
         num_nodes: how many ranks.
         run_dir: where they leave metrics, checkpoints and the model.
@@ -38,7 +37,7 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
         OptionError: a rank found a mistake of the user's.
         RuntimeError: a rank failed; the others are stopped.
     """
-    command = [sys.executable, "-m", "node.rerun", ATTACHED, str(order), *words]
+    command = [sys.executable, "-m", "node.exogym.script_rank", ATTACHED, str(order), *words]
     port = _free_port()
     ranks = []
     try:
@@ -152,8 +151,7 @@ def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
     """What to raise: the rank that was killed, or else the first that did not fail by another's end."""
     failed = [rank for rank, code in enumerate(codes) if code]
     errors = {rank: read_error(_error_file(run_dir, rank)) for rank in failed}
-    # A rank that fails leaves the group before it can say why: others may say earlier that it left.
-    lost = {rank: any(word in errors[rank].words for word in PEER_LOST) for rank in failed}
+    lost = {rank: is_bystander(errors[rank].words) for rank in failed}
     first = min(failed, key=lambda rank: (codes[rank] >= 0, lost[rank], errors[rank]))
     message = errors[first].words
     if codes[first] == EXIT_USAGE and message:

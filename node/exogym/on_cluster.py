@@ -1,4 +1,4 @@
-"""Ranks in containers, over SSH: `cluster.launch` as a command, as node/ never imports cluster/."""
+"""Backend `cluster`: runs `cluster.launch` as a command, as node/ never imports cluster/."""
 
 import importlib.util
 import json
@@ -8,16 +8,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from node.base.options import OptionError
 from node.exogym.local import EXIT_USAGE, project_path
-from node.options import OptionError
-from node.rerun import ATTACHED
+from node.exogym.script_rank import ATTACHED
 
 
 def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
     """Run a script again on the nodes of a cluster; what they print goes to standard error.
 
     Args:
-        order: the folder that tells the ranks what to do (node/order.py).
+        order: the folder that tells the ranks what to do (node/exogym/fit_order.py).
         words: the script and its arguments, or `-m` and a module.
         num_nodes: how many nodes, one rank each.
         options: further ones of cluster.launch.

@@ -10,7 +10,7 @@ is an OptionError. Nothing is ignored.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from node.options import OptionError, Value, unknown
+from node.base.options import OptionError, Value, unknown
 
 # Ours by torch's name. Adam is AdamW without weight decay.
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd"}
@@ -151,7 +151,7 @@ def DeMoStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `demo`; without an optim_spec it steps by SGD, as the paper does."""
+    """Our `demo`, which goes with SGD without momentum alone, and without an optim_spec takes it."""
     if optim_spec is not None and weight_decay is not None:
         raise OptionError("DeMoStrategy: weight_decay beside optim_spec: put it into that")
     spec = optim_spec or OptimSpec("sgd", weight_decay=weight_decay)
@@ -177,7 +177,7 @@ def own_strategy(
     Args:
         name: as `--strategy` takes it; f"{__file__}:Mine" is one in the script itself.
         options: as `--set` takes them.
-        optim_spec: the optimiser of every rank.
+        optim_spec: the optimiser of every rank; None is AdamW, or what the strategy goes with.
         max_norm: the longest gradient.
         lr_scheduler: "lambda_cosine", or none.
         lr_scheduler_kwargs: its `warmup_steps` and `cosine_anneal`.
@@ -195,15 +195,15 @@ def _choose(
     lr_scheduler: str | None,
     lr_scheduler_kwargs: Mapping[str, float] | None,
 ) -> Chosen:
-    spec = optim_spec or OptimSpec()
-    if isinstance(spec, str):
-        spec = OptimSpec(spec)
-    if not isinstance(spec, OptimSpec):
+    spec = OptimSpec(optim_spec) if isinstance(optim_spec, str) else optim_spec
+    if not isinstance(spec, OptimSpec | None):
         raise OptionError(f"optim_spec must be an OptimSpec of node.exogym, not {spec!r}")
+    # Which optimiser is the default, the strategy decides; EXO Gym's learning rate is for any.
+    optimizer = spec.flags() if spec else ["--lr", str(OptimSpec.lr)]
     settings = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
     clip = ["--clip-norm", str(max_norm)] if max_norm is not None else []
     schedule = _schedule(lr_scheduler, dict(lr_scheduler_kwargs or {}))
-    return Chosen(("--strategy", name, *settings, *spec.flags(), *clip, *schedule))
+    return Chosen(("--strategy", name, *settings, *optimizer, *clip, *schedule))
 
 
 def _outer(spec: OptimSpec | None) -> dict[str, Value]:
@@ -227,4 +227,4 @@ def _schedule(name: str | None, settings: dict[str, float]) -> list[str]:
             raise unknown("key of lr_scheduler_kwargs", key, SCHEDULE_KEYS)
     warmup = settings.get("warmup_steps", 0)
     flags = ["--warmup-steps", str(warmup)] if warmup else []
-    return flags + (["--schedule", "cosine"] if settings.get("cosine_anneal") else [])
+    return flags + (["--lr-schedule", "cosine"] if settings.get("cosine_anneal") else [])

@@ -1,9 +1,12 @@
 """Trainer: one model, several ranks, the averaged model back, as in EXO Gym.
 
-fit starts the script that called it once more on every rank (node/rerun.py). There the same call of
+fit starts the script that called it once more on every rank (node/exogym/script_rank.py). There the same call of
 fit trains with the loop of node/train.py, and the rank ends. Where the script was started, fit
 waits for the ranks and returns the averaged model. A script that torchrun or cluster.launch has
 started is a rank from the beginning: its first fit trains, and nothing after it runs.
+
+On a cluster the way is: here, on_cluster.py, `cluster.launch --fit` as a command (cluster/run/program.py, then
+runner.py, staging.py, ranks.py); on each node node/rank.py, script_rank.py, the user's script, here again, train.py.
 """
 
 import copy
@@ -26,17 +29,17 @@ except ModuleNotFoundError as missing:
         "pip install -e '.[local]'"
     ) from None
 
-from node.config import parse_config
-from node.exogym.asked import Asked, launch_options
+from node.base.options import OptionError
+from node.dist.rank_env import read_rank_env
+from node.exogym.fit_flags import FitFlags, launch_options
+from node.exogym.fit_order import INITIAL, ORDER, FitOrder, RankDone, RankExit, read_fit_order
 from node.exogym.local import new_run_folder, own_words, run_ranks
 from node.exogym.on_cluster import launch_ranks
 from node.exogym.strategies import Chosen
-from node.options import OptionError
-from node.order import INITIAL, ORDER, Ended, Order, RankDone, read_order
-from node.ranks import read_ranks
-from node.tasks.given import GivenTask
-from node.tasks.shards import make_shard
+from node.tasks.dataset_task import DatasetTask
 from node.train import train
+from node.training.config import parse_config
+from node.training.shards import make_shard
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 SEED = torch.initial_seed()
 # Of fit, in this process: a rank must find the one that it is for, and go by those before it.
 _calls = itertools.count(1)
-_ended: list[Ended] = []
+_ended: list[RankExit] = []
 MODEL = "model.pt"
 
 
@@ -123,7 +126,7 @@ class Trainer:
             RuntimeError: a rank or the cluster failed.
         """
         number = next(_calls)
-        asked = Asked(
+        asked = FitFlags(
             strategy,
             num_nodes,
             max_steps,
@@ -137,7 +140,7 @@ class Trainer:
             resume,
             seed,
         )
-        order = read_order(os.environ)
+        order = read_fit_order(os.environ)
         if order and number < order.fit:
             return self._as_it_ended(order, number)
         if "RANK" in os.environ:
@@ -149,18 +152,18 @@ class Trainer:
             self.run_folder = self._start(asked, backend, options)
         except BaseException as error:
             kind = "OptionError" if isinstance(error, OptionError) else "RuntimeError"
-            _ended.append(Ended(str(error), error=kind))
+            _ended.append(RankExit(str(error), error=kind))
             raise
-        _ended.append(Ended(str(self.run_folder / MODEL)))
+        _ended.append(RankExit(str(self.run_folder / MODEL)))
         return self._with(self.run_folder / MODEL)
 
-    def _start(self, asked: Asked, backend: str, options: Sequence[str]) -> Path:
+    def _start(self, asked: FitFlags, backend: str, options: Sequence[str]) -> Path:
         """Start the ranks, and wait for them; returns the run's folder."""
         words = own_words()
         strategy, data = self._check(asked)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
             resume = str(Path(asked.resume).resolve()) if asked.resume else ""
-            order = Order(len(_ended) + 1, SEED, data, tuple(_ended), resume)
+            order = FitOrder(len(_ended) + 1, SEED, data, tuple(_ended), resume)
             order.write(Path(place))
             state = {name: value.cpu() for name, value in self.model.state_dict().items()}
             torch.save(state, Path(place, INITIAL))
@@ -170,14 +173,14 @@ class Trainer:
             run_ranks(Path(place), words, asked.num_nodes, folder)
             return folder
 
-    def _as_it_ended(self, order: Order, number: int) -> "nn.Module":
+    def _as_it_ended(self, order: FitOrder, number: int) -> "nn.Module":
         """What an earlier fit gave where the script was started: code up to the next one sees it."""
         ended = order.ended[number - 1]
         if ended.error:
             raise (OptionError if ended.error == "OptionError" else RuntimeError)(ended.what)
         return self._with(Path(os.environ[ORDER], ended.what))
 
-    def _be_a_rank(self, asked: Asked, order: Order | None) -> NoReturn:
+    def _be_a_rank(self, asked: FitFlags, order: FitOrder | None) -> NoReturn:
         """Train, and end this process, also after an error: the script must not catch that here."""
         from torch.distributed.elastic.multiprocessing.errors import record
 
@@ -191,8 +194,8 @@ class Trainer:
             raise RankDone(1) from None
         raise RankDone(0)
 
-    def _train_here(self, asked: Asked, order: Order | None) -> None:
-        ranks = read_ranks(os.environ)
+    def _train_here(self, asked: FitFlags, order: FitOrder | None) -> None:
+        ranks = read_rank_env(os.environ)
         if ranks.world_size != asked.num_nodes:
             raise OptionError(
                 f"num_nodes={asked.num_nodes}, but there are {ranks.world_size} ranks"
@@ -204,7 +207,7 @@ class Trainer:
         config = dataclasses.replace(config, task=Path(sys.argv[0]).name, task_options={})
         train(config, task)
 
-    def _follow(self, order: Order, task: GivenTask) -> None:
+    def _follow(self, order: FitOrder, task: DatasetTask) -> None:
         """Begin with the model of the one who called fit, on the same samples.
 
         Raises:
@@ -222,7 +225,7 @@ class Trainer:
             text = " ".join(str(error).split())
             raise OptionError(f"the script has made another model on this rank: {text}") from None
 
-    def _check(self, asked: Asked) -> tuple[str, str]:
+    def _check(self, asked: FitFlags) -> tuple[str, str]:
         """What a mistake would stop on every rank, said once; the strategy's name, what tells the data."""
         if _is_factory(self.train_dataset) or _is_factory(self.val_dataset):
             return asked.check(self._train_size()).strategy, ""
@@ -231,13 +234,13 @@ class Trainer:
         make_shard(config, task.train_size, task.labels)
         return config.strategy, _digest(task)
 
-    def _task(self, rank: int, asked: Asked) -> GivenTask:
+    def _task(self, rank: int, asked: FitFlags) -> DatasetTask:
         """What a rank learns."""
         datasets = [
             data(rank, asked.num_nodes, training) if _is_factory(data) else data
             for data, training in ((self.train_dataset, True), (self.val_dataset, False))
         ]
-        task = GivenTask()
+        task = DatasetTask()
         own = _is_factory(self.train_dataset)
         task.take("Trainer", (self.model, *datasets), val_size=asked.val_size, own_samples=own)
         return task
@@ -257,5 +260,5 @@ def _is_factory(data: Any) -> bool:  # noqa: ANN401
     return callable(data) and not hasattr(data, "__getitem__")
 
 
-def _digest(task: GivenTask) -> str:
+def _digest(task: DatasetTask) -> str:
     return "" if task.own_samples else f"{zlib.crc32(task.choice()):08x}"

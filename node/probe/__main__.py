@@ -1,4 +1,4 @@
-"""Obeys orders, and answers the peers' probes.
+"""The probe process: executes orders, and answers the peers' probes.
 
     python3 -m node.probe ADDRESS        # ADDRESS: this node's own, on the data network
 

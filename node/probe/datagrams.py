@@ -1,4 +1,4 @@
-"""Datagrams that go out and come back, and the far end's part in it.
+"""Sockets for probe datagrams, and the echo at the far end.
 
 Pings go back with the time at which they arrived; the log is for whoever asks for it on standard input, so that loss
 and jitter are known for each direction by itself, and of a link that carries nothing, too.

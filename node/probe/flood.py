@@ -1,4 +1,4 @@
-"""What links carry of datagrams, which nobody tells how fast they may be sent: their rate, whatever TCP makes of it.
+"""Measures a link's rate by a flood of datagrams, independent of congestion control.
 
 The sender is slowed down by its own node alone: a socket may have only so much in the queue before the link. So the
 link is always busy, and next to nothing is dropped that the link is not asked to lose. Many datagrams leave in one call

@@ -1,4 +1,4 @@
-"""What a TCP connection carries, and how long the queue is that it fills.
+"""Measures TCP goodput, and round trips while the link is full.
 
 Goodput is what the receiver's program reads in the last `window_s` seconds, once the connection has had `startup_s`
 to fill the link. In those seconds the sender also pings: a round trip under load.

@@ -1,7 +1,7 @@
 """Training strategies by name. A new one is a file here (see base.py) and a line in STRATEGIES."""
 
-from node.load import load
-from node.options import OptionError, require_options
+from node.base.options import OptionError, require_options
+from node.base.user_code import load
 from node.strategies.base import Strategy
 
 STRATEGIES = {

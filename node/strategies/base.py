@@ -1,4 +1,4 @@
-"""What a strategy is: which ranks exchange what, and when; nothing else.
+"""The interface of a strategy: which ranks exchange what, and when.
 
 The loop (node/train.py) owns data, model, evaluation and metrics. After every backward pass it
 calls `step`; the strategy moves the parameters with the given optimiser and talks to the other
@@ -7,7 +7,7 @@ in your own (`--strategy ./mine.py:NowAndThen`):
 
     from dataclasses import dataclass
 
-    from node.options import option
+    from node.base.options import option
     from node.strategies.base import Strategy
 
 
@@ -38,15 +38,15 @@ Rules that keep strategies comparable:
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
-# How an average may travel: node/codec.py.
+# How an average may travel: node/dist/codec.py.
 CODECS = ("none", "fp16", "bf16", "int8")
 
 
@@ -63,8 +63,14 @@ class Strategy:
         accumulating: whether the backward pass under way is not the last before `step`.
         outer: what the ranks last agreed on, as one flat tensor in the order of `parameters`; None
             while the model itself is that, or where they agree on nothing before the end.
+        replaces_gradient: whether `step` hands the optimiser a direction of the strategy's own in the
+            gradient's place. The optimiser is then SGD without momentum, and `--clip-norm` is for the
+            rank's gradient before `step`.
+        default_lr: the learning rate where none is asked for; None is the optimiser's.
     """
 
+    replaces_gradient: ClassVar[bool] = False
+    default_lr: ClassVar[float | None] = None
     model: "nn.Module"
     parameters: "list[nn.Parameter]"
     optimizer: "Optimizer"
@@ -125,12 +131,12 @@ class Strategy:
 
     def flat_parameters(self) -> "Tensor":
         """A copy of all parameters as one tensor of shape (number of parameters,)."""
-        from node.flat import flatten
+        from node.dist.flat import flatten
 
         return flatten(self.parameters)
 
     def load_parameters(self, flat: "Tensor") -> None:
         """Set all parameters from one flat tensor, as `flat_parameters` gives it."""
-        from node.flat import unflatten_into
+        from node.dist.flat import unflatten_into
 
         unflatten_into(flat, self.parameters)

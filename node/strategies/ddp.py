@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import OptionError, option
+from node.base.options import OptionError, option
 from node.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 @dataclass
@@ -48,7 +48,7 @@ class DDP(Strategy):
 
     def step(self, step: int) -> None:
         """Send what has not been sent, wait for the means, step with them."""
-        from node.flat import unflatten_into
+        from node.dist.flat import unflatten_into
 
         self.gradients()  # none is missing from here on
         while len(self._started) < len(self._buckets):
@@ -70,7 +70,7 @@ class DDP(Strategy):
             self._start_next()
 
     def _start_next(self) -> None:
-        from node.flat import flatten
+        from node.dist.flat import flatten
 
         bucket = self._buckets[len(self._started)]
         flat = flatten([p.grad for p in bucket])

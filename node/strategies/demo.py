@@ -1,16 +1,16 @@
 """DeMo (Peng, Quesnelle, Kingma, 2024, arXiv 2411.19870): decoupled momentum."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from node.options import option
+from node.base.options import option
 from node.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 @dataclass
@@ -18,11 +18,15 @@ class DeMo(Strategy):
     """Every rank keeps its own momentum, and sends the largest cosine waves of it.
 
     What is sent leaves the momentum; the sign of the mean of what all have sent takes the place of
-    the gradient. With `--optimizer sgd` that is the paper's; another optimiser is used as well. The
-    gradient is not multiplied by the learning rate on its way into the momentum, as the sign, and
-    which waves are largest, do not depend on it. A rank sends (N-1) · 6 · topk bytes a chunk and
-    step, 4 for a wave and 2 for its place, in one all-gather: it grows with N.
+    the gradient, in a step of SGD. Into the momentum goes the gradient times the learning rate of its
+    step, as in the authors' code: under a schedule, what was learnt at a higher rate counts more. Their
+    code has vectors and matrices; here tensors of more dimensions are matrices of as many rows. A rank
+    sends (N-1) · 6 · topk bytes a chunk and step, 4 for a wave and 2 for its place, in one all-gather:
+    it grows with N.
     """
+
+    replaces_gradient: ClassVar[bool] = True
+    default_lr: ClassVar[float | None] = 0.001
 
     decay: float = option(0.999, "of the momentum, a step", at_least=0.0, below=1.0)
     topk: int = option(32, "waves of a chunk that are sent", at_least=1)
@@ -41,11 +45,12 @@ class DeMo(Strategy):
         """Send the largest waves, step by what all have sent."""
         from node.strategies.dct import pack, unpack
 
+        lr = self.optimizer.param_groups[0]["lr"]
         values, places = [], []
         for gradient, momentum, chunks in zip(
             self.gradients(), self._momenta, self._chunks, strict=True
         ):
-            momentum.mul_(self.decay).add_(gradient)
+            momentum.mul_(self.decay).add_(gradient, alpha=lr)
             value, place = chunks.largest(momentum)
             momentum.sub_(chunks.tensor(value, place))
             values.append(value)
@@ -54,5 +59,6 @@ class DeMo(Strategy):
         everyone = iter(unpack(packed, self._chunks, values[0].dtype))
         for parameter, chunks in zip(self.parameters, self._chunks, strict=True):
             mean = chunks.tensor(next(everyone), next(everyone))
-            parameter.grad.copy_(mean.sign() if self.sign else mean)
+            # Without the sign the mean is the step itself, which SGD multiplies by its rate.
+            parameter.grad.copy_(mean.sign() if self.sign else mean / (lr or 1.0))
         self.optimizer.step()

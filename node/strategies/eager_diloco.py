@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import option
+from node.base.options import option
 from node.strategies.diloco import DiLoCo
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 @dataclass
@@ -30,12 +30,12 @@ class EagerDiLoCo(DiLoCo):
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""
-        from node.under_way import UnderWay
+        from node.dist.pending import Pending
 
         super().setup(model, optimizer, comm, seed)
         flat = self._shared.flat
         self._sent = flat.new_zeros(len(flat))  # this rank's part of the mean under way
-        self._under_way: Callable[[], Tensor] = UnderWay(self._sent.clone)
+        self._under_way: Callable[[], Tensor] = Pending(self._sent.clone)
 
     def finish(self, step: int) -> None:
         """Add what the others have learnt in the last round, then average."""

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import OptionError, option
+from node.base.options import OptionError, option
 from node.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 SERVER_LR = {"avg": 1.0, "momentum": 1.0, "adam": 0.01}
 
@@ -23,7 +23,7 @@ class FedAvg(Strategy):
 
     The optimiser's state stays local. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of
     all parameters), in one all-reduce. Where only some ranks are averaged, each sums one slice and
-    sends it to the others: node.comm.Comm.sum_among has the bytes. A rank that is not chosen has
+    sends it to the others: node.dist.comm.Comm.sum_among has the bytes. A rank that is not chosen has
     trained that round in vain, as a device that does not answer.
 
     Also: FedProx (Li et al., 2020, arXiv 1812.06127) by `mu`; FedAvgM (Hsu et al., 2019, arXiv

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import option
+from node.base.options import option
 from node.strategies import graphs
 from node.strategies.base import Strategy
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 GRAPHS = ("links", "ring", "exponential", "complete")
 
@@ -26,7 +26,7 @@ class Gossip(Strategy):
     one way only; `global_every` Gossip-PGA (Chen et al., 2021, arXiv 2105.09080). A rank sends P
     bytes (P: bytes of all parameters) to each of its neighbours, one hop deep: to two of a ring, to
     one of the exponential graph. Ranks agree on nothing before the end, so until then rank 0's own
-    parameters are tested.
+    parameters are tested, or with `--eval after` the average.
     """
 
     graph: str = option("links", "who sends to whom", choices=GRAPHS)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 class Masks:

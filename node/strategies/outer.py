@@ -6,7 +6,37 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from node.comm import Comm
+    from node.dist.comm import Comm
+
+
+class FedAdam:
+    """Algorithm 2 of Reddi et al. (2021, arXiv 2003.00295), with their second beta and tau.
+
+    Not torch's Adam: moments are not corrected for their bias, and the second begins with tau², so that
+    the first steps are short where little was learnt.
+
+    Args:
+        flat: shape (parameters,), with the mean of how far the ranks have come as its gradient.
+        lr: the server's learning rate.
+        beta_1: of the first moment.
+    """
+
+    BETA_2 = 0.99
+    TAU = 1e-3
+
+    def __init__(self, flat: nn.Parameter, lr: float, beta_1: float) -> None:
+        self._flat = flat
+        self._lr = lr
+        self._beta_1 = beta_1
+        self._first = torch.zeros_like(flat)
+        self._second = torch.full_like(flat, self.TAU**2)
+
+    def step(self) -> None:
+        """Move along the gradient's running mean, by its running size."""
+        self._first.lerp_(self._flat.grad, 1 - self._beta_1)
+        self._second.lerp_(self._flat.grad**2, 1 - self.BETA_2)
+        size = self._second.sqrt() + self.TAU
+        self._flat.addcdiv_(self._first, size, value=-self._lr)
 
 
 class Outer:
@@ -18,18 +48,16 @@ class Outer:
 
     Args:
         flat: shape (parameters,); moved in place.
-        kind: `sgd` (with or without momentum), `nesterov`, or `adam`.
+        kind: `sgd` (with or without momentum), `nesterov`, or `adam` (FedAdam).
         lr: the outer learning rate.
         momentum: of sgd and nesterov; the first beta of adam.
     """
 
     def __init__(self, flat: Tensor, kind: str, lr: float, momentum: float) -> None:
         self.flat = nn.Parameter(flat, requires_grad=False)
-        self._optimizer: torch.optim.Optimizer
+        self._optimizer: torch.optim.Optimizer | FedAdam
         if kind == "adam":
-            # FedAdam's second beta and epsilon, as in its paper.
-            betas = (momentum, 0.99)
-            self._optimizer = torch.optim.Adam([self.flat], lr, betas, eps=1e-3)
+            self._optimizer = FedAdam(self.flat, lr, momentum)
         else:
             nesterov = kind == "nesterov" and momentum > 0
             self._optimizer = torch.optim.SGD([self.flat], lr, momentum, nesterov=nesterov)

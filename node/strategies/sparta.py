@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import option
+from node.base.options import option
 from node.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Sparta(Strategy):
 
     A rank sends 2(N-1)/N · p · P bytes a step (P: bytes of all parameters): which ones every rank
     draws for itself from the seed. Ranks never agree on all of them before the end, so until then
-    rank 0's own are tested.
+    rank 0's own are tested, or with `--eval after` the average.
     """
 
     p: float = option(0.005, "share of the parameters a step", above=0.0, at_most=1.0)

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import option
+from node.base.options import option
 from node.strategies.diloco import DiLoCo
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 @dataclass

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.options import OptionError, option
+from node.base.options import OptionError, option
 from node.strategies.base import CODECS, Strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from node.comm import Comm
+    from node.dist.comm import Comm
 
 
 @dataclass
@@ -97,7 +97,7 @@ class StreamingDiLoCo(Strategy):
         self._under_way = None
 
     def _sync(self, fragments: list[int]) -> None:
-        from node.flat import flatten
+        from node.dist.flat import flatten
 
         deltas = [self._fragments[f].flat - self._own(f) for f in fragments]
         mean = self.comm.start_average(flatten(deltas), self.codec)()

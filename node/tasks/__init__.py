@@ -1,9 +1,9 @@
 """Tasks by name: a model and its data. A new one is a file here (see base.py), a line in TASKS."""
 
-from node.load import load
-from node.options import OptionError, require_options
+from node.base.options import OptionError, require_options
+from node.base.user_code import load
 from node.tasks.base import Task
-from node.tasks.own import own_task
+from node.tasks.user_task import make_user_task
 
 TASKS = {
     "fashion-mnist": "node.tasks.fashion_mnist:FashionMnist",
@@ -31,4 +31,4 @@ def task_class(name: str) -> type[Task]:
         return found
     if not callable(found):
         raise OptionError(f"{name} is no function that makes a task, but {found!r}")
-    return own_task(name, found)
+    return make_user_task(name, found)

@@ -1,7 +1,7 @@
-"""What a task is: a model, its training samples by number, a loss and a test.
+"""The interface of a task: a model, its training samples by number, a loss and a test.
 
 A new one is a dataclass whose fields are its options, in a file here or in your own. Shorter, in a
-file of your own, is a function (own.py). Those that ship with us import torch only where they
+file of your own, is a function (user_task.py). Those that ship with us import torch only where they
 compute: options are checked where there is no torch.
 """
 

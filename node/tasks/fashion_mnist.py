@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.options import OptionError
+from node.base.options import OptionError
 from node.tasks.pictures import Pictures
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.options import OptionError, option
+from node.base.options import OptionError, option
 from node.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Language(Task):
 
     def fingerprint(self) -> bytes:
         """A digest of the text."""
-        from node.flat import to_bytes
+        from node.dist.flat import to_bytes
 
         return hashlib.sha256(to_bytes([self._train, self._held_out])).digest()
 

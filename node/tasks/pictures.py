@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from node.options import option
+from node.base.options import option
 from node.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Pictures(Task):
 
     def fingerprint(self) -> bytes:
         """All classes."""
-        from node.flat import to_bytes
+        from node.dist.flat import to_bytes
 
         assert self.labels is not None
         return to_bytes([self.labels])

@@ -4,9 +4,9 @@ import json
 import sys
 
 from node.wire.apply import apply, clear, show, trial
+from node.wire.commands import NodeError
 from node.wire.plan import PlanError
-from node.wire.replay import replay
-from node.wire.system import NodeError
+from node.wire.replay.player import replay
 
 USAGE = """usage: python3 -m node.wire VERB
   apply < plan.json   make this node's links what the plan says, and report it; again: change them in place

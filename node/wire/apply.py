@@ -1,4 +1,4 @@
-"""The verbs: make a node's links what the plan says, show what is in force, remove it all."""
+"""The wire's verbs: bring a node's links to a plan, show what is in force, remove it all."""
 
 import fcntl
 import os
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from node.wire import egress, htb, isolation, offload, replaying, routes, state, system
+from node.wire import commands, egress, htb, isolation, netem, routes, segmentation, state
+from node.wire.backends import WIRES, Wire, choose
+from node.wire.commands import NodeError
+from node.wire.host_counters import read_strain
+from node.wire.kernel_settings import read_settings, refuse_other_slow_start
+from node.wire.layout import Layout, lay_out
 from node.wire.plan import parse_plan
-from node.wire.shape import Shape, lay_out
+from node.wire.replay import lock
 from node.wire.state import State
-from node.wire.strain import read_strain
-from node.wire.system import NodeError
-from node.wire.wires import WIRES, Wire, choose
 
 Json = dict[str, Any]
 Qdiscs = list[dict[str, Any]]
@@ -30,38 +32,40 @@ def apply(text: str) -> Json:
         NodeError: this node cannot do it. If it had begun, it has taken everything back.
     """
     plan = parse_plan(text)
-    with alone() as first:
-        replaying.refuse()
-        device = system.find_device(plan.address)
-        found = system.qdiscs()
+    with exclusive_lock() as first:
+        lock.refuse()
+        device = commands.find_device(plan.address)
+        found = commands.qdiscs()
         _refuse_foreign(device.name, found)
         before = _in_force(device.name, found)
         wire = choose(plan.wire, before.wire if before else "")
-        shape = lay_out(plan, device, before.shape if before else None)
+        layout = lay_out(plan, device, before.layout if before else None)
         if before is None and not first:
             _remove_all(device.name, found)
-        now = bring_about(before, shape, wire)
+        now = bring_about(before, layout, wire)
         state.save(now)
-        replaying.forget()
+        lock.forget()
     return now.report
 
 
-def bring_about(before: State | None, shape: Shape, wire: Wire) -> State:
-    """Make this node's links what the shape says, whatever they were before.
+def bring_about(before: State | None, layout: Layout, wire: Wire) -> State:
+    """Make this node's links what the layout says, whatever they were before.
 
     Raises:
-        NodeError: this node cannot do it; then nothing is shaped any more.
+        NodeError: this node cannot do it; then nothing is shaped any more. Where it has other settings than the plan
+            wants nothing has been changed.
     """
+    refuse_other_slow_start(layout.plan)
     try:
-        return _change(before, shape, wire)
+        return _change(before, layout, wire)
     except BaseException:
-        _remove_all(shape.device.name, system.qdiscs())
-        routes.remove(shape)
+        _remove_all(layout.device.name, commands.qdiscs())
+        routes.remove(layout)
         raise
 
 
 def show() -> Json:
-    """The plan in force, its report, the kernel's counters, what strain there was, and what is not as it should be."""
+    """The plan in force, its report, the kernel's counters and settings, and what is not as it should be."""
     saved, fault = look()
     if saved is None:
         return {
@@ -71,15 +75,17 @@ def show() -> Json:
             "replayed": [],
             "lateness": None,
             "strain": read_strain(),
+            "settings": read_settings(),
             "notes": [fault] if fault else [],
         }
     return {
-        "plan": saved.shape.plan.document(),
+        "plan": saved.layout.plan.document(),
         "report": saved.report,
-        "counters": _counters(saved.shape),
-        "replayed": replaying.pairs_now(),
+        "counters": _counters(saved.layout),
+        "replayed": lock.pairs_now(),
         "lateness": WIRES[saved.wire].lateness(),
         "strain": read_strain(),
+        "settings": read_settings(),
         "notes": WIRES[saved.wire].warnings(),
     }
 
@@ -89,16 +95,16 @@ def sent_bytes() -> dict[str, int]:
     saved = state.load()
     if saved is None:
         return {}
-    counted = _counters(saved.shape)
+    counted = _counters(saved.layout)
     return {peer: counter["sent_bytes"] for peer, counter in counted.items()}
 
 
 def look() -> tuple[State | None, str]:
     """The state in force, or None and what is wrong; that is empty where nothing is shaped, and nothing shall be."""
-    saved, found = state.load(), system.qdiscs()
+    saved, found = state.load(), commands.qdiscs()
     if saved is None:
         return None, _leftovers(found)
-    fault = _fault(saved, found) or replaying.fault()
+    fault = _fault(saved, found) or lock.fault()
     return (None, fault) if fault else (saved, "")
 
 
@@ -109,36 +115,41 @@ def trial() -> dict[str, str]:
 
 def clear() -> None:
     """Remove everything that `apply` made, however much of it there is."""
-    with alone():
-        replaying.refuse()
-        found = system.qdiscs()
+    with exclusive_lock():
+        lock.refuse()
+        found = commands.qdiscs()
         saved = state.load()
-        devices = {saved.shape.device.name} if saved else set(_our_devices(found))
+        devices = {saved.layout.device.name} if saved else set(_our_devices(found))
         for device in devices or {""}:
             _remove_all(device, found)
 
 
-def _counters(shape: Shape) -> dict[str, dict[str, int]]:
+def _counters(layout: Layout) -> dict[str, dict[str, int]]:
     """What the kernel has counted on each link that starts here, by peer."""
-    device = shape.device.name
-    classes = system.run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
-    return egress.counters(shape, classes)
+    device = layout.device.name
+    classes, queues = (
+        commands.run_json(["tc", "-json", "-statistics", kind, "show", "dev", device])
+        for kind in ("class", "qdisc")
+    )
+    return egress.counters(layout, classes, queues)
 
 
-def _change(before: State | None, shape: Shape, wire: Wire) -> State:
-    """Do what leads from the state before to the shape."""
-    device, plan = shape.device, shape.plan
-    old = before.shape if before else None
+def _change(before: State | None, layout: Layout, wire: Wire) -> State:
+    """Do what leads from the state before to the layout."""
+    device, plan = layout.device, layout.plan
+    old = before.layout if before else None
     old_wire = old if before and before.wire == wire.NAME else None
     if before and old_wire is None:
-        WIRES[before.wire].stop(device.name, system.qdiscs())
-    offloads = offload.read_offloads(device.name)
+        WIRES[before.wire].stop(device.name, commands.qdiscs())
+    offloads = segmentation.read(device.name)
     original = before.offloads if before else offloads
-    notes = wire.start(old_wire, shape)
-    system.run_batch("tc", egress.tc_lines(old, shape) + wire.tc_lines(old_wire, shape))
-    tcp, route_notes = routes.set_routes(old, shape)
-    isolation.change(old, shape)
-    notes += [*route_notes, offload.switch(device.name, plan.links, offloads, original)]
+    notes = wire.start(old_wire, layout)
+    commands.run_batch("tc", egress.tc_lines(old, layout) + wire.tc_lines(old_wire, layout))
+    tcp, route_notes = routes.set_routes(old, layout)
+    isolation.change(old, layout)
+    outgoing = plan.outgoing().values()
+    segmentation.change(device.name, offloads, segmentation.wanted(outgoing, layout.frame))
+    notes += [*route_notes, segmentation.note(outgoing, layout.frame)]
     report = {
         "node": plan.node,
         "device": device.name,
@@ -148,7 +159,7 @@ def _change(before: State | None, shape: Shape, wire: Wire) -> State:
         "links": [link._asdict() | {"wire": wire.NAME} for link in plan.links],
         "notes": [note for note in notes if note],
     }
-    return State(report, shape, wire.NAME, original)
+    return State(report, layout, wire.NAME, original)
 
 
 def _refuse_foreign(device: str, found: Qdiscs) -> None:
@@ -168,14 +179,14 @@ def _refuse_foreign(device: str, found: Qdiscs) -> None:
 def _in_force(device: str, found: Qdiscs) -> State | None:
     """The state on the file, if the kernel still has all of it on this device."""
     saved = state.load()
-    if saved is None or saved.shape.device.name != device or _fault(saved, found):
+    if saved is None or saved.layout.device.name != device or _fault(saved, found):
         return None
     return saved
 
 
 def _fault(saved: State, found: Qdiscs) -> str:
     """What the kernel no longer has of the state on the file; empty if it has all of it."""
-    device = saved.shape.device.name
+    device = saved.layout.device.name
     if device not in _our_devices(found):
         return f"{device} is no longer shaped (the node has been restarted?): apply the plan again"
     fault = WIRES[saved.wire].fault(device, found)
@@ -188,7 +199,9 @@ def _leftovers(found: Qdiscs) -> str:
 
 
 def _our_devices(found: Qdiscs) -> list[str]:
-    return [row["dev"] for row in found if row.get("root") and row["handle"] == f"{htb.HANDLE}:"]
+    """Those that we have shaped; netem's own goes with its wire."""
+    roots = [row for row in found if row.get("root") and row["handle"] == f"{htb.HANDLE}:"]
+    return [row["dev"] for row in roots if row["dev"] != netem.IFB]
 
 
 def _remove_all(device: str, found: Qdiscs) -> None:
@@ -197,17 +210,17 @@ def _remove_all(device: str, found: Qdiscs) -> None:
     for wire in WIRES.values():
         wire.stop(device, found)
     if device in _our_devices(found):
-        system.run(["tc", "qdisc", "del", "dev", device, "root"])
-    if saved and saved.shape.device.name in (name for _, name in socket.if_nameindex()):
-        routes.remove(saved.shape)
-        name = saved.shape.device.name
-        offload.change(name, offload.read_offloads(name), saved.offloads)
+        commands.run(["tc", "qdisc", "del", "dev", device, "root"])
+    if saved and saved.layout.device.name in (name for _, name in socket.if_nameindex()):
+        routes.remove(saved.layout)
+        name = saved.layout.device.name
+        segmentation.change(name, segmentation.read(name), saved.offloads)
     state.forget()
-    replaying.forget()
+    lock.forget()
 
 
 @contextmanager
-def alone() -> Iterator[bool]:
+def exclusive_lock() -> Iterator[bool]:
     """Keep whoever else changes this node waiting. Yields whether it is the first to: nothing of us is here."""
     state.FOLDER.mkdir(parents=True, exist_ok=True)
     with (state.FOLDER / "lock").open("a") as lock:

@@ -1,4 +1,4 @@
-"""Settings of a device that /proc/sys shows, and that a container finds read-only there.
+"""Sets IPv4 options of a device over rtnetlink: containers find /proc/sys read-only.
 
 The kernel takes the same values over rtnetlink (IFLA_INET_CONF), for which NET_ADMIN is enough.
 """

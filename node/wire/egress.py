@@ -1,23 +1,26 @@
-"""Rate and queue of the links that start here: an HTB class each, under the class of the node's uplink."""
+"""Rate and queue at egress: an HTB class for each link, under the class of the node's uplink."""
 
 from typing import Any
 
 from node.wire import htb
-from node.wire.access import access_lines, burst_bytes, own_rate_mbyte_s
-from node.wire.offload import queue_unit
+from node.wire.layout import Layout, ended
+from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.plan import Link, NodePlan
-from node.wire.shape import Shape, ended
+from node.wire.segmentation import largest_packet, super_packet_bytes
 
-MIN_QUEUE_FRAMES = 4
+MIN_QUEUE_PACKETS = 4
 MAX_QUEUE_BYTES = 2**32 - 1  # the kernel keeps a queue's limit in 32 bits
+CUTTER_RATE = "1tbit"
+"""Of sch_tbf, the queue of a link: it is there to cut (a packet larger than its burst becomes frames), not to limit."""
 
 
-def tc_lines(before: Shape | None, after: Shape) -> list[str]:
+def tc_lines(before: Layout | None, after: Layout) -> list[str]:
     """What turns the egress of `before` into that of `after`, without touching a queue that stays."""
     device = after.device.name
     lines = [] if before else htb.root_lines(device)
     uplink_before = before.plan.uplink_mbyte_s if before else None
-    lines += access_lines(device, uplink_before, after.plan.uplink_mbyte_s, queue_unit(after))
+    largest = largest_packet(after.plan.outgoing().values(), after.frame)
+    lines += access_lines(device, uplink_before, after.plan.uplink_mbyte_s, largest)
     for slot in ended(before, after, NodePlan.outgoing):
         lines += htb.removal_lines(device, htb.link_id(slot))
     for peer, link in after.plan.outgoing().items():
@@ -25,48 +28,59 @@ def tc_lines(before: Shape | None, after: Shape) -> list[str]:
     return lines
 
 
-def change_lines(before: Shape, after: Shape) -> list[str]:
-    """What changes the values of links that both shapes have."""
+def change_lines(before: Layout, after: Layout) -> list[str]:
+    """What changes the values of links that both layouts have."""
     there = set(tc_lines(before, before))
     return [line for line in tc_lines(before, after) if line not in there]
 
 
-def _link_lines(shape: Shape, peer: str, link: Link) -> list[str]:
-    device, number = shape.device.name, htb.link_id(shape.slots[peer])
-    unit, links = queue_unit(shape), shape.plan.outgoing().values()
-    own_bit = round(own_rate_mbyte_s(link, links, shape.plan.uplink_mbyte_s) * 8e6)
-    ceil_bit, burst = round(link.bytes_per_s * 8), burst_bytes(link.bytes_per_s, unit)
+def _link_lines(layout: Layout, peer: str, link: Link) -> list[str]:
+    device, number = layout.device.name, htb.link_id(layout.slots[peer])
+    packet, links = super_packet_bytes(link, layout.frame), layout.plan.outgoing().values()
+    own_bit = round(own_rate_mbyte_s(link, links, layout.plan.uplink_mbyte_s) * 8e6)
+    ceil_bit, burst = round(link.bytes_per_s * 8), burst_bytes(link.bytes_per_s, packet)
     return [
         htb.class_line(device, htb.ALL_LINKS, number, own_bit, ceil_bit, burst),
-        htb.queue_line(device, number, f"bfifo limit {queue_bytes(link, unit)}"),
-        htb.mac_filter_line(device, "dst", shape.mac(peer), number),
+        htb.queue_line(
+            device,
+            number,
+            f"tbf rate {CUTTER_RATE} burst {packet} limit {queue_bytes(link, packet)}",
+        ),
+        htb.mac_filter_line(device, "dst", layout.mac(peer), number),
     ]
 
 
-def queue_bytes(link: Link, unit: int) -> int:
-    """The room of the link's queue: `buffer_ms` of its rate, and at least a few packets of `unit` bytes."""
+def queue_bytes(link: Link, packet: int) -> int:
+    """The room of the link's queue: `buffer_ms` of its rate, and at least a few of its largest packets."""
     room = round(link.bytes_per_s * link.buffer_ms / 1e3)
-    return min(max(room, MIN_QUEUE_FRAMES * unit), MAX_QUEUE_BYTES)
+    return min(max(room, MIN_QUEUE_PACKETS * packet), MAX_QUEUE_BYTES)
 
 
-def counters(shape: Shape, classes: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def counters(
+    layout: Layout, classes: list[dict[str, Any]], queues: list[dict[str, Any]]
+) -> dict[str, dict[str, int]]:
     """The kernel's counters of each link that starts here, by peer.
 
     Args:
-        shape: what is in force.
+        layout: what is in force.
         classes: what `tc -json -s class show` prints for the device.
+        queues: what `tc -json -s qdisc show` prints. Only there single frames of a super-packet count as dropped; all
+            else is from one look, so that nothing is in two places, or in none.
     """
     stats = {row["handle"]: row["stats"] for row in classes}
+    of_queues = {row["handle"]: row for row in queues}
+    numbers = {peer: htb.link_id(layout.slots[peer]) for peer in layout.plan.outgoing()}
     return {
-        peer: _counted(stats[f"{htb.HANDLE}:{htb.link_id(shape.slots[peer])}"])
-        for peer in shape.plan.outgoing()
+        peer: _counted(stats[f"{htb.HANDLE}:{number}"], of_queues[f"{number}:"])
+        for peer, number in numbers.items()
     }
 
 
-def _counted(stats: dict[str, int]) -> dict[str, int]:
+def _counted(of_class: dict[str, int], queue: dict[str, int]) -> dict[str, int]:
     return {
-        "sent_bytes": stats["bytes"],
-        "sent_packets": stats["packets"],
-        "dropped_packets": stats["drops"],
-        "backlog_bytes": stats["backlog"],
+        "sent_bytes": of_class["bytes"],
+        "sent_packets": of_class["packets"],
+        "dropped_packets": queue["drops"],
+        "backlog_bytes": of_class["backlog"],
+        "backlog_packets": of_class["qlen"],
     }

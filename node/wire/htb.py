@@ -1,4 +1,4 @@
-"""Lines for `tc -batch`: an HTB tree that tells neighbours apart by MAC address.
+"""Lines for `tc -batch`: an HTB tree that classifies by the next hop's MAC address.
 
 The egress limits with it; the netem wire only sorts with it.
 """

@@ -1,34 +1,34 @@
-"""Isolated nodes: who is no neighbour cannot be reached, but to meet.
+"""Firewall rules that isolate nodes without a link; only the rendezvous passes.
 
 Ranks meet at the first node, and gloo connects every rank with every other before anybody has said what to whom (torch
 before 2.7 always, later ones without TORCH_GLOO_LAZY_INIT). So connections may be opened, hop by hop, and carry small
 packets; the first one with data is refused by a reset, of which gloo says from whom. Anything but TCP has no route.
 """
 
-from node.wire import rules
-from node.wire.shape import Shape
+from node.wire import iptables
+from node.wire.layout import Layout
 
-CHAIN = rules.CHAIN_APART
+CHAIN = iptables.CHAIN_APART
 LARGEST_BYTES = 300
 """Of a packet that meeting takes, with its headers; TCP's own are 52 to 60."""
 RENDEZVOUS_PORT = 29500
 
 
-def change(before: Shape | None, after: Shape) -> None:
+def change(before: Layout | None, after: Layout) -> None:
     """Refuse data to all but neighbours, or no longer."""
     was, shall = bool(before and before.plan.isolated), after.plan.isolated
     if was or shall:
-        rules.commit("IPv4", text(after, was=was))
+        iptables.commit("IPv4", text(after, was=was))
 
 
-def text(shape: Shape, *, was: bool) -> str:
+def text(layout: Layout, *, was: bool) -> str:
     """For iptables-restore; `was`: whether nodes are isolated now."""
-    hook = f"OUTPUT -o {shape.device.name} -j {CHAIN}"
-    if not shape.plan.isolated:
-        return rules.table("filter", [f"-D {hook}", f"-F {CHAIN}", f"-X {CHAIN}"])
+    hook = f"OUTPUT -o {layout.device.name} -j {CHAIN}"
+    if not layout.plan.isolated:
+        return iptables.table("filter", [f"-D {hook}", f"-F {CHAIN}", f"-X {CHAIN}"])
     refusals = [
         f"-A {CHAIN} -d {route.address} -p tcp -m tcp ! --sport {RENDEZVOUS_PORT} ! --dport {RENDEZVOUS_PORT} "
         f"-m length --length {LARGEST_BYTES + 1}:65535 -j REJECT --reject-with tcp-reset"
-        for route in shape.plan.routes.values()
+        for route in layout.plan.routes.values()
     ]
-    return rules.table("filter", [f":{CHAIN} -", *refusals, *([] if was else [f"-A {hook}"])])
+    return iptables.table("filter", [f":{CHAIN} -", *refusals, *([] if was else [f"-A {hook}"])])

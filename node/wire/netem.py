@@ -1,4 +1,4 @@
-"""The wire in the kernel: what comes in is redirected to an ifb device, where each link has a netem of its own.
+"""The netem wire: ingress is redirected to an ifb device, where each link has its own netem qdisc.
 
 The delay is at the receiver because of TCP small queues: at the sender, a packet on the wire would
 still count as in the sender's queue.
@@ -10,18 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from node.wire import htb
-from node.wire.access import access_lines, burst_bytes, own_rate_mbyte_s
-from node.wire.offload import queue_unit
+from node.wire.commands import CommandError, run, run_batch
+from node.wire.layout import FULL_FRAME, Layout, burst_chances, ended, packets_in_flight, seed_of
+from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.plan import Link, NodePlan
-from node.wire.shape import (
-    FULL_FRAME,
-    Shape,
-    burst_chances,
-    ended,
-    packets_in_flight,
-    seed_of,
-)
-from node.wire.system import CommandError, run, run_batch
+from node.wire.segmentation import largest_packet, super_packet_bytes
 
 NAME = "netem"
 IFB = "gradwire-ifb"
@@ -68,7 +61,7 @@ def _trial_lines() -> list[str]:
     ]
 
 
-def start(before: Shape | None, after: Shape) -> list[str]:
+def start(before: Layout | None, after: Layout) -> list[str]:
     """Make the ifb device. Returns notes for the user."""
     if before is None:
         run_batch("ip", [f"link add {IFB} type ifb", f"link set {IFB} up"])
@@ -90,11 +83,12 @@ def uniform_table() -> str:
     return "\n".join(str(value) for value in values) + "\n"
 
 
-def tc_lines(before: Shape | None, after: Shape) -> list[str]:
+def tc_lines(before: Layout | None, after: Layout) -> list[str]:
     """What turns the wire of `before` into that of `after`; packets under way stay under way."""
     lines = [] if before else htb.root_lines(IFB)
     downlink_before = before.plan.downlink_mbyte_s if before else None
-    lines += access_lines(IFB, downlink_before, after.plan.downlink_mbyte_s, queue_unit(after))
+    largest = largest_packet(after.plan.incoming().values(), after.frame)
+    lines += access_lines(IFB, downlink_before, after.plan.downlink_mbyte_s, largest)
     for slot in ended(before, after, NodePlan.incoming):
         lines += htb.removal_lines(IFB, htb.link_id(slot))
     for peer, link in after.plan.incoming().items():
@@ -103,22 +97,22 @@ def tc_lines(before: Shape | None, after: Shape) -> list[str]:
     return lines + ([] if before else _redirect_lines(after.device.name, IFB))
 
 
-def _link_lines(shape: Shape, peer: str, link: Link) -> list[str]:
-    number = htb.link_id(shape.slots[peer])
+def _link_lines(layout: Layout, peer: str, link: Link) -> list[str]:
+    number = htb.link_id(layout.slots[peer])
     return [
-        _class_line(shape, link, number),
-        _netem_line(shape, peer, link, 0),
-        htb.mac_filter_line(IFB, "src", shape.mac(peer), number),
+        _class_line(layout, link, number),
+        _netem_line(layout, peer, link, 0),
+        htb.mac_filter_line(IFB, "src", layout.mac(peer), number),
     ]
 
 
-def _netem_line(shape: Shape, peer: str, link: Link, number: int) -> str:
-    options = netem_options(link, _room(shape.plan, link), seed_of(shape.plan, link) + number)
-    return htb.queue_line(IFB, htb.link_id(shape.slots[peer]), f"netem {options}")
+def _netem_line(layout: Layout, peer: str, link: Link, number: int) -> str:
+    options = netem_options(link, _room(layout.plan, link), seed_of(layout.plan, link) + number)
+    return htb.queue_line(IFB, htb.link_id(layout.slots[peer]), f"netem {options}")
 
 
-def change(before: Shape, after: Shape, number: int) -> list[str]:
-    """Lines that change the values of links that both shapes have, the `number`-th time; 0 is as by `tc_lines`.
+def change(before: Layout, after: Layout, number: int) -> list[str]:
+    """Lines that change the values of links that both layouts have, the `number`-th time; 0 is as by `tc_lines`.
 
     Each change seeds netem anew. With one seed for all, a trace of twenty changes a second would drop the same few
     packets after each of them, or none.
@@ -131,13 +125,13 @@ def change(before: Shape, after: Shape, number: int) -> list[str]:
     ]
 
 
-def _class_line(shape: Shape, link: Link, number: str) -> str:
+def _class_line(layout: Layout, link: Link, number: str) -> str:
     """A link's class only sorts, unless links share a downlink: then none may take more than is left."""
-    together = shape.plan.downlink_mbyte_s
+    together = layout.plan.downlink_mbyte_s
     if together is None:
         return htb.sorting_line(IFB, htb.ALL_LINKS, number)
-    own = own_rate_mbyte_s(link, shape.plan.incoming().values(), together)
-    burst = burst_bytes(own * 1e6, queue_unit(shape))
+    own = own_rate_mbyte_s(link, layout.plan.incoming().values(), together)
+    burst = burst_bytes(own * 1e6, super_packet_bytes(link, layout.frame))
     return htb.class_line(
         IFB, htb.ALL_LINKS, number, round(own * 8e6), round(together * 8e6), burst
     )
@@ -157,10 +151,13 @@ def netem_options(link: Link, packets: int, seed: int) -> str:
     Kernels before 6.6 have no seed and ignore it.
     """
     jitter = f" {link.jitter_ms:.6f}ms distribution {link.distribution}" if link.jitter_ms else ""
-    reorder = f" reorder {link.reorder_pct:.6f}%" if link.reorder_pct and link.delay_ms else ""
+    early_pct = (
+        link.reorder_pct if link.delay_ms else 0.0
+    )  # there is nobody to overtake, and tc would refuse
     return (
         f"limit {packets} delay {link.delay_ms:.6f}ms{jitter} rate {ORDER_RATE} {_loss(link)} "
-        f"duplicate {link.duplicate_pct:.6f}% corrupt {link.corrupt_pct:.6f}%{reorder} seed {seed}"
+        f"duplicate {link.duplicate_pct:.6f}% corrupt {link.corrupt_pct:.6f}% "
+        f"reorder {early_pct:.6f}% seed {seed}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The link plan of one node: parsed strictly, so that a misspelt key is an error and never a default.
+"""Parses the link plan of one node, strictly: a misspelt key is an error and never a default.
 
 The types are named tuples rather than dataclasses: as immutable, and `import dataclasses` alone
 would cost a tenth of the time that `apply` takes (8 ms for `inspect` and its like, on every node at
@@ -65,6 +65,11 @@ class Link(NamedTuple):
         """The rate in bytes a second."""
         return self.rate_mbyte_s * 1e6
 
+    @property
+    def is_flawed(self) -> bool:
+        """Whether it loses, doubles, damages or reorders packets."""
+        return any((self.loss_pct, self.duplicate_pct, self.corrupt_pct, self.reorder_pct))
+
 
 class Peer(NamedTuple):
     """The neighbour at the other end of a link."""
@@ -90,6 +95,8 @@ class NodePlan(NamedTuple):
     wire: str
     tcp: str
     """The congestion control of connections to the peers, e.g. `cubic`."""
+    slow_start_after_idle: bool
+    """Whether a connection that was idle begins as a new one. The node cannot set it, and sees that it is so."""
     seed: int
     uplink_mbyte_s: float | None
     """What this node can send on all its links together; None is as much as they carry."""
@@ -144,6 +151,7 @@ def plan_of(document: object) -> NodePlan:
         address=_address(fields["address"], "address"),
         wire=_choice(fields["wire"], "wire", WIRE_CHOICES),
         tcp=_word(fields["tcp"], "tcp"),
+        slow_start_after_idle=_flag(fields["slow_start_after_idle"], "slow_start_after_idle"),
         seed=_integer(fields["seed"], "seed"),
         uplink_mbyte_s=_access_rate(fields["uplink_mbyte_s"], "uplink_mbyte_s"),
         downlink_mbyte_s=_access_rate(fields["downlink_mbyte_s"], "downlink_mbyte_s"),

@@ -1,4 +1,4 @@
-"""A route to each node: direct to neighbours, by way of them to others, with the plan's congestion control.
+"""Routes to every node: direct to neighbours, through them to others, with the plan's congestion control.
 
 `net.ipv4.tcp_congestion_control` in a container takes only what the host allows to everybody; a
 route with `congctl` needs NET_ADMIN alone.
@@ -10,16 +10,16 @@ hop, for what node.wire.isolation says; those routes are in a table of our own, 
 from pathlib import Path
 from typing import Any
 
+from node.wire.commands import CommandError, run_batch, run_json
 from node.wire.devconf import send_redirects
+from node.wire.layout import Layout
 from node.wire.plan import NodePlan
-from node.wire.shape import Shape
-from node.wire.system import CommandError, run_batch, run_json
 
 DEFAULT_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 TCP_TABLE = "6777"
 
 
-def set_routes(before: Shape | None, after: Shape) -> tuple[str, list[str]]:
+def set_routes(before: Layout | None, after: Layout) -> tuple[str, list[str]]:
     """Route to each node with the plan's congestion control; tell nobody of shorter ways.
 
     Returns:
@@ -33,7 +33,7 @@ def set_routes(before: Shape | None, after: Shape) -> tuple[str, list[str]]:
     return tcp, [note, send_redirects(after.device.name, on=False)]
 
 
-def _set_routes(after: Shape) -> tuple[str, str]:
+def _set_routes(after: Layout) -> tuple[str, str]:
     try:
         run_batch("ip", route_lines(after, after.plan.tcp))
     except CommandError as error:
@@ -53,10 +53,10 @@ def addresses(plan: NodePlan) -> set[str]:
     return neighbours | {route.address for route in plan.routes.values()}
 
 
-def route_lines(shape: Shape, algorithm: str) -> list[str]:
+def route_lines(layout: Layout, algorithm: str) -> list[str]:
     """One route to each node; a neighbour's address is on the same network, so the way there is direct."""
     option = f" congctl {algorithm}" if algorithm else ""
-    device, plan = shape.device.name, shape.plan
+    device, plan = layout.device.name, layout.plan
     direct = [
         f"route replace {peer.address}/32 dev {device}{option}" for peer in plan.peers.values()
     ]
@@ -71,15 +71,15 @@ def route_lines(shape: Shape, algorithm: str) -> list[str]:
     return [*direct, *closed, *(f"{line} table {TCP_TABLE}" for line in hops), rule]
 
 
-def remove(shape: Shape) -> None:
+def remove(layout: Layout) -> None:
     """Take back the routes to all nodes, as far as they are there, and let redirects be sent again."""
-    send_redirects(shape.device.name, on=True)
-    _remove_routes(shape, addresses(shape.plan))
+    send_redirects(layout.device.name, on=True)
+    _remove_routes(layout, addresses(layout.plan))
     _remove_tcp_routes()
 
 
-def _remove_routes(shape: Shape, gone: set[str]) -> None:
-    device = shape.device.name
+def _remove_routes(layout: Layout, gone: set[str]) -> None:
+    device = layout.device.name
     rows: list[dict[str, Any]] = run_json(["ip", "-json", "-4", "route", "show"]) if gone else []
     ours = [row for row in rows if row["dst"] in gone and row.get("dev", device) == device]
     run_batch("ip", [f"route del {row.get('type', 'unicast')} {row['dst']}/32" for row in ours])

@@ -1,4 +1,4 @@
-"""What `apply` has to remember: what is in force, and how it was before us.
+"""What `apply` must remember: the plan in force, and the settings from before.
 
 Where this file and the kernel disagree, the kernel is believed.
 """
@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from node.wire.offload import Offloads
+from node.wire.commands import Device
+from node.wire.layout import Layout
 from node.wire.plan import plan_of
-from node.wire.shape import Shape
-from node.wire.system import Device
+from node.wire.segmentation import Offloads
 
 FOLDER = Path("/run/gradwire")
 FILE = FOLDER / "wire.json"
@@ -20,7 +20,7 @@ class State(NamedTuple):
     """A plan in force."""
 
     report: dict[str, Any]
-    shape: Shape
+    layout: Layout
     wire: str
     offloads: Offloads
     """As they were before the first `apply`."""
@@ -33,10 +33,10 @@ def save(state: State) -> None:
     draft.write_text(
         json.dumps(
             {
-                "plan": state.shape.plan.document(),
+                "plan": state.layout.plan.document(),
                 "report": state.report,
-                "device": state.shape.device,
-                "slots": state.shape.slots,
+                "device": state.layout.device,
+                "slots": state.layout.slots,
                 "wire": state.wire,
                 "offloads": state.offloads,
             }
@@ -51,8 +51,8 @@ def load() -> State | None:
         return None
     try:
         fields = json.loads(FILE.read_text())
-        shape = Shape(plan_of(fields["plan"]), Device(*fields["device"]), fields["slots"])
-        return State(fields["report"], shape, fields["wire"], fields["offloads"])
+        layout = Layout(plan_of(fields["plan"]), Device(*fields["device"]), fields["slots"])
+        return State(fields["report"], layout, fields["wire"], Offloads(*fields["offloads"]))
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from node.comm import Comm
-from node.metrics import Clock
-from node.options import parse_settings
-from node.process_group import process_group
-from node.ranks import read_ranks
+from node.accounting.metrics import Clock
+from node.base.options import parse_settings
+from node.dist.comm import Comm
+from node.dist.process_group import process_group
+from node.dist.rank_env import read_rank_env
 from node.strategies import strategy_class
 
 STEPS, BATCH, SEED = 4, 8, 1
@@ -37,7 +37,7 @@ SETTINGS = {
 
 def main() -> None:
     """Train with each strategy in turn; every rank must end with the same parameters."""
-    ranks = read_ranks(os.environ)
+    ranks = read_rank_env(os.environ)
     with process_group(ranks, torch.device("cpu"), timeout_s=120.0):
         comm = Comm(ranks, Clock(time.perf_counter()))
         found = {name: train(name, settings, comm) for name, settings in SETTINGS.items()}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from containers import PROJECT_DIR
+from containers import PROJECT_DIR, Gradwire
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,11 @@ from containers import PROJECT_DIR
         (["up", "--wire", "netm", "--profile", "wan"], "did you mean 'netem'"),
         (["up", "--topology", "ring"], "--topology without --profile"),
         (["up", "--wire", "netem"], "--wire without --profile"),
-        (["up", "--seed", "7"], "--seed without --profile"),
+        (["up", "--seed", "7"], "--link-seed without --profile"),
+        (["launch", "--link-seed", "7", "--no-verify"], "--link-seed without --profile"),
+        (["launch", "--seed", "7", "--", "Makefile"], "did you mean '--link-seed'"),
+        (["launch", "--lr-schedule", "cosin"], "did you mean 'cosine'"),
+        (["launch", "--schedule", "cosine"], "the learning rate's is --lr-schedule"),
         (["launch", "--isolated", "--no-verify"], "--isolated without --profile"),
         (["up", "--cpus", "node9=1"], "unknown node 'node9'"),
         (["launch", "--cpus", "node3=0"], "cpus of node3 is '0'"),
@@ -52,16 +56,13 @@ def test_a_mistake_is_named_with_what_to_try_and_starts_nothing(make_cluster, wo
 def test_without_a_cluster_a_verb_says_how_to_get_one(make_cluster, verb):
     cluster = make_cluster("none")
     done = cluster.run(*verb.split(), check=1)
-    assert "no cluster 't-none' is up" in done.stderr
+    assert f"no cluster {cluster.name!r} is up" in done.stderr
     assert "python -m cluster.up" in done.stderr
 
 
-def test_a_bad_name_is_refused(make_cluster):
-    cluster = make_cluster("x")
-    cluster.name = "Not/A/Name"
-    done = cluster.run("up", check=2)
+def test_a_bad_name_is_refused():
+    done = Gradwire("Not/A/Name").run("up", check=2)
     assert "not usable" in done.stderr
-    cluster.name = "t-x"
 
 
 def test_no_docker_is_said_in_one_line(make_cluster, tmp_path):
@@ -80,6 +81,9 @@ def test_docker_without_an_engine_is_said_in_one_line(make_cluster):
 def test_docker_without_permission_says_how_to_get_it(tmp_path):
     """As a user who is not in docker's group."""
     argv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    readable = subprocess.run([*argv, "test", "-r", PROJECT_DIR / "cluster" / "status.py"])
+    if readable.returncode != 0:
+        pytest.skip("this checkout is not readable for other users, so it cannot be tried as one")
     code = "import sys; from cluster.status import main; sys.exit(main([]))"
     site = next(path for path in sys.path if path.endswith("site-packages"))
     environ = {
@@ -94,8 +98,6 @@ def test_docker_without_permission_says_how_to_get_it(tmp_path):
         text=True,
         env=environ,
     )
-    if "Permission denied" in done.stderr and "Traceback" in done.stderr:
-        pytest.skip("this checkout is not readable for other users, so it cannot be tried as one")
     assert done.returncode == 2, done.stderr
     assert "may not use it" in done.stderr
 

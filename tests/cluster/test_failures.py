@@ -124,10 +124,10 @@ def test_a_node_that_is_lost_is_named(shared, script):
     shared.run("shape", "--clear")
     launched = shared.start("launch", "--", script("time.sleep(600)"))
     wait_for_ranks(shared)
-    subprocess.run(["docker", "kill", f"{shared.name}-node3"], check=True, capture_output=True)
+    subprocess.run(["docker", "kill", shared.container("node3")], check=True, capture_output=True)
     stdout, stderr = launched.communicate(timeout=60)
     assert launched.returncode == 1, stderr
-    assert "rank 2 on node3 was lost" in stderr
+    assert "rank 2 on node3 was lost (its container ended (exit code 137, SIGKILL))" in stderr
     assert "Traceback" not in stderr
     shared.run("up")
     assert is_quiet(shared)
@@ -140,7 +140,7 @@ def test_a_second_launch_on_the_same_cluster_is_refused(unshaped, script):
         other = ("--nodes", "4", "--profile", "poor", "--", script("sys.exit(0)"))
         done = unshaped.run("launch", *other, check=1)
         assert "in use" in done.stderr
-        assert "busy with run" in done.stderr
+        assert f"process {launched.pid}" in done.stderr
         assert launched.poll() is None
         status = unshaped.json("status")  # nothing has been changed under it
         assert (len(status["nodes"]), status["links"]) == (3, [])

@@ -3,8 +3,11 @@
 import shutil
 import socket
 import subprocess
+import sys
 
-from containers import output
+from containers import PROJECT_DIR, TIMEOUT_S, output
+
+from cluster.base.spec import IMAGE
 
 
 def test_the_plain_client_reaches_every_node_by_name(shared):
@@ -34,7 +37,7 @@ def test_keys_are_the_owners_alone(shared):
 
 def test_no_key_is_in_the_image():
     found = output(
-        ["docker", "run", "--rm", "--network", "none", "gradwire-node"]
+        ["docker", "run", "--rm", "--network", "none", IMAGE]
         + [
             "find",
             "/etc/ssh",
@@ -91,7 +94,7 @@ def test_a_node_with_another_host_key_is_refused(make_cluster):
 
 def test_ssh_listens_on_loopback_only(shared):
     node = shared.json("status")["nodes"][0]
-    published = output(["docker", "port", f"{shared.name}-node1"])
+    published = output(["docker", "port", shared.container("node1")])
     assert published.split() == ["22/tcp", "->", f"127.0.0.1:{node['ssh_port']}"]
     with socket.create_connection(("127.0.0.1", node["ssh_port"]), timeout=5) as sock:
         assert sock.recv(7) == b"SSH-2.0"
@@ -121,3 +124,23 @@ def test_a_cluster_of_another_checkout_is_left_alone(shared, tmp_path):
     done = shared.run("up", check=1, cwd=copy)
     assert "was brought up from" in done.stderr
     assert shared.ssh("node1", "true").returncode == 0
+
+
+SHOW_THREADS = """
+import atexit, runpy, sys, threading
+atexit.register(lambda: print("left:", [thread.name for thread in threading.enumerate()[1:]]))
+sys.argv = ["cluster.status", "--name", sys.argv[1]]
+runpy.run_module("cluster.status", run_name="__main__")
+"""
+
+
+def test_no_thread_outlives_its_connection(shared):
+    """Python up to 3.13 may crash at its end where one that it does not wait for is at work in a library."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW_THREADS, shared.name],
+        cwd=PROJECT_DIR,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.stdout.splitlines()[-1] == "left: []"

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from containers import PROJECT_DIR, TIMEOUT_S
 
+from cluster.base.spec import IMAGE
+
 EXAMPLE = PROJECT_DIR / "examples" / "rings.py"
 ENGINE = Path("/var/run/docker.sock")
-IMAGE = "gradwire-node-test"
+TEST_IMAGE = f"{IMAGE}-test"  # as the Makefile calls it
 
 
 @pytest.fixture
@@ -22,7 +24,8 @@ def host_with_torch(tmp_path):
     """A function that runs a script where torch is; what it printed."""
     if not ENGINE.is_socket():
         pytest.skip(f"no engine at {ENGINE} that a container could be given")
-    build = ["docker", "build", "--quiet", "--tag", IMAGE, PROJECT_DIR / "tests" / "node"]
+    build = ["docker", "build", "--quiet", "--tag", TEST_IMAGE, "--build-arg", f"IMAGE={IMAGE}"]
+    build += [PROJECT_DIR / "tests" / "node"]
     subprocess.run(build, check=True, capture_output=True)
     shared = [word for path in (ENGINE, PROJECT_DIR, tmp_path) for word in ("-v", f"{path}:{path}")]
     user = ["--user", f"{os.getuid()}:{os.getgid()}", "--group-add", str(ENGINE.stat().st_gid)]
@@ -32,7 +35,7 @@ def host_with_torch(tmp_path):
     def run(text, *words):
         path = tmp_path / "mine.py"
         path.write_text(text)
-        argv = [*command, "--workdir", str(tmp_path), IMAGE, "python3", str(path), *words]
+        argv = [*command, "--workdir", str(tmp_path), TEST_IMAGE, "python3", str(path), *words]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

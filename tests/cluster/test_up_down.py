@@ -8,10 +8,11 @@ import subprocess
 import threading
 
 import pytest
-from containers import PROJECT_DIR, output
+from containers import OWN_SLOT, PROJECT_DIR, output
 
 from cluster import Cluster
-from cluster.engine import Engine
+from cluster.base.spec import IMAGE, project_name
+from cluster.engine.client import Engine
 
 
 def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_path):
@@ -43,8 +44,8 @@ def test_the_engine_tells_of_each_node_as_its_container_starts(make_cluster):
 def test_up_on_a_cluster_that_is_up_mends_what_is_broken(make_cluster):
     cluster = make_cluster("mend")
     cluster.run("up", "--nodes", "2")
-    name = f"{cluster.name}-node2"
-    before = output(["docker", "inspect", "-f", "{{.Id}}", f"{cluster.name}-node1"])
+    name = cluster.container("node2")
+    before = output(["docker", "inspect", "-f", "{{.Id}}", cluster.container("node1")])
     subprocess.run(["docker", "kill", name], check=True, capture_output=True)
     status = cluster.json("status", check=0)
     assert [n["state"] for n in status["nodes"]] == ["running", "exited"]
@@ -54,7 +55,7 @@ def test_up_on_a_cluster_that_is_up_mends_what_is_broken(make_cluster):
     assert f"next: python -m cluster.launch --name {cluster.name} |" in said
     assert {n["state"] for n in cluster.json("status")["nodes"]} == {"running"}
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
-    assert output(["docker", "inspect", "-f", "{{.Id}}", f"{cluster.name}-node1"]) == before
+    assert output(["docker", "inspect", "-f", "{{.Id}}", cluster.container("node1")]) == before
 
 
 def test_up_changes_the_number_of_nodes_both_ways(make_cluster):
@@ -80,10 +81,11 @@ def test_a_cluster_that_grows_keeps_its_links(make_cluster):
 
 def test_a_cluster_that_cannot_grow_stays_as_it_is(make_cluster):
     cluster = make_cluster("stays")
-    cluster.run("up", "--nodes", "1", "--slot", "21")
-    with socket.create_server(("127.0.0.1", 24102)):
+    cluster.run("up", "--nodes", "1", "--slot", OWN_SLOT)
+    port = 22002 + 100 * OWN_SLOT
+    with socket.create_server(("127.0.0.1", port)):
         done = cluster.run("up", "--nodes", "2", check=1)
-    assert "port 24102 on 127.0.0.1 is taken" in done.stderr
+    assert f"port {port} on 127.0.0.1 is taken" in done.stderr
     assert cluster.ssh("node1", "hostname").stdout == "node1\n"
 
 
@@ -123,18 +125,24 @@ def test_two_new_clusters_begun_at_once_both_come_up(make_cluster):
 
 def test_a_slot_is_taken_from_when_a_cluster_has_its_network(make_cluster):
     cluster = make_cluster("early")
-    label = [f"gradwire.cluster={cluster.name}", "gradwire.slot=7"]
-    argv = ["docker", "network", "create", "--label", label[0], "--label", label[1], cluster.name]
-    subprocess.run(argv, check=True, capture_output=True)
-    assert 7 in Engine().slots(beside="t-another")
-    assert 7 not in Engine().slots(beside=cluster.name)
+    label = [f"gradwire.cluster={cluster.name}", f"gradwire.slot={OWN_SLOT}"]
+    argv = ["docker", "network", "create", "--label", label[0], "--label", label[1]]
+    network = f"{project_name(cluster.name)}_data"
+    subprocess.run([*argv, network], check=True, capture_output=True)
+    assert OWN_SLOT in Engine().slots(beside="another")
+    assert OWN_SLOT not in Engine().slots(beside=cluster.name)
+    done = cluster.run("down", check=1)  # a network without nodes or keys: who knows whose it is
+    assert network in done.stderr and "--force" in done.stderr
+    cluster.run("down", "--force")
+    assert cluster.things() == []
 
 
 def test_a_busy_port_is_named_and_nothing_half_made_stays(make_cluster):
     cluster = make_cluster("busy")
-    with socket.create_server(("127.0.0.1", 24002)):
-        done = cluster.run("up", "--nodes", "3", "--slot", "20", check=1)
-    assert "port 24002 on 127.0.0.1 is taken" in done.stderr
+    port = 22002 + 100 * OWN_SLOT
+    with socket.create_server(("127.0.0.1", port)):
+        done = cluster.run("up", "--nodes", "3", "--slot", OWN_SLOT, check=1)
+    assert f"port {port} on 127.0.0.1 is taken" in done.stderr
     assert "try:" in done.stderr
     assert cluster.things() == []
 
@@ -155,16 +163,15 @@ def test_a_missing_image_is_named_before_anything_starts(make_cluster):
 
 
 @pytest.fixture
-def broken_image(shared):  # shared: so that gradwire-node is there
+def broken_image(shared):  # shared: so that the node image is there
     """An image of a user's own whose nodes complain and end."""
+    name = f"{shared.name}-broken"
     subprocess.run(
-        ["docker", "build", "--tag", "t-broken", "-"],
-        input='FROM gradwire-node\nCMD ["sh", "-c", "echo no disk on $(hostname); exit 3"]\n',
+        ["docker", "build", "--tag", name, "-"],
+        input=f'FROM {IMAGE}\nCMD ["sh", "-c", "echo no disk on $(hostname); exit 3"]\n',
         text=True,
         check=True,
         capture_output=True,
     )
-    yield "t-broken"
-    subprocess.run(
-        ["docker", "image", "rm", "--force", "t-broken"], check=True, capture_output=True
-    )
+    yield name
+    subprocess.run(["docker", "image", "rm", "--force", name], check=True, capture_output=True)

@@ -4,15 +4,18 @@ import csv
 import subprocess
 import sys
 
-from containers import PROJECT_DIR, TIMEOUT_S
+from containers import PROJECT_DIR, TIMEOUT_S, WIRE
 
 
-def test_a_grid_is_measured_and_every_link_kept(tmp_path):
-    argv = [sys.executable, "tests/conformance.py", "--grids", "rates", "--out", str(tmp_path)]
+def test_a_grid_is_measured_and_every_link_kept(make_cluster, tmp_path):
+    name = make_cluster("conformance").name
+    argv = [sys.executable, "tests/conformance.py", "--name", name, "--wire", WIRE or "auto"]
+    argv += ["--grids", "rates", "--out", str(tmp_path)]
     done = subprocess.run(
         argv, cwd=PROJECT_DIR, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    contracts = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    assert done.returncode == 0, done.stdout + done.stderr + contracts
     assert "| even | rates | yes |" in (tmp_path / "table.md").read_text()
     links = list(csv.DictReader((tmp_path / "links.csv").read_text().splitlines()))
     assert len(links) == 12

@@ -1,8 +1,12 @@
 """Every link is proved before it is used; a wrong one is caught by name."""
 
 import json
+import re
 
 import pytest
+from busy_host import Watch
+from containers import TIMEOUT_S, last_run
+from wrong_links import change_first_delay, slow_first_link
 
 
 def test_jitter_and_loss_are_proved_too(shared, tmp_path):
@@ -16,26 +20,35 @@ def test_jitter_and_loss_are_proved_too(shared, tmp_path):
     assert contract["holds"], contract["verdict"]
 
 
-def shape_short(cluster, folder):
+def shape_short(cluster, folder, *words):
     """Links that are quickly measured, again and again."""
     profile = folder / "short.yml"
     profile.write_text("rate_mbyte_s: 4\ndelay_ms: 20\n")
-    cluster.run("shape", "--profile", profile)
+    cluster.run("shape", "--profile", profile, *words)
 
 
-def broken_links(contract):
-    """What is wrong with each link, by (src, dst)."""
-    found = ((verdict["link"], verdict["broken"]) for verdict in contract["links"])
-    return {(link["src"], link["dst"]): broken for link, broken in found if broken}
+def check_broken(contract, wrong):
+    """A contract calls the links in `wrong` broken for what was made wrong, and no others, however busy the host was.
+
+    Args:
+        contract: the document.
+        wrong: {(src, dst): of these words one at least}.
+    """
+    found = ((verdict["link"], set(verdict["broken"])) for verdict in contract["links"])
+    broken = {(link["src"], link["dst"]): words for link, words in found if words}
+    caught = {pair: broken.get(pair, set()) & words for pair, words in wrong.items()}
+    said = f"{contract['verdict']}; {'; '.join(contract['notes'])}"
+    assert all(caught.values()), said
+    others = {pair: words - wrong.get(pair, set()) for pair, words in broken.items()}
+    assert not any(others.values()), said
 
 
 def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make_wrong, tmp_path):
-    shape_short(shared, tmp_path)
+    shape_short(shared, tmp_path, "--wire", "nfqueue")  # of netem's: tests/netem
     make_wrong("delay")
-    broken = broken_links(shared.json("verify", check=1))
+    contract = shared.json("verify", check=1)
     # A round trip has two directions.
-    assert set(broken) == {("node1", "node2"), ("node2", "node1")}
-    assert all("rtt" in what for what in broken.values())
+    check_broken(contract, {("node1", "node2"): {"rtt"}, ("node2", "node1"): {"rtt"}})
 
 
 def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wrong_one(
@@ -45,11 +58,12 @@ def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wro
     cluster, profile = make_cluster("short"), tmp_path / "short.yml"
     profile.write_text("rate_mbyte_s: [6, 12]\ndelay_ms: [5, 10]\n")
     cluster.run("up", "--nodes", "5", "--profile", profile)
-    contract = cluster.json("verify", "--budget", "5")
-    assert contract["holds"], contract["verdict"]
-    assert "TCP was tried on 5 of 20 links" in " ".join(contract["notes"])
+    with Watch() as watch:
+        contract = cluster.json("verify", "--budget", "5")
     # A slow machine starts programs late; what the plan is worth is in docs/LOG.md.
-    assert contract["seconds"] < 2 * contract["planned_s"] or contract["measured_again"]
+    in_time = contract["seconds"] < 2 * contract["planned_s"]
+    assert in_time or contract["measured_again"] or watch.limits()
+    assert "TCP was tried on 5 of 20 links" in " ".join(contract["notes"])
     tried = [link for link in contract["links"] if "TCP" in link["speed_by"]]
     assert sorted(link["link"]["src"] for link in tried) == [f"node{n}" for n in range(1, 6)]
     for link in contract["links"]:
@@ -64,7 +78,7 @@ def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wro
     assert wrong["speed_by"] == "by datagrams"
     slow_first_link(cluster, "node1", f"{wrong['expected']['rate_mbyte_s'] * 8 * 0.9:.2f}mbit")
     contract = cluster.json("verify", "--budget", "5", check=1)
-    assert broken_links(contract) == {("node1", "node2"): ["rate"]}
+    check_broken(contract, {("node1", "node2"): {"rate"}})
 
 
 def test_a_rate_made_wrong_stops_the_launch_and_no_verify_goes_on(shared, make_wrong, tmp_path):
@@ -74,8 +88,8 @@ def test_a_rate_made_wrong_stops_the_launch_and_no_verify_goes_on(shared, make_w
     script.write_text("print('hello')\n")
     done = shared.run("launch", "--json", "--", script, check=1)
     assert "nothing was started" in done.stderr
-    assert "node1 -> node2 (goodput)" in done.stderr
-    assert broken_links(json.loads(done.stdout)) == {("node1", "node2"): ["goodput"]}
+    assert re.search(r"node1 -> node2 \([^)]*goodput\)", done.stderr), done.stderr
+    check_broken(json.loads(done.stdout), {("node1", "node2"): {"goodput", "rate"}})
     assert "| hello" not in done.stderr
     assert "hello" in shared.run("launch", "--no-verify", "--", script).stdout
 
@@ -85,21 +99,10 @@ def test_a_node_whose_wire_has_died_is_named(shared):
     shared.exec("node2", "pkill", "--signal", "KILL", "-x", "delayer")
     try:
         done = shared.run("verify", check=1)
-        assert "node2" in done.stderr
-        assert "python -m cluster.shape" in done.stderr
+        assert "the links of node2 are no longer in force" in done.stderr
+        assert "python -m cluster.up" in done.stderr
     finally:
         shared.run("shape", "--clear")
-
-
-# Ten per cent more delay on what comes from node1, told to the wire itself.
-TEN_PER_CENT_MORE = """
-from node.wire import nfqueue, rules, state
-shape = state.load().shape
-request = nfqueue.request_of(shape)
-queues, wrong = request["queues"], rules.INCOMING + shape.slots["node1"]
-queues[wrong] = queues[wrong]._replace(delay_s=queues[wrong].delay_s * 1.1)
-assert nfqueue._ask(request)["error"] == ""
-"""
 
 
 @pytest.fixture
@@ -110,20 +113,10 @@ def make_wrong(shared):
         if wrong == "rate":
             slow_first_link(shared, "node1", "24mbit")
         else:
-            shared.exec("node2", "python3", "-c", TEN_PER_CENT_MORE)
+            change_first_delay(shared, 1.1)
 
     yield make
     shared.run("shape", "--clear")
-
-
-def slow_first_link(cluster, node, rate):
-    """Change a node's link to the first of its peers with tc, so that the tool does not know."""
-    classes = cluster.exec(node, "tc", "class", "show", "dev", "eth0")
-    leaf = next(line.split()[2] for line in classes.splitlines() if "leaf" in line)
-    cluster.exec(
-        *(node, "tc", "class", "change", "dev", "eth0", "classid", leaf),
-        *("htb", "rate", rate, "ceil", rate),
-    )
 
 
 UPLINK = """\
@@ -158,3 +151,17 @@ def test_a_round_trip_under_load_is_measured_beside_the_idle_one(shared, tmp_pat
     assert contract["holds"], contract["verdict"]
     for link in contract["links"]:
         assert link["measured"]["rtt_ms"] < link["measured"]["loaded_rtt_ms"] < 40 + 300 * 1.1
+
+
+def test_messages_that_nobody_reads_do_not_stop_the_run(mobile, tmp_path):
+    """As in `launch -- quick.py 2>&1 | head -1`: the contract's table comes after that."""
+    script = tmp_path / "quick.py"
+    script.write_text("import os\nopen(os.environ['GRADWIRE_RUN_DIR'] + '/done', 'w').close()\n")
+    launched = mobile.start("launch", "--", script)
+    launched.stderr.readline()
+    launched.stderr.close()
+    launched.stdout.close()
+    if launched.wait(timeout=TIMEOUT_S) != 0:
+        mobile.run("verify")  # says why, where it was the host
+    assert launched.returncode == 0
+    assert len(list(last_run(mobile, "quick").glob("files/*/done"))) == 3

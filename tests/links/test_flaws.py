@@ -2,10 +2,10 @@
 
 import json
 import re
-import time
 
 import pytest
-from containers import eventually
+from containers import TIMEOUT_S, WIRE, eventually
+from test_links import check
 
 PROFILE = "rate_mbyte_s: 5\ndelay_ms: 20\n"
 PORT = 29999
@@ -24,11 +24,12 @@ import json, socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("0.0.0.0", PORT))
 print("ready", flush=True)
-s.settimeout(1)
+s.settimeout(60)  # until the sender has started
 numbers = []
 try:
     while True:
         numbers.append(int.from_bytes(s.recv(2000)[:4], "big"))
+        s.settimeout(2)
 except TimeoutError:
     print(json.dumps(numbers))
 """
@@ -42,10 +43,15 @@ def program(text, **values):
 
 def arrived(cluster, count):
     """The numbers of the datagrams that node2 gets of those that node1 sends, in their order."""
+    before = udp_counter(cluster, "RcvbufErrors")
     receiver = cluster.start_exec("node2", *program(RECEIVE, PORT=PORT))
     assert receiver.stdout.readline() == "ready\n"
     cluster.exec("node1", *program(SEND, COUNT=count, PEER="node2", PORT=PORT))
-    numbers, _ = receiver.communicate(timeout=30)
+    numbers, _ = receiver.communicate(timeout=TIMEOUT_S)
+    unread = udp_counter(cluster, "RcvbufErrors") - before
+    assert not unread, (
+        f"the host, and not the links, was the limit: {unread} came and were not read in time"
+    )
     return json.loads(numbers)
 
 
@@ -56,7 +62,15 @@ def shape(shared, tmp_path):
     def act(lines, *words):
         path = tmp_path / "flawed.yml"
         path.write_text(PROFILE + lines)
-        return shared.json("shape", "--profile", path, *words)
+        words = ("--json", "--profile", path, *words)
+        done = shared.run("shape", *words, check=None)
+        if "duplicating netems" in done.stderr:  # Linux from 6.16 on, tried: docs/links.md
+            if WIRE:
+                pytest.skip(f"this kernel's netem makes no duplicates here: {done.stderr}")
+            words = (*words, "--wire", "nfqueue")
+        elif done.returncode == 0:
+            return json.loads(done.stdout)
+        return json.loads(shared.run("shape", *words).stdout)
 
     yield act
     shared.run("shape", "--clear")
@@ -75,21 +89,22 @@ def test_losses_come_in_bursts(shared, shape):
 
 def test_some_packets_come_twice_and_some_damaged_ones_not_at_all(shared, shape):
     shape("duplicate_pct: 5\ncorrupt_pct: 3\n")
-    before = checksum_errors(shared)
+    before = udp_counter(shared, "InCsumErrors")
     got = arrived(shared, 8000)
     lost = 8000 - len(set(got))
     assert len(got) - len(set(got)) == pytest.approx(400, abs=70)
     assert lost == pytest.approx(240, abs=55)  # nobody gets what its checksum says is wrong
-    assert checksum_errors(shared) - before >= lost
+    assert udp_counter(shared, "InCsumErrors") - before >= lost
 
 
-def checksum_errors(cluster):
+def udp_counter(cluster, name):
+    """What node2's kernel has counted of datagrams."""
     names, values = (
         line.split()
         for line in cluster.exec("node2", "cat", "/proc/net/snmp").splitlines()
         if line.startswith("Udp:")
     )
-    return int(values[names.index("InCsumErrors")])
+    return int(values[names.index(name)])
 
 
 def test_some_packets_overtake(shared, shape):
@@ -119,7 +134,7 @@ def test_tcp_gets_through_all_of_it(shared, shape):
     finally:
         shared.exec("node2", "pkill", "-f", "http.server 8123")
         shared.exec("node2", "rm", "-r", "/tmp/served")
-        server.communicate(timeout=10)
+        server.communicate(timeout=TIMEOUT_S)
 
 
 def test_the_contract_proves_them(shared, shape):
@@ -150,18 +165,17 @@ def test_links_share_a_downlink(shared, tmp_path):
             )
             for node, port in (("node1", "5201"), ("node2", "5202"))
         ]
-        ended = [json.loads(client.communicate(timeout=60)[0])["end"] for client in clients]
+        ended = [json.loads(client.communicate(timeout=TIMEOUT_S)[0])["end"] for client in clients]
         rates = [end["sum_received"]["bits_per_second"] / 8e6 for end in ended]
-        assert sum(rates) == pytest.approx(
-            4 * 1448 / 1514, rel=0.05
-        )  # and not the 10 of both links
-        assert min(rates) > 0.8
+        asked = pytest.approx(4 * 1448 / 1514, rel=0.05)  # and not the 10 of both links
+        check(shared, sum(rates) == asked and min(rates) > 0.8, f"{rates}, not {asked} together")
         contract = shared.json("verify")
         assert contract["holds"], contract["verdict"]
         for link in (row for row in contract["links"] if row["link"]["dst"] == "node3"):
             # Acknowledgements of what node3 sends meanwhile would take 2.5 % of it.
             goodput = link["measured"]["goodput_mbyte_s"]
-            assert goodput == pytest.approx(4 * 1448 / 1514, rel=0.015)
+            narrow = pytest.approx(4 * 1448 / 1514, rel=0.015)
+            check(shared, goodput == narrow, f"{goodput}, not {narrow} by TCP")
         (downlink,) = contract["downlinks"]
         assert (downlink["node"], downlink["asked_mbyte_s"]) == ("node3", 4)
         # Datagrams leave in bundles: as such they would have too few headers, and 1.5 % more would pass.
@@ -189,9 +203,9 @@ def test_isolated_nodes_only_reach_their_neighbours(make_cluster, tmp_path):
     words = ("--profile", profile, "--topology", "ring", "--isolated")
     up = cluster.json("up", "--nodes", "4", *words)
     assert up["isolated"]
-    started = time.monotonic()
     done = cluster.ssh("node1", "ping", "-c", "1", "-W", "5", "node3")
-    assert done.returncode != 0 and time.monotonic() - started < 4  # refused, and not lost
+    assert done.returncode != 0
+    assert "nreachable" in done.stdout + done.stderr or "No route" in done.stderr, done  # not lost
     assert "sum 4.0" in cluster.run("launch", "--no-verify", "--", script).stdout
     script.write_text("import os\nos.environ['EVERYBODY'] = '1'\n" + GATHER)
     failed = cluster.run("launch", "--no-verify", "--", script, check=1)

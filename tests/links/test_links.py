@@ -1,6 +1,7 @@
 """Links are what was asked for, seen by tools that are not ours: ping and iperf3."""
 
 import json
+import math
 import re
 import statistics
 import time
@@ -15,20 +16,52 @@ PAYLOAD_SHARE = 1448 / 1514  # of a full frame at MTU 1500
 SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (13, 10)}
 
 
-@pytest.mark.parametrize("profile", ["wan", "mobile", "poor"])
+@pytest.mark.parametrize("profile", SECONDS)
 def test_ping_and_iperf_find_what_the_profile_says(shared, profile):
+    """On its slowest link, which any host can carry; how fast they may be is for the contract, which says clipped."""
     links = shared.json("shape", "--profile", profile)["links"]
-    there, back = find(links, "node1", "node2"), find(links, "node2", "node1")
-    asked_ms = there["delay_ms"] + back["delay_ms"]
-    measured_ms = ping_ms(shared, "node1", "node2", asked_ms)
-    assert abs(measured_ms - asked_ms) <= asked_ms * 0.01 + 0.5
-    expected = there["rate_mbyte_s"] * PAYLOAD_SHARE
-    measured = iperf_mbyte_s(shared, "node1", "node2", *SECONDS[profile])
-    if measured != pytest.approx(
-        expected, rel=0.05
-    ):  # like the contract: the machine may have been busy
-        measured = iperf_mbyte_s(shared, "node1", "node2", *SECONDS[profile])
-    assert measured == pytest.approx(expected, rel=0.05)
+    there = min(links, key=lambda link: link["rate_mbyte_s"])
+    ends = there["src"], there["dst"]
+    asked_ms = there["delay_ms"] + find(links, *reversed(ends))["delay_ms"]
+    check_round_trip(shared, *ends, asked_ms, asked_ms * 0.01 + 0.5)
+    expected = pytest.approx(there["rate_mbyte_s"] * PAYLOAD_SHARE, rel=0.05)
+    measured = iperf_mbyte_s(shared, *ends, *SECONDS[profile])
+    if measured != expected:  # like the contract: the machine may have been busy
+        measured = iperf_mbyte_s(shared, *ends, *SECONDS[profile])
+    check(shared, measured == expected, f"{measured} MB/s, not {expected}")
+
+
+@pytest.fixture
+def short_queue(shared, tmp_path):
+    """A function that gives all links a queue of 5 ms, 13 frames, and TCP this congestion control."""
+
+    def shape(tcp):
+        profile = tmp_path / f"{tcp}.yml"
+        profile.write_text(f"rate_mbyte_s: 4\ndelay_ms: 5\nbuffer_ms: 5\ntcp: {tcp}\n")
+        return shared.json("shape", "--profile", profile)
+
+    return shape
+
+
+def test_a_short_queue_holds_frames_and_bbr_fills_the_link_behind_it(shared, short_queue):
+    """Lumps of up to 64 KB did not fit: bbr had a sixteenth of what cubic had."""
+    if "bbr" not in short_queue("bbr")["tcp"]:
+        pytest.skip("this kernel has no bbr")
+    with ThreadPoolExecutor() as pool:
+        flow = pool.submit(iperf_mbyte_s, shared, "node1", "node2", 1, 3)
+        waiting = [counted(shared, "node1", "node2") for _ in range(6)]
+        bbr = flow.result()
+    short_queue("cubic")
+    cubic = iperf_mbyte_s(shared, "node1", "node2", 1, 3)
+    packets = sum(one["backlog_packets"] for one in waiting)
+    assert 0 < sum(one["backlog_bytes"] for one in waiting) <= 1514 * packets
+    assert bbr >= 0.9 * cubic and bbr >= 0.8 * 4 * PAYLOAD_SHARE
+
+
+def counted(cluster, src, dst):
+    """The kernel's counters of a link, at the moment."""
+    shown = json.loads(cluster.exec(src, "python3", "-m", "node.wire", "show"))
+    return shown["counters"][dst]
 
 
 def test_the_same_profile_and_seed_shape_the_same_links(shared):
@@ -60,22 +93,34 @@ def test_reshaping_loses_nothing_that_is_under_way(shared):
 
 
 def test_control_traffic_is_not_shaped(shared):
-    """SSH from the host takes no part in the links: it is quick on the slowest profile."""
-    shared.run("shape", "--profile", "poor")
-    started = time.monotonic()
-    assert shared.ssh("node1", "true").returncode == 0
-    assert (
-        time.monotonic() - started < 2 * 0.2 * 4
-    )  # a shaped handshake takes at least four round trips
+    """SSH from the host takes no part in the links: on the slowest profile it is as quick as on none."""
+    shared.run("shape", "--clear")
+    alone_s = ssh_s(shared)
+    links = shared.json("shape", "--profile", "poor")["links"]
+    round_trip_s = 2 * min(link["delay_ms"] for link in links) / 1000
+    assert ssh_s(shared) < alone_s + 4 * round_trip_s  # as many as a handshake over a link takes
 
 
-# Every rank keeps a core busy; rank 0 pings meanwhile, which the kernel does and answers.
+def ssh_s(cluster):
+    """What one login takes; the shortest of three, for the machine may be busy."""
+    took = []
+    for _ in range(3):
+        started = time.monotonic()
+        assert cluster.ssh("node1", "true").returncode == 0
+        took.append(time.monotonic() - started)
+    return min(took)
+
+
+# Every rank keeps a core busy; rank 0 pings meanwhile, which the kernel does and answers: over the link and, to know
+# what the host does to a program that pings, itself.
 BUSY = """\
 import os, subprocess, sys, time
 busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 time.sleep(1)
 if os.environ["RANK"] == "0":
+    itself = subprocess.Popen("ping -c 121 -i 0.05 -W 3 127.0.0.1".split())
     subprocess.run("ping -c 121 -i 0.05 -W 3 node2".split())
+    itself.wait()
 else:
     time.sleep(8)
 busy.kill()
@@ -88,14 +133,33 @@ def test_round_trips_keep_their_time_while_every_core_computes(shared, tmp_path)
     script.write_text(BUSY)
     said = shared.run("launch", "--no-verify", "--", script).stdout
     asked_ms = sum(find(links, *ends)["delay_ms"] for ends in permutations(("node1", "node2")))
-    trips = [float(ms) for ms in re.findall(r"time=([0-9.]+) ms", said)[1:]]
-    assert len(trips) == 120
-    assert abs(statistics.fmean(trips) - asked_ms) <= asked_ms * 0.01 + 0.5
-    assert statistics.stdev(trips) <= 1.5
+    trips, alone = (
+        [float(ms) for ms in re.findall(rf"from {source}.*time=([0-9.]+) ms", said)[1:]]
+        for source in (r"(?!127)\S*", r"127\.0\.0\.1")
+    )
+    assert len(trips) == len(alone) == 120, said
+    # What a ping to nowhere took is the host's part. At rest it is 0.05 ms.
+    host_ms, host_sd = statistics.fmean(alone), statistics.stdev(alone)
+    assert abs(statistics.fmean(trips) - asked_ms) <= asked_ms * 0.01 + 0.5 + host_ms, said
+    assert statistics.stdev(trips) <= math.hypot(1.5, host_sd), said
 
 
 def find(links, src, dst):
     return next(link for link in links if (link["src"], link["dst"]) == (src, dst))
+
+
+def check_round_trip(cluster, src, dst, asked_ms, within_ms):
+    """What ping says is what the links on the way make together."""
+    measured_ms = ping_ms(cluster, src, dst, asked_ms)
+    right = abs(measured_ms - asked_ms) <= within_ms
+    check(cluster, right, f"{measured_ms} ms, not {asked_ms} ± {within_ms}")
+
+
+def check(cluster, right, what):
+    """Fail where a measurement is not right; by the contract's own words, where it is the host."""
+    if not right:
+        cluster.run("verify", "--quick")
+        pytest.fail(what)
 
 
 def ping_ms(cluster, src, dst, expected_ms):

@@ -9,16 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from busy_host import Watch
 from containers import PROJECT_DIR, TIMEOUT_S
 
 README = (PROJECT_DIR / "README.md").read_text()
+LINKS = (PROJECT_DIR / "docs" / "links.md").read_text()
 
 
 def test_the_demo_trains_over_links_proved_in_less_than_fifteen_seconds(make_cluster):
     cluster = make_cluster("demo")
-    first = code_blocks()[0].splitlines()[0].split("#")[0].strip()
+    first = block("make demo")[0]
     assert first == "make demo"
-    done = run(first, cluster)
+    with Watch() as watch:
+        done = run(first, cluster)
     assert "contract: all 6 links hold" in done.stderr
     accuracy = float(re.search(r"test accuracy (0\.\d+)", done.stdout)[1])
     assert accuracy >= 0.8
@@ -26,16 +29,17 @@ def test_the_demo_trains_over_links_proved_in_less_than_fifteen_seconds(make_clu
     ratios = re.findall(r"^all_reduce .* (\S+)$", done.stdout, re.MULTILINE)
     assert len(ratios) == 2 and all(float(ratio) >= 0.95 for ratio in ratios)
     folder = Path(re.search(r"^run +(.+)$", done.stdout, re.MULTILINE)[1])
-    check_contract(json.loads((folder / "contract.json").read_text()))
+    check_contract(json.loads((folder / "contract.json").read_text()), watch.limits())
     run("make cluster-down", cluster)
     assert cluster.things() == []
 
 
-def check_contract(contract):
+def check_contract(contract, host_limits):
     assert contract["holds"], contract
     assert len(contract["links"]) == 6
-    # A machine that is busy at the wrong moment makes links doubtful; to measure those again takes longer.
-    assert contract["seconds"] < 15 or contract["measured_again"]
+    assert contract["planned_s"] < 15
+    # A machine that is busy makes links doubtful and programs slow; to measure those again takes longer.
+    assert contract["seconds"] < 15 or contract["measured_again"] or host_limits
     for link in contract["links"]:
         expected, measured = link["expected"], link["measured"]
         assert measured["rtt_ms"] == pytest.approx(expected["rtt_ms"], rel=0.01, abs=0.3)
@@ -44,7 +48,7 @@ def check_contract(contract):
 
 def test_every_other_command_works(make_cluster):
     cluster = make_cluster("readme")
-    commands = [line.split("#")[0].strip() for line in code_blocks()[2].splitlines()]
+    commands = block("make cluster-up")
     assert len(commands) == 9
     for command in commands:
         run(command, cluster)
@@ -68,7 +72,7 @@ def test_the_python_example_works(make_cluster):
 
 
 def test_the_profile_table_is_that_of_the_files():
-    from cluster.profiles import load_profile, profile_names
+    from cluster.links.profiles import load_profile, profile_names
 
     for name in profile_names():
         profile = load_profile(name)
@@ -76,16 +80,36 @@ def test_the_profile_table_is_that_of_the_files():
             f"{low:g}" if low == high else f"{low:g}–{high:g}"
             for low, high in (profile.rate_mbyte_s, profile.delay_ms)
         )
-        assert f"| {name} | {rate} | {delay} |" in README
+        assert f"| {name} | {rate} | {delay} |" in LINKS
 
 
 def test_every_file_that_the_readme_names_is_there():
-    listed = README[README.index("## The code") :]
-    names = re.findall(r"[\w/-]+\.(?:py|md|yml)", listed)
-    assert len(names) > 20
+    names = re.findall(r"[\w/-]+\.(?:py|md|yml)", README)
+    assert len(names) > 15
     for name in names:
-        places = [PROJECT_DIR / folder / name for folder in ("", "cluster", "node")]
+        places = [PROJECT_DIR / folder / name for folder in ("", "cluster", "node", "node/wire")]
         assert any(place.exists() for place in places), name
+
+
+def test_its_map_shows_every_folder():
+    shown, package = [], ""
+    for line in block("cluster/ "):
+        folder = re.match(r" *[\w]+/(?= )", line)[0]
+        package = package if folder.startswith(" ") else folder
+        shown.append(package + folder.strip() if folder.startswith(" ") else folder)
+    there = {
+        f"{path.parent.relative_to(PROJECT_DIR)}/"
+        for package in ("cluster", "node")
+        for path in (PROJECT_DIR / package).glob("*/__init__.py")
+    }
+    assert there <= set(shown)
+    assert all((PROJECT_DIR / folder).is_dir() for folder in shown)
+
+
+def block(beginning):
+    """The lines of the code block that begins so, without comments."""
+    found = next(text for text in code_blocks() if text.startswith(beginning))
+    return [line.split("#")[0].rstrip() for line in found.splitlines()]
 
 
 def code_blocks():

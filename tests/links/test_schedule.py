@@ -1,6 +1,8 @@
 """Links change during a run, when the schedule says so, and are as before at its end."""
 
 import json
+import re
+import statistics
 
 import pytest
 
@@ -45,15 +47,64 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
     before = shared.json("shape", "--profile", profile)["links"]
     done = shared.run("launch", "--json", "--no-verify", "--schedule", storm, "--", script)
     far = [float(line.split()[-1]) for line in done.stderr.splitlines() if "| far" in line]
-    near = [value for value in far if 9 < value < 12]
-    assert [value for value in far if 63 < value < 68], far
-    assert -1 in far, "nothing was cut"
+    # One ping may find a busy processor (ranks start, others test beside us): which delay it had is still plain.
+    near = [value for value in far if 0 < value < 37]
+    changed = [value for value in far if value >= 37]
     assert near[0] == far[0] and len(near) > 10
+    # The wire lets packets go half of its grain of 0.2 ms early, or late: docs/links.md. Twice in a round trip.
+    assert 10 - 0.2 <= statistics.median(near) < 12, far
+    assert 65 - 0.2 <= statistics.median(changed) < 68, far
+    assert -1 in far, "nothing was cut"
     assert shared.json("status")["links"] == before
     events = read_events(shared, json.loads(done.stdout))
-    assert [event["after_s"] for event in events[:4]] == pytest.approx([2, 4, 5, 6], abs=0.7)
+    check_times(events[:4], (2, 4, 5, 6))
     assert events[0]["what"].startswith("at: 2s, link: node1:node2")
     assert events[1]["what"].startswith("over: ")
+
+
+def check_times(events, asked_s):
+    """None comes early; late they are by what the host took for those before, and for starting a thread."""
+    busy_s = 0.0
+    for event, at_s in zip(events, asked_s, strict=True):
+        assert at_s <= event["after_s"] <= at_s + busy_s + 0.4, events
+        busy_s += event["took_s"]
+
+
+# A ping every 50 ms for nine seconds; a line for each answer, with its number.
+PINGS = """\
+import os, subprocess, time
+time.sleep(0.5)  # the other ranks still start
+if os.environ["RANK"] == "0":
+    subprocess.run("ping -i 0.05 -c 180 node2".split())
+else:
+    time.sleep(9)
+"""
+
+
+def test_a_schedule_heals_and_a_link_flaps(shared, tmp_path):
+    storm, script, profile = tmp_path / "storm.yml", tmp_path / "far.py", tmp_path / "near.yml"
+    profile.write_text("rate_mbyte_s: 10\ndelay_ms: 5\n")
+    script.write_text(PINGS)
+    storm.write_text(
+        "- {at: 1s, link: node1:node2, delay_ms: 60}\n- {at: 2500ms, heal: true}\n"
+        "- {at: 4s, flap: node1:node2, down: 500ms, up: 2500ms, times: 2}\n"
+    )
+    before = shared.json("shape", "--profile", profile)["links"]
+    done = shared.run("launch", "--json", "--no-verify", "--schedule", storm, "--", script)
+    found = re.findall(r"icmp_seq=(\d+) ttl=\d+ time=([0-9.]+)", done.stderr)
+    trips = {int(number): float(ms) for number, ms in found}
+    far = [number for number, ms in trips.items() if ms > 63]
+    gaps = [n for n in sorted(trips) if n + 1 not in trips and n != max(trips)]
+    healed = range(max(far) + 1, min(gaps))
+    assert len(far) > 10 and len(healed) > 10, trips
+    assert statistics.median(trips[number] for number in healed) == pytest.approx(10, abs=2)
+    lost = [min(number for number in trips if number > gap) - gap - 1 for gap in gaps]
+    assert len([count for count in lost if count >= 4]) == 2, trips  # each half a second long
+    what = [event["what"] for event in read_events(shared, json.loads(done.stdout))]
+    assert [words.split(",")[0] for words in what] == [
+        *("at: 1s", "at: 2500ms", "at: 4s", "over: at: 4s", "at: 4s", "over: at: 4s")
+    ]  # and nothing is left to take back at the end
+    assert shared.json("status")["links"] == before
 
 
 def test_a_step_is_a_moment_too(shared, tmp_path):
@@ -76,7 +127,7 @@ def test_a_schedule_that_cannot_be_starts_nothing(shared, tmp_path):
     storm.write_text("- {at: 1s, link: node1:node9, delay_ms: 1}\n")
     done = shared.run("launch", "--no-verify", "--schedule", storm, "--steps", "2", check=2)
     assert "unknown link 'node1:node9'" in done.stderr
-    assert "startup" not in done.stdout
+    assert done.stdout == ""  # a run that was made is told there
 
 
 def read_events(cluster, summary):

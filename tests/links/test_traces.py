@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from containers import eventually
+from containers import TIMEOUT_S, eventually
 from test_schedule import read_events
 
 NEAR = "rate_mbyte_s: 4\ndelay_ms: 5\n"
@@ -86,7 +86,8 @@ def test_a_stepwise_rate_is_what_a_program_gets(near, tmp_path):
     assert begun["what"] == "at: 0s, trace: trace.csv, link: node1:node2"
     assert ended["what"] == f"over: {begun['what']}"
     assert ended["changes"] == 4
-    assert ended["after_s"] - begun["after_s"] == pytest.approx(6, abs=0.7)
+    # At its end the last value goes on for a second; then a node starts a program, which takes what the host gives.
+    assert 6 <= ended["after_s"] - begun["after_s"] < 7 + begun["took_s"] + ended["took_s"]
     assert links_of(near) == before
 
 
@@ -117,11 +118,17 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
 
 
 def test_twenty_changes_a_second_are_kept(near, tmp_path):
-    """Those that are late on a busy machine are told; nearly all are made, and what they make is the mean."""
+    """Those that are late on a busy machine are told; nearly all are made, and what they make is the mean of all."""
     rows = (f"{n * 0.05:g},{1 + n % 2},{10 + n % 7}" for n in range(100))
     trace = write_trace(tmp_path, "time_s,rate_mbyte_s,delay_ms", *rows)
-    document = near.json("shape", "--link", "node1:node2", "--both", "--trace", trace)
-    said = document["trace"]
+    words = ("--link", "node1:node2", "--both", "--trace", trace)
+    playing = near.start("shape", "--json", *words)
+    eventually(lambda: near.json("status")["replayed"])
+    mean_ms = ping_ms(near, count=28)  # 2.8 s: eight times the seven delays
+    stdout, stderr = playing.communicate(timeout=TIMEOUT_S)
+    assert playing.returncode == 0, stderr
+    assert mean_ms == pytest.approx(2 * 13, abs=1)
+    said = json.loads(stdout)["trace"]
     assert said["changes"] == 100 and said["links"] == ["node1->node2", "node2->node1"]
     print("late", said["late"], "worst_ms", said["worst_ms"])
     assert said["late"] <= 20
@@ -144,7 +151,7 @@ def test_a_trace_by_hand_until_it_is_interrupted(near, tmp_path):
         assert "traces" in near.run(*others, check=1).stderr
     assert near.json("status")["links"] == before
     playing.send_signal(signal.SIGINT)
-    _, stderr = playing.communicate(timeout=30)
+    _, stderr = playing.communicate(timeout=TIMEOUT_S)
     assert playing.returncode == 130, stderr
     assert links_of(near) == before
     assert [kernel(near, node) for node in ("node1", "node2")] == kernels
@@ -176,8 +183,8 @@ def test_deliveries_as_mahimahi_has_them(near, tmp_path):
     deadline = time.monotonic() + 3.5
     while time.monotonic() < deadline:
         classes = json.loads(near.exec("node1", "tc", "-json", "class", "show", "dev", "eth0"))
-        rates.add(min(row["rate"] for row in classes))
-    stdout, stderr = sent.communicate(timeout=30)
+        rates.add(min(row["rate"] for row in classes if row["class"] == "htb"))
+    stdout, stderr = sent.communicate(timeout=TIMEOUT_S)
     assert sent.returncode == 0, stderr
     assert any(rate == pytest.approx(151_400, abs=2) for rate in rates)
     assert min(rates) < 8_000  # the outage: a packet in what is left of it

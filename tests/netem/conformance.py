@@ -15,7 +15,7 @@ from pathlib import Path
 import uml
 from guest import run_guest
 
-from cluster.spec import PROJECT_DIR
+from cluster.base.paths import PROJECT_DIR
 
 OUT = PROJECT_DIR / "runs" / "conformance-netem"
 PROFILES = "--profiles wan mobile mobile-real --topologies full ring"

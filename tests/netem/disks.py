@@ -2,7 +2,7 @@
 
 The node image is the reason for the form of this. `docker load` of its 1.9 GB inside the guest takes minutes. So
 the guest loads a stand-in with the same configuration and one empty layer (`write_stand_in`), and mounts a disk
-with the image's files in the place where Docker keeps that layer: Docker reads it like any other.
+with the image's files, and pytest, in the place where Docker keeps that layer: Docker reads it like any other.
 
 Nothing here needs root: the disks are made by mke2fs from tar archives, in a container.
 """
@@ -19,8 +19,12 @@ from typing import Any
 
 import uml
 
+from cluster.base.spec import IMAGE
+
 GUEST_IMAGE = "gradwire-netem-guest"
-NODE_IMAGE = "gradwire-node"
+NODE_TEST_IMAGE = (
+    f"{IMAGE}-test"  # the node image and pytest: its files hold all of the node image's
+)
 HERE = Path(__file__).resolve().parent
 PROJECT_DIR = HERE.parents[1]
 ROOM_BYTES = (
@@ -42,19 +46,21 @@ def copy_checkout(to: Path) -> None:
 def build_images(base: str) -> None:
     """Half a minute the first time; then Docker's cache has them."""
     for target, tag in (("kernel", uml.IMAGE), ("system", GUEST_IMAGE)):
-        argv = ["docker", "build", "--quiet", "--target", target, "--tag", tag]
-        subprocess.run(
-            [*argv, "--build-arg", f"BASE_IMAGE={base}", "--file", HERE / "guest.Dockerfile", HERE],
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+        words = ("--target", target, "--build-arg", f"BASE_IMAGE={base}")
+        _build(tag, HERE, *words, "--file", str(HERE / "guest.Dockerfile"))
+    _build(NODE_TEST_IMAGE, PROJECT_DIR / "tests" / "node", "--build-arg", f"IMAGE={IMAGE}")
+
+
+def _build(tag: str, folder: Path, *words: str) -> None:
+    argv = ["docker", "build", "--quiet", "--tag", tag, *words, str(folder)]
+    subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
 
 
 def make_disks(folder: Path) -> tuple[Path, Path]:
     """The guest's root disk and the disk with the node image's files."""
     root, node = folder / "root.ext4", folder / "node.ext4"
     with ThreadPoolExecutor() as pool:
-        list(pool.map(make_disk, (GUEST_IMAGE, NODE_IMAGE), (root, node)))
+        list(pool.map(make_disk, (GUEST_IMAGE, NODE_TEST_IMAGE), (root, node)))
     return root, node
 
 
@@ -85,7 +91,7 @@ def make_disk(image: str, disk: Path) -> None:
 
 def write_stand_in(path: Path) -> None:
     """The node image as `docker save` writes one, with its configuration, but no files."""
-    image = inspect(NODE_IMAGE)
+    image = inspect(IMAGE)
     layer = _tar({})
     config = {
         "architecture": image["Architecture"],
@@ -93,9 +99,7 @@ def write_stand_in(path: Path) -> None:
         "config": image["Config"],
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
-    manifest = [
-        {"Config": "config.json", "RepoTags": [f"{NODE_IMAGE}:latest"], "Layers": ["layer.tar"]}
-    ]
+    manifest = [{"Config": "config.json", "RepoTags": [f"{IMAGE}:latest"], "Layers": ["layer.tar"]}]
     parts = {"config.json": _json(config), "manifest.json": _json(manifest), "layer.tar": layer}
     path.write_bytes(_tar(parts))
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import disks
 import uml
 
-from cluster import image
-from cluster.engine import Engine
+from cluster.base.spec import IMAGE
+from cluster.engine import image
+from cluster.engine.client import Engine
 
 CHECKOUT = "/root/gradwire"
 
@@ -40,7 +41,11 @@ def run_guest(scratch: Path, folder: Path, command: str, timeout_s: float) -> bo
             f"cp -a /host/checkout {CHECKOUT} && cd {CHECKOUT} && {command}\n"
         )
     with _timed("guest"):
-        environ = {"host_folder": uml.SHARED, "modules_folder": uml.MODULES_DIR}
+        environ = {
+            "host_folder": uml.SHARED,
+            "modules_folder": uml.MODULES_DIR,
+            "node_image": IMAGE,
+        }
         machine = uml.Guest(root, node, folder, "/sbin/netem-init", environ)
         in_time = uml.boot(machine, folder / "console.log", timeout_s)
     exit_code = folder / "exit_code"

@@ -20,7 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROJECT_DIR = Path(__file__).resolve().parents[2]
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import IMAGE
+
 VERB_TIMEOUT_S = 300.0
 ROUGH_PROFILE = "tests/netem/rough.yml"
 
@@ -29,6 +31,7 @@ GOODPUT_TOLERANCE_PCT = 5.0
 PAYLOAD_SHARE = 1448 / 1514  # of a full frame: Ethernet, IPv4 and TCP with timestamps take the rest
 INITIAL_WINDOW_BYTES = 14_480
 WRONG_DELAY = 1.1
+NETEM_TESTS = 15  # at least: an expression of `pytest -k` that finds nothing must not pass
 
 Json = dict[str, Any]
 
@@ -103,29 +106,36 @@ def comes_up_by_compose_v2(findings: Findings) -> None:
     findings.expect("compose", run(["docker", "compose", "version", "--short"])[0], "2")
     findings.figures["python"] = platform.python_version()
     findings.figures["kernel"] = platform.release()
-    image = run(["docker", "image", "inspect", "--format", "{{.Id}}", "gradwire-node"])
+    image = run(["docker", "image", "inspect", "--format", "{{.Id}}", IMAGE])
     status = gradwire(findings, "up", "--nodes", "3", "--profile", "mobile", "--wire", "netem")
     findings.expect("wire", status.get("wire"), "netem")
     findings.expect("links", len(status.get("links", [])), 6)
     findings.expect("states", [n["state"] for n in status.get("nodes", [])], ["running"] * 3)
-    now = run(["docker", "image", "inspect", "--format", "{{.Id}}", "gradwire-node"])
+    now = run(["docker", "image", "inspect", "--format", "{{.Id}}", IMAGE])
     findings.expect("image built again", now != image, False)
 
 
 def contract_holds(findings: Findings) -> None:
-    """`cluster.verify` on the links in force; again, twice at most, where it says that the machine was the limit."""
+    """`cluster.verify` on the links in force; again, twice at most, as what one processor does not carry passes.
+
+    Inside nobody sees that the guest had to wait for that processor; a link that is wrong is so in every look.
+    """
     for _ in range(3):
         tried = Findings()
         contract = gradwire(tried, "verify")
         tried.figures |= {"measuring_s": contract.get("seconds"), "links": _short(contract)}
         tried.expect("holds", contract.get("holds"), True)
-        if contract.get("holds") or not contract.get("overloaded"):
+        if contract.get("holds"):
             break
-        findings.figures.setdefault("overloaded", []).append(
-            tried.figures | {"notes": contract["notes"]}
+        findings.figures.setdefault("tries before", []).append(
+            tried.figures | {"notes": contract.get("notes")}
         )
     findings.figures |= tried.figures
     findings.problems += tried.problems
+    settings = contract.get("settings", [])
+    findings.expect("kernels", [row["kernel"] for row in settings], [platform.release()])
+    most = int(Path("/proc/sys/net/core/wmem_max").read_text())
+    findings.expect("wmem_max", [row["wmem_max_bytes"] for row in settings], [most])
     if not contract.get("holds"):
         findings.problems.append(str(contract.get("verdict")))
 
@@ -189,7 +199,7 @@ def trace_is_played(findings: Findings) -> None:
     while netem_delays_ms("node2") == right and time.monotonic() < deadline:
         time.sleep(0.1)
     back_ms = links_in_force("node1", "node2")[1]["delay_ms"]
-    said = on_node("node1", "ping", "-q", "-c", "150", "-i", "0.1", "node2")
+    said = on_node("node1", "ping", "-q", "-c", "150", "-i", "0.05", "node2")
     playing.send_signal(signal.SIGINT)
     findings.figures["said"] = playing.communicate(timeout=60)[1]
     findings.expect("exit_code", playing.returncode, 130)
@@ -211,16 +221,39 @@ def wrong_link_is_named_and_mended(findings: Findings) -> None:
     right = netem_delays_ms("node2")
     make_link_wrong("node1", "node2")
     findings.expect("delays went wrong", netem_delays_ms("node2") != right, True)
-    contract = gradwire(findings, "verify", exit_code=1)
-    broken = sorted(
-        f"{v['link']['src']}->{v['link']['dst']}" for v in contract.get("links", []) if v["broken"]
-    )
-    findings.figures["links"] = _short(contract)
-    # A round trip takes both directions, so both show it.
-    findings.expect("broken", broken, ["node1->node2", "node2->node1"])
-    findings.figures["verdict"] = contract.get("verdict")
+    for _ in range(3):
+        tried = Findings()
+        _expect_wrong(tried, "node1", "node2")
+        if not tried.problems:
+            break
+        # What the guest's one processor does not carry passes; another link that is wrong stays wrong.
+        findings.figures.setdefault("tries before", []).append(tried.figures)
+    findings.figures |= tried.figures
+    findings.problems += tried.problems
     gradwire(findings, "shape", "--profile", "mobile", "--wire", "netem")
     findings.expect("delays once shaped anew", netem_delays_ms("node2"), right)
+
+
+def _expect_wrong(findings: Findings, src: str, dst: str) -> None:
+    """`cluster.verify` finds round trips broken, and of this pair alone."""
+    contract = gradwire(findings, "verify", exit_code=1)
+    broken = {
+        f"{v['link']['src']}->{v['link']['dst']}": set(v["broken"])
+        for v in contract.get("links", [])
+        if v["broken"]
+    }
+    findings.figures["links"] = _short(contract)
+    findings.figures["verdict"] = contract.get("verdict")
+    # A round trip takes both directions, so both show it.
+    both = [f"{src}->{dst}", f"{dst}->{src}"]
+    named = [pair for pair in both if "rtt" in broken.get(pair, ())]
+    findings.expect("broken", named, both)
+    # What the guest's one processor does not carry is no round trip, and the contract says that it was the limit.
+    counted = (
+        {"rtt"} if contract.get("overloaded") else {name for of in broken.values() for name in of}
+    )
+    besides = [pair for pair, names in broken.items() if pair not in both and names & counted]
+    findings.expect("broken besides", besides, [])
 
 
 def short_training_ends(findings: Findings) -> None:
@@ -258,6 +291,27 @@ def nfqueue_in_its_place(findings: Findings) -> None:
     ping_and_iperf_agree(findings, "node2", "node3")
 
 
+def wire_passes_its_own_tests(findings: Findings) -> None:
+    """Those of tests/node that this machine's kernel may have to skip: netem's, and the change between the wires.
+
+    In a container of its own, as `make test-node` runs them. None may be skipped here.
+    """
+    capabilities = ("NET_ADMIN", "NET_RAW", "SYS_NICE", "SETUID", "SETGID", "KILL")
+    allowed = [f"--cap-add={name}" for name in capabilities]
+    container = ["docker", "run", "--rm", "--init", "--network", "none", "--cap-drop", "ALL"]
+    volume = ["--volume", f"{PROJECT_DIR}/tests/node:/root/tests:ro"]
+    # Without the conftest.py, which would import torch.
+    pytest = ["python3", "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--noconftest"]
+    chosen = ["-k", "netem or one_wire", "tests/test_wire.py", "tests/test_replay.py"]
+    argv = [*container, *allowed, *volume, IMAGE, *pytest, *chosen]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=VERB_TIMEOUT_S)
+    words = done.stdout.strip().splitlines()
+    findings.figures["said"] = words[-1:]
+    passed = re.match(r"(\d+) passed, \d+ deselected in", words[-1] if words else "")
+    if done.returncode != 0 or passed is None or int(passed[1]) < NETEM_TESTS:
+        findings.problems += words[-60:] + done.stderr.strip().splitlines()[-10:]
+
+
 def down_leaves_nothing(findings: Findings) -> None:
     """No container, network, volume or key."""
     gradwire(findings, "down")
@@ -280,6 +334,7 @@ CHECKS: Mapping[str, Callable[[Findings], None]] = {
     "a trace is played": trace_is_played,
     "contract holds with jitter and loss": rough_contract_holds,
     "ping and iperf3 agree on mobile, over nfqueue": nfqueue_in_its_place,
+    "the wire passes its own tests": wire_passes_its_own_tests,
     "down leaves nothing": down_leaves_nothing,
 }
 
@@ -299,7 +354,7 @@ for path in pathlib.Path("/usr/share/datasets/fashion-mnist").glob("*.gz"):
 
 def pings_ms(src: str, dst: str) -> list[float]:
     """Round trips, each to the millisecond or, below 100, to a tenth of one."""
-    said = on_node(src, "ping", "-c", "21", "-i", "0.2", dst)
+    said = on_node(src, "ping", "-c", "21", "-i", "0.1", dst)
     return [float(found) for found in re.findall(r"time=([\d.]+)", said)]
 
 
@@ -360,6 +415,7 @@ def _short(contract: Json) -> list[str]:
         )
         + f" late_ms {v['measured']['late_ms']}"
         + (f" BROKEN {v['broken']}" if v["broken"] else "")
+        + (f" undecided {v['undecided']}" if v["undecided"] else "")
         for v in contract.get("links", [])
     ]
 

@@ -3,8 +3,8 @@
 # then the command that the host left; then power off. If this script ended early the kernel would panic, so it goes on
 # whatever fails (no set -e): what is missing shows in the command's own results.
 #
-# The host gives a disk with this system (root), a disk with the node image's files (/dev/ubdb), and two of its folders
-# in the variables host_folder and modules_folder. On /host:
+# The host gives a disk with this system (root), a disk with the node image's files (/dev/ubdb), two of its folders
+# in the variables host_folder and modules_folder, and the node image's name in node_image. On /host:
 #   command      what to run once Docker answers      exit_code    where its exit status goes
 #   image.tar    the node image without its files     dockerd.log  what Docker has to say
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
@@ -60,7 +60,7 @@ start_docker() {
 # that layer. To unpack 1.9 GB here would take minutes.
 load_image() {
   docker load --quiet --input /host/image.tar
-  mount -o ro /dev/ubdb "$(docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' gradwire-node)"
+  mount -o ro /dev/ubdb "$(docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' "$node_image")"
 }
 
 mount_system

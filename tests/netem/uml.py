@@ -14,7 +14,10 @@ from typing import IO
 
 IMAGE = "gradwire-netem-kernel"
 MEMORY_MIB = 4096  # most of it is never touched: the guest's three nodes need about 1 GB
-CPU_SHARES = 262_144  # the most there can be; a container has 1024
+CPU_SHARES = (
+    262_144  # the most there can be; a container has 1024, and so has a process outside at nice 0
+)
+TOP_CONTROL_GROUP = {"cgroupfs": "/", "systemd": "-.slice"}  # as each of Docker's drivers names it
 MODULES_DIR = "/usr/lib/uml/modules"
 SHARED = "/shared"
 
@@ -23,6 +26,13 @@ def unavailable() -> str:
     """Why there is no user-mode Linux here; empty if there is."""
     machine = platform.machine()
     return "" if machine == "x86_64" else f"user-mode Linux is for x86_64, this is {machine}"
+
+
+def top_control_group() -> tuple[str, ...]:
+    """Words of `docker run` for a container beside Docker's own control group; none where Docker has no such driver."""
+    words = ("docker", "info", "--format", "{{.CgroupDriver}}")
+    driver = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    return ("--cgroup-parent", TOP_CONTROL_GROUP[driver]) if driver in TOP_CONTROL_GROUP else ()
 
 
 @dataclass(frozen=True)
@@ -57,11 +67,11 @@ class Guest:
             *("--tmpfs", f"/memory:exec,size={MEMORY_MIB + 512}m", "--env", "TMPDIR=/memory"),
             *("--env", "LD_PRELOAD=/usr/local/lib/whole_registers.so"),
             # What the guest's clock measures shall not be what else this machine does: it stays on one processor,
-            # which is its own against other containers, by weight, and against what runs in none, by niceness.
+            # which is its own by weight. In Docker's own control group, which all containers share, it would weigh
+            # against other containers only, and together with them no more than one process outside.
             *("--cpuset-cpus", str((os.cpu_count() or 1) - 1), "--cpu-shares", str(CPU_SHARES)),
-            *("--cap-add", "SYS_NICE"),
-            *(IMAGE, "nice", "--adjustment=-10"),
-            *("linux.uml", f"mem={MEMORY_MIB}M", "quiet"),
+            *top_control_group(),
+            *(IMAGE, "linux.uml", f"mem={MEMORY_MIB}M", "quiet"),
             *("ubd0=/root.ext4", "ubd1r=/data.ext4", "root=/dev/ubda", "rootfstype=ext4", "rw"),
             *("con=null", "con0=null,fd:1", "uml_dir=/memory", "umid=guest"),
             "panic=-1",  # it ends

@@ -4,14 +4,18 @@ Forked from a process that has imported torch, three ranks train in under a seco
 itself must never compute with torch: what is forked from it afterwards could hang.
 """
 
+import gc
 import gzip
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import sys
+import tempfile
 import traceback
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,12 +23,17 @@ import torch
 import torch._dynamo  # noqa: F401  every optimizer wants it, and it takes a second: once is enough
 from tiny import train as train_tiny
 
-from node.config import parse_config
-from node.flat import flatten
-from node.process_group import process_group
-from node.ranks import read_ranks
+from node.dist.flat import flatten
+from node.dist.process_group import process_group
+from node.dist.rank_env import read_rank_env
 from node.tasks.fashion_mnist import DEBIAN_DIR
-from node.train import train
+from node.train import main, train
+from node.training.config import parse_config
+
+# Nothing here takes so long, on however busy a machine: what does hangs.
+HANGS_S = 300
+
+gc.freeze()  # what is forked need not look at all of torch, and copy it, to free what it has used itself
 
 
 class Ranks:
@@ -73,6 +82,52 @@ def torchrun_environ(rank, world_size, port):
     }
 
 
+class ForkedTrain:
+    """`python -m node.train`, without the time in which a new Python imports torch; what a test needs of a Popen."""
+
+    def __init__(self, flags, environ=None):
+        reading, writing = os.pipe()
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - communicate closes it
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_be_node_train,
+            args=([str(flag) for flag in flags], environ or {}, writing, self._stderr.fileno()),
+        )
+        self._process.start()
+        os.close(writing)
+        self.stdout = os.fdopen(reading)
+
+    def kill(self):
+        os.kill(self._process.pid, signal.SIGKILL)
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    def communicate(self):
+        """What it still had to say, once it has ended; fails where it hangs."""
+        self._process.join(HANGS_S)
+        hung = self.returncode is None
+        if hung:
+            self.kill()
+        with self.stdout, self._stderr:
+            out = self.stdout.read()
+            self._stderr.seek(0)
+            err = self._stderr.read()
+        assert not hung, out + err
+        return out, err
+
+
+def _be_node_train(flags, environ, *fds):
+    for stream, fd in enumerate(fds, 1):
+        os.dup2(fd, stream)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", 1)
+    for name in [name for name in os.environ if name.startswith("GRADWIRE_")]:
+        del os.environ[name]
+    os.environ |= environ
+    sys.argv = ["node.train", *flags]
+    main()
+
+
 class Pool:
     """Ranks that stay: forked once, with one process group, they do one case after the other."""
 
@@ -91,7 +146,7 @@ class Pool:
         """What `function(ranks, …)` returned, by rank; `neighbours` are those of each rank."""
         for rank, pipe in enumerate(self._pipes):
             pipe.send((function, args, kwargs, tuple(neighbours[rank]) if neighbours else ()))
-        answers = [pipe.recv() if pipe.poll(60) else "no answer" for pipe in self._pipes]
+        answers = [pipe.recv() if pipe.poll(HANGS_S) else "no answer" for pipe in self._pipes]
         errors = [answer for answer in answers if isinstance(answer, str)]
         if errors:
             self.stop()
@@ -110,7 +165,7 @@ class Pool:
 
 def _serve(pipe, environ):
     """One rank of a pool: meet the others, then do what comes, until the pipe is closed."""
-    ranks = read_ranks(environ)
+    ranks = read_rank_env(environ)
     torch.set_num_threads(1)
     with process_group(ranks, torch.device("cpu"), 30):
         while True:
@@ -140,6 +195,12 @@ def pools():
 def tiny(pools):
     """A function that trains the tiny model on so many ranks: what each of them saw, by rank."""
     return lambda world_size, *args, **kwargs: pools(world_size).run(train_tiny, *args, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def tiny_once(tiny):
+    """The same; what many tests compare with is trained once."""
+    return cache(tiny)
 
 
 @pytest.fixture(scope="session")
@@ -187,7 +248,7 @@ def run(data_dir, tmp_path):
         for rank in ranks:
             rank.start()
         for rank in ranks:
-            rank.join(60)
+            rank.join(HANGS_S)
             rank.kill()
         failed = [n for n, rank in enumerate(ranks) if rank.exitcode != 0]
         if failed:

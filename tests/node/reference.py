@@ -3,12 +3,14 @@
 Slow and plain, to hold the real ones against, which send and overlap.
 """
 
+from functools import cache
+
 import torch
 from tiny import SAMPLES, drawn_data, small_model
 from torch.nn import functional as F  # noqa: N812
 
-from node.flat import flatten, unflatten_into
-from node.tasks.shards import batch_samples
+from node.dist.flat import flatten, unflatten_into
+from node.training.shards import batch_samples
 
 
 class Replicas:
@@ -62,6 +64,23 @@ def diloco(ranks, count, steps, H):  # noqa: N803
             theta = outer(theta, (theta - replicas.get()).mean(0))
             replicas.set([theta] * count)
     return theta.tolist()
+
+
+def fedadam(ranks, count, steps, H, lr):  # noqa: N803
+    """Algorithm 2 of Adaptive Federated Optimization, its FedAdam, with all clients in each round."""
+    replicas = Replicas(count)
+    tau, beta_1, beta_2 = 1e-3, 0.9, 0.99
+    x = replicas.get()[0]
+    m, v = torch.zeros_like(x), torch.full_like(x, tau**2)
+    for step in range(1, steps + 1):
+        replicas.local_step(step)
+        if step % H == 0:
+            delta = (replicas.get() - x).mean(0)
+            m = beta_1 * m + (1 - beta_1) * delta
+            v = beta_2 * v + (1 - beta_2) * delta**2
+            x = x + lr * m / (v.sqrt() + tau)
+            replicas.set([x] * count)
+    return x.tolist()
 
 
 def localsgd(ranks, count, steps, together, H):  # noqa: N803
@@ -155,19 +174,26 @@ def powersgd(ranks, count, steps, rank):
     return replicas.get()[0].tolist()
 
 
-def demo(ranks, count, steps, decay, topk):
-    """Algorithm 1 of DeMo on every parameter as one chunk of its own, by explicit cosine sums."""
+def demo(ranks, count, rates, decay, topk, clip=None):
+    """DeMo's reference code on every parameter as one chunk of its own, by explicit cosine sums.
+
+    Into the momentum goes the gradient times the step's learning rate, of `rates`; with `clip` it is
+    made that long first, if it is longer.
+    """
     replicas = Replicas(count)
     shapes = [p.shape for p in replicas.models[0].parameters()]
     momenta = [[torch.zeros(as_matrix(s)) for s in shapes] for _ in range(count)]
-    for step in range(1, steps + 1):
+    for step, lr in enumerate(rates, 1):
         before = replicas.get()
         replicas.local_step(step)
         sums = [torch.zeros(as_matrix(s)) for s in shapes]
         counts = [torch.zeros(as_matrix(s)) for s in shapes]
         for model, mine in zip(replicas.models, momenta, strict=True):
+            length = flatten([p.grad for p in model.parameters()]).norm()
+            shorter = min(1.0, clip / length) if clip else 1.0
             for n, parameter in enumerate(model.parameters()):
-                mine[n] = decay * mine[n] + parameter.grad.reshape(mine[n].shape)
+                own = shorter * parameter.grad.reshape(mine[n].shape)
+                mine[n] = decay * mine[n] + lr * own
                 waves = dct(mine[n].shape[0]) @ mine[n] @ dct(mine[n].shape[1]).T
                 kept = waves.abs().flatten().topk(min(topk, waves.numel())).indices
                 mask = torch.zeros(waves.numel()).index_fill_(0, kept, 1.0).view_as(waves)
@@ -176,7 +202,7 @@ def demo(ranks, count, steps, decay, topk):
                 mine[n] -= dct(mine[n].shape[0]).T @ (waves * mask) @ dct(mine[n].shape[1])
         mean = [s / c.clamp_min(1) for s, c in zip(sums, counts, strict=True)]
         back = [dct(w.shape[0]).T @ w @ dct(w.shape[1]) for w in mean]
-        replicas.set([before[0] - replicas.lr * flatten(back).sign()] * count)
+        replicas.set([before[0] - lr * flatten(back).sign()] * count)
     return replicas.get()[0].tolist()
 
 
@@ -184,6 +210,7 @@ def as_matrix(shape):
     return (shape[0], shape.numel() // shape[0]) if len(shape) > 1 else (1, shape[0])
 
 
+@cache
 def dct(size):
     rows = [
         [torch.cos(torch.tensor(torch.pi * (2 * n + 1) * k / (2 * size))) for n in range(size)]

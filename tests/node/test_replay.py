@@ -35,7 +35,7 @@ class Replay:
 
     def end(self):
         """What it says last, and on standard error."""
-        said, words = self.process.communicate(timeout=10)
+        said, words = self.process.communicate(timeout=60)
         return [json.loads(line) for line in said.splitlines()], words
 
 
@@ -70,7 +70,7 @@ def rate_bit(slot=1):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)

@@ -10,15 +10,14 @@ import torch
 from conftest import torchrun_environ
 from torch.utils.data import Subset, TensorDataset
 
-from node.config import parse_config
-from node.optim import make_optimizer, set_learning_rate
-from node.options import OptionError
-from node.tasks import own as own_module
-from node.tasks import task_class
+from node.base.options import OptionError
+from node.tasks import task_class, user_task
+from node.tasks.dataset_task import DatasetTask
 from node.tasks.fashion_mnist import read_idx
-from node.tasks.given import GivenTask
 from node.tasks.language import Language, text_files
-from node.tasks.shards import dirichlet_shards, make_shard
+from node.training.config import parse_config
+from node.training.optim import make_optimizer, set_learning_rate
+from node.training.shards import dirichlet_shards, make_shard
 
 LABELS = torch.arange(3000) % 10
 TRAIN = ("--optimizer", "sgd", "--lr", "0.05", "--dropout", "0", "--steps", "4")
@@ -123,7 +122,7 @@ def test_what_is_clipped_is_what_the_optimizer_steps_with(run):
 
 
 def test_a_warm_up_and_a_schedule_set_what_the_optimizer_steps_with():
-    config = parse_config(["--warmup-steps", "10", "--schedule", "cosine"], {})
+    config = parse_config(["--warmup-steps", "10", "--lr-schedule", "cosine"], {})
     optimizer = make_optimizer(config, torch.nn.Linear(1, 1))
     rates = []
     for step in (1, 10, 200):
@@ -279,7 +278,7 @@ def make_task(width: int = 8, noise: float = 0.0):
 
 
 def test_the_example_of_the_code_trains(run, own):
-    lines = inspect.getdoc(own_module).splitlines()
+    lines = inspect.getdoc(user_task).splitlines()
     start = lines.index("    import torch")
     text = [line for line in lines[start:] if not line or line.startswith("    ")]
     flags = ("--task", own("\n".join(text)), "--steps", "20", "--batch-size", "16", "--lr", "0.01")
@@ -390,7 +389,7 @@ class Labelled(TensorDataset):
 
 
 def given(train):
-    task = GivenTask()
+    task = DatasetTask()
     task.take("here", (torch.nn.Identity(), train, TensorDataset(torch.zeros(1))))
     return task
 

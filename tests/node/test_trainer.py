@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import free_port, read_events, torchrun_environ
+from conftest import HANGS_S, free_port, read_events, torchrun_environ
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from node.config import parse_config
+from node.base.options import OptionError
 from node.exogym import (
     DeMoStrategy,
     DiLoCoStrategy,
@@ -29,7 +29,9 @@ from node.exogym import (
     Trainer,
     own_strategy,
 )
-from node.options import OptionError
+from node.exogym.fit_flags import launch_options
+from node.strategies import STRATEGIES
+from node.training.config import parse_config
 
 TASK = """
 import torch
@@ -93,7 +95,7 @@ def fit(tmp_path):
         for rank in ranks:
             rank.start()
         for rank in ranks:
-            rank.join(60)
+            rank.join(HANGS_S)
             rank.kill()
         logs = "".join((folder / f"log{rank}").read_text() for rank in range(2))
         assert [rank.exitcode for rank in ranks] == [0, 0], logs
@@ -127,7 +129,7 @@ def script(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=HANGS_S,
         )
         assert done.returncode == check, done.stdout + done.stderr
         return done
@@ -142,7 +144,7 @@ def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
         import sys
         from dataclasses import dataclass
         from node.exogym import DiLoCoStrategy, OptimSpec, Trainer, own_strategy
-        from node.options import option
+        from node.base.options import option
         from node.strategies.base import Strategy
 
         @dataclass
@@ -230,12 +232,12 @@ if __name__ == "__main__":
 """)
     parent = subprocess.Popen([sys.executable, str(path)], cwd=tmp_path)
     try:
-        assert _within(60, lambda: list(tmp_path.glob("runs/*/metrics-rank1.jsonl")))
+        assert _within(HANGS_S, lambda: list(tmp_path.glob("runs/*/metrics-rank1.jsonl")))
         assert len(_ranks_of(path)) == 2
     finally:
         parent.kill()
         parent.wait()
-    assert _within(10, lambda: not _ranks_of(path))
+    assert _within(60, lambda: not _ranks_of(path))
 
 
 def test_an_interrupted_fit_on_a_cluster_lets_the_launcher_end_its_ranks(tmp_path):
@@ -261,9 +263,9 @@ if __name__ == "__main__":
     parent = subprocess.Popen(
         [sys.executable, str(path)], cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=_hear_sigint
     )
-    assert _within(60, (tmp_path / "started").exists)
+    assert _within(HANGS_S, (tmp_path / "started").exists)
     parent.send_signal(signal.SIGINT)
-    assert b"KeyboardInterrupt" in parent.communicate(timeout=30)[1]
+    assert b"KeyboardInterrupt" in parent.communicate(timeout=HANGS_S)[1]
     assert (tmp_path / "ended").exists()
 
 
@@ -285,7 +287,7 @@ def _ranks_of(script):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            found += [path] if {b"node.rerun", bytes(script)} <= set(words) else []
+            found += [path] if {b"node.exogym.script_rank", bytes(script)} <= set(words) else []
     return found
 
 
@@ -396,6 +398,7 @@ def test_ranks_take_their_own_datasets(fit):
 
 
 SPEC = OptimSpec(torch.optim.AdamW, lr=3e-4, weight_decay=0.05)
+SGD = OptimSpec(torch.optim.SGD, lr=3e-4, weight_decay=0.05)
 COMMON = {
     "max_norm": 0.7,
     "lr_scheduler": "lambda_cosine",
@@ -416,13 +419,22 @@ COMMON = {
 )
 def test_every_strategy_takes_the_optimiser_that_is_asked_for(make, name, options):
     """In EXO Gym fedavg and demo take another, and max_norm is not for all."""
-    config = parse_config(make(SPEC, **COMMON).flags, {})
-    assert (config.strategy, config.optimizer, config.lr) == (name, "adamw", 3e-4)
+    spec, optimizer = (SGD, "sgd") if name == "demo" else (SPEC, "adamw")
+    config = parse_config(make(spec, **COMMON).flags, {})
+    assert (config.strategy, config.optimizer, config.lr) == (name, optimizer, 3e-4)
     assert (config.weight_decay, config.clip_norm) == (0.05, 0.7)
-    assert (config.schedule, config.warmup_steps, config.final_lr) == ("cosine", 9, 0.1)
+    assert (config.lr_schedule, config.warmup_steps, config.final_lr) == ("cosine", 9, 0.1)
     assert config.strategy_options.items() >= options.items()
     with pytest.raises(TypeError, match="unexpected keyword argument 'p'"):
         make(SPEC, p=0.05)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_without_an_optimiser_there_is_one_that_the_strategy_goes_with(name):
+    config = parse_config(own_strategy(name).flags, {})
+    wanted = ("sgd", 0.0) if name == "demo" else ("adamw", 0.01)
+    assert (config.optimizer, config.weight_decay) == wanted
+    assert config.lr == OptimSpec().lr
 
 
 def test_arguments_of_strategies_arrive():
@@ -465,6 +477,8 @@ def test_what_a_strategy_has_not_is_said(make, message):
         ({"strategy": "dilocoo"}, "unknown strategy 'dilocoo': did you mean 'diloco'"),
         ({"strategy": nn.Linear}, "strategy must be one of node.exogym or a name"),
         ({"strategy": FedAvgStrategy(H=0)}, "--set H must be at least 1"),
+        ({"strategy": DeMoStrategy(SPEC)}, "--optimizer adamw with --strategy demo"),
+        ({"strategy": DeMoStrategy(OptimSpec("sgd", momentum=0.9))}, "--momentum with --strategy"),
         ({"num_nodes": 0}, "num_nodes must be at least 1"),
         ({"minibatch_size": 6}, "minibatch_size 6 must divide batch_size 8"),
         ({"minibatch_size": 16}, "minibatch_size must be at most 8"),
@@ -515,3 +529,10 @@ def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 0, 1], tmp_path))
     fail(1, "Connection closed by peer", 98)
     assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 1, 1], tmp_path))
+
+
+def test_an_empty_profile_is_not_taken_for_none():
+    """The launcher refuses it; without it there would be a run over whatever links there are."""
+    assert launch_options("cluster", None, "", None, ()) == ["--profile", ""]
+    with pytest.raises(OptionError, match="go with backend='cluster'"):
+        launch_options("local", None, "", None, ())

@@ -4,6 +4,7 @@ A pair of veth devices stands for the data network. Run as tests/node/Dockerfile
 """
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,7 @@ def plan(wire_name="auto", peers=(2, 3), **changes):
         "address": ADDRESS,
         "wire": wire_name,
         "tcp": "cubic",
+        "slow_start_after_idle": True,
         "seed": 1,
         "origin": {"profile": "test"},
         "uplink_mbyte_s": None,
@@ -100,7 +102,12 @@ def kernel_state():
         "filters": output("tc", "filter", "show", "dev", DEVICE),
         "devices": [row["ifname"] for row in json.loads(output("ip", "-json", "link", "show"))],
         "routes": output("ip", "route", "show", "dev", DEVICE),
-        "all routes": output("ip", "route", "show", "table", "all"),
+        # But for those that the kernel makes by itself, some a second after a device is up: IPv6.
+        "all routes": [
+            line
+            for line in output("ip", "route", "show", "table", "all").splitlines()
+            if "proto kernel" not in line
+        ],
         "routing rules": output("ip", "rule", "show"),
         "rules": [
             line
@@ -112,8 +119,15 @@ def kernel_state():
         if Path("/proc/net/netfilter/nfnetlink_queue").exists()
         else [],
         "offloads": output("ethtool", "-k", DEVICE),
+        "segments": segments(),
         "redirects": Path(f"/proc/sys/net/ipv4/conf/{DEVICE}/send_redirects").read_text(),
     }
+
+
+def segments():
+    """How many segments TCP may hand the device as one."""
+    (link,) = json.loads(output("ip", "-json", "-details", "link", "show", "dev", DEVICE))
+    return link["gso_max_segs"]
 
 
 def test_apply_show_and_clear(name):
@@ -132,6 +146,7 @@ def test_apply_show_and_clear(name):
     assert kernel_state() == before
     cleared = show()
     assert cleared.pop("strain")["cores"]
+    assert cleared.pop("settings") == shown["settings"]
     none = {"plan": None, "report": None, "counters": {}, "lateness": None, "notes": []}
     assert cleared == none | {"replayed": []}
     assert wire("clear").returncode == 0
@@ -161,7 +176,10 @@ def test_from_odd_to_plain_and_back(name):
     plain = kernel_state()
     apply(odd_plan(name))
     odd = kernel_state()
-    assert "unreachable 10.253.7.9" in odd["all routes"] and "6777" in odd["routing rules"]
+    assert (
+        any("unreachable 10.253.7.9" in line for line in odd["all routes"])
+        and "6777" in odd["routing rules"]
+    )
     apply(plan(name))
     assert kernel_state() == plain
     apply(odd_plan(name))
@@ -195,6 +213,35 @@ def test_what_is_queued_survives_a_change(name):
     assert of_node2["dropped_packets"] == 0
     assert of_node2["sent_bytes"] + of_node2["backlog_bytes"] == 60 * 1442
     assert of_node2["backlog_bytes"] > 30 * 1442  # it takes 8 s to send them all
+
+
+def send_super_packets(count):
+    """Each is of 40 datagrams of 1400 bytes."""
+    output("ip", "neigh", "add", "10.253.7.2", "lladdr", "02:67:77:00:07:02", "dev", DEVICE)
+    send = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "s.setsockopt(17, 103, 1400)\n"  # UDP_SEGMENT
+        f"for _ in range({count}): s.sendto(bytes(40 * 1400), ('10.253.7.2', 9))"
+    )
+    output(sys.executable, "-c", send)
+    return show()["counters"]["node2"]
+
+
+def test_what_comes_as_one_super_packet_waits_as_frames(name):
+    apply(plan(name, peers=(2,), rate_mbyte_s=0.02, buffer_ms=20_000.0))
+    counted = send_super_packets(3)
+    assert counted["sent_packets"] + counted["backlog_packets"] == 120
+    assert counted["dropped_packets"] == 0
+    assert counted["backlog_packets"] > 60
+    assert counted["backlog_bytes"] == counted["backlog_packets"] * 1442
+
+
+def test_of_a_super_packet_that_does_not_fit_single_frames_are_dropped_and_counted(name):
+    apply(plan(name, peers=(2,), rate_mbyte_s=0.005, buffer_ms=6000.0))  # room for 30,000 bytes
+    counted = send_super_packets(1)
+    passed = counted["sent_packets"] + counted["backlog_packets"]
+    assert 18 <= passed <= 24
+    assert counted["dropped_packets"] == 40 - passed
 
 
 def test_a_plan_with_other_peers_takes_their_links_and_no_others(name):
@@ -231,7 +278,7 @@ def test_without_its_file_it_starts_afresh(name):
     assert kernel_state()["rules"] == once["rules"]
     assert kernel_state()["qdiscs"] == once["qdiscs"]
     STATE.unlink()
-    wire("clear")
+    assert (cleared := wire("clear")).returncode == 0, cleared.stderr
     assert "6777:" not in kernel_state()["qdiscs"] and kernel_state()["rules"] == []
 
 
@@ -275,9 +322,49 @@ def test_an_unknown_congestion_control_is_noted():
     assert "this kernel has no nonesuch" in " ".join(report["notes"])
 
 
-def test_links_above_two_gigabit_leave_offloads_on():
-    report = apply(plan(rate_mbyte_s=1000.0))
-    assert "offloads stay on" in " ".join(report["notes"])
+def test_tcp_hands_down_as_much_at_once_as_the_fastest_link_takes():
+    before = segments()
+    report = apply(plan(rate_mbyte_s=125.0))
+    assert (segments(), report["notes"]) == (16, [])
+    wire("clear")
+    assert segments() == before
+
+
+def test_another_slow_start_than_the_nodes_is_refused_and_changes_nothing():
+    apply(plan())
+    before = kernel_state()
+    done = wire("apply", json.dumps(plan(delay_ms=20.0) | {"slow_start_after_idle": False}))
+    assert done.returncode == 1
+    assert "slow start after idle is on in this node and shall be off" in done.stderr
+    assert "cluster.up --profile" in done.stderr
+    assert kernel_state() == before and show()["plan"] == plan()
+
+
+def test_settings_are_what_the_kernel_has():
+    """The caps of buffers, by a socket that would have more; the kernel doubles what it grants."""
+    settings = show()["settings"]
+    assert settings["kernel"] == output("uname", "-r").strip()
+    assert settings["slow_start_after_idle"] is True
+    assert (
+        settings["default_tcp"]
+        == Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    )
+    for name, option in (
+        ("wmem_max_bytes", socket.SO_SNDBUF),
+        ("rmem_max_bytes", socket.SO_RCVBUF),
+    ):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, option, settings[name])
+            most = sock.getsockopt(socket.SOL_SOCKET, option)
+            sock.setsockopt(socket.SOL_SOCKET, option, settings[name] + 4096)
+            assert sock.getsockopt(socket.SOL_SOCKET, option) == most == 2 * settings[name]
+    shown = Path("/proc/sys/net/core/wmem_max")  # not on older kernels
+    assert not shown.exists() or int(shown.read_text()) == settings["wmem_max_bytes"]
+
+
+def test_where_flaws_hit_super_packets_a_note_says_so():
+    report = apply(plan(rate_mbyte_s=1000.0, loss_pct=1.0))
+    assert "hits super-packets of up to 65102 bytes" in " ".join(report["notes"])
     assert "class htb 6777:11 parent 6777:1 leaf 11: prio 0 rate 8Gbit" in output(
         "tc", "class", "show", "dev", DEVICE
     )

@@ -12,12 +12,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from node.comm import Comm
-from node.freeze import freeze, thaw
-from node.metrics import Clock
-from node.options import parse_settings
+from node.accounting.metrics import Clock
+from node.base.options import parse_settings
+from node.dist.comm import Comm
 from node.strategies import strategy_class
-from node.tasks.shards import batch_samples
+from node.training.optim import start_clipping
+from node.training.shards import batch_samples
+from node.training.strategy_state import freeze, thaw
 
 SAMPLES = 480
 SENT_ON_LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
@@ -55,6 +56,8 @@ def train(
     batch=8,
     optimizer="sgd",
     lr=0.05,
+    rates=(),
+    clip=0.0,
     momentum=0.0,
     seed=1,
     model="small",
@@ -67,7 +70,8 @@ def train(
     """Train; what this rank saw of it, as plain values.
 
     `settings` are options, `KEY=VALUE KEY=VALUE`. With `same_data` all ranks get rank 0's samples;
-    `own_samples` is how many each rank says are its own, by default its batch. What `look`
+    `own_samples` is how many each rank says are its own, by default its batch. `rates` is the learning
+    rate of each step, and how many steps there are; `clip` as `--clip-norm`. What `look`
     returns, called with strategy, Comm and step after each backward pass, is kept. With
     `stop_after` all is written to a file after that step, and goes on from it, in new objects.
     """
@@ -83,9 +87,10 @@ def train(
         chosen = cls(**parse_settings(strategy, cls, settings.split()))
         chosen.setup(net, inner, comm, seed)
         chosen.samples = own_samples[comm.rank] if own_samples else batch
-        return net, inner, chosen
+        return net, inner, chosen, start_clipping(clip, chosen)
 
-    net, inner, chosen = assemble()
+    net, inner, chosen, clip_own = assemble()
+    steps = len(rates) or steps
     losses, sent, seen = [], [], []
     first = _loopback_bytes(comm)
     wire = _loopback_bytes(comm)
@@ -99,13 +104,16 @@ def train(
         loss.backward()
         if look:
             seen.append(look(chosen, comm, step))
+        if rates:
+            inner.param_groups[0]["lr"] = rates[step - 1]
+        clip_own()
         chosen.step(step)
         if step == steps:
             chosen.finish(step)
         losses.append(loss.item())
         if step == stop_after:
             file = save(net, inner, chosen)
-            net, inner, chosen = assemble()
+            net, inner, chosen, clip_own = assemble()
             load(file, net, inner, chosen)
         sent.append(comm.sent_bytes["train"] - before)
     with chosen.outer_model():
@@ -138,11 +146,8 @@ def load(file, net, inner, chosen):
 
 
 def make_optimizer(name, parameters, lr, momentum=0.0):
-    """`fedadam` is what the server of that name does to an average."""
     if name == "sgd":
         return torch.optim.SGD(parameters, lr, momentum)
-    if name == "fedadam":
-        return torch.optim.Adam(parameters, lr, (0.9, 0.99), eps=1e-3)
     return torch.optim.AdamW(parameters, lr)
 
 

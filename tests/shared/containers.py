@@ -1,9 +1,12 @@
 """Real containers for the tests: the command line as a user types it, on clusters of the tests' own names.
 
-Every name starts with `t-`, so that a cluster which the user has up is left alone. On failure the nodes' logs
-are kept under runs/failed-tests/; E2E_KEEP=1 leaves the containers up as well.
+Every name starts with PREFIX, so that a cluster which the user has up is left alone, and that of another checkout's
+tests, and of a worker of pytest-xdist beside this one, too. On failure the nodes' logs are kept under
+runs/failed-tests/; E2E_KEEP=1 leaves the containers up as well. E2E_WIRE=netem (or nfqueue) is the wire of all links
+for which a test names none.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,10 +17,19 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import run_forked
+
+from cluster.base.spec import project_name
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests"
-TIMEOUT_S = 240
+TIMEOUT_S = 480  # nothing takes so long, on however busy a machine: what does hangs
+CHECKOUT = hashlib.sha256(str(PROJECT_DIR).encode()).hexdigest()[:4]
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1, …
+PREFIX = f"t{CHECKOUT}{WORKER}-"
+WIRE = os.environ.get("E2E_WIRE", "")
+# For a test that names its slot: beyond those that `up` takes by itself. 25 checkouts with two workers have their own.
+OWN_SLOT = 50 + 2 * (int(CHECKOUT, 16) % 25) + int(WORKER[2:] or 0) % 2
 
 
 class Gradwire:
@@ -30,20 +42,23 @@ class Gradwire:
         own = ["--name", self.name]
         words = [str(arg) for arg in args]
         split = words.index("--") if "--" in words else len(words)
+        if WIRE and "--profile" in words[:split] and "--wire" not in words:
+            own += ["--wire", WIRE]
         return [sys.executable, "-m", f"cluster.{verb}", *words[:split], *own, *words[split:]]
 
     def run(self, verb, *args, check=0, **popen):
-        """Run a verb to its end; its exit code must be `check`."""
-        done = subprocess.run(
-            self.argv(verb, *args),
-            cwd=popen.pop("cwd", PROJECT_DIR),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            **popen,
-        )
+        """Run a verb to its end; its exit code must be `check`, or any where that is None.
+
+        From another folder or environment, by a Python of its own.
+        """
+        argv = self.argv(verb, *args)
+        if popen:
+            popen = {"cwd": PROJECT_DIR, "timeout": TIMEOUT_S} | popen
+            done = subprocess.run(argv, capture_output=True, text=True, **popen)
+        else:
+            done = run_forked(argv[2], argv[3:], TIMEOUT_S)
         said = f"exit {done.returncode}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
-        assert done.returncode == check, said
+        assert check in (None, done.returncode), said
         assert "this is a bug in gradwire" not in done.stderr, said
         return done
 
@@ -67,7 +82,7 @@ class Gradwire:
     def exec(self, node, *argv, check=True):
         """`docker exec`: what a node says when it is asked behind the tool's back."""
         done = subprocess.run(
-            ["docker", "exec", f"{self.name}-{node}", *argv],
+            ["docker", "exec", self.container(node), *argv],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -78,11 +93,15 @@ class Gradwire:
     def start_exec(self, node, *argv):
         """`docker exec`, left running."""
         return subprocess.Popen(
-            ["docker", "exec", f"{self.name}-{node}", *argv],
+            ["docker", "exec", self.container(node), *argv],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+
+    def container(self, node):
+        """The name that Docker knows a node by."""
+        return f"{project_name(self.name)}-{node}"
 
     def ssh(self, node, *argv):
         """The plain OpenSSH client with the generated configuration."""
@@ -98,16 +117,27 @@ class Gradwire:
     def state_dir(self):
         return PROJECT_DIR / ".gradwire" / self.name
 
+    @property
+    def label(self):
+        """By which `docker … --filter` finds what is of this cluster."""
+        return f"label=gradwire.cluster={self.name}"
+
     def things(self):
         """Whatever of this cluster Docker and the disk still have."""
-        label = f"label=gradwire.cluster={self.name}"
         asked = [
-            ["docker", "ps", "--all", "--quiet", "--filter", label],
-            ["docker", "network", "ls", "--quiet", "--filter", label],
-            ["docker", "volume", "ls", "--quiet", "--filter", label],
+            ["docker", "ps", "--all", "--quiet", "--filter", self.label],
+            ["docker", "network", "ls", "--quiet", "--filter", self.label],
+            ["docker", "volume", "ls", "--quiet", "--filter", self.label],
         ]
         found = [line for argv in asked for line in output(argv).splitlines()]
         return found + ([str(self.state_dir)] if self.state_dir.exists() else [])
+
+
+def last_run(cluster, program):
+    """The newest run folder of this program on this cluster: others run beside it."""
+    found = (PROJECT_DIR / "runs").glob(f"*-{program}*/run.yml")
+    ours = [path.parent for path in found if f"name: {cluster.name}\n" in path.read_text()]
+    return max(ours)
 
 
 def hear_interrupts():
@@ -119,12 +149,12 @@ def output(argv):
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
-def eventually(condition, timeout_s=20.0):
+def eventually(condition, timeout_s=60.0, every_s=0.1):
     """Wait until a condition holds; fail where it never does."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
+        time.sleep(every_s)
     return value
 
 
@@ -134,7 +164,7 @@ def make_cluster(request):
     made = []
 
     def make(name):
-        made.append(Gradwire(f"t-{name}"))
+        made.append(Gradwire(PREFIX + name))
         return made[-1]
 
     yield make
@@ -145,8 +175,8 @@ def make_cluster(request):
 @pytest.fixture(scope="session")
 def shared(request):
     """One cluster of three nodes, up for the whole session; each test shapes it as it needs."""
-    cluster = Gradwire("t-shared")
-    cluster.run("down")
+    cluster = Gradwire(PREFIX + "shared")
+    cluster.run("down", "--force")
     cluster.run("up", "--nodes", "3")
     yield cluster
     tear_down(cluster, request)
@@ -155,16 +185,25 @@ def shared(request):
 @pytest.fixture
 def unshaped(shared):
     """The shared cluster, whole and without shaping."""
-    shared.run("up", "--nodes", "3")
-    shared.run("shape", "--clear")
+    if bring_up(shared)["links"]:
+        shared.run("shape", "--clear")
     return shared
 
 
 @pytest.fixture
 def mobile(shared):
     """The shared cluster, whole and shaped as mobile, seed 1."""
-    shared.run("up", "--nodes", "3", "--profile", "mobile")
+    bring_up(shared, "--profile", "mobile")
     return shared
+
+
+def bring_up(cluster, *words):
+    """Three nodes that are whole; what a test that has failed left running must not fail the next one."""
+    done = cluster.run("up", "--json", "--nodes", "3", *words, check=None)
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    cluster.run("down", "--force")
+    return cluster.json("up", "--nodes", "3", *words)
 
 
 def tear_down(cluster, request):
@@ -172,7 +211,7 @@ def tear_down(cluster, request):
         keep_logs(cluster)
         if os.environ.get("E2E_KEEP"):
             return
-    cluster.run("down")
+    cluster.run("down", "--force")
 
 
 def keep_logs(cluster):

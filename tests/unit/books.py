@@ -1,7 +1,7 @@
 """Runs that never were: what ranks would have left of them."""
 
-from cluster.bounds import Network, Route
-from cluster.collectives import parse_part
+from cluster.accounting.bounds import Network, RankRoute
+from cluster.accounting.collectives import parse_part
 
 
 def line(kind, to, *, at=0.0, done_s=1.0, waited_s=None, size=None, sources=None, **values):
@@ -49,5 +49,5 @@ def ring(world_size, size, *, entered=None, ended=None, messages=None):
 def mesh(world_size, *, delay_s=0.1, byte_s=1e6):
     """A link of its own for every pair, all alike."""
     pairs = [(a, b) for a in range(world_size) for b in range(world_size) if a != b]
-    routes = {(a, b): Route(delay_s, byte_s, (f"{a}->{b}",)) for a, b in pairs}
+    routes = {(a, b): RankRoute(delay_s, byte_s, (f"{a}->{b}",)) for a, b in pairs}
     return Network(routes, {f"{a}->{b}": byte_s for a, b in pairs}, "asked")

@@ -10,6 +10,7 @@ def node_plan(peers, links, mac="02:67:77:00:00:0{}", **changes):
         address="10.77.0.11",
         wire="auto",
         tcp="bbr",
+        slow_start_after_idle=True,
         seed=1,
         uplink_mbyte_s=None,
         downlink_mbyte_s=None,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cluster
-from cluster.spec import PROJECT_DIR
+from cluster.base.paths import PROJECT_DIR
 
 
 def test_every_public_name_can_be_imported():
@@ -15,6 +15,11 @@ def test_every_public_name_can_be_imported():
         assert getattr(cluster, name).__name__ == name
     with pytest.raises(AttributeError, match="Clutser"):
         cluster.Clutser  # noqa: B018
+
+
+def test_an_effort_that_does_not_exist_is_refused_before_anything_is_asked():
+    with pytest.raises(cluster.ClusterError, match="unknown effort 'fast'\n.*full, normal, quick"):
+        cluster.Cluster("lab").verify("fast")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,35 @@ def test_no_module_imports_itself_by_way_of_others(package):
     files = {module_name(path): path for path in (PROJECT_DIR / package).rglob("*.py")}
     graph = {name: imported_modules(path) & files.keys() - {name} for name, path in files.items()}
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+# Each above those that it may import; what is not named (verbs, commands, the API) stands on all of them.
+STOREYS = {
+    "cluster": [
+        *("base", "ssh", "engine", "links", "shaping", "contract", "accounting", "schedule", "run"),
+        *("lifecycle", "cli"),
+    ],
+    "node": [
+        *("base", "supervisor", "wire", "probe", "accounting", "dist", "tasks", "strategies"),
+        *("training", "train", "exogym"),
+    ],
+}
+
+
+@pytest.mark.parametrize("package", STOREYS)
+def test_no_folder_imports_one_above_it(package):
+    root, storeys = PROJECT_DIR / package, STOREYS[package]
+    assert {path.parent.name for path in root.glob("*/*.py")} <= set(storeys)
+    for path in root.rglob("*.py"):
+        own = path.relative_to(root).with_suffix("").parts[0]
+        if own in storeys:
+            allowed = set(storeys[: storeys.index(own) + 1])
+            imported = {
+                name.split(".")[1]
+                for name in imported_modules(path)
+                if name.startswith(f"{package}.")
+            }
+            assert imported <= allowed, path
 
 
 def module_name(path: Path) -> str:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from books import mesh, part, ring
 
-from cluster.bounds import Network, Route, bound_s
-from cluster.collectives import Collective, put_together
-from cluster.links import Link
-from cluster.network import make_network
+from cluster.accounting.bounds import Network, RankRoute, bound_s
+from cluster.accounting.collectives import Collective, put_together
+from cluster.accounting.routes import make_network
+from cluster.links.link import Link
 
 DELAY_S, BYTE_S = 0.1, 1e6
 NAMES = ["node1", "node2", "node3", "node4"]
@@ -49,7 +49,7 @@ def test_on_slow_links_only_the_bytes_count():
 def with_slow(src, dst):
     """A mesh with one link of a tenth of the rate."""
     network, name = mesh(3), f"{src}->{dst}"
-    slow = Route(DELAY_S, BYTE_S / 10, (name,))
+    slow = RankRoute(DELAY_S, BYTE_S / 10, (name,))
     return Network(
         network.routes | {(src, dst): slow}, network.byte_s | {name: BYTE_S / 10}, "asked"
     )

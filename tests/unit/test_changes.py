@@ -2,12 +2,12 @@
 
 import pytest
 
-from cluster.changes import Change, change_plans, make_changes, parse_seconds, undo_changes
-from cluster.errors import UsageError
-from cluster.spec import ClusterSpec
-from cluster.wanted import link_plans, make_wanted
+from cluster.base.errors import UsageError
+from cluster.base.spec import ClusterSpec
+from cluster.links.changes import Change, change_plans, make_changes, parse_seconds, undo_changes
+from cluster.links.link_spec import link_plans, make_link_spec
 
-PLANS = link_plans(ClusterSpec(size=3).nodes, make_wanted("mobile", "star", 1, "auto"))
+PLANS = link_plans(ClusterSpec(size=3).nodes, make_link_spec("mobile", "star", 1, "auto"))
 
 
 def values_of(plan, src, dst):

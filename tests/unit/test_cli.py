@@ -1,15 +1,30 @@
 """What all verbs share: signals, readers that go away, exit codes."""
 
+import io
+import itertools
+import os
+import signal
 import subprocess
 import sys
+import time
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 
-from cluster.spec import PROJECT_DIR
+import cluster.base.stdout
+import cluster.launch
+import cluster.logs
+from cluster.api import Cluster
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import DEFAULT_NAME
+from cluster.base.stdout import Output
+from cluster.cli.command_line import add_name, add_shape, add_size, make_parser, run_verb
 
 VERB = """\
-from cluster.cli import make_parser, run_verb
-from cluster.errors import ClusterError
+from cluster.cli.command_line import make_parser, run_verb
+from cluster.base.errors import ClusterError
 
 def verb(args):
     {body}
@@ -25,6 +40,7 @@ def start(code):
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
@@ -46,7 +62,7 @@ def test_a_document_that_nobody_reads_changes_no_exit_code(body, exit_code):
 
 def test_messages_that_nobody_reads_change_no_exit_code():
     body = "[Console().say('x' * 1000) for _ in range(1000)]"
-    code = "from cluster.console import Console\n" + VERB.format(body=body, words="[]")
+    code = "from cluster.base.console import Console\n" + VERB.format(body=body, words="[]")
     running = start(code)
     running.stderr.close()
     running.stdout.close()
@@ -55,7 +71,7 @@ def test_messages_that_nobody_reads_change_no_exit_code():
 
 SIGNALS = """\
 import os, signal
-from cluster.cli import hear_signals
+from cluster.cli.command_line import hear_signals
 
 {before}
 hear_signals()
@@ -80,3 +96,185 @@ except KeyboardInterrupt:
 def test_a_signal_ends_us_once_and_nohup_is_kept_to(before, first, said):
     out, stderr = start(SIGNALS.format(before=before, first=first)).communicate(timeout=20)
     assert (out, stderr) == (f"{said}\n", "")
+
+
+def run(code, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=PROJECT_DIR,
+        text=True,
+        stderr=subprocess.PIPE,
+        timeout=20,
+        **kwargs,
+    )
+
+
+LONG_TABLE = "[print('x' * 100) for _ in range(2000)]; "
+
+
+@pytest.mark.parametrize(
+    ("ends", "exit_code"),
+    [("raise ClusterError('a link is broken')", 1), ("return None", 0)],
+)
+def test_a_table_that_nobody_reads_changes_no_exit_code(ends, exit_code):
+    """As in `verify | head -1`: the verb goes on to its end, and that says how it went."""
+    running = start(VERB.format(body=LONG_TABLE + ends, words="[]"))
+    running.stdout.close()
+    assert "Traceback" not in running.stderr.read()
+    running.stderr.close()
+    assert running.wait(timeout=20) == exit_code
+
+
+@pytest.mark.parametrize("body", ["print('a line')", LONG_TABLE + "return 1"])
+@pytest.mark.parametrize("words", ["[]", "['--json']"])
+def test_a_full_disk_behind_standard_output_is_one_line_and_exit_1(body, words):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = run(VERB.format(body=body, words=words), stdout=full)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == (
+        "error: standard output cannot be written: No space left on device\n"
+        "  try: free disk space\n"
+    )
+
+
+def test_a_full_disk_behind_standard_error_changes_no_exit_code():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        code = VERB.format(body="raise ClusterError('a link is broken')", words="[]")
+        done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_DIR, stderr=full)
+    assert done.returncode == 1
+
+
+def test_a_terminal_without_our_letters_gets_others():
+    code = VERB.format(body="print('node1 → node2 …')", words="[]")
+    done = run(code, stdout=subprocess.PIPE, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, "node1 \\u2192 node2 \\u2026\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("open('/none/x')", "No such file or directory: /none/x"),
+        ("raise OSError(28, 'No space left on device', 'runs/x.json')", "free disk space"),
+        ("raise PermissionError(13, 'Permission denied', 'runs')", "runs"),
+        ("raise OSError(24, 'Too many open files')", "ulimit -n"),
+        ("raise OSError('in words of its own')", "in words of its own"),
+    ],
+)
+def test_what_the_system_refuses_is_no_bug_of_ours(body, message):
+    done = run(VERB.format(body=body, words="[]"), stdout=subprocess.PIPE)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_what_we_did_not_think_of_is_a_bug():
+    done = run(VERB.format(body="raise KeyError('x')", words="[]"), stdout=subprocess.PIPE)
+    assert done.returncode == 3
+    assert "this is a bug in gradwire" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--profile", ""], ["--profile="], ["--topology", ""], ["--wire="], ["--name", ""]),
+        *(["--image", ""], ["--nodes", ""], ["--schedule", ""], ["--folder", ""]),
+        *(["--link-seed", ""], ["--set", ""], ["--strategy="]),
+    ],
+)
+def test_an_option_without_its_value_is_refused(words, capsys, monkeypatch):
+    """As of `--profile "$PROFILE"` where nobody has set PROFILE: a launch as if none were asked for would be wrong."""
+    monkeypatch.setattr(cluster.launch.Cluster, "up", lambda self: pytest.fail("it was started"))
+    assert cluster.launch.main(["--dry-run", *words]) == 2
+    said = capsys.readouterr()
+    assert f"error: {words[0].rstrip('=')} is empty" in said.err
+    assert said.out == ""
+
+
+def test_an_empty_variable_says_nothing(monkeypatch):
+    """As everywhere else in a shell: it is how one is taken away for one command."""
+    for name in ("PROFILE", "NODES", "NAME"):
+        monkeypatch.setenv(f"GRADWIRE_{name}", "")
+    parser = make_parser("cluster.some", "Some.")
+    add_name(parser)
+    add_size(parser)
+    add_shape(parser)
+    seen = []
+    assert run_verb(parser, seen.append, []) == 0
+    assert (seen[0].profile, seen[0].nodes, seen[0].name) == (None, None, DEFAULT_NAME)
+
+
+@pytest.mark.parametrize("field", ["profile", "name", "image"])
+def test_an_empty_word_is_refused_from_python_too(field):
+    with pytest.raises(UsageError, match="''"):
+        Cluster(**{field: ""})
+
+
+@pytest.mark.parametrize("verb", ["profiles", "profiles --json", "launch --dry-run --profile wan"])
+def test_a_real_verb_onto_a_full_disk(verb):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", *f"cluster.{verb}".split()],
+            cwd=PROJECT_DIR,
+            text=True,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):
+    """`logs --follow | head` would follow for ever."""
+    lines = (("node1", "a line") for _ in itertools.count())
+    monkeypatch.setattr(cluster.logs, "_read", lambda *args, **kwargs: lines)
+    monkeypatch.setattr(cluster.logs, "Cluster", FakeCluster)
+    monkeypatch.setattr(cluster.base.stdout, "write_nowhere", lambda stream: None)
+    stream = Output(ClosedPipe())
+    monkeypatch.setattr("sys.stdout", stream)
+    args = Namespace(grep=None, json=False, follow=True, name="lab", nodes=[], tail=None)
+    assert cluster.logs.logs(args) == []
+
+
+class FakeCluster:
+    """One without nodes."""
+
+    def __init__(self, name):
+        self.spec = SimpleNamespace(nodes=())
+        self.engine = SimpleNamespace(containers=lambda name: [])
+
+
+class ClosedPipe(io.StringIO):
+    """Nobody reads it any more."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+TWICE = """\
+import os, signal, sys, time
+from cluster.cli.command_line import hear_signals
+
+hear_signals()
+try:
+    os.kill(os.getpid(), signal.{first})
+    time.sleep(60)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)  # the same press of the keys, handed on
+    print("cleans up", flush=True)
+    for _ in range(600):
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)  # a closing shell's, which may be many
+"""
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_a_second_ctrl_c_ends_us_at_once_and_says_so(first):
+    running = start(TWICE.format(first=first))
+    assert running.stdout.readline() == "cleans up\n"
+    time.sleep(0.6)
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=5)
+    assert running.returncode == 130
+    assert "without cleaning up" in stderr

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cluster.spec import PROJECT_DIR
+from cluster.base.paths import PROJECT_DIR
 
 sys.path.insert(0, str(PROJECT_DIR / "examples"))
 import compare_strategies as compare  # noqa: E402
@@ -15,6 +15,7 @@ SECONDS = {"total": 50.0, "startup": 5.0, "eval": 5.0, "compute": 10.0, "transfe
 SUMMARY = {
     "status": "done",
     "folder": "/runs/one",
+    "exit_codes": {"node1": 0, "node2": 0},
     "seconds": {"node1": SECONDS | {"waiting": 4.0}, "node2": SECONDS | {"waiting": 9.0}},
     "bytes": {"total": 12_300_000},
 }
@@ -22,24 +23,22 @@ TARGET = compare.TARGETS["fashion-mnist"]
 
 
 def steps(accuracies):
-    """Two ranks, a second a step, 1 MB each; rank 0 tests after every second step, which takes 3 s."""
+    """Two ranks, a second a step, 1 MB each; what is tested is of every second step."""
     rows = []
     for step in range(1, 2 * len(accuracies) + 1):
-        at = step + 3.0 * ((step - 1) // 2)
         for rank in (0, 1):
-            rows.append(
-                {"step": step, "rank": rank, "elapsed_s": at, "sent_bytes_so_far": 10**6 * step}
-            )
+            row = {"step": step, "rank": rank, "elapsed_s": float(step)}
+            rows.append(row | {"sent_bytes_so_far": 10**6 * step})
         if step % 2 == 0:
             rows[-2] |= {"test_accuracy": accuracies[step // 2 - 1], "eval_s": 3.0}
     return rows
 
 
 def row(accuracies, summary=SUMMARY):
-    return compare.make_row("fashion-mnist", "ddp", TARGET, summary, steps(accuracies))
+    return compare.make_row("fashion-mnist", "ddp", TARGET, summary, steps(accuracies), 300_000)
 
 
-def test_a_target_is_reached_when_a_test_first_says_so_and_tests_take_no_time():
+def test_a_target_is_reached_at_the_step_of_which_a_test_first_says_so():
     found = row([0.5, 0.86, 0.84])
     assert (found["reached_step"], found["reached_s"]) == (4, 4.0)
     assert found["reached_mbyte"] == 8.0
@@ -52,6 +51,28 @@ def test_what_never_got_there_says_how_far_it_came():
     assert found["best"] == 0.7
 
 
+def test_what_tests_sent_is_told_from_what_training_did(tmp_path):
+    """A test's average of 1 MB between two ranks, each of which sends it once, and a step's of 2 MB."""
+    (tmp_path / "metrics").mkdir()
+    for rank in (0, 1):
+        sums = [
+            {"kind": "all_reduce", "purpose": purpose, "bytes": size, "count": 1, "waited_s": 0.1}
+            | {"to": {str(1 - rank): {"bytes": size, "messages": 4}}}
+            for purpose, size in (("eval", 10**6), ("train", 2 * 10**6))
+        ]
+        line = json.dumps({"event": "end", "rank": rank, "time": 1.5, "collectives": sums})
+        (tmp_path / "metrics" / f"node{rank + 1}.jsonl").write_text(line + "\n")
+    assert 2e6 < compare.tests_bytes(tmp_path, SUMMARY) < 1.1 * 2e6
+    assert compare.tests_bytes(tmp_path, {"exit_codes": {"node7": 1}}) == 0
+
+
+def test_tests_are_made_after_the_training():
+    """While rank 0 tests, others would compute for nothing, and what is on its way arrive for nothing."""
+    for name in compare.STRATEGIES:
+        words = compare.settings("language", name, compare.parse([]))["words"]
+        assert words[words.index("--eval") + 1] == "after"
+
+
 def test_a_loss_is_to_be_low():
     target = compare.TARGETS["language"]
     assert target.is_reached(target.value - 0.1) and not target.is_reached(target.value + 0.1)
@@ -62,12 +83,12 @@ def test_communication_is_a_share_of_rank_0s_training():
     found = row([0.5])
     assert found["loop_s"] == 40.0
     assert found["communication_share"] == 0.6
-    assert found["carried_mbyte"] == 12.3
+    assert found["carried_mbyte"] == 12.0  # without what tests sent
 
 
 def test_a_run_that_failed_at_once_has_a_row(capsys):
     summary = SUMMARY | {"status": "failed", "seconds": {}}
-    found = compare.make_row("language", "ddp", compare.TARGETS["language"], summary, [])
+    found = compare.make_row("language", "ddp", compare.TARGETS["language"], summary, [], 0)
     assert (found["status"], found["best"], found["loop_s"]) == ("failed", None, None)
     compare.print_rows([found])
     assert "failed" in capsys.readouterr().out

@@ -2,9 +2,10 @@
 
 import yaml
 
-from cluster.compose import compose_document
-from cluster.compose_process import compose_failure, up_argv
-from cluster.spec import PROJECT_DIR, ClusterSpec
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.engine.compose import compose_document, has_slow_start
+from cluster.engine.compose_up import compose_failure, up_argv
 
 
 def test_the_document_for_three_nodes_is_the_committed_file():
@@ -29,7 +30,8 @@ def test_nodes_get_single_capabilities_and_nothing_else():
     for service in compose_document(ClusterSpec())["services"].values():
         assert service["cap_drop"] == ["ALL"]
         assert "SYS_ADMIN" not in service["cap_add"]
-        assert not {"privileged", "security_opt", "devices", "network_mode", "pid"} & set(service)
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not {"privileged", "devices", "network_mode", "pid"} & set(service)
 
 
 def test_each_node_sees_its_own_keys_only_and_cannot_write_them():
@@ -39,7 +41,7 @@ def test_each_node_sees_its_own_keys_only_and_cannot_write_them():
 
 def test_one_call_makes_or_reconciles():
     argv = up_argv(["docker-compose"], "lab")
-    assert argv[:3] == ["docker-compose", "--project-name", "lab"]
+    assert argv[:3] == ["docker-compose", "--project-name", "gradwire-lab"]
     assert argv[argv.index("--file") + 1] == "-"
     assert "--no-build" in argv
 
@@ -54,3 +56,14 @@ def test_composes_complaints_come_with_a_remedy():
         error = compose_failure(complaint, spec)
         assert complaint in str(error)
         assert remedy in str(error)
+
+
+def test_slow_start_after_idle_is_taken_away_where_asked_and_read_back():
+    usual = compose_document(ClusterSpec())["services"]["node1"]["sysctls"]
+    without = compose_document(ClusterSpec(), slow_start_after_idle=False)["services"]
+    for service in without.values():
+        assert service["sysctls"] == usual | {"net.ipv4.tcp_slow_start_after_idle": "0"}
+    # As the engine tells: of a container with none at all it says null.
+    assert not has_slow_start({"Sysctls": without["node1"]["sysctls"]})
+    for sysctls in (usual, {"net.ipv4.tcp_slow_start_after_idle": "1"}, {}, None):
+        assert has_slow_start({"Sysctls": sysctls})

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from cluster.spec import PROJECT_DIR, ClusterSpec
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
 
 sys.path.insert(0, str(PROJECT_DIR / "examples"))
 import compute_utilisation as utilisation  # noqa: E402

@@ -5,10 +5,11 @@ import importlib.util
 
 import pytest
 
-from cluster.links import draw_links
-from cluster.profiles import load_profile
-from cluster.spec import PROJECT_DIR, ClusterSpec
-from cluster.topology_file import load_topology
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.links.link import draw_links
+from cluster.links.profiles import load_profile
+from cluster.links.topology_file import load_topology
 
 spec = importlib.util.spec_from_file_location("table", PROJECT_DIR / "tests" / "conformance.py")
 assert spec and spec.loader
@@ -59,12 +60,13 @@ def measured_link(src, rtt_ms, **more):
     expected = found | {"rtt_ms": 40.0, "goodput_mbyte_s": 4.8, "rate_mbyte_s": 5.0}
     ends = {"src": src, "dst": "node2"}
     row = {"link": asked | ends, "expected": expected, "measured": found}
-    return row | {"clipped": False, "broken": []} | more
+    return row | {"clipped": False, "broken": [], "undecided": []} | more
 
 
 def test_every_link_and_every_path_is_kept(tmp_path):
     contract = {
         "holds": False,
+        "broken": True,
         "measured_again": 1,
         "seconds": 12.3,
         "links": [measured_link("node1", 40.2), measured_link("node3", 44.0, broken=["rtt"])],
@@ -83,6 +85,22 @@ def test_every_link_and_every_path_is_kept(tmp_path):
     table = (tmp_path / "table.md").read_text()
     assert "| wan | star | NO | +10.00 % | - | - | -2.08 % | 1 | 12 |" in table
     assert (tmp_path / "wan-star.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("holds", "broken", "words"),
+    [(True, False, "yes"), (False, False, "undecided"), (False, True, "NO")],
+)
+def test_what_a_busy_host_left_undecided_is_not_called_wrong(holds, broken, words):
+    contract = {"holds": holds, "broken": broken, "measured_again": 0, "seconds": 1.0}
+    case = conformance.Case("wan", "star", (), ())
+    row = conformance.row_of(
+        case, contract | {"links": [measured_link("node1", 40.2)], "paths": []}
+    )
+    assert row[2] == words
+    link = measured_link("node1", 44.0, undecided=["rtt", "jitter"])
+    (kept,) = conformance.link_rows(case, {"links": [link], "paths": []})
+    assert dict(zip(conformance.links_header(), kept, strict=True))["undecided"] == "rtt jitter"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
+from cluster.contract.checks import MEAN_ERROR, SPREAD_ERROR
 from cluster.contract.delays import fit_delays, spread
-from cluster.contract.verdicts import MEAN_ERROR, SPREAD_ERROR
 
 
 def packets(count, interval_ms, mean_ms, sd_ms, seed=1, stall_at=None, read_ms=0.0):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from node.error_file import read_error
+from node.supervisor.error_file import read_error
 
 
 @pytest.mark.parametrize(

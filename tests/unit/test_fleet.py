@@ -1,15 +1,17 @@
 """How the host waits for a node's sshd, against sockets that are slow, rude or silent."""
 
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 
-from cluster import connection
-from cluster.errors import NodeError
-from cluster.fleet import Fleet
-from cluster.spec import Node
+from cluster.base.errors import NodeError
+from cluster.base.spec import Node
+from cluster.ssh import connection
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.keys import LOGIN_KEY
 
 
 class Door:
@@ -36,7 +38,8 @@ class Door:
         with caller:
             try:
                 caller.sendall(b"SSH-2.0-slow\r\n")
-                caller.recv(1)
+                while caller.recv(4096):
+                    pass
             except OSError:
                 pass
 
@@ -54,7 +57,7 @@ def wait_at(monkeypatch):
         door = Door(greeting_after_s)
         doors.append(door)
         node = Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", door.port)
-        connection.wait_for_sshd(node, time.monotonic() + timeout_s, threading.Event()).close()
+        connection.wait_for_sshd(node, time.monotonic() + timeout_s, connection.Closing()).close()
         return door
 
     yield wait
@@ -85,3 +88,29 @@ def test_one_that_was_given_up_is_not_named_beside_the_one_that_failed(tmp_path)
     with pytest.raises(NodeError) as caught:
         waiting.each(action, "not every node came up")
     assert caught.value.outcomes == {"node1": "no answer"}
+
+
+def test_a_login_that_stalls_after_the_greeting_ends_when_nobody_wants_it_any_more(tmp_path):
+    """On Ctrl-C: else Python waits at its end for the thread that logs in, up to minutes."""
+    key = tmp_path / LOGIN_KEY
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (tmp_path / "known_hosts").touch()
+    door = Door(0.0)
+    fleet = Fleet(
+        [Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", door.port)], tmp_path
+    )
+    caught = []
+
+    def connect() -> None:
+        try:
+            fleet.connect(60.0)
+        except NodeError as error:
+            caught.append(error)
+
+    connecting = threading.Thread(target=connect)
+    connecting.start()
+    time.sleep(0.5)
+    fleet.close()
+    connecting.join(10)
+    door.close()
+    assert len(caught) == 1

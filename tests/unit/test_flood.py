@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
-from cluster.links import Link
+from cluster.links.link import Link
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 
 

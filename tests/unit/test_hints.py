@@ -1,15 +1,7 @@
 """What verbs print is about the cluster that was asked for, and no longer than a screen or two."""
 
-import signal
-
-import pytest
-
-from cluster.errors import RunFailed
-from cluster.failures import raise_failure
-from cluster.places import place_ranks
-from cluster.ranks import Ended
-from cluster.report import print_summary
-from cluster.run import Run
+from cluster.cli.report import print_summary
+from cluster.run.runner import Run
 from cluster.status import MOST_ROWS, print_links, print_shape
 
 LINK = {
@@ -38,11 +30,12 @@ SUMMARY = {
     "host": None,
     "links": [LINK],
     "verified": False,
+    "undecided": "",
 }
 
 
 def test_a_hint_names_the_cluster(capsys):
-    print_shape({"links": []}, "second")
+    print_shape({"links": [], "notes": []}, "second")
     assert "cluster.shape --name second --profile" in capsys.readouterr().out
 
 
@@ -59,24 +52,11 @@ def test_a_run_over_links_that_were_not_measured_says_so(capsys, tmp_path):
     assert "the links were not measured" in said
     assert "COMPUTE" not in said  # nobody counted any
     print_summary(Run(tmp_path, SUMMARY | {"verified": True}))
-    assert "not measured" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not measured" not in said and "not all proved" not in said
 
 
-def test_ranks_that_we_stopped_are_not_said_to_be_killed(tmp_path):
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "node2.log").write_text("boom\n")
-    first, second = place_ranks(["node1", "node2"])
-    ended = [Ended(second, 1, 0.0), Ended(first, -signal.SIGTERM, 1.0)]
-    with pytest.raises(RunFailed, match="after it: node1 was stopped"):
-        raise_failure(tmp_path, ended, (), (), {})
-
-
-def test_what_a_rank_says_of_its_failure_stands_before_its_log(tmp_path):
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "node1-1.log").write_text("last words\n")
-    place = place_ranks(["node1", "node2"], 2)[1]
-    with pytest.raises(RunFailed) as failed:
-        raise_failure(tmp_path, [Ended(place, 1, 0.0, "ValueError: out of cheese")], (), (), {})
-    lines = failed.value.message.splitlines()
-    assert lines[0].startswith("rank 1 on node1 ended with exit code 1: the root cause")
-    assert lines[1:] == ["  ValueError: out of cheese", "  | last words"]
+def test_a_run_over_links_that_were_undecided_says_so(capsys, tmp_path):
+    undecided = "1 of 6 links undecided: node3 -> node1 (jitter)"
+    print_summary(Run(tmp_path, SUMMARY | {"verified": True, "undecided": undecided}))
+    assert f"not all proved (--allow-undecided): {undecided}" in capsys.readouterr().out

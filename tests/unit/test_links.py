@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.links import (
+from cluster.base.errors import UsageError
+from cluster.base.spec import ClusterSpec
+from cluster.links.link import (
     MIN_TIMEOUT_S,
     collective_timeout_s,
     draw_links,
@@ -14,11 +15,10 @@ from cluster.links import (
     paths,
     rtt_ms,
 )
-from cluster.profiles import load_profile, parse_profile
-from cluster.spec import ClusterSpec
-from cluster.topology import next_hops
-from cluster.topology_file import load_topology, parse_topology
-from cluster.wanted import Wanted, make_wanted
+from cluster.links.link_spec import LinkSpec, make_link_spec
+from cluster.links.profiles import load_profile, parse_profile
+from cluster.links.topology import next_hops
+from cluster.links.topology_file import load_topology, parse_topology
 
 FULL, RING = load_topology("full"), load_topology("ring")
 NODES = ClusterSpec(size=4).nodes
@@ -128,13 +128,13 @@ def changed_back(drawn):
 
 def test_unknown_topologies_and_wires_are_refused_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'full'"):
-        make_wanted("mobile", "ful", 1, "auto")
+        make_link_spec("mobile", "ful", 1, "auto")
     with pytest.raises(UsageError, match="did you mean 'netem'"):
-        make_wanted("mobile", "full", 1, "netm")
+        make_link_spec("mobile", "full", 1, "netm")
 
 
 def test_what_the_nodes_keep_is_enough_to_draw_the_links_again():
-    wanted = make_wanted("mobile", "full", 7, "nfqueue")
+    wanted = make_link_spec("mobile", "full", 7, "nfqueue")
     assert wanted.origin()["topology"] == "full"
     mine = parse_topology(
         "mine",
@@ -149,7 +149,7 @@ def test_what_the_nodes_keep_is_enough_to_draw_the_links_again():
         "mine.yml",
     )
     for one in (wanted, replace(wanted, topology=mine)):
-        assert Wanted.from_origin(json.loads(json.dumps(one.origin()))) == one
+        assert LinkSpec.from_origin(json.loads(json.dumps(one.origin()))) == one
 
 
 def test_timeouts_grow_with_the_links():

@@ -1,35 +1,163 @@
-"""What a measurement holds its findings against, whatever part of it is measured again."""
+"""What a measurement holds its findings against, whatever part of it is measured again, and what becomes of doubts."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from cluster.contract import measure
-from cluster.contract.expected import Asked
+from cluster.base.errors import NodeError
+from cluster.contract import measure, witness
 from cluster.contract.measured import Measured
-from cluster.contract.probes import EFFORTS
-from cluster.links import Link
+from cluster.contract.probe_plan import EFFORTS
+from cluster.contract.probe_schedule import ProbeSchedule
+from cluster.contract.witness import Witness
+from cluster.links.expected import Expected
+from cluster.links.link import Link
 
 THERE = Link("node4", "node2", 5.0, 1.0, 0.0, 0.0, 40.0)
 BACK = Link("node2", "node4", 5.0, 4.0, 0.0, 0.0, 40.0)
+VIA = {THERE: ("node3",), BACK: ("node3",)}
+GOOD = Measured(5.0, 0.0, 60, 60, 60, 0, late_ms=0.1, early_rtt_ms=5.0)
+UNEVEN = replace(GOOD, jitter_ms=1.4)
+CORE = {"total_s": 0.0, "idle_s": 0.0, "softirq_s": 0.0, "steal_s": 0.0}
+
+
+class Nodes:
+    """Of the readings of three nodes whose wires let a share of the packets go late; one more at each reading."""
+
+    def __init__(self, late_pct):
+        self.read, self.late_pct = 0, dict(late_pct)
+
+    def readings(self):
+        return {name: self.reading(name) for name in ("node2", "node3", "node4")}
+
+    def reading(self, name):
+        packets = 1000 * self.read
+        late = packets * self.late_pct.get(name, 0) // 100
+        return {
+            "strain": {
+                "at_s": self.read,
+                "cores": [CORE],
+                "waiting_s": None,
+                "throttled_s": None,
+            },
+            "lateness": {"packets": packets, "late": late, "worst_ms": 20.0, "dropped": 0},
+        }
+
+    def read_link_state(self, fleet):
+        self.read += 1
+        return SimpleNamespace(readings=self.readings())
 
 
 @pytest.fixture
-def survey(monkeypatch):
-    """Of a pair of nodes without a link, whose pings take 5 ms."""
+def make_survey(monkeypatch):
+    """Of a pair of nodes, with a link or without one, whose pings find one of these after the other."""
+    monkeypatch.setattr(measure.time, "sleep", lambda seconds: None)
 
-    def ping_links(prober, links, asked, effort, apart):
-        assert set(asked) == {THERE, BACK}
-        return {(link.src, link.dst): Measured(5.0, 0.0, 60, 60, 60, 0) for link in links}
+    def make(*found, links=(), via=VIA, late_pct=()):
+        looks, nodes = iter(found), Nodes(late_pct)
 
-    monkeypatch.setattr(measure, "ping_links", ping_links)
-    nodes = SimpleNamespace(nodes=["node2", "node4"])
-    return measure._Survey(nodes, Asked(()), (THERE, BACK), EFFORTS["normal"], None, print)
+        def ping_links(prober, links, asked, effort, apart=1.0):
+            assert set(asked) == {THERE, BACK}
+            now = next(looks)
+            return {(link.src, link.dst): now for link in links}
+
+        monkeypatch.setattr(measure, "ping_links", ping_links)
+        monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
+        prober = SimpleNamespace(nodes=["node2", "node3", "node4"])
+        seen = Witness(None, nodes.readings())
+        timetable = ProbeSchedule(frozenset(), frozenset(), 1.0)
+        return measure._Survey(
+            prober, seen, Expected(links), via, EFFORTS["quick"], timetable, lambda words: None
+        ), nodes
+
+    return make
 
 
 @pytest.mark.parametrize("links", [[THERE, BACK], [THERE], [BACK]])
-def test_a_path_has_two_directions_also_where_one_is_measured_again(survey, links):
+def test_a_path_has_two_directions_also_where_one_is_measured_again(make_survey, links):
     """With one of them alone, half of a round trip was expected: a path that was doubtful once stayed broken."""
+    survey, _ = make_survey(GOOD)
     for verdict in survey.paths(measure._Look(links)):
         assert verdict.expected_rtt_ms == 5.0
         assert verdict.broken == ()
+        assert verdict.via == ("node3",)
+
+
+def sure(survey, links):
+    verdicts, again = survey.until_sure(survey.links, links)
+    return [(verdict.broken, verdict.undecided) for verdict in verdicts], again
+
+
+def test_where_all_holds_at_once_no_node_is_asked(make_survey):
+    survey, nodes = make_survey(GOOD, links=(THERE, BACK), via={})
+    assert sure(survey, [THERE]) == ([((), ())], 0)
+    assert nodes.read == 0
+
+
+def test_a_link_is_undecided_only_after_three_looks_at_a_busy_host(make_survey):
+    busy = {"node2": 30}
+    survey, nodes = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct=busy)
+    assert sure(survey, [THERE]) == ([((), ("jitter",))], 2)
+    assert nodes.read == 3
+    survey, nodes = make_survey(UNEVEN, UNEVEN, GOOD, links=(THERE, BACK), via={}, late_pct=busy)
+    assert sure(survey, [THERE]) == ([((), ())], 2)
+
+
+def test_a_link_is_broken_where_its_own_nodes_were_well_whatever_others_were(make_survey):
+    survey, _ = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct={"node3": 90})
+    assert sure(survey, [THERE]) == ([(("jitter",), ())], 2)
+
+
+def test_a_path_is_undecided_where_a_node_on_its_way_was_busy(make_survey):
+    survey, _ = make_survey(*[UNEVEN] * 3, late_pct={"node3": 90})
+    verdicts, _ = survey.until_sure(survey.paths, [THERE])
+    assert [(v.broken, v.undecided) for v in verdicts] == [((), ("jitter",))]
+    assert "node3" in verdicts[0].limits[0]
+
+
+def test_what_a_look_is_judged_by_is_what_the_nodes_did_meanwhile(make_survey):
+    """Busy until the end of the first look, and well during the others."""
+    survey, nodes = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
+    late = nodes.reading
+
+    def well_from_the_second_on(name):
+        reading = late(name)
+        first = 300 if name == "node2" and nodes.read else 0
+        return reading | {"lateness": reading["lateness"] | {"late": first}}
+
+    nodes.reading = well_from_the_second_on
+    assert sure(survey, [THERE]) == ([(("jitter",), ())], 2)
+
+
+def test_an_answer_that_makes_no_sense_is_the_nodes(make_survey):
+    survey, nodes = make_survey(UNEVEN, links=(THERE, BACK), via={})
+    nodes.readings = lambda: dict.fromkeys(("node2", "node4"), {"strain": 5, "lateness": []})
+    with pytest.raises(NodeError, match="cannot be understood"):
+        sure(survey, [THERE])
+
+
+def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
+    make_survey, monkeypatch
+):
+    """On a busy host TCP may stay far below what a link carries; datagrams ask nobody."""
+    survey, _ = make_survey(*[GOOD] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
+    both = frozenset((THERE, BACK))
+    survey = replace(survey, schedule=ProbeSchedule(both, frozenset(), 1.0))
+    asked, flooded = survey.asked, []
+
+    def fill_links(prober, some, links):
+        full = {THERE: 0.3, BACK: asked.goodput_mbyte_s(BACK)}
+        found = {(link.src, link.dst): full[link] for link in some}
+        return {
+            pair: {"goodput_mbyte_s": rate, "loaded_rtt_ms": 9.0} for pair, rate in found.items()
+        }
+
+    def flood_links(prober, floods):
+        flooded.append([flood.link for flood in floods])
+        return {(flood.link.src, flood.link.dst): flood.link.rate_mbyte_s for flood in floods}
+
+    monkeypatch.setattr(measure, "fill_links", fill_links)
+    monkeypatch.setattr(measure, "flood_links", flood_links)
+    assert sure(survey, [THERE, BACK]) == ([((), ("goodput",)), ((), ())], 2)
+    assert flooded == [[THERE], [THERE]]

@@ -9,11 +9,11 @@ import textwrap
 import pytest
 
 import node.strategies.base
-from cluster.errors import UsageError
-from cluster.program import training
-from cluster.spec import PROJECT_DIR
-from node.config import parse_config
-from node.options import OptionError
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.run.program import training
+from node.base.options import OptionError
+from node.training.config import parse_config
 
 BASE = inspect.getdoc(node.strategies.base) or ""
 MINE = textwrap.dedent(re.search(r"    from dataclasses.*?(?=\n\S)", BASE, re.DOTALL)[0])
@@ -33,7 +33,7 @@ def mine(tmp_path):
 
 
 def test_the_readme_shows_the_example_of_the_code():
-    assert MINE.strip() in (PROJECT_DIR / "README.md").read_text()
+    assert MINE.strip() in (PROJECT_DIR / "docs" / "strategies.md").read_text()
     lines = ast.get_source_segment(MINE, ast.parse(MINE).body[-1])
     assert len([line for line in lines.splitlines() if line.strip()]) <= 10
 

@@ -7,12 +7,12 @@ import textwrap
 
 import pytest
 
-import node.tasks.own
-from cluster.errors import UsageError
-from cluster.program import training
-from cluster.spec import PROJECT_DIR
-from node.config import parse_config
-from node.options import OptionError
+import node.tasks.user_task
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.run.program import training
+from node.base.options import OptionError
+from node.training.config import parse_config
 
 # What needs torch is inside the function: here there is none.
 MINE = """
@@ -35,10 +35,10 @@ def mine(tmp_path):
     return write
 
 
-def test_the_readme_shows_the_example_of_the_code():
-    doc = inspect.getdoc(node.tasks.own)
+def test_the_documentation_shows_the_example_of_the_code():
+    doc = inspect.getdoc(node.tasks.user_task)
     example = textwrap.dedent(re.search(r"    import torch.*?(?=\n\S)", doc, re.DOTALL)[0])
-    assert example.strip() in (PROJECT_DIR / "README.md").read_text()
+    assert example.strip() in (PROJECT_DIR / "docs" / "tasks.md").read_text()
 
 
 def test_its_options_are_checked(mine):
@@ -83,7 +83,10 @@ def test_its_folder_goes_to_the_nodes(mine, tmp_path, words):
 
 def test_a_strategy_may_come_with_it(mine, tmp_path):
     strategy = mine(
-        (PROJECT_DIR / "README.md").read_text().split("```python\n")[2].split("```")[0],
+        (PROJECT_DIR / "docs" / "strategies.md")
+        .read_text()
+        .split("```python\n")[1]
+        .split("```")[0],
         "NowAndThen",
         "how.py",
     )

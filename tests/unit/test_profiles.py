@@ -2,8 +2,11 @@
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.profiles import load_profile, parse_profile, profile_names
+from cluster.base.errors import UsageError
+from cluster.base.spec import ClusterSpec
+from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle, link_plans, make_link_spec
+from cluster.links.profiles import load_profile, parse_profile, profile_names
+from cluster.shaping.link_state import planned_link_state
 
 # The ExoGym network guide's table.
 SHIPPED = {
@@ -31,26 +34,42 @@ def test_a_profile_of_ones_own_is_a_file(tmp_path):
     assert (profile.jitter_pct, profile.loss_pct) == ((10, 10), (0.5, 0.5))
 
 
+def test_slow_start_after_idle_is_the_kernels_own_unless_said(tmp_path):
+    path = tmp_path / "warm.yml"
+    path.write_text("rate_mbyte_s: 2\ndelay_ms: 8\nslow_start_after_idle: false\n")
+    wanted = make_link_spec(str(path), "full", 1, "auto")
+    assert LinkSpec.from_origin(wanted.origin()) == wanted
+    nodes = ClusterSpec(size=2).nodes
+    plans = link_plans(nodes, wanted)
+    assert [plan["slow_start_after_idle"] for plan in plans.values()] == [False, False]
+    assert not has_slow_start_after_idle(plans)
+    assert not planned_link_state(plans).document()["slow_start_after_idle"]
+    assert has_slow_start_after_idle(link_plans(nodes, make_link_spec("wan", "full", 1, "auto")))
+    assert has_slow_start_after_idle({})
+
+
 def test_a_misspelt_profile_offers_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'mobile'"):
         load_profile("mobil")
 
 
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        ({"rate_mbyte_s": 1}, "delay_ms is missing"),
-        ({"rate_mbyte_s": 1, "delay_ms": 1, "los_pct": 1}, "did you mean 'loss_pct'"),
-        ({"rate_mbyte_s": [2, 1], "delay_ms": 1}, "rate_mbyte_s"),
-        ({"rate_mbyte_s": 0, "delay_ms": 1}, "rate_mbyte_s"),
-        ({"rate_mbyte_s": 1, "delay_ms": "fast"}, "delay_ms"),
-        ({"rate_mbyte_s": 1, "delay_ms": True}, "delay_ms"),
-        ({"rate_mbyte_s": 1, "delay_ms": 1, "loss_pct": 101}, "loss_pct"),
-        ({"rate_mbyte_s": 1, "delay_ms": 1, "tcp": "cubik"}, "did you mean 'cubic'"),
-        ({"rate_mbyte_s": 1, "delay_ms": 1, "distribution": "normel"}, "did you mean 'normal'"),
-        ({"rate_mbyte_s": 1, "delay_ms": 1, "loss_burst": 0}, "loss_burst"),
-    ],
-)
+BAD = [
+    ({"rate_mbyte_s": 1}, "delay_ms is missing"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "los_pct": 1}, "did you mean 'loss_pct'"),
+    ({"rate_mbyte_s": [2, 1], "delay_ms": 1}, "rate_mbyte_s"),
+    ({"rate_mbyte_s": 0, "delay_ms": 1}, "rate_mbyte_s"),
+    ({"rate_mbyte_s": 1, "delay_ms": "fast"}, "delay_ms"),
+    ({"rate_mbyte_s": 1, "delay_ms": True}, "delay_ms"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "loss_pct": 101}, "loss_pct"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "tcp": "cubik"}, "did you mean 'cubic'"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "slow_start_after_idle": 0}, "true or false"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "slow_start_after_idle": "off"}, "slow_start"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "distribution": "normel"}, "did you mean 'normal'"),
+    ({"rate_mbyte_s": 1, "delay_ms": 1, "loss_burst": 0}, "loss_burst"),
+]
+
+
+@pytest.mark.parametrize(("document", "words"), BAD)
 def test_what_is_wrong_is_named_with_the_file_and_the_key(document, words):
     with pytest.raises(UsageError) as caught:
         parse_profile("x", document, "x.yml")

@@ -1,4 +1,6 @@
-"""What holds a rank on its node: whose the node is."""
+"""What holds a rank on its node: whose the node is, and what of other runs stays there."""
+
+import os
 
 import pytest
 
@@ -6,8 +8,9 @@ from node import rank
 
 
 @pytest.fixture(autouse=True)
-def no_folders(monkeypatch, tmp_path):
-    monkeypatch.setattr(rank, "RUN_FOLDERS", (tmp_path / "runs",))
+def folders(monkeypatch, tmp_path):
+    monkeypatch.setattr(rank, "WORK_FOLDER", tmp_path / "work")
+    monkeypatch.setattr(rank, "RESULTS_FOLDER", tmp_path / "runs")
 
 
 def test_ranks_of_one_run_share_a_node_and_another_run_does_not_get_it(tmp_path):
@@ -22,7 +25,7 @@ def test_ranks_of_one_run_share_a_node_and_another_run_does_not_get_it(tmp_path)
 
 
 def test_the_first_rank_of_a_run_forgets_other_runs_and_those_after_it_do_not(tmp_path):
-    old, own = tmp_path / "runs" / "run-a", tmp_path / "runs" / "run-b"
+    old, own = tmp_path / "work" / "run-a", tmp_path / "work" / "run-b"
     old.mkdir(parents=True)
     own.mkdir()
     with (tmp_path / "lock").open("a+") as first, (tmp_path / "lock").open("a+") as second:
@@ -31,3 +34,24 @@ def test_the_first_rank_of_a_run_forgets_other_runs_and_those_after_it_do_not(tm
         old.mkdir()
         rank.take_node(second, "run-b")
         assert old.exists()
+
+
+def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(tmp_path, capsys):
+    for number in range(1, 5):
+        folder = tmp_path / "runs" / f"run-{number}"
+        folder.mkdir(parents=True)
+        (folder / "model.pt").touch()
+        os.utime(folder, (number, number))
+    (tmp_path / "runs" / "run-5").mkdir()  # nothing is in it
+    (tmp_path / "runs" / "own").mkdir()
+    with (tmp_path / "lock").open("a+") as lock:
+        rank.take_node(lock, "own")
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"run-3", "run-4", "own"}
+    kept, removed = "never fetched, they are in", "never fetched are removed:"
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(line.partition("never")[2].rpartition("/")[2] for line in said) == [
+        f"run-{number}" for number in range(1, 5)
+    ]
+    assert [
+        words in line for line, words in zip(said, [removed] * 2 + [kept] * 2, strict=True)
+    ] == [True] * 4

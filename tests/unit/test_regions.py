@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.links import draw_access, draw_links, rtt_ms
-from cluster.profiles import load_profile, parse_profile
-from cluster.spec import ClusterSpec
-from cluster.topology_file import load_topology, parse_topology
-from cluster.wanted import Wanted, make_wanted
+from cluster.base.errors import UsageError
+from cluster.base.spec import ClusterSpec
+from cluster.links.link import draw_access, draw_links, rtt_ms
+from cluster.links.link_spec import LinkSpec, make_link_spec
+from cluster.links.profiles import load_profile, parse_profile
+from cluster.links.topology_file import load_topology, parse_topology
 
 FULL = load_topology("full")
 AWS = load_profile("aws-regions")
@@ -45,8 +45,8 @@ def test_two_nodes_may_be_in_one_region():
 
 
 def test_what_the_nodes_keep_is_enough_to_draw_them_again():
-    wanted = make_wanted("aws-regions", "ring", 1, "auto")
-    assert Wanted.from_origin(json.loads(json.dumps(wanted.origin()))) == wanted
+    wanted = make_link_spec("aws-regions", "ring", 1, "auto")
+    assert LinkSpec.from_origin(json.loads(json.dumps(wanted.origin()))) == wanted
 
 
 @pytest.mark.parametrize(

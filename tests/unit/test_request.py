@@ -2,16 +2,16 @@
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.node_limits import make_wish
-from cluster.request import Request
-from cluster.spec import ClusterSpec
+from cluster.base.errors import UsageError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.resources import make_resource_request
+from cluster.lifecycle.request import Request
 
 THERE = ClusterSpec("lab", 5, 2, "mine")
 
 
 def request(size=None, slot=None, image=None, name="lab", **limits):
-    return Request(name, size, slot, image, None, make_wish(**limits))
+    return Request(name, size, slot, image, None, make_resource_request(**limits))
 
 
 def test_a_new_cluster_is_as_asked_at_the_first_free_place():
@@ -44,3 +44,27 @@ def test_a_limit_is_of_a_node_that_will_be_there():
 def test_what_cannot_be_is_refused_at_once(words):
     with pytest.raises(UsageError):
         request(**words)
+
+
+@pytest.mark.parametrize(
+    "image", ["", "Foo Bar", "Foo", "x:", "x:a b", "-x", "x@sha256:12", "a//../b"]
+)
+def test_an_image_that_can_have_no_such_name_is_refused(image):
+    with pytest.raises(UsageError, match="is no image's name"):
+        request(image=image)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "mine",
+        "mine:2",
+        "me/mine:v1.0-b",
+        "localhost:5000/a/b__c",
+        "Host.example/mine",
+        "sha256:" + "a" * 64,
+    ]
+    + ["mine@sha256:" + "a" * 64],
+)
+def test_an_image_of_any_registry_is_taken(image):
+    assert request(image=image).image == image

@@ -4,13 +4,14 @@ from math import inf
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.links import draw_links
-from cluster.profiles import load_profile
-from cluster.schedule import check_nodes, check_schedule, check_steps
-from cluster.schedule_file import load_schedule
-from cluster.spec import PROJECT_DIR, ClusterSpec
-from cluster.topology_file import load_topology
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.links.link import draw_links
+from cluster.links.profiles import load_profile
+from cluster.links.topology_file import load_topology
+from cluster.schedule.events import check_nodes, check_schedule, check_slow_start, check_steps
+from cluster.schedule.schedule_file import load_schedule
 
 RIDE = PROJECT_DIR / "examples" / "ride.csv"
 LTE = "time_s,rate_mbyte_s,delay_ms\n0,1,50\n1,2,60\n"
@@ -59,6 +60,17 @@ def test_a_straggler_is_a_node_with_few_processors(schedule):
     check_schedule([slow, back], ())  # a node without links has processors, too
     with pytest.raises(UsageError, match="unknown node 'node3'"):
         check_nodes([slow], ["node1", "node2"])
+
+
+def test_a_profile_that_running_nodes_cannot_take_is_refused(schedule, tmp_path):
+    warm = tmp_path / "warm.yml"
+    warm.write_text("rate_mbyte_s: 2\ndelay_ms: 8\nslow_start_after_idle: false\n")
+    events = schedule(
+        f"- {{at: 1s, link: node1:node2, loss_pct: 2}}\n- {{at: 2s, profile: {warm}}}"
+    )
+    check_slow_start(events, is_on=False)
+    with pytest.raises(UsageError, match="slow start after idle is on and would be off"):
+        check_slow_start(events, is_on=True)
 
 
 def test_a_flap_is_a_cut_again_and_again(schedule):
@@ -122,36 +134,36 @@ def test_what_leaves_a_traces_values_alone_may_happen_meanwhile(schedule, tmp_pa
     check_schedule(schedule(f"{trace}- {other}"), LINKS)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("at: 12s", "a schedule is a list"),
-        ("- [1", "not YAML"),
-        ("- {profile: wan}", "item 1"),
-        ("- {at: 12s}", "0 of profile"),
-        ("- {at: 12s, profile: wan, heal: true}", "2 of profile"),
-        ("- {at: noon, profile: wan}", "at is 'noon'"),
-        ("- {at: 12s, profile: wann}", "did you mean 'wan'"),
-        ("- {at: 12s, link: node1, delay_ms: 1}", "no link"),
-        ("- {at: 12s, link: node1:node2, dely_ms: 1}", "did you mean 'delay_ms'"),
-        ("- {at: 12s, link: node1:node2, delay_ms: far}", "delay_ms is 'far'"),
-        ("- {at: 12s, link: node1:node2}", "nothing to change"),
-        ("- {at: 12s, partition: [[node1]]}", "partition is"),
-        ("- {at: 12s, partition: [[node1], [node1]]}", "a node twice"),
-        ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s}", "times is missing"),
-        ("- {at: 12s, trace: lte.csv}", "a trace is of a link"),
-        ("- {at: 12s, trace: lte.csv, link: node1:node2}", "no trace"),
-        ("- {at: 12s, trace: lte.csv, link: node1:node2, delay_ms: 3}", "unknown key"),
-        ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
-        ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s, times: 1, for: 1s}", "unknown key"),
-        ("- {at: 12s, cpus: 0.5}", "cpus is 0.5"),
-        ("- {at: 12s, cpus: {node3: 0}}", "cpus of node3 is '0'"),
-        ("- {at: 12s, cpus: {node3: half}}", "cpus of node3 is 'half'"),
-        ("- {at: 12s, cpus: {node3: 0.5}, memory: 1g}", "unknown key"),
-        ("- {at: 12s, heal: false}", "heal is False"),
-        ("- {at: 12s, link: node1:node2, both: 'no', delay_ms: 1}", "both is 'no'"),
-    ],
-)
+BAD = [
+    ("at: 12s", "a schedule is a list"),
+    ("- [1", "not YAML"),
+    ("- {profile: wan}", "item 1"),
+    ("- {at: 12s}", "0 of profile"),
+    ("- {at: 12s, profile: wan, heal: true}", "2 of profile"),
+    ("- {at: noon, profile: wan}", "at is 'noon'"),
+    ("- {at: 12s, profile: wann}", "did you mean 'wan'"),
+    ("- {at: 12s, link: node1, delay_ms: 1}", "no link"),
+    ("- {at: 12s, link: node1:node2, dely_ms: 1}", "did you mean 'delay_ms'"),
+    ("- {at: 12s, link: node1:node2, delay_ms: far}", "delay_ms is 'far'"),
+    ("- {at: 12s, link: node1:node2}", "nothing to change"),
+    ("- {at: 12s, partition: [[node1]]}", "partition is"),
+    ("- {at: 12s, partition: [[node1], [node1]]}", "a node twice"),
+    ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s}", "times is missing"),
+    ("- {at: 12s, trace: lte.csv}", "a trace is of a link"),
+    ("- {at: 12s, trace: lte.csv, link: node1:node2}", "no trace"),
+    ("- {at: 12s, trace: lte.csv, link: node1:node2, delay_ms: 3}", "unknown key"),
+    ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
+    ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s, times: 1, for: 1s}", "unknown key"),
+    ("- {at: 12s, cpus: 0.5}", "cpus is 0.5"),
+    ("- {at: 12s, cpus: {node3: 0}}", "cpus of node3 is 0"),
+    ("- {at: 12s, cpus: {node3: half}}", "cpus of node3 is 'half'"),
+    ("- {at: 12s, cpus: {node3: 0.5}, memory: 1g}", "unknown key"),
+    ("- {at: 12s, heal: false}", "heal is False"),
+    ("- {at: 12s, link: node1:node2, both: 'no', delay_ms: 1}", "both is 'no'"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BAD)
 def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
     with pytest.raises(UsageError) as caught:
         schedule(text)

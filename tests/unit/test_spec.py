@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.spec import MAX_NODES, ClusterSpec, free_slot, select_nodes
+from cluster.base.errors import UsageError
+from cluster.base.spec import MAX_NODES, ClusterSpec, free_slot, select_nodes
 
 
 def test_every_address_can_be_read_off_the_name_and_the_slot():

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.topology import next_hops, trace_path
-from cluster.topology_file import load_topology, parse_topology
+from cluster.base.errors import UsageError
+from cluster.links.topology import next_hops, trace_path
+from cluster.links.topology_file import load_topology, parse_topology
 
 NAMES = [f"node{n}" for n in range(1, 7)]
 
@@ -63,25 +63,25 @@ def test_what_is_said_of_a_direction_wins_over_what_is_said_of_a_node():
     assert topology.values("node1", "node3") == {}
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ([], "a topology is a mapping"),
-        ({"bas": "ring"}, "did you mean 'base'"),
-        ({"base": "rin"}, "did you mean 'ring'"),
-        ({"links": []}, "no path from node1"),
-        ({"links": "ring"}, "links is 'ring'"),
-        ({"links": ["node1"]}, r"links\[0\] is 'node1'"),
-        ({"links": [{"ends": ["node1"]}]}, "are no two nodes"),
-        ({"links": [{"ends": ["node1", "node1"]}]}, "are no two nodes"),
-        ({"links": [{"src": "node1"}]}, "has no two ends"),
-        ({"links": [{"ends": ["node1", "node2"], "src": "node1", "dst": "node2"}]}, "no two ends"),
-        ({"links": [{"ends": ["node1", "node2"], "delay": 5}]}, "did you mean 'delay_ms'"),
-        ({"links": [{"ends": ["node1", "node2"], "delay_ms": -5}]}, "delay_ms is -5"),
-        ({"nodes": {"node1": {"rate_mbyte": 5}}}, "did you mean 'rate_mbyte_s'"),
-        ({"nodes": ["node1"]}, "nodes is"),
-    ],
-)
+BAD = [
+    ([], "a topology is a mapping"),
+    ({"bas": "ring"}, "did you mean 'base'"),
+    ({"base": "rin"}, "did you mean 'ring'"),
+    ({"links": []}, "no path from node1"),
+    ({"links": "ring"}, "links is 'ring'"),
+    ({"links": ["node1"]}, r"links\[0\] is 'node1'"),
+    ({"links": [{"ends": ["node1"]}]}, "are no two nodes"),
+    ({"links": [{"ends": ["node1", "node1"]}]}, "are no two nodes"),
+    ({"links": [{"src": "node1"}]}, "has no two ends"),
+    ({"links": [{"ends": ["node1", "node2"], "src": "node1", "dst": "node2"}]}, "no two ends"),
+    ({"links": [{"ends": ["node1", "node2"], "delay": 5}]}, "did you mean 'delay_ms'"),
+    ({"links": [{"ends": ["node1", "node2"], "delay_ms": -5}]}, "delay_ms is -5"),
+    ({"nodes": {"node1": {"rate_mbyte": 5}}}, "did you mean 'rate_mbyte_s'"),
+    ({"nodes": ["node1"]}, "nodes is"),
+]
+
+
+@pytest.mark.parametrize(("document", "message"), BAD)
 def test_what_is_no_topology_is_named(document, message):
     with pytest.raises(UsageError, match=message):
         parse_topology("x", document, "x.yml").pairs(NAMES)

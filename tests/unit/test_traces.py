@@ -4,9 +4,16 @@ import math
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.spec import PROJECT_DIR
-from cluster.traces import BIN_S, FRAME_BYTES, Playback, bin_deliveries, first_order, load_trace
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.links.traces import (
+    BIN_S,
+    FRAME_BYTES,
+    Playback,
+    bin_deliveries,
+    first_order,
+    load_trace,
+)
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ import sys
 
 import pytest
 
-from node.config import Ranks, parse_config
-from node.optim import rate
-from node.options import (
+from node.base.options import (
     OptionError,
     describe_options,
     option,
@@ -21,6 +19,8 @@ from node.options import (
 from node.strategies import STRATEGIES, strategy_class
 from node.strategies.fedavg import FedAvg
 from node.tasks import TASKS, task_class
+from node.training.config import RankEnv, parse_config
+from node.training.optim import rate
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "29501"}
 
@@ -75,19 +75,25 @@ def node_train(*flags):
         ("--shard dirichlit", "unknown shard 'dirichlit': did you mean 'dirichlet'?"),
         ("--shard dirichlet --alpha 0", "--alpha must be above 0, not 0.0"),
         ("--alpha 0.3", "--alpha is an option of --shard dirichlet"),
-        ("--schedule cosin", "unknown schedule 'cosin': did you mean 'cosine'?"),
-        ("--final-lr 0.3", "--final-lr is an option of --schedule cosine"),
-        ("--schedule cosine --final-lr 2", "--final-lr must be at most 1, not 2.0"),
+        ("--lr-schedule cosin", "unknown lr-schedule 'cosin': did you mean 'cosine'?"),
+        ("--final-lr 0.3", "--final-lr is an option of --lr-schedule cosine"),
+        ("--lr-schedule cosine --final-lr 2", "--final-lr must be at most 1, not 2.0"),
         ("--warmup-steps 201", "--warmup-steps must be at most 200, not 201"),
         ("--accumulate 0", "--accumulate must be at least 1, not 0"),
         ("--threads 0", "--threads must be at least 1, not 0"),
         ("--seed 9223372036854775808", "--seed must be at most 9223372036854775807, not 9223372"),
         ("--seed -9223372036854775809", "--seed must be at least -9223372036854775808, not -9"),
         ("--clip-norm -1", "--clip-norm must be at least 0, not -1.0"),
+        ("--eval before", "unknown eval 'before': there is after, during"),
         ("--autocast fp16", "unknown autocast 'fp16': did you mean 'bf16'?"),
-        ("--lr 0", "--lr and GRADWIRE_TIMEOUT_S must be above 0"),
+        ("--lr 0", "--lr, GRADWIRE_TIMEOUT_S and GRADWIRE_SLOWEST_MBYTE_S must be above 0"),
         ("--lr nan", "argument --lr: invalid number value: 'nan'"),
         ("--momentum 0.9", "--momentum is an option of sgd: add --optimizer sgd"),
+        (
+            "--strategy demo --optimizer adamw",
+            "--optimizer adamw with --strategy demo, which makes steps of its own out of gradients:",
+        ),
+        ("--strategy demo --momentum 0.9", "--momentum with --strategy demo, which makes steps of"),
         ("--nnodes 3", "--nnodes needs --node-rank and --master-addr"),
         ("--nnodes 3 --node-rank 3 --master-addr a", "--node-rank must be 0 to 2, not 3"),
         ("--node-rank 1", "--node-rank needs --nnodes"),
@@ -109,6 +115,7 @@ def test_a_mistake_is_named(flags, message):
         (TORCHRUN | {"GRADWIRE_NEIGHBOURS": "0,node2"}, "'node2' is not a whole number"),
         ({"GRADWIRE_TIMEOUT_S": "soon"}, "GRADWIRE_TIMEOUT_S: 'soon' is not a number"),
         ({"GRADWIRE_TIMEOUT_S": "-1"}, "above 0"),
+        ({"GRADWIRE_SLOWEST_MBYTE_S": "-1"}, "above 0"),
     ],
 )
 def test_a_wrong_environment_is_named(environ, message):
@@ -117,13 +124,23 @@ def test_a_wrong_environment_is_named(environ, message):
     assert message in str(error.value)
 
 
+def test_a_large_model_has_more_time_on_slow_links():
+    """500 MB over 1 MB/s between three nodes: a ring all-reduce takes 667 s at best."""
+    slow = TORCHRUN | {"GRADWIRE_TIMEOUT_S": "230", "GRADWIRE_SLOWEST_MBYTE_S": "1"}
+    config = parse_config([], slow)
+    assert config.timeout_for_s(0) == 230
+    assert config.timeout_for_s(500_000_000) == pytest.approx(230 + 4 * 667, abs=2)
+    assert "slowest_mbyte_s" not in config.decisive()
+    assert parse_config([], TORCHRUN).timeout_for_s(500_000_000) == 1800  # nobody knows the links
+
+
 def test_flag_then_environment_then_default(tmp_path):
-    assert parse_config([], {}).ranks == Ranks(0, 1, 0, 1, "127.0.0.1", 29500)
-    assert parse_config([], TORCHRUN).ranks == Ranks(1, 3, 0, 1, "node1", 29501)
+    assert parse_config([], {}).ranks == RankEnv(0, 1, 0, 1, "127.0.0.1", 29500)
+    assert parse_config([], TORCHRUN).ranks == RankEnv(1, 3, 0, 1, "node1", 29501)
     linked = TORCHRUN | {"GRADWIRE_NEIGHBOURS": "0,2"}
     assert parse_config([], linked).ranks.neighbours == (0, 2)
     by_hand = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "node2"]
-    assert parse_config(by_hand, TORCHRUN).ranks == Ranks(1, 2, 0, 1, "node2", 29500)
+    assert parse_config(by_hand, TORCHRUN).ranks == RankEnv(1, 2, 0, 1, "node2", 29500)
 
     environ = {"OMP_NUM_THREADS": "2", "GRADWIRE_RUN_DIR": "a", "GRADWIRE_TIMEOUT_S": "7"}
     config = parse_config([], environ)
@@ -137,6 +154,19 @@ def test_flag_then_environment_then_default(tmp_path):
 def test_learning_rate_follows_the_optimizer_unless_given():
     assert parse_config([], {}).lr != parse_config(["--optimizer", "sgd"], {}).lr
     assert parse_config(["--optimizer", "sgd", "--lr", "3"], {}).lr == 3
+
+
+def test_demo_steps_with_plain_sgd_at_a_rate_for_signs():
+    for flags in ("--strategy demo", "--strategy demo --optimizer sgd"):
+        config = parse_config(flags.split(), {})
+        assert (config.optimizer, config.momentum, config.weight_decay) == ("sgd", 0.0, 0.0)
+        assert config.lr == 0.001 < parse_config(["--optimizer", "sgd"], {}).lr
+        assert config.to_json()["optimizer"] == "sgd"
+    assert parse_config(["--strategy", "demo", "--lr", "3"], {}).lr == 3
+    others = {
+        parse_config(["--strategy", name], {}).optimizer for name in STRATEGIES.keys() - {"demo"}
+    }
+    assert others == {"adamw"}
 
 
 def test_ranks_must_share_what_decides_the_result_and_nothing_else():
@@ -170,10 +200,10 @@ def test_the_learning_rate_warms_up_and_then_follows_its_schedule():
     assert rates("") == [1.0] * 9
     assert rates("--warmup-steps 4") == [0.25, 0.5, 0.75, *[1.0] * 6]
     # From step 1 to step 9: half a wave, with its middle at step 5.
-    cosine = rates("--schedule cosine")
+    cosine = rates("--lr-schedule cosine")
     assert (cosine[0], cosine[4], cosine[8]) == pytest.approx((1, 0.55, 0.1))
     assert cosine == sorted(cosine, reverse=True)
-    both = rates("--schedule cosine --warmup-steps 5 --final-lr 0")
+    both = rates("--lr-schedule cosine --warmup-steps 5 --final-lr 0")
     assert both == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 0.853553, 0.5, 0.146447, 0], abs=1e-6)
 
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from node.wire.delayer import BUSY_PACKETS, GRAIN_S, LATE_S, MAX_LEAD_S, Delayer
-from node.wire.holding import Behaviour, Downlink, HoldingLine
-from node.wire.inbox import BURST
-from node.wire.nfnetlink import MSG_PACKET, NFNL_SUBSYS_QUEUE, SIZE
+from node.wire.nfqueue.delay_line import Behaviour, Downlink, HoldingLine
+from node.wire.nfqueue.delayer import BUSY_LOOK_S, GRAIN_S, LATE_S, MAX_LEAD_S, Delayer
+from node.wire.nfqueue.nfnetlink import MSG_PACKET, NFNL_SUBSYS_QUEUE, SIZE
+from node.wire.nfqueue.recvmmsg import BURST
 
 NOW_S, CLOCK_S = 5000.0, 1.7e9
 
@@ -49,11 +49,11 @@ def test_packets_that_go_late_are_counted_once_each(delayer, monkeypatch):
         line.admit(number, moment + number * 1e-3)
     delayer._lines[7], delayer._due[:] = line, [(line.next_due(), 7)]
     monkeypatch.setattr(delayer, "_netlink", SimpleNamespace(send=lambda message: None))
-    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: moment + 2.5e-3)
+    monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: moment + 2.5e-3)
     delayer.let_go()
     assert delayer.late == 1
     assert delayer.worst_late_s == pytest.approx(1.5e-3)
-    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: moment + 3e-3 + LATE_S / 2)
+    monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: moment + 3e-3 + LATE_S / 2)
     delayer.let_go()
     assert delayer.late == 1
     assert not delayer._due
@@ -73,15 +73,15 @@ def announcement(packet, stamp=None, queue=7, kind=MSG_PACKET):
 @pytest.fixture
 def announced(monkeypatch):
     """A delayer of one queue, with links that take 10 ms, and a way to announce packets to it; its clocks stand."""
-    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: NOW_S)
-    monkeypatch.setattr("node.wire.delayer.time", lambda: CLOCK_S)
+    monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: NOW_S)
+    monkeypatch.setattr("node.wire.nfqueue.delayer.time", lambda: CLOCK_S)
     kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with kernel, ours:
         kernel.setblocking(False)
         ours.setblocking(False)
         delayer = Delayer(ours)
         delayer._lines[7] = HoldingLine(Behaviour(0.01), Downlink(float("inf"), float("inf")))
-        delayer._far = True
+        delayer._shortest_s = 0.01
         yield delayer, kernel.send
 
 
@@ -106,52 +106,89 @@ def test_what_is_no_packet_of_ours_is_passed_over(announced):
     assert [packet for _, packet, _ in delayer._lines[7]._held] == [3]
 
 
-def test_many_packets_at_once_are_looked_at_seldom_until_they_are_few_again(announced):
+@pytest.fixture
+def clock(monkeypatch):
+    """A function that sets the time to so many seconds after NOW_S."""
+    return lambda s: monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: NOW_S + s)
+
+
+def test_where_packets_come_close_upon_each_other_none_wakes_us_until_a_look_finds_none(
+    announced, clock
+):
     delayer, announce = announced
-    for number in range(BUSY_PACKETS):
+    announce(announcement(1, CLOCK_S))
+    delayer.take_in()
+    assert not delayer.is_busy and delayer.wait_s() == pytest.approx(0.01, abs=0.003)
+    clock(BUSY_LOOK_S / 2)
+    announce(announcement(2, CLOCK_S))
+    delayer.take_in()
+    assert delayer.is_busy and delayer.wait_s() == pytest.approx(BUSY_LOOK_S)
+    delayer.take_in()
+    assert not delayer.is_busy and delayer.wait_s() == pytest.approx(0.01, abs=0.003)
+
+
+def test_packets_that_come_seldom_wake_us_each(announced, clock):
+    delayer, announce = announced
+    for number in range(4):
+        clock(number * 2 * BUSY_LOOK_S)
+        announce(announcement(number, CLOCK_S))
+        delayer.take_in()
+        assert not delayer.is_busy
+
+
+def test_a_look_comes_not_sooner_than_a_grain_after_the_last(announced, clock):
+    delayer, announce = announced
+    for number in range(2):
         announce(announcement(number, CLOCK_S))
     delayer.take_in()
-    assert delayer.is_busy and delayer.wait_s() == GRAIN_S
-    announce(announcement(99, CLOCK_S))
-    delayer.take_in()
-    assert not delayer.is_busy
-    assert delayer.wait_s() == pytest.approx(0.01, abs=0.003)
+    clock(delayer._due[0][0] - NOW_S - 1e-5)
+    delayer._looked_s = NOW_S + delayer._due[0][0] - NOW_S - 2e-5
+    assert delayer.wait_s() == pytest.approx(GRAIN_S - 1e-5)
 
 
-def test_where_it_is_busy_packets_go_up_to_half_a_grain_before_they_are_due(announced, monkeypatch):
+@pytest.mark.parametrize(("delay_ms", "grain_ms"), [(10, 0.2), (60, 0.3), (200, 0.5)])
+def test_the_longer_the_links_the_coarser_the_grain(delay_ms, grain_ms):
+    delayer = Delayer(SimpleNamespace(send=lambda message: None, fileno=lambda: 0))
+    delayer._open_all({1: Behaviour(delay_ms / 1e3), 2: Behaviour(1.0)})
+    assert delayer._grain_s() == pytest.approx(grain_ms / 1e3)
+
+
+def test_where_it_is_busy_packets_go_up_to_half_a_grain_before_they_are_due(
+    announced, clock, monkeypatch
+):
     delayer, announce = announced
-    for number in range(BUSY_PACKETS):
+    for number in range(2):
         announce(announcement(number, CLOCK_S))
     delayer.take_in()
     sent = []
     monkeypatch.setattr(delayer, "_netlink", SimpleNamespace(send=sent.append))
-    due = delayer._due[0][0]
-    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: due - 0.6 * GRAIN_S)
+    due_s = delayer._due[0][0] - NOW_S
+    clock(due_s - 0.6 * GRAIN_S)
     delayer.let_go()
     assert not sent
-    monkeypatch.setattr("node.wire.delayer.monotonic", lambda: due - 0.4 * GRAIN_S)
+    clock(due_s - 0.4 * GRAIN_S)
     delayer.let_go()
     assert sent
 
 
 def test_short_links_are_looked_at_whenever_a_packet_comes(announced):
     delayer, announce = announced
-    delayer._far = False
-    for number in range(BUSY_PACKETS):
+    delayer._shortest_s = GRAIN_S
+    for number in range(8):
         announce(announcement(number, CLOCK_S))
     delayer.take_in()
     assert not delayer.is_busy
 
 
-def test_links_are_long_if_all_are():
+def test_the_shortest_link_counts_with_its_jitter():
     ours = SimpleNamespace(send=lambda message: None, fileno=lambda: 0)
     delayer = Delayer(ours)
     delayer._open_all({1: Behaviour(0.01), 2: Behaviour(0.02)})
-    assert delayer._far and not delayer._copied
-    delayer._open_all({1: Behaviour(GRAIN_S)})
-    assert not delayer._far
-    delayer._open_all({1: Behaviour(0.01, copied=SIZE)})
-    assert delayer._far and delayer._copied
+    assert delayer._shortest_s == 0.01 and not delayer._copied
+    delayer._open_all({1: Behaviour(0.01, jitter_s=0.002)})
+    assert delayer._shortest_s == pytest.approx(0.002)
+    delayer._open_all({1: Behaviour(0.01, jitter_s=0.005, copied=SIZE)})
+    assert delayer._shortest_s == 0 and delayer._copied
 
 
 def test_one_look_takes_a_burst_and_in_a_rush_all_there_is(announced):

@@ -5,12 +5,13 @@ import statistics
 import pytest
 from plans import node_plan
 
-from node.wire import egress, htb, isolation, netem, nfqueue, offload, routes, rules
-from node.wire.access import burst_bytes
-from node.wire.nfnetlink import META, SIZE, WHOLE
+from node.wire import egress, htb, iptables, isolation, netem, routes, segmentation
+from node.wire.commands import Device, _name_failed_line
+from node.wire.layout import MAX_SLOT, burst_chances, lay_out, packets_in_flight, seed_of
+from node.wire.nfqueue import backend
+from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE
+from node.wire.node_cap import burst_bytes
 from node.wire.plan import Link, PlanError, Route
-from node.wire.shape import MAX_SLOT, burst_chances, lay_out, packets_in_flight, seed_of
-from node.wire.system import Device, _name_failed_line
 
 ETH0 = Device("eth0", 1500)
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
@@ -54,7 +55,7 @@ def test_egress_from_nothing():
             "class replace dev eth0 parent 6777:1 classid 6777:11 "
             "htb rate 40000000bit ceil 40000000bit burst 5000 cburst 5000 quantum 1600"
         ),
-        "qdisc replace dev eth0 parent 6777:11 handle 11: bfifo limit 1000000",
+        "qdisc replace dev eth0 parent 6777:11 handle 11: tbf rate 1tbit burst 1514 limit 1000000",
         (
             "filter replace dev eth0 parent 6777: protocol all prio 1 handle 800::11 u32 "
             "match u32 0x77000002 0xffffffff at -12 match u16 0x0267 0xffff at -14 flowid 6777:11"
@@ -126,11 +127,18 @@ def test_rates_are_whole_bits_from_the_slowest_to_the_fastest():
 
 
 def test_counters_are_those_of_the_links_by_peer():
-    stats = {"bytes": 1, "packets": 2, "drops": 3, "backlog": 4}
+    stats = {"bytes": 1, "packets": 2, "drops": 0, "backlog": 4, "qlen": 5}
     none = dict.fromkeys(stats, 0)
-    rows = [{"handle": "6777:11", "stats": stats}, {"handle": "6777:2", "stats": none}]
-    assert egress.counters(shape(2), rows) == {
-        "node2": {"sent_bytes": 1, "sent_packets": 2, "dropped_packets": 3, "backlog_bytes": 4}
+    classes = [{"handle": "6777:11", "stats": stats}, {"handle": "6777:2", "stats": none}]
+    queues = [{"handle": "11:", "drops": 3, "backlog": 0, "qlen": 0}, {"handle": "2:"} | none]
+    assert egress.counters(shape(2), classes, queues) == {
+        "node2": {
+            "sent_bytes": 1,
+            "sent_packets": 2,
+            "dropped_packets": 3,
+            "backlog_bytes": 4,
+            "backlog_packets": 5,
+        }
     }
 
 
@@ -140,7 +148,7 @@ def test_netem_from_nothing_redirects_last():
     assert "parent 6777:11 handle 11: netem limit " in queue
     assert (
         "delay 100.000000ms 10.000000ms distribution normal rate 100gbit loss 0.500000% "
-        "duplicate 0.000000% corrupt 0.000000% seed" in queue
+        "duplicate 0.000000% corrupt 0.000000% reorder 0.000000% seed" in queue
     )
     assert "match u16 0x0002 0xffff at -4 match u32 0x02677700 0xffffffff at -8" in lines[-3]
     assert lines[-2:] == [
@@ -178,7 +186,7 @@ def test_every_link_has_a_seed_of_its_own_and_keeps_it():
 
 
 def test_rules_from_nothing_and_in_place():
-    fresh = rules.ipv4(shape(2), fresh=True)
+    fresh = iptables.ipv4(shape(2), fresh=True)
     assert fresh.splitlines() == [
         "*raw",
         ":GRADWIRE_IN -",
@@ -196,7 +204,7 @@ def test_rules_from_nothing_and_in_place():
         "COMMIT",
     ]
     hooks = [line for line in fresh.splitlines() if "ROUTING" in line]
-    in_place = rules.ipv4(shape(2), fresh=False).splitlines()
+    in_place = iptables.ipv4(shape(2), fresh=False).splitlines()
     assert in_place == [line for line in fresh.splitlines() if line not in hooks]
 
 
@@ -215,18 +223,18 @@ COMMIT
 -A OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT
 COMMIT
 """
-    assert rules.removal(saved).splitlines() == [
+    assert iptables.removal(saved).splitlines() == [
         "*raw",
         "-D PREROUTING -i eth0 -j GRADWIRE_IN",
         "-F GRADWIRE_IN",
         "-X GRADWIRE_IN",
         "COMMIT",
     ]
-    assert rules.removal(saved.replace("GRADWIRE", "OTHER")) == ""
+    assert iptables.removal(saved.replace("GRADWIRE", "OTHER")) == ""
 
 
 def test_the_daemon_gets_a_queue_for_each_end_of_a_link():
-    request = nfqueue.request_of(shape(2, jitter_ms=10.0, loss_pct=1.0))
+    request = backend.request_of(shape(2, jitter_ms=10.0, loss_pct=1.0))
     queues = request["queues"]
     assert sorted(queues) == [0x6701, 0x7701]
     assert queues[0x6701][:4] == (0.1, 0.01, "normal", 0.01)
@@ -234,11 +242,11 @@ def test_the_daemon_gets_a_queue_for_each_end_of_a_link():
 
 
 def test_the_daemon_sees_as_much_of_packets_as_it_needs():
-    limited = nfqueue.request_of(shape(2, downlink_mbyte_s=1.5))
+    limited = backend.request_of(shape(2, downlink_mbyte_s=1.5))
     assert limited["downlink"] == (1.5e6, 0.2)
     behaviours = [limited["queues"][queue] for queue in (0x6701, 0x7701)]
     assert [(b.copied, b.limited) for b in behaviours] == [(SIZE, True), (META, False)]
-    harmed = nfqueue.request_of(shape(2, corrupt_pct=1.0))["queues"]
+    harmed = backend.request_of(shape(2, corrupt_pct=1.0))["queues"]
     assert harmed[0x6701].copied == WHOLE
 
 
@@ -321,19 +329,40 @@ def test_isolated_nodes_are_unreachable_but_to_meet():
     assert "-D OUTPUT -o eth0 -j GRADWIRE_APART" in isolation.text(shape(2), was=True)
 
 
-def test_offloads_stay_on_only_where_a_link_is_too_fast_without():
-    assert not offload.offloads_stay_on([LINK._replace(rate_mbyte_s=250.0)])
-    assert offload.offloads_stay_on([LINK, LINK._replace(rate_mbyte_s=251.0)])
-    now = {"tso": True, "gso": True, "gro": False}
-    off = dict.fromkeys(now, False)
-    assert offload.change_words(now, off) == ["tso", "off", "gso", "off"]
-    assert offload.change_words(off, off) == []
+@pytest.mark.parametrize(
+    ("rate_mbyte_s", "frames"),
+    [(0.1, 1), (5, 1), (15, 1), (16, 2), (65, 8), (125, 16), (625, 43), (12_500, 43)],
+)
+def test_super_packets_are_two_tenths_of_a_millisecond_of_their_link(rate_mbyte_s, frames):
+    link = LINK._replace(rate_mbyte_s=rate_mbyte_s)
+    assert segmentation.super_packet_bytes(link, 1514) == frames * 1514
+    jittering = link._replace(jitter_ms=3.0)
+    assert segmentation.super_packet_bytes(jittering, 1514) == frames * 1514
+
+
+@pytest.mark.parametrize("flaw", ["loss_pct", "duplicate_pct", "corrupt_pct", "reorder_pct"])
+def test_flaws_hit_single_packets_but_where_a_link_is_too_fast_for_them(flaw):
+    flawed, faster = (LINK._replace(rate_mbyte_s=rate, **{flaw: 0.1}) for rate in (250, 251))
+    assert segmentation.super_packet_bytes(flawed, 1514) == 1514
+    assert segmentation.super_packet_bytes(faster, 1514) == 33 * 1514
+    assert segmentation.note([LINK, flawed], 1514) == ""
+    assert "super-packets of up to 49962 bytes" in segmentation.note([flawed, faster], 1514)
+
+
+def test_tcp_hands_down_what_makes_the_fewest_packets_of_all_links_together():
+    fast, faster, fastest = (LINK._replace(rate_mbyte_s=rate) for rate in (68, 125, 1000))
+    assert segmentation.wanted([LINK, faster], 1514) == (False, 16)  # LINK takes frames only
+    assert segmentation.wanted([fast, faster], 1514) == (False, 8)  # with 16 one of them would cut
+    assert segmentation.wanted([fast, fastest], 1514) == (False, 43)
+    assert segmentation.wanted([LINK], 1514) == (False, 65535)  # all is cut, whatever its size
+    assert segmentation.wanted([], 1514) == (False, 65535)
 
 
 def test_super_packets_fit_into_burst_and_queue():
     lines = egress.tc_lines(None, shape(2, rate_mbyte_s=300.0, buffer_ms=0.0))
     assert "burst 300000 " in words(lines, "class")[-1]
-    assert words(lines, "qdisc")[-1].endswith(f"bfifo limit {4 * 65536}")
+    packet = 39 * 1514
+    assert words(lines, "qdisc")[-1].endswith(f"tbf rate 1tbit burst {packet} limit {4 * packet}")
 
 
 def test_a_failed_line_of_a_batch_is_named_by_its_words():

@@ -5,11 +5,12 @@ import math
 import pytest
 from plans import node_plan
 
-from node.wire import egress, netem, nfqueue
+from node.wire import egress, netem
+from node.wire.commands import Device
+from node.wire.layout import lay_out
+from node.wire.nfqueue import backend
 from node.wire.plan import Link, PlanError
-from node.wire.shape import lay_out
-from node.wire.system import Device
-from node.wire.traces import LATE_S, Playing, Trace, parse_first_order
+from node.wire.replay.traces import LATE_S, Playing, Trace, parse_first_order
 
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
 RATES = Trace(
@@ -114,7 +115,7 @@ def test_a_change_is_said_of_the_changed_link_alone():
     lines = egress.change_lines(before, after)
     assert [line.split(" htb ")[0] for line in lines] == [
         "class replace dev eth0 parent 6777:1 classid 6777:11",
-        "qdisc replace dev eth0 parent 6777:11 handle 11: bfifo limit 200000",
+        "qdisc replace dev eth0 parent 6777:11 handle 11: tbf rate 1tbit burst 1514 limit 200000",
     ]
     assert egress.change_lines(after, after) == []
 
@@ -132,14 +133,14 @@ def test_netem_is_told_of_the_link_that_ends_here_with_other_chances_each_time()
 
 def test_the_delayer_is_told_of_changed_queues_alone(monkeypatch):
     told = []
-    monkeypatch.setattr(nfqueue, "_tell", told.append)
+    monkeypatch.setattr(backend, "_tell", told.append)
     back = LINK._replace(src="node2", dst="node1")
     before, after = shape([LINK, back]), shape([LINK, back._replace(delay_ms=20.0)])
-    assert nfqueue.change(before, after, 3) == []
-    assert nfqueue.change(after, after, 4) == []
+    assert backend.change(before, after, 3) == []
+    assert backend.change(after, after, 4) == []
     ((queue, behaviour),) = told[0]["change"].items()
     assert len(told) == 1
-    assert queue == nfqueue.rules.INCOMING + 1
+    assert queue == backend.iptables.INCOMING + 1
     assert behaviour.delay_s == 0.02
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.errors import UsageError
-from cluster.yaml_file import read_yaml
+from cluster.base.errors import UsageError
+from cluster.base.yaml_file import read_yaml
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""Lower bounds on the time of a collective: the alpha-beta model (alpha: delay, beta: time per byte). Pure.
+
+Thakur, Rabenseifner and Gropp (2005) give the model and the costs of rings, 2(N-1)·alpha + 2(N-1)/N · S·beta for an
+all-reduce; Patarasu and Yuan (2009) show that no all-reduce moves less on any link. Links here are not alike,
+messages follow one another while the first are under way, and ranks come at different times. So the
+bound is not that formula but its recurrence, message by message: a rank sends the next when the link has taken the one
+before it and what it depends on has arrived. With links alike, all ranks there at once and one message a hop it is the
+formula. gloo keeps two messages in the air: a message depends on the last but one that arrived.
+
+Whatever packets share on their way (a link that several paths lead over, a node's uplink or downlink) carries no more
+than its rate: that is a second bound, and the larger one counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.accounting.collectives import Collective, Part
+from cluster.links.expected import IN_THE_AIR
+
+RINGS = ("all_reduce", "all_gather")
+
+
+@dataclass(frozen=True)
+class RankRoute:
+    """What leads from one rank to another.
+
+    Attributes:
+        delay_s: of all links on the way.
+        byte_s: payload bytes a second that the slowest of them takes.
+        carriers: the names of all that carries the packets: links, uplinks, downlinks.
+    """
+
+    delay_s: float
+    byte_s: float
+    carriers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is between the ranks.
+
+    Attributes:
+        routes: by sender and receiver.
+        byte_s: payload bytes a second of each carrier.
+        source: where the figures are from: 'measured' or 'asked'.
+    """
+
+    routes: Mapping[tuple[int, int], RankRoute]
+    byte_s: Mapping[str, float]
+    source: str
+
+
+def bound_s(collective: Collective, network: Network) -> float | None:
+    """Seconds from when the last rank has come until the last one that counts can be done, at best; 0: at once.
+
+    None for a rank that only sends, and where a route does not exist.
+    """
+    flows = _flows(collective)
+    if not flows or any((part.rank, peer) not in network.routes for part, peer in flows):
+        return None
+    in_ring = collective.key[0] in RINGS
+    ends = _ring_ends(collective.parts, network) if in_ring else _direct_ends(flows, network)
+    return max(0.0, max(*ends, _shared_end(flows, network)) - collective.complete_at)
+
+
+def _flows(collective: Collective) -> list[tuple[Part, int]]:
+    """Senders and receivers of what must arrive."""
+    if collective.key[0] != "exchange":
+        return [(part, peer) for part in collective.parts for peer in part.to]
+    own = collective.parts[0]
+    return [(part, own.rank) for part in collective.others if own.rank in part.to]
+
+
+def _direct_ends(flows: Sequence[tuple[Part, int]], network: Network) -> list[float]:
+    """When each of some transfers is done that do not depend on one another."""
+    ends = []
+    for part, peer in flows:
+        route = network.routes[part.rank, peer]
+        ends.append(part.entered + part.to[peer] / route.byte_s + route.delay_s)
+    return ends
+
+
+def _ring_ends(parts: Sequence[Part], network: Network) -> list[float]:
+    """When each rank of a ring has heard its last message."""
+    after = {part.rank: next(iter(part.to)) for part in parts}
+    routes = {rank: network.routes[rank, peer] for rank, peer in after.items()}
+    free = {part.rank: part.entered for part in parts}  # when its link takes the next message
+    heard = {part.rank: [part.entered] * IN_THE_AIR for part in parts}
+    sizes = {part.rank: part.to[after[part.rank]] / part.messages for part in parts}
+    for number in range(max(part.messages for part in parts)):
+        for rank, route in routes.items():
+            began = max(free[rank], heard[rank][number])
+            free[rank] = began + sizes[rank] / route.byte_s
+        for rank, route in routes.items():
+            heard[after[rank]].append(free[rank] + route.delay_s)
+    return [times[-1] for times in heard.values()]
+
+
+def _shared_end(flows: Sequence[tuple[Part, int]], network: Network) -> float:
+    """When the last byte can have come through what has most to carry."""
+    loads: dict[str, list[tuple[int, float, float]]] = {}
+    for part, peer in flows:
+        route = network.routes[part.rank, peer]
+        for carrier in route.carriers:
+            loads.setdefault(carrier, []).append((part.to[peer], part.entered, route.delay_s))
+    ends: list[float] = []
+    for carrier, load in loads.items():
+        counts, entered, delays_s = zip(*load, strict=True)
+        ends.append(min(entered) + sum(counts) / network.byte_s[carrier] + min(delays_s))
+    return max(ends, default=0.0)  # none: all of it stays within nodes

@@ -1,0 +1,151 @@
+"""Statistics of a run's collectives: bytes and seconds, from metrics that the ranks wrote and the links they used.
+
+Of summary.json `bytes.loop`, `collectives`, and the buckets `transfer` and `waiting` in place of the ranks' own `comm`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.accounting.bounds import Network, bound_s
+from cluster.accounting.collectives import Collective, Part, parse_part, put_together
+from cluster.accounting.metrics import read_parts
+from cluster.accounting.wire_bytes import Sent, parse_sent, reconcile_links
+from cluster.links.topology import Pair
+
+MOST_BOUNDS = 1000  # of one kind, purpose and size: a bound takes 0.1 to 1 ms
+
+
+def read_collectives(folder: Path, ranks: Sequence[str]) -> list[Collective]:
+    """What the ranks, by name, left of their collectives; a line that a killed rank did not finish is left out."""
+    parts: list[list[Part]] = []
+    for rank, name in enumerate(ranks):
+        lines = read_parts(folder / "metrics" / f"{name}.collectives.jsonl")
+        parts.append([parse_part(rank, line) for line in lines])
+    return put_together(parts)
+
+
+def bucket_seconds(
+    ends: Mapping[str, Mapping[str, Any]], collectives: Sequence[Collective]
+) -> dict[str, dict[str, float]]:
+    """Seconds by bucket of each rank that wrote its last line: `comm` as `transfer` and `waiting`.
+
+    Of collectives beyond those that have a line of their own, the same share counts as waiting.
+    """
+    waiting_s, waited_s = _waits(collectives)
+    buckets = {}
+    for rank, (name, end) in enumerate(ends.items()):
+        if "seconds" in end:
+            booked = end.get("collectives", ())
+            booked_s = sum(one["waited_s"] for one in booked if one["purpose"] != "eval")
+            share = waiting_s.get(rank, 0.0) / waited_s[rank] if waited_s.get(rank) else 0.0
+            buckets[name] = _split_comm(end["seconds"], booked_s * share)
+    return buckets
+
+
+def collective_rows(
+    collectives: Sequence[Collective],
+    ends: Mapping[str, Mapping[str, Any]],
+    network: Network | None,
+) -> list[dict[str, Any]]:
+    """For each kind, purpose and size: how many there were, how long they took and could have taken at best.
+
+    Returns:
+        {"kind", "purpose", "bytes", "count", "timed", "seconds", "bound_s", "ratio"}, those with most seconds first.
+        `seconds` and `bound_s` are means over the `timed`, from when the last rank has come until the last is done.
+    """
+    groups: dict[tuple[str, str, int], list[Collective]] = {}
+    for collective in collectives:
+        groups.setdefault(collective.key, []).append(collective)
+    rows = [
+        dict(zip(("kind", "purpose", "bytes"), key, strict=True))
+        | {"count": _count(key, ends)}
+        | _times(group, network)
+        for key, group in groups.items()
+    ]
+    return sorted(rows, key=lambda row: -(row["seconds"] or 0.0) * row["count"])
+
+
+def loop_bytes(
+    starts: Mapping[str, Mapping[str, Any]],
+    ends: Mapping[str, Mapping[str, Any]],
+    nodes: Sequence[str],
+    paths: Mapping[Pair, Sequence[Pair]],
+    lossy: Collection[str] = (),
+) -> dict[str, Any] | None:
+    """What the links carried between the ranks' own readings, at the start and the end of their loops.
+
+    None where a rank left none, or nothing is shaped. Of the ranks of one node, whose links they share, the first
+    reading at the start counts and the last at the end.
+    """
+    before: dict[str, int] = {}
+    after: dict[str, int] = {}
+    for node, name in zip(nodes, ends, strict=True):
+        began, ended = starts[name].get("link_bytes"), ends[name].get("link_bytes")
+        if not began or not ended:
+            return None
+        for peer, count in ended.items():
+            link = f"{node}->{peer}"
+            before[link] = min(began.get(peer, 0), before.get(link, count))
+            after[link] = max(count, after.get(link, 0))
+    carried = {link: count - before[link] for link, count in after.items()}
+    return reconcile_links(carried, all_sent(ends, nodes), paths, lossy) or None
+
+
+def all_sent(ends: Mapping[str, Mapping[str, Any]], nodes: Sequence[str]) -> list[Sent]:
+    """What all ranks say that they have sent to other nodes; within a node nothing takes a link."""
+    sent = [
+        one
+        for node, end in zip(nodes, ends.values(), strict=True)
+        for one in parse_sent(nodes, node, end)
+    ]
+    return [one for one in sent if one.src != one.dst]
+
+
+def _waits(collectives: Sequence[Collective]) -> tuple[dict[int, float], dict[int, float]]:
+    """By rank: seconds of waiting for slower ranks, and for collectives in all, but those of tests."""
+    waiting_s: dict[int, float] = {}
+    waited_s: dict[int, float] = {}
+    for one in (one for one in collectives if not one.tests):
+        for part in one.parts:
+            waiting_s[part.rank] = waiting_s.get(part.rank, 0.0) + one.waiting_s(part)
+            waited_s[part.rank] = waited_s.get(part.rank, 0.0) + part.waited_s
+    return waiting_s, waited_s
+
+
+def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, float]:
+    """The same buckets, with `transfer` and `waiting` instead of `comm`."""
+    split: dict[str, float] = {}
+    for name, value in seconds.items():
+        parts = {"transfer": value - waiting_s, "waiting": waiting_s}
+        split |= parts if name == "comm" else {name: value}
+    return split
+
+
+def _count(key: tuple[str, str, int], ends: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many there were on the rank that had most of them."""
+    counts = [
+        one["count"]
+        for end in ends.values()
+        for one in end.get("collectives", ())
+        if (one["kind"], one["purpose"], one["bytes"]) == key
+    ]
+    return max(counts, default=0)
+
+
+def _times(group: Sequence[Collective], network: Network | None) -> dict[str, Any]:
+    timed = [one for one in group if not one.hidden]
+    took = [max(part.ended for part in one.parts) - one.complete_at for one in timed]
+    bounds = [bound_s(one, network) if network else None for one in timed[:MOST_BOUNDS]]
+    both = [(s, bound) for s, bound in zip(took, bounds, strict=False) if bound is not None]
+    total_s, at_best_s = (sum(values) for values in zip(*both, strict=True)) if both else (0.0, 0.0)
+    return {
+        "timed": len(timed),
+        "seconds": _mean(took),
+        "bound_s": _mean([bound for _, bound in both]),
+        "ratio": round(total_s / at_best_s, 4) if at_best_s else None,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(sum(values) / len(values), 6) if values else None

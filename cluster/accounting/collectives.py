@@ -1,0 +1,129 @@
+"""Joins what each rank recorded of its part into whole collectives (docs/formats.md). Pure.
+
+All ranks take part in the same all-reduces, all-gathers and all-to-alls, in the same order: the k-th of one is the k-th
+of the others. An exchange concerns those who send to one another: the k-th that one sends to another is the k-th
+that the other has from it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank did in one collective. Times are Unix times.
+
+    Attributes:
+        step: in which the rank began it; 0 before the first.
+        to: payload bytes by the rank that they go to.
+        messages: in how many pieces to each of them.
+        sources: whom it waits for, where it is an exchange.
+        hidden: whether it was done before the rank waited for it: some time before `ended`.
+    """
+
+    rank: int
+    step: int
+    kind: str
+    purpose: str
+    size: int
+    entered: float
+    ended: float
+    waited_s: float
+    hidden: bool
+    to: Mapping[int, int]
+    messages: int
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective: those whose end counts, and all who had to come first.
+
+    Of an exchange each rank's own part is one, and its `others` are those that it sends to or hears from.
+    """
+
+    parts: tuple[Part, ...]
+    others: tuple[Part, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Kind, purpose, size."""
+        part = self.parts[0]
+        return part.kind, part.purpose, part.size
+
+    @property
+    def tests(self) -> bool:
+        """Whether it was made for a test: its seconds are in the ranks' bucket `eval`, not in `comm`."""
+        return self.parts[0].purpose == "eval"
+
+    @property
+    def complete_at(self) -> float:
+        """When the last of all came."""
+        return max(part.entered for part in (*self.parts, *self.others))
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is not known when it was done."""
+        return any(part.hidden for part in self.parts)
+
+    def waiting_s(self, part: Part) -> float:
+        """How long a rank did nothing but wait for one that had not come yet.
+
+        What it waits from then on is the transfer: a link is at work, or a packet on its way.
+        """
+        waited_since = part.ended - part.waited_s
+        return max(0.0, min(part.ended, self.complete_at) - waited_since)
+
+
+def parse_part(rank: int, line: Line) -> Part:
+    """A line of a rank's collectives.jsonl."""
+    return Part(
+        rank=rank,
+        step=line["step"],
+        kind=line["kind"],
+        purpose=line["purpose"],
+        size=line["bytes"],
+        entered=line["time"],
+        ended=line["time"] + line["done_s"],
+        waited_s=line["waited_s"],
+        hidden=line["hidden"],
+        to={int(peer): count for peer, count in line["to"].items()},
+        messages=line["messages"],
+        sources=tuple(line.get("sources", ())),
+    )
+
+
+def put_together(parts: Sequence[Sequence[Part]]) -> list[Collective]:
+    """Every rank's parts, in the order in which they were begun, as collectives."""
+    in_order = [sorted(own, key=lambda part: part.entered) for own in parts]
+    return [*_of_all(in_order), *_exchanges(in_order)]
+
+
+def _of_all(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
+    """What a rank that died has not left a part of is left out."""
+    own = [[part for part in mine if part.kind != "exchange"] for mine in parts]
+    for together in zip(*own, strict=False):
+        yield Collective(together)
+
+
+def _exchanges(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
+    sent: dict[tuple[int, int], list[Part]] = {}
+    heard: dict[tuple[int, int], list[Part]] = {}
+    for part in (part for mine in parts for part in mine if part.kind == "exchange"):
+        for peer in part.to:
+            sent.setdefault((part.rank, peer), []).append(part)
+        for peer in part.sources:
+            heard.setdefault((peer, part.rank), []).append(part)
+    # By identity: two that send to each other are there once for the other.
+    others: dict[int, dict[int, Part]] = {}
+    for pair in sent.keys() & heard.keys():
+        for sender, hearer in zip_longest(sent[pair], heard[pair]):
+            if sender and hearer:
+                others.setdefault(id(hearer), {})[id(sender)] = sender
+                others.setdefault(id(sender), {})[id(hearer)] = hearer
+    for part in (part for mine in parts for part in mine if part.kind == "exchange"):
+        yield Collective((part,), tuple(others.get(id(part), {}).values()))

@@ -1,0 +1,167 @@
+"""Reads the metrics that ranks wrote: JSON lines, of which any may be truncated or hostile.
+
+A line that does not say what docs/formats.md has it say counts as not there. All that comes of this file has the types
+that it says: `cluster.accounting.collective_stats` and others reckon with it as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MOST_LINE_BYTES = 1 << 22
+MOST_COLLECTIVES = 20_000  # lines of them that a rank writes
+MOST_MESSAGES = 20_000  # of one collective, in pieces of 1 MiB: each is reckoned with
+LARGEST = 1e18
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+Check = Callable[[object], bool]
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a rank's metrics: start, step, eval, end; none where it left none."""
+    return (line for line in _objects(path) if is_event(line))
+
+
+def read_parts(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a rank's collectives.jsonl."""
+    for number, line in enumerate(_objects(path)):
+        if number == MOST_COLLECTIVES:
+            return
+        if _has(line, PART, required=PART.keys() - {"sources"}):
+            yield line
+
+
+def parse_event(text: str | bytes) -> dict[str, Any] | None:
+    """One line of metrics; None where it is none."""
+    line = _parse(text)
+    return line if line is not None and is_event(line) else None
+
+
+def is_event(line: Mapping[str, Any]) -> bool:
+    """Whether a line is of node.train: an event, of which rank, and when, and all of it of its type."""
+    if not _has(line, COMMON, required=COMMON.keys()):
+        return False
+    return _has(line, EVENTS.get(line["event"], {}), required=REQUIRED.get(line["event"], ()))
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """What is a JSON object of the lines of a plain file."""
+    if not path.is_file():
+        return
+    with path.open("rb") as lines:
+        while text := lines.readline(MOST_LINE_BYTES):
+            line = _parse(text)
+            if line is not None:
+                yield line
+
+
+def _parse(text: str | bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _has(
+    line: Mapping[str, Any], checks: Mapping[str, Check], *, required: Collection[str]
+) -> bool:
+    """Whether what is there is of its type, and what must be there is."""
+    return all(key in line for key in required) and all(
+        check(line[key]) for key, check in checks.items() if key in line
+    )
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(NAME.fullmatch(value))
+
+
+def _is_number(value: object) -> bool:
+    """A finite one, and none that sums and products of it would make infinite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= 0
+
+
+def _is_figure(value: object) -> bool:
+    """A number that may be missing, or be none: the loss of a training that diverges."""
+    return value is None or isinstance(value, float) or _is_number(value)
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 7
+
+
+def _mapping(key: Check, value: Check) -> Check:
+    return lambda found: (
+        isinstance(found, dict) and all(key(name) and value(one) for name, one in found.items())
+    )
+
+
+def _sequence(value: Check) -> Check:
+    return lambda found: isinstance(found, list) and all(map(value, found))
+
+
+def _record(checks: Mapping[str, Check]) -> Check:
+    return lambda found: isinstance(found, dict) and _has(found, checks, required=checks.keys())
+
+
+def _is_messages(value: object) -> bool:
+    return isinstance(value, int) and _is_count(value) and value <= MOST_MESSAGES
+
+
+SUM: dict[str, Check] = {
+    "kind": _is_name,
+    "purpose": _is_name,
+    "bytes": _is_count,
+    "count": _is_count,
+    "waited_s": _is_number,
+    "to": _mapping(_is_rank, _record({"bytes": _is_count, "messages": _is_count})),
+}
+COMMON: dict[str, Check] = {"event": _is_name, "rank": _is_count, "time": _is_number}
+EVENTS: dict[str, dict[str, Check]] = {
+    "start": {"link_bytes": _mapping(_is_name, _is_count)},
+    "step": {
+        "step": _is_count,
+        "loss": _is_figure,
+        "compute_s": _is_number,
+        "comm_s": _is_number,
+        "sent_bytes": _is_count,
+    },
+    "eval": {
+        "step": _is_count,
+        "eval_s": _is_number,
+        "test_loss": _is_figure,
+        "test_accuracy": _is_figure,
+        "validation_loss": _is_figure,
+        "validation_bits": _is_figure,
+    },
+    "end": {
+        "steps": _is_count,
+        "seconds": _mapping(_is_name, _is_number),
+        "link_bytes": _mapping(_is_name, _is_count),
+        "collectives": _sequence(_record(SUM)),
+        "final_loss": _is_figure,
+        "test_accuracy": _is_figure,
+        "tested": _mapping(_is_name, _is_figure),
+    },
+}
+REQUIRED = {"step": ("step", "sent_bytes"), "eval": ("step",)}
+PART: dict[str, Check] = {
+    "time": _is_number,
+    "step": _is_count,
+    "kind": _is_name,
+    "purpose": _is_name,
+    "bytes": _is_count,
+    "to": _mapping(_is_rank, _is_count),
+    "messages": _is_messages,
+    "done_s": _is_number,
+    "waited_s": _is_number,
+    "hidden": lambda value: isinstance(value, bool),
+    "sources": _sequence(_is_count),
+}

@@ -1,0 +1,98 @@
+"""Routes between ranks, for `cluster.accounting.bounds`: the links in force, and what was measured of them. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+from cluster.accounting.bounds import Network, RankRoute
+from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES
+from cluster.links.link import Link, rtt_ms
+from cluster.links.topology import Pair, next_hops, trace_path
+
+Contract = Mapping[str, Any]
+AT_HOME = RankRoute(delay_s=0.0, byte_s=math.inf, carriers=())  # between ranks of one node
+
+
+def make_network(
+    nodes: Sequence[str],
+    links: Sequence[Link],
+    limits: Mapping[str, Mapping[str, float]],
+    mtu: int = 1500,
+    contract: Contract | None = None,
+    *,
+    isolated: bool = False,
+) -> Network:
+    """Routes and rates between ranks; rank r runs on nodes[r].
+
+    Args:
+        nodes: names, by rank; a node with several ranks is there as often.
+        links: in force; none where nothing is shaped: then nothing is known, and no routes lead to other nodes.
+        limits: 'uplink' and 'downlink': node -> MB/s.
+        mtu: of the data network.
+        contract: contract.json of the run; without it the links count as what was asked for.
+        isolated: whether nodes without a link cannot reach each other.
+    """
+    share = (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES)
+    measured = {
+        (row["link"]["src"], row["link"]["dst"]): row["measured"]
+        for row in (contract or {}).get("links", ())
+    }
+    delays_s = {_pair(link): _delay_s(link, links, measured) for link in links}
+    byte_s = {_name(*_pair(link)): _byte_s(link, share, measured) for link in links}
+    for kind, of in limits.items():
+        byte_s |= {f"{node} {kind}": rate * 1e6 * share for node, rate in of.items()}
+    routes = dict.fromkeys(zip(nodes, nodes, strict=True), AT_HOME)
+    for (src, dst), path in link_paths(nodes, links, isolated=isolated).items():
+        carriers = [name for pair in path for name in _carriers(pair) if name in byte_s]
+        routes[src, dst] = RankRoute(
+            delay_s=sum(delays_s[pair] for pair in path),
+            byte_s=min(byte_s[name] for name in carriers),
+            carriers=tuple(carriers),
+        )
+    pairs = permutations(range(len(nodes)), 2)
+    homes = {(a, b): (nodes[a], nodes[b]) for a, b in pairs}
+    between = {pair: routes[home] for pair, home in homes.items() if home in routes}
+    return Network(between, byte_s, "measured" if measured else "asked")
+
+
+def link_paths(
+    nodes: Sequence[str], links: Sequence[Link], *, isolated: bool = False
+) -> dict[Pair, list[Pair]]:
+    """The links that lead from each node to each other that it can reach."""
+    there = {_pair(link) for link in links}
+    if isolated or not there:
+        return {pair: [pair] for pair in there}
+    hops = next_hops([_pair(link) for link in links], list(dict.fromkeys(nodes)))
+    return {pair: trace_path(hops, *pair) for pair in hops}
+
+
+def _carriers(pair: Pair) -> tuple[str, str, str]:
+    src, dst = pair
+    return f"{src} uplink", _name(src, dst), f"{dst} downlink"
+
+
+def _name(src: str, dst: str) -> str:
+    return f"{src}->{dst}"
+
+
+def _pair(link: Link) -> Pair:
+    return link.src, link.dst
+
+
+def _delay_s(link: Link, links: Sequence[Link], measured: Mapping[Pair, Any]) -> float:
+    """One way. A round trip was measured: what it has more, or less, than was asked is half of each direction's."""
+    asked_rtt_ms = rtt_ms(links, link.src, link.dst)
+    found_ms = measured.get(_pair(link), {}).get("rtt_ms")
+    more_ms = (found_ms - asked_rtt_ms) / 2 if found_ms is not None else 0.0
+    return max(0.0, link.delay_ms + more_ms) / 1000
+
+
+def _byte_s(link: Link, share: float, measured: Mapping[Pair, Any]) -> float:
+    """Payload. Of a link that loses packets TCP's speed tells nothing of what can be had at best."""
+    found = measured.get(_pair(link), {})
+    if found.get("rate_mbyte_s") is not None:
+        return float(found["rate_mbyte_s"]) * 1e6 * share
+    if found.get("goodput_mbyte_s") is not None and not link.is_rough:
+        return float(found["goodput_mbyte_s"]) * 1e6
+    return link.rate_mbyte_s * 1e6 * share

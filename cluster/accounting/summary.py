@@ -1,0 +1,86 @@
+"""Computes the figures of summary.json from counters and metrics: bytes, collectives, seconds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.accounting.collective_stats import (
+    all_sent,
+    bucket_seconds,
+    collective_rows,
+    loop_bytes,
+    read_collectives,
+)
+from cluster.accounting.routes import Contract, link_paths, make_network
+from cluster.accounting.wire_bytes import Sent, expected_by_link
+from cluster.links.topology import Pair
+from cluster.shaping.link_state import LinkState
+
+Event = Mapping[str, Any]
+Paths = Mapping[Pair, Sequence[Pair]]
+
+
+def account(
+    folder: Path,
+    told: Mapping[str, Mapping[str, Event]],
+    nodes: Sequence[str],
+    link_state: LinkState,
+    carried: Mapping[str, int],
+    contract: Contract | None,
+    *,
+    changing: bool,
+) -> dict[str, Any]:
+    """`bytes`, `collectives`, `bounds` and `seconds` of summary.json.
+
+    Args:
+        folder: the run's, with what the ranks left.
+        told: rank, by its name -> event -> its last line in the rank's metrics; in the order of ranks.
+        nodes: where each of them ran.
+        link_state: the links in force when the run began.
+        carried: bytes on each link, from before the ranks started until after they ended.
+        contract: what was measured of the links, if anything was.
+        changing: whether the links changed during the run: then nothing can be said of bounds.
+    """
+    ranks = list(told)
+    starts, ends = (
+        {name: events.get(which, {}) for name, events in told.items()} for which in ("start", "end")
+    )
+    paths = link_paths(nodes, link_state.links, isolated=link_state.isolated)
+    collectives = read_collectives(folder, ranks)
+    network = make_network(
+        nodes,
+        link_state.links,
+        {"uplink": link_state.uplinks, "downlink": link_state.downlinks},
+        link_state.mtu,
+        contract,
+        isolated=link_state.isolated,
+    )
+    known = bool(link_state.links) and not changing
+    lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_flawed]
+    loop = loop_bytes(starts, ends, nodes, paths, lossy)
+    return {
+        "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
+        "bounds": network.source if known else None,
+        "collectives": collective_rows(collectives, ends, network if known else None),
+        "seconds": bucket_seconds(ends, collectives),
+    }
+
+
+def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:
+    """Bytes of a run: what the links carried, next to what the collectives should send.
+
+    Args:
+        carried: 'node1->node2' -> bytes by the kernel's counters, headers included.
+        sent: what the ranks say of themselves; programs that say nothing of it: then nothing is expected.
+        paths: the links that lead from each node to each other.
+    """
+    expected = expected_by_link(sent, paths) if sent else None
+    expected_bytes = sum(expected.values()) if expected else None
+    total = sum(carried.values())
+    return {
+        "total": total,
+        "links": dict(carried),
+        "payload": sum(one.payload for one in sent) if sent else None,
+        "expected": expected_bytes,
+        "measured_over_expected": round(total / expected_bytes, 4) if expected_bytes else None,
+    }

@@ -1,0 +1,369 @@
+"""The Python API: a cluster as an object. up, shape, verify, launch and down are its methods.
+
+    from cluster import Cluster, training
+
+    with Cluster(nodes=3, profile="mobile") as c:
+        run = c.launch(training(["--steps", "40"]))
+        print(run.summary["test_accuracy"])
+
+A `with` block takes down at its end what it brought up; a cluster that was there before stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from cluster.base.console import Console, command_line
+from cluster.base.errors import ClusterError, PrerequisiteError, unknown
+from cluster.base.spec import DEFAULT_NAME, ClusterSpec
+from cluster.engine.client import Engine
+from cluster.engine.compose_up import ComposeUp
+from cluster.engine.ownership import check_checkout
+from cluster.engine.resources import Limit, ResourceValue, make_resource_request
+from cluster.lifecycle.create import create_cluster, inspect_cluster
+from cluster.lifecycle.exclusive_lock import ClusterLock
+from cluster.lifecycle.provision import reach_nodes
+from cluster.lifecycle.reconcile import CONNECT_TIMEOUT_S
+from cluster.lifecycle.removal import remove_cluster
+from cluster.lifecycle.request import Request
+from cluster.links.changes import Change, change_plans, check_pairs, undo_changes
+from cluster.links.link_spec import LinkSpec, link_plans, make_link_spec, reject_unused_link_options
+from cluster.run.ranks import refuse_busy
+from cluster.shaping.link_record import plans_to_be, read_record, write_record
+from cluster.shaping.link_state import (
+    LinkState,
+    apply_plans,
+    apply_some,
+    clear_links,
+    planned_link_state,
+    read_link_state,
+    refuse_replayed,
+)
+from cluster.shaping.restore import refuse_lost, restore_limits, restore_links
+from cluster.shaping.temporary_changes import note_temporary_change
+from cluster.ssh.fleet import Fleet
+
+if TYPE_CHECKING:
+    from cluster.contract.verdicts import Contract
+    from cluster.links.traces import Playback
+    from cluster.run.program import Program
+    from cluster.run.runner import Run
+    from cluster.schedule.events import Event
+    from cluster.shaping.trace_player import TraceExit
+
+
+class Cluster:
+    """N nodes, their links, and what can be done with them.
+
+    Args:
+        name: clusters with different names live side by side.
+        nodes: how many; None is as many as there are, or 3.
+        profile: what the links shall be, by name or file; None leaves them as they are.
+        topology: which nodes have a link.
+        seed: draws the links from the profile.
+        wire: what delays and drops: netem, nfqueue, or auto.
+        isolated: whether nodes without a link cannot reach each other.
+        image: the nodes' image, one of your own built FROM gradwire-node; None is gradwire-node itself.
+        cpus: how many processors a node may use, for all or by node ({"node3": 0.5}; None: all there are); a node that
+            is not named keeps its limit.
+        memory: how much memory, likewise ("1g", {"node2": "512m"}).
+        gpus: which GPUs, likewise ("all", {"node1": "0", "node2": "1"}).
+        slot: decides subnet and ports; None is where the cluster is, or the first that is free.
+        console: where messages go.
+        force: change, measure and remove the cluster even where another command or a run uses it.
+
+    Raises:
+        UsageError: a name or a number that cannot be, before anything is started.
+    """
+
+    def __init__(
+        self,
+        name: str = DEFAULT_NAME,
+        *,
+        nodes: int | None = None,
+        profile: str | None = None,
+        topology: str = "full",
+        seed: int = 1,
+        wire: str = "auto",
+        isolated: bool = False,
+        image: str | None = None,
+        cpus: ResourceValue = None,
+        memory: ResourceValue = None,
+        gpus: ResourceValue = None,
+        slot: int | None = None,
+        console: Console | None = None,
+        force: bool = False,
+    ) -> None:
+        link_spec = None
+        if profile is None:
+            reject_unused_link_options(topology, seed, wire, isolated=isolated)
+        else:
+            link_spec = make_link_spec(profile, topology, seed, wire, isolated=isolated)
+        self.name = name
+        self.request = Request(
+            name, nodes, slot, image, link_spec, make_resource_request(cpus, memory, gpus)
+        )
+        self.console = console or Console()
+        self.was_there = False
+        self.alone = ClusterLock(name, force=force)
+        """A `with` block in which no other command changes the cluster; every method that does takes it."""
+        self._force = force
+        self._is_ours = False
+        self._engine: Engine | None = None
+        self._spec: ClusterSpec | None = None
+        self._fleet: Fleet | None = None
+        self.link_state_at_up: LinkState | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The Docker engine; asked for at first use."""
+        if self._engine is None:
+            self._engine = Engine()
+        return self._engine
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """What the cluster is.
+
+        Raises:
+            ClusterError: it is not up, or another checkout's.
+        """
+        if self._spec is None:
+            check_checkout(self.engine.containers(self.name))
+            self._spec = self.engine.cluster(self.name)
+        if self._spec is None:
+            raise ClusterError(
+                f"no cluster {self.name!r} is up", f"python -m cluster.up --name {self.name}"
+            )
+        return self._spec
+
+    @property
+    def fleet(self) -> Fleet:
+        """SSH to all nodes; logs in at first use.
+
+        Raises:
+            ClusterError: the cluster is not up; NodeError: a node does not answer.
+        """
+        if self._fleet is None:
+            self._fleet = reach_nodes(self.engine, self.spec, CONNECT_TIMEOUT_S)
+        return self._fleet
+
+    def planned(self) -> ClusterSpec:
+        """What `up` would make, or find; where no engine answers, what it would make first of all."""
+        try:
+            return inspect_cluster(self.engine, self.request)[1]
+        except PrerequisiteError:
+            return self.request.spec(None, ())
+
+    def planned_limits(self, spec: ClusterSpec) -> dict[str, Limit]:
+        """What each node of what is planned may use then."""
+        try:
+            now = self.engine.limits(self.engine.containers(self.name))
+        except PrerequisiteError:
+            now = {}
+        return self.request.limits(spec, now)
+
+    def planned_link_state(self, spec: ClusterSpec) -> LinkState:
+        """The links that what is planned will have: those asked for, else those on record; raises as `plans_to_be`."""
+        return planned_link_state(plans_to_be(spec, self.request.link_spec))
+
+    def up(self) -> Self:
+        """Bring the cluster up, or bring it to what was asked for; then shape its links.
+
+        Raises:
+            ClusterError: what happened and what to try. Nothing half-made stays behind.
+        """
+        with ComposeUp(self.name) as compose:
+            compose.get_ready()
+            return self.up_with(compose)
+
+    def up_with(self, compose: ComposeUp) -> Self:
+        """The same, by a compose that may be ready already; raises as `up`."""
+        self.close()
+        self._spec = None
+        with self.alone:
+            made = create_cluster(
+                self.engine, self.request, compose, self.console, force=self._force
+            )
+        self._spec, self._fleet, self.link_state_at_up = made.spec, made.fleet, made.link_state
+        self.was_there = made.was_there
+        return self
+
+    def settle(self) -> LinkState:
+        """See that no run has the nodes, and take back what restarts and killed commands left; the links in force.
+
+        Raises:
+            NodeError: a run has a node, or a node does not answer.
+        """
+        self._settle_limits()
+        return restore_links(self.fleet, self.spec, self.console)
+
+    def _settle_limits(self) -> None:
+        if not self._force:
+            refuse_busy(self.fleet)
+        restore_limits(self.engine, self.spec, self.console)
+
+    def shape(self, link_spec: LinkSpec | None) -> LinkState:
+        """Change the links of the running cluster; None takes all shaping off.
+
+        Raises:
+            ClusterError: the cluster is in use, or a node could not.
+        """
+        with self.alone:
+            self._settle_limits()
+            plans = link_plans(self.spec.nodes, link_spec) if link_spec else {}
+            link_state = apply_plans(self.fleet, plans) if plans else clear_links(self.fleet)
+            write_record(self.spec, plans)
+        return link_state
+
+    def change(self, changes: Sequence[Change]) -> LinkState:
+        """Change single links of the running cluster; what is under way on them is not lost.
+
+        Raises:
+            UsageError: there is no such link; nothing has been changed.
+            ClusterError: the cluster is in use, or a node could not.
+        """
+        with self.alone:
+            apply_some(self.fleet, change_plans(self.settle().plans, changes))
+            recorded = read_record(self.spec) or {}
+            write_record(self.spec, recorded | change_plans(recorded, changes))
+            return self.links()
+
+    def change_for(self, changes: Sequence[Change], seconds: float) -> LinkState:
+        """The same for a while; then, or on Ctrl-C, each value is taken back that nobody has changed since.
+
+        Other commands can use the cluster meanwhile; they leave these links as they are. Raises as `change`.
+        """
+        with self.alone:
+            before = self.settle()
+            plans = change_plans(before.plans, changes)
+            note = note_temporary_change(self.spec, command_line())
+        try:
+            apply_some(self.fleet, plans)
+            self.console.say(f"changed for {seconds:g} s")
+            time.sleep(seconds)
+        finally:
+            now = self.links()
+            undone = undo_changes(before.plans, now.plans, changes)
+            apply_some(self.fleet, change_plans(now.plans, undone))
+            note.unlink(missing_ok=True)
+        return self.links()
+
+    def replay(self, playback: Playback) -> TraceExit:
+        """Play a trace on links of the running cluster, to its end; then they are as before, also when interrupted.
+
+        Raises:
+            UsageError: there is no such link; nothing has been changed.
+            NodeError: a node could not, or another replay runs there.
+        """
+        from cluster.shaping.trace_player import TracePlayer
+
+        with self.alone:
+            self.settle()
+        check_pairs(playback.pairs, [(link.src, link.dst) for link in self.links().links])
+        with TracePlayer(self.fleet, {"trace": playback}) as replay:
+            replay.begin("trace")
+            while not (ended := replay.ended(timeout_s=None)):
+                pass
+        return ended[0]
+
+    def links(self) -> LinkState:
+        """The links in force, as the nodes themselves tell."""
+        return read_link_state(self.fleet)
+
+    def verify(self, effort: str = "normal", budget_s: float | None = None) -> Contract:
+        """Measure every link and hold it against what was asked of it.
+
+        Args:
+            effort: quick, normal or full.
+            budget_s: how long it may take with TCP on every link; where it would be longer, TCP is tried on one link
+                out of each node. None: as `cluster.contract.probe_schedule.budget_s` says.
+
+        Raises:
+            UsageError: no such effort. ClusterError: the links are not in force as recorded.
+        """
+        from cluster.contract.measure import measure_contract
+        from cluster.contract.probe_plan import EFFORTS
+
+        if effort not in EFFORTS:
+            raise unknown("effort", effort, EFFORTS)
+        with self.alone:
+            link_state = self._links_to_measure()
+            return measure_contract(self.fleet, link_state, self.console, EFFORTS[effort], budget_s)
+
+    def _links_to_measure(self) -> LinkState:
+        """The links in force; what a killed command left is taken back, what a restart took is not laid again."""
+        link_state = self.links()
+        refuse_replayed(link_state, "the links cannot be measured")
+        refuse_lost(self.spec, link_state)
+        return self.settle()
+
+    def launch(
+        self,
+        program: Program | None = None,
+        *,
+        verify: bool = True,
+        allow_undecided: bool = False,
+        schedule: Sequence[Event] = (),
+        nproc_per_node: int = 1,
+        max_results: str = "10g",
+        stall_timeout_s: float | None = None,
+    ) -> Run:
+        """Run a program on every node; None trains with the defaults. See `cluster.run.runner`.
+
+        Args:
+            program: what every rank runs.
+            verify: whether the links are measured first.
+            allow_undecided: run also over links of which a busy host lets nobody tell whether they are as asked.
+            schedule: what happens to links and nodes meanwhile: `cluster.schedule.schedule_file.load_schedule`.
+            nproc_per_node: how many ranks each node has.
+            max_results: how much of what ranks left is fetched of one node at most ("500m").
+            stall_timeout_s: end the run when nothing has moved for so long; None: only say so.
+        """
+        from cluster.run.program import training
+        from cluster.run.runner import run_program
+
+        with self.alone:
+            return run_program(
+                self.engine,
+                self.spec,
+                self.fleet,
+                self.settle(),
+                program or training([]),
+                self.console,
+                verify=verify,
+                allow_undecided=allow_undecided,
+                schedule=schedule,
+                nproc_per_node=nproc_per_node,
+                max_results=max_results,
+                stall_timeout_s=stall_timeout_s,
+            )
+
+    def down(self) -> list[str]:
+        """Remove everything of this cluster; returns what was removed.
+
+        Raises:
+            ClusterError: it is in use or another checkout's, the engine refused, or the keys belong to somebody else.
+        """
+        with self.alone:
+            self.close()
+            self._spec = None
+            return remove_cluster(self.engine, self.name, self.console, force=self._force)
+
+    def close(self) -> None:
+        """Close the connections; the cluster stays up."""
+        if self._fleet is not None:
+            self._fleet.close()
+            self._fleet = None
+
+    def __enter__(self) -> Self:
+        self.up()
+        self._is_ours = not self.was_there
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        if self._is_ours:
+            self.down()

@@ -1,0 +1,126 @@
+"""The exception tree with its exit codes. A message says what happened, where, and what to try.
+
+    ClusterError                exit 1   the cluster or the run failed
+    ├── UsageError              exit 2   a wrong option, profile, path: nothing was started
+    ├── PrerequisiteError       exit 2   something this machine lacks: Docker, compose, a permission
+    ├── NodeError               exit 1   a command on one or more nodes; carries every node's outcome
+    ├── ContractBroken          exit 1   a link is not what was asked for
+    ├── ContractUndecided       exit 1   what a busy host showed of a link tells nothing of it
+    └── RunFailed               exit 1   a rank ended with an error
+
+Exit codes are public: 0 done, 1 failed, 2 usage or configuration, 3 our bug, 130 interrupted.
+"""
+
+import difflib
+import errno
+import reprlib
+from collections.abc import Iterable, Mapping
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+
+
+MOST_NAMES, MOST_SHOWN = 100, 200
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 3, 6, 6
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
+
+
+class ClusterError(Exception):
+    """The cluster or the run failed.
+
+    Args:
+        message: what happened, and where.
+        hint: what to try.
+        document: what --json prints all the same: a broken contract, the summary of a failed run.
+        see: where more is said of it: a log, a file.
+    """
+
+    exit_code = EXIT_FAILED
+
+    def __init__(
+        self, message: str, hint: str = "", document: object = None, see: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.document = document
+        self.see = see
+
+    def __str__(self) -> str:
+        more = {"see": self.see, "try": self.hint}
+        return "\n".join(
+            [self.message, *(f"  {key}: {text}" for key, text in more.items() if text)]
+        )
+
+
+class UsageError(ClusterError):
+    """A wrong option or configuration; nothing was started."""
+
+    exit_code = EXIT_USAGE
+
+
+class PrerequisiteError(ClusterError):
+    """This machine lacks something that gradwire needs."""
+
+    exit_code = EXIT_USAGE
+
+
+class NodeError(ClusterError):
+    """A command failed on some nodes; `outcomes` has every node's own words."""
+
+    def __init__(self, message: str, outcomes: Mapping[str, str], hint: str = "") -> None:
+        lines = [f"  {node}: {outcome}" for node, outcome in outcomes.items()]
+        super().__init__("\n".join([message, *lines]), hint)
+        self.outcomes = dict(outcomes)
+
+
+class ContractBroken(ClusterError):
+    """A link is measurably not what was asked for."""
+
+
+class ContractUndecided(ClusterError):
+    """No link is broken, but what some measured may be the host's doing."""
+
+
+class RunFailed(ClusterError):
+    """A rank ended with an error."""
+
+
+SYSTEM_HINTS = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space",
+    errno.EMFILE: "ulimit -n 4096",
+    errno.ENOMEM: "free memory",
+    errno.EACCES: "ls -ld shows whose it is",
+    errno.EPERM: "ls -ld shows whose it is",
+    errno.EROFS: "a folder that can be written",
+}
+
+
+def system_error(error: OSError, what: str = "") -> ClusterError:
+    """What the operating system refused, as an error of the machine's and not of ours; `what` goes in front."""
+    words = error.strerror or str(error) or type(error).__name__
+    said = [what, words, *([] if error.filename is None else [str(error.filename)])]
+    hint = SYSTEM_HINTS.get(error.errno or 0, "python -m cluster.doctor")
+    return ClusterError(": ".join(word for word in said if word), hint)
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
+    """An error for a misspelt name that offers the nearest known one."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    more = [] if len(names) <= MOST_NAMES else ["…"]
+    return UsageError(
+        f"unknown {what} {shown(name)}", f"{guess}known: {', '.join(names[:MOST_NAMES] + more)}"
+    )
+
+
+def shown(value: object) -> str:
+    """A user's value for a message, cut short: a few bytes of YAML may stand for gigabytes of text."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

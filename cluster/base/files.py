@@ -1,0 +1,27 @@
+"""Atomic file writes."""
+
+import os
+from pathlib import Path
+
+
+def write_atomically(
+    path: Path, content: bytes, mode: int = 0o600, *, to_disk: bool = False
+) -> None:
+    """Write beside a file and rename: a full disk or a kill leaves the old file, never half of the new one.
+
+    With `to_disk` that holds for a power cut, too.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(content)
+            if to_disk:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,53 @@
+"""Splits a program's output into lines, in time linear in its length, whatever it prints. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+END = re.compile(rb"([\r\n])")
+LONGEST_LINE_BYTES = 65536
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """The lines of what comes in chunks, without their ends; one longer than LONGEST_LINE_BYTES comes in pieces.
+
+    A return alone ends a line, too: progress bars write no other end.
+    """
+    held: list[bytes] = []  # of a line that has not ended
+    size = 0
+    returned = False  # the line before was ended by a return, whose newline may follow
+    for chunk in chunks:
+        *parts, rest = END.split(chunk)
+        for piece, end in zip(parts[::2], parts[1::2], strict=True):
+            line = b"".join([*held, piece])
+            held, size = [], 0
+            if line or (end == b"\n" and not returned):
+                yield from _pieces(line)
+            returned = end == b"\r" and (returned or bool(line))
+        held.append(rest)
+        size += len(rest)
+        if size > LONGEST_LINE_BYTES:
+            *full, rest = _cut(b"".join(held))
+            yield from (_text(piece) for piece in full)
+            held, size = [rest], len(rest)
+    if size:
+        yield from _pieces(b"".join(held))
+
+
+def _pieces(line: bytes) -> Iterator[str]:
+    return (_text(piece) for piece in _cut(line))
+
+
+def _cut(line: bytes) -> list[bytes]:
+    """A line in pieces, cut between characters; the last is never empty, unless the line is."""
+    pieces, start = [], 0
+    while len(line) - start > LONGEST_LINE_BYTES:
+        end = start + LONGEST_LINE_BYTES
+        while line[end] & 0xC0 == 0x80 and end > start + LONGEST_LINE_BYTES - 4:
+            end -= 1
+        pieces.append(line[start:end])
+        start = end
+    return [*pieces, line[start:]]
+
+
+def _text(piece: bytes) -> str:
+    return piece.decode(errors="replace")

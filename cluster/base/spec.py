@@ -1,0 +1,124 @@
+"""Identity of a cluster as pure values: its name, its nodes, their addresses and ports.
+
+A cluster takes a *slot* (0, 1, 2, …). The slot alone decides the subnet, the MAC addresses and the SSH ports,
+so that clusters live side by side and every address can be read off a node's name: node2 of slot 0 is
+10.77.0.12, SSH on 127.0.0.1:22002.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR, STATE_FOLDER
+
+DEFAULT_NAME = "gradwire"
+DEFAULT_NODES = 3
+IMAGE = "gradwire-node"
+MAX_NODES = 99  # ports of a slot: 22001..22099
+MAX_SLOTS = 100  # 22000 + 100 x 100 stays below Linux' ephemeral ports (32768)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: how its peers know it, and how the host reaches it."""
+
+    name: str
+    rank: int
+    address: str
+    mac: str
+    ssh_host: str
+    ssh_port: int
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """A cluster to be: everything else about it follows from these four."""
+
+    name: str = DEFAULT_NAME
+    size: int = DEFAULT_NODES
+    slot: int = 0
+    image: str = IMAGE
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", self.name):
+            raise UsageError(
+                f"cluster name {self.name!r} is not usable",
+                "lower-case letters, digits and '-', starting with a letter, at most 31 characters",
+            )
+        if not 1 <= self.size <= MAX_NODES:
+            raise UsageError(f"{self.size} nodes asked for", f"a cluster has 1 to {MAX_NODES}")
+        if not 0 <= self.slot < MAX_SLOTS:
+            raise UsageError(f"slot {self.slot} asked for", f"0 to {MAX_SLOTS - 1}")
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """node1 … nodeN, in rank order."""
+        return tuple(self._node(rank) for rank in range(self.size))
+
+    @property
+    def subnet(self) -> str:
+        """The data network, in CIDR form."""
+        return f"10.77.{self.slot}.0/24"
+
+    @property
+    def gateway(self) -> str:
+        """The host's own address on the data network."""
+        return f"10.77.{self.slot}.1"
+
+    @property
+    def project(self) -> str:
+        """The Compose project, and the first part of its containers' names: never that of a stranger's project."""
+        return project_name(self.name)
+
+    @property
+    def state_dir(self) -> Path:
+        """Keys and generated files of this cluster: made at `up`, removed at `down`."""
+        return PROJECT_DIR / STATE_FOLDER / self.name
+
+    def _node(self, rank: int) -> Node:
+        number = rank + 1
+        return Node(
+            name=f"node{number}",
+            rank=rank,
+            address=f"10.77.{self.slot}.{10 + number}",
+            mac=f"02:67:77:{self.slot:02x}:00:{number:02x}",
+            ssh_host="127.0.0.1",
+            ssh_port=22000 + 100 * self.slot + number,
+        )
+
+
+def project_name(cluster: str) -> str:
+    """The Compose project of a cluster: with our prefix, for Compose knows projects by their names alone."""
+    return cluster if cluster == DEFAULT_NAME else f"{DEFAULT_NAME}-{cluster}"
+
+
+def name_flag(name: str) -> str:
+    """What a hint to the user needs behind a verb, so that it is about this cluster."""
+    return "" if name == DEFAULT_NAME else f" --name {name}"
+
+
+def free_slot(taken: Collection[int]) -> int:
+    """The lowest slot that no cluster holds.
+
+    Raises:
+        UsageError: all slots are taken.
+    """
+    for slot in range(MAX_SLOTS):
+        if slot not in taken:
+            return slot
+    raise UsageError(f"all {MAX_SLOTS} slots are taken", "python -m cluster.down --name NAME")
+
+
+def select_nodes(nodes: Collection[Node], names: Collection[str]) -> list[Node]:
+    """The nodes with these names, or all where none is named.
+
+    Raises:
+        UsageError: a name that is no node's, with the names that are.
+    """
+    known = {node.name: node for node in nodes}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no node {name!r}", f"nodes: {', '.join(known)}")
+    return [known[name] for name in names] if names else list(nodes)

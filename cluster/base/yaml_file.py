@@ -1,0 +1,73 @@
+"""Reads a user's YAML file, or refuses it in one line."""
+
+import os
+from pathlib import Path
+
+import yaml
+
+from cluster.base.errors import UsageError
+
+MOST_DIGITS = 300
+
+
+def read_yaml(path: Path, hint: str = "") -> object:
+    """What a file says.
+
+    Args:
+        path: of the file.
+        hint: what to try where it cannot be read.
+
+    Raises:
+        UsageError: there is no such file, it is no text or no YAML; the message says in which line.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not YAML: it is no text in UTF-8", hint) from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not YAML: {_in_one_line(error)}", hint) from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: not YAML that we read: nested too deeply", hint) from error
+    except (ValueError, LookupError, AttributeError) as error:  # `!!float x`: PyYAML's own
+        raise UsageError(
+            f"{path}: not YAML: a value that is not what its tag says", hint
+        ) from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; no for names that none can have, where `Path.is_file` raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+class _Loader(yaml.SafeLoader):
+    """Values as they are meant here: dates are words, and numbers are such as a float can be."""
+
+
+def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """A whole number; Python's may have any size, and fail where somebody reckons with them."""
+    try:
+        number = int(loader.construct_yaml_int(node))
+    except (ValueError, LookupError):
+        number = None
+    if number is not None and abs(number) < 10**MOST_DIGITS:
+        return number
+    words = "no whole number" if len(node.value) <= MOST_DIGITS else "a number that is too large"
+    raise yaml.constructor.ConstructorError(None, None, words, node.start_mark)
+
+
+def _construct_word(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return loader.construct_yaml_str(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_word)
+
+
+def _in_one_line(error: yaml.YAMLError) -> str:
+    """PyYAML draws the place, over several lines; a line and a column say it, too."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark = error.problem_mark
+    return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"

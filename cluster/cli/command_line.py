@@ -1,0 +1,246 @@
+"""The command line that all verbs share: a parser whose help starts with examples, exit codes, --json.
+
+A verb is a function that takes the parsed arguments and returns what --json prints. Every option with one value
+is also an environment variable, GRADWIRE_NODES for --nodes; the command line wins. An empty variable says nothing, an
+empty option is refused.
+"""
+
+import difflib
+import gc
+import itertools
+import os
+import signal
+import sys
+import time
+import traceback
+from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+
+from cluster.base.console import Console, eprint
+from cluster.base.errors import (
+    EXIT_BUG,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    ClusterError,
+    UsageError,
+    system_error,
+)
+from cluster.base.json_file import json_text
+from cluster.base.spec import DEFAULT_NAME
+from cluster.base.stdout import Output, safe_output
+
+LIMITS = {
+    "--cpus": ("N", "processors that a node may use: node3=0.5"),
+    "--memory": ("SIZE", "memory that a node may use: node2=1g"),
+    "--gpus": ("GPUS", "GPUs that a node has, all or by number: node1=0"),
+}
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+# A Ctrl-C that comes so soon is the same one, handed on to us by a program above us.
+SAME_PRESS_S = 0.5
+NOT_CLEANED_UP = """\
+ended at once, without cleaning up: ranks end by themselves within ten seconds; results that were not fetched, links \
+that were changed for a while and nodes that were half made stay as they are
+  try: python -m cluster.status
+"""
+Verb = Callable[[Namespace], object]
+
+
+def make_parser(prog: str, description: str | None) -> ArgumentParser:
+    """A parser for `python -m PROG` with the module's own docstring as its help."""
+    parser = ArgumentParser(
+        prog=f"python -m {prog}",
+        description=description,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    return parser
+
+
+def add_name(parser: ArgumentParser) -> None:
+    """--name, for every verb that is about one cluster."""
+    parser.add_argument("--name", default=DEFAULT_NAME, help="the cluster (default: %(default)s)")
+
+
+def add_force(parser: ArgumentParser) -> None:
+    """--force, for verbs that change or measure a cluster which a run may be using."""
+    parser.add_argument(
+        "--force", action="store_true", help="even while a run or another command uses the cluster"
+    )
+
+
+def add_size(parser: ArgumentParser) -> None:
+    """How many nodes, what each may use, and where they get their addresses and ports from."""
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="default: as many as there are, or 3"
+    )
+    parser.add_argument(
+        "--image", help="an image of your own, built FROM gradwire-node (default: gradwire-node)"
+    )
+    for flag, (value, words) in LIMITS.items():
+        parser.add_argument(
+            flag,
+            action="append",
+            default=[],
+            metavar=f"[NODE=]{value}",
+            help=f"{words}; without NODE every one; none: no limit, no GPU (may be repeated; default: as it is)",
+        )
+    parser.add_argument(
+        "--slot",
+        type=int,
+        metavar="S",
+        help="ports 22S01…, subnet 10.77.S.0/24 (default: the first free)",
+    )
+
+
+def add_shape(parser: ArgumentParser, *, with_training: bool = False) -> None:
+    """What decides the links; `with_training`: of a verb that takes the training's options, too."""
+    parser.add_argument("--profile", help="a shipped profile, or a file of your own")
+    parser.add_argument(
+        "--topology",
+        default="full",
+        help="full, ring, star, or a file of your own (default: %(default)s)",
+    )
+    # Under launch --seed is the training's: node.train takes it.
+    flags = ["--link-seed"] if with_training else ["--link-seed", "--seed"]
+    parser.add_argument(
+        *flags, type=int, default=1, metavar="S", help="draws the links (default: %(default)s)"
+    )
+    parser.add_argument("--wire", default="auto", help="netem, nfqueue or auto (default)")
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="nodes without a link cannot reach each other (default: hop by hop)",
+    )
+
+
+def run_verb(
+    parser: ArgumentParser, verb: Verb, argv: list[str] | None, *, keep_rest: bool = False
+) -> int:
+    """Parse, run, print; returns the exit code. Errors that we expect have no traceback.
+
+    With `keep_rest` unknown options are not refused here: the verb finds them in `args.rest`.
+    """
+    _complete(parser)
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        _refuse_empty(words)
+    except UsageError as error:
+        Console().fail(error)
+        return error.exit_code
+    _take_environment(parser)
+    args, rest = parser.parse_known_args(words)
+    if rest and not keep_rest:
+        parser.error(f"unknown argument {rest[0]}{_guess(rest[0], parser)}")
+    args.rest = rest
+    hear_signals()
+    try:
+        with safe_output() as output:
+            return _run(verb, args, output)
+    except KeyboardInterrupt:
+        eprint("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception:
+        eprint(traceback.format_exc())
+        eprint("this is a bug in gradwire: please report it with the lines above")
+        return EXIT_BUG
+    finally:
+        gc.freeze()  # Python ends here: to look once more for what could be freed would take it 40 ms
+
+
+def _run(verb: Verb, args: Namespace, output: Output) -> int:
+    """The verb, its document, and its errors that we expect; all is written when this returns."""
+    exit_code, document = EXIT_DONE, None
+    try:
+        document = verb(args)
+    except (ClusterError, OSError) as error:
+        failure = error if isinstance(error, ClusterError) else system_error(error)
+        Console().fail(failure)
+        document, exit_code = failure.document, failure.exit_code
+    if args.json and (document is not None or exit_code == EXIT_DONE):
+        print(json_text(document))
+    output.flush()
+    if output.failure is not None:
+        Console().fail(system_error(output.failure, "standard output cannot be written"))
+    return exit_code or (EXIT_DONE if output.failure is None else EXIT_FAILED)
+
+
+def _complete(parser: ArgumentParser) -> None:
+    """Answer a shell that asks for completions, and end; nothing where none asks."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    import argcomplete
+
+    from cluster.links.profiles import profile_names
+    from cluster.links.topology import BASES
+
+    known = {"profile": profile_names(), "topology": BASES}
+    for action in parser._actions:
+        if action.dest in known:
+            action.completer = partial(_offer, known[action.dest])  # type: ignore[attr-defined]
+    argcomplete.autocomplete(parser)
+
+
+def _offer(names: Sequence[str], **_: object) -> Sequence[str]:
+    """A completer, as argcomplete calls it: it chooses by itself what begins as the word does."""
+    return names
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse an option whose value is empty: most often a variable of a shell that nobody has set.
+
+    Raises:
+        UsageError: names the option.
+    """
+    for word, following in itertools.pairwise([*words, "the end"]):
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--") and (value if equals else following) == "":
+            raise UsageError(f"{flag} is empty", "leave it out, or say which")
+
+
+def _guess(word: str, parser: ArgumentParser) -> str:
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    close = difflib.get_close_matches(word.partition("=")[0], flags, n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def hear_signals() -> None:
+    """From now on a SIGTERM, or a terminal that closes, ends us as Ctrl-C does: everything cleans up on its way out.
+
+    What we were started to ignore (`nohup`) we go on to ignore. A Ctrl-C while we clean up ends us at once.
+    """
+    for number in (signal.SIGINT, *ENDING_SIGNALS):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # A shell that ends says so twice: the second time must not end the cleaning up.
+    for one in ENDING_SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, partial(_end_at_once, time.monotonic()))
+    raise KeyboardInterrupt
+
+
+def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
+    if time.monotonic() - since >= SAME_PRESS_S:
+        with suppress(OSError):
+            os.write(sys.stderr.fileno(), NOT_CLEANED_UP.encode())  # print may be at work right now
+        os._exit(EXIT_INTERRUPTED)
+
+
+def _take_environment(parser: ArgumentParser) -> None:
+    for action in parser._actions:
+        value = os.environ.get(_variable(action)) if action.option_strings else None
+        if value and action.nargs is None and not isinstance(action.default, list):
+            action.default = value  # argparse passes a text default through the option's type
+            action.required = False
+
+
+def _variable(action: Action) -> str:
+    return "GRADWIRE_" + action.dest.upper()

@@ -1,0 +1,103 @@
+"""Tolerances: which properties of a link are checked, and how far each may be off. Pure functions."""
+
+import math
+from dataclasses import dataclass
+
+from cluster.contract.floods import flood_error
+from cluster.contract.impairments import judge_impairments
+from cluster.contract.measured import Measured
+from cluster.links.expected import Expected
+from cluster.links.link import Link
+
+RTT_TOLERANCE_PCT = 1.0
+RTT_TOLERANCE_MS = 0.3
+JITTER_TOLERANCE_PCT = 10.0
+SPEED_TOLERANCE_PCT = 3.0
+CERTAIN = 3.0  # standard errors that chance is allowed
+# Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
+MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
+HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What does not hold of a link, by name, and whether its speed is as much as the machine can give."""
+
+    failed: tuple[str, ...]
+    clipped: bool
+
+
+def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
+    """Hold one link's measurement against what was asked."""
+    speeds = _check_speeds(link, asked, measured)
+    checks = {
+        "rtt": _rtt_holds(link, asked, measured),
+        "jitter": _jitter_holds(link, measured),
+        **judge_impairments(link, measured),
+        **{name: holds for name, (holds, _) in speeds.items()},
+    }
+    clipped = any(clipped for _, clipped in speeds.values())
+    if asked.is_cut(link):
+        checks, clipped = {"loss": checks["loss"]}, False
+    return Checked(tuple(name for name, holds in checks.items() if not holds), clipped)
+
+
+def check_speed(
+    measured_mbyte_s: float, expected_mbyte_s: float, chance: float = 0.0
+) -> tuple[bool, bool]:
+    """Whether a speed holds, and whether it is the machine that cannot give more."""
+    low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100 - chance)
+    limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
+    clipped = limit <= measured_mbyte_s < low
+    holds = clipped or measured_mbyte_s >= low
+    return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s * (1 + chance)), clipped
+
+
+def round_trip_jitter_ms(link: Link, asked: Expected) -> float:
+    """The standard deviation of a round trip."""
+    back = [other for other in asked.links if (other.src, other.dst) == (link.dst, link.src)]
+    return math.hypot(link.jitter_ms, *(other.jitter_ms for other in back))
+
+
+def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
+    """How far a round trip may be off, by chance, too."""
+    spread_ms = round_trip_jitter_ms(link, asked)
+    chance_ms = CERTAIN * MEAN_ERROR * spread_ms / math.sqrt(max(1, measured.samples))
+    return asked.rtt_ms(link) * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
+
+
+def check_rate(link: Link, asked: Expected, datagrams_mbyte_s: float) -> tuple[bool, bool]:
+    """The same of a rate that datagrams told, of which chance takes and doubles some."""
+    return check_speed(datagrams_mbyte_s, asked.rate_mbyte_s(link), CERTAIN * flood_error(link))
+
+
+def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, tuple[bool, bool]]:
+    """What tells of this link's speed: whether that holds, and whether it is the machine that cannot give more."""
+    goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
+    speeds = {}
+    if measured.rate_mbyte_s is not None:
+        speeds["rate"] = check_rate(link, asked, measured.rate_mbyte_s)
+    if goodput is not None and not link.is_rough:
+        speeds["goodput"] = check_speed(goodput, asked.goodput_mbyte_s(link))
+    elif goodput is not None and not speeds:
+        # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
+        speeds["goodput"] = (goodput > 0 and not _too_fast(goodput, rate), False)
+    return speeds
+
+
+def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
+    """As wrong as too slow."""
+    return measured_mbyte_s > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
+
+
+def _rtt_holds(link: Link, asked: Expected, measured: Measured) -> bool:
+    off_ms = abs(measured.rtt_ms - asked.rtt_ms(link))
+    return off_ms <= rtt_tolerance_ms(link, asked, measured)
+
+
+def _jitter_holds(link: Link, measured: Measured) -> bool:
+    chance = CERTAIN * SPREAD_ERROR / math.sqrt(max(2, measured.samples))
+    allowed = link.jitter_ms * (JITTER_TOLERANCE_PCT / 100 + chance) + RTT_TOLERANCE_MS
+    if link.jitter_ms == 0:
+        allowed += (link.delay_ms) * RTT_TOLERANCE_PCT / 100
+    return abs(measured.jitter_ms - link.jitter_ms) <= allowed

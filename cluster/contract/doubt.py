@@ -1,0 +1,125 @@
+"""Decides which failed checks a busy host may have caused: those are undecided, all others broken. Pure functions."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.contract.checks import check_rate, round_trip_jitter_ms, rtt_tolerance_ms
+from cluster.contract.delays import OUTER_DECILES
+from cluster.contract.impairments import burst_end
+from cluster.contract.measured import Measured
+from cluster.links.expected import Expected
+from cluster.links.link import Link
+from cluster.shaping.host_load import SOFTIRQ_PCT
+
+# Of all that wait for a timer a tenth at most is later than so many times their mean (Markov's inequality).
+TENTH = 10.0
+# A sender has at least so much in the queue before its link (cluster.contract.floods: half of a buffer, which is 10 ms
+# long or more). Where it is woken late by m ms on average, the queue is empty for m / 5 of the time at most.
+QUEUED_MS = 5.0
+# To be on time on the whole the nfqueue wire begins so much earlier, at most (node.wire.nfqueue.delayer), on each way
+# of a round trip.
+EARLY_MS = 2 * 1.0
+EARLY_DEVIATIONS = OUTER_DECILES / 2  # from a normal distribution's first decile to its middle
+
+
+@dataclass(frozen=True)
+class Strain:
+    """In what way, and by how much, the host was the limit while a link was measured.
+
+    Attributes:
+        limits: a sentence for each way; at least one.
+        reach_ms: so late was a packet, or a program, at the most, but for a tenth of them.
+        short_pct: of the packets, or of the time: what was late, or had by others.
+        dropped: packets that were dropped unseen by a wire that the link's pass.
+    """
+
+    limits: tuple[str, ...]
+    reach_ms: float
+    short_pct: float
+    dropped: int
+
+
+def make_strain(host: Mapping[str, Any], src: str = "") -> Strain | None:
+    """What `cluster.shaping.host_load.host_summary` says of the nodes on a link's way; None where the host gave enough.
+
+    Packets do not pass the wire of the node `src` where they begin.
+    """
+    if not host["limits"]:
+        return None
+    late_ms, softirq_pct = host["timers_late_ms"] or 0.0, host["softirq_pct"] or 0.0
+    programs_ms = TENTH * late_ms
+    # A wire that cannot tell (netem) waits for timers, as programs do.
+    wires_ms = sum(host["worst_ms"].values()) if host["worst_ms"] else programs_ms
+    return Strain(
+        limits=tuple(host["limits"]),
+        reach_ms=wires_ms + programs_ms,
+        short_pct=max(
+            100 * late_ms / QUEUED_MS,
+            host["steal_pct"] or 0.0,
+            softirq_pct if softirq_pct > SOFTIRQ_PCT else 0.0,
+            *host["late_pct"].values(),
+            *host["throttled_pct"].values(),
+        ),
+        dropped=sum(count for node, count in host["dropped"].items() if node != src),
+    )
+
+
+def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain) -> frozenset[str]:
+    """The checks that a busy host may have made fail; of each there must be no more than it is known to have done.
+
+    A busy host makes packets late, unevenly, and drops some. So it makes round trips longer, delays less even, speeds
+    lower and losses more. It never makes a link quicker, smoother, or more reliable than asked; nothing doubled, and
+    nothing overtook because of it. What it does not do either:
+
+    - A round trip: it does not hold up all pings. Where a link has the delay that was asked, the earliest tenth of
+      them shows it, also beside others that are late; where the delay is wrong, all are. And it adds no more than the
+      latest packet of the wires on the way was late, and what programs were (`Strain.reach_ms`).
+    - Jitter: it makes no ping early. A link that really jitters has some that are, by 1.28 deviations for a tenth of
+      them. And the outer deciles lie no farther apart than they may by what was asked, and by `reach_ms`.
+    - Rate: it lacks no more than the share that the host was short of. Of floods on wan beside one and two busy loops
+      up to 3.6 % was missing while 31 % of the packets were late, and none was more than 0.5 % too quick.
+    - Goodput: where datagrams told that the link carries what it should, or may, whatever TCP makes of packets that are
+      late is the host's doing: it takes them for congestion, and has had 4 % of a link on which half were, by up to
+      50 ms. Where what was held up comes within its second, it may even seem some per cent too quick. But something
+      comes through. Without datagrams it is as a rate: up to 16.5 % was missing while 26 % were late.
+    - Loss, and its bursts: no more than was dropped.
+    """
+    early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
+    tolerance_ms = rtt_tolerance_ms(link, asked, measured)
+    earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
+    uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
+    too_long_ms = measured.rtt_ms - asked.rtt_ms(link)
+    rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), strain)
+    if measured.rate_mbyte_s is None:
+        tcp_may_be = too_slow(measured.goodput_mbyte_s, asked.goodput_mbyte_s(link), strain)
+    else:
+        tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate_mbyte_s)[0]
+    blamed = {
+        "rtt": 0 < too_long_ms <= strain.reach_ms and early_ms <= tolerance_ms,
+        "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
+        "rate": rate_may_be,
+        "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
+        "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
+        "bursts": 0 < _bursts_beyond(link, measured) <= strain.dropped,
+    }
+    return frozenset(name for name, may_be in blamed.items() if may_be)
+
+
+def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, strain: Strain) -> bool:
+    """Whether a speed is lower than it should be, by no more than the host was short of."""
+    if measured_mbyte_s is None:
+        return False
+    return 0 < 100 * (1 - measured_mbyte_s / expected_mbyte_s) <= strain.short_pct
+
+
+def _lost_beyond(link: Link, measured: Measured) -> float:
+    """How many packets more than asked did not arrive."""
+    return measured.sent * (1 - link.lost_pct / 100) - measured.arrived
+
+
+def _bursts_beyond(link: Link, measured: Measured) -> float:
+    """How many packets longer than asked the bursts of losses were, all together."""
+    end = burst_end(link)
+    return measured.sent - measured.arrived - measured.gaps / end if end else 0.0

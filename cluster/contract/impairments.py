@@ -1,0 +1,88 @@
+"""Expected and measured loss bursts, duplication, corruption and reordering. Pure functions."""
+
+import math
+from dataclasses import replace
+
+from cluster.contract.measured import Measured
+from cluster.links.expected import ETHERNET_BYTES, loss_interval
+from cluster.links.link import Link
+
+CERTAIN = 3.3  # standard errors that chance is allowed: 99.9 %
+FEWEST_BURSTS = 10  # fewer tell nothing of their length
+BURST_TOLERANCE = 0.1
+SMALLEST_PING_BYTES = 58  # 16 of ours, UDP 8, IPv4 20, Ethernet 14
+SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none overtakes another
+
+
+def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
+    """Whether losses, their bursts, doubles and overtaking are as asked, by name."""
+    checks = {
+        "loss": _loss_holds(link, measured),
+        "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
+        "reordering": _overtaking_holds(link, measured),
+    }
+    if burst_end(link) is not None:
+        checks["bursts"] = _bursts_hold(link, measured)
+    return checks
+
+
+def burst_end(link: Link) -> float | None:
+    """The chance that a burst of losses ends with a packet (Gilbert's model); None where each is lost by itself.
+
+    Bursts are longer than asked where so much loss does not fit between them.
+    """
+    loss = link.loss_pct / 100
+    if link.loss_burst == 1 or not 0 < loss < 1:
+        return None
+    return min(1 / link.loss_burst, (1 - loss) / loss)
+
+
+def clumping(link: Link) -> float:
+    """How many packets tell as much of a share of losses as one that is lost by itself: in bursts, each tells less."""
+    end = burst_end(link)
+    if end is None:
+        return 1.0
+    loss = link.loss_pct / 100
+    memory = 1 - end - end * loss / (1 - loss)  # correlation of a packet's fate with the next one's
+    return (1 + memory) / (1 - memory)
+
+
+def _loss_holds(link: Link, measured: Measured) -> bool:
+    """Within the interval of so many packets as tell by themselves."""
+    independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0
+    low, _ = loss_interval(independent, _least_lost_pct(link))
+    _, high = loss_interval(independent, link.lost_pct)
+    lost = (measured.sent - measured.arrived) * independent / max(1, measured.sent)
+    between = 0.5 if independent < measured.sent else 0.0
+    return low - between <= lost <= high + between
+
+
+def _least_lost_pct(link: Link) -> float:
+    """By netem any bit of a frame may be damaged, also of the Ethernet header, at which nobody looks behind an ifb."""
+    if link.wire != "netem":
+        return link.lost_pct
+    harmless = ETHERNET_BYTES / SMALLEST_PING_BYTES
+    return replace(link, corrupt_pct=link.corrupt_pct * (1 - harmless)).lost_pct
+
+
+def _bursts_hold(link: Link, measured: Measured) -> bool:
+    """The mean length of runs of losses: geometric, so its standard deviation is nearly itself."""
+    end = burst_end(link)
+    if end is None or measured.gaps < FEWEST_BURSTS or link.corrupt_pct:
+        return True
+    asked, found = 1 / end, (measured.sent - measured.arrived) / measured.gaps
+    chance = CERTAIN * math.sqrt(1 - end) / end / math.sqrt(measured.gaps)
+    return abs(found - asked) <= asked * BURST_TOLERANCE + chance
+
+
+def _overtaking_holds(link: Link, measured: Measured) -> bool:
+    """Who need not wait overtakes only where others are under way."""
+    low, high = loss_interval(measured.arrived, link.reorder_pct)
+    return (
+        link.delay_ms < SEEN_DELAY_MS or low <= measured.reordered
+    ) and measured.reordered <= high
+
+
+def _share_holds(asked_pct: float, packets: int, found: int) -> bool:
+    low, high = loss_interval(packets, asked_pct)
+    return low <= found <= high

@@ -1,0 +1,79 @@
+"""Groups probes that do not disturb one another into rounds. Pure."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from cluster.contract.probe_plan import joins, ping_pairs
+from cluster.links.link import Link
+
+
+def plan_rounds(
+    links: Sequence[Link],
+    nodes: Sequence[str],
+    budget_mbyte_s: float,
+    single: Collection[str] = (),
+    load_mbyte_s: Callable[[Link], float] = lambda link: link.rate_mbyte_s,
+) -> list[list[Link]]:
+    """Rounds in which no node sends twice, none receives twice, and no two probes use both directions of a link.
+
+    First fit, in the order of shifts: node i to node i+1, then to node i+2, …, which fills whole rounds.
+
+    Args:
+        links: what is to be measured.
+        nodes: the nodes' names, in their order.
+        budget_mbyte_s: what a round carries at most, unless it is a single link.
+        single: nodes that do not even send and receive in one round.
+        load_mbyte_s: what a link takes of that.
+    """
+    place = {name: index for index, name in enumerate(nodes)}
+    least = min(map(load_mbyte_s, links), default=0.0)
+    rounds: list[_Round] = []
+    unfilled: list[_Round] = []
+    for link in sorted(links, key=lambda link: (place[link.dst] - place[link.src]) % len(nodes)):
+        load = load_mbyte_s(link)
+        found = next((one for one in unfilled if one.takes(link, budget_mbyte_s - load)), None)
+        if found is None:
+            found = _Round(frozenset(single))
+            rounds.append(found)
+            unfilled.append(found)
+        found.add(link, load)
+        if found.load + least > budget_mbyte_s or len(found.links) == len(nodes):
+            unfilled.remove(found)
+    return [one.links for one in rounds]
+
+
+@dataclass(eq=False)
+class _Round:
+    single: frozenset[str]
+    links: list[Link] = field(default_factory=list)
+    load: float = 0.0
+    busy: set[tuple[str, str]] = field(default_factory=set)
+
+    def takes(self, link: Link, most_mbyte_s: float) -> bool:
+        """Whether the link may be in this round, beside no more than so much."""
+        asked = self._ends(link) | {(link.dst, link.src)}
+        return self.load <= most_mbyte_s and self.busy.isdisjoint(asked)
+
+    def add(self, link: Link, load_mbyte_s: float) -> None:
+        self.links.append(link)
+        self.load += load_mbyte_s
+        self.busy |= self._ends(link) | {(link.src, link.dst)}
+
+    def _ends(self, link: Link) -> set[tuple[str, str]]:
+        """What a link takes of its nodes: that one sends and the other receives, or all of those that do but one."""
+        ends = {("from", link.src), ("to", link.dst)}
+        alone = self.single & {link.src, link.dst}
+        return ends | {(way, node) for way in ("from", "to") for node in alone}
+
+
+def path_groups(paths: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]:
+    """Paths over several links whose ends may ping at once: all, but where links jitter only those that one node pings.
+
+    Where pings of many nodes meet on a link that jitters, one that follows another closely waits for it.
+    """
+    if not any(path.jitter_ms for path in paths):
+        return [list(paths)] if paths else []
+    pairs = ping_pairs(paths, nodes)
+    return [
+        [path for path in paths if joins(path, pinger, peers)] for pinger, peers in pairs.items()
+    ]

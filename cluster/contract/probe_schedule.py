@@ -1,0 +1,143 @@
+"""Chooses TCP or datagrams for each link's speed, and estimates how long the measurement takes. Pure.
+
+TCP shows what a program gets of a link, and keeps a core busy for more than a second on each. Where that would take
+longer than an effort may, datagrams tell the rate of every link, in a fraction of a second, and TCP is tried on one
+link out of each node; `ProbeSchedule.note` says so.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.contract.floods import floods_s, link_floods, shared_floods
+from cluster.contract.probe_plan import (
+    PATH_APART,
+    Effort,
+    delay_pings,
+    loss_pings,
+    ping_pairs,
+    ping_s,
+    send_order,
+    send_s,
+    streams_of,
+)
+from cluster.contract.probe_rounds import path_groups, plan_rounds
+from cluster.links.expected import Expected
+from cluster.links.link import Link
+
+STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
+# How long a bounded measurement may take with TCP on every link: of a few nodes, of more.
+FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
+PROBERS_S, PROBER_S = 0.3, 0.1  # until a program runs on every node, and what each adds
+ASK_S = 0.05  # until nodes have an order, and we their answers
+
+
+@dataclass(frozen=True)
+class ProbeSchedule:
+    """How the speeds of all links are told, and what that costs.
+
+    Attributes:
+        streamed: the links on which a TCP connection is tried.
+        flooded: those whose rate datagrams tell.
+        seconds: about how long the whole measurement takes, if no link must be measured again.
+        note: what a user should know of it; '' where there is nothing.
+    """
+
+    streamed: frozenset[Link]
+    flooded: frozenset[Link]
+    seconds: float
+    note: str = ""
+
+
+def budget_s(nodes: int, effort: Effort) -> float:
+    """How long an effort may take with TCP on every link, in seconds."""
+    if not effort.bounded:
+        return math.inf
+    return FEW_BUDGET_S if nodes <= FEW_NODES else BUDGET_S
+
+
+def make_probe_schedule(
+    asked: Expected,
+    paths: Sequence[Link],
+    nodes: Sequence[str],
+    effort: Effort,
+    seed: int,
+    budget_s: float,
+) -> ProbeSchedule:
+    """Choose by what speeds are told, so that it takes no longer than the effort may, where that can be had.
+
+    Args:
+        asked: all links, uplinks and downlinks.
+        paths: pairs of nodes without a link, as links from end to end.
+        nodes: the nodes' names, in their order.
+        effort: how thoroughly.
+        seed: chooses the links on which TCP is tried where it cannot be all.
+        budget_s: how long it may take with TCP on all.
+    """
+    rest_s = _rest_s(asked, paths, nodes, effort)
+    if not effort.speeds:
+        return ProbeSchedule(frozenset(), frozenset(), rest_s)  # and the verdict says so
+    alive = [link for link in asked.links if not asked.is_cut(link)]
+    rough = [link for link in alive if link.is_rough]
+    streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]
+    seconds = rest_s + _speeds_s(asked, streams, rough, nodes)
+    if seconds <= budget_s or not streams:
+        return ProbeSchedule(frozenset(streams), frozenset(rough), seconds)
+    sample = one_of_each(streams, nodes, seed)
+    note = (
+        f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
+        f"on {len(sample)} of {len(streams)} links, one out of each node, drawn by seed {seed}; --full tries it on all"
+    )
+    seconds = rest_s + _speeds_s(asked, sample, alive, nodes)
+    return ProbeSchedule(frozenset(sample), frozenset(alive), seconds, note)
+
+
+def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:
+    """One link out of each node that has one: to the node so many places on, drawn by a seed, or the next it has."""
+    place = {name: index for index, name in enumerate(nodes)}
+    places = random.Random(f"{seed}/tcp").randrange(1, len(nodes))
+
+    def distance(link: Link) -> int:
+        return (place[link.dst] - place[link.src] - places) % len(nodes)
+
+    own = [[link for link in links if link.src == name] for name in nodes]
+    return [min(some, key=distance) for some in own if some]
+
+
+def stream_rounds(
+    asked: Expected, links: Sequence[Link], nodes: Sequence[str], share: float = 1.0
+) -> list[list[Link]]:
+    """The rounds in which TCP is tried; `share` of what usually goes side by side.
+
+    Of what a node sends it receives acknowledgements: 2 to 4 % of as much, which a downlink lacks then.
+    """
+    single = {*asked.uplinks, *asked.downlinks}
+    return plan_rounds(links, nodes, share * STREAM_BUDGET_MBYTE_S, single)
+
+
+def _rest_s(asked: Expected, paths: Sequence[Link], nodes: Sequence[str], effort: Effort) -> float:
+    """All but speeds: the start of the probes, round trips, jitter, loss."""
+    pinged = [(asked.links, 1.0), *((group, PATH_APART) for group in path_groups(paths, nodes))]
+    pings_s = sum(_pings_s(links, nodes, effort, apart) for links, apart in pinged)
+    return PROBERS_S + PROBER_S * len(nodes) + pings_s
+
+
+def _pings_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort, apart: float) -> float:
+    lossy = [link for link in links if link.is_flawed]
+    streams, lossy_streams = (streams_of(ping_pairs(some, nodes)) for some in (links, lossy))
+    delays_s = ping_s(delay_pings(links, {}, streams, effort, apart)) + 2 * ASK_S
+    if not lossy:
+        return delays_s
+    return delays_s + ping_s(loss_pings(lossy, {}, lossy_streams, effort)) + 2 * ASK_S
+
+
+def _speeds_s(
+    asked: Expected, streamed: Sequence[Link], flooded: Sequence[Link], nodes: Sequence[str]
+) -> float:
+    streams_s = sum(
+        max(send_s(send_order(link, asked.links, ""), asked.rtt_ms(link)) for link in some) + ASK_S
+        for some in stream_rounds(asked, streamed, nodes)
+    )
+    floods = link_floods(flooded, nodes), shared_floods(access.links for access in asked.accesses())
+    return streams_s + sum(floods_s(some) + ASK_S for some in floods if some)

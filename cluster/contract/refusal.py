@@ -1,0 +1,23 @@
+"""The error for a user whose links are broken or undecided. Pure."""
+
+from cluster.base.errors import ClusterError, ContractBroken, ContractUndecided
+from cluster.contract.verdicts import Contract
+from cluster.shaping.host_load import overload_sentence
+
+
+def refusal(contract: Contract, cluster: str, *, of_launch: bool = False) -> ClusterError:
+    """The error for a contract that does not hold; `of_launch`: what was not started, and how to start it all the same.
+
+    Returns:
+        ContractBroken, or ContractUndecided where nothing is broken.
+    """
+    nothing, remedy = "; nothing was started" if of_launch else "", contract.remedy(cluster)
+    if contract.is_broken:
+        anyway = "; --no-verify runs all the same" if of_launch else ""
+        words = f"the links are not what was asked for: {contract.verdict()}{nothing}"
+        return ContractBroken(words, remedy + anyway, contract.document())
+    anyway = "; --allow-undecided runs all the same" if of_launch else ""
+    why = overload_sentence({"limits": contract.limits})
+    return ContractUndecided(
+        f"{contract.verdict()}{nothing}: {why}", remedy + anyway, contract.document()
+    )

@@ -1,0 +1,421 @@
+"""Asks the Docker engine about our clusters, which are found by label, and changes what Compose does not.
+
+Containers are made by compose (`cluster.engine.compose_up`); the engine is asked to list and to remove.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
+from cluster.base.spec import IMAGE, ClusterSpec, project_name
+from cluster.engine.compose import (
+    LABEL_CLUSTER,
+    LABEL_IMAGE,
+    LABEL_NODE,
+    LABEL_SIZE,
+    LABEL_SLOT,
+    has_slow_start,
+)
+from cluster.engine.resources import (
+    UNLIMITED_BYTES,
+    Limit,
+    cpu_share_us,
+    device_request,
+    read_limit,
+)
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+LABEL_SOURCE = "gradwire.source"
+WORKING_DIR = "com.docker.compose.project.working_dir"
+COMPOSE_PROJECT = "com.docker.compose.project"
+NO_SHARE = (100_000, -1)  # the engine's own period, and no quota
+INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
+
+
+@dataclass(frozen=True)
+class Container:
+    """One node's container, as the engine lists it."""
+
+    id: str
+    cluster: str
+    node: str
+    size: int
+    slot: int
+    state: str
+    health: str
+    image: str
+    image_id: str
+    working_dir: str
+    name: str
+
+
+class Engine:
+    """The Docker engine of this machine (or of DOCKER_HOST).
+
+    Raises:
+        PrerequisiteError: there is no engine, it does not run, or this user may not ask it.
+    """
+
+    def __init__(self) -> None:
+        with _engine_errors(at_first=True):
+            self._api = _connect()
+
+    def containers(self, cluster: str | None = None) -> list[Container]:
+        """Every node's container, running or not, of one cluster or of all; in rank order.
+
+        Labels alone prove nothing: an image that somebody has made of a node (`docker commit`) hands them on.
+        """
+        label = f"{LABEL_CLUSTER}={cluster}" if cluster else LABEL_CLUSTER
+        with _engine_errors():
+            found = self._api.containers(all=True, filters={"label": [label, LABEL_NODE]})
+        nodes = (_container(item) for item in found)
+        return sorted((node for node in nodes if node is not None), key=_rank)
+
+    def strangers(self, cluster: str) -> list[str]:
+        """The containers of the cluster's Compose project that are no nodes of it: somebody else's project."""
+        label = f"{COMPOSE_PROJECT}={project_name(cluster)}"
+        ours = {container.id for container in self.containers(cluster)}
+        with _engine_errors():
+            found = self._api.containers(all=True, filters={"label": [label]})
+        return sorted(_name(item) for item in found if item["Id"] not in ours)
+
+    def cluster(self, name: str) -> ClusterSpec | None:
+        """The spec of a cluster that exists, read back from its containers' labels."""
+        containers = self.containers(name)
+        return _spec(containers[0]) if containers else None
+
+    def clusters(self) -> list[ClusterSpec]:
+        """Every cluster that exists."""
+        return sorted({_spec(c) for c in self.containers()}, key=lambda spec: spec.slot)
+
+    def slot_of_network(self, name: str) -> int | None:
+        """The slot of a cluster's network, where it has one: its nodes may have been removed by hand."""
+        with _engine_errors():
+            found = self._api.networks(filters={"label": [f"{LABEL_CLUSTER}={name}", LABEL_SLOT]})
+        slots = [
+            n["Labels"][LABEL_SLOT] for n in found if n["Name"].startswith(f"{project_name(name)}_")
+        ]
+        return next((int(slot) for slot in slots if _is_number(slot)), None)
+
+    def slots(self, *, beside: str) -> set[int]:
+        """The slots that other clusters hold: by their containers, or by a network that has none yet."""
+        with _engine_errors():
+            networks = self._api.networks(filters={"label": [LABEL_CLUSTER, LABEL_SLOT]})
+        labels = [network["Labels"] for network in networks]
+        held = [
+            (of[LABEL_CLUSTER], int(of[LABEL_SLOT])) for of in labels if _is_number(of[LABEL_SLOT])
+        ]
+        held += [(container.cluster, container.slot) for container in self.containers()]
+        return {slot for cluster, slot in held if cluster != beside}
+
+    def image_id(self, tag: str) -> str | None:
+        """The image behind a tag, or None."""
+        image = self._image(tag)
+        return str(image["Id"]) if image else None
+
+    def image_source(self, tag: str) -> str | None:
+        """The hash of the sources that an image was built from, where it says so."""
+        image = self._image(tag)
+        labels = (image["Config"].get("Labels") or {}) if image else {}
+        return labels.get(LABEL_SOURCE)
+
+    def inspect(self, container_id: str) -> dict | None:  # type: ignore[type-arg]
+        """All that the engine knows of a container; None where it has been removed."""
+        import docker.errors
+
+        try:
+            with _engine_errors():
+                found: dict = self._api.inspect_container(container_id)  # type: ignore[type-arg]
+        except docker.errors.NotFound:
+            return None
+        return found
+
+    def limits(self, containers: Sequence[Container]) -> dict[str, Limit]:
+        """What each node may use, as the engine holds it to; one that has just been removed has none."""
+        return {node: read_limit(held) for node, held in self._host_configs(containers).items()}
+
+    def slow_starts(self, containers: Sequence[Container]) -> dict[str, bool]:
+        """Whether each node was made with slow start after idle."""
+        return {node: has_slow_start(it) for node, it in self._host_configs(containers).items()}
+
+    def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
+        """Hold some nodes to new limits, at once and while they run.
+
+        Raises:
+            ClusterError: the engine refused, or a node is gone; the others are held to theirs.
+        """
+        failures = []
+        for container in (c for c in containers if c.node in limits):
+            try:
+                self._set_limit(container, limits[container.node])
+            except ClusterError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def check_gpus(self, image: str, gpus: str) -> None:
+        """See that a container can have these GPUs, by one that ends at once: no engine tells otherwise.
+
+        Raises:
+            ClusterError: none can; in the engine's own words.
+        """
+        with _engine_errors():
+            host = self._api.create_host_config(
+                device_requests=[device_request(gpus)], network_mode="none"
+            )
+            probe = self._api.create_container(image, ["true"], host_config=host)["Id"]
+        try:
+            with _engine_errors():
+                self._api.start(probe)
+        except ClusterError as error:
+            raise ClusterError(
+                f"no node can have GPUs {gpus!r}: {error.message}",
+                "install the NVIDIA container toolkit on this machine; nvidia-smi lists its GPUs",
+            ) from error
+        finally:
+            self._remove_container(probe)
+
+    def room(self) -> tuple[int, int]:
+        """The processors of the machine, and the bytes of its memory."""
+        with _engine_errors():
+            info = self._api.info()
+        return int(info["NCPU"]), int(info["MemTotal"])
+
+    def remove(self, name: str) -> list[str]:
+        """Remove all containers, anonymous volumes and networks of a cluster; returns what it removed."""
+        containers = self.containers(name)
+        self.remove_containers(containers)
+        networks = self.networks(name)
+        with _engine_errors():
+            for network in networks:
+                self._remove_network(network)
+        return [f"container {c.name}" for c in containers] + [f"network {n}" for n in networks]
+
+    def remove_containers(self, containers: Sequence[Container]) -> None:
+        """Remove some nodes, whatever they do, with their anonymous volumes."""
+        with _engine_errors(), ThreadPoolExecutor(max_workers=16) as pool:
+            list(pool.map(lambda container: self._remove_container(container.id), containers))
+
+    def unpause(self, containers: Sequence[Container]) -> None:
+        """Let nodes go on that somebody has paused."""
+        with _engine_errors():
+            for container in containers:
+                self._api.unpause(container.id)
+
+    def networks(self, name: str) -> list[str]:
+        """The names of the networks of a cluster."""
+        with _engine_errors():
+            found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
+        return [n["Name"] for n in found if n["Name"].startswith(f"{project_name(name)}_")]
+
+    def log_tail(self, container_id: str, lines: int = 20) -> str:
+        """The last lines of what a container printed; nothing where it has been removed."""
+        import docker.errors
+
+        log = b""
+        with suppress(docker.errors.NotFound), _engine_errors():
+            log = self._api.logs(container_id, tail=lines)
+        return log.decode(errors="replace")
+
+    def follow_log(self, container_id: str, *, follow: bool, lines: int | str) -> Iterator[str]:
+        """What a container printed, line by line; with `follow`, until it ends."""
+        rest = b""
+        with _engine_errors():
+            for chunk in self._api.logs(container_id, stream=True, follow=follow, tail=lines):
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
+        if rest:
+            yield rest.decode(errors="replace")
+
+    @contextmanager
+    def starts(self, cluster: str) -> Iterator[Iterator[str]]:
+        """The nodes of a cluster, each as its container starts; that goes on until the `with` block is left."""
+        import docker.errors
+
+        wanted = {"type": "container", "event": "start", "label": f"{LABEL_CLUSTER}={cluster}"}
+        with _engine_errors():
+            events = self._api.events(filters=wanted, decode=True)
+        try:
+            yield (event["Actor"]["Attributes"][LABEL_NODE] for event in events)
+        finally:
+            # The stream of an engine behind SSH cannot be closed: it ends with us.
+            with suppress(docker.errors.DockerException):
+                events.close()
+
+    def version(self) -> str:
+        """The engine's version."""
+        with _engine_errors():
+            return str(self._api.version()["Version"])
+
+    def free_disk_bytes(self) -> int | None:
+        """Free space where the engine keeps its images; None where this machine cannot see it."""
+        with _engine_errors():
+            root = Path(self._api.info()["DockerRootDir"])
+        try:
+            return shutil.disk_usage(root).free
+        except OSError:
+            return None
+
+    def _host_configs(self, containers: Sequence[Container]) -> dict[str, dict[str, Any]]:
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            found = list(pool.map(self._host_config, containers))
+        return {c.node: config for c, config in zip(containers, found, strict=True)}
+
+    def _host_config(self, container: Container) -> dict[str, Any]:
+        """What a container was made and is held to; nothing of one that has just been removed."""
+        found = self.inspect(container.id)
+        return found["HostConfig"] if found else {}
+
+    def _set_limit(self, container: Container, limit: Limit) -> None:
+        import docker.errors
+
+        memory = limit.memory_bytes or UNLIMITED_BYTES
+        memory_is_new = read_limit(self._host_config(container)).memory_bytes != limit.memory_bytes
+        swap = {"mem_limit": memory, "memswap_limit": memory} if memory_is_new else {}
+        period_us, quota_us = NO_SHARE if limit.cpus is None else cpu_share_us(limit.cpus)
+        try:
+            with _engine_errors():
+                self._api.update_container(
+                    container.id, cpu_period=period_us, cpu_quota=quota_us, **swap
+                )
+        except docker.errors.NotFound as error:
+            raise ClusterError(
+                f"{container.node} of {container.cluster!r} is gone, and cannot be held to a limit",
+                f"python -m cluster.up --name {container.cluster}",
+            ) from error
+
+    def _image(self, tag: str) -> dict | None:  # type: ignore[type-arg]
+        import docker.errors
+
+        try:
+            with _engine_errors():
+                image: dict = self._api.inspect_image(tag)  # type: ignore[type-arg]
+        except docker.errors.ImageNotFound:
+            return None
+        return image
+
+    def _remove_network(self, network: str) -> None:
+        import docker.errors
+
+        with suppress(docker.errors.NotFound):  # somebody else removed it: gone is what we want
+            self._api.remove_network(network)
+
+    def _remove_container(self, container_id: str) -> None:
+        import docker.errors
+
+        try:
+            self._api.remove_container(container_id, force=True, v=True)
+        except docker.errors.NotFound:
+            pass  # somebody else removed it: gone is what we want
+        except docker.errors.APIError as error:
+            if "already in progress" not in str(error):
+                raise
+
+
+def _connect() -> APIClient:
+    # Imported here: it takes 0.2 s, and half of the verbs do without.
+    import docker
+
+    client: APIClient = docker.from_env().api
+    client.ping()
+    return client
+
+
+@contextmanager
+def _engine_errors(*, at_first: bool = False) -> Iterator[None]:
+    """Turn the SDK's exceptions into ours; what is not found stays what it is.
+
+    An engine that does not answer `at_first` is something this machine lacks; later it fails in the midst of something.
+    """
+    import docker.errors
+    import requests.exceptions
+
+    try:
+        yield
+    except docker.errors.NotFound:
+        raise
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        raise _translate(error, at_first=at_first) from error
+
+
+def _translate(error: Exception, *, at_first: bool) -> ClusterError:
+    text = str(error)
+    if not at_first and "APIError" not in type(error).__name__:
+        return ClusterError(
+            f"the Docker engine does not answer any more: {text}",
+            "sudo systemctl start docker, then: python -m cluster.status",
+        )
+    if "Permission denied" in text or "PermissionError" in text:
+        return PrerequisiteError(
+            "Docker is here, but this user may not use it",
+            "sudo usermod -aG docker $USER, then log in again",
+        )
+    if "APIError" in type(error).__name__:
+        return ClusterError(f"the Docker engine refused: {text}", "python -m cluster.doctor")
+    if shutil.which("docker") is None:
+        return PrerequisiteError("no Docker here", INSTALL_DOCKER)
+    return PrerequisiteError(
+        f"the Docker engine does not answer: {text}", "sudo systemctl start docker"
+    )
+
+
+def _container(item: dict) -> Container | None:  # type: ignore[type-arg]
+    """One of ours, or None: its labels must be whole, and its name what they say."""
+    labels = item["Labels"]
+    status = item["Status"]
+    health = status[status.find("(") + 1 : -1].removeprefix("health: ") if "(" in status else ""
+    if not all(_is_number(labels.get(key, "")) for key in (LABEL_SIZE, LABEL_SLOT)):
+        return None
+    cluster, node, name = labels[LABEL_CLUSTER], labels[LABEL_NODE], _name(item)
+    # While Compose makes a container anew, the old one has a number in front of its name.
+    if not re.fullmatch(rf"([0-9a-f]{{12}}_)?{re.escape(project_name(cluster))}-node[0-9]+", name):
+        return None
+    try:
+        ClusterSpec(cluster, int(labels[LABEL_SIZE]), int(labels[LABEL_SLOT]))
+    except UsageError:
+        return None
+    return (
+        None
+        if not name.endswith(f"-{node}")
+        else Container(
+            id=item["Id"],
+            cluster=cluster,
+            node=node,
+            size=int(labels[LABEL_SIZE]),
+            slot=int(labels[LABEL_SLOT]),
+            state=item["State"],
+            health=health if item["State"] == "running" else "",
+            image=labels.get(LABEL_IMAGE, IMAGE),
+            image_id=item["ImageID"],
+            working_dir=labels.get(WORKING_DIR, ""),
+            name=name,
+        )
+    )
+
+
+def _name(item: dict) -> str:  # type: ignore[type-arg]
+    """A container's own name, without the slash in front; links of others to it have names, too."""
+    names = [str(name).removeprefix("/") for name in item.get("Names") or ()]
+    return next((name for name in names if "/" not in name), "")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _rank(container: Container) -> tuple[str, int]:
+    return container.cluster, int(container.node.removeprefix("node"))
+
+
+def _spec(container: Container) -> ClusterSpec:
+    return ClusterSpec(container.cluster, container.size, container.slot, container.image)

@@ -1,0 +1,134 @@
+"""The Compose document of a cluster, as a pure value, and the file of it in the state folder.
+
+`docker-compose.yml` in the root is this document for three nodes, written to be read; a test holds the two
+equal. For any other cluster the document is generated. `docker compose` (v2) and `docker-compose` (v1, 1.29)
+both take it.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from cluster.base.spec import IMAGE, ClusterSpec, Node
+from cluster.engine.resources import Limit, service_limits
+
+LABEL_CLUSTER = "gradwire.cluster"
+LABEL_NODE = "gradwire.node"
+LABEL_SIZE = "gradwire.size"
+LABEL_SLOT = "gradwire.slot"
+LABEL_IMAGE = "gradwire.image"
+
+# Everything else is dropped. Who needs what:
+CAPABILITIES = (
+    "NET_ADMIN",  # tc, routes, offloads: the shaping itself
+    "NET_RAW",  # ping; iptables' own sockets
+    "SYS_NICE",  # the nfqueue wire runs before the ranks: nice -20, and time reserved
+    "SYS_CHROOT",  # sshd: its privilege separation
+    "SETUID",  # sshd: to the user who logs in
+    "SETGID",  # sshd: likewise
+    "CHOWN",  # sshd: the terminal's owner
+    "DAC_OVERRIDE",  # sshd and boot: keys that belong to the host's user
+    "KILL",  # to end ranks
+    "AUDIT_WRITE",  # sshd: login records
+)
+
+SYSCTLS = {
+    # Room for the largest bandwidth-delay product of the profiles (100 MB/s x 1 s RTT), twice over.
+    "net.ipv4.tcp_rmem": "4096 131072 268435456",
+    "net.ipv4.tcp_wmem": "4096 131072 268435456",
+    # What TCP learnt on one profile must not linger into the next.
+    "net.ipv4.tcp_no_metrics_save": "1",
+    # Nodes are each other's routers; nobody is told of a shorter way.
+    "net.ipv4.ip_forward": "1",
+    "net.ipv4.conf.all.send_redirects": "0",
+}
+
+# Of a profile without it. Only Compose can: in a container /proc/sys is read-only.
+SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
+
+# What users' code may take of the host. Memory is `up --memory`'s: a default would be a limit that nobody asked for.
+LIMITS: dict[str, object] = {
+    # Processes and threads: a program that forks without end must not take the host's. 64 ranks have some 60 each.
+    "pids_limit": 4096,
+    # All that ranks print is kept here, too (`docker logs`), beside their run's own logs: the last of it will do.
+    "logging": {"driver": "json-file", "options": {"max-size": "20m", "max-file": "2"}},
+    # No setuid program makes anybody more than he is; sshd goes from root to root, and needs none.
+    "security_opt": ["no-new-privileges:true"],
+}
+
+
+def compose_document(
+    spec: ClusterSpec,
+    limits: Mapping[str, Limit] | None = None,
+    *,
+    slow_start_after_idle: bool = True,
+) -> dict[str, object]:
+    """The Compose document of a cluster, of which some nodes may have limits: plain values, ready for YAML."""
+    hosts = [f"{node.name}:{node.address}" for node in spec.nodes]
+    sysctls = SYSCTLS | ({} if slow_start_after_idle else {SLOW_START_AFTER_IDLE: "0"})
+    return {
+        "services": {
+            node.name: _service(spec, node, hosts, sysctls)
+            | service_limits((limits or {}).get(node.name, Limit()))
+            for node in spec.nodes
+        },
+        "networks": {"data": _network(spec)},
+    }
+
+
+def write_document(
+    spec: ClusterSpec, limits: Mapping[str, Limit], *, slow_start_after_idle: bool
+) -> str:
+    """The cluster's Compose file, kept in its state folder for whoever wants to read it."""
+    document = compose_document(spec, limits, slow_start_after_idle=slow_start_after_idle)
+    text = yaml.safe_dump(document, sort_keys=False, width=120)
+    (spec.state_dir / "compose.yml").write_text(text)
+    return text
+
+
+def has_slow_start(host_config: Mapping[str, Any]) -> bool:
+    """Whether a container was made with slow start after idle, by what the engine says of it."""
+    return (host_config.get("Sysctls") or {}).get(SLOW_START_AFTER_IDLE) != "0"
+
+
+def _service(
+    spec: ClusterSpec, node: Node, hosts: list[str], sysctls: Mapping[str, str]
+) -> dict[str, object]:
+    return {
+        "image": spec.image,
+        **({"build": "."} if spec.image == IMAGE else {}),
+        "container_name": f"{spec.project}-{node.name}",
+        "hostname": node.name,
+        "mac_address": node.mac,
+        "init": True,
+        "cap_drop": ["ALL"],
+        "cap_add": list(CAPABILITIES),
+        "sysctls": dict(sysctls),
+        **copy.deepcopy(LIMITS),
+        "extra_hosts": hosts,
+        "ports": [f"{node.ssh_host}:{node.ssh_port}:22"],
+        "volumes": [f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"],
+        "networks": {"data": {"ipv4_address": node.address}},
+        "stop_grace_period": "2s",
+        "healthcheck": {
+            "test": ["CMD", "bash", "-c", "</dev/tcp/127.0.0.1/22"],
+            "interval": "30s",
+            "timeout": "5s",
+        },
+        "labels": _labels(spec) | {LABEL_NODE: node.name, LABEL_IMAGE: spec.image},
+    }
+
+
+def _network(spec: ClusterSpec) -> dict[str, object]:
+    return {
+        "driver": "bridge",
+        "driver_opts": {"com.docker.network.driver.mtu": "1500"},
+        "ipam": {"config": [{"subnet": spec.subnet, "gateway": spec.gateway}]},
+        "labels": _labels(spec),
+    }
+
+
+def _labels(spec: ClusterSpec) -> dict[str, str]:
+    return {LABEL_CLUSTER: spec.name, LABEL_SIZE: str(spec.size), LABEL_SLOT: str(spec.slot)}

@@ -1,0 +1,188 @@
+"""Runs `compose up` in the background: it starts early and reads its document once that is known."""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from cluster.base.errors import ClusterError, PrerequisiteError
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec, name_flag, project_name
+from cluster.base.subprocesses import run_bounded
+
+PLUGIN_DIRS = tuple(
+    Path(folder, "docker", "cli-plugins")
+    for folder in ("/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec")
+)
+# Compose would read the .env of the folder in which the user works, and stop at a line that it does not understand.
+NO_VARIABLES = Path(__file__).with_name("empty.env")
+END_TIMEOUT_S = 15.0  # after SIGTERM; the calls of the engine that it has begun it ends first
+
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Loaded here, for between fork and exec nothing may be.
+PRCTL = ctypes.CDLL(None).prctl
+
+
+class ComposeUp:
+    """One call of compose for one cluster; its `with` block ends it, whatever happens.
+
+    It reads its document from standard input, and so can be started before anybody knows what it shall make:
+    docker-compose 1.29 takes half a second to get ready.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._process: subprocess.Popen[str] | None = None
+        self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - __exit__ closes it
+
+    def get_ready(self) -> None:
+        """Start it where there is no such cluster yet; whether it can be had matters only once there is work for it."""
+        if not ClusterSpec(self._name).state_dir.exists():
+            with suppress(PrerequisiteError):
+                self._start()
+
+    def give(self, document: str) -> None:
+        """Let it make what the document says.
+
+        Raises:
+            PrerequisiteError: there is no compose.
+        """
+        process = self._process or self._start()
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as stdin:  # it has ended: `finish` says why
+            stdin.write(document)
+
+    def has_ended(self, spec: ClusterSpec) -> bool:
+        """Whether it has done its work.
+
+        Raises:
+            ClusterError: it failed; in its own words, with what to do about it.
+        """
+        assert self._process is not None
+        if self._process.poll() is None:
+            return False
+        if self._process.returncode != 0:
+            self._complaints.seek(0)
+            raise compose_failure(self._complaints.read(), spec)
+        return True
+
+    def finish(self, spec: ClusterSpec) -> None:
+        """Wait until it has done its work; raises as `has_ended`."""
+        assert self._process is not None
+        self._process.wait()
+        self.has_ended(spec)
+
+    def end(self) -> None:
+        """End it, at once, if it is still at work; what it has made stays."""
+        if self._process is not None:
+            with suppress(BrokenPipeError), self._process:  # closes its input
+                _end_group(self._process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._complaints:
+            self.end()
+
+    def _start(self) -> subprocess.Popen[str]:
+        # A session of its own: Ctrl-C is ours to handle, we end compose before we clean up.
+        # docker-compose 1.29 begins the paths of a document on standard input where it stands, whatever
+        # --project-directory says: elsewhere nodes would find an empty folder for their keys.
+        self._process = subprocess.Popen(
+            up_argv(compose_command(), self._name),
+            cwd=PROJECT_DIR,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._complaints,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        return self._process
+
+
+def _end_with_parent() -> None:
+    """Compose gets SIGTERM when we end, also when we are killed: it would go on making nodes that nobody wants."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """`docker compose` is two processes, and older ones do not hand a signal on."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_TIMEOUT_S)
+
+
+def up_argv(command: list[str], name: str, path: str = "-") -> list[str]:
+    """The compose call that makes or reconciles the containers; `-` is the document on standard input."""
+    return [
+        *command,
+        *(
+            "--project-name",
+            project_name(name),
+            "--project-directory",
+            str(PROJECT_DIR),
+            "--env-file",
+            str(NO_VARIABLES),
+            "--file",
+            path,
+        ),
+        *("up", "--detach", "--no-build"),
+    ]
+
+
+def compose_command() -> list[str]:
+    """`docker compose` where the plugin is there, else `docker-compose`.
+
+    The plugin is looked for in the folders where docker itself usually looks: to ask each command for its version
+    takes up to half a second.
+
+    Raises:
+        PrerequisiteError: neither is there; says how to install it.
+    """
+    home = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    places = [folder / "docker-compose" for folder in (home / "cli-plugins", *PLUGIN_DIRS)]
+    has_docker = shutil.which("docker") is not None
+    if has_docker and any(os.access(place, os.X_OK) for place in places):
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    if has_docker and _is_plugin_elsewhere():
+        return ["docker", "compose"]
+    raise PrerequisiteError(
+        "no Docker Compose here: neither `docker compose` nor `docker-compose`",
+        "apt-get install docker-compose-v2 (Ubuntu) or docker-compose (Debian)",
+    )
+
+
+def _is_plugin_elsewhere() -> bool:
+    return run_bounded(["docker", "compose", "version"]).returncode == 0
+
+
+def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
+    """Compose's complaint as one of ours, with what to do about it."""
+    text = stderr.lower()
+    last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
+    message = f"compose could not bring {spec.name!r} up: {' / '.join(last)}"
+    if "port is already allocated" in text or "address already in use" in text:
+        return ClusterError(message, "free the port, or another --slot")
+    if "pool overlaps" in text or "invalid pool request" in text:
+        return ClusterError(message, f"another network holds {spec.subnet}: another --slot")
+    if "could not select device driver" in text:
+        without = f"without GPUs: python -m cluster.up{name_flag(spec.name)} --gpus none"
+        return ClusterError(
+            message, f"install the NVIDIA container toolkit on this machine, or {without}"
+        )
+    if "no space left" in text:
+        return ClusterError(message, "docker system prune, or a larger disk")
+    return ClusterError(message, "python -m cluster.doctor")

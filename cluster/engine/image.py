@@ -1,0 +1,306 @@
+"""The node image: built from our own files, noticed when it no longer is.
+
+The image carries the hash of the files it was built from. `up` and `launch` compare it with those here, so a
+changed node/ is rebuilt (seconds: it is the last layer) and never silently stale. The base image is pulled; where no
+registry answers, the same Debian is bootstrapped from its packages with mmdebstrap and imported under the same tag.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
+from cluster.base.paths import CODE_DIR, IMAGE_DIR
+from cluster.base.spec import IMAGE
+from cluster.engine.build_progress import BuildProgress, is_progress
+from cluster.engine.client import LABEL_SOURCE, Engine
+
+BASE_IMAGE = "debian:trixie-slim"
+BASE_SUITE = "trixie"
+PULL_TIMEOUT_S = 300
+# What makes Debian's own image of that tag slim and quick to build on, for mmdebstrap as for all apt-get after it: no
+# manuals and translations, and no waiting for the disk after each file.
+BASE_DPKG_OPTIONS = (
+    "force-unsafe-io",
+    *(f"path-exclude=/usr/share/{name}/*" for name in ("doc", "groff", "info", "locale", "man")),
+    "path-include=/usr/share/doc/*/copyright",
+)
+NEEDED_DISK_BYTES = 5 * 10**9  # 1.3 GB of image, as much again while its largest layer is made
+NEEDED_WITH_PYPI_BYTES = 16 * 10**9  # 7.5 GB of image, likewise
+SOURCES = {"Dockerfile": IMAGE_DIR, ".dockerignore": IMAGE_DIR, "node": CODE_DIR}
+"""What the image is built from, and where it lies: in a checkout all of it in one folder."""
+
+Report = Callable[[str], None]
+"""Takes one line of progress."""
+
+
+def source_hash(build_args: Mapping[str, str]) -> str:
+    """One hash of all that decides the image: the files that go into it, and the build arguments."""
+    digest = hashlib.sha256(repr(sorted(build_args.items())).encode())
+    for name, path in _source_files():
+        digest.update(f"{name}\0{_is_executable(path):d}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def ensure_image(
+    engine: Engine, report: Report, build_args: Mapping[str, str] | None = None
+) -> bool:
+    """Build the node image unless it is that of this checkout. Returns whether it was built.
+
+    Without `build_args` those of the last build are kept: `up` never turns a CUDA image back into a CPU one.
+
+    Raises:
+        PrerequisiteError: no base image can be had; ClusterError: the build failed or the disk is full.
+    """
+    built = engine.image_source(IMAGE)
+    args = dict(build_args) if build_args is not None else _args_of(built)
+    wanted = _label(args)
+    if built == wanted:
+        return False
+    _check_disk(engine, NEEDED_WITH_PYPI_BYTES if "TORCH" in args else NEEDED_DISK_BYTES)
+    if args.get("BASE_IMAGE", BASE_IMAGE) == BASE_IMAGE:
+        ensure_base(engine, report)
+    report(
+        "building the node image: minutes to install its packages, seconds where only node/ changed"
+    )
+    before = engine.image_id(IMAGE)
+    with _build_context() as context:
+        _stream(_build_argv(args, wanted), report, f"the image {IMAGE} could not be built", context)
+    if before and before != engine.image_id(IMAGE):
+        _forget(before)
+    return True
+
+
+def require_image(engine: Engine, image: str) -> None:
+    """A user's own image must be there, and be built on today's gradwire-node.
+
+    Raises:
+        PrerequisiteError: it is not.
+    """
+    if engine.image_id(image) is None:
+        raise PrerequisiteError(
+            f"no image {image}", f"docker build --tag {image} FOLDER, FROM {IMAGE}"
+        )
+    if not is_current(engine, image):
+        raise PrerequisiteError(f"image {image} is not built on today's {IMAGE}", "build it again")
+
+
+def is_current(engine: Engine, image: str = IMAGE) -> bool:
+    """Whether an image has in it the node/ of this checkout; one built FROM ours inherits our label."""
+    built = engine.image_source(image)
+    return built is not None and built == _label(_args_of(built))
+
+
+def last_args(engine: Engine) -> dict[str, str]:
+    """The build arguments of the image that is there."""
+    return _args_of(engine.image_source(IMAGE))
+
+
+def _label(args: Mapping[str, str]) -> str:
+    """What the image is labelled with: 'HASH KEY=VALUE KEY=VALUE'."""
+    return f"{source_hash(args)} {_join(args)}".strip()
+
+
+def _args_of(built: str | None) -> dict[str, str]:
+    """The build arguments that an image's label remembers."""
+    words = (built or "").split()[1:]
+    return dict(word.split("=", 1) for word in words)
+
+
+def _join(args: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(args.items()))
+
+
+def _build_argv(args: Mapping[str, str], wanted: str) -> list[str]:
+    all_args = {"BASE_IMAGE": BASE_IMAGE, **args}
+    pairs = [word for key, value in all_args.items() for word in ("--build-arg", f"{key}={value}")]
+    return [
+        *("docker", "build", "--tag", IMAGE, "--label", f"{LABEL_SOURCE}={wanted}"),
+        *(*pairs, "-"),
+    ]
+
+
+def _source_files() -> Iterator[tuple[Path, Path]]:
+    """Each file that goes into the image: its path in the build context, and where it lies."""
+    for name, folder in SOURCES.items():
+        top = folder / name
+        paths = [top] if top.is_file() else sorted(top.rglob("*"))
+        files = (p for p in paths if p.is_file() and "__pycache__" not in p.parts)
+        yield from ((path.relative_to(folder), path) for path in files)
+
+
+def _is_executable(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o100)
+
+
+@contextmanager
+def _build_context() -> Iterator[IO[bytes]]:
+    """These files as a tar archive, the same whatever umask they were written under.
+
+    An archive and no folder: beside an installed package there are those of others, and snap's Docker sees no /tmp.
+    """
+    with TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for name, path in _source_files():
+                member = tarfile.TarInfo(str(name))
+                member.size = path.stat().st_size
+                member.mode = 0o755 if _is_executable(path) else 0o644
+                with path.open("rb") as content:
+                    archive.addfile(member, content)
+        file.seek(0)
+        yield file
+
+
+def _check_disk(engine: Engine, needed: int) -> None:
+    free = engine.free_disk_bytes()
+    if free is not None and free < needed:
+        raise ClusterError(
+            f"{free / 1e9:.1f} GB free where Docker keeps its images; building needs "
+            f"{needed / 1e9:.0f} GB",
+            "docker system prune, or a larger disk",
+        )
+
+
+def ensure_base(engine: Engine, report: Report) -> None:
+    """Have the base image: pulled, or bootstrapped where no registry gives it.
+
+    Raises:
+        PrerequisiteError, ClusterError: it can be had in neither way.
+    """
+    if engine.image_id(BASE_IMAGE) is not None:
+        return
+    report(f"pulling {BASE_IMAGE}")
+    try:
+        pull = subprocess.run(
+            ["docker", "pull", "--quiet", BASE_IMAGE], capture_output=True, timeout=PULL_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        pull = None
+    if pull is None or pull.returncode != 0:
+        report(f"no registry gave {BASE_IMAGE}: bootstrapping it from Debian's packages")
+        _bootstrap_base(report)
+
+
+def _bootstrap_base(report: Report) -> None:
+    """Mmdebstrap makes a root file system as a tar stream; Docker imports it as an image."""
+    _ensure_mmdebstrap(report)
+    bootstrap = subprocess.Popen(
+        [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            "--include=ca-certificates",
+            *(f"--dpkgopt={option}" for option in BASE_DPKG_OPTIONS),
+            BASE_SUITE,
+            "-",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    load = subprocess.run(
+        ["docker", "import", "-", BASE_IMAGE],
+        stdin=bootstrap.stdout,
+        capture_output=True,
+        text=True,
+    )
+    assert bootstrap.stdout is not None
+    bootstrap.stdout.close()  # or it would write for ever where the import has failed
+    if load.returncode != 0:
+        bootstrap.terminate()
+    if bootstrap.wait() > 0:
+        _forget(BASE_IMAGE)  # half a file system imports as happily as a whole one
+        raise ClusterError(
+            f"mmdebstrap could not bootstrap {BASE_IMAGE}", see="its own words, above this line"
+        )
+    if load.returncode != 0:
+        raise ClusterError(f"docker import {BASE_IMAGE}: {load.stderr.strip()}")
+
+
+def _forget(image: str) -> None:
+    """Remove an image; one that is still in use stays."""
+    subprocess.run(["docker", "image", "rm", image], capture_output=True)
+
+
+def _ensure_mmdebstrap(report: Report) -> None:
+    if shutil.which("mmdebstrap"):
+        return
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", "mmdebstrap"]
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise PrerequisiteError(
+            f"no registry gives {BASE_IMAGE}, and mmdebstrap, which makes it, is not here",
+            f"sudo {' '.join(install)}",
+        )
+    report("installing mmdebstrap")
+    subprocess.run(["apt-get", "update"], capture_output=True)
+    _stream(install, report, "mmdebstrap could not be installed")
+
+
+def _stream(argv: list[str], report: Report, failure: str, stdin: IO[bytes] | None = None) -> None:
+    """Run a long command, handing on each line; on failure its last lines are the message."""
+    tail: list[str] = []
+    progress = BuildProgress()
+    with subprocess.Popen(
+        argv,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                report(progress.news(line.rstrip()))
+                tail = tail if is_progress(line.rstrip()) else [*tail[-9:], line.rstrip()]
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode != 0:
+        raise ClusterError("\n".join([f"{failure}:", *tail]), _remedy("\n".join(tail).lower()))
+
+
+def _remedy(said: str) -> str:
+    if "no space left" in said:
+        return "docker system prune, or a larger disk"
+    if "certificate_verify_failed" in said:
+        return (
+            "your network puts its own certificates in: python -m cluster.image --base IMAGE, "
+            "a Debian 13 image that has them in /etc/ssl/certs/ca-certificates.crt"
+        )
+    return ""
+
+
+def requested_args(
+    last: Mapping[str, str], torch: str | None, torchvision: str | None, base: str | None
+) -> dict[str, str]:
+    """The build arguments that are asked for; what is not spoken of stays as in the last build.
+
+    Raises:
+        UsageError: a word that is no version or image, or one version without the other.
+    """
+    for word in (torch, torchvision, base):
+        if word is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+:/@-]*", word):
+            raise UsageError(f"{word!r} is neither a version nor an image")
+    args = {key: value for key, value in last.items() if key == "BASE_IMAGE"} if torch else last
+    args = {**args, **_torch_args(torch, torchvision), **({"BASE_IMAGE": base} if base else {})}
+    return {key: value for key, value in args.items() if (key, value) != ("BASE_IMAGE", BASE_IMAGE)}
+
+
+def _torch_args(torch: str | None, torchvision: str | None) -> dict[str, str]:
+    if torch == "debian" and torchvision is None:
+        return {}
+    if torch == "debian" or (torch is None) != (torchvision is None):
+        raise UsageError(
+            "--torch and --torchvision need one another", "torch 2.9.1 goes with torchvision 0.24.1"
+        )
+    if torch is None or torchvision is None:
+        return {}
+    return {"TORCH": torch, "TORCHVISION": torchvision, "USE_LIBUV": "1"}

@@ -1,0 +1,45 @@
+"""Describes what became of a lost node, from the engine's view of its container. Pure."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from cluster.base.signal_names import signal_name
+
+
+def node_fate(inspected: Mapping[str, Any] | None, since: float) -> str:
+    """Why a node may have been lost; nothing where its container tells nothing.
+
+    Args:
+        inspected: what `docker inspect` says of the container; None: there is none.
+        since: when it was known to run, Unix time.
+    """
+    if inspected is None:
+        return "its container has been removed"
+    state = inspected["State"]
+    if state.get("Paused"):
+        return f"its container is paused: docker unpause {inspected['Name'].lstrip('/')}"
+    if not state.get("Running"):
+        return _end(state)
+    if _unix_time(state.get("StartedAt", "")) > since:
+        return f"its container ended and was started again at {state['StartedAt'][:19]}Z"
+    if not inspected.get("NetworkSettings", {}).get("Networks"):
+        return "its container is connected to no network"
+    return ""
+
+
+def _end(state: Mapping[str, Any]) -> str:
+    code = int(state.get("ExitCode", 0))
+    how = f"exit code {code}"
+    if code > 128:
+        how += f", {signal_name(code - 128)}"
+    if state.get("OOMKilled"):
+        return f"its container ran out of memory and ended ({how})"
+    return f"its container ended ({how})"
+
+
+def _unix_time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0

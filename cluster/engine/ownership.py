@@ -1,0 +1,63 @@
+"""Checks that a cluster belongs to this checkout, and that no other Compose project has its name."""
+
+from collections.abc import Sequence
+
+from cluster.base.errors import ClusterError
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Container, Engine
+
+
+def is_of_checkout(container: Container) -> bool:
+    """Whether a node was brought up from this checkout, as far as Compose says."""
+    return container.working_dir in ("", str(PROJECT_DIR))
+
+
+def check_checkout(containers: Sequence[Container]) -> None:
+    """Refuse a cluster of another checkout, which has keys of its own.
+
+    Raises:
+        ClusterError: names the checkout.
+    """
+    for container in containers:
+        if not is_of_checkout(container):
+            raise ClusterError(
+                f"cluster {container.cluster!r} was brought up from {container.working_dir}",
+                "use that checkout, or another name: --name NAME",
+            )
+
+
+def check_project(engine: Engine, spec: ClusterSpec) -> None:
+    """Refuse a Compose project in which somebody else has containers: Compose would take them for ours.
+
+    Raises:
+        ClusterError: names the containers.
+    """
+    strangers = engine.strangers(spec.name)
+    if strangers:
+        raise ClusterError(
+            f"the Compose project {spec.project!r} has containers that are no nodes of ours: "
+            f"{', '.join(strangers)}",
+            "another name for the cluster: --name NAME",
+        )
+
+
+def check_may_remove(engine: Engine, name: str) -> None:
+    """Refuse to remove what this checkout has not made.
+
+    Raises:
+        ClusterError: names whose it is.
+    """
+    containers = engine.containers(name)
+    others = sorted({c.working_dir for c in containers if not is_of_checkout(c)})
+    if others:
+        raise ClusterError(
+            f"cluster {name!r} was brought up from {', '.join(others)}",
+            "remove it there, or here all the same: --force",
+        )
+    networks = engine.networks(name)
+    if networks and not containers and not ClusterSpec(name).state_dir.exists():
+        raise ClusterError(
+            f"this checkout has not made network {', '.join(networks)}",
+            "remove it all the same: --force",
+        )

@@ -1,0 +1,246 @@
+"""Resource limits of nodes: processors, memory, GPUs. Pure values; the engine enforces them.
+
+A wish says it of single nodes, or of `all`: `--cpus 1 --cpus node3=0.5 --memory node2=1g`. A node's own word goes over
+that of all, `none` takes a limit away, and what is not said stays as it is. GPUs are given when a container is made: a
+node whose GPUs change is made anew.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cluster.base.errors import UsageError, shown, unknown
+
+ALL = "all"
+NONE = "none"
+# A node that has used its share waits for the next period, and its wire with it: so periods are short, not Docker's
+# 100 ms (measured: docs/links.md). The kernel's least share of a period is 1 ms.
+CPU_PERIOD_US, LEAST_QUOTA_US = 4_000, 1_000
+LEAST_CPUS, MOST_CPUS = 0.1, 1024.0
+LEAST_MEMORY_BYTES = 64 * 2**20  # below it not even sshd and the wire have room
+# The engine knows no way back to no limit of memory while a container runs; this one is none.
+UNLIMITED_BYTES = 2**60
+UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+ResourceValue = Mapping[str, float | str | None] | float | str | None
+"""What a user may say: by node, or one word for all; None says nothing."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What one node may use; None is as much as there is, and of GPUs none.
+
+    `gpus` is "all", or numbers of GPUs as nvidia-smi lists them: "0,1".
+    """
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: str | None = None
+
+    def document(self) -> dict[str, float | int | str]:
+        """What there is of it."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
+    """New limits, by node or for `all`; None takes one away, and who is not named keeps his."""
+
+    cpus: Mapping[str, float | None]
+    memory_bytes: Mapping[str, int | None]
+    gpus: Mapping[str, str | None] = field(default_factory=dict)
+
+    def limits(self, nodes: Collection[str], now: Mapping[str, Limit]) -> dict[str, Limit]:
+        """What each node's limits become.
+
+        Raises:
+            UsageError: there is no such node.
+        """
+        for name in (*self.cpus, *self.memory_bytes, *self.gpus):
+            if name != ALL and name not in nodes:
+                raise unknown("node", name, nodes)
+        return {node: self._limit(node, now.get(node, Limit())) for node in nodes}
+
+    def _limit(self, node: str, now: Limit) -> Limit:
+        return Limit(
+            self.cpus.get(node, self.cpus.get(ALL, now.cpus)),
+            self.memory_bytes.get(node, self.memory_bytes.get(ALL, now.memory_bytes)),
+            self.gpus.get(node, self.gpus.get(ALL, now.gpus)),
+        )
+
+
+def make_resource_request(
+    cpus: ResourceValue = None, memory: ResourceValue = None, gpus: ResourceValue = None
+) -> ResourceRequest:
+    """What the user asks for, checked.
+
+    Raises:
+        UsageError: a value that cannot be; names it.
+    """
+    return ResourceRequest(
+        {node: parse_cpus(value, node) for node, value in _by_node(cpus).items()},
+        {node: parse_memory(value, node) for node, value in _by_node(memory).items()},
+        {node: parse_gpus(value, node) for node, value in _by_node(gpus).items()},
+    )
+
+
+def split_words(words: Sequence[str]) -> dict[str, str]:
+    """What the command line says: NODE=VALUE, or one VALUE for all nodes; the last word wins."""
+    pairs = [word.rpartition("=") for word in words]
+    return {node if equals else ALL: value for node, equals, value in pairs}
+
+
+def check_room(resources: ResourceRequest, cores: int, memory_bytes: int) -> None:
+    """Refuse what the machine does not have: such a limit would be none.
+
+    Raises:
+        UsageError: names the node.
+    """
+    for node, cpus in resources.cpus.items():
+        if cpus is not None and cpus > cores:
+            raise UsageError(
+                f"cpus of {node} is {cpus:g}, and this machine has {cores}", "or none: no limit"
+            )
+    for node, size in resources.memory_bytes.items():
+        if size is not None and size > memory_bytes:
+            raise UsageError(
+                f"memory of {node} is {format_bytes(size)}, and this machine has {format_bytes(memory_bytes)}",
+                "or none: no limit",
+            )
+
+
+def parse_cpus(value: object, node: str) -> float | None:
+    """How many processors a node may use, or None for all there are.
+
+    Raises:
+        UsageError: no number, or none that can be.
+    """
+    if value == NONE:
+        return None
+    try:
+        cpus = float(_text(value))
+    except ValueError:
+        cpus = 0.0
+    if not LEAST_CPUS <= cpus <= MOST_CPUS:
+        raise UsageError(
+            f"cpus of {node} is {shown(value)}", f"a number, {LEAST_CPUS:g} or more, or none"
+        )
+    return round(cpus, 3)
+
+
+def parse_memory(value: object, node: str) -> int | None:
+    """A size as Docker writes it (512m, 1.5g) in bytes, or None for all there is.
+
+    Raises:
+        UsageError: no size, or one that is too small.
+    """
+    if value == NONE:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([bkmgt]?)", _text(value).lower())
+    size = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not LEAST_MEMORY_BYTES <= size < UNLIMITED_BYTES:
+        raise UsageError(
+            f"memory of {node} is {shown(value)}",
+            f"512m or 1.5g, at least {format_bytes(LEAST_MEMORY_BYTES)}, or none",
+        )
+    return int(size)
+
+
+def _text(value: object) -> str:
+    """A number, or what a user wrote for one; empty where it is neither."""
+    is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_one else ""
+
+
+def parse_gpus(value: object, node: str) -> str | None:
+    """Which GPUs a node has: all, some by number, as in "0,1", or None.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if str(value) == NONE:
+        return None
+    if isinstance(value, bool) or not re.fullmatch(r"all|[0-9]{1,3}(,[0-9]{1,3})*", str(value)):
+        raise UsageError(
+            f"gpus of {node} is {str(value)!r}",
+            "all, numbers as nvidia-smi lists them (0,1), or none",
+        )
+    return str(value)
+
+
+def moves_gpus(limits: Mapping[str, Limit], now: Mapping[str, Limit]) -> bool:
+    """Whether a node gets other GPUs than it has: then its container must be made anew."""
+    return any(limit.gpus != now[node].gpus for node, limit in limits.items() if node in now)
+
+
+def new_gpus(limits: Mapping[str, Limit], now: Mapping[str, Limit]) -> list[str]:
+    """What of GPUs some node gets and does not have yet."""
+    given = {
+        limit.gpus for node, limit in limits.items() if limit.gpus != now.get(node, Limit()).gpus
+    }
+    return sorted(gpus for gpus in given if gpus is not None)
+
+
+def service_limits(limit: Limit) -> dict[str, object]:
+    """A limit in the words of a Compose service, which both versions of Compose take without swarm."""
+    said: dict[str, object] = {}
+    if limit.cpus is not None:
+        period_us, quota_us = cpu_share_us(limit.cpus)
+        said |= {"cpu_period": period_us, "cpu_quota": quota_us}
+    if limit.memory_bytes is not None:
+        said |= {"mem_limit": limit.memory_bytes, "memswap_limit": limit.memory_bytes}
+    if limit.gpus is not None:
+        said |= {"deploy": {"resources": {"reservations": {"devices": [_devices(limit.gpus)]}}}}
+    return said
+
+
+def _devices(gpus: str) -> dict[str, object]:
+    which = {"count": "all"} if gpus == ALL else {"device_ids": gpus.split(",")}
+    return {"driver": "nvidia", **which, "capabilities": ["gpu"]}
+
+
+def cpu_share_us(cpus: float) -> tuple[int, int]:
+    """A period, and what these processors can work in it."""
+    period_us = max(CPU_PERIOD_US, round(LEAST_QUOTA_US / cpus))
+    return period_us, max(LEAST_QUOTA_US, round(cpus * period_us))
+
+
+def read_limit(host_config: Mapping[str, Any]) -> Limit:
+    """What the engine says of a container: nothing, zero and less are no limit."""
+    quota, period = host_config.get("CpuQuota") or 0, host_config.get("CpuPeriod") or 100_000
+    nano, memory = host_config.get("NanoCpus") or 0, host_config.get("Memory") or 0
+    cpus = nano / 1e9 if nano > 0 else quota / period if quota > 0 else None
+    return Limit(
+        cpus and round(cpus, 3),
+        memory if 0 < memory < UNLIMITED_BYTES else None,
+        _read_gpus(host_config.get("DeviceRequests") or []),
+    )
+
+
+def device_request(gpus: str) -> dict[str, object]:
+    """GPUs in the words of the engine, as `read_limit` reads them."""
+    ids = None if gpus == ALL else gpus.split(",")
+    count = -1 if gpus == ALL else 0
+    return {"Driver": "nvidia", "Count": count, "DeviceIDs": ids, "Capabilities": [["gpu"]]}
+
+
+def _read_gpus(requests: Sequence[Mapping[str, Any]]) -> str | None:
+    for request in requests:
+        if any("gpu" in words for words in request.get("Capabilities") or []):
+            return ",".join(request.get("DeviceIDs") or []) or ALL
+    return None
+
+
+def format_bytes(size: int) -> str:
+    """As a reader would write it: 1.5g, 512m."""
+    unit = "g" if size >= UNITS["g"] else "m"
+    return f"{size / UNITS[unit]:.4g}{unit}"
+
+
+def _by_node(asked: ResourceValue) -> Mapping[str, float | str | None]:
+    if asked is None:
+        return {}
+    if isinstance(asked, Mapping):
+        return {node: NONE if value is None else value for node, value in asked.items()}
+    return {ALL: asked}

@@ -1,0 +1,48 @@
+"""Follows container start events, so that we connect only to nodes that run.
+
+The engine opens a node's port on the host before there is a container behind it. Who knocks then has the kernel
+ask for the container's hardware address in vain, and it asks again only a second later: until then nobody gets in.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Engine
+
+LOOK_S = 0.1
+
+
+class StartEvents:
+    """The nodes that run, as far as we have heard."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self._running = {node: threading.Event() for node in nodes}
+
+    def add(self, nodes: Iterable[str]) -> None:
+        """These run."""
+        for node in nodes:
+            if node in self._running:
+                self._running[node].set()
+
+    def wait(self, node: str, deadline: float, closing: threading.Event) -> None:
+        """Wait until this one runs, the deadline (time.monotonic) has come, or nobody wants to know any more."""
+        while not self._running[node].wait(LOOK_S):
+            if closing.is_set() or time.monotonic() > deadline:
+                return
+
+
+@contextmanager
+def watch_start_events(engine: Engine, spec: ClusterSpec) -> Iterator[StartEvents]:
+    """Listen to the engine until the block is left."""
+    starts = StartEvents(node.name for node in spec.nodes)
+    with engine.starts(spec.name) as nodes:
+        threading.Thread(target=_listen, args=(starts, nodes), daemon=True).start()
+        yield starts
+
+
+def _listen(starts: StartEvents, nodes: Iterator[str]) -> None:
+    with suppress(Exception):  # whatever becomes of it, provision asks the engine now and then
+        starts.add(nodes)

@@ -1,0 +1,89 @@
+"""Creates or updates a cluster; rolls back a creation that fails."""
+
+from dataclasses import dataclass
+
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError
+from cluster.base.spec import IMAGE, ClusterSpec
+from cluster.engine.client import Engine
+from cluster.engine.compose_up import ComposeUp
+from cluster.engine.image import ensure_image, require_image
+from cluster.engine.resources import check_room
+from cluster.lifecycle.reconcile import reconcile
+from cluster.lifecycle.removal import remove_until_quiet
+from cluster.lifecycle.request import Request
+from cluster.shaping.link_state import LinkState
+from cluster.ssh.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class Created:
+    """A cluster that is up: its fleet is logged in, its links are in force; whether it was there before."""
+
+    spec: ClusterSpec
+    fleet: Fleet
+    link_state: LinkState
+    was_there: bool
+
+
+def inspect_cluster(engine: Engine, request: Request) -> tuple[ClusterSpec | None, ClusterSpec]:
+    """What there is of a cluster, and what it shall be.
+
+    Raises:
+        UsageError: it cannot be, on this machine or beside what there is.
+    """
+    resources = request.resources
+    if resources.cpus or resources.memory_bytes:
+        check_room(resources, *engine.room())
+    existing = engine.cluster(request.name)
+    if existing is not None:
+        return existing, request.spec(existing, ())
+    slot = engine.slot_of_network(request.name)
+    there = None if slot is None else ClusterSpec(request.name, slot=slot)
+    return None, request.spec(there, engine.slots(beside=request.name))
+
+
+def create_cluster(
+    engine: Engine, request: Request, compose: ComposeUp, console: Console, *, force: bool = False
+) -> Created:
+    """Bring a cluster up, or bring the one that is there to what is asked; by a compose that may be ready already.
+
+    With `force` also where a run has its nodes.
+
+    Raises:
+        ClusterError: what happened and what to try. A cluster that was not there before is not there afterwards.
+    """
+    existing, spec = inspect_cluster(engine, request)
+    if _ensure_image(engine, spec, console):
+        existing, spec = inspect_cluster(engine, request)  # that took minutes
+    try:
+        with console.progress("up") as report:
+            report(f"{spec.size} nodes")
+            made = reconcile(
+                engine, spec, request.link_spec, request.resources, compose, console, force=force
+            )
+        return Created(spec, *made, was_there=existing is not None)
+    except BaseException as error:
+        if existing is not None:
+            raise
+        compose.end()
+        remove_until_quiet(engine, spec.name, console)
+        if not (isinstance(error, ClusterError) and _is_outrun(engine, request, spec)):
+            raise
+    console.say(f"another cluster took slot {spec.slot} meanwhile: to the next")
+    with ComposeUp(spec.name) as again:
+        return create_cluster(engine, request, again, console, force=force)
+
+
+def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:
+    """See that the image is there and today's; returns whether it had to be built."""
+    with console.progress("image") as report:
+        built = ensure_image(engine, report)
+    if spec.image != IMAGE:
+        require_image(engine, spec.image)
+    return built
+
+
+def _is_outrun(engine: Engine, request: Request, spec: ClusterSpec) -> bool:
+    """Whether another cluster got the slot that was free when we chose it."""
+    return request.slot is None and spec.slot in engine.slots(beside=spec.name)

@@ -1,0 +1,200 @@
+"""Brings nodes up: from a spec to running containers that answer on SSH.
+
+Compose makes the containers while we already knock at the first nodes' doors; whatever fails, the caller gets
+one error that says which node and why.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from cluster.base.errors import ClusterError, NodeError
+from cluster.base.spec import ClusterSpec, Node, name_flag
+from cluster.engine.client import Container, Engine
+from cluster.engine.compose import write_document
+from cluster.engine.compose_up import ComposeUp
+from cluster.engine.resources import Limit
+from cluster.engine.start_events import watch_start_events
+from cluster.links.link_spec import Plan, has_slow_start_after_idle
+from cluster.shaping.link_state import LinkState, Report, apply_plan, make_link_state
+from cluster.ssh.answers import parse_answer
+from cluster.ssh.connection import TimedOut, load_paramiko
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.keys import ensure_keys
+
+# Generous: a node that dies and a compose that fails are noticed at once, by other means.
+START_TIMEOUT_S = 120.0
+START_TIMEOUT_PER_NODE_S = 5.0
+FIRST_REPORT = (
+    "flock",
+    "/run/gradwire/first-report.lock",
+    "cat",
+    "/run/gradwire/first-report.json",
+)
+
+
+def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
+    """Log in to nodes that run.
+
+    Raises:
+        NodeError: one does not answer, or has died.
+    """
+    anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
+    fleet = Fleet(spec.nodes, spec.state_dir)
+    try:
+        fleet.connect(timeout_s, lambda: _check_alive(engine, engine.containers(spec.name), anew))
+    except BaseException:
+        fleet.close()
+        raise
+    return fleet
+
+
+def make_nodes(
+    engine: Engine,
+    spec: ClusterSpec,
+    there: Sequence[Container],
+    plans: Mapping[str, Plan],
+    limits: Mapping[str, Limit],
+    compose: ComposeUp,
+) -> tuple[Fleet, LinkState]:
+    """Make the containers, or bring those that are there to the spec.
+
+    Each node gets its plan as soon as it answers, while compose still makes others.
+
+    Returns:
+        The fleet, logged in, and the links in force.
+
+    Raises:
+        ClusterError: a busy port, compose's own complaint, a node that died.
+    """
+    _check_ports(spec, {c.node for c in there})
+
+    # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
+    hand_over_plans(spec, {} if there else plans)
+    shape_node = apply_plan if there else first_report
+    fleet = Fleet(spec.nodes, spec.state_dir)
+    deadline = time.monotonic() + start_timeout_s(spec)
+    with watch_start_events(engine, spec) as starts:
+
+        def check() -> None:
+            """Raise where waiting for the nodes is in vain."""
+            now = engine.containers(spec.name)
+            starts.add(c.node for c in now if c.state == "running")
+            if compose.has_ended(spec):
+                _check_alive(engine, now, "python -m cluster.doctor")
+
+        def prepare(node: Node) -> Report | None:
+            starts.wait(node.name, deadline, fleet.closing)
+            _log_in(engine, spec, fleet, node, deadline)
+            return shape_node(fleet, node.name, plans[node.name]) if plans else None
+
+        try:
+            slow_start = has_slow_start_after_idle(plans)
+            compose.give(write_document(spec, limits, slow_start_after_idle=slow_start))
+            load_paramiko()
+            if there:  # the old nodes still answer: knock only when the new ones are there
+                compose.finish(spec)
+                starts.add(node.name for node in spec.nodes)
+            reports = fleet.each(prepare, "not every node came up", check)
+            compose.finish(spec)
+            return fleet, make_link_state(plans, {n: r for n, r in reports.items() if r}, {})
+        except BaseException:
+            fleet.close()
+            raise
+        finally:
+            hand_over_plans(spec, {})  # a note for the first boot, and no memory
+
+
+def _log_in(engine: Engine, spec: ClusterSpec, fleet: Fleet, node: Node, deadline: float) -> None:
+    try:
+        fleet.log_in(node, deadline)
+    except TimedOut as error:
+        said = _last_words(engine, spec.name, node.name)
+        raise ClusterError(f"{error.message}; {said}") from error
+
+
+def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, Plan]) -> None:
+    """Put each node's first plan beside its keys; a node without one must find none."""
+    for node in spec.nodes:
+        path = spec.state_dir / node.name / "plan.json"
+        path.unlink(missing_ok=True)
+        if node.name in plans:
+            path.write_text(json.dumps(plans[node.name]))
+
+
+def first_report(fleet: Fleet, node: str, plan: Plan) -> Report:
+    """What a new node says of the links that it laid while it booted; waits until they are.
+
+    Raises:
+        NodeError: it could not lay them, in its own words.
+    """
+    done = fleet.run_on(node, FIRST_REPORT)
+    if not done.stdout:
+        return apply_plan(fleet, node, plan)  # it could not: to ask again is to hear why
+    return parse_answer(node, done.stdout)
+
+
+def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container]) -> bool:
+    """Whether compose has nothing to do: every node runs, from today's image, in a cluster of this size."""
+    image_id = engine.image_id(spec.image)
+    return len(containers) == spec.size and all(
+        c.state == "running" and c.image_id == image_id and c.size == spec.size for c in containers
+    )
+
+
+def _check_alive(engine: Engine, containers: Sequence[Container], hint: str) -> None:
+    """Raise NodeError, with its last words, for a node whose container is there but does not run."""
+    dead = [c for c in containers if c.state in ("exited", "dead")]
+    if dead:
+        words = {c.node: _words(engine.log_tail(c.id)) for c in dead}
+        raise NodeError("a node died", words, hint)
+
+
+def make_keys(spec: ClusterSpec) -> set[str]:
+    """Make the keys that are missing; returns the nodes that have new ones, as `ensure_keys`."""
+    try:
+        return ensure_keys(spec)
+    except PermissionError as error:
+        raise ClusterError(
+            f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
+        ) from error
+
+
+def _check_ports(spec: ClusterSpec, there: set[str]) -> None:
+    """Compose would find out too, but only after half of the nodes are made."""
+    busy = [n for n in spec.nodes if n.name not in there and _is_busy(n.ssh_host, n.ssh_port)]
+    if busy:
+        ports = ", ".join(str(node.ssh_port) for node in busy)
+        raise ClusterError(
+            f"port {ports} on {busy[0].ssh_host} is taken by another program",
+            "end it, or a new cluster with other ports: --slot S",
+        )
+
+
+def _is_busy(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+def start_timeout_s(spec: ClusterSpec) -> float:
+    """How long nodes may take until they answer."""
+    return START_TIMEOUT_S + START_TIMEOUT_PER_NODE_S * spec.size
+
+
+def _last_words(engine: Engine, name: str, node: str) -> str:
+    """What there is of a node that does not answer."""
+    for container in engine.containers(name):
+        if container.node == node:
+            return f"its container is {container.state} and said: {_words(engine.log_tail(container.id))}"
+    return "it has no container"
+
+
+def _words(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    return " / ".join(lines[-3:]) or "nothing"

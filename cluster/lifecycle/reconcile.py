@@ -1,0 +1,156 @@
+"""Brings a running cluster to its requested state, changing only what differs."""
+
+from collections.abc import Mapping, Sequence
+
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Container, Engine
+from cluster.engine.compose_up import ComposeUp
+from cluster.engine.ownership import check_checkout, check_project
+from cluster.engine.resources import Limit, ResourceRequest, moves_gpus, new_gpus
+from cluster.lifecycle.provision import (
+    is_running,
+    make_keys,
+    make_nodes,
+    reach_nodes,
+    start_timeout_s,
+)
+from cluster.links.link_spec import LinkSpec, Plan, has_slow_start_after_idle, link_plans
+from cluster.run.ranks import refuse_busy
+from cluster.shaping.link_record import plans_to_be, write_record
+from cluster.shaping.link_state import LinkState, apply_plans, read_link_state
+from cluster.shaping.restore import adopt_links, restore_limits, restore_links
+from cluster.ssh.fleet import Fleet
+
+CONNECT_TIMEOUT_S = 15.0
+
+
+def reconcile(
+    engine: Engine,
+    spec: ClusterSpec,
+    link_spec: LinkSpec | None,
+    resources: ResourceRequest,
+    compose: ComposeUp,
+    console: Console,
+    *,
+    force: bool = False,
+) -> tuple[Fleet, LinkState]:
+    """Bring a cluster to its spec, its nodes to the limits wished for, and its links to what is wanted.
+
+    Where no links are wanted they become, or stay, as they are on record; limits that nobody speaks of stay.
+
+    Returns:
+        The fleet, logged in, and the links in force.
+
+    Raises:
+        ClusterError: what happened, and on which node. What has been made by then stays. Without `force` also where a
+            run has the nodes; then nothing has been changed.
+    """
+    there = engine.containers(spec.name)
+    check_checkout(there)
+    check_project(engine, spec)
+    fleet = _log_in(spec, there)
+    try:
+        if fleet is not None and not force:
+            refuse_busy(fleet)
+        if fleet is not None and link_spec is None:
+            adopt_links(fleet, spec)
+        there = _unpause(engine, spec, there, console)
+        restore_limits(engine, spec, console)
+        now = engine.limits(there)
+        limits = resources.limits([node.name for node in spec.nodes], now)
+        new_keys = make_keys(spec)
+        reachable = [container for container in there if container.node not in new_keys]
+        for gpus in new_gpus(limits, now):
+            engine.check_gpus(spec.image, gpus)
+        anew = moves_gpus(limits, now) or _moves_slow_start(
+            engine, there, plans_to_be(spec, link_spec)
+        )
+        if is_running(engine, spec, reachable) and not anew:
+            changed = {node: limit for node, limit in limits.items() if limit != now[node]}
+            engine.set_limits(there, changed)
+            if fleet is None or fleet.nodes != spec.nodes:  # some had to be mended first
+                fleet = reach_nodes(engine, spec, start_timeout_s(spec))
+            return fleet, _link_state(fleet, spec, link_spec, console)
+    except BaseException:
+        if fleet is not None:
+            fleet.close()
+        raise
+    if fleet is not None:
+        fleet.close()
+    if len(reachable) < len(there):
+        engine.remove(spec.name)  # nobody can log in to some of them any more
+        there = []
+    return _make(engine, spec, there, link_spec, limits, compose)
+
+
+def _moves_slow_start(
+    engine: Engine, there: Sequence[Container], plans: Mapping[str, Plan]
+) -> bool:
+    """Whether slow start after idle shall be what it is not in a node: then its container must be made anew."""
+    asked = has_slow_start_after_idle(plans)
+    return any(is_on != asked for is_on in engine.slow_starts(there).values())
+
+
+def _make(
+    engine: Engine,
+    spec: ClusterSpec,
+    there: Sequence[Container],
+    link_spec: LinkSpec | None,
+    limits: dict[str, Limit],
+    compose: ComposeUp,
+) -> tuple[Fleet, LinkState]:
+    """Have the missing containers made, and the surplus ones removed; the links as wanted, else as on record."""
+    plans = plans_to_be(spec, link_spec)
+    fleet, link_state = make_nodes(engine, spec, there, plans, limits, compose)
+    try:
+        names = {node.name for node in spec.nodes}
+        engine.remove_containers([c for c in there if c.node not in names])
+        write_record(spec, plans)
+    except BaseException:
+        fleet.close()
+        raise
+    return fleet, link_state
+
+
+def _link_state(
+    fleet: Fleet, spec: ClusterSpec, link_spec: LinkSpec | None, console: Console
+) -> LinkState:
+    """Lay the links that are wanted on nodes that run, else those on record; the links then in force."""
+    if link_spec is None:
+        return restore_links(fleet, spec, console)
+    link_state, plans = read_link_state(fleet), link_plans(spec.nodes, link_spec)
+    if plans != link_state.plans:
+        link_state = apply_plans(fleet, plans)
+    write_record(spec, plans)
+    return link_state
+
+
+def _log_in(spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
+    """The nodes that run; None where one of them does not answer, or there is none: then it is to be mended."""
+    running = {c.node for c in there if c.state == "running"}
+    nodes = [node for node in spec.nodes if node.name in running]
+    if not nodes:
+        return None
+    fleet = Fleet(nodes, spec.state_dir)
+    try:
+        fleet.connect(CONNECT_TIMEOUT_S)
+    except BaseException as error:
+        fleet.close()
+        if isinstance(error, ClusterError):
+            return None
+        raise
+    return fleet
+
+
+def _unpause(
+    engine: Engine, spec: ClusterSpec, there: list[Container], console: Console
+) -> list[Container]:
+    """Let nodes go on that somebody has paused: neither Compose nor we could do anything with them."""
+    paused = [container for container in there if container.state == "paused"]
+    if not paused:
+        return there
+    engine.unpause(paused)
+    console.say(f"{', '.join(c.node for c in paused)}: paused, goes on")
+    return engine.containers(spec.name)

@@ -1,0 +1,159 @@
+"""Changes of single links on a running cluster, applied to the plans in force. Pure functions."""
+
+import copy
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.base.errors import UsageError, shown, unknown
+from cluster.links.limits import LIMITS
+from cluster.links.topology import Pair
+
+CUT_PCT = 100.0  # the loss of a link that is cut
+LONGEST_S = 366 * 24 * 3600.0  # no wait of the system's overflows with it
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Change:
+    """New values of one directed link, by the names of its fields; what is not said stays."""
+
+    src: str
+    dst: str
+    values: Mapping[str, float]
+
+
+def make_changes(
+    links: Sequence[str], values: Mapping[str, float | None], *, both: bool
+) -> list[Change]:
+    """What the user named, checked.
+
+    Args:
+        links: SRC:DST each.
+        values: field of a link -> its new value, or None where it stays.
+        both: whether the links back change, too.
+
+    Raises:
+        UsageError: no link, no value, or one out of bounds.
+    """
+    new = {field: value for field, value in values.items() if value is not None}
+    if not new:
+        raise UsageError("nothing to change on these links", "--delay 80 --loss 2")
+    for field, value in new.items():
+        low, high = LIMITS[field]
+        if not low <= value <= high:
+            raise UsageError(f"{field} is {value:g}", f"a number within {low:g} to {high:g}")
+    return [Change(src, dst, new) for src, dst in make_pairs(links, both=both)]
+
+
+def make_pairs(links: Sequence[str], *, both: bool) -> list[Pair]:
+    """The links that the user named as SRC:DST, and with `both` those back.
+
+    Raises:
+        UsageError: one is no link.
+    """
+    pairs = [parse_link(text) for text in links]
+    return [
+        ends for src, dst in pairs for ends in ([(src, dst), (dst, src)] if both else [(src, dst)])
+    ]
+
+
+def change_plans(
+    plans: Mapping[str, dict[str, Any]], changes: Sequence[Change]
+) -> dict[str, dict[str, Any]]:
+    """The plans of the nodes at the ends of changed links, as they become.
+
+    Raises:
+        UsageError: there is no such link.
+    """
+    new = {name: copy.deepcopy(plan) for name, plan in plans.items()}
+    changed = set()
+    for change in changes:
+        links = _link_of(new, change)
+        if not links:
+            raise unknown("link", f"{change.src}:{change.dst}", _names(plans))
+        for link in links:
+            link.update(change.values)
+        changed |= {change.src, change.dst}
+    return {name: plan for name, plan in new.items() if name in changed}
+
+
+def undo_changes(
+    before: Mapping[str, dict[str, Any]],
+    now: Mapping[str, dict[str, Any]],
+    changes: Sequence[Change],
+) -> list[Change]:
+    """What takes changes back: the old values, where one end at least still has the new ones.
+
+    Args:
+        before: the plans before the changes.
+        now: the plans in force.
+        changes: what was changed in between.
+    """
+    undone = []
+    for change in changes:
+        (old, *_), ends = _link_of(before, change), _link_of(now, change)
+        values = {
+            field: old[field]
+            for field, value in change.values.items()
+            if any(end[field] == value for end in ends)
+        }
+        if values:
+            undone.append(Change(change.src, change.dst, values))
+    return undone
+
+
+def _link_of(plans: Mapping[str, dict[str, Any]], change: Change) -> list[dict[str, Any]]:
+    """A link as both its ends have it."""
+    return [
+        link
+        for plan in plans.values()
+        for link in plan["links"]
+        if (link["src"], link["dst"]) == (change.src, change.dst)
+    ]
+
+
+def check_pairs(named: Iterable[Pair], there: Collection[Pair]) -> None:
+    """Refuse links that do not exist.
+
+    Raises:
+        UsageError: names the first of them.
+    """
+    if not there:
+        raise UsageError("no link is shaped, so none can change", "--profile NAME")
+    for src, dst in named:
+        if (src, dst) not in there:
+            raise unknown("link", f"{src}:{dst}", {f"{a}:{b}" for a, b in there})
+
+
+def parse_seconds(text: str) -> float:
+    """A duration such as 10s, 500ms or 2m, in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    seconds = float(found[1]) * SECONDS[found[2]] if found else math.inf
+    if seconds > LONGEST_S:
+        raise UsageError(f"{shown(text)} is no duration", "10s, 500ms or 2m, at most a year")
+    return seconds
+
+
+def parse_link(text: str) -> Pair:
+    """SRC:DST as the two nodes.
+
+    Raises:
+        UsageError: it is not.
+    """
+    src, colon, dst = text.partition(":")
+    if not (src and colon and dst) or src == dst:
+        raise UsageError(
+            f"{shown(text)} is no link", "--link node1:node3, from the first to the second"
+        )
+    return src, dst
+
+
+def _names(plans: Mapping[str, dict[str, Any]]) -> set[str]:
+    return {f"{link['src']}:{link['dst']}" for plan in plans.values() for link in plan["links"]}

@@ -1,0 +1,162 @@
+"""Expected measurements of a link, computed from what was asked: round trip, goodput, loss. Pure functions."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cluster.links.link import Link, rtt_ms
+
+ETHERNET_BYTES = 14
+IP_BYTES, UDP_BYTES = 20, 8
+TCP_IP_BYTES = 52  # IPv4 20, TCP 20, timestamps 12
+LOSS_BASED = ("cubic", "reno")  # congestion controls to which every lost packet means a full queue
+MATHIS = 1.22  # sqrt(3/2): Mathis, Semke, Mahdavi, Ott (1997), one acknowledgement a packet
+NOTED_SHARE = 0.9  # of a link's rate
+SEGMENT_BYTES = 1 << 20  # of gloo's all-reduce, at most
+IN_THE_AIR = 2  # messages of gloo's rings
+LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a node may send, or receive, on all its links together.
+
+    Attributes:
+        kind: uplink or downlink.
+        node: whose.
+        mbyte_s: the limit, in bytes on the wire.
+        links: those that share it and carry anything.
+    """
+
+    kind: str
+    node: str
+    mbyte_s: float
+    links: tuple[Link, ...]
+
+    def share_pct(self, link: Link) -> float:
+        """How much of what is on a link counts: what is lost on it has passed the uplink, and no downlink."""
+        return 100.0 if self.kind == "uplink" else 100.0 - link.lost_pct
+
+
+@dataclass(frozen=True)
+class Expected:
+    """All that expectations follow from.
+
+    Attributes:
+        links: every directed link.
+        mtu: of the data network, in bytes.
+        tcp: the congestion control in use.
+        uplinks: node -> MB/s that it can send on all its links together.
+        downlinks: node -> MB/s that it can receive on them.
+    """
+
+    links: Sequence[Link]
+    mtu: int = 1500
+    tcp: str = "cubic"
+    uplinks: Mapping[str, float] = field(default_factory=dict)
+    downlinks: Mapping[str, float] = field(default_factory=dict)
+
+    def rtt_ms(self, link: Link) -> float:
+        """Both directions' delays together."""
+        return rtt_ms(self.links, link.src, link.dst)
+
+    def rate_mbyte_s(self, link: Link) -> float:
+        """What the link carries while its nodes send and receive nothing else, in bytes on the wire."""
+        ends = self.uplinks.get(link.src, math.inf), self.downlinks.get(link.dst, math.inf)
+        return min(link.rate_mbyte_s, *ends)
+
+    def is_cut(self, link: Link) -> bool:
+        """Whether the link, or the one back, loses everything: then nothing comes back, and only loss can be told."""
+        ends = {link.src, link.dst}
+        return any(one.lost_pct == 100 for one in self.links if {one.src, one.dst} == ends)
+
+    def accesses(self) -> list[Access]:
+        """All uplinks and downlinks on which anything can be carried."""
+        alive = [link for link in self.links if not self.is_cut(link)]
+        ups = (
+            Access("uplink", node, rate, tuple(link for link in alive if link.src == node))
+            for node, rate in self.uplinks.items()
+        )
+        downs = (
+            Access("downlink", node, rate, tuple(link for link in alive if link.dst == node))
+            for node, rate in self.downlinks.items()
+        )
+        return [access for access in (*ups, *downs) if access.links]
+
+    def access_mbyte_s(self, access: Access) -> float:
+        """What an access must carry while all its links are full: its limit, or all that they have."""
+        carried = (self.rate_mbyte_s(link) * access.share_pct(link) / 100 for link in access.links)
+        return min(access.mbyte_s, sum(carried))
+
+    def goodput_mbyte_s(self, link: Link) -> float:
+        """What one TCP connection carries: full frames without their headers, or what loss leaves it."""
+        full = self.rate_mbyte_s(link) * (self.mtu - TCP_IP_BYTES) / (self.mtu + ETHERNET_BYTES)
+        if not link.lost_pct:
+            return full
+        if self.tcp in LOSS_BASED:
+            return min(full, mathis_mbyte_s(self.mtu, self.rtt_ms(link), link.lost_pct))
+        return full * (1 - link.lost_pct / 100)
+
+
+def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:
+    """What random loss leaves to one connection of a congestion control that takes loss for congestion."""
+    if rtt_ms == 0:
+        return math.inf
+    segment_bytes = mtu - TCP_IP_BYTES
+    return MATHIS * segment_bytes / (rtt_ms / 1000) / math.sqrt(loss_pct / 100) / 1e6
+
+
+def all_reduce_mbyte_s(goodput_mbyte_s: float, rtt_ms: float) -> float:
+    """What gloo's all-reduce gets of a link at most, however large the tensor.
+
+    gloo cuts it into segments of 1 MiB at most and has two in the air; the next goes once the receiver, who has the
+    last but one, has asked for it (kMaxSegmentSize in gloo's allreduce.h, NOTIFY_RECV_READY in transport/tcp/pair.cc).
+    So two segments take a round trip and their own time. Measured, docs/LOG.md: 18.2 of 38.3 MB/s at 60 ms.
+    """
+    if goodput_mbyte_s == 0:
+        return 0.0
+    mbyte = IN_THE_AIR * SEGMENT_BYTES / 1e6
+    return mbyte / (rtt_ms / 1000 + mbyte / goodput_mbyte_s)
+
+
+def loss_note(asked: Expected) -> str:
+    """Which links TCP cannot fill, because of the loss that was asked for as well; '' where there is none."""
+    shares = {
+        link: asked.goodput_mbyte_s(link) / asked.rate_mbyte_s(link)
+        for link in asked.links
+        if link.lost_pct and asked.tcp in LOSS_BASED and not asked.is_cut(link)
+    }
+    slow = [link for link, share in shares.items() if share < NOTED_SHARE]
+    if not slow:
+        return ""
+    worst = min(slow, key=lambda link: shares[link])
+    return (
+        f"{len(slow)} links lose too much for {asked.tcp} to fill them: one connection {worst.src} -> {worst.dst}, "
+        f"{worst.lost_pct:.3g} % lost, gets about {asked.goodput_mbyte_s(worst):.3g} of "
+        f"{asked.rate_mbyte_s(worst):.3g} MB/s (Mathis et al., 1997); `tcp: bbr` in the profile gets more"
+    )
+
+
+def loss_interval(
+    packets: int, loss_pct: float, confidence: float = LOSS_CONFIDENCE
+) -> tuple[int, int]:
+    """The fewest and the most of `packets` that random loss takes, with this confidence (exact binomial tails)."""
+    chance = loss_pct / 100
+    if chance == 0:
+        return 0, 0
+    tail, below = (1 - confidence) / 2, 0.0
+    low: int | None = None
+    for lost in range(packets + 1):
+        below += _binomial(packets, lost, chance)
+        if low is None and below > tail:
+            low = lost
+        if below >= 1 - tail:
+            return low or 0, lost
+    return low or 0, packets
+
+
+def _binomial(packets: int, lost: int, chance: float) -> float:
+    if chance == 1:
+        return float(lost == packets)
+    ways = math.lgamma(packets + 1) - math.lgamma(lost + 1) - math.lgamma(packets - lost + 1)
+    return math.exp(ways + lost * math.log(chance) + (packets - lost) * math.log1p(-chance))

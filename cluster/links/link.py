@@ -1,0 +1,241 @@
+"""Links, drawn from a profile and a seed; paths over several of them; what a node is told of its own.
+
+    profile x topology x seed  ->  the same links, always
+
+Each value of each link is drawn by itself from (seed, src, dst, field): another node, or another profile,
+does not move the others' draws. A link that is slow in one profile is slow in the next.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.base.spec import Node
+from cluster.links.profiles import Profile, Range
+from cluster.links.regions import pair_of
+from cluster.links.topology import Pair, Topology, next_hops, trace_path
+
+WIRES = ("auto", "netem", "nfqueue")
+MIN_TIMEOUT_S = 60.0
+MIN_BUFFER_MS = 10.0  # below this a queue holds too few frames for TCP to fill the link
+
+
+@dataclass(frozen=True)
+class Link:
+    """One directed link, src to dst. Fields as in docs/formats.md."""
+
+    src: str
+    dst: str
+    rate_mbyte_s: float
+    delay_ms: float
+    jitter_ms: float
+    loss_pct: float
+    buffer_ms: float
+    wire: str = "auto"
+    loss_burst: float = 1.0
+    duplicate_pct: float = 0.0
+    corrupt_pct: float = 0.0
+    reorder_pct: float = 0.0
+    distribution: str = "normal"
+
+    @property
+    def lost_pct(self) -> float:
+        """What does not arrive: what is lost, and of the rest what arrives damaged, for checksums tell."""
+        return _together_pct([self.loss_pct, self.corrupt_pct])
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether TCP does not reach the link's rate, because packets are lost, late or out of order."""
+        return bool(self.jitter_ms or self.is_flawed)
+
+    @property
+    def is_flawed(self) -> bool:
+        """Whether something happens to packets, besides that they take their time."""
+        return bool(self.loss_pct or self.duplicate_pct or self.corrupt_pct or self.reorder_pct)
+
+
+def draw_links(
+    profile: Profile, topology: Topology, nodes: Sequence[Node], seed: int, wire: str = "auto"
+) -> tuple[Link, ...]:
+    """One link for each pair that the topology joins; what it says of a link wins over what the profile draws.
+
+    Raises:
+        UsageError: the topology does not fit these nodes.
+    """
+    pairs = topology.pairs([node.name for node in nodes])
+    here = {node.name: _region(profile, node.rank) for node in nodes}
+    ranges = {(src, dst): _between(profile, here[src], here[dst]) for src, dst in pairs}
+    delays = {
+        pair: topology.values(*pair).get("delay_ms", _draw(delay_ms, seed, pair, "delay_ms"))
+        for pair, (_, delay_ms) in ranges.items()
+    }
+    return tuple(
+        _draw_link(profile, topology, pair, rate_mbyte_s, delays, seed, wire)
+        for pair, (rate_mbyte_s, _) in ranges.items()
+    )
+
+
+def draw_access(
+    profile: Profile, topology: Topology, node: Node, seed: int
+) -> dict[str, float | None]:
+    """What a node can send, and receive, on all its links together: uplink and downlink in MB/s; None: no limit."""
+    ranges = {
+        "uplink_mbyte_s": profile.uplink_mbyte_s,
+        "downlink_mbyte_s": profile.downlink_mbyte_s,
+    }
+    drawn = {
+        field: _draw(values, seed, (node.name,), field) if values else None
+        for field, values in ranges.items()
+    }
+    return drawn | topology.access.get(node.name, {})
+
+
+def rtt_ms(links: Sequence[Link], src: str, dst: str) -> float:
+    """The round trip that two directed links ask for together."""
+    return sum(link.delay_ms for link in links if {link.src, link.dst} == {src, dst})
+
+
+@dataclass(frozen=True)
+class Path:
+    """What leads from one node to another that has no link from it: several links, one after the other."""
+
+    src: str
+    dst: str
+    links: tuple[Link, ...]
+
+    @property
+    def via(self) -> tuple[str, ...]:
+        """The nodes between."""
+        return tuple(link.dst for link in self.links[:-1])
+
+    def end_to_end(self) -> Link:
+        """What the links together are like: the slowest one's rate, the sum of the delays, loss and jitter of all."""
+        return Link(
+            src=self.src,
+            dst=self.dst,
+            rate_mbyte_s=min(link.rate_mbyte_s for link in self.links),
+            delay_ms=sum(link.delay_ms for link in self.links),
+            jitter_ms=math.hypot(*(link.jitter_ms for link in self.links)),
+            loss_pct=_together_pct([link.loss_pct for link in self.links]),
+            buffer_ms=sum(link.buffer_ms for link in self.links),
+            wire=self.links[0].wire,
+            loss_burst=max(link.loss_burst for link in self.links),
+            duplicate_pct=_together_pct([link.duplicate_pct for link in self.links]),
+            corrupt_pct=_together_pct([link.corrupt_pct for link in self.links]),
+            reorder_pct=_together_pct([link.reorder_pct for link in self.links]),
+        )
+
+
+def paths(links: Sequence[Link]) -> list[Path]:
+    """The path of every directed pair that has no link of its own, by the routes that the nodes get."""
+    by_pair = {(link.src, link.dst): link for link in links}
+    names = list(dict.fromkeys(link.src for link in links))
+    if len(by_pair) == len(names) * (len(names) - 1):
+        return []
+    hops = next_hops(by_pair, names)
+    return [
+        Path(src, dst, tuple(by_pair[pair] for pair in trace_path(hops, src, dst)))
+        for src, dst in hops
+        if (src, dst) not in by_pair
+    ]
+
+
+def collective_timeout_s(links: Sequence[Link], size: int, tensor_bytes: float = 16e6) -> float:
+    """How long a collective may take before it counts as hung: ten times its worst case, at least a minute.
+
+    The worst case is the alpha-beta bound of a ring all-reduce, 2(N-1) hops of delay and 1/N of the bytes
+    each, over the slowest and the farthest link (reference: Thakur et al., 2005), for a tensor of
+    `tensor_bytes`. Where neighbours of the ring have no link the farthest is the longest path.
+    """
+    if not links:
+        return MIN_TIMEOUT_S
+    all_hops = [(link,) for link in links] + [path.links for path in paths(links)]
+    delay_s = max(sum(link.delay_ms + link.buffer_ms for link in hops) for hops in all_hops) / 1000
+    slowest_byte_s = min(link.rate_mbyte_s for link in links) * 1e6
+    worst_s = 2 * (size - 1) * (delay_s + tensor_bytes / size / slowest_byte_s)
+    return max(MIN_TIMEOUT_S, 10 * worst_s)
+
+
+def link_plan(
+    node: Node,
+    nodes: Sequence[Node],
+    links: Sequence[Link],
+    hops: Mapping[Pair, str],
+) -> dict[str, Any]:
+    """What one node is told of its links, its neighbours and the others: a part of docs/formats.md, 'The link plan'.
+
+    `hops` are as `next_hops` gives them.
+    """
+    own = [link for link in links if node.name in (link.src, link.dst)]
+    neighbours = {name for link in own for name in (link.src, link.dst)} - {node.name}
+    return {
+        "node": node.name,
+        "address": node.address,
+        "wire": own[0].wire if own else "auto",
+        "peers": {
+            n.name: {"address": n.address, "mac": n.mac} for n in nodes if n.name in neighbours
+        },
+        "routes": {
+            n.name: {"address": n.address, "via": hops[node.name, n.name]}
+            for n in nodes
+            if n is not node and n.name not in neighbours
+        },
+        "links": [
+            {key: value for key, value in asdict(link).items() if key != "wire"} for link in own
+        ],
+    }
+
+
+def _draw_link(
+    profile: Profile,
+    topology: Topology,
+    pair: Pair,
+    rate_mbyte_s: Range,
+    delays: dict[Pair, float],
+    seed: int,
+    wire: str,
+) -> Link:
+    delay_ms = delays[pair]
+    jitter_pct = _draw(profile.jitter_pct, seed, pair, "jitter_pct")
+    drawn = {
+        "rate_mbyte_s": _draw(rate_mbyte_s, seed, pair, "rate_mbyte_s"),
+        "delay_ms": delay_ms,
+        "jitter_ms": round(delay_ms * jitter_pct / 100, 3),
+        "buffer_ms": _buffer_ms(profile, pair, delays, seed),
+    }
+    for field in ("loss_pct", "loss_burst", "duplicate_pct", "corrupt_pct", "reorder_pct"):
+        drawn[field] = _draw(getattr(profile, field), seed, pair, field)
+    values: dict[str, Any] = drawn | topology.values(*pair)
+    return Link(*pair, **values, wire=wire, distribution=profile.distribution)
+
+
+def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: int) -> float:
+    if profile.buffer_ms is not None:
+        return _draw(profile.buffer_ms, seed, pair, "buffer_ms")
+    return round(max(MIN_BUFFER_MS, delays[pair] + delays[pair[1], pair[0]]), 3)
+
+
+def _together_pct(shares_pct: Sequence[float]) -> float:
+    """What happens to a packet at least once, of things that happen to so many each."""
+    spared = math.prod(1 - share / 100 for share in shares_pct)
+    return 100 * (1 - spared)
+
+
+def _region(profile: Profile, rank: int) -> str:
+    return profile.regions[rank % len(profile.regions)] if profile.regions else ""
+
+
+def _between(profile: Profile, here: str, there: str) -> tuple[Range, Range]:
+    """Rate and one-way delay between two regions, as ranges of one; within one region the profile's own."""
+    pair = pair_of(profile.between, here, there)
+    if pair is None:
+        return profile.rate_mbyte_s, profile.delay_ms
+    return (pair.rate_mbyte_s, pair.rate_mbyte_s), (pair.rtt_ms / 2, pair.rtt_ms / 2)
+
+
+def _draw(values: Range, seed: int, place: tuple[str, ...], field: str) -> float:
+    """A uniform draw; random.Random hashes the text with SHA-512, the same on every machine."""
+    stream = random.Random("/".join((str(seed), *place, field)))
+    return round(stream.uniform(*values), 4)

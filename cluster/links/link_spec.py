@@ -1,0 +1,150 @@
+"""The requested links of a cluster, and the plan that each node gets of them. Pure values."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cluster.base.errors import ClusterError, UsageError, unknown
+from cluster.base.spec import Node
+from cluster.links.link import WIRES, Link, draw_access, draw_links, link_plan
+from cluster.links.profiles import Profile, load_profile, parse_profile
+from cluster.links.topology import BASES, Topology, next_hops
+from cluster.links.topology_file import load_topology, parse_topology
+
+Plan = dict[str, Any]
+MOST_NAME = 255  # characters, as of a file
+
+
+@dataclass(frozen=True)
+class LinkSpec:
+    """What decides the links of a cluster. The nodes keep it with their plan, as its `origin`."""
+
+    profile: Profile
+    topology: Topology
+    seed: int = 1
+    wire: str = "auto"
+
+    def links(self, nodes: Sequence[Node]) -> tuple[Link, ...]:
+        """The links that it asks for between these nodes.
+
+        Raises:
+            UsageError: the topology does not fit them.
+        """
+        return draw_links(self.profile, self.topology, nodes, self.seed, self.wire)
+
+    def origin(self) -> dict[str, Any]:
+        """As JSON values."""
+        profile: dict[str, Any] = json.loads(json.dumps(asdict(self.profile)))
+        topology = self.topology.document()
+        return {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
+
+    @classmethod
+    def from_origin(cls, origin: Mapping[str, Any]) -> "LinkSpec":
+        """What the links in force were drawn from, so that they can be drawn again.
+
+        Raises:
+            ClusterError: no `origin` of ours: a node says it, which may have been told anything.
+        """
+        try:
+            return cls._parse(origin)
+        except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
+            raise ClusterError(
+                f"what the links in force were drawn from cannot be read: {str(error)[:300]}",
+                "shape them anew: python -m cluster.shape --profile NAME",
+            ) from None
+
+    @classmethod
+    def _parse(cls, origin: Mapping[str, Any]) -> "LinkSpec":
+        values = dict(origin["profile"])
+        name = _checked_name(values.pop("name"))
+        stated = {key: value for key, value in values.items() if value is not None}
+        profile = parse_profile(name, stated, "the profile in force")
+        given = origin["topology"]
+        if isinstance(given, str):
+            topology = Topology(given, _checked_base(given))  # never the name of a file
+        else:
+            source = "the topology in force"
+            topology = parse_topology(_checked_name(given["name"]), dict(given), source)
+        wire, seed = origin["wire"], origin["seed"]
+        if wire not in WIRES or not isinstance(seed, int):
+            raise ValueError(f"wire {wire!r}, seed {seed!r}")
+        return cls(profile, topology, seed, wire)
+
+
+def _checked_name(name: object) -> str:
+    """The name of a file without its ending, as which profiles and topologies of users are known."""
+    if not isinstance(name, str) or not name.isprintable() or "/" in name or len(name) > MOST_NAME:
+        raise ValueError(f"{str(name)[:MOST_NAME]!r} is no name")
+    return name
+
+
+def _checked_base(name: str) -> str:
+    if name not in BASES:
+        raise ValueError(f"{name[:MOST_NAME]!r} is no topology")
+    return name
+
+
+def make_link_spec(
+    profile: str, topology: str, seed: int, wire: str, *, isolated: bool = False
+) -> LinkSpec:
+    """What the user named, checked.
+
+    Raises:
+        UsageError: unknown profile, topology or wire.
+    """
+    if wire not in WIRES:
+        raise unknown("wire", wire, WIRES)
+    graph = load_topology(topology)
+    if isolated:
+        graph = replace(graph, isolated=True)
+    return LinkSpec(load_profile(profile), graph, seed, wire)
+
+
+def reject_unused_link_options(topology: str, seed: int, wire: str, *, isolated: bool) -> None:
+    """Refuse words about links where there is no profile to make any of: they would change nothing.
+
+    Raises:
+        UsageError: names the word.
+    """
+    said = [
+        ("--topology", topology != "full"),
+        ("--link-seed", seed != 1),
+        ("--wire", wire != "auto"),
+        ("--isolated", isolated),
+    ]
+    for flag, is_said in said:
+        if is_said:
+            raise UsageError(
+                f"{flag} without --profile: no links are made, and those in force stay",
+                f"{flag} … --profile wan",
+            )
+
+
+def has_slow_start_after_idle(plans: Mapping[str, Plan]) -> bool:
+    """Whether these plans leave it on, as Linux has it: all nodes', or none's."""
+    return all(plan["slow_start_after_idle"] for plan in plans.values())
+
+
+def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, Plan]:
+    """The plan of every node, by name: a pure function of the wish and the nodes.
+
+    Raises:
+        UsageError: the topology does not fit these nodes.
+    """
+    profile, seed = link_spec.profile, link_spec.seed
+    links = link_spec.links(nodes)
+    hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
+    common = {
+        "tcp": profile.tcp,
+        "slow_start_after_idle": profile.slow_start_after_idle,
+        "seed": seed,
+        "isolated": link_spec.topology.isolated,
+        "origin": link_spec.origin(),
+    }
+    return {
+        node.name: link_plan(node, nodes, links, hops)
+        | draw_access(profile, link_spec.topology, node, seed)
+        | common
+        for node in nodes
+    }

@@ -1,0 +1,76 @@
+"""Regions of the world, with measured links between them instead of ranges.
+
+regions: [oregon, virginia, ohio]                                    # node1 is in the first, node4 again
+between:
+  - {ends: [oregon, virginia], rtt_ms: 67, rate_mbyte_s: 98.75}      # every pair, once
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.base.errors import UsageError, shown, unknown
+from cluster.links.limits import number_within
+
+KEYS = ("ends", "rtt_ms", "rate_mbyte_s")
+LIMITS = {"rtt_ms": (0.0, 20_000.0), "rate_mbyte_s": (0.01, 10_000.0)}
+
+
+@dataclass(frozen=True)
+class RegionPair:
+    """Two regions: the round trip between them, as ping shows it, and the rate each way."""
+
+    ends: tuple[str, str]
+    rtt_ms: float
+    rate_mbyte_s: float
+
+
+def parse_regions(
+    regions: object, between: object, source: str
+) -> tuple[tuple[str, ...], tuple[RegionPair, ...]]:
+    """The two keys of a profile's YAML mapping; `source` is named in errors.
+
+    Raises:
+        UsageError: a pair that is missing, unknown, or there twice, or a value that is none.
+    """
+    names = regions or []
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{source}: regions is {shown(regions)}", "regions: [oregon, virginia]")
+    rows = between or []
+    if not isinstance(rows, list | tuple):
+        raise UsageError(f"{source}: between is {shown(between)}", "a list of pairs")
+    pairs = tuple(_parse_pair(row, names, f"{source}: between[{i}]") for i, row in enumerate(rows))
+    _check_complete(names, [frozenset(pair.ends) for pair in pairs], source)
+    return tuple(names), pairs
+
+
+def pair_of(between: Sequence[RegionPair], one: str, other: str) -> RegionPair | None:
+    """What is between two regions; None if they are the same."""
+    return next((pair for pair in between if set(pair.ends) == {one, other}), None)
+
+
+def _parse_pair(row: object, names: Sequence[str], place: str) -> RegionPair:
+    if not isinstance(row, Mapping) or set(row) != set(KEYS):
+        raise UsageError(
+            f"{place} is {shown(row)}", "{ends: [oregon, ohio], rtt_ms: 49, rate_mbyte_s: 137.5}"
+        )
+    ends = row["ends"]
+    if not isinstance(ends, list | tuple) or not all(isinstance(name, str) for name in ends):
+        raise UsageError(f"{place}: ends is {shown(ends)}", "two regions")
+    if len(ends) != 2 or ends[0] == ends[1]:
+        raise UsageError(f"{place}: ends is {shown(ends)}", "two regions")
+    for name in ends:
+        if name not in names:
+            raise unknown(f"region in {place}:", name, names)
+    numbers = {key: number_within(row[key], LIMITS[key], f"{place}: {key}") for key in LIMITS}
+    return RegionPair((ends[0], ends[1]), **numbers)
+
+
+def _check_complete(names: Sequence[str], pairs: Sequence[frozenset[str]], source: str) -> None:
+    every = list(dict.fromkeys(names))  # two nodes may be in one region
+    for number, one in enumerate(every):
+        for other in every[:number]:
+            found = pairs.count(frozenset((one, other)))
+            if found != 1:
+                raise UsageError(
+                    f"{source}: between has {other} and {one} {found} times", "every pair, once"
+                )

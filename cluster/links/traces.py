@@ -1,0 +1,256 @@
+"""Traces: a link's values over time. Pure; the nodes play them (`cluster.shaping.trace_player`).
+
+A CSV file has a header and at least two rows: the time in seconds, and any of the values of a link.
+
+    # whatever stands behind a # is for readers
+    time_s,rate_mbyte_s,delay_ms,jitter_ms,loss_pct
+    0,4.2,60,5,0
+    0.5,0,60,5,0
+
+Times count from the first row; each row holds until the next, and the last one as long as the one before it. A rate
+of 0 is an outage: packets wait.
+
+A file of whole numbers, one a line, is a packet-delivery trace as mahimahi takes them: each number is a millisecond in
+which a packet of 1500 bytes can be delivered, the last one also the length of the trace, which then begins again
+(traces/README and src/frontend/link_queue.cc in github.com/ravinet/mahimahi, where the packet is counted as 1504 bytes,
+four of them being the header of its TUN device). Here such a packet is a frame of 1514 bytes, with its Ethernet header.
+What can be delivered within BIN_S makes a rate.
+"""
+
+import csv
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.base.errors import UsageError, shown, unknown
+from cluster.links.limits import LIMITS
+from cluster.links.topology import Pair
+
+TIME = "time_s"
+FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
+EXAMPLE = "time_s,rate_mbyte_s,delay_ms"
+BIN_S = 0.1
+FRAME_BYTES = 1514
+MOMENT = re.compile(r"[0-9]{1,15}")
+LONGEST_S = 7 * 24 * 3600.0  # it is played from memory
+SHORTEST_STEP_S = 0.01  # a node does some 100 changes a second without effort
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Values over time.
+
+    Attributes:
+        name: of its file.
+        sha256: of its file.
+        fields: which values of a link it has.
+        steps: (seconds from the start, the values in the order of `fields`) each.
+        seconds: how long it is.
+        repeats: whether it begins again at its end, unless told otherwise: mahimahi's do.
+    """
+
+    name: str
+    sha256: str
+    fields: tuple[str, ...]
+    steps: tuple[tuple[float, ...], ...]
+    seconds: float
+    repeats: bool
+
+    def mean(self, field: str) -> float:
+        """The mean of one of its values over time."""
+        place = 1 + self.fields.index(field)
+        ends = [*(step[0] for step in self.steps[1:]), self.seconds]
+        total = sum(
+            step[place] * (end - step[0]) for step, end in zip(self.steps, ends, strict=True)
+        )
+        return total / self.seconds
+
+
+@dataclass(frozen=True)
+class Playback:
+    """A trace on some links.
+
+    Attributes:
+        trace: which.
+        pairs: the links, each from the first node to the second.
+        loops: whether it begins again at its end.
+        for_s: how long it lasts; None: to its end, or where it loops until told to end.
+    """
+
+    trace: Trace
+    pairs: tuple[Pair, ...]
+    loops: bool
+    for_s: float | None = None
+
+    @property
+    def lasts_s(self) -> float:
+        """How long it lasts; infinity: until told to end."""
+        own_s = math.inf if self.loops else self.trace.seconds
+        return min(own_s, math.inf if self.for_s is None else self.for_s)
+
+    @property
+    def nodes(self) -> set[str]:
+        """Those at the ends of its links."""
+        return {node for pair in self.pairs for node in pair}
+
+    def order(self, node: str) -> dict[str, Any]:
+        """What a node is told of it: docs/formats.md, 'Orders to a replay'."""
+        return {
+            "links": [list(pair) for pair in self.pairs if node in pair],
+            "fields": list(self.trace.fields),
+            "steps": [list(step) for step in self.trace.steps],
+            "seconds": self.trace.seconds,
+            "lasts_s": self.lasts_s if math.isfinite(self.lasts_s) else None,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """What a run keeps of it."""
+        links = [f"{src}->{dst}" for src, dst in self.pairs]
+        return {"file": self.trace.name, "sha256": self.trace.sha256, "links": links}
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a trace of either format: a first line that is a whole number is mahimahi's.
+
+    Raises:
+        UsageError: no such file, or not a trace; the message names the line.
+    """
+    try:
+        content = path.read_bytes()
+        lines = content.decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise UsageError(f"no trace {path.name}: {words}", str(path.parent)) from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    if lines and MOMENT.fullmatch(lines[0].strip()):
+        steps, seconds = bin_deliveries(parse_deliveries(lines, path.name))
+        return Trace(path.name, sha256, ("rate_mbyte_s",), steps, seconds, repeats=True)
+    fields, steps = _parse_csv(lines, path.name)
+    seconds = steps[-1][0] + (steps[-1][0] - steps[-2][0])
+    return Trace(path.name, sha256, fields, steps, seconds, repeats=False)
+
+
+def parse_deliveries(lines: Sequence[str], name: str) -> list[int]:
+    """The milliseconds of a packet-delivery trace.
+
+    Raises:
+        UsageError: a line that mahimahi would refuse, too.
+    """
+    moments: list[int] = []
+    for number, line in enumerate(lines, start=1):
+        if not MOMENT.fullmatch(line.strip()):
+            raise UsageError(
+                f"{name}: line {number} is {shown(line)}", "a whole number of milliseconds"
+            )
+        moments.append(int(line))
+        if len(moments) > 1 and moments[-1] < moments[-2]:
+            raise UsageError(
+                f"{name}: line {number}: {moments[-1]} comes after {moments[-2]}",
+                "moments in their order",
+            )
+    if moments[-1] == 0:
+        raise UsageError(f"{name}: the trace lasts 0 ms", "a last line above 0")
+    _check_length(moments[-1] / 1000, name)
+    return moments
+
+
+def bin_deliveries(moments: Sequence[int]) -> tuple[tuple[tuple[float, ...], ...], float]:
+    """Rates in MB/s over time, and the seconds that all of it takes.
+
+    The bins are as near to BIN_S as lets a whole number of them make up the trace. Steps that bring nothing new
+    are left out; no packet is lost or won.
+    """
+    seconds = moments[-1] / 1000
+    bins = max(1, round(seconds / BIN_S))
+    width_s = seconds / bins
+    counts = [0] * bins
+    for moment in moments:
+        counts[min(int(moment / 1000 / width_s), bins - 1)] += 1
+    steps = [
+        (number * width_s, count * FRAME_BYTES / width_s / 1e6)
+        for number, count in enumerate(counts)
+        if number == 0 or count != counts[number - 1]
+    ]
+    return tuple(steps), seconds
+
+
+def first_order(playbacks: Mapping[str, Playback], node: str) -> dict[str, Any]:
+    """All that a node is told before anything begins; who else asks it will hear of all links."""
+    return {
+        "links": [list(pair) for playback in playbacks.values() for pair in playback.pairs],
+        "traces": {name: p.order(node) for name, p in playbacks.items() if node in p.nodes},
+    }
+
+
+def _parse_csv(
+    lines: Sequence[str], name: str
+) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
+    rows = _rows(lines, name)
+    _, header = next(rows, (0, []))
+    _check_header(header, name)
+    fields = tuple(column for column in header if column != TIME)
+    steps: list[tuple[float, ...]] = []
+    for number, row in rows:
+        place = f"{name}: line {number}"
+        if len(row) != len(header):
+            raise UsageError(f"{place} has {len(row)} values", f"{len(header)}, as the header says")
+        values = dict(zip(header, row, strict=True))
+        step = (_number(values, TIME, place), *(_number(values, field, place) for field in fields))
+        if steps and step[0] - steps[-1][0] < SHORTEST_STEP_S * (1 - 1e-6):
+            raise UsageError(
+                f"{place}: {TIME} is {step[0]:g} after {steps[-1][0]:g}",
+                f"times that increase, by {SHORTEST_STEP_S:g} at least",
+            )
+        steps.append(step)
+    if len(steps) < 2:
+        raise UsageError(f"{name}: {len(steps)} rows", "two at least: the last tells of an end")
+    start_s = steps[0][0]
+    _check_length(steps[-1][0] - start_s, name)
+    return fields, tuple((step[0] - start_s, *step[1:]) for step in steps)
+
+
+def _check_length(seconds: float, name: str) -> None:
+    if seconds > LONGEST_S:
+        raise UsageError(
+            f"{name}: the trace lasts {seconds:g} s", f"at most {LONGEST_S:.0f}, a week"
+        )
+
+
+def _rows(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows, each with the number of its line; comments and empty lines are none."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                yield number, [cell.strip() for cell in next(csv.reader([line]))]
+            except csv.Error as error:  # a field longer than any number
+                raise UsageError(f"{name}: line {number}: {error}", EXAMPLE) from error
+
+
+def _check_header(header: Sequence[str], name: str) -> None:
+    if TIME not in header:
+        raise UsageError(f"{name}: the first line has no {TIME}", EXAMPLE)
+    for column in header:
+        if column not in (TIME, *FIELDS):
+            raise unknown(f"column in {name}:", column, (TIME, *FIELDS))
+    if len(set(header)) < len(header) or len(header) == 1:
+        raise UsageError(f"{name}: the columns are {', '.join(header)}", f"each once: {EXAMPLE}")
+
+
+def _number(values: dict[str, str], column: str, place: str) -> float:
+    try:
+        number = float(values[column])
+    except ValueError:
+        number = math.nan
+    low, high = LIMITS.get(column, (-math.inf, math.inf))
+    outage = column == "rate_mbyte_s" and number == 0
+    if not math.isfinite(number) or not (outage or low <= number <= high):
+        bounds = f"a number within {low:g} to {high:g}" if column in LIMITS else "seconds"
+        raise UsageError(
+            f"{place}: {column} is {shown(values[column])}",
+            bounds + (", or 0 for an outage" if column == "rate_mbyte_s" else ""),
+        )
+    return number

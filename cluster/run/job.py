@@ -1,0 +1,199 @@
+"""The plan of one launch: program, placement, links, timeouts. Nothing here acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.base.console import command_line
+from cluster.base.spec import ClusterSpec
+from cluster.links.link import Link, collective_timeout_s
+from cluster.links.link_spec import link_plans
+from cluster.links.traces import Playback
+from cluster.run.placement import RankPlacement, rank_environment
+from cluster.run.program import Program
+from cluster.run.run_folder import METRICS
+from cluster.schedule.events import (
+    Event,
+    check_nodes,
+    check_schedule,
+    check_slow_start,
+    check_steps,
+)
+from cluster.shaping.link_state import (
+    LinkState,
+    expected_of,
+    planned_link_state,
+    refuse_replayed,
+    settings_document,
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One launch.
+
+    Attributes:
+        spec: the cluster.
+        program: what every rank runs.
+        places: the ranks, in order.
+        link_state: the links in force as they were last read: what they had counted by then is not this job's.
+        schedule: what happens to links and nodes meanwhile.
+        verify: whether the links are measured first.
+        max_results_bytes: how much of what ranks left is fetched of one node.
+        allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
+    """
+
+    spec: ClusterSpec
+    program: Program
+    places: Sequence[RankPlacement]
+    link_state: LinkState
+    schedule: Sequence[Event]
+    verify: bool
+    max_results_bytes: int
+    allow_undecided: bool = False
+
+    def check(self) -> None:
+        """See that it can be done.
+
+        Raises:
+            UsageError: the schedule speaks of what is not there.
+            ClusterError: traces that somebody plays by hand are in the way of it, or of measuring.
+        """
+        check_schedule(self.schedule, self.link_state.links)
+        check_slow_start(self.schedule, is_on=self.link_state.slow_start_after_idle)
+        check_nodes(self.schedule, [node.name for node in self.spec.nodes])
+        check_steps(self.schedule, int(self.program.config.get("steps", 0)))
+        if self.schedule:
+            refuse_replayed(self.link_state, "a schedule cannot be kept")
+        if self.verify:
+            refuse_replayed(self.link_state, "the links cannot be measured")
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a collective may take on the slowest links there will be, and while the longest change lasts."""
+        longest_s = max((_lasts_s(event) for event in self.schedule), default=0.0)
+        size = len(self.places)
+        return max(collective_timeout_s(some, size) for some in self._link_sets()) + longest_s
+
+    @property
+    def slowest_mbyte_s(self) -> float | None:
+        """The rate of the slowest link there will be; None where nothing is shaped."""
+        rates = [link.rate_mbyte_s for links in self._link_sets() for link in links]
+        return min(rates, default=None)
+
+    def _link_sets(self) -> list[Sequence[Link]]:
+        """The links in force, and those that the schedule will make of them; none quicker than its ends' access."""
+        now = self.link_state
+        sets = [_within_access(now, now.links)]
+        for event in self.schedule:
+            if event.profile is not None and now.link_spec is not None:
+                then = replace(now.link_spec, profile=event.profile)
+                planned = planned_link_state(link_plans(self.spec.nodes, then))
+                sets.append(_within_access(planned, planned.links))
+            if event.playback is not None or event.changes:
+                sets.append(
+                    _within_access(now, [_while_it_lasts(link, event) for link in now.links])
+                )
+        return sets
+
+    def config(self, limits: Mapping[str, Any]) -> dict[str, object]:
+        """For run.yml; `limits` is what each node may use."""
+        spec, link_state, program = self.spec, self.link_state, self.program
+        return {
+            "command": command_line(),
+            "cluster": {"name": spec.name, "nodes": spec.size, "slot": spec.slot},
+            "shaping": (link_state.link_spec.origin() if link_state.link_spec else {})
+            | {"wire": link_state.wire, "tcp": link_state.tcp, "mtu": link_state.mtu},
+            "settings": settings_document(link_state),
+            "program": {"argv": list(program.argv), "folder": str(program.folder or "")},
+            "training": program.config,
+            "collective_timeout_s": round(self.timeout_s),
+            "verify": self.verify,
+            "allow_undecided": self.allow_undecided,
+            "nproc_per_node": self.places[0].local_world_size,
+            "limits": limits,
+            "schedule": [event.words for event in self.schedule],
+            "traces": [event.playback.record() for event in self.schedule if event.playback],
+        }
+
+    def orders(self, run: str) -> dict[RankPlacement, dict[str, Any]]:
+        """What node/rank.py of each place gets on standard input: docs/formats.md."""
+        timeout_s = self.timeout_s
+        return {
+            place: {
+                "run": run,
+                "argv": self.program.argv,
+                "cwd": work_dir(run) if self.program.sends else "/root",
+                "run_dir": run_dir(run),
+                "env": rank_environment(
+                    place,
+                    self.places,
+                    self.link_state.links,
+                    run,
+                    run_dir(run),
+                    timeout_s,
+                    self.slowest_mbyte_s,
+                    isolated=self.link_state.isolated,
+                ),
+            }
+            for place in self.places
+        }
+
+    def document(self, run: str) -> dict[str, Any]:
+        """The plan, for whoever wants to see it before: the very links and orders that a launch would work with."""
+        orders = self.orders(run)
+        return {
+            "plans": dict(self.link_state.plans),
+            "argv": list(self.program.argv),
+            "collective_timeout_s": round(self.timeout_s),
+            "environment": {place.name: order["env"] for place, order in orders.items()},
+        }
+
+    def metrics_file(self, run: str) -> str:
+        """Where rank 0 leaves its metrics, on its node."""
+        return f"{run_dir(run)}/{self.places[0].file(METRICS)}"
+
+
+def run_dir(run: str) -> str:
+    """Where ranks leave what comes home, on every node."""
+    return f"/run/gradwire/runs/{run}"
+
+
+def work_dir(run: str) -> str:
+    """Where a program that is sent lies, on every node."""
+    return f"/root/work/{run}"
+
+
+def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:
+    """Links as quick as the uplink and the downlink at their ends let one be."""
+    expected = expected_of(link_state)
+    return [replace(link, rate_mbyte_s=expected.rate_mbyte_s(link)) for link in links]
+
+
+def _while_it_lasts(link: Link, event: Event) -> Link:
+    """A link as an event makes it."""
+    if event.playback is not None:
+        return _traced(link, event.playback)
+    for change in event.changes:
+        if (change.src, change.dst) == (link.src, link.dst):
+            link = replace(link, **change.values)  # type: ignore[arg-type]
+    return link
+
+
+def _traced(link: Link, playback: Playback) -> Link:
+    """A link as a trace has it in the mean."""
+    trace = playback.trace
+    if (link.src, link.dst) not in playback.pairs:
+        return link
+    rate_mbyte_s = trace.mean("rate_mbyte_s") if "rate_mbyte_s" in trace.fields else 0.0
+    delay_ms = trace.mean("delay_ms") if "delay_ms" in trace.fields else link.delay_ms
+    return replace(link, rate_mbyte_s=rate_mbyte_s or link.rate_mbyte_s, delay_ms=delay_ms)
+
+
+def _lasts_s(event: Event) -> float:
+    """How long something may be in the way of a collective: of a trace that goes on for ever it is one round."""
+    if event.playback is not None:
+        return min(event.playback.lasts_s, event.playback.trace.seconds)
+    return event.for_s or 0.0

@@ -1,0 +1,300 @@
+"""The program that a launch runs, `node.train` or any of the user's: checked, resolved, packed.
+
+The program's folder is sent to every node, whole; there the program runs in its copy of it.
+"""
+
+import argparse
+import io
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cluster.base.errors import EXIT_USAGE, ClusterError, UsageError
+from cluster.base.paths import CODE_DIR
+from cluster.base.subprocesses import run_bounded
+from cluster.base.yaml_file import is_file
+from cluster.run.checkpoints import find_checkpoints
+
+NODE_TRAIN = ("python3", "-m", "node.train")
+RESUME = ".resume"
+FIT = ".fit"
+OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
+MAX_FOLDER_BYTES = 200 * 10**6
+NOT_SENT = {
+    ".git",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".gradwire",
+    "runs",
+}
+# Keys and passwords: files or folders, also where a link leads to one.
+SECRETS = {".ssh", ".aws", ".gnupg", ".env", ".netrc"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every rank runs.
+
+    Attributes:
+        name: for the run folder: the strategy, or the script.
+        argv: the command on a node.
+        folder: what is sent to every node, and the current folder there; None sends nothing.
+        config: the training's resolved configuration, where it is ours.
+        resume: the folder of a run whose checkpoints go back to the nodes, to RESUME in the current folder there.
+        order: the folder of what Trainer.fit tells its ranks (docs/formats.md), which goes to FIT there.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    folder: Path | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    resume: Path | None = None
+    order: Path | None = None
+
+    @property
+    def sends(self) -> bool:
+        """Whether anything goes to the nodes first."""
+        return self.folder is not None or self.resume is not None
+
+
+def training(args: Sequence[str], folder: Path | None = None) -> Program:
+    """`python -m node.train` with these arguments, checked before anything is started.
+
+    With a strategy or a task of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
+
+    Raises:
+        UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
+    """
+    own, rest = _split_own(args)
+    if not own:
+        if folder is not None:
+            raise UsageError(
+                "--folder without a program, strategy or task of your own", "leave it out"
+            )
+        config = _resolve(args)
+        return _resumed(Program(config["strategy"], (*NODE_TRAIN, *args), config=config))
+    here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
+    config = _resolve([*rest, *here])
+    folder = folder or _common_folder([file for file, _ in own.values()])
+    there = []
+    for flag, (file, name) in own.items():
+        folder, place = _place(file, folder)
+        there += [flag, f"{place}:{name}"]
+    name = config["strategy"].rpartition(":")[2]
+    return _resumed(Program(name, (*NODE_TRAIN, *rest, *there), folder, config))
+
+
+def _resumed(program: Program) -> Program:
+    """With the checkpoints that --resume names.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not program.config["resume"]:
+        return program
+    folder = _checkpoints(program.config["resume"])
+    return replace(program, argv=(*program.argv, "--resume", RESUME), resume=folder)
+
+
+def _checkpoints(run: str) -> Path:
+    """The folder of a run that has left checkpoints here.
+
+    Raises:
+        UsageError: there are none, or they are too large to send.
+    """
+    folder = Path(run).resolve()
+    if not find_checkpoints(folder):
+        raise UsageError(
+            f"no checkpoints in {folder}",
+            "a run with --checkpoint-every N leaves them in its folder",
+        )
+    return folder
+
+
+def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
+    """What stands behind `--`: `train.py ARGS…` or `-m package.module ARGS…`.
+
+    Raises:
+        UsageError: no such script or module, a folder that is too large to send.
+    """
+    if words[0] == "-m":
+        return _module(words, (folder or Path.cwd()).resolve())
+    script = Path(words[0])
+    if not is_file(script):
+        raise UsageError(
+            f"no script {words[0]} in {Path.cwd()}", "a module is `-- -m package.module`"
+        )
+    folder, place = _place(script, folder)
+    return Program(script.stem, ("python3", str(place), *words[1:]), folder)
+
+
+def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Program:
+    """A script of the user's that has called Trainer.fit, to be run again as its ranks (node.exogym.script_rank).
+
+    Raises:
+        UsageError: see user_program; or there is no such order, or none of the checkpoints that it names.
+    """
+    document = order / "order.json"
+    if not document.is_file():
+        raise UsageError(f"no order.json in {order}", "--fit is for Trainer.fit of node.exogym")
+    program = user_program(words, folder)
+    argv = ("python3", "-m", "node.exogym.script_rank", FIT, *program.argv[1:])
+    resume = json.loads(document.read_text())["resume"]
+    return replace(program, argv=argv, order=order, resume=_checkpoints(resume) if resume else None)
+
+
+def pack(folder: Path) -> bytes:
+    """The folder as a tar archive, without what no node needs.
+
+    Raises:
+        ClusterError: a file cannot be read, or vanishes meanwhile.
+    """
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
+        for path in _files(folder):
+            try:
+                tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
+            except (OSError, tarfile.TarError) as error:  # it changes while we read it
+                words = error.strerror if isinstance(error, OSError) else str(error)
+                raise ClusterError(
+                    f"{path} could not be sent: {words}", "wait until nobody writes there"
+                ) from error
+    return archive.getvalue()
+
+
+def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
+    """What is the user's own, by flag: a file and a name in it; and all other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in OWN_FLAGS:
+        parser.add_argument(flag, nargs="?", default="", const="")
+    found, rest = parser.parse_known_args(list(args))
+    own = {}
+    for flag in OWN_FLAGS:
+        word = getattr(found, flag.strip("-"))
+        file, _, name = word.rpartition(":")
+        if file.endswith(".py"):
+            own[flag] = (Path(file).resolve(), name)
+        elif flag in args or word:
+            rest += [flag, word] if word else [flag]
+    return own, rest
+
+
+def _common_folder(files: Sequence[Path]) -> Path:
+    """The folder that holds all files, each in it or below.
+
+    Raises:
+        UsageError: they have little in common, so that it would be a large one.
+    """
+    folders = {file.parent for file in files}
+    if len(folders) > 1:
+        raise UsageError(
+            f"{' and '.join(map(str, files))} are in different folders",
+            "--folder names one that holds both",
+        )
+    return folders.pop()
+
+
+def _resolve(args: Sequence[str]) -> dict[str, Any]:
+    """The configuration that these arguments of node.train make."""
+    command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
+    environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    check = run_bounded(command, cwd=CODE_DIR, env=environ)
+    if check.returncode == EXIT_USAGE:
+        words = check.stderr.strip().removeprefix("node.train: error: ")
+        raise UsageError(words, "python -m node.train --help lists strategies and options")
+    if check.returncode != 0:
+        raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
+    config: dict[str, Any] = json.loads(check.stdout)
+    return config
+
+
+def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
+    """The folder to send with a file, and where the file is in it.
+
+    Raises:
+        UsageError: the file is not in it, or the folder is too large.
+    """
+    file = file.resolve()
+    folder = (folder or file.parent).resolve()
+    if not file.is_relative_to(folder):
+        raise UsageError(f"{file} is not in {folder}", "--folder names one that holds it")
+    _check_folder(folder)
+    return folder, PurePosixPath(file.relative_to(folder))
+
+
+def _module(words: Sequence[str], folder: Path) -> Program:
+    if len(words) < 2:
+        raise UsageError("-m without a module", "-- -m package.module ARGS")
+    parts = words[1].split(".")
+    is_name = all(parts) and os.sep not in words[1]
+    place = folder.joinpath(*parts) if is_name else folder
+    if not is_name or not (is_file(place.with_suffix(".py")) or _is_folder(place)):
+        raise UsageError(f"no module {words[1]} in {folder}", "start there, or --folder FOLDER")
+    _check_folder(folder)
+    return Program(words[1].rsplit(".", 1)[-1], ("python3", *words), folder)
+
+
+def _check_folder(folder: Path) -> None:
+    size = 0
+    for path in _files(folder):
+        if not os.access(path, os.R_OK):
+            raise _unreadable(path)
+        size += path.stat().st_size
+        if size > MAX_FOLDER_BYTES:
+            raise UsageError(
+                f"{folder} holds more than {MAX_FOLDER_BYTES / 1e6:.0f} MB, too much to send to every node",
+                "put the program in a folder of its own, or name a smaller one: --folder FOLDER",
+            )
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    """All files to send, also those behind links: what a link points to is not on the nodes."""
+    for top, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
+        below = (Path(top, name) for name in sorted(set(folders) - NOT_SENT))
+        folders[:] = [path.name for path in below if not _is_left_out(path)]
+        paths = (Path(top, name) for name in sorted(names))
+        yield from (path for path in paths if is_file(path) and not _is_secret(path))
+
+
+def _is_left_out(folder: Path) -> bool:
+    """Whether a folder stays here: a loop, a secret, or a virtual environment, by whatever name."""
+    return _is_loop(folder) or _is_secret(folder) or is_file(folder / "pyvenv.cfg")
+
+
+def _is_secret(path: Path) -> bool:
+    """Whether it is what must never reach a node, by its own name or by those on the way that a link takes."""
+    parts = path.resolve().parts if path.is_symlink() else ()
+    return not SECRETS.isdisjoint({path.name, *parts})
+
+
+def _refuse(error: OSError) -> None:
+    raise _unreadable(Path(error.filename)) from error
+
+
+def _unreadable(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} cannot be read, and would be sent to every node",
+        "put the program in a folder of its own, or name another: --folder FOLDER",
+    )
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for names that none can have
+
+
+def _is_loop(folder: Path) -> bool:
+    """Whether a link leads back to a folder on the way to it."""
+    if not folder.is_symlink():
+        return False
+    target = folder.resolve()
+    return any(parent.resolve() == target for parent in folder.parents)

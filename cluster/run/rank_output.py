@@ -1,0 +1,70 @@
+"""Copies the output of a rank to its log and to the screen. If either fails, the rank goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from cluster.base.console import eprint
+
+
+def copy_lines(lines: Iterable[str], path: Path, show: Callable[[str], None]) -> None:
+    """Copy lines until they end. To stop reading would stop the rank: it waits until somebody takes what it prints.
+
+    Args:
+        lines: as they come.
+        path: the log; on a full disk it is cut short, which is said once.
+        show: prints a line; a reader that has gone (`launch | head`) is left alone.
+    """
+    is_heard = True
+    with closing(_Log(path)) as log:
+        for line in lines:
+            log.write(line)
+            try:
+                if is_heard:
+                    show(line)
+            except OSError:
+                is_heard = False
+
+
+def last_lines(path: Path, count: int, most_bytes: int = 65536) -> list[str]:
+    """The end of a log, however long that is; nothing where there is none."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - most_bytes))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return lines[-count:]
+
+
+class _Log:
+    """A file of lines, each written at once; after the first error it is left as it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+        with self._until_it_fails():
+            self._file = path.open("w", buffering=1, encoding="utf-8", errors="replace")
+
+    def write(self, line: str) -> None:
+        if self._file is not None:
+            with self._until_it_fails():
+                self._file.write(line + "\n")
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # what could not be written before
+                file.close()
+
+    @contextmanager
+    def _until_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            eprint(f"{self._path} is cut short: {error.strerror}; the rank goes on")

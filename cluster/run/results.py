@@ -1,0 +1,187 @@
+"""Fetches the results of ranks into the run folder, node by node: one failure costs no other node's results.
+
+Nodes run what users wrote, as root: what they send may be anything. What could not be fetched stays on its node.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError, NodeError, UsageError
+from cluster.engine.resources import UNITS
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import LOST
+from cluster.ssh.tar_stream import BadArchive
+from cluster.ssh.unpack import Unpacked, unpack
+
+MOST_RESULTS = "10g"
+AT_ONCE = 4  # nodes: our own processor is what takes the time, and each has 2 MB under way
+SILENCE_S = 15.0
+SAY_AFTER_S = 5.0
+EXIT_NOTHING = 44
+# Prints the folder that it is given, if it is there.
+SEND = (
+    "sh",
+    "-c",
+    f'[ -d "$0" ] || exit {EXIT_NOTHING}; exec tar --format=gnu -C "$0" -c .',
+)
+TAR_WARNED, TAR_PARTLY = 1, 2  # GNU tar: a file grew while it was read; some could not be read
+FULL = {errno.ENOSPC, errno.EDQUOT}
+MOST_LINES, MOST_CHARACTERS = 10, 300  # that are shown of what a node says
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What came of one node's results.
+
+    Attributes:
+        failure: why they are not here, or not all of them; empty where they are.
+        notes: what else to tell of them.
+        is_full: whether it was our own disk that had no room.
+    """
+
+    failure: str = ""
+    notes: Sequence[str] = field(default_factory=tuple)
+    is_full: bool = False
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What to fetch, and where to.
+
+    Attributes:
+        there: the folder on every node.
+        here: the folder that gets a folder for each node.
+        limit_bytes: how much of one node.
+    """
+
+    there: str
+    here: Path
+    limit_bytes: int
+
+
+def parse_max_results(value: object) -> int:
+    """How much may be fetched of a node (500m, 10g), in bytes.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([bkmgt]?)", str(value).lower(), re.ASCII)
+    size = int(float(found[1]) * UNITS[found[2]]) if found else 0
+    if size < 1:
+        raise UsageError(f"--max-results is {str(value)!r}", "500m or 10g: of each node")
+    return size
+
+
+def fetch_results(
+    fleet: Fleet, nodes: Sequence[str], fetch: Fetch, console: Console
+) -> dict[str, Fetched]:
+    """Fetch what the ranks of some nodes left; what is not here whole is not removed there.
+
+    Where our disk is too small for all, those that found no room are tried again one by one: what one of them has
+    left behind is gone by then.
+    """
+    report = _reporter(console)
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        found = pool.map(lambda node: _fetch_one(fleet, node, fetch, report), nodes)
+        fetched = dict(zip(nodes, found, strict=True))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    for node in [node for node in nodes if fetched[node].is_full]:
+        fetched[node] = _fetch_one(fleet, node, fetch, report)
+    return fetched
+
+
+def plain(text: str) -> str:
+    """What a node says, fit for a terminal: one line, not too long."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:MOST_CHARACTERS]
+
+
+def _fetch_one(
+    fleet: Fleet, node: str, fetch: Fetch, report: Callable[[str, int], None]
+) -> Fetched:
+    """One node's; what is not whole does not stay here."""
+    folder = fetch.here / node
+    try:
+        return _try(fleet, node, fetch, folder, report)
+    except Exception as error:  # the node decides what is read: nothing of it may end the others
+        _remove(folder)
+        is_full = isinstance(error, OSError) and error.errno in FULL
+        return Fetched(plain(_words_of(node, error)), is_full=is_full)
+
+
+def _try(
+    fleet: Fleet, node: str, fetch: Fetch, folder: Path, report: Callable[[str, int], None]
+) -> Fetched:
+    folder.mkdir(parents=True)
+    unpacked = Unpacked()
+
+    def consume(pieces: Iterator[bytes]) -> None:
+        nonlocal unpacked
+        counted = _count(pieces, lambda count: report(node, count))
+        unpacked = unpack(counted, folder, fetch.limit_bytes, fetch.there)
+
+    process = fleet.start(node, [*SEND, fetch.there])
+    exit_code, stderr = process.hand_over(consume, SILENCE_S)
+    words = [plain(line) for line in stderr.decode(errors="replace").splitlines()]
+    if unpacked.is_empty and exit_code == EXIT_NOTHING:
+        return Fetched()  # no rank began there
+    if unpacked.is_empty or exit_code not in (0, TAR_WARNED, TAR_PARTLY):
+        raise BadArchive(_how(exit_code, words))
+    notes = [f"{plain(name)} is left out: {why}" for name, why in unpacked.left_out.items()]
+    if more := unpacked.left_out_count - len(notes):
+        notes.append(f"and {more} more are left out")
+    whole = exit_code != TAR_PARTLY and not unpacked.lacks_files
+    return Fetched("" if whole else "some files are missing", notes + words[-MOST_LINES:])
+
+
+def _how(exit_code: int, words: Sequence[str]) -> str:
+    if exit_code == LOST:
+        return "the connection broke"
+    return f"tar ended with exit code {exit_code} {' '.join(words[-1:])}".strip()
+
+
+def _words_of(node: str, error: Exception) -> str:
+    if isinstance(error, NodeError):
+        return error.outcomes.get(node, error.message)
+    if isinstance(error, ClusterError):
+        return error.message
+    if isinstance(error, OSError) and error.errno in FULL:
+        return "no room on this machine's disk"
+    if isinstance(error, OSError):
+        return f"{error.strerror or error} on this machine"
+    return str(error) if isinstance(error, BadArchive) else repr(error)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _count(pieces: Iterator[bytes], report: Callable[[int], None]) -> Iterator[bytes]:
+    for piece in pieces:
+        report(len(piece))
+        yield piece
+
+
+def _reporter(console: Console) -> Callable[[str, int], None]:
+    """Says from time to time how much has come, where that takes long."""
+    began, counts = time.monotonic(), dict[str, int]()
+    last_said = began
+
+    def report(node: str, count: int) -> None:
+        nonlocal last_said
+        counts[node] = counts.get(node, 0) + count
+        if time.monotonic() - last_said >= SAY_AFTER_S:
+            last_said = time.monotonic()
+            console.say(f"fetching results: {sum(counts.values()) / 1e6:.0f} MB so far")
+
+    return report

@@ -1,0 +1,132 @@
+"""Explains a failed run: the root cause, the end of its log, and hints that the log does not give."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+from cluster.base.errors import RunFailed
+from cluster.base.signal_names import signal_name
+from cluster.base.spec import Node
+from cluster.links.link import Link
+from cluster.run.rank_output import last_lines
+from cluster.run.ranks import RankExit
+from cluster.run.stall import Stall
+from cluster.ssh.remote_process import LOST
+
+LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
+ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
+
+
+def root_cause(failed: Sequence[RankExit]) -> RankExit:
+    """The rank because of which a run failed that has not stalled.
+
+    Not always the first to say so: a rank that fails leaves the group before it can say why, and the others may be
+    quicker to say that it left; and those that we stopped failed by us.
+    """
+    return min(failed, key=_guilt)
+
+
+def _guilt(end: RankExit) -> tuple[bool, bool, bool, float]:
+    return not end.stall, end.was_stopped, end.is_bystander, end.time
+
+
+def raise_failure(
+    folder: Path,
+    ended: Sequence[RankExit],
+    fates: Mapping[str, str],
+    stall: Stall | None,
+    nodes: Sequence[Node],
+    isolated: Sequence[Link],
+    summary: dict[str, Any],
+) -> None:
+    """Raise where a rank failed.
+
+    Args:
+        folder: the run's.
+        ended: how the ranks ended.
+        fates: of the nodes that were lost, why, where that is known.
+        stall: why the run was ended where nothing moved any more.
+        nodes: of the cluster.
+        isolated: the links, where nodes without one cannot reach each other; none where they can.
+        summary: of the run.
+
+    Raises:
+        RunFailed: names the root cause.
+    """
+    if stall:
+        raise _stalled(folder, stall, summary)
+    failed = sorted((end for end in ended if end.exit_code != 0), key=lambda end: end.time)
+    if not failed:
+        return
+    first = root_cause(failed)
+    log = folder / "logs" / f"{first.place.name}.log"
+    words = last_lines(log, MOST_LINES)
+    others = ", ".join(
+        f"{end.place.name} {_how_later(end, fates)}" for end in failed if end != first
+    )
+    who = f"rank {first.place.rank} on {first.place.node} {_how(first, fates)}"
+    lines = [
+        f"{who}: the root cause ({_among(len(failed))})",
+        *([f"  {first.error}"] if first.error else []),
+        *(f"  | {line}" for line in words[-LAST_LINES:]),
+        *(f"  {text}" for text in missing_links(first.place.node, words, nodes, isolated)),
+        *([f"  after it: {others}"] if others else []),
+    ]
+    raise RunFailed("\n".join(lines), document=summary, see=str(log))
+
+
+def _stalled(folder: Path, stall: Stall, summary: dict[str, Any]) -> RunFailed:
+    words = "ended by --stall-timeout: " + stall.words()
+    if stall.place is None:
+        return RunFailed(words, document=summary, see=str(folder / "logs"))
+    log = folder / "logs" / f"{stall.place.name}.log"
+    who = f"rank {stall.place.rank} on {stall.place.node} stalled: {stall.why}"
+    tail = [f"  | {line}" for line in last_lines(log, LAST_LINES)]
+    message = "\n".join([f"{who}: the root cause", *tail, words])
+    return RunFailed(message, document=summary, see=str(log))
+
+
+def missing_links(
+    node: str, log: Sequence[str], nodes: Sequence[Node], isolated: Sequence[Link]
+) -> list[str]:
+    """Of isolated nodes: which links the end of a rank's log speaks of that are not there."""
+    if not isolated:
+        return []
+    names = {one.address: one.name for one in nodes}
+    neighbours = {link.dst for link in isolated if link.src == node} | {node}
+    spoken_of = {names.get(address) for line in log for address in ADDRESS.findall(line)}
+    return [
+        f"{node} and {other} have no link, and nodes are isolated: this needs one"
+        for other in sorted(name for name in spoken_of if name and name not in neighbours)
+    ]
+
+
+def _among(count: int) -> str:
+    return "the only one to fail" if count == 1 else f"first of {count} to fail"
+
+
+def _how_later(end: RankExit, fates: Mapping[str, str]) -> str:
+    """Of a rank that is not the root cause: we stop it, unless it fails by itself."""
+    return (
+        "was stopped"
+        if end.was_stopped and end.exit_code < 0 and not end.stall
+        else _how(end, fates)
+    )
+
+
+def _how(end: RankExit, fates: Mapping[str, str]) -> str:
+    if end.stall:
+        return f"stalled: {end.stall}"
+    if end.exit_code == LOST:
+        return f"was lost ({fates.get(end.place.node) or 'its connection broke'})"
+    if end.out_of_memory and end.exit_code == -SIGKILL:
+        return "was killed for lack of memory (SIGKILL by the kernel)"
+    how = (
+        f"was killed by {signal_name(-end.exit_code)}"
+        if end.exit_code < 0
+        else f"ended with exit code {end.exit_code}"
+    )
+    lack = "; the kernel killed a process of it for lack of memory" if end.out_of_memory else ""
+    return how + lack

@@ -1,0 +1,295 @@
+"""Runs one launch from links in force to the summary: verify, stage, start, follow, collect.
+
+Everything that a run asked for, measured and left behind lies in its folder (`cluster.run.run_folder`).
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from cluster.accounting.routes import Contract
+from cluster.accounting.summary import account
+from cluster.base.console import Console, LinePrinter, command_line, eprint
+from cluster.base.errors import ClusterError, RunFailed
+from cluster.base.json_file import finite, write_json
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.contract.measure import measure_contract
+from cluster.contract.probe_plan import EFFORTS
+from cluster.contract.refusal import refusal
+from cluster.contract.table import print_contract
+from cluster.engine.client import Engine
+from cluster.engine.cpu_limits import CpuLimits
+from cluster.engine.node_fate import node_fate
+from cluster.run.job import Job, run_dir
+from cluster.run.placement import place_ranks
+from cluster.run.program import Program
+from cluster.run.ranks import RankExit, RankProcesses
+from cluster.run.results import MOST_RESULTS, parse_max_results
+from cluster.run.root_cause import raise_failure
+from cluster.run.run_folder import last_events, make_run_folder, write_config, write_links
+from cluster.run.staging import Staging, staged
+from cluster.run.stall_watcher import StallWatch
+from cluster.schedule.events import Event
+from cluster.schedule.runner import ScheduleRunner
+from cluster.shaping.host_load import host_summary
+from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
+from cluster.shaping.restore import lost_links
+from cluster.shaping.temporary_changes import note_temporary_change
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import LOST
+
+RUNS_DIR = PROJECT_DIR / "runs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A launch that has ended: its folder and its summary.json."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+
+def run_program(
+    engine: Engine,
+    spec: ClusterSpec,
+    fleet: Fleet,
+    link_state: LinkState,
+    program: Program,
+    console: Console,
+    *,
+    verify: bool = True,
+    allow_undecided: bool = False,
+    schedule: Sequence[Event] = (),
+    nproc_per_node: int = 1,
+    max_results: str = MOST_RESULTS,
+    stall_timeout_s: float | None = None,
+) -> Run:
+    """Verify the links, run the program on every node, `nproc_per_node` ranks each, collect what it left.
+
+    `link_state` is the links in force as they were just read, `allow_undecided` whether links may be undecided because
+    of a busy host, `max_results` how much is fetched of one node; after `stall_timeout_s` without anything moving the
+    run is ended.
+
+    Raises:
+        UsageError: the schedule speaks of what is not there, or so many ranks cannot be; nothing was started.
+        ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
+        ContractBroken: a link is not what was asked for; nothing was started.
+        ContractUndecided: nobody can tell, as the host was the limit; nothing was started.
+        RunFailed: a rank failed; names the first one, with its log. Or not all that they left could be fetched.
+    """
+    places = place_ranks([node.name for node in spec.nodes], nproc_per_node)
+    limit_bytes = parse_max_results(max_results)
+    job = Job(spec, program, places, link_state, schedule, verify, limit_bytes, allow_undecided)
+    job.check()
+    folder = make_run_folder(RUNS_DIR, link_state.profile or "unshaped", program.name)
+    try:
+        return _run(engine, fleet, job, folder, console, stall_timeout_s)
+    except KeyboardInterrupt:
+        console.say(f"interrupted; what there is of the run: {folder}")
+        raise
+
+
+def _run(
+    engine: Engine,
+    fleet: Fleet,
+    job: Job,
+    folder: Path,
+    console: Console,
+    stall_timeout_s: float | None,
+) -> Run:
+    processors = CpuLimits(engine, job.spec.name)
+    write_links(folder, job.link_state.links, job.places)
+    write_config(folder, job.config(processors.document()))
+    contract = None
+    if job.verify and job.link_state.links:
+        contract = _verify(fleet, job, folder, console)
+        # With the counters as they are now: the probes' bytes are not this run's.
+        job = replace(job, link_state=read_link_state(fleet))
+    player = ScheduleRunner(
+        fleet,
+        job.link_state,
+        processors,
+        job.schedule,
+        job.metrics_file(folder.name),
+        folder / "events.jsonl",
+        console,
+    )
+    started, since = time.monotonic(), time.time()
+    watch = StallWatch(fleet, folder.name, console.say, stall_timeout_s)
+    with _noted(job, processors, player):
+        staging = _run_ranks(fleet, job, folder, console, player, watch)
+    summary = _collect(fleet, job, folder, staging, time.monotonic() - started, contract, console)
+    _write_summary(folder, summary)
+    isolated = job.link_state.links if job.link_state.isolated else ()
+    fates = _fates(engine, fleet, job, staging.ended, since)
+    raise_failure(folder, staging.ended, fates, watch.stall, job.spec.nodes, isolated, summary)
+    if summary["links_lost"]:
+        raise RunFailed(
+            f"the ranks are done, but not over the links that were asked for: {summary['links_lost']}",
+            "the next launch lays them again",
+            summary,
+        )
+    if staging.not_fetched:
+        raise RunFailed(
+            "the ranks are done, but what they left could not all be fetched: "
+            f"{', '.join(staging.not_fetched)}",
+            f"by hand: ssh -F {job.spec.state_dir}/ssh_config {next(iter(staging.not_fetched))} "
+            f"tar -C {run_dir(folder.name)} -c . > results.tar; it stays there until two more runs "
+            "have left some, or the node is removed",
+            summary,
+        )
+    if player.failure:
+        raise RunFailed(
+            f"the ranks are done, but the schedule was not kept: {player.failure}",
+            document=summary,
+            see=str(folder / "events.jsonl"),
+        )
+    return Run(folder, summary)
+
+
+def _verify(fleet: Fleet, job: Job, folder: Path, console: Console) -> dict[str, Any]:
+    """Measure the links; contract.json.
+
+    Raises:
+        ContractBroken: a link is not what was asked for.
+        ContractUndecided: nobody can tell, and that was not allowed.
+    """
+    contract = measure_contract(fleet, job.link_state, console, EFFORTS["normal"])
+    document = contract.document()
+    write_json(folder / "contract.json", document)
+    print_contract(contract, table := io.StringIO())
+    eprint(table.getvalue().rstrip())  # nodes' own words stand in its notes
+    if contract.is_broken or not (contract.decided or job.allow_undecided):
+        raise refusal(contract, job.spec.name, of_launch=True)
+    return document
+
+
+@contextmanager
+def _noted(job: Job, processors: CpuLimits, player: ScheduleRunner) -> Iterator[None]:
+    """Leave a note of what a schedule changes, until all is as before: the next command reads it if we are killed."""
+    if not job.schedule:
+        yield
+        return
+    note = note_temporary_change(job.spec, command_line(), processors.before)
+    try:
+        yield
+    finally:
+        if not player.failure:
+            note.unlink(missing_ok=True)
+
+
+def _run_ranks(
+    fleet: Fleet,
+    job: Job,
+    folder: Path,
+    console: Console,
+    player: ScheduleRunner,
+    watch: StallWatch,
+) -> Staging:
+    """Start the ranks and stay until all have ended."""
+    printer = LinePrinter([place.name for place in job.places], console.program_output)
+    with staged(fleet, job, folder, console) as staging, player:
+        orders = job.orders(folder.name)
+        staging.ended += RankProcesses(fleet, orders, folder / "logs", printer, watch).wait()
+    return staging
+
+
+def _write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """summary.json.
+
+    Raises:
+        RunFailed: it could not be written; --json prints it all the same.
+    """
+    try:
+        write_json(folder / "summary.json", summary)
+    except OSError as error:
+        raise RunFailed(
+            f"{folder / 'summary.json'} could not be written: {error.strerror}",
+            "free disk; --json prints it all the same",
+            summary,
+        ) from None
+
+
+def _fates(
+    engine: Engine, fleet: Fleet, job: Job, ended: Sequence[RankExit], since: float
+) -> dict[str, str]:
+    """What became of the nodes that were lost, as far as anybody knows."""
+    lost = {end.place.node for end in ended if end.exit_code == LOST}
+    fates = {node: words for node, words in fleet.lost.items() if node in lost}
+    with suppress(ClusterError):  # the engine may be gone, too
+        ids = {c.node: c.id for c in engine.containers(job.spec.name)}
+        for node in sorted(lost):
+            found = engine.inspect(ids[node]) if node in ids else None
+            fates[node] = node_fate(found, since) or fates.get(node, "")
+    return fates
+
+
+def _collect(
+    fleet: Fleet,
+    job: Job,
+    folder: Path,
+    staging: Staging,
+    wall_s: float,
+    contract: Contract | None,
+    console: Console,
+) -> dict[str, Any]:
+    """What summary.json says, whatever the ranks left."""
+    before, places = job.link_state, job.places
+    told = {place.name: last_events(folder, place.name) for place in places}
+    nodes = [place.node for place in places]
+    first = told[places[0].name].get("end", {})
+    try:
+        after = read_link_state(fleet)
+        links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
+        lost = lost_links(before, after)
+    except (ClusterError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # A node is gone, and its counters with it, or it says what it should not.
+        links, host, lost = {}, None, ""
+    codes = {end.place: end.exit_code for end in staging.ended}
+    summary = {
+        "run": folder.name,
+        "folder": str(folder),
+        "status": "failed" if any(codes.values()) else "done",
+        "wall_s": round(wall_s, 3),
+        "exit_codes": {place.name: codes[place] for place in places},
+        "test_accuracy": first.get("test_accuracy"),
+        "tested": first.get("tested", {}),
+        "final_loss": first.get("final_loss"),
+        "steps": first.get("steps"),
+        **_account(folder, told, nodes, before, links, contract, job, console),
+        "host": host,
+        "links": [asdict(link) for link in before.links],
+        "links_lost": lost,
+        "verified": contract is not None,
+        "undecided": "" if contract is None or contract["decided"] else contract["verdict"],
+        "not_fetched": staging.not_fetched,
+    }
+    return cast(dict[str, Any], finite(summary))
+
+
+def _account(
+    folder: Path,
+    told: Mapping[str, Any],
+    nodes: Sequence[str],
+    before: LinkState,
+    carried: Mapping[str, int],
+    contract: Contract | None,
+    job: Job,
+    console: Console,
+) -> dict[str, Any]:
+    """The accounts, or what there is without the ranks' own: theirs need not fit together."""
+    changing = bool(job.schedule)
+    try:
+        return account(folder, told, nodes, before, carried, contract, changing=changing)
+    except Exception as error:  # each line is of its types, but whoever wrote it may have lied
+        console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
+        nothing: dict[str, dict[str, Any]] = {name: {} for name in told}
+        nowhere = folder / "none"
+        return account(nowhere, nothing, nodes, before, carried, contract, changing=changing)

@@ -1,0 +1,89 @@
+"""Stages a program's files onto the nodes and fetches results; nothing of it stays on the nodes' disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster.base.console import Console
+from cluster.run.checkpoints import send_checkpoints
+from cluster.run.job import Job, run_dir, work_dir
+from cluster.run.program import FIT, RESUME, Program, pack
+from cluster.run.ranks import RankExit
+from cluster.run.results import Fetch, fetch_results
+from cluster.run.run_folder import sort_results
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import LOST
+
+
+@dataclass
+class Staging:
+    """What is known of a run on its way home.
+
+    Attributes:
+        ended: how the ranks ended: a node that was lost is not asked again.
+        not_fetched: node -> why what ranks left there is not here, or not whole; filled at the end.
+    """
+
+    ended: list[RankExit] = field(default_factory=list)
+    not_fetched: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def staged(fleet: Fleet, job: Job, folder: Path, console: Console) -> Iterator[Staging]:
+    """The program is on every node as long as the block lasts; then what its ranks left is in the run folder."""
+    staging = Staging()
+    try:
+        _send_program(fleet, job.program, work_dir(folder.name))
+        yield staging
+    finally:
+        _fetch(fleet, job, folder, staging, console)
+
+
+def _send_program(fleet: Fleet, program: Program, place: str) -> None:
+    names = [node.name for node in fleet.nodes]
+    if program.folder:
+        _send(fleet, dict.fromkeys(names, pack(program.folder)), place)
+    if program.order:
+        _send(fleet, dict.fromkeys(names, pack(program.order)), f"{place}/{FIT}")
+    if program.resume:
+        send_checkpoints(fleet, program.resume, f"{place}/{RESUME}")
+
+
+def _send(fleet: Fleet, archives: Mapping[str, bytes], place: str) -> None:
+    """Send each node its archive."""
+    fleet.run(["mkdir", "-p", place])
+    fleet.run(["tar", "-x", "-C", place], stdin=archives)
+
+
+def _fetch(fleet: Fleet, job: Job, folder: Path, staging: Staging, console: Console) -> None:
+    """Bring home what the ranks left, then remove it there; a node that is lost keeps its part."""
+    there = run_dir(folder.name)
+    lost = {end.place.node for end in staging.ended if end.exit_code == LOST}
+    alive = [node.name for node in fleet.nodes if node.name not in lost]
+    fetched = fetch_results(
+        fleet, alive, Fetch(there, folder / "files", job.max_results_bytes), console
+    )
+    for node, of_node in fetched.items():
+        for words in of_node.notes:
+            console.say(f"{node}: {words}")
+    failures = {node: one.failure for node, one in fetched.items() if one.failure}
+    for node in alive:
+        try:
+            sort_results(folder, node, [place for place in job.places if place.node == node])
+        except OSError as error:
+            failures[node] = f"{error.strerror} on this machine"
+    staging.not_fetched |= failures | dict.fromkeys(sorted(lost), "the connection broke")
+    _tell_not_fetched(staging.not_fetched, there, console)
+    whole = [node for node in alive if node not in failures]
+    sent = [work_dir(folder.name)] if job.program.sends else []
+    fleet.run(["rm", "-rf", there, *sent], nodes=whole, check=False)
+
+
+def _tell_not_fetched(failures: Mapping[str, str], there: str, console: Console) -> None:
+    for node, why in failures.items():
+        console.say(
+            f"{node}: what its ranks left could not be fetched: {why}; all of it is still on {node}, in {there}"
+        )

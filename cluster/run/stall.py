@@ -1,0 +1,199 @@
+"""Stall detection: whether nothing moves on any rank, and which rank holds up the others. Pure.
+
+What a rank does is known from outside alone (node/supervisor/rank_states.py), so that programs need no change: the
+state of its processes, the time that they computed, the bytes that went through its connections, and what waits in
+these. Ranks of node.train also tell in which collective they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.base.spec import Node
+from cluster.run.placement import RankPlacement
+
+# Of one processor, and of bytes: libraries look at their clocks and greet one another also where nothing goes on.
+IDLE_SHARE, IDLE_BYTES = 0.02, 2048
+SUSPECT_STATES = {
+    "T": "it is stopped (T): kill -CONT lets it go on",
+    "t": "it is held by a debugger (t)",
+    "D": "it waits for a disk or a device (D)",
+    "Z": "it has ended, and its parent has not noticed (Z)",
+}
+STOPPED = "Tt"
+STATES = SUSPECT_STATES | {"R": "it runs (R)", "S": "it waits (S)"}
+
+
+@dataclass(frozen=True)
+class OpenCollective:
+    """What a rank of node.train is in: how many that concern all ranks it has begun, and the one under way.
+
+    Attributes:
+        begun: how many of those, this one included.
+        words: the one under way; empty where there is none.
+        began_at: since when, Unix time.
+    """
+
+    begun: int
+    words: str = ""
+    began_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class RankState:
+    """What one rank is doing.
+
+    Attributes:
+        state: as ps(1) calls it; T where any of its processes is stopped.
+        cpu_s: processor time that it has used.
+        carried_bytes: what went through its connections and to and from disks.
+        unread: bytes that came and that it does not read, by the address that they came from.
+        unsent: bytes that wait to be sent or acknowledged, by the address that they are for.
+        collective: None for programs that do not tell.
+    """
+
+    state: str
+    cpu_s: float
+    carried_bytes: int
+    unread: Mapping[str, int] = field(default_factory=dict)
+    unsent: Mapping[str, int] = field(default_factory=dict)
+    collective: OpenCollective | None = None
+
+
+@dataclass(frozen=True)
+class Stall:
+    """That nothing has moved.
+
+    Attributes:
+        seconds: for how long.
+        place: of the rank that holds the others up; None where nobody can tell.
+        why: what is the matter with that one.
+        lines: a line for each rank.
+    """
+
+    seconds: float
+    place: RankPlacement | None
+    why: str
+    lines: Sequence[str]
+
+    def words(self) -> str:
+        """All of it, for a user."""
+        head = f"nothing has moved for {self.seconds:.0f} s: no output, no computing, no bytes sent"
+        held = (
+            [f"  rank {self.place.rank} on {self.place.node} holds the others up: {self.why}"]
+            if self.place
+            else []
+        )
+        return "\n".join([head, *(f"  {line}" for line in self.lines), *held])
+
+
+def read_state(said: object) -> RankState | None:
+    """A rank's state as its node tells it; None where that is nonsense."""
+    try:
+        return _read_state(said)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def has_moved(before: RankState, now: RankState, seconds: float) -> bool:
+    """Whether a rank did anything in the seconds between two looks; one that waits for a processor is not idle."""
+    return (
+        now.state == "R"
+        or now.cpu_s - before.cpu_s > IDLE_SHARE * seconds
+        or now.carried_bytes - before.carried_bytes > IDLE_BYTES
+    )
+
+
+def find_stall(
+    states: Mapping[RankPlacement, RankState | None],
+    nodes: Sequence[Node],
+    seconds: float,
+    now: float,
+) -> Stall:
+    """Tell what each rank waits for, and which one the others wait for.
+
+    Args:
+        states: of the ranks that run; None where a node did not tell.
+        nodes: of the cluster.
+        seconds: for how long nothing has moved.
+        now: Unix time.
+    """
+    names = {node.address: node.name for node in nodes}
+    known = {place: state for place, state in states.items() if state}
+    place, why = _suspect(known, names)
+    lines = [
+        f"rank {place.rank} on {place.node}: {_describe(state, names, now)}"
+        for place, state in sorted(states.items(), key=lambda item: item[0].rank)
+    ]
+    return Stall(seconds, place, why, lines)
+
+
+def _suspect(
+    states: Mapping[RankPlacement, RankState], names: Mapping[str, str]
+) -> tuple[RankPlacement | None, str]:
+    """Who is stopped, else who has not come to a collective, else who does not read; none where all or none do so."""
+    for letter, words in SUSPECT_STATES.items():
+        for place, state in states.items():
+            if state.state == letter:
+                return place, words
+    begun = {place: s.collective.begun for place, s in states.items() if s.collective}
+    if begun and len(begun) == len(states) and min(begun.values()) < max(begun.values()):
+        last = min(begun, key=lambda place: begun[place])
+        return last, f"it has begun {begun[last]} collectives, another one {max(begun.values())}"
+    deaf = [place for place, state in states.items() if state.unread]
+    if len(deaf) == 1:
+        return deaf[0], f"it does not read {_amounts(states[deaf[0]].unread, names, 'of')}"
+    return None, ""
+
+
+def _describe(state: RankState | None, names: Mapping[str, str], now: float) -> str:
+    if state is None:
+        return "its node does not tell"
+    said = [STATES.get(state.state, f"its state is {state.state!r}")]
+    if state.collective and state.collective.words:
+        said.append(f"in {state.collective.words} for {now - state.collective.began_at:.0f} s")
+    elif state.collective:
+        said.append(
+            f"between collectives {state.collective.begun} and {state.collective.begun + 1}"
+        )
+    if state.unread:
+        said.append(f"has not read {_amounts(state.unread, names, 'of')}")
+    if state.unsent:
+        said.append(f"cannot get rid of {_amounts(state.unsent, names, 'for')}")
+    return ", ".join(said)
+
+
+def _amounts(amounts: Mapping[str, int], names: Mapping[str, str], word: str) -> str:
+    parts = [
+        f"{count:,} bytes {word} {names.get(address, address)}"
+        for address, count in sorted(amounts.items())
+    ]
+    return " and ".join(parts)
+
+
+def _read_state(said: Mapping[str, Any]) -> RankState:
+    unread, unsent = (
+        {str(address)[:64]: int(count) for address, count in said[what].items()}
+        for what in ("unread", "unsent")
+    )
+    return RankState(
+        str(said["state"])[:1],
+        float(said["cpu_s"]),
+        int(said["bytes"]),
+        unread,
+        unsent,
+        _read_collective(str(said["collective"])),
+    )
+
+
+def _read_collective(note: str) -> OpenCollective | None:
+    """A note of node/accounting/ledger.py: ranks in it, how many under way, then kind, bytes, purpose, step, time."""
+    if not note:
+        return None
+    begun, under_way, kind, size, purpose, step, began_at = note.split()
+    if int(under_way) == 0:
+        return OpenCollective(int(begun))
+    words = f"{kind[:20]} of {int(size) / 1e6:.3g} MB ({purpose[:10]}, step {int(step)})"
+    return OpenCollective(int(begun), words, float(began_at))

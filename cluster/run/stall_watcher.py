@@ -1,0 +1,136 @@
+"""Watches silent ranks: asks their nodes what they do, and reports a stall.
+
+While something is printed nothing is asked; else a look takes each node some 40 ms of a processor.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from cluster.run.placement import RankPlacement
+from cluster.run.stall import (
+    STOPPED,
+    SUSPECT_STATES,
+    RankState,
+    Stall,
+    find_stall,
+    has_moved,
+    read_state,
+)
+from cluster.ssh.fleet import Fleet
+
+STATES = ("python3", "-S", "-m", "node.supervisor.rank_states")
+LOOK_INTERVAL_S, ASK_INTERVAL_S = 0.5, 10.0
+FIRST_WORDS_S = 30.0  # then after twice as long each time
+PATIENCE_S = 30.0
+
+
+class StallWatch:
+    """Watches ranks from a thread of its own.
+
+    Args:
+        fleet: connections to the nodes.
+        run: the run's name.
+        say: tells the user something.
+        timeout_s: after how long without anything moving the ranks are given up; None: never.
+    """
+
+    def __init__(
+        self, fleet: Fleet, run: str, say: Callable[[str], None], timeout_s: float | None = None
+    ) -> None:
+        self._fleet, self._run, self._say = fleet, run, say
+        self._timeout_s = timeout_s
+        self._interval_s = min(ASK_INTERVAL_S, (timeout_s or ASK_INTERVAL_S) / 3)
+        self._running: set[RankPlacement] = set()
+        self._idle_s = 0.0  # in looks, and not by a clock: Ctrl-Z stops our looks, too
+        self._over = threading.Event()
+        self.stall: Stall | None = None  # where they were given up
+
+    def start(self, places: Iterable[RankPlacement], give_up: Callable[[], None]) -> None:
+        """Begin; `give_up` is called once, when nothing has moved for `timeout_s`."""
+        self._running = set(places)
+        threading.Thread(target=self._watch, args=(give_up,), daemon=True).start()
+
+    def hear(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines that a rank prints: each shows that something moves."""
+        for line in lines:
+            self._idle_s = 0.0
+            yield line
+
+    def forget(self, place: RankPlacement) -> None:
+        """A rank has ended: that is something, too."""
+        self._running.discard(place)
+        self._idle_s = 0.0
+
+    def stopped(self) -> dict[RankPlacement, str]:
+        """Which of the ranks that still run are stopped, so that the others wait for them in vain; says how."""
+        states = self._ask() if self._running else {}
+        return {
+            place: SUSPECT_STATES[state.state]
+            for place, state in states.items()
+            if state and state.state in STOPPED
+        }
+
+    def end(self) -> None:
+        """Watch no more."""
+        self._over.set()
+
+    def _watch(self, give_up: Callable[[], None]) -> None:
+        before: Mapping[RankPlacement, RankState | None] = {}
+        asked_at, words_at = 0.0, FIRST_WORDS_S
+        while not self._over.wait(LOOK_INTERVAL_S):
+            self._idle_s += LOOK_INTERVAL_S
+            if self._idle_s < self._interval_s:
+                before, asked_at, words_at = {}, 0.0, FIRST_WORDS_S
+            elif self._idle_s >= asked_at + self._interval_s:
+                states = self._ask()
+                if any(self._moved(before.get(p), s) for p, s in states.items()):
+                    self._idle_s = 0.0
+                before, asked_at = states, self._idle_s
+                words_at = self._judge(states, words_at)
+                if self.stall is not None:
+                    give_up()
+                    return
+
+    def _judge(self, states: Mapping[RankPlacement, RankState | None], words_at: float) -> float:
+        """Say it, or give up; returns when to say it next."""
+        is_over = self._timeout_s is not None and self._idle_s >= self._timeout_s
+        if self._over.is_set() or not (is_over or self._idle_s >= words_at):
+            return words_at
+        stall = find_stall(states, self._fleet.nodes, self._idle_s, time.time())
+        if is_over:
+            self.stall = stall
+        else:
+            self._say(stall.words())
+        return 2 * words_at
+
+    def _moved(self, before: RankState | None, now: RankState | None) -> bool:
+        return before is not None and now is not None and has_moved(before, now, self._interval_s)
+
+    def _ask(self) -> dict[RankPlacement, RankState | None]:
+        places = sorted(self._running, key=lambda place: place.rank)
+        nodes = sorted({place.node for place in places})
+        with suppress(RuntimeError):  # the fleet has been closed meanwhile
+            argv = (*STATES, self._run)
+            results = self._fleet.run(argv, nodes=nodes, check=False, patience_s=PATIENCE_S)
+            return _read_states(places, {node: r.stdout for node, r in results.items()})
+        return {}
+
+
+def _read_states(
+    places: Sequence[RankPlacement], said: Mapping[str, bytes]
+) -> dict[RankPlacement, RankState | None]:
+    """What the nodes said, by rank; a node may say anything."""
+    documents: dict[str, object] = {}
+    for node, text in said.items():
+        with suppress(ValueError, RecursionError):
+            documents[node] = json.loads(text)
+    return {place: read_state(_of(documents.get(place.node), str(place.rank))) for place in places}
+
+
+def _of(document: object, rank: str) -> object:
+    return document.get(rank) if isinstance(document, dict) else None

@@ -1,0 +1,157 @@
+"""Events of a schedule, as pure values; `cluster.schedule.runner` executes them.
+
+`cluster.schedule.schedule_file` reads them, and says what they mean.
+"""
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cluster.base.errors import UsageError, unknown
+from cluster.engine.resources import ResourceRequest
+from cluster.links.changes import CUT_PCT, Change, check_pairs
+from cluster.links.link import Link, paths
+from cluster.links.profiles import Profile
+from cluster.links.traces import Playback
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happens.
+
+    Attributes:
+        words: what, for a reader.
+        after_s: seconds from the start of the ranks, or from `step`.
+        step: a step of rank 0, or None.
+        for_s: how long it lasts; None: to the end.
+        profile: the links' profile from then on; None leaves it.
+        changes: of single links.
+        playback: a trace on some links; how long it lasts it says itself.
+        partition: sets of nodes between which nothing gets through.
+        cpus: how many processors nodes may use from then on; None is as many as there are.
+        heal: whether everything goes back to the start.
+    """
+
+    words: str
+    after_s: float = 0.0
+    step: int | None = None
+    for_s: float | None = None
+    profile: Profile | None = None
+    changes: tuple[Change, ...] = ()
+    playback: Playback | None = None
+    partition: tuple[tuple[str, ...], ...] = ()
+    cpus: Mapping[str, float | None] = field(default_factory=dict)
+    heal: bool = False
+
+    def changes_on(self, links: Sequence[Link]) -> tuple[Change, ...]:
+        """Its changes, with those that cut the sets of a partition apart."""
+        side = {node: number for number, nodes in enumerate(self.partition) for node in nodes}
+        cuts = (
+            Change(link.src, link.dst, {"loss_pct": CUT_PCT})
+            for link in links
+            if side.get(link.src, -1) != side.get(link.dst, -1)
+            and {link.src, link.dst} <= set(side)
+        )
+        return (*self.changes, *cuts)
+
+    def fields(self) -> set[tuple[str, str, str]]:
+        """What it decides of which links: (src, dst, field). A cut goes over everything, and so decides nothing."""
+        changed = {
+            (change.src, change.dst, field)
+            for change in self.changes
+            for field, value in change.values.items()
+            if not (field == "loss_pct" and value == CUT_PCT)
+        }
+        if self.playback is None:
+            return changed
+        return changed | {
+            (*pair, field) for pair in self.playback.pairs for field in self.playback.trace.fields
+        }
+
+
+def check_steps(events: Sequence[Event], steps: int) -> None:
+    """Refuse moments that a program never comes to; `steps` is how many it has, 0 for one that counts none.
+
+    Raises:
+        UsageError: there is no such step.
+    """
+    for event in events:
+        if event.step is not None and not steps:
+            raise UsageError(f"{event.words}: only node.train counts steps", "at: 12s")
+        if event.step is not None and not 1 <= event.step <= steps:
+            raise UsageError(f"{event.words}: the run has steps 1 to {steps}", "at: step 1")
+
+
+def check_nodes(events: Sequence[Event], nodes: Collection[str]) -> None:
+    """Refuse limits of nodes that are not there.
+
+    Raises:
+        UsageError: names the node.
+    """
+    for event in events:
+        ResourceRequest(event.cpus, {}).limits(nodes, {})
+
+
+def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
+    """Refuse what cannot happen on these links, before anything is started.
+
+    Raises:
+        UsageError: a node or a link that is not there, a partition that packets could go round, or a trace whose links
+            shall change otherwise meanwhile.
+    """
+    pairs = [(link.src, link.dst) for link in links]
+    nodes = {link.src for link in links}
+    routed = bool(paths(links))
+    for event in events:
+        if event.cpus or event.heal:
+            continue  # of nodes, or of whatever there is: whether they have links or not
+        traced = event.playback.pairs if event.playback else ()
+        check_pairs([*((change.src, change.dst) for change in event.changes), *traced], pairs)
+        named = set(itertools.chain.from_iterable(event.partition))
+        for node in sorted(named - nodes):
+            raise unknown("node", node, nodes)
+        if named and routed and named != nodes:
+            left = ", ".join(sorted(nodes - named))
+            raise UsageError(
+                f"{event.words}: packets could go round by {left}", "put every node into a set"
+            )
+    _check_traces(events)
+
+
+def check_slow_start(events: Sequence[Event], *, is_on: bool) -> None:
+    """Refuse profiles with another slow start after idle than the nodes have: they keep what they were made with.
+
+    Raises:
+        UsageError: names the profile.
+    """
+    for event in events:
+        if event.profile is not None and event.profile.slow_start_after_idle != is_on:
+            words = ("on", "off") if is_on else ("off", "on")
+            raise UsageError(
+                "{}: slow start after idle is {} and would be {}, which a running node cannot change".format(
+                    event.words, *words
+                ),
+                "slow_start_after_idle: the same in all profiles of a run",
+            )
+
+
+def _check_traces(events: Sequence[Event]) -> None:
+    for trace in events:
+        for other in events:
+            if trace.playback is None or other is trace or not _may_begin_during(other, trace):
+                continue
+            for src, dst, name in sorted(trace.fields() & other.fields()):
+                raise UsageError(
+                    f"{trace.words}: meanwhile {other.words!r} would change {name} of {src}:{dst}, too",
+                    "for: TIME ends a trace; those that begin at a step may last into anything",
+                )
+
+
+def _may_begin_during(event: Event, trace: Event) -> bool:
+    """Whether an event may begin while a trace is at work; between seconds and steps nobody knows."""
+    if event.step is not None and trace.step is not None and event.step != trace.step:
+        return event.step > trace.step
+    if event.step != trace.step:
+        return True
+    assert trace.playback is not None
+    return trace.after_s <= event.after_s < trace.after_s + trace.playback.lasts_s

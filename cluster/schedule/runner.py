@@ -1,0 +1,205 @@
+"""Executes a schedule while ranks run: waits for each event, applies it in place, records what was done."""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from cluster.accounting.metrics import parse_event
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError, system_error
+from cluster.engine.cpu_limits import CpuLimits
+from cluster.links.changes import change_plans
+from cluster.links.link_spec import Plan, link_plans
+from cluster.schedule.events import Event
+from cluster.shaping.link_state import LinkState, apply_some
+from cluster.shaping.trace_player import TraceExit, TracePlayer
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import RemoteProcess
+
+LOOK_S = 0.05
+TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
+
+
+class ScheduleRunner:
+    """A schedule at work, from the start of the ranks to the end of the `with` block; then all is as before.
+
+    Args:
+        fleet: connections to the nodes.
+        link_state: the links in force.
+        processors: what the nodes may use, and how it is changed.
+        events: the schedule.
+        metrics: where rank 0 leaves its metrics, on its node.
+        log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}, and where a trace
+            ends {"changes", "late", "worst_ms"}.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        link_state: LinkState,
+        processors: CpuLimits,
+        events: Sequence[Event],
+        metrics: str,
+        log: Path,
+        console: Console,
+    ) -> None:
+        self._fleet, self._link_state, self._console = fleet, link_state, console
+        self._processors = processors
+        self._waiting = list(events)
+        self._log = log
+        self._metrics = metrics
+        self._in_force = dict(link_state.plans)
+        self._lasting: list[tuple[float, Event]] = []  # until when, what; later ones win
+        self._traces = {
+            str(number): event for number, event in enumerate(events) if event.playback is not None
+        }
+        self._replay = TracePlayer(
+            fleet, {name: e.playback for name, e in self._traces.items() if e.playback}
+        )
+        self._steps: dict[int, float] = {}  # step -> when it was over
+        self.failure = ""  # what could not be done, where something could not
+        self._over = threading.Event()
+        self._tail: RemoteProcess | None = None
+        self._thread = threading.Thread(target=self._play, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._replay.__enter__()  # before the ranks: what it refuses starts nothing
+        self._started = time.monotonic()
+        if any(event.step is not None for event in self._waiting):
+            self._tail = self._fleet.start(self._fleet.nodes[0].name, (*TAIL, self._metrics))
+            threading.Thread(target=self._watch_steps, args=(self._tail,), daemon=True).start()
+        if self._waiting:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._tail is not None:
+            self._tail.close()
+        self._try(lambda: self._note_ended(self._replay.close()))
+        for event in self._waiting:
+            self._note(f"never came: {event.words}", time.monotonic())
+        self._lasting = []
+        self._try(self._give_back)
+        if self.failure:
+            self._in_force = {}  # who knows what each node has
+        if self._in_force != self._link_state.plans:
+            self._try(self._heal)
+
+    def _heal(self) -> None:
+        self._apply(dict(self._link_state.plans), "the end: as before")
+
+    def _give_back(self) -> None:
+        started = time.monotonic()
+        if self._processors.give_back():
+            self._note("the end: every node has the processors that it had", started)
+
+    def _play(self) -> None:
+        while not self._over.wait(LOOK_S) and self._try(self._look):
+            pass
+
+    def _try(self, action: Callable[[], None]) -> bool:
+        """Do something; where it fails, in whatever way, keep why: nobody would hear of it from this thread."""
+        try:
+            action()
+        except Exception as error:
+            self.failure = self.failure or _words_of(error)
+            return False
+        return True
+
+    def _look(self) -> None:
+        """Do what is due, and undo what is over."""
+        now = time.monotonic()
+        for event in sorted((e for e in self._waiting if self._due(e) <= now), key=self._due):
+            self._waiting.remove(event)
+            self._do(event)
+        self._note_ended(self._replay.ended())
+        for until, event in self._lasting:
+            if until <= now:
+                self._lasting.remove((until, event))
+                self._apply(self._plans(), f"over: {event.words}")
+                return
+
+    def _do(self, event: Event) -> None:
+        if event.playback is not None:
+            started = time.monotonic()
+            self._replay.begin(next(name for name, e in self._traces.items() if e is event))
+            self._note(event.words, started)
+            return
+        self._lasting = [] if event.heal else [*self._lasting, (math.inf, event)]
+        for name in self._traces if event.heal else ():
+            self._replay.end(name)
+        self._apply(self._plans(), event.words)
+        if event.for_s is not None:  # from when it is there
+            self._lasting[-1] = (time.monotonic() + event.for_s, event)
+
+    def _note_ended(self, traces: Sequence[TraceExit]) -> None:
+        for trace in traces:
+            words = self._traces[trace.name].words
+            self._note(f"over: {words}", time.monotonic(), trace.record())
+
+    def _due(self, event: Event) -> float:
+        """When it is to happen; infinity while its step has not come."""
+        if event.step is None:
+            return self._started + event.after_s
+        return self._steps.get(event.step, math.inf) + event.after_s
+
+    def _plans(self) -> dict[str, Plan]:
+        """What the links shall be, by all that lasts."""
+        plans = dict(self._link_state.plans)
+        for _, event in self._lasting:
+            if event.profile is not None and self._link_state.link_spec is not None:
+                wanted = replace(self._link_state.link_spec, profile=event.profile)
+                plans = link_plans(self._fleet.nodes, wanted)
+        links = self._link_state.links
+        changes = [change for _, event in self._lasting for change in event.changes_on(links)]
+        return plans | change_plans(plans, changes)
+
+    def _apply(self, plans: Mapping[str, Plan], what: str) -> None:
+        started = time.monotonic()
+        self._processors.limit([event.cpus for _, event in self._lasting if event.cpus])
+        new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}
+        self._in_force = dict(plans)
+        if self._replay.is_on:
+            self._replay.apply(new)
+        else:
+            apply_some(self._fleet, new)
+        self._note(what, started)
+
+    def _note(self, what: str, started: float, more: Mapping[str, Any] | None = None) -> None:
+        line: dict[str, Any] = {
+            "time": round(time.time(), 3),
+            "after_s": round(started - self._started, 3),
+            "step": max(self._steps, default=None),
+            "what": what,
+            "took_s": round(time.monotonic() - started, 3),
+            **(more or {}),
+        }
+        # A reader that has gone, a disk that is full: the links matter more.
+        with suppress(OSError):
+            with self._log.open("a") as log:
+                log.write(json.dumps(line) + "\n")
+            said = "".join(f", {key} {value}" for key, value in (more or {}).items())
+            self._console.say(f"schedule, {line['after_s']:.1f} s: {what}{said}")
+
+    def _watch_steps(self, tail: RemoteProcess) -> None:
+        for line in tail.lines():
+            event = parse_event(line)
+            if event and event["event"] == "step":
+                self._steps[event["step"]] = time.monotonic()
+
+
+def _words_of(error: Exception) -> str:
+    if isinstance(error, ClusterError):
+        return error.message
+    if isinstance(error, OSError):
+        return system_error(error).message
+    return f"{type(error).__name__}: {error}, a bug in gradwire"

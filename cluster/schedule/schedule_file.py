@@ -1,0 +1,193 @@
+"""Schedules from a user's YAML file: a list of events on links and nodes, each with its moment.
+
+    - {at: 12s, profile: wan}                                      # other links, of the same topology and seed
+    - {at: 20s, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}
+    - {at: step 200, partition: [[node1], [node2, node3]], for: 10s}   # no packet between the sets
+    - {at: 60s, flap: node1:node2, down: 500ms, up: 2s, times: 5}  # cut in both directions, again and again
+    - {at: 70s, trace: lte.csv, link: node1:node2, both: true, loop: true, for: 60s}  # formats: cluster/links/traces.py
+    - {at: 80s, cpus: {node3: 0.25}, for: 20s}                     # a straggler: processors that a node may use
+    - {at: 90s, heal: true}                                        # everything as it was at the start
+
+Seconds count from the start of the ranks, steps are those of rank 0 (`node.train` alone counts them). Without `for` a
+change stays. Later changes win over earlier ones, those of links over profiles; what ends gives way to what was below.
+The path of a trace starts at the schedule's folder. As long as it lasts its values are the link's, whatever profile
+comes meanwhile; but a link that is cut is cut. A schedule in which something else may change the same value of the same
+link meanwhile is refused.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cluster.base.errors import MOST_SHOWN, UsageError, shown, unknown
+from cluster.base.yaml_file import read_yaml
+from cluster.engine.resources import make_resource_request
+from cluster.links.changes import CUT_PCT, make_changes, make_pairs, parse_link, parse_seconds
+from cluster.links.limits import LIMITS
+from cluster.links.profiles import load_profile
+from cluster.links.traces import Playback, load_trace
+from cluster.schedule.events import Event
+
+MOST_FLAPS = 10_000
+KINDS = {
+    "profile": ("for",),
+    "link": ("for", "both", *LIMITS),
+    "partition": ("for",),
+    "flap": ("down", "up", "times"),
+    "trace": ("link", "both", "loop", "for"),
+    "cpus": ("for",),
+    "heal": (),
+}
+
+
+def load_schedule(path: Path) -> tuple[Event, ...]:
+    """Read a schedule.
+
+    Raises:
+        UsageError: no such file, no YAML, or an item that is none; the message names its number and key.
+    """
+    document = read_yaml(
+        path,
+        "cluster/schedule/schedule_file.py shows a schedule; the learning rate's is --lr-schedule",
+    )
+    if not isinstance(document, list):
+        raise UsageError(f"{path}: a schedule is a list", "- {at: 12s, profile: wan}")
+    items = (
+        _parse_item(item, path.parent, f"{path}: item {n}")
+        for n, item in enumerate(document, start=1)
+    )
+    return tuple(itertools.chain.from_iterable(items))
+
+
+def _parse_item(item: object, folder: Path, place: str) -> list[Event]:
+    if not isinstance(item, dict) or "at" not in item:
+        raise UsageError(f"{place} is {shown(item)}", "{at: 12s, profile: wan}")
+    kinds = [kind for kind in KINDS if kind in item and not (kind == "link" and "trace" in item)]
+    if len(kinds) != 1:
+        raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "exactly one")
+    known = ("at", kinds[0], *KINDS[kinds[0]])
+    for key in item:
+        if key not in known:
+            raise unknown(f"key in {place}:", str(key), known)
+    step, after_s = _parse_moment(item["at"], place)
+    for_s = _seconds(item["for"], f"{place}: for") if "for" in item else None
+    words = ", ".join(f"{key}: {_in_words(value)}" for key, value in item.items())
+    event = Event(words=words, after_s=after_s, step=step, for_s=for_s)
+    try:
+        return _events_of(kinds[0], item, event, folder, place)
+    except UsageError as error:
+        message = error.message if error.message.startswith(place) else f"{place}: {error.message}"
+        raise UsageError(message, error.hint) from error
+
+
+def _events_of(
+    kind: str, item: Mapping[str, Any], event: Event, folder: Path, place: str
+) -> list[Event]:
+    match kind:
+        case "trace":
+            return [replace(event, for_s=None, playback=_playback(item, event.for_s, folder))]
+        case "profile":
+            return [replace(event, profile=load_profile(_word(item, "profile")))]
+        case "link":
+            values = {field: _number(item[field], field) for field in LIMITS if field in item}
+            changes = make_changes([_word(item, "link")], values, both=_flag(item, "both", False))
+            return [replace(event, changes=tuple(changes))]
+        case "partition":
+            return [replace(event, partition=_parse_partition(item["partition"]))]
+        case "cpus":
+            return [replace(event, cpus=_parse_cpus(item["cpus"]))]
+        case "flap":
+            return _flaps(item, event, place)
+    if item["heal"] is not True:
+        raise UsageError(f"heal is {shown(item['heal'])}", "heal: true")
+    return [replace(event, heal=True)]
+
+
+def _playback(item: Mapping[str, Any], for_s: float | None, folder: Path) -> Playback:
+    if "link" not in item:
+        raise UsageError("a trace is of a link", "link: node1:node2")
+    trace = load_trace(folder / _word(item, "trace"))
+    pairs = make_pairs([_word(item, "link")], both=_flag(item, "both", False))
+    return Playback(trace, tuple(pairs), _flag(item, "loop", trace.repeats), for_s)
+
+
+def _flag(item: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = item.get(key, default)
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} is {shown(value)}", "true or false")
+    return value
+
+
+def _flaps(item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
+    for key in ("down", "up", "times"):
+        if key not in item:
+            raise UsageError(f"{place}: {key} is missing", "down: 500ms, up: 2s, times: 5")
+    down_s, up_s = (_seconds(item[key], f"{place}: {key}") for key in ("down", "up"))
+    times = item["times"]
+    if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= MOST_FLAPS:
+        raise UsageError(f"{place}: times is {shown(times)}", "a whole number")
+    src, dst = parse_link(_word(item, "flap"))
+    cut = tuple(make_changes([f"{src}:{dst}"], {"loss_pct": CUT_PCT}, both=True))
+    return [
+        replace(event, after_s=event.after_s + n * (down_s + up_s), for_s=down_s, changes=cut)
+        for n in range(times)
+    ]
+
+
+def _parse_moment(value: object, place: str) -> tuple[int | None, float]:
+    """A moment as (step, seconds after it); step None: seconds after the start."""
+    if found := re.fullmatch(r"\s*step\s+([0-9]{1,9})\s*", str(value) if _is_scalar(value) else ""):
+        return int(found[1]), 0.0
+    return None, _seconds(value, f"{place}: at")
+
+
+def _parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
+    sets = value if isinstance(value, list) else []
+    if len(sets) < 2 or not all(_are_nodes(nodes) for nodes in sets):
+        raise UsageError(f"partition is {shown(value)}", "[[node1], [node2, node3]]")
+    every = [node for nodes in sets for node in nodes]
+    if len(set(every)) < len(every):
+        raise UsageError(f"partition {shown(value)} has a node twice", "each in one set")
+    return tuple(tuple(nodes) for nodes in sets)
+
+
+def _parse_cpus(value: object) -> Mapping[str, float | None]:
+    if not isinstance(value, dict) or not value:
+        raise UsageError(f"cpus is {shown(value)}", "{node3: 0.25}")
+    return make_resource_request({str(node): number for node, number in value.items()}).cpus
+
+
+def _seconds(value: object, place: str) -> float:
+    try:
+        return parse_seconds(str(value) if _is_scalar(value) else "")
+    except UsageError as error:
+        raise UsageError(f"{place} is {shown(value)}", error.hint) from error
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _are_nodes(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(node, str) for node in value)
+
+
+def _in_words(value: object) -> str:
+    """A value for a reader of the schedule, as it stands there, but not at any length."""
+    return value if isinstance(value, str) and len(value) <= MOST_SHOWN else shown(value)
+
+
+def _word(item: Mapping[str, Any], key: str) -> str:
+    value = item[key]
+    if not isinstance(value, str):
+        raise UsageError(f"{key} is {shown(value)}", "a name")
+    return value
+
+
+def _number(value: object, field: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{field} is {shown(value)}", "a number")
+    return float(value)

@@ -1,0 +1,41 @@
+"""Print the JSON Schema of a YAML file that you write: editors complete and check it.
+
+    python -m cluster.schema profile > profile.schema.json
+    python -m cluster.schema                                   # all of them, by kind
+
+A YAML file whose first line is `# yaml-language-server: $schema=profile.schema.json` is then completed by editors
+that speak to the YAML language server (VS Code, Neovim, Emacs, …).
+"""
+
+import json
+import sys
+from argparse import Namespace
+
+from cluster.cli.command_line import make_parser, run_verb
+from cluster.links.schema import Schema, profile_schema, topology_schema
+from cluster.schedule.schema import schedule_schema
+
+SCHEMAS = {
+    "profile": profile_schema,
+    "topology": topology_schema,
+    "schedule": schedule_schema,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print a schema."""
+    parser = make_parser("cluster.schema", __doc__)
+    parser.add_argument("kind", nargs="?", choices=sorted(SCHEMAS), help="default: all")
+    return run_verb(parser, show_schema, argv)
+
+
+def show_schema(args: Namespace) -> Schema:
+    """The verb: prints it, with --json as the others do."""
+    document = SCHEMAS[args.kind]() if args.kind else {kind: of() for kind, of in SCHEMAS.items()}
+    if not args.json:
+        print(json.dumps(document, indent=2))
+    return document
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The requested links of a cluster, recorded on the host, as nodes lose theirs on a restart.
+
+    .gradwire/NAME/links.json    the plan of every node, as it was last asked for; {} once all shaping was taken off
+
+A change for a while (a schedule, `shape --for`, a trace) is not recorded here: what lasts is.
+"""
+
+import json
+from collections.abc import Mapping
+
+from cluster.base.errors import ClusterError
+from cluster.base.files import write_atomically
+from cluster.base.spec import ClusterSpec
+from cluster.links.link_spec import LinkSpec, Plan, link_plans
+
+
+def read_record(spec: ClusterSpec) -> dict[str, Plan] | None:
+    """The plans on record, by node; None where nothing was recorded yet.
+
+    Raises:
+        ClusterError: the file cannot be read, or is damaged.
+    """
+    path = spec.state_dir / "links.json"
+    try:
+        plans: dict[str, Plan] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"{path}, the record of what the links were asked to be, cannot be read: {error}",
+            f"remove it, then: python -m cluster.up --name {spec.name} --profile NAME",
+        ) from error
+    return plans
+
+
+def write_record(spec: ClusterSpec, plans: Mapping[str, Plan]) -> None:
+    """Record what the links are asked to be from now on."""
+    write_atomically(spec.state_dir / "links.json", json.dumps(plans).encode())
+
+
+def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, Plan]:
+    """The plan that each node shall have: of the links that are wanted, else as on record.
+
+    Where the cluster has other nodes than then, its links are drawn again.
+
+    Raises:
+        UsageError: the topology does not fit these nodes; ClusterError: the record is damaged.
+    """
+    if link_spec is not None:
+        return link_plans(spec.nodes, link_spec)
+    recorded = read_record(spec) or {}
+    addresses = {node.name: node.address for node in spec.nodes}
+    if not recorded or {name: plan["address"] for name, plan in recorded.items()} == addresses:
+        return recorded
+    origin = next(iter(recorded.values()))["origin"]
+    return link_plans(spec.nodes, LinkSpec.from_origin(origin))

@@ -1,0 +1,132 @@
+"""Restores recorded links and CPU limits after restarts and killed commands.
+
+Every command that changes, measures or uses a cluster passes here, once it holds the cluster's lock: so no run goes
+over links that are not the recorded ones.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from cluster.base.console import Console
+from cluster.base.errors import ClusterError
+from cluster.base.spec import ClusterSpec, name_flag
+from cluster.engine.client import Engine
+from cluster.links.link_spec import Plan, link_plans
+from cluster.shaping.link_record import read_record, write_record
+from cluster.shaping.link_state import LinkState, apply_some, clear_some, read_link_state
+from cluster.shaping.temporary_changes import TemporaryChange, read_temporary_changes
+from cluster.ssh.fleet import Fleet
+
+
+def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
+    """Give nodes back the processors that killed commands took from them, and forget those commands."""
+    for left in _of_killed(spec):
+        containers = engine.containers(spec.name)
+        now = engine.limits(containers)
+        back = {n: limit for n, limit in left.limits.items() if now.get(n, limit) != limit}
+        if back:
+            engine.set_limits(containers, back)
+            console.say(f"{_names(back)}: CPU limits are taken back that `{left.what}` left behind")
+        left.path.unlink(missing_ok=True)
+
+
+def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkState:
+    """Lay links again that are not in force as recorded; the links then in force.
+
+    Somebody who changes links for a while at this moment (a trace, `shape --for`) is left alone.
+
+    Raises:
+        NodeError: a node does not answer, or could not lay its links.
+    """
+    adopt_links(fleet, spec)
+    link_state, recorded = read_link_state(fleet), read_record(spec) or {}
+    wrong = differing(link_state, recorded)
+    if not wrong or is_changing(spec, link_state):
+        return link_state
+    console.say(
+        f"{_names(wrong)}: links are not in force as asked, and are laid again{_why(link_state)}"
+    )
+    apply_some(fleet, {node: plan for node, plan in recorded.items() if node in wrong})
+    clear_some(fleet, [node for node in wrong if node not in recorded])
+    return read_link_state(fleet)
+
+
+def adopt_links(fleet: Fleet, spec: ClusterSpec) -> None:
+    """Put the links in force on record where nothing is yet: of nodes that plain Compose or an earlier version made.
+
+    Raises:
+        ClusterError: nodes have lost theirs, and nobody knows any more what they were.
+    """
+    if read_record(spec) is not None:
+        return
+    link_state = read_link_state(fleet)
+    if link_state.notes and not link_state.plans:
+        raise ClusterError(
+            f"links were in force, and it is not on record which{_why(link_state)}",
+            f"python -m cluster.shape{name_flag(spec.name)} --profile NAME, or --clear",
+        )
+    plans = dict(link_state.plans)
+    if link_state.link_spec is not None and plans.keys() != {node.name for node in spec.nodes}:
+        plans = link_plans(spec.nodes, link_state.link_spec)
+    write_record(spec, plans)
+
+
+def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
+    """Refuse to measure links that are not in force any more.
+
+    Raises:
+        ClusterError: names the nodes, and why.
+    """
+    recorded = read_record(spec)
+    lost = [node for node in recorded or {} if node not in link_state.plans]
+    if lost:
+        raise ClusterError(
+            f"the links of {_names(lost)} are no longer in force{_why(link_state)}",
+            f"python -m cluster.up{name_flag(spec.name)} lays them again",
+        )
+
+
+def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
+    """What the next command will take back, and what somebody changes for a while: sentences for a user."""
+    changes = read_temporary_changes(spec)
+    said = [
+        f"`{one.what}` changes links or processors for a while"
+        if one.alive
+        else f"`{one.what}` was killed: what it changed for a while is taken back by the next up or launch"
+        for one in changes
+    ]
+    recorded = read_record(spec)
+    wrong = differing(link_state, recorded) if recorded is not None and not changes else []
+    if wrong:
+        said.append(
+            f"{_names(wrong)}: links are not in force as asked; the next up or launch lays them again"
+        )
+    return said
+
+
+def lost_links(before: LinkState, after: LinkState) -> str:
+    """The nodes whose links are not in force any more, and why; '' where all are."""
+    lost = [node for node in before.plans if node not in after.plans]
+    return f"those of {_names(lost)} are not in force any more{_why(after)}" if lost else ""
+
+
+def differing(link_state: LinkState, recorded: Mapping[str, Plan]) -> list[str]:
+    """The nodes whose plan in force is not the recorded one."""
+    nodes = sorted(link_state.plans.keys() | recorded.keys())
+    return [node for node in nodes if link_state.plans.get(node) != recorded.get(node)]
+
+
+def is_changing(spec: ClusterSpec, link_state: LinkState) -> bool:
+    """Whether somebody changes links for a while, and will put them back."""
+    return bool(link_state.replayed) or any(one.alive for one in read_temporary_changes(spec))
+
+
+def _of_killed(spec: ClusterSpec) -> list[TemporaryChange]:
+    return [one for one in read_temporary_changes(spec) if not one.alive]
+
+
+def _names(nodes: Sequence[str] | Mapping[str, object]) -> str:
+    return ", ".join(nodes)
+
+
+def _why(link_state: LinkState) -> str:
+    return f" ({'; '.join(link_state.notes)})" if link_state.notes else ""

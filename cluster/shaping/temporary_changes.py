@@ -1,0 +1,79 @@
+"""Notes on temporary changes, so that those of a killed command can be undone.
+
+    .gradwire/NAME/temporary-PID-….json
+
+A schedule changes links and processors while ranks run, `shape --for` changes links for some time. Both put everything
+back on their way out, and then remove their note. A process that is killed by SIGKILL cannot: its note stays, and says
+what the nodes were allowed to use before. What the links were is on record anyway (`cluster.shaping.link_record`).
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cluster.base.files import write_atomically
+from cluster.base.spec import ClusterSpec
+from cluster.engine.resources import Limit
+
+
+@dataclass(frozen=True)
+class TemporaryChange:
+    """Changes that somebody makes for a while.
+
+    Attributes:
+        path: of the note.
+        what: the command that makes them.
+        alive: whether its process still runs.
+        limits: what each node was allowed to use before, where that changes.
+    """
+
+    path: Path
+    what: str
+    alive: bool
+    limits: Mapping[str, Limit]
+
+
+def note_temporary_change(
+    spec: ClusterSpec, what: str, limits: Mapping[str, Limit] | None = None
+) -> Path:
+    """Note that we change links, and what these limits are about, for a while; returns the note.
+
+    Whoever has put everything back removes it.
+    """
+    path = spec.state_dir / f"temporary-{os.getpid()}-{time.monotonic_ns()}.json"
+    document = {
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+        "what": what,
+        "limits": {node: asdict(limit) for node, limit in (limits or {}).items()},
+    }
+    write_atomically(path, json.dumps(document).encode())
+    return path
+
+
+def read_temporary_changes(spec: ClusterSpec) -> list[TemporaryChange]:
+    """All notes that there are; one that cannot be read says nothing."""
+    found = (_read(path) for path in sorted(spec.state_dir.glob("temporary-*.json")))
+    return [temporary for temporary in found if temporary is not None]
+
+
+def _read(path: Path) -> TemporaryChange | None:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        limits = {node: Limit(**limit) for node, limit in said["limits"].items()}
+        alive = _started(int(said["pid"])) == said["started"]
+        return TemporaryChange(path, str(said["what"]), alive, limits)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's ticks: numbers of processes are used again. '' where there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

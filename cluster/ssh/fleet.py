@@ -1,0 +1,207 @@
+"""SSH connections to all nodes, one for each, kept open and used in parallel.
+
+Nothing here knows of Docker: a node is a name, a host and a port (`cluster.base.spec.Node`). Host keys are pinned;
+a node that shows another one is refused. Every command is an argv list, quoted for the remote shell in one
+place.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cluster.base.errors import ClusterError, NodeError
+from cluster.base.spec import Node
+from cluster.ssh.answers import parse_answer
+from cluster.ssh.connection import Closing, GivenUp, hang_up, log_in, open_channel
+from cluster.ssh.liveness import MOST_SILENT_S, Liveness
+from cluster.ssh.remote_process import LOST, RemoteProcess, Result
+
+if TYPE_CHECKING:
+    from paramiko import SSHClient
+
+T = TypeVar("T")
+# Of a command that says and takes nothing: generous, for a node that is gone is noticed by other means.
+PATIENCE_S = 120.0
+SILENT = f"it has not answered for {MOST_SILENT_S:.0f} s"
+
+
+class Fleet:
+    """SSH connections to the nodes of one cluster; one that a node does not answer on is closed.
+
+    Attributes:
+        lost: the nodes that did not answer any more, and why they were given up.
+    """
+
+    def __init__(self, nodes: Sequence[Node], state_dir: Path) -> None:
+        self.nodes = tuple(nodes)
+        self._state_dir = state_dir
+        self._clients: dict[str, SSHClient] = {}
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)))
+        self.closing = Closing()
+        """Set when nobody waits for a connection any more."""
+        self.lost: dict[str, str] = {}
+        self._liveness = Liveness(self._lose)
+
+    def connect(self, timeout_s: float, check: Callable[[], None] = lambda: None) -> None:
+        """Log in to every node, waiting for those that still start; `check` as in `each`.
+
+        Raises:
+            NodeError: some node did not answer in time, or showed another key than the pinned one.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.each(lambda node: self.log_in(node, deadline), "no SSH", check)
+
+    def each(
+        self, action: Callable[[Node], T], failure: str, check: Callable[[], None] = lambda: None
+    ) -> dict[str, T]:
+        """Do something for every node, all at once; what came of it, by node.
+
+        Args:
+            action: gets the node; raises a ClusterError where it fails.
+            failure: what to call it when it failed for some node.
+            check: called about twice a second meanwhile; raises where waiting is in vain.
+
+        Raises:
+            NodeError: it failed for some nodes; carries their words. Those that only wait for a node give up.
+        """
+        futures = {self._pool.submit(action, node): node.name for node in self.nodes}
+        pending: set[Future[T]] = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
+            if any(future.exception() for future in done):
+                self.closing.set()
+                wait(pending)
+                break
+            check()
+        errors = {name: future.exception() for future, name in futures.items()}
+        failed = {name: error for name, error in errors.items() if error is not None}
+        for error in failed.values():
+            if not isinstance(error, ClusterError):
+                raise error
+        if failed:
+            first = {n: error for n, error in failed.items() if not isinstance(error, GivenUp)}
+            words = {name: _words_of(name, error) for name, error in (first or failed).items()}
+            raise NodeError(failure, words, "python -m cluster.doctor")
+        return {name: future.result() for future, name in futures.items()}
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Mapping[str, bytes] | None = None,
+        nodes: Sequence[str] | None = None,
+        check: bool = True,
+        patience_s: float = PATIENCE_S,
+    ) -> dict[str, Result]:
+        """Run one command on all (or the named) nodes at once; `stdin` is given by node, `patience_s` as in `run_on`.
+
+        Raises:
+            NodeError: with `check`, when it failed anywhere; carries every such node's words. Without `check` a node
+                that cannot be reached ends with the exit code LOST.
+        """
+        names = list(nodes) if nodes is not None else [node.name for node in self.nodes]
+        given = stdin or {}
+        results = dict(
+            zip(
+                names,
+                self._pool.map(
+                    lambda n: self._run_or_lose(n, argv, given.get(n, b""), patience_s), names
+                ),
+                strict=True,
+            )
+        )
+        bad = {name: r.words() for name, r in results.items() if r.exit_code != 0}
+        if check and bad:
+            raise NodeError(f"`{shlex.join(argv)}` failed", bad)
+        return results
+
+    def run_json(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Mapping[str, object] | None = None,
+        nodes: Sequence[str] | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Like `run`, with a JSON document in and a JSON object out for each node.
+
+        Raises:
+            NodeError: it failed somewhere, or a node answered something else.
+        """
+        given = {name: json.dumps(value).encode() for name, value in (stdin or {}).items()}
+        results = self.run(argv, stdin=given, nodes=nodes)
+        return {name: parse_answer(name, result.stdout) for name, result in results.items()}
+
+    def start(self, node: str, argv: Sequence[str]) -> RemoteProcess:
+        """Start a command on one node and leave it running.
+
+        Raises:
+            NodeError: there is no connection to it.
+        """
+        if node in self.lost:
+            raise NodeError("no connection", {node: self.lost[node]}, "python -m cluster.status")
+        return RemoteProcess(node, open_channel(self._clients.get(node), node, argv))
+
+    def close(self) -> None:
+        """Close every connection: what was started through them sees its standard input end."""
+        self.closing.set()
+        self._liveness.close()
+        hang_up(tuple(self._clients.values()))
+        self._liveness.join()
+        self._clients.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def run_on(
+        self, node: str, argv: Sequence[str], stdin: bytes = b"", patience_s: float = PATIENCE_S
+    ) -> Result:
+        """Run one command on one node, whatever comes of it.
+
+        Args:
+            node: where.
+            argv: the command.
+            stdin: all that it gets.
+            patience_s: how long it may neither say nor take anything.
+
+        Raises:
+            NodeError: there is no connection to it, or the command hangs.
+        """
+        process = self.start(node, argv)
+        process.patience_s = patience_s
+        result = process.communicate(stdin)
+        if result.exit_code == LOST and node in self.lost:
+            return replace(result, stderr=self.lost[node].encode())
+        return result
+
+    def _run_or_lose(
+        self, node: str, argv: Sequence[str], stdin: bytes, patience_s: float
+    ) -> Result:
+        try:
+            return self.run_on(node, argv, stdin, patience_s)
+        except NodeError as error:
+            return Result(node, LOST, b"", _words_of(node, error).encode())
+
+    def _lose(self, node: str) -> None:
+        self.lost[node] = SILENT
+
+    def log_in(self, node: Node, deadline: float) -> None:
+        """Connect to one node, unless that is done; raises as `cluster.ssh.connection.log_in`."""
+        if node.name not in self._clients:
+            client = log_in(node, self._state_dir, deadline, self.closing)
+            self._clients[node.name] = client
+            if self.closing.is_set():  # `close` may have been before it
+                hang_up([client])
+                raise GivenUp
+            self._liveness.watch(node.name, client)
+
+
+def _words_of(node: str, error: BaseException) -> str:
+    """What a node's own part of an error says."""
+    if isinstance(error, NodeError):
+        return error.outcomes.get(node, error.message)
+    return error.message if isinstance(error, ClusterError) else str(error)

@@ -1,0 +1,103 @@
+"""SSH keys of a cluster, made once and kept in its state folder.
+
+One key pair to log in with, and one host key a node:
+
+    .gradwire/NAME/                0700
+      id_ed25519                   0600  the host logs in with it
+      known_hosts                        every node's host key, by every name the node has
+      ssh_config                         for the plain OpenSSH client: ssh -F .gradwire/NAME/ssh_config node2
+      node1/                       0700  mounted read-only into node1 alone
+        ssh_host_ed25519_key       0600
+        authorized_keys  id_ed25519  known_hosts     so that `ssh node2` works on node1 too
+
+No key is ever in the image or in git.
+"""
+
+from pathlib import Path
+
+from cluster.base.files import write_atomically
+from cluster.base.spec import ClusterSpec, Node
+
+HOST_KEY = "ssh_host_ed25519_key"
+LOGIN_KEY = "id_ed25519"
+
+
+def ensure_keys(spec: ClusterSpec) -> set[str]:
+    """Make what is missing; what is there stays.
+
+    Returns:
+        The nodes that must be made with these keys: were they there already, nobody could log in to them any more.
+
+    Raises:
+        PermissionError: the state folder belongs to somebody else.
+    """
+    spec.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    login_is_new = _ensure_pair(spec.state_dir / LOGIN_KEY)
+    new = {n.name for n in spec.nodes if _ensure_host_key(spec.state_dir / n.name) or login_is_new}
+    known_hosts = "".join(_known_hosts_line(spec.state_dir, node) for node in spec.nodes)
+    (spec.state_dir / "known_hosts").write_text(known_hosts)
+    (spec.state_dir / "ssh_config").write_text(ssh_config(spec))
+    for node in spec.nodes:
+        _fill_node_folder(spec.state_dir, node, known_hosts)
+    return new
+
+
+def ssh_config(spec: ClusterSpec) -> str:
+    """A configuration for the OpenSSH client that reaches every node by name."""
+    common = [
+        "Host *",
+        "  User root",
+        f"  IdentityFile {_quoted(spec.state_dir / LOGIN_KEY)}",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {_quoted(spec.state_dir / 'known_hosts')}",
+        "  StrictHostKeyChecking yes",
+    ]
+    nodes = [
+        f"Host {node.name}\n  HostName {node.ssh_host}\n  Port {node.ssh_port}"
+        for node in spec.nodes
+    ]
+    return "\n".join([*nodes, *common]) + "\n"
+
+
+def _quoted(path: Path) -> str:
+    """A path as ssh_config takes it, where % begins a token, and quotes and backslashes have to be escaped."""
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{text}"'
+
+
+def _ensure_host_key(folder: Path) -> bool:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return _ensure_pair(folder / HOST_KEY)
+
+
+def _ensure_pair(path: Path) -> bool:
+    """Make an ed25519 pair at `path` and `path.pub` unless both are there."""
+    public = path.with_name(path.name + ".pub")
+    if path.exists() and public.exists():
+        return False
+    # Imported here: every verb knows where the keys lie, few make any.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    key = Ed25519PrivateKey.generate()
+    write_atomically(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    words = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
+    write_atomically(public, words, 0o644)
+    return True
+
+
+def _fill_node_folder(state_dir: Path, node: Node, known_hosts: str) -> None:
+    folder = state_dir / node.name
+    (folder / "authorized_keys").write_bytes((state_dir / f"{LOGIN_KEY}.pub").read_bytes())
+    write_atomically(folder / LOGIN_KEY, (state_dir / LOGIN_KEY).read_bytes())
+    (folder / "known_hosts").write_text(known_hosts)
+
+
+def _known_hosts_line(state_dir: Path, node: Node) -> str:
+    public = (state_dir / node.name / f"{HOST_KEY}.pub").read_text().strip()
+    return f"{node.name},{node.address},[{node.ssh_host}]:{node.ssh_port} {public}\n"

@@ -1,0 +1,161 @@
+"""The ledger of one rank's collectives: a line for each, and sums that stay exact however many there are."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from node.accounting.gloo_traffic import Flow
+
+# A line has 200 bytes: 4 MB a rank. More collectives than that are in the sums alone.
+MAX_LINES = 20_000
+NOTE_NAME, NOTE_BYTES = "gradwire-collective", 160
+
+
+@dataclass
+class Entry:
+    """One collective of this rank, under way.
+
+    Attributes:
+        began_at: when it was started, Unix time.
+        began_s: the same by time.perf_counter.
+        done_s: seconds from there until it was known to be done.
+        waited_s: seconds of those in which the rank did nothing but wait for it.
+        hidden: whether it was done before the rank waited for it: then it took `done_s` or less.
+    """
+
+    flow: Flow
+    purpose: str
+    step: int
+    began_at: float
+    began_s: float
+    done_s: float = 0.0
+    waited_s: float = 0.0
+    hidden: bool = False
+
+    def line(self) -> dict[str, Any]:
+        """As docs/formats.md has it."""
+        flow = self.flow
+        values = {
+            "time": round(self.began_at, 6),
+            "step": self.step,
+            "kind": flow.kind,
+            "purpose": self.purpose,
+            "bytes": flow.size,
+            "sent_bytes": flow.sent_bytes,
+            "hops": flow.hops,
+            "messages": flow.messages,
+            "to": flow.to,
+            "done_s": round(self.done_s, 6),
+            "waited_s": round(self.waited_s, 6),
+            "hidden": self.hidden,
+        }
+        return values | {"sources": flow.sources} if flow.kind == "exchange" else values
+
+
+@dataclass
+class Sum:
+    """All collectives of one kind, purpose and size."""
+
+    count: int = 0
+    done_s: float = 0.0
+    waited_s: float = 0.0
+    to: dict[int, list[int]] = field(default_factory=dict)  # rank -> [bytes, messages]
+
+    def add(self, entry: Entry) -> None:
+        """Count one more."""
+        self.count += 1
+        self.done_s += entry.done_s
+        self.waited_s += entry.waited_s
+        for peer, count in entry.flow.to.items():
+            sent = self.to.setdefault(peer, [0, 0])
+            sent[0] += count
+            sent[1] += entry.flow.messages
+
+
+class Note:
+    """What the rank is in the middle of, for node/supervisor/rank_states.py, which looks from outside while it hangs.
+
+    An open file without a name, which ends with the process: whoever finds it in /proc can read it, and nobody has to
+    remove it. Where there are none (macOS) nobody looks.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create(NOTE_NAME) if hasattr(os, "memfd_create") else None
+        self._everyones = self._under_way = 0
+        self._latest = ""
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def begin(self, entry: Entry) -> None:
+        """A collective starts."""
+        flow = entry.flow
+        self._everyones += flow.kind != "exchange"  # that is for some ranks alone
+        self._under_way += 1
+        self._latest = f"{flow.kind} {flow.size} {entry.purpose} {entry.step} {entry.began_at:.3f}"
+        self._write()
+
+    def end(self) -> None:
+        """One is done."""
+        self._under_way -= 1
+        self._write()
+
+    def _write(self) -> None:
+        if self._file is not None:
+            words = f"{self._everyones} {self._under_way} {self._latest}"
+            os.pwrite(self._file, words.ljust(NOTE_BYTES).encode(), 0)
+
+
+class Ledger:
+    """What a rank's collectives were.
+
+    Attributes:
+        step: the training step that is going on; 0 before the first.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self._sums: dict[tuple[str, str, int], Sum] = {}
+        self._lines: list[dict[str, Any]] = []
+        self._taken = 0
+        self._note = Note()
+
+    def begin(self, flow: Flow, purpose: str) -> Entry:
+        """A collective starts now."""
+        entry = Entry(flow, purpose, self.step, time.time(), time.perf_counter())
+        self._note.begin(entry)
+        return entry
+
+    def end(self, entry: Entry, waits_since: float, *, hidden: bool) -> None:
+        """It is done now; the rank has waited for it since then, by time.perf_counter."""
+        now = time.perf_counter()
+        entry.done_s, entry.waited_s = now - entry.began_s, now - waits_since
+        entry.hidden = hidden
+        self._note.end()
+        key = (entry.flow.kind, entry.purpose, entry.flow.size)
+        self._sums.setdefault(key, Sum()).add(entry)
+        if self._taken + len(self._lines) < MAX_LINES:
+            self._lines.append(entry.line())
+
+    def take_lines(self) -> list[dict[str, Any]]:
+        """The lines of those that have ended since the last call."""
+        lines, self._lines = self._lines, []
+        self._taken += len(lines)
+        return lines
+
+    def sums(self) -> list[dict[str, Any]]:
+        """All of them so far, as docs/formats.md has it."""
+        return [
+            {
+                "kind": kind,
+                "purpose": purpose,
+                "bytes": size,
+                "count": one.count,
+                "done_s": round(one.done_s, 6),
+                "waited_s": round(one.waited_s, 6),
+                "to": {peer: {"bytes": b, "messages": m} for peer, (b, m) in one.to.items()},
+            }
+            for (kind, purpose, size), one in self._sums.items()
+        ]

@@ -1,0 +1,65 @@
+"""Reads the kernel's byte counters of this node's links, once nothing is in flight."""
+
+import os
+import socket
+import stat
+import termios
+import time
+from array import array
+from fcntl import ioctl
+from pathlib import Path
+
+OPEN_FILES = Path("/proc/self/fd")
+POLL_S = 0.002
+
+
+def link_bytes() -> dict[str, int]:
+    """Bytes that each link that starts here has carried, headers included, by peer; nothing where none is shaped."""
+    from node.wire.apply import sent_bytes
+    from node.wire.commands import NodeError
+
+    try:
+        return sent_bytes()
+    except (NodeError, OSError):
+        return {}  # a wire that somebody has taken away: then nobody knows
+
+
+def wait_until_delivered(timeout_s: float) -> None:
+    """Wait until the peers' kernels have acknowledged all that this process has sent by TCP.
+
+    A collective is done for gloo as soon as the kernel has taken the last bytes; they may still
+    wait at the link.
+    """
+    deadline = time.monotonic() + timeout_s
+    while any(map(_unacknowledged_bytes, _tcp_sockets())) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _tcp_sockets() -> list[int]:
+    """The file descriptors of this process that are TCP sockets."""
+    fds = [int(path.name) for path in OPEN_FILES.iterdir()] if OPEN_FILES.exists() else []
+    return [fd for fd in fds if _is_tcp(fd)]
+
+
+def _is_tcp(fd: int) -> bool:
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        one = socket.socket(fileno=fd)
+    except OSError:
+        return False  # closed meanwhile: that of the list itself, or by gloo, as a peer has gone
+    try:
+        inet = one.family in (socket.AF_INET, socket.AF_INET6)
+        return inet and one.type == socket.SOCK_STREAM
+    finally:
+        one.detach()  # it is not ours to close
+
+
+def _unacknowledged_bytes(fd: int) -> int:
+    """SIOCOUTQ of tcp(7)."""
+    count = array("i", [0])
+    try:
+        ioctl(fd, termios.TIOCOUTQ, count)
+    except OSError:
+        return 0  # it listens, or is closed
+    return count[0]

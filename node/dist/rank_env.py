@@ -1,0 +1,60 @@
+"""The rank's environment: torchrun's variables, and the launcher's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from node.base.options import OptionError, parse_environ, parse_value
+
+DEFAULT_PORT = 29500
+
+
+@dataclass(frozen=True)
+class RankEnv:
+    """Who this process is, in torchrun's words.
+
+    Attributes:
+        neighbours: the ranks to which this one's node has a link of its own; empty: to all.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    master_addr: str = "127.0.0.1"
+    master_port: int = DEFAULT_PORT
+    neighbours: tuple[int, ...] = ()
+
+
+def read_rank_env(environ: Mapping[str, str]) -> RankEnv:
+    """What torchrun's environment says; without one, this process is alone.
+
+    Raises:
+        OptionError: it is not complete, or contradicts itself.
+    """
+    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    missing = [key for key in wanted if key not in environ]
+    if missing and not ("RANK" in missing and "WORLD_SIZE" in missing):
+        raise OptionError(f"torchrun's environment is not complete: no {', '.join(missing)}")
+    if missing:
+        return RankEnv()
+    ranks = RankEnv(
+        rank=parse_environ(environ, "RANK", 0),
+        world_size=parse_environ(environ, "WORLD_SIZE", 1),
+        local_rank=parse_environ(environ, "LOCAL_RANK", 0),
+        local_world_size=parse_environ(environ, "LOCAL_WORLD_SIZE", 1),
+        master_addr=environ["MASTER_ADDR"],
+        master_port=parse_environ(environ, "MASTER_PORT", DEFAULT_PORT),
+        neighbours=_read_neighbours(environ),
+    )
+    if not 0 <= ranks.rank < ranks.world_size:
+        raise OptionError(f"RANK={ranks.rank} with WORLD_SIZE={ranks.world_size}: no such rank")
+    for rank in ranks.neighbours:
+        if rank not in range(ranks.world_size):
+            raise OptionError(f"GRADWIRE_NEIGHBOURS: no rank {rank}")
+    return ranks
+
+
+def _read_neighbours(environ: Mapping[str, str]) -> tuple[int, ...]:
+    key = "GRADWIRE_NEIGHBOURS"
+    words = environ.get(key, "").split(",")
+    return tuple(parse_value(key, word, int) for word in words if word)

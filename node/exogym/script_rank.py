@@ -1,0 +1,92 @@
+"""Runs a user's script again, as one rank of the fit that the script has called on the host.
+
+    python -m node.exogym.script_rank [--attached] ORDER script.py ARGS…
+    python -m node.exogym.script_rank [--attached] ORDER -m package.module ARGS…
+
+Trainer.fit (node/exogym/trainer.py) has written ORDER, a folder; docs/formats.md says what is in it.
+Every rank comes to the same call of fit with the same model and data, and trains there. What the
+script draws from torch on its way it draws as it did where fit was called. Attached, it ends when
+standard input does: who holds the other end has gone. The exit code is 0 when trained, 2 with one
+line for a mistake of the user's, 1 for a failure.
+"""
+
+import os
+import random
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from node.base.options import OptionError
+from node.exogym.fit_order import ORDER, FitOrder, RankDone, read_fit_order
+
+ATTACHED = "--attached"
+
+
+def run_script_rank(order: FitOrder, words: Sequence[str]) -> int:
+    """Run the script until its fit has trained this rank; returns the exit code.
+
+    Raises:
+        OptionError: it ended before it came there.
+    """
+    import torch
+
+    torch.manual_seed(order.seed)
+    random.seed(order.seed)
+    try:
+        _run(words)
+    except RankDone as done:
+        return int(str(done.code))
+    except SystemExit as end:
+        if end.code:
+            raise
+    raise OptionError(
+        f"the script ended before its fit number {order.fit}: on every rank it must come there as "
+        "it did where it was started"
+    )
+
+
+def _run(words: Sequence[str]) -> None:
+    """As Python would run it."""
+    if words[0] == "-m":
+        sys.argv = list(words[1:])
+        sys.path[0] = str(Path.cwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(words)
+        sys.path[0] = str(Path(words[0]).resolve().parent)
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def _end_with_stdin() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Exit 0 when trained, 2 with one line for a mistake, 1 for a failure."""
+    words = sys.argv[1:]
+    if words[0] == ATTACHED:
+        words = words[1:]
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    folder, *words = words
+    os.environ[ORDER] = str(Path(folder).resolve())
+    order = read_fit_order(os.environ)
+    assert order is not None
+    # Before torch is loaded: node/train.py says why.
+    os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or "1"
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    try:
+        # What fails before fit also goes to $TORCHELASTIC_ERROR_FILE.
+        sys.exit(record(run_script_rank)(order, words))
+    except OptionError as error:
+        print(f"fit: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Inspects the ranks of a run on this node from outside, for a launcher that detects stalls.
+
+    python3 -S -m node.supervisor.rank_states RUN
+
+prints one JSON object, docs/formats.md. A rank is told by its environment, and has all processes that inherited it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PROC = Path("/proc")
+SOCKETS = ("ss", "-H", "-t", "-i", "-n", "-p", "-O", "state", "established")
+TICKS_S = os.sysconf("SC_CLK_TCK")
+NOTE = "gradwire-collective"  # node/accounting/ledger.py
+
+
+class Process(NamedTuple):
+    """One process of a rank: proc_pid_stat(5)."""
+
+    pid: int
+    state: str
+    cpu_s: float
+    started: int
+
+
+class Socket(NamedTuple):
+    """One TCP connection, with what waits in it, and what has gone through, in bytes."""
+
+    pids: frozenset[int]
+    peer: str
+    unread: int
+    unsent: int
+    carried: int
+
+
+def main() -> int:
+    """Look once."""
+    ranks = find_ranks(sys.argv[1])
+    said = subprocess.run(SOCKETS, capture_output=True, text=True, check=False).stdout
+    sockets = list(read_sockets(said))
+    print(json.dumps({rank: state_of(ranks[rank], sockets) for rank in sorted(ranks)}))
+    return 0
+
+
+def find_ranks(run: str) -> dict[str, list[Process]]:
+    """The processes of each rank, its first one first."""
+    ranks: dict[str, list[Process]] = {}
+    for path in PROC.glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            environ = dict(
+                word.split("=", 1)
+                for word in (path / "environ").read_text(errors="replace").split("\0")
+                if "=" in word
+            )
+            if environ.get("TORCHELASTIC_RUN_ID") == run:
+                ranks.setdefault(environ["RANK"], []).append(_process(path))
+    for processes in ranks.values():
+        processes.sort(key=lambda process: process.started)
+    return ranks
+
+
+def read_sockets(said: str) -> Iterator[Socket]:
+    """The connections of which `ss` tells, a line each: what waits, the two ends, and words like bytes_sent:12."""
+    for line in said.splitlines():
+        fields = line.split()
+        if len(fields) < 4 or not (fields[0] + fields[1]).isdecimal():
+            continue
+        values = dict(re.findall(r"\b(bytes_sent|bytes_received):(\d+)", line))
+        yield Socket(
+            frozenset(int(pid) for pid in re.findall(r"\bpid=(\d+)", line)),
+            fields[3].rpartition(":")[0].strip("[]").removeprefix("::ffff:"),
+            int(fields[0]),
+            int(fields[1]),
+            sum(map(int, values.values())),
+        )
+
+
+def state_of(processes: list[Process], sockets: list[Socket]) -> dict[str, Any]:
+    """Of one rank, as docs/formats.md has it."""
+    pids = {process.pid for process in processes}
+    own = [socket for socket in sockets if socket.pids & pids]
+    states = [process.state for process in processes]
+    stopped = [state for state in states if state in "Tt"]
+    unread, unsent = (
+        {
+            peer: sum(getattr(s, what) for s in own if s.peer == peer)
+            for peer in {s.peer for s in own}
+        }
+        for what in ("unread", "unsent")
+    )
+    return {
+        "state": (stopped or (["R"] if "R" in states else states))[0],
+        "cpu_s": round(sum(process.cpu_s for process in processes), 2),
+        "bytes": sum(socket.carried for socket in own) + sum(map(_disk_bytes, pids)),
+        "unread": {peer: count for peer, count in unread.items() if count},
+        "unsent": {peer: count for peer, count in unsent.items() if count},
+        "collective": _collective(processes[0].pid),
+    }
+
+
+def _process(path: Path) -> Process:
+    """The second field of its stat, the name in brackets, may hold anything."""
+    fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_S
+    return Process(int(path.name), fields[0], cpu_s, int(fields[19]))
+
+
+def _disk_bytes(pid: int) -> int:
+    try:
+        lines = (PROC / str(pid) / "io").read_text().splitlines()
+        values = dict(line.split(": ") for line in lines)
+        return int(values["read_bytes"]) + int(values["write_bytes"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _collective(pid: int) -> str:
+    """What a rank of node.train has noted; nothing of other programs."""
+    for path in (PROC / str(pid) / "fd").glob("*"):
+        with suppress(OSError):
+            if NOTE in path.readlink().name:
+                return path.read_text(errors="replace").strip()
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

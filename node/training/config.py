@@ -1,0 +1,293 @@
+"""The command line of `python -m node.train`, and the resolved configuration it becomes.
+
+Precedence: flag, then environment (torchrun's variables, GRADWIRE_*), then default. What a user can
+get wrong is refused here, before torch is imported and before any process group exists.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from node.base.options import (
+    OptionError,
+    Value,
+    check_bounds,
+    parse_environ,
+    parse_settings,
+    split_settings,
+    unknown,
+)
+from node.dist.rank_env import RankEnv, read_rank_env
+from node.strategies import strategy_class
+from node.strategies.base import Strategy
+from node.tasks import task_class
+from node.training.flags import (
+    AUTOCASTS,
+    DEFAULT_ALPHA,
+    DEFAULT_FINAL_LR,
+    DEFAULT_LR,
+    DEFAULT_WEIGHT_DECAY,
+    EVALS,
+    SCHEDULES,
+    SHARDS,
+    make_parser,
+)
+
+# torch's own default for gloo; the launcher computes a better one from the links.
+DEFAULT_TIMEOUT_S = 1800.0
+# gloo takes 1.6 to 2.1 times as long as the bound of a ring (docs/LOG.md), on a busy machine longer.
+MODEL_PATIENCE = 4.0
+# Torch takes up to twice as many: what is added for ranks and epochs goes on top.
+SEEDS = {"at least": -(2**63), "at most": 2**63 - 1}
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a training run, under the flags' names."""
+
+    task: str
+    task_options: dict[str, Value]
+    data_dir: Path | None
+    shard: str
+    alpha: float
+    strategy: str
+    strategy_options: dict[str, Value]
+    steps: int
+    batch_size: int
+    accumulate: int
+    optimizer: str
+    lr: float
+    momentum: float
+    weight_decay: float
+    warmup_steps: int
+    lr_schedule: str
+    final_lr: float
+    clip_norm: float
+    autocast: str
+    seed: int
+    threads: int
+    eval_every: int
+    eval: str
+    checkpoint_every: int
+    resume: Path | None
+    run_dir: Path | None
+    timeout_s: float
+    slowest_mbyte_s: float | None
+    ranks: RankEnv
+    dry_run: bool
+
+    def to_json(self) -> dict[str, object]:
+        """The configuration as JSON values."""
+        values = dataclasses.asdict(self)
+        return {key: str(v) if isinstance(v, Path) else v for key, v in values.items()}
+
+    def shared(self) -> bytes:
+        """What must be the same on every rank, as bytes to compare."""
+        own = {"data_dir", "run_dir", "resume", "threads", "ranks", "dry_run"}
+        values = {key: value for key, value in self.to_json().items() if key not in own}
+        values["resumes"] = self.resume is not None  # from where is each rank's own
+        return json.dumps(values, sort_keys=True).encode()
+
+    def decisive(self) -> dict[str, object]:
+        """What decides the numbers of this rank: a checkpoint goes on only with the same."""
+        values: dict[str, object] = json.loads(self.shared())
+        for name in ("eval_every", "eval", "checkpoint_every", "resumes"):
+            del values[name]
+        for name in ("timeout_s", "slowest_mbyte_s"):
+            del values[name]
+        if self.lr_schedule == "constant":
+            del values["steps"]  # more of them may follow
+        return values | {"rank": self.ranks.rank, "ranks": self.ranks.world_size}
+
+    def timeout_for_s(self, model_bytes: int) -> float:
+        """How long a collective may take before it counts as hung: as the launcher says, and what the model adds.
+
+        The launcher does not know the model. A ring all-reduce of it takes 2(N-1)/N of its bytes on the slowest link at
+        best, and MODEL_PATIENCE times that is granted.
+        """
+        if self.slowest_mbyte_s is None:
+            return self.timeout_s
+        share = 2 * (self.ranks.world_size - 1) / self.ranks.world_size
+        return self.timeout_s + MODEL_PATIENCE * share * model_bytes / 1e6 / self.slowest_mbyte_s
+
+    def saves_after(self, step: int) -> bool:
+        """Whether a checkpoint is written: not after the last step, whose exchange ends the run."""
+        return self.checkpoint_every > 0 and step % self.checkpoint_every == 0 and step < self.steps
+
+    def tests_after(self, step: int) -> bool:
+        """Whether the model is evaluated after this step: the last, and each eval_every-th."""
+        return step == self.steps or (self.eval_every > 0 and step % self.eval_every == 0)
+
+
+def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> TrainConfig:
+    """Read flags and environment.
+
+    Raises:
+        OptionError: something is unknown, of the wrong type, out of range or contradictory.
+        SystemExit: 0, after `--help`.
+    """
+    parser = make_parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        raise unknown("argument", rest[0].partition("=")[0], flags)
+    strategy = _class(args, strategy_class, args.strategy)
+    wants = strategy or Strategy
+    args.optimizer = args.optimizer or ("sgd" if wants.replaces_gradient else "adamw")
+    words = {
+        "optimizer": DEFAULT_LR,
+        "lr_schedule": SCHEDULES,
+        "autocast": AUTOCASTS,
+        "shard": SHARDS,
+        "eval": EVALS,
+    }
+    for name, known in words.items():
+        if getattr(args, name) not in known:
+            raise unknown(name.replace("_", "-"), getattr(args, name), known)
+    run_dir = args.run_dir or environ.get("GRADWIRE_RUN_DIR")
+    config = TrainConfig(
+        task=args.task,
+        task_options=_task_options(args),
+        data_dir=args.data_dir,
+        shard=args.shard,
+        alpha=_or(args.alpha, DEFAULT_ALPHA),
+        strategy=args.strategy,
+        strategy_options=_strategy_options(args, strategy),
+        steps=args.steps,
+        batch_size=args.batch_size,
+        accumulate=args.accumulate,
+        optimizer=args.optimizer,
+        lr=_or(args.lr, wants.default_lr or DEFAULT_LR[args.optimizer]),
+        momentum=args.momentum,
+        weight_decay=_or(args.weight_decay, DEFAULT_WEIGHT_DECAY[args.optimizer]),
+        warmup_steps=args.warmup_steps,
+        lr_schedule=args.lr_schedule,
+        final_lr=_or(args.final_lr, DEFAULT_FINAL_LR),
+        clip_norm=args.clip_norm,
+        autocast=args.autocast,
+        seed=args.seed,
+        threads=_threads(args, environ),
+        eval_every=args.eval_every,
+        eval=args.eval,
+        checkpoint_every=args.checkpoint_every,
+        resume=args.resume,
+        run_dir=Path(run_dir) if run_dir else None,
+        timeout_s=parse_environ(environ, "GRADWIRE_TIMEOUT_S", DEFAULT_TIMEOUT_S),
+        slowest_mbyte_s=parse_environ(environ, "GRADWIRE_SLOWEST_MBYTE_S", 0.0) or None,
+        ranks=_by_hand(args) if args.nnodes is not None else _from_torchrun(args, environ),
+        dry_run=args.dry_run,
+    )
+    _check(config, args)
+    if wants.replaces_gradient:
+        _check_plain_sgd(config)
+    return config
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _threads(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if args.threads is None:
+        return parse_environ(environ, "OMP_NUM_THREADS", 1)
+    threads: int = args.threads
+    return threads
+
+
+def _strategy_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[str, Value]:
+    """A value for every option of the strategy, of which this is the class."""
+    if cls is None:
+        return dict(split_settings(args.set))
+    options = parse_settings(f"strategy {args.strategy}", cls, args.set)
+    cls(**options)  # which refuses options that do not go together
+    return options
+
+
+def _task_options(args: argparse.Namespace) -> dict[str, Value]:
+    """A value for every option of the task; --dropout is short for one."""
+    settings = [*args.task_set, *([] if args.dropout is None else [f"dropout={args.dropout}"])]
+    cls = _class(args, task_class, args.task)
+    if cls is None:
+        return dict(split_settings(settings, "--task-set"))
+    return parse_settings(f"task {args.task}", cls, settings, "--task-set")
+
+
+def _class(
+    args: argparse.Namespace, find: Callable[[str], type[Any]], name: str
+) -> type[Any] | None:
+    """What a name stands for; None for a dry run where the user's own file wants torch, which is not here.
+
+    Its options are then checked where it is.
+    """
+    try:
+        return find(name)
+    except ModuleNotFoundError:
+        if not args.dry_run:
+            raise
+        return None
+
+
+def _check(config: TrainConfig, args: argparse.Namespace) -> None:
+    bounds = {"steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1}
+    bounds |= {
+        "eval_every": 0,
+        "checkpoint_every": 0,
+        "warmup_steps": 0,
+        "weight_decay": 0,
+        "clip_norm": 0,
+    }
+    for name, least in bounds.items():
+        check_bounds(f"--{name.replace('_', '-')}", getattr(config, name), {"at least": least})
+    check_bounds("--seed", config.seed, SEEDS)
+    check_bounds("--momentum", config.momentum, {"at least": 0, "below": 1})
+    check_bounds("--final-lr", config.final_lr, {"at least": 0, "at most": 1})
+    check_bounds("--alpha", config.alpha, {"above": 0})
+    if config.lr <= 0 or config.timeout_s <= 0 or (config.slowest_mbyte_s or 1) <= 0:
+        raise OptionError("--lr, GRADWIRE_TIMEOUT_S and GRADWIRE_SLOWEST_MBYTE_S must be above 0")
+    if config.momentum and config.optimizer != "sgd":
+        raise OptionError("--momentum is an option of sgd: add --optimizer sgd")
+    if config.checkpoint_every and not (config.run_dir or config.dry_run):
+        raise OptionError("--checkpoint-every needs a folder: --run-dir, or $GRADWIRE_RUN_DIR")
+    if args.alpha is not None and config.shard != "dirichlet":
+        raise OptionError("--alpha is an option of --shard dirichlet: add it")
+    if args.final_lr is not None and config.lr_schedule != "cosine":
+        raise OptionError("--final-lr is an option of --lr-schedule cosine: add it")
+    check_bounds("--warmup-steps", config.warmup_steps, {"at most": config.steps})
+
+
+def _check_plain_sgd(config: TrainConfig) -> None:
+    """Adam on signs, or a second momentum, is nobody's algorithm."""
+    wrong = f"--optimizer {config.optimizer}" if config.optimizer != "sgd" else "--momentum"
+    if config.optimizer != "sgd" or config.momentum:
+        raise OptionError(
+            f"{wrong} with --strategy {config.strategy}, which makes steps of its own out of "
+            "gradients: it goes with sgd without momentum, which is its default"
+        )
+
+
+def _by_hand(args: argparse.Namespace) -> RankEnv:
+    """One rank a node, named by flags."""
+    check_bounds("--nnodes", args.nnodes, {"at least": 1})
+    if args.nnodes > 1 and (args.node_rank is None or args.master_addr is None):
+        raise OptionError("--nnodes needs --node-rank and --master-addr: how nodes find each other")
+    rank = args.node_rank or 0
+    if not 0 <= rank < args.nnodes:
+        raise OptionError(f"--node-rank must be 0 to {args.nnodes - 1}, not {rank}")
+    return RankEnv(
+        rank=rank,
+        world_size=args.nnodes,
+        master_addr=args.master_addr or RankEnv.master_addr,
+        master_port=args.master_port or RankEnv.master_port,
+    )
+
+
+def _from_torchrun(args: argparse.Namespace, environ: Mapping[str, str]) -> RankEnv:
+    for name in ("master_addr", "master_port", "node_rank"):
+        if getattr(args, name) is not None:
+            raise OptionError(f"--{name.replace('_', '-')} needs --nnodes, the number of nodes")
+    return read_rank_env(environ)

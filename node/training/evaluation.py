@@ -1,0 +1,127 @@
+"""Evaluation of the model: when it is tested, and which replica or average.
+
+During training rank 0 tests what the ranks last agreed on, or its own parameters where they agree on nothing before
+the end (sparta, gossip), and the others go on. So rank 0 comes late to what follows, and who computes meanwhile has
+that time for nothing. After training (`--eval after`) tests are all made at the end, each of the average over all
+ranks at its step, of which every rank has kept its own part: they take no time from training, nor give it any.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from node.accounting.metrics import Clock, Metrics, Progress
+from node.dist.comm import Comm
+from node.dist.flat import flatten, to_bytes, unflatten_into
+from node.strategies.base import Strategy
+from node.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from node.tasks.base import Task
+
+
+class Evaluation:
+    """The tests of one run, as one rank takes part in them.
+
+    Args:
+        config: says when.
+        task: tests.
+        strategy: after its setup.
+        comm: to average.
+        clock: whose bucket `eval` all of it is.
+        metrics: get a line for each test.
+        progress: says it.
+        kept: by step, what is still to be tested: parameters and running statistics as one flat tensor.
+
+    Attributes:
+        tested: the figures of the last test; empty on all ranks but 0.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        task: "Task",
+        strategy: Strategy,
+        comm: Comm,
+        clock: Clock,
+        metrics: Metrics,
+        progress: Progress,
+        kept: dict[int, Tensor],
+    ) -> None:
+        self._config = config
+        self._task = task
+        self._strategy = strategy
+        self._comm = comm
+        self._clock = clock
+        self._metrics = metrics
+        self._progress = progress
+        self._kept = kept
+        self._statistics = running_statistics(strategy.model)
+        self._device = strategy.parameters[0].device
+        self.tested: dict[str, float] = {}
+
+    def after(self, step: int) -> None:
+        """Test now, or keep what is to be tested, if a test is due after this step.
+
+        All ranks call it. Where there are kept ones they are tested after the last step, before that one's.
+        """
+        if not self._config.tests_after(step):
+            return
+        with self._clock.measure("eval"):
+            if self._config.eval == "after" and step < self._config.steps:
+                self._keep(step)
+                return
+            self._test_kept()
+            if self._statistics:
+                self._comm.average(self._statistics, purpose="eval")
+            if self._comm.rank == 0:
+                with self._strategy.outer_model() as model:
+                    self._test(step, model)
+
+    def _keep(self, step: int) -> None:
+        with self._strategy.outer_model():
+            self._kept[step] = flatten(self._tensors)
+
+    def _test_kept(self) -> None:
+        if not self._kept:
+            return
+        own = flatten(self._tensors)
+        checks = [to_bytes([flat]) for flat in self._kept.values()]
+        alike = self._comm.are_equal(checks, self._device, purpose="eval")
+        for (step, flat), same in zip(self._kept.items(), alike, strict=True):
+            if not same:  # what all have is its own average
+                self._comm.all_reduce(flat, purpose="eval")
+                flat /= self._comm.world_size
+            unflatten_into(flat, self._tensors)
+            if self._comm.rank == 0:
+                self._test(step, self._strategy.model)
+        unflatten_into(own, self._tensors)
+        self._kept.clear()
+
+    def _test(self, step: int, model: nn.Module) -> None:
+        before_s = self._clock.read()["eval"]
+        model.eval()  # the next step ends that
+        with torch.no_grad():
+            self.tested = self._task.evaluate(model, self._device)
+        eval_s = self._clock.read()["eval"] - before_s
+        self._metrics.write("eval", {"step": step, **self.tested, "eval_s": eval_s})
+        text = "  ".join(f"{name} {value:.4f}" for name, value in self.tested.items())
+        self._progress.say(f"step {step}/{self._config.steps}  {text}  in {eval_s:.1f} s")
+
+    @property
+    def _tensors(self) -> Sequence[Tensor]:
+        return [*self._strategy.parameters, *self._statistics]
+
+
+def running_statistics(model: nn.Module) -> list[Tensor]:
+    """Means and variances of batch norms: each rank's own, of no effect but in eval mode.
+
+    Other buffers are left alone: an average changes constants by a rounding, or overflows.
+    """
+    from torch.nn.modules.batchnorm import _NormBase
+
+    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+    both = [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var)]
+    return [tensor for tensor in both if tensor is not None]

@@ -1,0 +1,82 @@
+"""Runs tc, ip and iptables, and turns their failures into one clear line."""
+
+import json
+import subprocess
+from typing import Any, NamedTuple
+
+
+class NodeError(Exception):
+    """This node cannot do what the plan asks; the message says what failed and what to try."""
+
+
+class CommandError(NodeError):
+    """A command failed or does not exist; the message holds its own words."""
+
+
+class Device(NamedTuple):
+    """The network device that carries the links."""
+
+    name: str
+    mtu: int
+    """Largest IP packet, in bytes; an Ethernet frame is 14 bytes longer."""
+
+
+def run(argv: list[str], stdin: str = "") -> str:
+    """Run one command to its end and return its standard output.
+
+    Raises:
+        CommandError: it exited with another status than 0, or is not installed.
+    """
+    try:
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise CommandError(f"{argv[0]} is not installed on this node") from error
+    if done.returncode != 0:
+        words = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+        raise CommandError(f"{' '.join(argv)}: {words}")
+    return done.stdout
+
+
+def run_batch(program: str, lines: list[str]) -> None:
+    """Run many `tc` or `ip` command lines in one process.
+
+    One process for all lines is what keeps shaping 64 links quick: each start of tc costs about 2
+    ms.
+
+    Raises:
+        CommandError: naming the line that failed; the lines after it have not been run.
+    """
+    if not lines:
+        return
+    try:
+        run([program, "-batch", "-"], "\n".join(lines) + "\n")
+    except CommandError as error:
+        raise CommandError(_name_failed_line(str(error), lines)) from error
+
+
+def _name_failed_line(message: str, lines: list[str]) -> str:
+    """Replace the batch's "Command failed -:7" by the words of line 7."""
+    text, separator, number = message.rpartition("Command failed -:")
+    if not separator or not number.strip().isdigit():
+        return message
+    program, _, words = text.partition(" -batch -: ")
+    return f"{program} {lines[int(number) - 1]}: {words.strip()}"
+
+
+def find_device(address: str) -> Device:
+    """The device that has this address: the names of devices follow no order that one could rely on."""
+    for row in run_json(["ip", "-json", "-4", "address", "show", "to", f"{address}/32"]):
+        if row:  # ip prints an empty object for every device that the filter leaves out
+            return Device(row["ifname"].partition("@")[0], row["mtu"])
+    raise NodeError(f"no device of this node has the address {address}: is it on the data network?")
+
+
+def run_json(argv: list[str]) -> Any:  # noqa: ANN401 - the shape is the command's
+    """Run a command that prints JSON, and parse it."""
+    return json.loads(run(argv) or "[]")
+
+
+def qdiscs() -> list[dict[str, Any]]:
+    """Every queueing discipline of this node, as `tc -json qdisc show` lists them."""
+    rows: list[dict[str, Any]] = run_json(["tc", "-json", "qdisc", "show"])
+    return rows

@@ -1,0 +1,143 @@
+"""Our iptables rules: of the nfqueue wire, which packets are queued and where; and what isolation.py shares with it.
+
+Echo replies are an exception: ping times a reply by the stamp that it gets at the device, before any hold in the
+node where it ends. So their last hop is held where it starts, at the neighbour's POSTROUTING, and free where it ends.
+"""
+
+from pathlib import Path
+
+from node.wire.commands import CommandError, run
+from node.wire.layout import Layout
+
+INCOMING, REPLIES = 0x6700, 0x7700
+"""Numbers of the queues, less the peer's slot: of links that end here; of echo replies on links that start here."""
+CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL = "GRADWIRE_IN", "GRADWIRE_OUT", "GRADWIRE_TRY"
+CHAIN_APART = "GRADWIRE_APART"
+"""Of node.wire.isolation."""
+OUR_CHAINS = (CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL, CHAIN_APART)
+OUR_HOOKS = ("-A PREROUTING ", "-A POSTROUTING ", "-A OUTPUT ")
+COMMANDS = {
+    "IPv4": ("iptables", "iptables-legacy"),
+    "IPv6": ("ip6tables", "ip6tables-legacy"),
+}
+"""The second serves kernels that have no nf_tables."""
+LEGACY_TABLES = {
+    "iptables-legacy": Path("/proc/net/ip_tables_names"),
+    "ip6tables-legacy": Path("/proc/net/ip6_tables_names"),
+}
+"""Where the kernel lists the tables in use. To ask the command would bring them into being."""
+
+
+def trial() -> str:
+    """Rules in a scratch chain, and its removal."""
+    rule = _to_queue(CHAIN_TRIAL, "-m mac --mac-source 02:00:00:00:00:01", INCOMING)
+    return table("raw", [f":{CHAIN_TRIAL} -", rule, f"-F {CHAIN_TRIAL}", f"-X {CHAIN_TRIAL}"])
+
+
+def ipv4(layout: Layout, fresh: bool) -> str:
+    """Our rules for IPv4, for iptables-restore: to name a chain empties it, a table is committed at once.
+
+    Args:
+        layout: what shall be.
+        fresh: whether the kernel's own chains do not lead to ours yet.
+    """
+    free = (
+        f"-A {CHAIN_IN} -d {layout.plan.address} -p icmp -m icmp --icmp-type echo-reply -j RETURN"
+    )
+    replies = [_reply_rule(layout, peer) for peer in layout.plan.outgoing()]
+    hook = [f"-A POSTROUTING -o {layout.device.name} -j {CHAIN_OUT}"] if fresh else []
+    return _incoming(layout, fresh, [free]) + table("mangle", [f":{CHAIN_OUT} -", *replies, *hook])
+
+
+def ipv6(layout: Layout, fresh: bool) -> str:
+    """Our rules for IPv6. Neighbour discovery is free: see htb.NEIGHBOUR_DISCOVERY."""
+    types = ("neighbour-solicitation", "neighbour-advertisement")
+    free = [f"-A {CHAIN_IN} -p icmpv6 -m icmp6 --icmpv6-type {kind} -j RETURN" for kind in types]
+    return _incoming(layout, fresh, free)
+
+
+def _incoming(layout: Layout, fresh: bool, free: list[str]) -> str:
+    # The raw table comes before connection tracking. Behind it, the second packet of a flow that arrives while the
+    # first is still held is tracked as the first of another, and dropped for the clash: two of 20 pings were lost so.
+    queued = [
+        _to_queue(
+            CHAIN_IN, f"-m mac --mac-source {layout.mac(peer)}", INCOMING + layout.slots[peer]
+        )
+        for peer in layout.plan.incoming()
+    ]
+    hook = [f"-A PREROUTING -i {layout.device.name} -j {CHAIN_IN}"] if fresh else []
+    return table("raw", [f":{CHAIN_IN} -", *free, *queued, *hook])
+
+
+def _reply_rule(layout: Layout, peer: str) -> str:
+    address = layout.plan.peers[peer].address
+    match = f"-d {address} -p icmp -m icmp --icmp-type echo-reply"
+    return _to_queue(CHAIN_OUT, match, REPLIES + layout.slots[peer])
+
+
+def _to_queue(chain: str, match: str, queue: int) -> str:
+    return f"-A {chain} {match} -j NFQUEUE --queue-num {queue} --queue-bypass"
+
+
+def table(name: str, lines: list[str]) -> str:
+    """Lines of one table, for iptables-restore."""
+    return "\n".join([f"*{name}", *lines, "COMMIT", ""])
+
+
+def commit(family: str, text: str) -> None:
+    """Commit rules, with the first command that this kernel can do it with.
+
+    Raises:
+        CommandError: in the words of them all.
+    """
+    failures = []
+    for command in COMMANDS[family]:
+        try:
+            run([f"{command}-restore", "--noflush"], text)
+            return
+        except CommandError as error:
+            failures.append(str(error))
+    raise CommandError("; ".join(failures))
+
+
+def remove() -> None:
+    """Take all our rules back, whichever command made them."""
+    for commands in COMMANDS.values():
+        for command in commands:
+            _remove_with(command)
+
+
+def _remove_with(command: str) -> None:
+    names = LEGACY_TABLES.get(command)
+    if names and not (names.exists() and names.read_text()):
+        return
+    try:
+        saved = run([f"{command}-save"])
+    except CommandError:
+        return  # this kernel does not know these tables, so there is nothing of ours in them
+    text = removal(saved)
+    if text:
+        run([f"{command}-restore", "--noflush"], text)
+
+
+def removal(saved: str) -> str:
+    """What takes our chains, and the jumps to them, out of all tables; empty if there are none.
+
+    Args:
+        saved: the tables as iptables-save prints them.
+    """
+    text = ""
+    for part in f"\n{saved}".split("\n*")[1:]:
+        name, *lines = part.splitlines()
+        chains = [
+            chain for chain in OUR_CHAINS if any(row.startswith(f":{chain} ") for row in lines)
+        ]
+        jumps = [
+            row.replace("-A", "-D", 1)
+            for row in lines
+            if row.startswith(OUR_HOOKS) and row.split()[-1] in chains
+        ]
+        if chains:
+            removal = [f"-F {chain}" for chain in chains] + [f"-X {chain}" for chain in chains]
+            text += table(name, jumps + removal)
+    return text

@@ -1,0 +1,68 @@
+"""Reads kernel settings that affect connections (docs/formats.md, `settings`), and refuses a plan that wants others."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from node.wire.commands import NodeError
+from node.wire.plan import NodePlan
+
+IPV4 = Path("/proc/sys/net/ipv4")
+MOST_BYTES = 2**31 - 1  # that setsockopt takes
+
+
+def read_settings() -> dict[str, Any]:
+    """All of them, as they are now."""
+    return {
+        "kernel": os.uname().release,
+        "wmem_max_bytes": _largest_buffer(socket.SO_SNDBUF),
+        "rmem_max_bytes": _largest_buffer(socket.SO_RCVBUF),
+        "tcp_wmem_bytes": _largest_tuned("tcp_wmem"),
+        "tcp_rmem_bytes": _largest_tuned("tcp_rmem"),
+        "slow_start_after_idle": _slow_start_after_idle(),
+        "default_tcp": (IPV4 / "tcp_congestion_control").read_text().strip(),
+        "mtu": _mtu(Path("/proc/net/route").read_text()),
+    }
+
+
+def refuse_other_slow_start(plan: NodePlan) -> None:
+    """See that slow start after idle is what the plan says: /proc/sys is read-only here, so Compose sets it.
+
+    Raises:
+        NodeError: it is not.
+    """
+    is_on = _slow_start_after_idle()
+    if is_on != plan.slow_start_after_idle:
+        words = ("on", "off") if is_on else ("off", "on")
+        raise NodeError(
+            "slow start after idle is {} in this node and shall be {}, and a container keeps what it was made with: "
+            "`python -m cluster.up --profile NAME` makes the nodes anew".format(*words)
+        )
+
+
+def _largest_buffer(option: int) -> int:
+    """The most that a socket's buffer may be set to: net.core.wmem_max or rmem_max.
+
+    Asked of a socket, for on older kernels a container cannot read these. The kernel grants twice what is asked, of
+    which half is for its own book-keeping: socket(7).
+    """
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, option, MOST_BYTES)
+        return sock.getsockopt(socket.SOL_SOCKET, option) // 2
+
+
+def _largest_tuned(name: str) -> int:
+    """The last of tcp_wmem's or tcp_rmem's three numbers: the least, the first, the most."""
+    return int((IPV4 / name).read_text().split()[2])
+
+
+def _slow_start_after_idle() -> bool:
+    return (IPV4 / "tcp_slow_start_after_idle").read_text().strip() != "0"
+
+
+def _mtu(routes: str) -> int | None:
+    """Of the default route's device, which is the data network's; None where there is none."""
+    rows = [line.split() for line in routes.splitlines()[1:]]
+    devices = [device for device, destination, *_ in rows if destination == "00000000"]
+    return int(Path("/sys/class/net", devices[0], "mtu").read_text()) if devices else None

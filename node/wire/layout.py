@@ -1,0 +1,98 @@
+"""The layout of links on one device: a plan, and the slot number of each link in kernel objects."""
+
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from node.wire.commands import Device
+from node.wire.plan import Link, NodePlan, PlanError
+
+ETHERNET_HEADER = 14
+SMALL_FRAME, FULL_FRAME = 200, 1514
+LATE_S = 0.2
+BEFORE = 100_000
+"""Packets that may be under way from before a link was changed, when it was longer or faster: 150 MB of full frames."""
+MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK
+
+LinksOf = Callable[[NodePlan], dict[str, Link]]
+
+
+class Layout(NamedTuple):
+    """A plan, the device that carries it, and the slot of each peer."""
+
+    plan: NodePlan
+    device: Device
+    slots: dict[str, int]
+    """Peer → a small number that stays the same while the peer does, so that its links can be changed in place."""
+
+    @property
+    def frame(self) -> int:
+        """The largest Ethernet frame in bytes."""
+        return self.device.mtu + ETHERNET_HEADER
+
+    def mac(self, peer: str) -> str:
+        """The MAC address of a peer."""
+        return self.plan.peers[peer].mac
+
+
+def lay_out(plan: NodePlan, device: Device, before: Layout | None) -> Layout:
+    """Give each peer a slot: the one that it has already, else the lowest that was nobody's in the layout before."""
+    old = before.slots if before else {}
+    slots = {peer: old[peer] for peer in plan.peers if peer in old}
+    free = (slot for slot in range(1, MAX_SLOT + 1) if slot not in old.values())
+    for peer in plan.peers:
+        if peer not in slots:
+            slots[peer] = next(free, 0)
+    if 0 in slots.values():
+        raise PlanError(f"peers: too many ({MAX_SLOT} is the most, old and new together)")
+    return Layout(plan, device, slots)
+
+
+def ended(before: Layout | None, after: Layout, links_of: LinksOf) -> list[int]:
+    """The slots of links that have to go: no longer in the plan, or now another MAC address's.
+
+    Args:
+        before: what is in force.
+        after: what shall be.
+        links_of: which links: `NodePlan.outgoing` or `NodePlan.incoming`.
+    """
+    if before is None:
+        return []
+    kept = links_of(after.plan)
+    return [
+        before.slots[peer]
+        for peer in links_of(before.plan)
+        if peer not in kept or before.mac(peer) != after.mac(peer)
+    ]
+
+
+def burst_chances(link: Link) -> tuple[float, float] | None:
+    """Of losses that come in bursts: the chance that one begins, and that it ends, with each packet.
+
+    Gilbert's model (1960): all packets of a burst are lost, and no others. None where each is lost or not by itself.
+    Bursts are longer than asked where so much loss does not fit between them.
+    """
+    loss = link.loss_pct / 100
+    if link.loss_burst == 1 or not 0 < loss < 1:
+        return None
+    end = min(1 / link.loss_burst, (1 - loss) / loss)
+    return end * loss / (1 - loss), end
+
+
+def packets_in_flight(link: Link) -> int:
+    """How many packets a wire must be able to hold so that it never drops one for want of room.
+
+    The rate is limited at the other end, so room to spare bloats nothing. Counted are the bytes of
+    the delay and of four standard deviations of jitter, half as much again, in frames of 200 bytes
+    (small messages and acknowledgements fill a link too), LATE_S of full frames for a wire that is
+    late, and BEFORE for what the link has carried so far.
+    """
+    longest_s = (link.delay_ms + 4 * link.jitter_ms) / 1e3
+    on_time = link.bytes_per_s * longest_s * 1.5 / SMALL_FRAME
+    late = link.bytes_per_s * LATE_S / FULL_FRAME
+    return min(round(on_time + late) + BEFORE, 1_000_000)
+
+
+def seed_of(plan: NodePlan, link: Link) -> int:
+    """A seed of its own for each link, the same on every run and machine."""
+    return zlib.crc32(f"{plan.seed} {link.src} {link.dst}".encode())

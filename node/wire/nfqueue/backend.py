@@ -1,0 +1,213 @@
+"""The nfqueue wire as a backend: iptables rules queue packets, a daemon releases them."""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from node.wire import iptables, state
+from node.wire.commands import CommandError, NodeError
+from node.wire.layout import MAX_SLOT, Layout, burst_chances, packets_in_flight, seed_of
+from node.wire.nfqueue import daemon
+from node.wire.nfqueue.delay_line import Behaviour
+from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_status
+from node.wire.plan import Link, NodePlan
+
+NAME = "nfqueue"
+IPV6_ADDRESSES = Path("/proc/net/if_inet6")
+DAEMON_ADDRESS = "\0gradwire-delayer"
+"""An abstract socket: it belongs to the network namespace, as the queues do, and is gone with the daemon."""
+DAEMON_LOG = state.FOLDER / "delayer.log"
+ANSWER_TIMEOUT_S = 10.0
+HINT = "load nfnetlink_queue and xt_NFQUEUE, or sch_netem and ifb, on the Docker host"
+
+
+def unavailable() -> str:
+    """Why this kernel cannot do it, found by trying the rules in a scratch chain; empty if it can."""
+    try:
+        iptables.commit("IPv4", iptables.trial())
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def tc_lines(before: Layout | None, after: Layout) -> list[str]:
+    """Nothing: this wire has no part in traffic control."""
+    del before, after
+    return []
+
+
+def start(before: Layout | None, after: Layout) -> list[str]:
+    """Set rules and queues. Returns notes for the user.
+
+    Raises:
+        NodeError: this kernel cannot do it, or the daemon does not work.
+    """
+    if _ask({}) is None:
+        _start_daemon()  # it is ready about when the rules are; a queue nobody serves lets all pass
+    fresh = before is None
+    try:
+        iptables.commit("IPv4", iptables.ipv4(after, fresh))
+    except CommandError as error:
+        raise NodeError(f"this kernel cannot delay packets ({error}): {HINT}") from error
+    notes = []
+    if _has_ipv6(after.device.name):
+        try:
+            iptables.commit("IPv6", iptables.ipv6(after, fresh))
+        except CommandError as error:
+            notes.append(f"IPv6 passes without delay: {error}")
+    _tell(request_of(after))
+    return notes
+
+
+def change(before: Layout, after: Layout, number: int) -> list[str]:
+    """Change the values of links that both layouts have. Chances go on as they were: `number` is of no use here."""
+    del number
+    old, new = request_of(before)["queues"], request_of(after)["queues"]
+    changed = {queue: behaviour for queue, behaviour in new.items() if behaviour != old[queue]}
+    if changed:
+        _tell({"change": changed})
+    return []
+
+
+def _tell(request: dict[str, Any]) -> None:
+    """Have the daemon do something.
+
+    Raises:
+        NodeError: it does not run, or it could not.
+    """
+    answer = _ask(request)
+    if answer is None:
+        raise NodeError(f"the delayer does not run: {_last_words()}")
+    if answer["error"]:
+        raise NodeError(f"the delayer cannot work: {answer['error']}")
+
+
+def _has_ipv6(device: str) -> bool:
+    return IPV6_ADDRESSES.exists() and device in IPV6_ADDRESSES.read_text().split()
+
+
+def request_of(layout: Layout) -> dict[str, Any]:
+    """What the daemon shall do: a behaviour for each queue, the downlink in front of those of incoming packets.
+
+    And how many nodes there are: all of their daemons want a share of the processors.
+    """
+    plan = layout.plan
+    limited = plan.downlink_mbyte_s is not None
+    queues = {
+        iptables.INCOMING + layout.slots[peer]: _behaviour(plan, link, limited)
+        for peer, link in plan.incoming().items()
+    } | {
+        iptables.REPLIES + layout.slots[peer]: _behaviour(plan, link, False)
+        for peer, link in plan.outgoing().items()
+    }
+    nodes = 1 + len(plan.peers) + len(plan.routes)
+    return {"queues": queues, "downlink": _downlink(plan), "nodes": nodes}
+
+
+def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
+    harmed = link.duplicate_pct or link.corrupt_pct
+    bursts = burst_chances(link)
+    return Behaviour(
+        delay_s=link.delay_ms / 1e3,
+        jitter_s=link.jitter_ms / 1e3,
+        distribution=link.distribution,
+        loss=0.0 if bursts else link.loss_pct / 100,
+        bursts=bursts,
+        duplicate=link.duplicate_pct / 100,
+        corrupt=link.corrupt_pct / 100,
+        reorder=link.reorder_pct / 100,
+        seed=seed_of(plan, link),
+        max_packets=packets_in_flight(link),
+        copied=WHOLE if harmed else SIZE if limited else META,
+        limited=limited,
+    )
+
+
+def _downlink(plan: NodePlan) -> tuple[float, float] | None:
+    """Bytes a second, and how long a packet waits at most: as long as in the longest queue of a link that ends here."""
+    if plan.downlink_mbyte_s is None:
+        return None
+    longest_ms = max((link.buffer_ms for link in plan.incoming().values()), default=0.0)
+    return plan.downlink_mbyte_s * 1e6, longest_ms / 1e3
+
+
+def stop(device: str, found: list[dict[str, Any]]) -> None:
+    """Remove rules and daemon. What is held goes out at once."""
+    del device, found
+    iptables.remove()
+    _ask({"stop": True})
+
+
+def warnings() -> list[str]:
+    """Packets that were dropped because the daemon was too slow for them."""
+    lost = sum(status.dropped_full + status.dropped_unread for status in _own_queues())
+    return [f"the delayer could not keep up: {lost} packets dropped"] if lost else []
+
+
+def lateness() -> dict[str, Any] | None:
+    """Packets that passed, those that went more than 1 ms late, the worst of them, and those dropped."""
+    answer = _ask({})
+    if answer is None:
+        return None
+    own = _own_queues()
+    return {
+        "packets": sum(status.packets for status in own),
+        "late": answer["late"],
+        "worst_ms": answer["worst_ms"],
+        "dropped": sum(status.dropped_full + status.dropped_unread for status in own),
+    }
+
+
+def _own_queues() -> list[QueueStatus]:
+    return [
+        status
+        for queue, status in queue_status().items()
+        if queue - iptables.INCOMING in range(MAX_SLOT + 1)
+        or queue - iptables.REPLIES in range(MAX_SLOT + 1)
+    ]
+
+
+def fault(device: str, found: list[dict[str, Any]]) -> str:
+    """What is missing of a wire that should be there; empty if it is whole."""
+    del device, found
+    return "the delayer does not run: packets pass without delay" if _ask({}) is None else ""
+
+
+def _start_daemon() -> None:
+    """Fork the daemon, with a socket that listens already, so that nobody has to wait for it to appear.
+
+    A fork of this process is there at once; another Python would need 60 ms of a core first, on every node.
+    """
+    state.FOLDER.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(DAEMON_ADDRESS)
+        except OSError as error:
+            raise NodeError(f"another delayer is there, but does not answer: {error}") from error
+        listener.listen()
+        if os.fork() == 0:
+            daemon.live_on(listener, DAEMON_LOG)
+
+
+def _ask(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Say something to the daemon and return its answer; None if it does not run."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            client.connect(DAEMON_ADDRESS)
+            client.send(json.dumps(request).encode())
+            reply = client.recv(1 << 16)
+        except TimeoutError as error:
+            raise NodeError(
+                f"the delayer does not answer within {ANSWER_TIMEOUT_S:.0f} s"
+            ) from error
+        except ConnectionError:
+            return None
+    return json.loads(reply) if reply else None
+
+
+def _last_words() -> str:
+    lines = DAEMON_LOG.read_text().splitlines()
+    return lines[-1] if lines else f"{DAEMON_LOG} is empty"

@@ -1,0 +1,245 @@
+"""A delay line: when each held packet is released, and which are lost or damaged. Plain arithmetic."""
+
+import math
+import random
+from collections import deque
+from itertools import takewhile
+from typing import NamedTuple
+
+from node.wire.nfqueue.nfnetlink import ACCEPT, DROP, META, PacketVerdict
+
+HELD, FIRST, AT_ONCE = range(3)
+"""What `HoldingLine.admit` did with a packet: it waits; it waits and is the only one; it shall go at once."""
+IPV4, IPV6_HEADER = 4, 40
+
+
+class Behaviour(NamedTuple):
+    """What one queue does to its packets. Shares are 0 to 1."""
+
+    delay_s: float
+    jitter_s: float = 0.0
+    """Standard deviation of the delay (but no packet overtakes another)."""
+    distribution: str = "normal"
+    """Of the delay: normal or uniform."""
+    loss: float = 0.0
+    """Share of packets dropped, where bursts are not asked for."""
+    bursts: tuple[float, float] | None = None
+    """The chance that a burst of losses begins, and that it ends, with each packet: node.wire.layout.burst_chances."""
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    reorder: float = 0.0
+    """Share of packets that do not wait."""
+    seed: int = 1
+    max_packets: int = 1000
+    copied: int = META
+    """How much of a packet the kernel copies up to us: nfnetlink's META, SIZE or WHOLE."""
+    limited: bool = False
+    """Whether its packets pass the node's downlink first."""
+
+    @property
+    def is_chancy(self) -> bool:
+        """Whether packets draw their delay, or whether they are lost."""
+        return bool(self.jitter_s or self.loss or self.bursts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing of a packet need be known but when it came: it is delayed, or lost, as it is."""
+        return self.copied == META and not self.reorder
+
+    @property
+    def shortest_s(self) -> float:
+        """How long a packet is held at least, but for one in ten thousand."""
+        return max(0.0, self.delay_s - 4 * self.jitter_s)
+
+
+class Damaged(NamedTuple):
+    """What goes on in place of a packet: other content, or the packet and a copy."""
+
+    content: bytes
+    copy: bytes
+
+
+class Chances:
+    """What the packets of a queue draw, one after the other: how far each is off the delay, and whether it is lost.
+
+    Streams of their own: more jitter must not move the losses.
+    """
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
+        self._in_burst = False
+        self._delays, self._losses = streams(behaviour.seed, "delay", "loss")
+
+    def change(self, behaviour: Behaviour) -> None:
+        """Draw by other rules from now on; the streams go on unless the seed is another one."""
+        if behaviour.seed != self._behaviour.seed:
+            self._delays, self._losses = streams(behaviour.seed, "delay", "loss")
+        self._behaviour = behaviour
+
+    def jitter_s(self) -> float:
+        """By how much the next packet is off the delay."""
+        spread_s = self._behaviour.jitter_s
+        if not spread_s:
+            return 0.0
+        if self._behaviour.distribution == "uniform":
+            return self._delays.uniform(-1.0, 1.0) * math.sqrt(3) * spread_s
+        return self._delays.gauss(0.0, spread_s)
+
+    def is_lost(self) -> bool:
+        """Whether the next packet is."""
+        behaviour = self._behaviour
+        if behaviour.bursts is None:
+            return bool(behaviour.loss) and self._losses.random() < behaviour.loss
+        begins, ends = behaviour.bursts
+        lost = self._in_burst
+        self._in_burst = self._losses.random() < (1 - ends if lost else begins)
+        return lost
+
+
+def streams(seed: int, *names: str) -> tuple[random.Random, ...]:
+    """A stream of chances of its own for each of these."""
+    return tuple(random.Random(f"{seed} {name}") for name in names)
+
+
+class HoldingLine:
+    """The packets of one queue, in order, each with its time and its fate.
+
+    A lost packet waits like any other: at the head of the kernel's list it is found at once, in the
+    middle only after a long search.
+    """
+
+    def __init__(self, behaviour: Behaviour, downlink: "Downlink") -> None:
+        self._downlink = downlink
+        self._last_due = 0.0
+        self._chances = Chances(behaviour)
+        (self._harm,) = streams(behaviour.seed, "harm")
+        self._held: deque[tuple[float, int, int | Damaged]] = deque()  # due, packet's number, fate
+        self._follow(behaviour)
+
+    def change(self, behaviour: Behaviour) -> None:
+        """Treat packets from now on by other rules; those that are held keep their time."""
+        if behaviour.seed != self.behaviour.seed:
+            (self._harm,) = streams(behaviour.seed, "harm")
+        self._chances.change(behaviour)
+        self._follow(behaviour)
+
+    def _follow(self, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self._harms = bool(behaviour.duplicate or behaviour.corrupt or behaviour.reorder)
+        others = behaviour.limited or behaviour.is_chancy or self._harms
+        self._only_delay_s = None if others else behaviour.delay_s
+
+    def admit(self, packet: int, arrived: float, size: int = 0, content: bytes = b"") -> int:
+        """Take a packet that arrived at this moment, in seconds. Returns HELD, FIRST or AT_ONCE (then it is not held).
+
+        Args:
+            packet: its number.
+            arrived: when.
+            size: with its IP header, in bytes; where the behaviour is limited.
+            content: from its IP header on, where the behaviour wants it WHOLE.
+        """
+        fate: int | Damaged = ACCEPT
+        if self._only_delay_s is not None:  # most packets of most links
+            due = arrived + self._only_delay_s
+        else:
+            due, fate = self._decide(arrived, size)
+            if self._harms and fate == ACCEPT:
+                if self._harm.random() < self.behaviour.reorder:
+                    return AT_ONCE
+                fate = self._do_harm(content)
+        if due < self._last_due:
+            due = self._last_due
+        self._last_due = due
+        held = self._held
+        held.append((due, packet, fate))
+        return HELD if len(held) > 1 else FIRST
+
+    def _decide(self, arrived: float, size: int) -> tuple[float, int]:
+        """When a packet would go if it were the only one, and whether it is lost."""
+        fate = ACCEPT
+        if self._chances.is_lost():
+            fate = DROP
+        elif self.behaviour.limited:
+            through = self._downlink.pass_on(arrived, size)
+            if through is None:
+                fate = DROP
+            else:
+                arrived = through
+        return arrived + self.behaviour.delay_s + self._chances.jitter_s(), fate
+
+    def _do_harm(self, content: bytes) -> int | Damaged:
+        corrupted = self._harm.random() < self.behaviour.corrupt
+        twice = self._harm.random() < self.behaviour.duplicate
+        if corrupted:
+            content = flip_bit(content, self._harm.random())
+        if not (corrupted or twice):
+            return ACCEPT
+        return Damaged(content if corrupted else b"", content if twice else b"")
+
+    def next_due(self) -> float:
+        """When the first packet may go; infinity if there is none."""
+        return self._held[0][0] if self._held else float("inf")
+
+    def count_due(self, before: float) -> int:
+        """How many packets were to go before a moment."""
+        return sum(1 for _ in takewhile(lambda packet: packet[0] < before, self._held))
+
+    def release(self, now: float) -> list[PacketVerdict]:
+        """Let go of all packets that are due, as one verdict for each run of packets with the same fate."""
+        held, verdicts = self._held, []
+        what, last = ACCEPT, -1
+        while held and held[0][0] <= now:
+            _, packet, fate = held.popleft()
+            if fate != what and last >= 0:
+                verdicts.append(PacketVerdict(what, last))
+                last = -1
+            if isinstance(fate, Damaged):
+                verdicts.append(PacketVerdict(ACCEPT, packet, fate.content, fate.copy))
+            else:
+                what, last = fate, packet
+        if last >= 0:
+            verdicts.append(PacketVerdict(what, last))
+        return verdicts
+
+
+class Downlink:
+    """What a node takes in on all its links together: a queue in front of a rate, before the delays.
+
+    Args:
+        bytes_per_s: Ethernet headers included.
+        longest_s: how long a packet waits at most; one that would wait longer is dropped.
+    """
+
+    HEADER = 14
+
+    def __init__(self, bytes_per_s: float, longest_s: float) -> None:
+        self._bytes_per_s, self._longest_s = bytes_per_s, longest_s
+        self._free_at = 0.0
+
+    def change(self, bytes_per_s: float, longest_s: float) -> None:
+        """Other values; what waits goes on waiting."""
+        self._bytes_per_s, self._longest_s = bytes_per_s, longest_s
+
+    def pass_on(self, arrived: float, size: int) -> float | None:
+        """When a packet of this size, IP header included, is through; None if there is no room for it."""
+        start = max(arrived, self._free_at)
+        if start - arrived > self._longest_s:
+            return None
+        self._free_at = start + (size + self.HEADER) / self._bytes_per_s
+        return self._free_at
+
+
+def flip_bit(content: bytes, chance: float) -> bytes:
+    """A packet with one bit wrong behind its IP header, which has been checked already.
+
+    Args:
+        content: from the IP header on.
+        chance: 0 to 1: where.
+    """
+    header = 4 * (content[0] & 15) if content[0] >> 4 == IPV4 else IPV6_HEADER
+    place = 8 * header + int(chance * 8 * (len(content) - header))
+    if place >= 8 * len(content):
+        return content
+    changed = bytearray(content)
+    changed[place // 8] ^= 1 << place % 8
+    return bytes(changed)

@@ -1,0 +1,154 @@
+"""The delayer's per-packet path in C (fast_path.c), for queues whose packets are only delayed or lost.
+
+Chances are drawn here, by the same class that the path in Python uses, and handed over some at a time.
+"""
+
+import ctypes
+import socket
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from ctypes import POINTER, c_double, c_int, c_size_t, c_uint16, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from node.wire.nfqueue.delay_line import Behaviour, Chances
+from node.wire.nfqueue.nfnetlink import ACCEPT, DROP
+from node.wire.nfqueue.queues import check_ownership, close_queue, open_queue
+
+LIBRARY = Path(__file__).with_name("libfastpath.so")
+DRAWS, FEW_DRAWS = 512, 256
+"""Drawn at a time, which takes half a millisecond; where fewer are left when fast_path.c asks for more."""
+NEEDS_DRAWS = 1 << 16
+"""Of what `run` returns: fast_path.c's."""
+DRAW = struct.Struct("dI4x")
+FOR_EVER_S = 3600.0
+_DELAYER, _QUEUE, _NUMBER, _SECONDS = c_void_p, c_uint16, c_size_t, c_double
+PROTOTYPES: dict[str, list[Any]] = {
+    "new": [_DELAYER, c_int],
+    "set": [c_int, _DELAYER, _QUEUE, _SECONDS, _SECONDS],
+    "forget_draws": [None, _DELAYER, _QUEUE],
+    "add_draws": [c_void_p, _DELAYER, _QUEUE, _NUMBER],
+    "draws_left": [_NUMBER, _DELAYER, _QUEUE],
+    "close": [None, _DELAYER, _QUEUE],
+    "late": [c_uint64, _DELAYER, POINTER(c_double)],
+    "take_in": [c_int, _DELAYER, _SECONDS, _SECONDS],
+    "wait_s": [_SECONDS, _DELAYER, _SECONDS],
+    "let_go": [_SECONDS, _DELAYER, _SECONDS],
+    "run": [c_int, _DELAYER, POINTER(c_int), c_int, _SECONDS],
+}
+"""Of fast_path.c's functions: what each returns, and its arguments."""
+
+
+def load_library() -> ctypes.CDLL | None:
+    """The compiled path; None where the image has none."""
+    if not LIBRARY.exists():
+        return None
+    library = ctypes.CDLL(str(LIBRARY))
+    for name, (result, *arguments) in PROTOTYPES.items():
+        function = getattr(library, f"fast_path_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class FastPath:
+    """Plain queues, over a socket of their own.
+
+    Args:
+        library: of `load_library`.
+        netlink: where their packets are announced. It must outlive this.
+    """
+
+    def __init__(self, library: ctypes.CDLL, netlink: socket.socket) -> None:
+        self._library, self._netlink = library, netlink
+        self._pointer = library.fast_path_new(netlink.fileno())
+        if not self._pointer:
+            raise MemoryError
+        self._behaviours: dict[int, Behaviour] = {}
+        self._chances: dict[int, Chances] = {}
+
+    def configure(self, queues: Mapping[int, Behaviour]) -> None:
+        """Serve these queues and no others; those that stay keep what they hold.
+
+        Raises:
+            QueueTakenError: another program holds one of them.
+        """
+        self.keep(queues)
+        self._set(queues)
+        check_ownership(self._netlink, self._behaviours)
+
+    def keep(self, queues: Collection[int]) -> None:
+        """Give back all queues but these; what they hold goes at once."""
+        for queue in self._behaviours.keys() - set(queues):
+            self._close(queue)
+
+    def change(self, queues: Mapping[int, Behaviour]) -> None:
+        """Treat what comes in some of the queues by other rules from now on; the others are not touched."""
+        for queue in queues:
+            if queue not in self._behaviours:
+                raise KeyError(queue)
+        self._set(queues)
+
+    def _set(self, queues: Mapping[int, Behaviour]) -> None:
+        for queue, behaviour in queues.items():
+            before = self._behaviours.get(queue)
+            open_queue(self._netlink, queue, behaviour, before)
+            if self._library.fast_path_set(
+                self._pointer, queue, behaviour.delay_s, behaviour.shortest_s
+            ):
+                raise MemoryError
+            self._behaviours[queue] = behaviour
+            self._leave_to_chance(queue, behaviour)
+
+    def _leave_to_chance(self, queue: int, behaviour: Behaviour) -> None:
+        """What packets draw from now on; of a queue that has drawn already the streams go on."""
+        self._library.fast_path_forget_draws(self._pointer, queue)
+        if queue in self._chances:
+            self._chances[queue].change(behaviour)
+        else:
+            self._chances[queue] = Chances(behaviour)
+        if behaviour.is_chancy:
+            self._draw(queue)
+
+    def _draw(self, queue: int) -> None:
+        place = self._library.fast_path_add_draws(self._pointer, queue, DRAWS)
+        if not place:
+            raise MemoryError
+        chances = self._chances[queue]
+        drawn = b"".join(
+            DRAW.pack(chances.jitter_s(), DROP if chances.is_lost() else ACCEPT)
+            for _ in range(DRAWS)
+        )
+        ctypes.memmove(place, drawn, len(drawn))
+
+    def _close(self, queue: int) -> None:
+        self._library.fast_path_close(self._pointer, queue)
+        close_queue(self._netlink, queue)
+        del self._behaviours[queue], self._chances[queue]
+
+    def run(self, sockets: Sequence[socket.socket], most_s: float | None) -> list[socket.socket]:
+        """Do what is to do until one of some sockets can be read, or a time has passed, or a look at all is due.
+
+        Returns:
+            Those that can be read.
+        """
+        files = (c_int * len(sockets))(*(one.fileno() for one in sockets))
+        longest_s = FOR_EVER_S if most_s is None else most_s
+        said = self._library.fast_path_run(self._pointer, files, len(sockets), longest_s)
+        if said & NEEDS_DRAWS:
+            self._draw_more()
+        return [one for number, one in enumerate(sockets) if said & 1 << number]
+
+    def _draw_more(self) -> None:
+        for queue, behaviour in self._behaviours.items():
+            if behaviour.is_chancy and self._draws_left(queue) < FEW_DRAWS:
+                self._draw(queue)
+
+    def _draws_left(self, queue: int) -> int:
+        left: int = self._library.fast_path_draws_left(self._pointer, queue)
+        return left
+
+    def lateness(self) -> tuple[int, float]:
+        """How many packets went late, and by how many seconds the worst of them."""
+        worst_s = c_double()
+        late = self._library.fast_path_late(self._pointer, ctypes.byref(worst_s))
+        return late, worst_s.value

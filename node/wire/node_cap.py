@@ -1,0 +1,47 @@
+"""Uplinks: an HTB class above a node's links that limits what they carry together."""
+
+from collections.abc import Iterable
+
+from node.wire import htb
+from node.wire.plan import Link
+
+BURST_S = 1e-3
+"""What a class may send at once after a pause, as time at its rate. It makes up for timers that fire late, on a
+busy machine by a good part of a millisecond; more would let a link exceed its rate for longer than that."""
+
+
+def access_lines(
+    device: str, before_mbyte_s: float | None, after_mbyte_s: float | None, unit: int
+) -> list[str]:
+    """What changes the class above all links; None: as much as they carry.
+
+    Args:
+        device: with the tree of htb.root_lines.
+        before_mbyte_s: what they carry together now.
+        after_mbyte_s: what they shall.
+        unit: the largest packet that a queue sees, in bytes.
+    """
+    if after_mbyte_s == before_mbyte_s:
+        return []
+    if after_mbyte_s is None:
+        return [htb.sorting_line(device, "", htb.ALL_LINKS)]
+    rate_bit = round(after_mbyte_s * 8e6)
+    burst = burst_bytes(after_mbyte_s * 1e6, unit)
+    return [htb.class_line(device, "", htb.ALL_LINKS, rate_bit, rate_bit, burst)]
+
+
+def own_rate_mbyte_s(link: Link, links: Iterable[Link], together_mbyte_s: float | None) -> float:
+    """What a link has for itself: its rate, or, where all are too much together, a share in proportion.
+
+    A class may always send at its own rate, also where the class above it has nothing left: the shares of all must not
+    exceed what they carry together. What others leave a link borrows, up to its rate.
+    """
+    total = sum(one.rate_mbyte_s for one in links)
+    if together_mbyte_s is None or together_mbyte_s >= total:
+        return link.rate_mbyte_s
+    return link.rate_mbyte_s * together_mbyte_s / total
+
+
+def burst_bytes(bytes_per_s: float, unit: int) -> int:
+    """What may be sent at once: 1 ms of the rate, and at least one packet of `unit` bytes."""
+    return max(round(bytes_per_s * BURST_S), unit)

@@ -1,0 +1,1 @@
+"""Links that change as traces say, many times a second: `traces` (values), `player`, `lock` (one player at a time)."""

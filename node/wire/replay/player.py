@@ -1,0 +1,282 @@
+"""Plays traces: changes links in place, many times a second, without starting a program for it.
+
+    python -m node.wire replay      # orders on standard input, answers on standard output: docs/formats.md
+
+tc reads its lines from a pipe that stays open; the nfqueue daemon is told over its socket. While this runs, `apply` and
+`clear` refuse to touch the node; who started it may send it other plans. When a trace ends, its links are as the plan
+in force says; when standard input ends (the host was interrupted or killed, the connection broke), all are.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from contextlib import suppress
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from node.wire import apply, egress, state
+from node.wire.backends import WIRES
+from node.wire.commands import CommandError, NodeError
+from node.wire.layout import Layout, lay_out
+from node.wire.plan import NodePlan, PlanError, plan_of
+from node.wire.replay import lock
+from node.wire.replay.traces import Playing, check_links, parse_first_order
+from node.wire.scheduling import take_precedence
+from node.wire.segmentation import super_packet_bytes
+from node.wire.state import State
+
+STANDSTILL_LOOK_S = 0.1
+"""How often the rate of an outage is set anew, to what is left of it."""
+QUESTION = "qdisc show dev lo"
+"""What tc is asked after its lines: that it answers proves that they are done."""
+
+Json = dict[str, Any]
+
+
+class Tc:
+    """One tc that does its lines as they come: 6 µs each, where a new process takes 2 ms."""
+
+    def __init__(self) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            ["tc", "-batch", "-"], stdin=pipe, stdout=pipe, stderr=pipe
+        )
+
+    def run(self, lines: list[str]) -> None:
+        """Do some lines, and wait until they are done.
+
+        Raises:
+            CommandError: one of them failed, in tc's words; tc has ended.
+        """
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        try:
+            self._process.stdin.write("".join(f"{line}\n" for line in [*lines, QUESTION]).encode())
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it has ended before; its last words are still there
+        if not os.read(self._process.stdout.fileno(), 1 << 16):
+            words = " ".join(self._process.stderr.read().decode(errors="replace").split())
+            raise CommandError(f"tc: {words or 'ended'}")
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Orders:
+    """Orders on standard input, a JSON document a line, as they come."""
+
+    def __init__(self, stdin: int) -> None:
+        self._stdin = stdin
+        self._rest = b""
+        self.ended = False
+
+    def wait(self, seconds: float | None) -> list[Any]:
+        """The orders that come next, if one comes within this time. None that is there is left in the pipe.
+
+        Raises:
+            PlanError: a line is no JSON.
+        """
+        if not select.select([self._stdin], [], [], seconds)[0]:
+            return []
+        chunk = os.read(self._stdin, 1 << 20)
+        self.ended = not chunk
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        try:
+            return [json.loads(line) for line in whole]
+        except ValueError as error:
+            raise PlanError(f"an order is not JSON: {error}") from error
+
+
+class Player:
+    """The links of one node under traces.
+
+    Args:
+        order: the first one, with all traces that may be begun.
+
+    Raises:
+        PlanError: it is none.
+        NodeError: no plan is in force here, or another replay runs.
+    """
+
+    def __init__(self, order: object) -> None:
+        with apply.exclusive_lock():
+            found, fault = apply.look()
+            if found is None:
+                raise NodeError(fault or "no plan is in force here: apply one first")
+            self._state = found
+            pairs, self._traces = parse_first_order(order, self._state.layout.plan)
+            self._sign = lock.occupy(pairs)
+        self._tc = Tc()
+        self._now = self._state.layout  # what the kernel has
+        self._is_torn = False  # whether it has that only in parts
+        self._changes = 0
+        self._playing: dict[str, Playing] = {}
+
+    def begin(self, name: str) -> None:
+        """Begin a trace, from its start."""
+        playing = self._playing[name] = Playing(self._traces[name], monotonic())
+        self._put_traced()
+        playing.done(monotonic())
+
+    def end(self, name: str) -> Json:
+        """End a trace; its links get back what the plan says. Returns how it went."""
+        playing = self._playing.pop(name)
+        self._put_traced()
+        return {"ended": name, **playing.report()}
+
+    def is_playing(self, name: str) -> bool:
+        """Whether a trace has begun and not ended."""
+        return name in self._playing
+
+    def keep_time(self) -> list[str]:
+        """Do what is due. Returns the names of traces that are over."""
+        now = monotonic()
+        moved = [playing for playing in self._playing.values() if playing.advance(now)]
+        if moved or self._is_standing_still():
+            self._put_traced()
+        done = monotonic()
+        for playing in moved:
+            playing.done(done)
+        return [name for name, playing in self._playing.items() if playing.ends <= now]
+
+    def wait_s(self) -> float | None:
+        """How long there is nothing to do; None for ever."""
+        dues = [playing.next_due() for playing in self._playing.values()]
+        if self._is_standing_still():
+            dues.append(monotonic() + STANDSTILL_LOOK_S)
+        return max(0.0, min(dues) - monotonic()) if dues else None
+
+    def apply(self, document: object) -> None:
+        """Make another plan the one in force, underneath what traces decide.
+
+        Raises:
+            PlanError: it is no plan, or one without a link of a trace; nothing has changed.
+            NodeError: the node could not; then nothing is shaped any more.
+        """
+        plan = plan_of(document)
+        for name, trace in self._traces.items():
+            check_links(trace, plan, f"traces.{name}")
+        with apply.exclusive_lock():
+            layout = lay_out(plan, self._now.device, self._now)
+            made = self._bring_about(layout._replace(plan=self._traced(plan, layout)))
+            links = [link._asdict() | {"wire": made.wire} for link in plan.links]
+            self._state = made._replace(layout=layout, report=made.report | {"links": links})
+            state.save(self._state)
+
+    def close(self) -> list[Json]:
+        """Put all links back, and let others at them again. Returns how it went, trace by trace."""
+        reports = [{"ended": name, **p.report()} for name, p in self._playing.items()]
+        self._playing.clear()
+        try:
+            self._put_back()
+        finally:
+            self._tc.close()
+            lock.forget()
+            self._sign.close()
+        return reports
+
+    def _put_back(self) -> None:
+        if not self._is_torn:
+            with suppress(NodeError):
+                self._put_traced()
+        if self._is_torn:
+            with apply.exclusive_lock():
+                self._bring_about(self._state.layout)
+
+    def _bring_about(self, layout: Layout) -> State:
+        """As `apply` does: all of it, in place, with what is missing."""
+        before = self._state._replace(layout=self._now)
+        made = apply.bring_about(before, layout, WIRES[self._state.wire])
+        self._now, self._is_torn = layout, False
+        return made
+
+    def _put_traced(self) -> None:
+        """Change what the kernel has into what it shall have now."""
+        layout = self._state.layout
+        after = layout._replace(plan=self._traced(layout.plan, layout))
+        self._changes = self._changes + 1 if self._playing else 0
+        self._is_torn = True
+        wire_lines = WIRES[self._state.wire].change(self._now, after, self._changes)
+        lines = egress.change_lines(self._now, after) + wire_lines
+        if lines:
+            self._tc.run(lines)
+        self._now, self._is_torn = after, False
+
+    def _traced(self, plan: NodePlan, layout: Layout) -> NodePlan:
+        """A plan, with what traces make of its links at this moment."""
+        now = monotonic()
+        links = {(link.src, link.dst): link for link in plan.links}
+        for playing in self._playing.values():
+            for pair in playing.trace.links:
+                packet = super_packet_bytes(links[pair], layout.frame)
+                links[pair] = playing.applied_to(links[pair], now, packet)
+        return plan._replace(links=list(links.values()))
+
+    def _is_standing_still(self) -> bool:
+        return any(playing.is_standing_still() for playing in self._playing.values())
+
+
+def replay(stdin: int) -> None:
+    """Do what the orders say until they end; then all links are as the plan in force says.
+
+    Raises:
+        PlanError: an order is none.
+        NodeError: this node cannot do it.
+    """
+    _hear_signals_as_the_end(stdin)
+    take_precedence()
+    orders = Orders(stdin)
+    waiting: list[Any] = []
+    while not waiting and not orders.ended:
+        waiting = orders.wait(None)
+    if waiting:
+        _work(Player(waiting.pop(0)), orders, waiting)
+
+
+def _work(links: Player, orders: Orders, waiting: list[Any]) -> None:
+    try:
+        _say({"ready": True})
+        while not orders.ended:
+            for order in waiting:
+                _obey(links, order)
+            for name in links.keep_time():
+                _say(links.end(name))
+            waiting = orders.wait(links.wait_s())
+    finally:
+        for report in links.close():
+            _say(report)
+
+
+def _obey(links: Player, order: object) -> None:
+    match order:
+        case {"do": "begin", "trace": str(name)}:
+            links.begin(name)
+        case {"do": "end", "trace": str(name)}:
+            if links.is_playing(name):  # else it has just come to its own end
+                _say(links.end(name))
+        case {"do": "apply", "plan": plan}:
+            links.apply(plan)
+            _say({"applied": True})
+        case _:
+            raise PlanError(f"expected begin, end or apply, got {str(order)[:80]}")
+
+
+def _say(answer: Json) -> None:
+    with suppress(OSError):  # who has asked has gone: the links matter more
+        print(json.dumps(answer), flush=True)
+
+
+def _hear_signals_as_the_end(stdin: int) -> None:
+    """Let a signal end standard input: so there is one way to the end, and it is never taken half-way through."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.dup2(nothing, stdin)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, end)

@@ -1,0 +1,185 @@
+"""A node's traces: what each link shall be at which moment. Plain arithmetic; `player` keeps the time."""
+
+import math
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+from node.wire.plan import Link, NodePlan, PlanError
+
+FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
+CUT_PCT = 100.0
+LATE_S = 0.05
+"""A change that comes later than this is counted as late."""
+LONGEST_STANDSTILL_S = 1.0
+ROUNDING_S = 1e-6
+"""What sums of floating-point seconds may be off by."""
+
+Pair = tuple[str, str]
+
+
+class Trace(NamedTuple):
+    """Values of some links over time. Where it lasts longer than a round, it begins again and again."""
+
+    links: list[Pair]
+    fields: list[str]
+    """Which values of the links it decides."""
+    times: list[float]
+    """When its steps are due within a round, in seconds: 0 first."""
+    rows: list[list[float]]
+    """The values of each step, in the order of `fields`. A rate of 0 is an outage."""
+    seconds: float
+    """How long a round takes."""
+    lasts_s: float
+    """How long it lasts in all; infinity: until it is told to end."""
+
+    def due_s(self, step: int) -> float:
+        """When a step is due; steps count through all rounds."""
+        turn, place = divmod(step, len(self.times))
+        return turn * self.seconds + self.times[place]
+
+    def step_at(self, seconds: float) -> int:
+        """The last step that is due by then; -1 if there is none."""
+        moment = seconds + ROUNDING_S
+        turn = max(0, math.floor(moment / self.seconds))
+        return turn * len(self.times) + bisect_right(self.times, moment - turn * self.seconds) - 1
+
+    def values(self, step: int) -> dict[str, float]:
+        """What the links are from this step on."""
+        return dict(zip(self.fields, self.rows[step % len(self.rows)], strict=True))
+
+    def standstill_s(self, after_s: float) -> float:
+        """How long nothing passes yet, at this moment; 0 outside of outages."""
+        step = self.step_at(after_s)
+        for ahead in range(len(self.rows)):
+            if self.values(step + ahead).get("rate_mbyte_s", 1.0) > 0:
+                return max(0.0, self.due_s(step + ahead) - after_s) if ahead else 0.0
+        return math.inf  # as long as it lasts
+
+    @property
+    def highest_mbyte_s(self) -> float:
+        """The highest rate that it has; 0 if it decides none, or has outages alone."""
+        return max(self.values(step).get("rate_mbyte_s", 0.0) for step in range(len(self.rows)))
+
+
+class Playing:
+    """A trace at work, and how well its time is kept."""
+
+    def __init__(self, trace: Trace, now: float) -> None:
+        self.trace = trace
+        self.begun = now
+        self.ends = now + trace.lasts_s
+        self._highest_mbyte_s = trace.highest_mbyte_s  # of thousands of steps: once
+        self._step = 0
+        self._changes, self._late, self._worst_s = 1, 0, 0.0
+
+    def next_due(self) -> float:
+        """When its next step comes, or its end."""
+        return min(self.begun + self.trace.due_s(self._step + 1), self.ends)
+
+    def advance(self, now: float) -> bool:
+        """Go on to what is due by now. Returns whether anything changes.
+
+        A step whose successor is due as well never comes, and counts as late.
+        """
+        before_end_s = self.trace.lasts_s - 2 * ROUNDING_S
+        step = self.trace.step_at(min(now - self.begun, before_end_s))
+        passed = step - self._step
+        if passed <= 0:
+            return False
+        self._changes += passed
+        self._late += passed - 1
+        self._step = step
+        return True
+
+    def done(self, now: float) -> None:
+        """The step that it came to is in force."""
+        late_s = now - self.begun - self.trace.due_s(self._step)
+        self._worst_s = max(self._worst_s, late_s)
+        self._late += late_s > LATE_S
+
+    def is_standing_still(self) -> bool:
+        """Whether it is in an outage."""
+        return self.trace.values(self._step).get("rate_mbyte_s") == 0
+
+    def applied_to(self, link: Link, now: float, packet: int) -> Link:
+        """What a link is at this moment; `packet` is the largest one in bytes.
+
+        Its queue keeps the bytes that it has at the trace's highest rate. If they followed the rate, each fall of
+        it would drop what waits. A link that is cut stays cut.
+
+        A standstill is something that HTB does not know: after each packet it waits as long as the packet takes at the
+        rate. So the rate is such that one packet takes as long as the standstill, and LONGEST_STANDSTILL_S at most:
+        that long a link may need, whose outage ends before its time.
+        """
+        values = self.trace.values(self._step)
+        if link.loss_pct == CUT_PCT:
+            values.pop("loss_pct", None)
+        if "rate_mbyte_s" in values:
+            left_s = min(self.trace.standstill_s(now - self.begun), self.ends - now)
+            standstill_s = min(max(left_s, 1e-3), LONGEST_STANDSTILL_S)
+            rate = values["rate_mbyte_s"] or packet / standstill_s / 1e6
+            queue_mbyte_ms = link.buffer_ms * (self._highest_mbyte_s or link.rate_mbyte_s)
+            values |= {"rate_mbyte_s": rate, "buffer_ms": queue_mbyte_ms / rate}
+        return Link(**(link._asdict() | values))
+
+    def report(self) -> dict[str, float]:
+        """How many changes came, how many late or never, and the latest."""
+        worst_ms = round(self._worst_s * 1e3, 1)
+        return {"changes": self._changes, "late": self._late, "worst_ms": worst_ms}
+
+
+def parse_first_order(document: object, plan: NodePlan) -> tuple[list[Pair], dict[str, Trace]]:
+    """All links that traces change in this cluster, and the traces of this node: docs/formats.md.
+
+    Raises:
+        PlanError: what is wrong with it.
+    """
+    if not isinstance(document, dict) or set(document) != {"links", "traces"}:
+        raise PlanError(f"expected links and traces, got {str(document)[:80]}")
+    pairs = [(str(src), str(dst)) for src, dst in document["links"]]
+    traces = {name: _trace(given, f"traces.{name}") for name, given in document["traces"].items()}
+    for name, trace in traces.items():
+        check_links(trace, plan, f"traces.{name}")
+    return pairs, traces
+
+
+def check_links(trace: Trace, plan: NodePlan, key: str) -> None:
+    """Refuse a trace of links that a node does not have.
+
+    Raises:
+        PlanError: naming the link.
+    """
+    there = [(link.src, link.dst) for link in plan.links]
+    for src, dst in trace.links:
+        if (src, dst) not in there:
+            raise PlanError(f"{key}.links: {plan.node} has no link from {src} to {dst}")
+
+
+def _trace(given: dict[str, Any], key: str) -> Trace:
+    try:
+        rows = [[float(value) for value in row] for row in given["steps"]]
+        trace = Trace(
+            links=[(str(src), str(dst)) for src, dst in given["links"]],
+            fields=[str(field) for field in given["fields"]],
+            times=[row[0] for row in rows],
+            rows=[row[1:] for row in rows],
+            seconds=float(given["seconds"]),
+            lasts_s=math.inf if given["lasts_s"] is None else float(given["lasts_s"]),
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise PlanError(f"{key}: {type(error).__name__}: {error}") from error
+    _check_trace(trace, key)
+    return trace
+
+
+def _check_trace(trace: Trace, key: str) -> None:
+    if not trace.fields or set(trace.fields) - set(FIELDS):
+        raise PlanError(f"{key}.fields: expected some of {', '.join(FIELDS)}, got {trace.fields}")
+    moments = [*trace.times, trace.seconds]
+    if moments[0] != 0 or any(b <= a for a, b in zip(moments, moments[1:], strict=False)):
+        raise PlanError(f"{key}.steps: expected times from 0 on, each after the one before it")
+    numbers = [value for row in trace.rows for value in row]
+    if not all(math.isfinite(value) and value >= 0 for value in numbers):
+        raise PlanError(f"{key}.steps: expected numbers that are not negative")
+    if any(len(row) != len(trace.fields) for row in trace.rows):
+        raise PlanError(f"{key}.steps: expected {len(trace.fields)} values in each")

@@ -1,0 +1,98 @@
+"""Scheduling priority for latency-critical processes: nice, timer slack, time slice, SCHED_DEADLINE."""
+
+import ctypes
+import gc
+import os
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+SLICE_NS = 100_000
+"""The shortest time slice that the scheduler grants (kernel 6.12 and later): who asks for less gets it sooner."""
+NICE = -20
+NORMAL, DEADLINE = 0, 6
+"""Scheduling policies, as linux/sched.h numbers them."""
+PERIOD_NS = 30_000_000
+"""So long that a share is not used up before somebody has looked, and given it up."""
+MOST_SHARE = 0.3
+"""Of one processor, reserved for the wire of one node."""
+MOST_TOGETHER = 0.8
+"""Of all processors, for those of a cluster; the kernel lends 95 %, to all together."""
+BUSY_LOOK_S, QUIET_LOOK_S = 0.005, 0.1
+"""How often a process looks whether its share is still enough; whether it is enough again."""
+SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+"""Number of the system call; the C library has no function for it."""
+
+
+def take_precedence() -> None:
+    """Be let in at once when a packet is due, as far as this container may: each step is worth having by itself.
+
+    Measured with four busy loops at nice 19 on two cores, RTT for 50 ms: 51.3 ± 3.5 without, 50.3 ± 0.9 with.
+    """
+    with suppress(OSError):  # needs the capability SYS_NICE
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    with suppress(OSError):  # how late the kernel may wake us to save power: 50,000 ns unless told
+        Path("/proc/self/timerslack_ns").write_text("1")
+    _set_scheduler(NORMAL, SLICE_NS)
+    gc.disable()  # nothing here makes cycles, and a pass over 100,000 held packets takes as long as a short delay
+    gc.freeze()
+
+
+class Reservation:
+    """A share of a processor for this process, which goes before all that has none, as long as it needs no more.
+
+    Niceness counts only within a container: ranks of other nodes, however nice, have as much right to a processor as
+    this node with its wire. A deadline counts everywhere, also where a CPU limit keeps the container waiting. Measured,
+    three nodes that train on two cores: round trips 0.7 to 1.5 ms too long without, 0.2 with (docs/LOG.md). But who has
+    used up a share must wait, some ms at a time: whoever needs more is better off without one.
+    """
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        self._held = False
+        self._looked_s, self._used_s = time.monotonic(), time.process_time()
+
+    def share_among(self, nodes: int) -> None:
+        """Have as large a share as each of so many nodes on this machine can have; none where the kernel refuses.
+
+        It does so without the capability SYS_NICE, in a container with processors of its own (cpuset), and where others
+        have reserved them all.
+        """
+        self.share = min(MOST_SHARE, MOST_TOGETHER * (os.cpu_count() or 1) / nodes)
+        self._take()
+
+    def look(self) -> None:
+        """Give the share up where it is too small, and take it back where it is not."""
+        now_s = time.monotonic()
+        passed_s = now_s - self._looked_s
+        if passed_s < (BUSY_LOOK_S if self._held else QUIET_LOOK_S):
+            return
+        used_s = time.process_time()
+        load = (used_s - self._used_s) / passed_s
+        self._looked_s, self._used_s = now_s, used_s
+        if self._held and load > self.share:
+            self._held = not _set_scheduler(NORMAL, SLICE_NS)
+        elif not self._held and load < self.share / 4:
+            self._take()
+
+    def _take(self) -> None:
+        # Who is refused another share keeps the one it has.
+        self._held |= _set_scheduler(DEADLINE, round(self.share * PERIOD_NS), PERIOD_NS)
+
+
+def _set_scheduler(policy: int, slice_ns: int, period_ns: int = 0) -> bool:
+    """Call sched_setattr(2) for this process; returns whether the kernel did it. Older kernels ignore a slice.
+
+    Args:
+        policy: NORMAL has the nice value NICE, as far as it may.
+        slice_ns: how long it wants to run at a time or, by a deadline, in each period.
+        period_ns: the deadline is the end of each.
+    """
+    number = SCHED_SETATTR.get(os.uname().machine)
+    if number is None:
+        return False
+    size = 48  # of the structure's first version: size, policy, flags, nice, priority, runtime, deadline, period
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    attributes = struct.pack("=IIQiIQQQ", size, policy, 0, nice, 0, slice_ns, period_ns, period_ns)
+    return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)

@@ -1,0 +1,83 @@
+"""What a program on a node may take of the host: processes, disk for its output, privileges."""
+
+import json
+
+import pytest
+from containers import PREFIX, Gradwire, output, tear_down
+
+PIDS_LIMIT = 4096
+KEPT_BYTES = 2 * 20 * 10**6  # two files of Docker's log
+
+BOMB = f"""\
+import os, signal, sys, threading
+if os.environ["RANK"] != "0":
+    sys.exit()
+threading.stack_size(64 * 1024)
+stop = threading.Event()
+made = 0
+try:
+    while made < {PIDS_LIMIT} + 100:
+        if made % 64:  # threads count as processes do, and cost the machine that runs this test less
+            threading.Thread(target=stop.wait, daemon=True).start()
+        elif os.fork() == 0:
+            signal.pause()
+        made += 1
+except (OSError, RuntimeError) as error:
+    print("refused after", made, flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+
+NOISE = """\
+import os
+line = "x" * 999
+for _ in range(60_000 if os.environ["RANK"] == "0" else 0):
+    print(line)
+print("the last line")
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(request):
+    """Two nodes of their own, for what is done to them."""
+    cluster = Gradwire(f"{PREFIX}contained")
+    cluster.run("up", "--nodes", "2", "--profile", "local")
+    yield cluster
+    tear_down(cluster, request)
+
+
+def test_a_program_that_forks_without_end_has_its_node_and_no_more(lab, tmp_path):
+    (tmp_path / "bomb.py").write_text(BOMB)
+    done = lab.run("launch", "--no-verify", "--", tmp_path / "bomb.py", check=1)
+    refused = [line for line in done.stdout.splitlines() if "refused after" in line]
+    assert len(refused) == 1, done.stdout
+    assert PIDS_LIMIT - 200 < int(refused[0].split()[-1]) < PIDS_LIMIT
+    assert lab.ssh("node1", "true").returncode == 0  # it is as good as before
+
+
+def test_of_what_a_rank_prints_docker_keeps_the_last_part(lab, tmp_path):
+    (tmp_path / "noise.py").write_text(NOISE)
+    summary = lab.json("launch", "--no-verify", "--", tmp_path / "noise.py")
+    log = output(["tail", "-n", "1", f"{summary['folder']}/logs/node1.log"])
+    assert log == "the last line\n"  # the run's own log has all of it
+    kept = output(["docker", "logs", lab.container("node1")])
+    assert 10**6 < len(kept) <= KEPT_BYTES
+    # Not because this machine's engine happens to be told so.
+    asked = [
+        "docker",
+        "inspect",
+        "--format",
+        "{{json .HostConfig.LogConfig}}",
+        lab.container("node1"),
+    ]
+    assert json.loads(output(asked)) == {
+        "Type": "json-file",
+        "Config": {"max-size": "20m", "max-file": "2"},
+    }
+
+
+def test_nobody_becomes_more_than_he_is(lab):
+    assert "NoNewPrivs:\t1" in lab.exec("node1", "cat", "/proc/1/status")
+    assert "NoNewPrivs:\t1" in lab.ssh("node1", "cat", "/proc/self/status").stdout
+    lab.exec("node1", "install", "-m", "4755", "/usr/bin/id", "/tmp/setuid-id")
+    assert "euid=0" not in lab.exec("node1", "setpriv", "--reuid", "65534", "/tmp/setuid-id")
+    assert lab.ssh("node1", "ssh", "node2", "hostname").stdout == "node2\n"

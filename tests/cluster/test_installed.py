@@ -1,0 +1,57 @@
+"""gradwire from a wheel, in an environment of its own and a folder with nothing in it: no checkout is near."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from containers import PROJECT_DIR, TIMEOUT_S
+
+
+@pytest.fixture(scope="module")
+def gradwire(tmp_path_factory):
+    """The program `gradwire` of a new environment that has the wheel and what that wants, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(folder, sys.executable, "-m", "venv", "environment")
+    python = folder / "environment" / "bin" / "python"
+    pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    run(folder, *pip, "wheel", "--no-deps", "--wheel-dir", "dist", PROJECT_DIR)
+    (wheel,) = (folder / "dist").glob("gradwire-*.whl")
+    run(folder, *pip, "install", wheel)
+    return python.with_name("gradwire")
+
+
+def run(folder, *words, exit_code=0):
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    argv = [str(word) for word in words]
+    done = subprocess.run(
+        argv, cwd=folder, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert done.returncode == exit_code, f"{argv}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
+    gradwire, make_cluster, tmp_path
+):
+    cluster = make_cluster("installed")
+    named = ("--name", cluster.name)
+    assert "mobile" in run(tmp_path, gradwire, "profiles").stdout
+    words = ("--profile", "mobile", "--strategy", "fedavg", "--steps", "40", "--json", *named)
+    (tmp_path / ".env").write_text("no line: 'of compose\n")
+    launched = run(tmp_path, gradwire, "launch", "--nodes", "2", *words)
+    assert "building the node image" not in launched.stderr  # it is that of the checkout, by hash
+    summary = json.loads(launched.stdout)
+    assert summary["test_accuracy"] > 0.5
+    assert (tmp_path / ".gradwire" / cluster.name / "links.json").is_file()
+    assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 1
+    (tmp_path / "deeper").mkdir()
+    status = run(tmp_path / "deeper", gradwire, "status", "--json", *named)
+    assert [node["state"] for node in json.loads(status.stdout)["nodes"]] == ["running"] * 2
+    # Another project, this checkout here, leaves it alone.
+    refused = cluster.run("down", check=1)
+    assert f"was brought up from {tmp_path}" in refused.stderr
+    run(tmp_path, gradwire, "down", *named)
+    assert cluster.things() == []
+    assert list((tmp_path / ".gradwire").rglob("*")) == []

@@ -1,0 +1,131 @@
+"""Links that were asked for are in force whenever something runs over them, whatever became of the nodes."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from containers import eventually
+
+# Near and fast, so that to prove it takes little; far enough from no shaping at all to be told from it.
+PROFILE = "rate_mbyte_s: 8\ndelay_ms: 10\n"
+
+
+@pytest.fixture
+def shaped(shared, tmp_path):
+    profile = tmp_path / "near.yml"
+    profile.write_text(PROFILE)
+    shared.run("up", "--nodes", "3", "--profile", profile)
+    return shared
+
+
+@pytest.fixture
+def short(tmp_path):
+    script = tmp_path / "short.py"
+    script.write_text("print('ran')\n")
+    return script
+
+
+def docker(verb, cluster, *nodes):
+    names = [cluster.container(node) for node in nodes]
+    subprocess.run(["docker", verb, *names], check=True, capture_output=True)
+
+
+def is_shaped(cluster, node):
+    return "htb" in cluster.exec(node, "tc", "qdisc", "show")
+
+
+def check_laid_again(cluster, done):
+    assert "laid again" in done.stderr
+    assert all(is_shaped(cluster, node) for node in ("node1", "node2", "node3"))
+
+
+def test_a_launch_after_a_restart_of_all_nodes_lays_the_links_again_and_proves_them(shaped, short):
+    docker("restart", shaped, "node1", "node2", "node3")
+    done = shaped.run("launch", "--", short, check=None)  # a busy machine may break the contract
+    check_laid_again(shaped, done)
+    assert re.search(
+        r"^contract: (all 6 links hold|broken: |\d of 6 links undecided: )",
+        done.stderr,
+        re.MULTILINE,
+    )
+
+
+def test_a_launch_after_one_node_was_restarted_lays_its_links_again(shaped, short):
+    docker("restart", shaped, "node2")
+    done = shaped.run("launch", "--no-verify", "--", short)
+    check_laid_again(shaped, done)
+    assert "node2" in done.stderr
+
+
+def test_links_that_a_daemon_leaves_when_it_dies_are_laid_again(shaped, short):
+    shaped.exec("node2", "sh", "-c", "pkill -x delayer; tc qdisc del dev eth0 root")
+    check_laid_again(shaped, shaped.run("up"))
+
+
+def test_nodes_that_were_made_anew_behind_our_back_get_their_links_again(shaped, short):
+    docker("kill", shaped, "node1", "node2", "node3")
+    docker("rm", shaped, "node1", "node2", "node3")
+    shaped.run("launch", "--no-verify", "--", short)
+    assert all(is_shaped(shaped, node) for node in ("node1", "node2", "node3"))
+
+
+def test_status_and_verify_say_that_links_are_gone(shaped):
+    docker("restart", shaped, "node1", "node2", "node3")
+    eventually(lambda: shaped.ssh("node3", "true").returncode == 0)
+    said = shaped.run("status").stdout
+    assert "node1, node2, node3: links are not in force as asked" in said
+    done = shaped.run("verify", check=1)
+    assert "no longer in force" in done.stderr and "cluster.up" in done.stderr
+
+
+def test_a_run_that_loses_its_links_on_the_way_is_not_done(shaped, tmp_path):
+    script = tmp_path / "lose.py"
+    script.write_text(
+        "import os, subprocess\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    subprocess.run('tc qdisc del dev eth0 root', shell=True, check=True)\n"
+    )
+    done = shaped.run("launch", "--json", "--no-verify", "--", script, check=1)
+    assert "not over the links that were asked for" in done.stderr
+    assert "node2" in json.loads(done.stdout)["links_lost"]
+
+
+def test_a_run_over_links_that_nobody_asked_for_says_so(unshaped, short):
+    assert "the links are not shaped" in unshaped.run("launch", "--", short).stdout
+
+
+def test_links_that_were_cleared_stay_so(shaped, short):
+    shaped.run("shape", "--clear")
+    docker("restart", shaped, "node1", "node2", "node3")
+    done = shaped.run("launch", "--", short)
+    assert "laid again" not in done.stderr
+    assert not is_shaped(shaped, "node1")
+
+
+def test_links_of_before_there_was_a_record_are_adopted_and_never_lost_in_silence(shaped):
+    record = Path(shaped.state_dir, "links.json")
+    kept = json.loads(record.read_text())
+    record.unlink()
+    shaped.run("up")
+    assert json.loads(record.read_text()) == kept
+    record.unlink()
+    docker("restart", shaped, "node1", "node2", "node3")
+    for verb in ("up", "launch"):
+        done = shaped.run(verb, check=1)
+        assert "not on record" in done.stderr and "cluster.shape" in done.stderr
+    shaped.run("shape", "--clear")
+    assert json.loads(record.read_text()) == {}
+
+
+def test_a_damaged_record_is_named(shaped, short):
+    record = Path(shaped.state_dir, "links.json")
+    keep = record.with_suffix(".keep")
+    shutil.copy(record, keep)
+    record.write_text("{")
+    try:
+        assert str(record) in shaped.run("launch", "--", short, check=1).stderr
+    finally:
+        keep.replace(record)

@@ -1,0 +1,37 @@
+"""What docs/links.md says of gloo's sockets, of the torch in this image."""
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+MESSAGE_BYTES = 1 << 16
+
+
+def send_buffers(ranks):
+    """Of all TCP connections of this rank, once it has sent small messages, and nothing else, to the other."""
+    tensor = torch.ones(MESSAGE_BYTES // 4)
+    dist.all_reduce(tensor)
+    dist.all_gather([torch.empty_like(tensor) for _ in range(ranks.world_size)], tensor)
+    numbers = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    return [size for size in map(_send_buffer, numbers) if size]
+
+
+def _send_buffer(number):
+    with suppress(OSError), socket.socket(fileno=os.dup(number)) as sock:
+        if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getpeername():
+            return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    return 0
+
+
+def test_gloo_leaves_the_size_of_its_send_buffers_to_the_kernel(pools):
+    """Part of gloo sets them to a message's size (Pair::send in pair.cc), which ends the tuning: torch does not use it.
+
+    Else net.core.wmem_max would be the limit of what a rank has in flight, and not tcp_wmem.
+    """
+    for buffers in pools(2).run(send_buffers):
+        assert len(buffers) >= 2, "no connections were found: to the store, and to the other rank"
+        assert min(buffers) > 4 * MESSAGE_BYTES, f"{buffers}: set to the size of a message?"

@@ -1,0 +1,131 @@
+"""Tests of links on a machine whose processors others take: they tell nothing, and are made again.
+
+Only a test that has failed while the host gave less than `cluster.shaping.host_load` allows a run: other machines took
+the processors, or timers were late; or while all processors were busy, which no test of links needs. A referee of its
+own looks at the host here, not what is tested. But it looks at a whole test, and a moment spoils a link: so a test is
+made again, too, where what failed is that the product itself says "the host, and not the links, was the limit". At most
+twice; what happened is said. Where a test still fails, the product says so and the referee saw why, it is skipped with
+that sentence: such links cannot be told on such a host. All else that fails is a failure.
+"""
+
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from cluster.shaping.host_load import STEAL_PCT, TIMERS_LATE_MS
+
+MOST_TRIES = 3
+QUIET_S, MOST_WAIT_S = 5.0, 30.0
+TICK_S = 0.01
+IDLE_PCT = 10.0  # of the processors' time, that something is left over
+SENTENCE = re.compile(r"the host, and not the links, was the limit[^\"\n]*")
+
+
+class Watch:
+    """What the host gives to whoever is in the `with` block."""
+
+    def __enter__(self) -> Self:
+        self._since = processor_ticks()
+        self._ticks, self._late_s = 0, 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _tick(self) -> None:
+        began = time.monotonic()
+        while not self._over.wait(TICK_S):
+            now = time.monotonic()
+            self._ticks, self._late_s = self._ticks + 1, self._late_s + now - began - TICK_S
+            began = now
+
+    def limits(self) -> str:
+        """Why what was measured meanwhile may be wrong; empty where it is not the host's fault."""
+        said = []
+        if (stolen_pct := self.stolen_pct()) > STEAL_PCT:
+            said.append(f"other machines took {stolen_pct:.0f} % of the processors")
+        if (late_ms := self.late_ms()) > TIMERS_LATE_MS:
+            said.append(f"timers were {late_ms:.1f} ms late")
+        if (idle_pct := self._pct("idle")) < IDLE_PCT:
+            said.append(f"the processors were busy for {100 - idle_pct:.0f} % of the time")
+        return "; ".join(said)
+
+    def late_ms(self) -> float:
+        """By how much a timer was late, on average."""
+        return 1000 * self._late_s / max(1, self._ticks)
+
+    def stolen_pct(self) -> float:
+        """How much of the processors' time other machines took."""
+        return self._pct("stolen")
+
+    def _pct(self, name: str) -> float:
+        passed = {key: now - self._since[key] for key, now in processor_ticks().items()}
+        return 100 * passed[name] / passed["total"] if passed["total"] else 0.0
+
+
+def processor_ticks() -> dict[str, int]:
+    """Time of all processors since the start, in ticks: what nobody used, what other machines took, and all."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return {"idle": ticks[3] + ticks[4], "stolen": ticks[7], "total": sum(ticks)}
+
+
+def wait_until_quiet() -> None:
+    """Until the host gives what it should, or for half a minute."""
+    deadline = time.monotonic() + MOST_WAIT_S
+    while time.monotonic() < deadline:
+        with Watch() as watch:
+            time.sleep(QUIET_S)
+        if not watch.limits():
+            return
+
+
+def say_repeated(config: pytest.Config, what: str, why: str) -> None:
+    """So that nobody misses it: also where pytest keeps what a test or a fixture prints."""
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{what} is made again: {why}", file=sys.stderr, flush=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Any:  # noqa: ANN401
+    """Run one test, and again where it failed for want of processors."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for tries in range(1, MOST_TRIES + 1):
+        with Watch() as watch:
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        failed = [report for report in reports if report.failed]
+        seen = watch.limits() if failed else ""
+        why = seen or next((said for report in failed if (said := _sentence(report))), "")
+        if not why or tries == MOST_TRIES:
+            break
+        say_repeated(item.config, item.nodeid, why)
+        wait_until_quiet()
+    for report in failed if seen else ():
+        _skip_where_the_host_was_the_limit(report, seen)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _sentence(report: pytest.TestReport) -> str:
+    """What the product says of the host where a test failed; empty where it says nothing."""
+    found = SENTENCE.search(report.longreprtext)
+    return found[0] if found else ""
+
+
+def _skip_where_the_host_was_the_limit(report: pytest.TestReport, seen: str) -> None:
+    if sentence := _sentence(report):
+        path, line, _ = report.location
+        reason = f"not told in {MOST_TRIES} tries ({seen}): {sentence}"
+        report.outcome, report.longrepr = "skipped", (path, line or 0, reason)

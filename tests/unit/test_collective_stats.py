@@ -1,0 +1,220 @@
+"""Where a run's seconds and bytes went, from what its ranks left: waits told from transfers, bytes by link."""
+
+import json
+
+import pytest
+from books import line, mesh, part, ring
+
+from cluster.accounting.collective_stats import (
+    bucket_seconds,
+    collective_rows,
+    loop_bytes,
+    read_collectives,
+)
+from cluster.accounting.collectives import put_together
+from cluster.accounting.routes import link_paths
+from cluster.accounting.wire_bytes import Sent, expected_by_link, payload_by_link, reconcile_links
+from cluster.links.link import Link
+
+NAMES = ["node1", "node2", "node3"]
+LINE = [("node1", "node2"), ("node2", "node3")]
+
+
+def links(pairs):
+    both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
+    return [Link(*pair, 1.0, 1.0, 0.0, 0.0, 10.0) for pair in both]
+
+
+FULL = link_paths(NAMES, links([("node1", "node2"), ("node1", "node3"), ("node2", "node3")]))
+
+
+def test_the_others_wait_for_the_slowest_rank():
+    """Rank 1 comes at 3 s, all are done at 5 s: two seconds of transfer for all, three of waiting for the others."""
+    [collective] = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
+    assert [collective.waiting_s(p) for p in collective.parts] == [3.0, 0.0, 2.0]
+
+
+def test_what_overlaps_with_computing_is_no_waiting():
+    """Begun at 0 s, waited for from 4 s on; the slowest came at 3 s: nothing of that was waiting for it."""
+    early = part(0, "all_reduce", {1: 10}, at=0.0, done_s=5.0, waited_s=1.0)
+    slow = part(1, "all_reduce", {0: 10}, at=3.0, done_s=2.0)
+    [collective] = put_together([[early], [slow]])
+    assert [collective.waiting_s(p) for p in collective.parts] == [0.0, 0.0]
+
+
+def test_collectives_of_all_ranks_are_matched_by_their_order():
+    parts = [
+        [part(r, "all_reduce", {1 - r: n}, at=10.0 * n + r, purpose="train") for n in (1, 2)]
+        for r in range(2)
+    ]
+    first, second = put_together(parts)
+    assert {p.size for p in first.parts} == {1}
+    assert {p.size for p in second.parts} == {2}
+    assert second.complete_at == 21.0
+
+
+def test_exchanges_are_matched_by_pairs():
+    """Ranks 0 and 1 exchange twice, 2 hears once from 0 in between, and waits for nobody else."""
+    parts = [
+        [
+            part(0, "exchange", {1: 5}, at=0.0, sources=[1]),
+            part(0, "exchange", {2: 7}, at=1.0, sources=[]),
+            part(0, "exchange", {1: 6}, at=2.0, sources=[1]),
+        ],
+        [
+            part(1, "exchange", {0: 5}, at=0.5, sources=[0]),
+            part(1, "exchange", {0: 6}, at=9.0, sources=[0]),
+        ],
+        [part(2, "exchange", {}, at=0.2, sources=[0])],
+    ]
+    complete = {one.parts[0].entered: one.complete_at for one in put_together(parts)}
+    assert complete == {0.0: 0.5, 1.0: 1.0, 2.0: 9.0, 0.5: 0.5, 9.0: 9.0, 0.2: 1.0}
+
+
+def end(comm_s, **values):
+    seconds = {"compute": 10.0, "comm": comm_s, "total": 10.0 + comm_s}
+    sums = [
+        {"kind": "all_reduce", "purpose": "train", "bytes": 300, "count": 1, "waited_s": comm_s}
+    ]
+    return {"seconds": seconds, "collectives": sums, **values}
+
+
+def test_buckets_still_sum_to_the_total():
+    collectives = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
+    buckets = bucket_seconds({"node1": end(5.0), "node2": end(2.0), "node3": end(4.0)}, collectives)
+    assert [b["waiting"] for b in buckets.values()] == pytest.approx([3.0, 0.0, 2.0])
+    assert [b["transfer"] for b in buckets.values()] == pytest.approx([2.0, 2.0, 2.0])
+    for seconds in buckets.values():
+        parts = sum(value for name, value in seconds.items() if name != "total")
+        assert parts == pytest.approx(seconds["total"])
+        assert list(seconds)[-1] == "total" and "comm" not in seconds
+
+
+def test_what_has_no_line_of_its_own_waits_as_the_others():
+    """Twice as much was waited as the lines tell of."""
+    collectives = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
+    buckets = bucket_seconds({"node1": end(10.0), "node2": {}, "node3": {}}, collectives)
+    assert buckets == {"node1": {"compute": 10.0, "transfer": 4.0, "waiting": 6.0, "total": 20.0}}
+
+
+def test_what_is_waited_for_in_tests_is_none_of_comm():
+    """A second of training's all-reduce; then rank 1 waits 9 s while rank 0 tests, in its bucket `eval`."""
+    parts = [
+        [
+            part(r, "all_reduce", {1 - r: 300}, at=0.0, done_s=1.0),
+            part(r, "all_reduce", {1 - r: 9}, at=10.0 * (1 - r), done_s=10.0 * r, purpose="eval"),
+        ]
+        for r in range(2)
+    ]
+    tests = {"kind": "all_reduce", "purpose": "eval", "bytes": 9, "count": 1, "waited_s": 10.0}
+    whole = end(1.0)
+    whole["collectives"].append(tests)
+    buckets = bucket_seconds({"node1": end(1.0), "node2": whole}, put_together(parts))
+    assert buckets["node2"] == {"compute": 10.0, "transfer": 1.0, "waiting": 0.0, "total": 11.0}
+
+
+def test_rows_compare_with_bounds():
+    """Two all-reduces of 2 s after the last came; what was done unseen is counted and not timed."""
+    both = [ring(3, 300, entered=[t, t + 1.0, t], ended=t + 3.0) for t in (0.0, 10.0)]
+    unseen = [
+        part(r, "all_reduce", {(r - 1) % 3: 400}, at=50.0, size=300, hidden=True) for r in range(3)
+    ]
+    parts = [[a, b, c] for a, b, c in zip(*both, unseen, strict=True)]
+    ends = {"node1": {"collectives": [end(1.0)["collectives"][0] | {"count": 3}]}}
+    [row] = collective_rows(put_together(parts), ends, mesh(3, delay_s=0.4))
+    assert (row["kind"], row["purpose"], row["bytes"]) == ("all_reduce", "train", 300)
+    assert (row["count"], row["timed"], row["seconds"]) == (3, 2, 2.0)
+    assert row["ratio"] == pytest.approx(row["seconds"] / row["bound_s"], abs=1e-3)
+    assert row["bound_s"] == pytest.approx(4 * 0.4, rel=0.01)
+    [row] = collective_rows(put_together(parts), ends, None)
+    assert (row["seconds"], row["bound_s"], row["ratio"]) == (2.0, None, None)
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    for rank, node in enumerate(NAMES[:2]):
+        whole = json.dumps(line("all_reduce", {1 - rank: 9}))
+        text = whole + "\n" + (whole[:50] if rank else "")
+        (tmp_path / "metrics" / f"{node}.collectives.jsonl").write_text(text)
+    assert len(read_collectives(tmp_path, NAMES[:2])) == 1
+    assert read_collectives(tmp_path, ["node7"]) == []
+
+
+def test_a_message_on_the_wire_is_what_was_measured():
+    """On four nodes an exchange of 1,000,000 bytes with the next rank made 1,045,768 bytes of each link (LOG.md)."""
+    sent = [Sent("node1", "node2", 1_000_000, 1)]
+    expected = expected_by_link(sent, FULL)
+    assert expected["node1->node2"] == 1_045_768
+    assert (
+        15_000 < expected["node2->node1"] < 25_000
+    )  # 2,886 to 18,594 were measured: acknowledgements
+
+
+def test_an_all_reduce_on_the_wire_is_what_was_measured():
+    """2 MB on four nodes: 3,138,366 to 3,139,290 bytes."""
+    sent = [Sent("node2", "node1", 3_000_000, 12)]
+    assert expected_by_link(sent, FULL)["node2->node1"] == pytest.approx(3_138_900, rel=3e-4)
+
+
+def test_on_a_line_the_middle_carries_for_both():
+    paths = link_paths(NAMES, links(LINE))
+    sent = [Sent("node1", "node3", 1_000_000, 1), Sent("node2", "node3", 500_000, 1)]
+    payload = payload_by_link(sent, paths)
+    assert payload["node1->node2"] == 1_000_000
+    assert payload["node2->node3"] == 1_500_000
+    expected = expected_by_link(sent, paths)
+    assert expected["node3->node2"] > expected["node2->node1"] > 20_000
+    isolated = link_paths(NAMES, links(LINE), isolated=True)
+    assert expected_by_link(sent, isolated) is None
+
+
+def test_links_that_carried_something_else_are_named():
+    sent = [Sent("node1", "node2", 1_000_000, 1)]
+    carried = {"node1->node2": 1_045_768, "node2->node1": 9_000, "node1->node3": 132}
+    found = reconcile_links(carried, sent, FULL)
+    assert found["off"] == []
+    assert found["links"]["node1->node2"]["ratio"] == 1.0
+    assert found["ratio"] == pytest.approx(1, abs=0.02)
+    more = reconcile_links(carried | {"node1->node2": 1_145_768}, sent, FULL)
+    assert more["off"] == ["node1->node2", "total"]
+    stray = reconcile_links(carried | {"node1->node3": 60_000}, sent, FULL)
+    assert stray["off"] == ["node1->node3"]
+    lossy = reconcile_links(carried | {"node1->node2": 1_145_768}, sent, FULL, ["node1->node2"])
+    assert lossy["off"] == []
+
+
+def test_the_loop_is_between_the_ranks_own_readings():
+    sums = [{"to": {"1": {"bytes": 1_000_000, "messages": 1}}}]
+    starts = {"node1": {"link_bytes": {"node2": 500}}, "node2": {"link_bytes": {"node1": 100}}}
+    ends = {
+        "node1": {"link_bytes": {"node2": 1_046_268}, "collectives": sums},
+        "node2": {"link_bytes": {"node1": 20_000}, "collectives": []},
+    }
+    loop = loop_bytes(starts, ends, NAMES[:2], FULL)
+    assert loop["links"]["node1->node2"]["carried"] == 1_045_768
+    assert loop["payload"] == 1_000_000
+    starts["node2"]["link_bytes"] = {}
+    assert loop_bytes(starts, ends, NAMES[:2], FULL) is None
+
+
+def test_ranks_of_one_node_share_its_links_and_send_each_other_nothing_over_them():
+    """Two ranks on each of two nodes: 0 sends to 1, at home, and 1 to 2; both of node1 read the same counter."""
+
+    def sends(to, count):
+        return [{"to": {str(to): {"bytes": count, "messages": 1}}}]
+
+    nodes = ["node1", "node1", "node2", "node2"]
+    before = [{"node2": 500}, {"node2": 700}, {"node1": 100}, {"node1": 100}]
+    after = [{"node2": 900_000}, {"node2": 1_046_268}, {"node1": 20_000}, {"node1": 19_000}]
+    sent = [sends(1, 5_000_000), sends(2, 1_000_000), [], []]
+    starts = {f"r{rank}": {"link_bytes": before[rank]} for rank in range(4)}
+    ends = {f"r{rank}": {"link_bytes": after[rank], "collectives": sent[rank]} for rank in range(4)}
+    loop = loop_bytes(starts, ends, nodes, link_paths(nodes, links([("node1", "node2")])))
+    assert loop["links"]["node1->node2"] == {
+        "carried": 1_045_768,
+        "payload": 1_000_000,
+        "expected": 1_045_768,
+        "ratio": 1.0,
+    }
+    assert loop["payload"] == 1_000_000
+    assert loop["links"]["node2->node1"]["carried"] == 19_900

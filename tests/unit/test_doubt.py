@@ -1,0 +1,247 @@
+"""What may be a busy host's doing, in each direction and by how much: all else is broken however busy it was."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from cluster.base.errors import EXIT_FAILED, ContractBroken, ContractUndecided
+from cluster.contract.doubt import Strain, make_strain
+from cluster.contract.measured import Measured
+from cluster.contract.refusal import refusal
+from cluster.contract.table import print_contract
+from cluster.contract.verdicts import Contract, judge, judge_access
+from cluster.links.expected import Expected
+from cluster.links.link import Link
+
+THERE = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0, "nfqueue")
+BACK = replace(THERE, src="node2", dst="node1")
+GOOD = Measured(
+    rtt_ms=40.1,
+    jitter_ms=0.1,
+    samples=60,
+    sent=1000,
+    arrived=1000,
+    reordered=0,
+    goodput_mbyte_s=4.77,
+    rate_mbyte_s=4.98,
+    late_ms=0.3,
+    early_rtt_ms=40.0,
+)
+LATE = "up to 6 % of the packets to node1, node2 went too late"
+# As in the failure that gave rise to it: 6 % of the packets late, none by more than 2 ms; timers by 0.3.
+BUSY = Strain(limits=(LATE,), reach_ms=2 + 2 + 10 * 0.3, short_pct=6.0, dropped=0)
+
+
+def judged(strain, link=THERE, back=BACK, **change):
+    """What is broken, and what undecided, of a link that measured well but for this."""
+    verdict = judge(link, Expected((link, back)), replace(GOOD, **change), strain)
+    return verdict.broken, verdict.undecided
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("rtt", {"rtt_ms": 42.0}),
+        ("jitter", {"jitter_ms": 1.38}),
+        ("rate", {"rate_mbyte_s": 4.75}),
+        ("goodput", {"goodput_mbyte_s": 4.55, "rate_mbyte_s": None}),
+    ],
+)
+def test_what_lateness_explains_is_undecided_and_broken_on_a_host_that_was_well(name, change):
+    assert judged(BUSY, **change) == ((), (name,))
+    assert judged(None, **change) == ((name,), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        # What no host does: sooner, quicker, smoother, oftener.
+        ("rtt", {"rtt_ms": 38.0, "early_rtt_ms": 37.9}),
+        ("rate", {"rate_mbyte_s": 5.3}),
+        ("goodput", {"goodput_mbyte_s": 5.0, "rate_mbyte_s": None}),
+        ("doubles", {"twice": 1}),
+        ("reordering", {"reordered": 1}),
+        # A delay that is wrong for all, be it little, or twice as long as asked.
+        ("rtt", {"rtt_ms": 42.0, "early_rtt_ms": 41.9}),
+        ("rtt", {"rtt_ms": 80.0, "early_rtt_ms": 79.8}),
+        # More than the host was late, was short of, has dropped.
+        ("rtt", {"rtt_ms": 52.0}),
+        ("jitter", {"jitter_ms": 3.0}),
+        ("rate", {"rate_mbyte_s": 2.5}),
+        ("goodput", {"goodput_mbyte_s": 4.3, "rate_mbyte_s": None}),
+        ("loss", {"arrived": 999}),
+        # Pings come before their time on a link that jitters, and on no other.
+        ("jitter", {"jitter_ms": 2.5, "early_rtt_ms": 36.8}),
+        # No answer at all.
+        ("rtt", {"rtt_ms": float("inf"), "early_rtt_ms": float("inf")}),
+    ],
+)
+def test_what_a_busy_host_cannot_have_done_stays_broken(name, change):
+    assert judged(BUSY, **change) == ((name,), ())
+
+
+def test_of_a_link_that_is_late_and_too_quick_one_thing_is_undecided_and_the_other_broken():
+    assert judged(BUSY, rtt_ms=42.0, rate_mbyte_s=5.3) == (("rate",), ("rtt",))
+
+
+def test_a_link_on_which_tcp_gets_nothing_is_broken_whatever_datagrams_show():
+    assert judged(replace(BUSY, short_pct=100.0), goodput_mbyte_s=0.0) == (("goodput",), ())
+
+
+@pytest.mark.parametrize("goodput_mbyte_s", [0.2, 4.5, 5.0])
+def test_what_tcp_makes_of_a_busy_host_on_a_link_that_carries_its_datagrams_is_undecided(
+    goodput_mbyte_s,
+):
+    found = {"goodput_mbyte_s": goodput_mbyte_s}
+    assert judged(BUSY, **found) == ((), ("goodput",))
+    assert judged(None, **found) == (("goodput",), ())
+    assert judged(BUSY, **found, rate_mbyte_s=4.75) == ((), ("rate", "goodput"))
+    # Datagrams are too slow, or too quick, for what the host lacked.
+    assert judged(BUSY, **found, rate_mbyte_s=4.0) == (("rate", "goodput"), ())
+    assert judged(BUSY, **found, rate_mbyte_s=5.3) == (("rate", "goodput"), ())
+
+
+def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_may_not_be():
+    link, back = (replace(one, jitter_ms=8.0) for one in (THERE, BACK))
+    # The earliest tenth of round trips is 1.28 x 11.3 ms before their mean.
+    found = {"samples": 400, "rtt_ms": 40.0, "early_rtt_ms": 25.5, "goodput_mbyte_s": None}
+    busy = replace(BUSY, reach_ms=30.0)
+    assert judged(busy, link, back, **found, jitter_ms=8.1) == ((), ())
+    assert judged(busy, link, back, **found, jitter_ms=5.0) == (("jitter",), ())
+    assert judged(busy, link, back, **found, jitter_ms=11.0) == ((), ("jitter",))
+    assert judged(BUSY, link, back, **found, jitter_ms=11.0) == (("jitter",), ())
+    early = found | {"early_rtt_ms": 12.0}
+    assert judged(busy, link, back, **early, jitter_ms=11.0) == (("jitter",), ())
+
+
+def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
+    dropped = replace(BUSY, dropped=5)
+    assert judged(dropped, arrived=995) == ((), ("loss",))
+    assert judged(dropped, arrived=994) == (("loss",), ())
+    lossy = replace(THERE, loss_pct=10.0)
+    found = {"goodput_mbyte_s": None}
+    assert judged(dropped, lossy, **found, arrived=1000) == (("loss",), ())  # too few
+    assert judged(replace(BUSY, dropped=60), lossy, **found, arrived=845) == ((), ("loss",))
+    assert judged(replace(BUSY, dropped=50), lossy, **found, arrived=845) == (("loss",), ())
+
+
+def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorter_ones_never():
+    bursty = replace(THERE, loss_pct=10.0, loss_burst=2.0)
+    found = {"goodput_mbyte_s": None, "arrived": 900}
+    longer, shorter = {"gaps": 25}, {"gaps": 95}  # 4.0 and 1.05 packets each
+    assert judged(replace(BUSY, dropped=50), bursty, **found, **longer) == ((), ("bursts",))
+    assert judged(replace(BUSY, dropped=49), bursty, **found, **longer) == (("bursts",), ())
+    assert judged(replace(BUSY, dropped=500), bursty, **found, **shorter) == (("bursts",), ())
+
+
+HOST = {
+    "steal_pct": 1.0,
+    "softirq_pct": 20.0,
+    "timers_late_ms": 0.1,
+    "throttled_pct": {"node1": 0.0},
+    "late_pct": {"node1": 2.0, "node2": 6.0},
+    "worst_ms": {"node1": 3.0, "node2": 8.0},
+    "dropped": {"node1": 0, "node2": 4},
+    "limits": [LATE],
+}
+
+
+def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
+    assert make_strain(HOST) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4)
+    assert make_strain(HOST | {"limits": []}) is None
+    # What node2 has dropped is on its way to node2, and not from there.
+    assert [make_strain(HOST, src=node).dropped for node in ("node1", "node2")] == [4, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "short_pct"),
+    [
+        ({"timers_late_ms": 1.5}, 30.0),  # of the 5 ms that a sender has in its queue
+        ({"timers_late_ms": None}, 6.0),
+        ({"steal_pct": 12.0}, 12.0),
+        ({"throttled_pct": {"node1": 40.0}}, 40.0),
+        ({"softirq_pct": 85.0}, 85.0),
+        ({"softirq_pct": 70.0}, 6.0),  # leaves room
+        ({"steal_pct": None, "softirq_pct": None}, 6.0),
+    ],
+)
+def test_speeds_may_lack_what_the_host_was_short_of_most(change, short_pct):
+    assert make_strain(HOST | change).short_pct == short_pct
+
+
+def test_of_a_wire_that_cannot_tell_timers_are_all_that_is_known():
+    silent = {"late_pct": {}, "worst_ms": {}, "dropped": {}, "throttled_pct": {}}
+    strain = make_strain(HOST | silent | {"timers_late_ms": 0.5})
+    assert (strain.reach_ms, strain.short_pct, strain.dropped) == (10.0, 10.0, 0)
+
+
+def contract(*changes, accesses=()):
+    asked, links = Expected((THERE, BACK)), (THERE, BACK)
+    found = zip(links, changes, strict=True)
+    verdicts = [judge(link, asked, replace(GOOD, **change), BUSY) for link, change in found]
+    return Contract(tuple(verdicts), tuple(accesses))
+
+
+def test_an_undecided_contract_neither_holds_nor_is_broken_and_says_which_link():
+    found = contract({}, {"jitter_ms": 1.38})
+    assert (found.holds, found.decided, found.is_broken) == (False, False, False)
+    assert found.verdict() == "1 of 2 links undecided: node2 -> node1 (jitter)"
+    document = json.loads(json.dumps(found.document()))
+    assert [document[name] for name in ("holds", "broken", "decided")] == [False] * 3
+    good, unsure = document["links"]
+    assert (good["broken"], good["undecided"], good["limits"]) == ([], [], [])
+    assert (unsure["broken"], unsure["undecided"], unsure["limits"]) == ([], ["jitter"], [LATE])
+    print_contract(found, said := io.StringIO())
+    assert "undecided: jitter" in said.getvalue() and "BROKEN" not in said.getvalue()
+
+
+def test_what_is_broken_comes_first_and_makes_the_whole_broken():
+    found = contract({"rate_mbyte_s": 5.3, "rtt_ms": 42.0}, {"jitter_ms": 1.38})
+    assert (found.holds, found.decided, found.is_broken) == (False, False, True)
+    assert found.verdict() == (
+        "broken: node1 -> node2 (rate); "
+        "2 of 2 links undecided: node1 -> node2 (rtt); node2 -> node1 (jitter)"
+    )
+    print_contract(found, said := io.StringIO())
+    assert "BROKEN: rate; undecided: rtt" in said.getvalue()
+
+
+def test_an_uplink_is_undecided_too_where_it_lacks_no_more_than_the_host_did():
+    (access,) = Expected((THERE, BACK), uplinks={"node1": 2.0}).accesses()
+    unsure, slow, quick = (judge_access(access, 2.0, rate, BUSY) for rate in (1.9, 1.5, 2.2))
+    assert (unsure.holds, unsure.undecided, unsure.limits) == (False, True, (LATE,))
+    assert not (slow.holds or slow.undecided or quick.holds or quick.undecided)
+    assert not judge_access(access, 2.0, 1.9).undecided
+    found = contract({}, {}, accesses=[unsure])
+    assert (found.holds, found.decided, found.is_broken) == (False, False, False)
+    assert found.verdict() == "undecided: node1 (uplink)"
+    assert found.document()["uplinks"][0]["undecided"]
+    print_contract(found, said := io.StringIO())
+    assert "1.900 measured: undecided" in said.getvalue()
+    assert contract({}, {}, accesses=[quick]).is_broken
+
+
+def test_a_refusal_says_what_is_undecided_why_and_what_would_decide_it():
+    found = refusal(contract({}, {"jitter_ms": 1.38}), "lab", of_launch=True)
+    assert isinstance(found, ContractUndecided)
+    assert found.exit_code == EXIT_FAILED
+    assert found.message == (
+        "1 of 2 links undecided: node2 -> node1 (jitter); nothing was started: "
+        f"the host, and not the links, was the limit: {LATE}"
+    )
+    assert found.hint == (
+        "a quieter machine, or fewer nodes at once; --allow-undecided runs all the same"
+    )
+    alone = refusal(contract({}, {"goodput_mbyte_s": 4.55}), "lab")
+    assert "nothing was started" not in alone.message and "--allow" not in alone.hint
+    assert "python -m cluster.verify --name lab --budget 1 tells speeds" in alone.hint
+
+
+def test_what_is_broken_is_to_be_shaped_anew_whatever_else_is_undecided():
+    found = refusal(contract({"jitter_ms": 1.38}, {"rtt_ms": 38.0}), "lab", of_launch=True)
+    assert isinstance(found, ContractBroken)
+    assert "broken: node2 -> node1 (rtt)" in found.message
+    assert "cluster.shape --name lab --profile NAME" in found.hint
+    assert "--no-verify" in found.hint and "--allow-undecided" not in found.hint

@@ -1,0 +1,252 @@
+"""What users write, hand over or have lying about, however odd: one clear line, and nothing that is called our bug."""
+
+import itertools
+import json
+import os
+
+import pytest
+
+import cluster.run.program
+from cluster.base.errors import ClusterError, NodeError, UsageError
+from cluster.engine.resources import make_resource_request
+from cluster.links.changes import parse_seconds
+from cluster.links.profiles import load_profile
+from cluster.links.topology_file import load_topology
+from cluster.links.traces import load_trace
+from cluster.run.program import pack, user_program
+from cluster.schedule.schedule_file import load_schedule
+from cluster.shaping.link_state import read_link_state, settings_document
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import Result
+
+MOST_CHARACTERS = 1000
+NINES, MANY_NINES = "9" * 400, "9" * 5000
+LAUGHS = "a: &a [lol]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n"
+    for below, name in itertools.pairwise("abcdefghijkl")
+)
+
+
+def refusal(action):
+    with pytest.raises(UsageError) as refused:
+        action()
+    words = str(refused.value)
+    assert len(words) < MOST_CHARACTERS
+    assert len(refused.value.message.splitlines()) == 1
+    return words
+
+
+PROFILES = {
+    "rate_mbyte_s: 2026-13-45\ndelay_ms: 1": "rate_mbyte_s is '2026-13-45'",
+    "rate_mbyte_s: 2026-01-02\ndelay_ms: 1": "rate_mbyte_s is '2026-01-02'",
+    "[" * 3000: "nested too deeply",
+    f"rate_mbyte_s: {NINES}\ndelay_ms: 1": "a number that is too large in line 1",
+    f"rate_mbyte_s: {MANY_NINES}\ndelay_ms: 1": "a number that is too large in line 1",
+    f"rate_mbyte_s: 0x{'f' * 5000}\ndelay_ms: 1": "a number that is too large in line 1",
+    "rate_mbyte_s: !!int ''\ndelay_ms: 1": "no whole number in line 1",
+    "rate_mbyte_s: !!int x\ndelay_ms: 1": "no whole number in line 1",
+    "rate_mbyte_s: !!float x\ndelay_ms: 1": "not YAML",
+    "rate_mbyte_s: !!bool x\ndelay_ms: 1": "not YAML",
+    "rate_mbyte_s: !!timestamp x\ndelay_ms: 1": "rate_mbyte_s is 'x'",
+    LAUGHS + "rate_mbyte_s: *l\ndelay_ms: 1": "unknown key",
+    "rate_mbyte_s: &r [*r]\ndelay_ms: 1": "rate_mbyte_s is [[[",
+    f"rate_mbyte_s: {'x' * 10**5}\ndelay_ms: 1": "rate_mbyte_s is 'xxx",
+    f"? {'x' * 10**5}\n: 1": "unknown key",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), PROFILES.items(), ids=range(len(PROFILES)))
+def test_a_profile_is_refused_in_one_line(tmp_path, text, words):
+    path = tmp_path / "mine.yml"
+    path.write_text(text)
+    assert words in refusal(lambda: load_profile(str(path)))
+
+
+def test_a_value_that_stands_for_gigabytes_is_cut_short(tmp_path):
+    """Billion laughs: loaded in no time, for it is one list, nine times over; its text would end the memory."""
+    path = tmp_path / "laughs.yml"
+    laughs = f"{{{', '.join(LAUGHS.splitlines())}}}"
+    path.write_text(f"rate_mbyte_s: {laughs}\ndelay_ms: 1\n")
+    assert "rate_mbyte_s is {" in refusal(lambda: load_profile(str(path)))
+    path.write_text(f"name: {laughs}\nlinks: [*l]\n")
+    assert "links[0] is [[[" in refusal(lambda: load_topology(str(path)))
+    path.write_text(f"name: {laughs}\nbase: *l\n")
+    assert "unknown base" in refusal(lambda: load_topology(str(path)))
+    words = [line.partition(": ")[2] for line in LAUGHS.splitlines()]
+    for key in ("at", "profile", "link", "partition", "cpus", "flap", "trace", "heal", "other"):
+        item = (
+            {"at": "1s", "down": "1s", "up": "1s", "times": "1"} if key == "flap" else {"at": "1s"}
+        )
+        item |= {"link": "a:b"} if key == "trace" else {}
+        item |= {"profile": "wan"} if key == "at" else {}
+        item |= {key: f"[{', '.join(words)}]"}
+        path.write_text(
+            "- {" + ", ".join(f"{name}: {value}" for name, value in item.items()) + "}\n"
+        )
+        refusal(lambda: load_schedule(path))
+    path.write_text(f"- {{at: 1s, cpus: {laughs}}}\n")
+    assert "cpus" in refusal(lambda: load_schedule(path))
+
+
+SCHEDULES = {
+    "- {at: step ², profile: wan}": "at is 'step ²'",
+    f"- {{at: step {MANY_NINES}, profile: wan}}": "at is 'step 999",
+    f"- {{at: {MANY_NINES}s, profile: wan}}": "at is '999",
+    "- {at: 10000000000s, profile: wan}": "at is '10000000000s'",
+    f"- {{at: 1s, link: node1:node2, delay_ms: {NINES}}}": "too large",
+    "- {at: 1s, profile: 2026-13-45}": "unknown profile '2026-13-45'",
+    f"- {{at: 1s, profile: {'x' * 300}/}}": "no profile file",
+    "- {at: 1s, cpus: {node3: 2026-01-02}}": "cpus of node3",
+    f"- {{at: 1s, flap: node1:node2, down: 1s, up: 1s, times: {NINES}}}": "too large",
+    "- {at: 1s, partition: &p [*p, *p]}": "partition",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), SCHEDULES.items(), ids=range(len(SCHEDULES)))
+def test_a_schedule_is_refused_in_one_line(tmp_path, text, words):
+    path = tmp_path / "storm.yml"
+    path.write_text(text)
+    assert words in refusal(lambda: load_schedule(path))
+
+
+def test_a_topology_file_that_names_a_file_is_refused(tmp_path, monkeypatch):
+    """It may be itself."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.yml").write_text("./loop.yml\n")
+    assert "unknown topology" in refusal(lambda: load_topology("./loop.yml"))
+    (tmp_path / "ring.yml").write_text("ring\n")
+    assert load_topology("./ring.yml").base == "ring"
+
+
+TRACES = {
+    "²\n": "no time_s",
+    f"{MANY_NINES}\n": "no time_s",
+    f"1\n{MANY_NINES}\n": "line 2",
+    "1\n²\n": "line 2",
+    "1\n99999999999\n": "at most",
+    "time_s,delay_ms\n0,1\n1e11,1\n": "at most",
+    "time_s,delay_ms\n0,1\n1e300,1\n": "at most",
+    f"time_s,delay_ms\n0,{'1' * 200_000}\n": "line 2",
+    f"{'x' * 200_000}\n": "line 1",
+    f"time_s,{'x' * 100_000}\n0,1\n": "unknown column",
+    f"time_s,delay_ms\n0,{'x' * 100_000}\n": "delay_ms is 'xxx",
+    f"1\n{'x' * 100_000}\n": "line 2 is 'xxx",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), TRACES.items(), ids=range(len(TRACES)))
+def test_a_trace_is_refused_in_one_line(tmp_path, text, words):
+    path = tmp_path / "ride.trace"
+    path.write_text(text)
+    assert words in refusal(lambda: load_trace(path))
+
+
+def test_a_missing_trace_is_refused_in_one_line(tmp_path):
+    assert "No such file" in refusal(lambda: load_trace(tmp_path / "none.csv"))
+    assert "too long" in refusal(lambda: load_trace(tmp_path / ("x" * 300)))
+
+
+@pytest.mark.parametrize("size", [f"{NINES}g", "1e400", "inf", "9999999999t", "²g", f"{NINES}"])
+def test_a_memory_that_cannot_be_is_refused(size):
+    assert "memory of all is" in refusal(lambda: make_resource_request(memory=size))
+
+
+@pytest.mark.parametrize("time", ["10000000000s", "9999999h", f"{MANY_NINES}s", "²s"])
+def test_a_time_that_nobody_can_wait_for_is_refused(time):
+    """What time.sleep takes ends after some 292 years."""
+    refusal(lambda: parse_seconds(time))
+
+
+@pytest.mark.parametrize("load", [load_profile, load_topology])
+def test_a_name_that_no_file_can_have_is_refused(load):
+    assert "file" in refusal(lambda: load(f"./{'x' * 300}.yml"))
+
+
+@pytest.mark.parametrize("words", [["x" * 300], ["-m", "x" * 300], ["-m", "../.."], ["-m", ""]])
+def test_a_script_that_no_file_can_be_is_refused(words):
+    refusal(lambda: user_program(words))
+
+
+@pytest.fixture
+def program(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "secret.txt").write_text("")
+    return tmp_path / "train.py"
+
+
+def test_a_file_of_the_program_that_cannot_be_read_is_refused_before_anything_starts(
+    program, monkeypatch
+):
+    """Whoever runs this test may read all there are."""
+    secret = program.parent / "secret.txt"
+    monkeypatch.setattr(os, "access", lambda path, mode: path != secret)
+    assert f"{secret} cannot be read" in refusal(lambda: user_program([str(program)]))
+
+
+def test_a_folder_of_the_program_that_cannot_be_read_is_refused_and_not_left_out(
+    program, monkeypatch
+):
+    folder = program.parent / "private"
+    folder.mkdir()
+    true_scandir = os.scandir
+
+    def scandir(path):
+        if str(path) == str(folder):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return true_scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert f"{folder}" in refusal(lambda: user_program([str(program)]))
+
+
+def test_a_file_of_the_program_that_vanishes_is_an_error_of_one_line(program, monkeypatch):
+    gone = program.parent / "gone.txt"
+    monkeypatch.setattr(cluster.run.program, "_files", lambda folder: [program, gone])
+    with pytest.raises(ClusterError, match="No such file or directory") as failed:
+        pack(program.parent)
+    assert str(gone) in str(failed.value)
+
+
+SETTINGS = {"kernel": "6.1.0", "wmem_max_bytes": 212992, "rmem_max_bytes": 212992}
+SETTINGS |= {"tcp_wmem_bytes": 4194304, "tcp_rmem_bytes": 6291456}
+SETTINGS |= {"slow_start_after_idle": True, "default_tcp": "cubic", "mtu": 1500}
+WHOLE = {"plan": None, "report": None, "counters": {}, "notes": [], "replayed": []}
+WHOLE |= {"settings": SETTINGS}
+
+
+class OddFleet(Fleet):
+    """Two nodes; one of them answers whatever is asked with the same words."""
+
+    def __init__(self, answer):
+        self.nodes = ()
+        self._answer = answer
+
+    def run(self, argv, **kwargs):
+        whole = json.dumps(WHOLE).encode()
+        return {
+            "node1": Result("node1", 0, whole, b""),
+            "node2": Result("node2", 0, self._answer, b""),
+        }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"no JSON", b"\xff\xfe", b"[" * 100_000, b"5", b"null", b"[]", b"{}", b'{"plan": 5}']
+    + [b'{"plan": {"links": 5}, "report": {}, "counters": {}, "notes": [], "replayed": []}']
+    + [b'{"plan": null, "report": null, "counters": {}, "notes": 7, "replayed": [1]}']
+    + [json.dumps(WHOLE | {"settings": wrong}).encode() for wrong in (None, [], {"kernel": 5})]
+    + [json.dumps(WHOLE | {"settings": SETTINGS | {"wmem_max_bytes": -1}}).encode()],
+)
+def test_a_node_that_answers_something_else_is_named(answer):
+    """As one from another version, with a full disk, or one where somebody has changed what is asked."""
+    with pytest.raises(NodeError) as failed:
+        read_link_state(OddFleet(answer))
+    assert "node2" in str(failed.value)
+    assert len(str(failed.value)) < MOST_CHARACTERS
+
+
+def test_nodes_that_answer_as_they_should_are_understood():
+    shape = read_link_state(OddFleet(json.dumps(WHOLE).encode()))
+    assert settings_document(shape) == [
+        {"nodes": ["node1", "node2"], **SETTINGS, "wire": "", "tcp": ""}
+    ]

@@ -1,0 +1,88 @@
+"""The image's build arguments: what is asked for, what stays, what its label remembers."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.base.errors import ClusterError, UsageError
+from cluster.engine import image
+from cluster.engine.image import requested_args
+
+PYPI = {"TORCH": "2.9.1", "TORCHVISION": "0.24.1", "USE_LIBUV": "1"}
+OURS = {"BASE_IMAGE": "ours:13"}
+
+
+def test_torch_of_pypi_comes_with_its_torchvision_and_libuv():
+    assert requested_args({}, "2.9.1", "0.24.1", None) == PYPI
+
+
+def test_what_is_not_spoken_of_stays():
+    assert requested_args(PYPI | OURS, None, None, None) == PYPI | OURS
+    assert requested_args(OURS, "2.9.1", "0.24.1", None) == PYPI | OURS
+    assert requested_args(PYPI, None, None, "ours:13") == PYPI | OURS
+
+
+def test_the_way_back():
+    assert requested_args(PYPI | OURS, "debian", None, None) == OURS
+    assert requested_args(PYPI | OURS, None, None, image.BASE_IMAGE) == PYPI
+    assert requested_args(PYPI | OURS, "debian", None, image.BASE_IMAGE) == {}
+
+
+@pytest.mark.parametrize(
+    ("torch", "torchvision", "base"),
+    [
+        ("2.9.1", None, None),
+        (None, "0.24.1", None),
+        ("debian", "0.24.1", None),
+        ("2.9.1 numpy", "0.24.1", None),
+        ("2.9.1", "", None),
+        (None, None, "a b"),
+        (None, None, "--privileged"),
+    ],
+)
+def test_what_cannot_be_is_refused(torch, torchvision, base):
+    with pytest.raises(UsageError):
+        requested_args({}, torch, torchvision, base)
+
+
+@pytest.mark.parametrize("args", [{}, PYPI, OURS, PYPI | OURS])
+def test_the_label_remembers_the_arguments(args):
+    assert image._args_of(image._label(args)) == args
+
+
+def test_each_torch_has_a_hash_of_its_own():
+    assert len({image.source_hash(args) for args in ({}, PYPI, OURS)}) == 3
+
+
+def test_the_base_image_is_handed_on_once():
+    argv = image._build_argv(PYPI | OURS, "label")
+    assert [word for word in argv if word.startswith("BASE_IMAGE=")] == ["BASE_IMAGE=ours:13"]
+    assert "BASE_IMAGE=debian:trixie-slim" in image._build_argv({}, "label")
+
+
+@pytest.mark.parametrize(
+    ("free_gb", "args", "fits"), [(6, {}, True), (6, PYPI, False), (4, {}, False)]
+)
+def test_torch_of_pypi_wants_more_disk(free_gb, args, fits, monkeypatch):
+    engine = SimpleNamespace(
+        image_source=lambda tag: None,
+        image_id=lambda tag: "there",
+        free_disk_bytes=lambda: free_gb * 10**9,
+    )
+    monkeypatch.setattr(image, "_stream", lambda argv, report, failure, stdin: None)
+    monkeypatch.setattr(image, "_forget", lambda image_id: None)
+    if fits:
+        assert image.ensure_image(engine, print, args)
+    else:
+        with pytest.raises(ClusterError, match="GB free"):
+            image.ensure_image(engine, print, args)
+
+
+def test_a_build_that_fails_says_its_last_words_without_the_progress():
+    script = "echo 'dlstatus:1:2.0:Retrieving file 1 of 2'; echo '[SSL: CERTIFICATE_VERIFY_FAILED]'; exit 1"
+    heard = []
+    with pytest.raises(ClusterError) as caught:
+        image._stream(["sh", "-c", script], heard.append, "it could not be built")
+    assert heard[0] == "downloading packages: 2 %"
+    assert "dlstatus" not in caught.value.message
+    assert "--base IMAGE" in caught.value.hint

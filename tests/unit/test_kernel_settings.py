@@ -1,0 +1,48 @@
+"""What the host's kernel decides: read from any node, and recorded by groups of nodes."""
+
+import json
+
+import pytest
+
+from cluster.contract.verdicts import Contract
+from cluster.shaping.kernel_settings import Settings, group_settings, parse_settings
+
+ANSWER = {
+    "kernel": "6.1.0-13-amd64",
+    "wmem_max_bytes": 212_992,
+    "rmem_max_bytes": 212_992,
+    "tcp_wmem_bytes": 4_194_304,
+    "tcp_rmem_bytes": 6_291_456,
+    "slow_start_after_idle": True,
+    "default_tcp": "cubic",
+    "mtu": 1500,
+}
+
+
+def test_an_answer_is_what_the_node_said():
+    assert parse_settings(json.loads(json.dumps(ANSWER))) == Settings(**ANSWER)
+    assert parse_settings(ANSWER | {"mtu": None, "more": 1}).mtu is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [], {}, ANSWER | {"wmem_max_bytes": "212992"}, ANSWER | {"wmem_max_bytes": True}]
+    + [ANSWER | {"tcp_wmem_bytes": 0}, ANSWER | {"mtu": -1}, ANSWER | {"mtu": 1500.0}]
+    + [ANSWER | {"slow_start_after_idle": 1}, ANSWER | {"kernel": "\x1b[2J"}]
+    + [ANSWER | {"default_tcp": "c" * 300}],
+)
+def test_any_other_answer_is_refused(answer):
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        parse_settings(answer)
+
+
+def test_nodes_with_the_same_settings_are_one_group():
+    one, other = Settings(**ANSWER), Settings(**ANSWER | {"mtu": 9000})
+    groups = group_settings({"node1": one, "node2": other, "node3": one})
+    jumbo = {"nodes": ["node2"]} | ANSWER | {"mtu": 9000}
+    assert groups == [{"nodes": ["node1", "node3"]} | ANSWER, jumbo]
+
+
+def test_they_are_in_contract_json():
+    rows = [{"nodes": ["node1"]} | ANSWER]
+    assert Contract((), settings=rows).document()["settings"] == rows

@@ -1,0 +1,75 @@
+"""What programs print, as lines: whole, in order, in linear time; and where a rank's lines go when a disk is full."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
+from cluster.run.rank_output import copy_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n\r\nc\r\r\n", ["a", "b", "", "c"]),
+        (b" 10 %\r 20 %\rdone\n", [" 10 %", " 20 %", "done"]),
+        (b"bar:\n\r 10 %\r 20 %", ["bar:", " 10 %", " 20 %"]),
+        (b"", []),
+        (b"\xff\n", ["\ufffd"]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_lines_are_the_same_in_whatever_chunks_they_come(text, lines, size):
+    chunks = [text[at : at + size] for at in range(0, len(text), size)]
+    assert list(split_lines(chunks)) == lines
+
+
+def test_a_line_that_does_not_end_comes_in_pieces_between_characters():
+    text = "ä€" * LONGEST_LINE_BYTES
+    chunks = [text.encode()[at : at + 1000] for at in range(0, 5 * LONGEST_LINE_BYTES, 1000)]
+    pieces = split_lines(chunks)
+    first = next(pieces)
+    assert LONGEST_LINE_BYTES - 4 < len(first.encode()) <= LONGEST_LINE_BYTES
+    assert "".join([first, *pieces]) == text
+
+
+def test_output_without_newlines_takes_time_linear_in_its_length():
+    """4 times as much took 14 times as long; held against as much with newlines, for machines differ."""
+
+    def took_s(mbyte, chunk):
+        started = time.process_time()
+        for _ in split_lines(chunk for _ in range(mbyte * 16)):
+            pass
+        return time.process_time() - started
+
+    endless, lines = b"x" * 65536, (b"x" * 4095 + b"\n") * 16
+    assert took_s(64, endless) < 20 * max(0.01, took_s(64, lines))
+
+
+def test_a_full_disk_does_not_stop_a_rank(capsys):
+    shown = []
+    copy_lines((str(n) for n in range(1000)), Path("/dev/full"), shown.append)
+    assert len(shown) == 1000
+    assert capsys.readouterr().err.count("is cut short: No space left on device") == 1
+
+
+def test_a_log_that_cannot_be_made_and_a_reader_that_is_gone_do_not_stop_a_rank(tmp_path):
+    heard = []
+
+    def show(line):
+        heard.append(line)
+        raise BrokenPipeError
+
+    lines = iter("abc")
+    copy_lines(lines, tmp_path / "none" / "node1.log", show)
+    assert (next(lines, None), heard) == (None, ["a"])
+
+
+def test_a_log_is_utf_8_whatever_the_locale(tmp_path, monkeypatch):
+    monkeypatch.setattr("locale.getpreferredencoding", lambda *_: "ascii")
+    monkeypatch.setattr("locale.getencoding", lambda: "ascii")
+    copy_lines(["ä\udcff"], tmp_path / "log", lambda line: None)
+    assert (tmp_path / "log").read_bytes() == "ä?\n".encode()

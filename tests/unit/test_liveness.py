@@ -1,0 +1,131 @@
+"""Who counts as lost: a node whose sshd says nothing, and none that is busy; and what waits for it then ends."""
+
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import paramiko
+import pytest
+
+from cluster.base.errors import NodeError
+from cluster.ssh import liveness, remote_process
+from cluster.ssh.liveness import HeardSocket, Liveness
+from cluster.ssh.remote_process import LOST, RemoteProcess
+
+
+class Sshd(paramiko.ServerInterface):
+    """A node that obeys one command: it says nothing, or it never stops to talk."""
+
+    def check_auth_none(self, username):
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind, chanid):
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel, command):
+        if command == b"talk":
+            threading.Thread(target=self._talk, args=(channel,), daemon=True).start()
+        return True
+
+    def _talk(self, channel):
+        with suppress(OSError):
+            while True:
+                channel.sendall(b"x" * 65536)
+
+
+class Relay:
+    """Between host and node, as Docker's port proxy: it takes what comes also while the node is paused."""
+
+    def __init__(self, host, node):
+        self.is_paused = False
+        for source, target in ((host, node), (node, host)):
+            threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    def _carry(self, source, target):
+        with source, target, suppress(OSError):
+            while data := source.recv(65536):
+                while self.is_paused:
+                    time.sleep(0.01)
+                target.sendall(data)
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """Log in to a node: its relay, and a function that starts a command there."""
+    monkeypatch.setattr(liveness, "ASK_INTERVAL_S", 0.1)
+    monkeypatch.setattr(liveness, "LOOK_INTERVAL_S", 0.1)
+    monkeypatch.setattr(liveness, "MOST_SILENT_S", 1.0)
+    monkeypatch.setattr(remote_process, "LOOK_INTERVAL_S", 0.1)
+    made = []
+
+    def connect(lost):
+        host, relay_host = socket.socketpair()
+        relay_node, node = socket.socketpair()
+        server = paramiko.Transport(node)
+        server.add_server_key(paramiko.ECDSAKey.generate())
+        relay = Relay(relay_host, relay_node)
+        threading.Thread(target=server.start_server, kwargs={"server": Sshd()}, daemon=True).start()
+        client = paramiko.SSHClient()
+        client._transport = transport = paramiko.Transport(HeardSocket(host))
+        transport.start_client(timeout=20)
+        transport.auth_none("root")
+        watched = Liveness(lost.append)
+        watched.watch("node1", client)
+        made.extend([watched, client, server])
+
+        def start(command, patience_s=float("inf")):
+            channel = transport.open_session()
+            channel.exec_command(command)
+            return RemoteProcess("node1", channel, patience_s)
+
+        return relay, start
+
+    yield connect
+    for one in made:
+        one.close()
+
+
+def test_a_node_that_is_silent_is_lost_and_all_waiting_for_it_ends(connect):
+    lost = []
+    relay, start = connect(lost)
+    process = start("say nothing")
+    time.sleep(1.5)
+    assert lost == []  # a command may be silent: its sshd is not
+    relay.is_paused = True
+    started = time.monotonic()
+    assert list(process.lines()) == []
+    assert process.wait()[0] == LOST
+    assert (lost, time.monotonic() - started < 5) == (["node1"], True)
+
+
+def test_a_node_whose_command_floods_us_is_not_lost_though_nobody_reads(connect):
+    lost = []
+    _, start = connect(lost)
+    start("talk")
+    time.sleep(2.5)
+    assert lost == []
+
+
+def test_who_was_stopped_himself_loses_no_node(connect, monkeypatch):
+    """As by Ctrl-Z: a long time by the clock, but not one look longer."""
+    lost = []
+    _, start = connect(lost)
+    real, ahead = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + ahead[0])
+    process = start("say nothing", patience_s=5.0)
+    ahead[0] = 3600.0
+    reader = threading.Thread(target=lambda: list(process.lines()), daemon=True)
+    reader.start()
+    time.sleep(0.5)
+    assert (lost, reader.is_alive()) == ([], True)
+
+
+def test_a_command_that_hangs_on_a_node_that_answers_ends_by_patience(connect):
+    lost = []
+    _, start = connect(lost)
+    with pytest.raises(NodeError, match="neither said nor taken anything"):
+        start("say nothing", patience_s=0.5).communicate(b"")
+    with pytest.raises(NodeError, match="neither said nor taken anything"):
+        start("say nothing", patience_s=0.5).write(b"x" * 10**8)  # more than anybody holds
+    assert lost == []

@@ -1,0 +1,239 @@
+"""The plan of a measurement: what tells each link's speed, what is measured side by side, how long it takes."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from cluster.base.spec import ClusterSpec
+from cluster.contract.floods import (
+    BUDGET_MBYTE_S,
+    FRAME_BYTES,
+    at_once,
+    flood_orders,
+    floods_s,
+    link_floods,
+    queued_bytes,
+    shared_floods,
+)
+from cluster.contract.probe_plan import EFFORTS, ping_pairs
+from cluster.contract.probe_rounds import path_groups, plan_rounds
+from cluster.contract.probe_schedule import (
+    budget_s,
+    make_probe_schedule,
+    one_of_each,
+    stream_rounds,
+)
+from cluster.links.expected import Expected
+from cluster.links.link import draw_links, paths
+from cluster.links.profiles import load_profile
+from cluster.links.topology_file import load_topology
+from node.wire.plan import Link as WireLink
+from node.wire.segmentation import super_packet_bytes
+
+NORMAL = EFFORTS["normal"]
+
+
+def links_of(size, profile="mobile", seed=1, topology="full"):
+    nodes = ClusterSpec(size=size).nodes
+    links = draw_links(load_profile(profile), load_topology(topology), nodes, seed)
+    return links, [node.name for node in nodes]
+
+
+def timetable_of(size, profile, effort="normal", seed=1, topology="full", **uplinks):
+    links, names = links_of(size, profile, seed, topology)
+    ends = [path.end_to_end() for path in paths(links)]
+    most_s = budget_s(size, EFFORTS[effort])
+    return make_probe_schedule(
+        Expected(links, uplinks=uplinks), ends, names, EFFORTS[effort], seed, most_s
+    )
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 16])
+@pytest.mark.parametrize("budget", [20.0, 60.0, 1e6])
+def test_probes_of_one_round_share_no_link_and_no_node_twice(size, budget):
+    links, names = links_of(size)
+    rounds = plan_rounds(links, names, budget)
+    assert sorted(map(str, links)) == sorted(str(link) for r in rounds for link in r)
+    for one in rounds:
+        assert len({link.src for link in one}) == len({link.dst for link in one}) == len(one)
+        pairs = {(link.src, link.dst) for link in one}
+        assert not any((dst, src) in pairs for src, dst in pairs)
+        assert len(one) == 1 or sum(link.rate_mbyte_s for link in one) <= budget
+
+
+@pytest.mark.parametrize("size", [3, 4, 9, 16])
+def test_where_the_budget_allows_all_nodes_send_in_every_round(size):
+    links, names = links_of(size)
+    least = size - 1
+    assert len(plan_rounds(links, names, 1e6)) <= least + (size % 2 == 0)
+
+
+def test_a_node_with_a_downlink_takes_part_in_one_tcp_probe_at_a_time():
+    """Acknowledgements of what it sends come by its downlink, too."""
+    links, names = links_of(5)
+    rounds = stream_rounds(Expected(links, downlinks={"node3": 4}), links, names)
+    assert sorted(map(str, links)) == sorted(str(link) for r in rounds for link in r)
+    for one in rounds:
+        assert sum("node3" in (link.src, link.dst) for link in one) <= 1
+    busiest = max(
+        Counter(end for link in one for end in (link.src, link.dst))["node1"] for one in rounds
+    )
+    assert busiest == 2  # as others do
+
+
+def test_three_mobile_nodes_take_less_than_fifteen_seconds():
+    for seed in range(20):
+        timetable = timetable_of(3, "mobile", seed=seed)
+        assert timetable.seconds < 14.6, f"seed {seed}"
+        assert len(timetable.streamed | timetable.flooded) == 6
+
+
+def test_where_there_is_time_tcp_is_tried_on_all_links_and_nothing_else():
+    for size, profile in ((3, "mobile"), (3, "wan"), (4, "mobile"), (4, "wan")):
+        timetable = timetable_of(size, profile)
+        assert len(timetable.streamed) == size * (size - 1)
+        assert not timetable.flooded
+        assert not timetable.note
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sixteen_wan_nodes_take_less_than_a_minute_and_no_link_is_left_out(seed):
+    timetable = timetable_of(16, "wan", seed=seed)
+    assert timetable.seconds < 60
+    assert len(timetable.flooded) == 240
+    assert sorted(link.src for link in timetable.streamed) == sorted(
+        node.name for node in ClusterSpec(size=16).nodes
+    )
+    assert "16 of 240 links" in timetable.note
+    assert f"seed {seed}" in timetable.note
+
+
+def test_quick_is_quick_and_full_tries_tcp_everywhere_whatever_it_takes():
+    quick, full = (timetable_of(16, "wan", effort) for effort in ("quick", "full"))
+    assert quick.seconds < 5
+    assert not quick.streamed | quick.flooded
+    assert len(full.streamed) == 240
+    assert full.seconds > 120
+
+
+def test_what_tcp_cannot_fill_is_flooded():
+    rough = timetable_of(3, "mobile-real")
+    assert (len(rough.flooded), len(rough.streamed)) == (6, 0)
+    assert len(timetable_of(3, "mobile-real", "full").streamed) == 6
+    assert not timetable_of(3, "mobile-real", "quick").flooded
+
+
+def test_a_link_that_loses_everything_is_not_asked_for_its_speed():
+    links, names = links_of(3)
+    cut = replace(links[0], loss_pct=100.0)
+    timetable = make_probe_schedule(Expected((cut, *links[1:])), [], names, NORMAL, 1, 60.0)
+    ends = {frozenset((link.src, link.dst)) for link in timetable.streamed | timetable.flooded}
+    assert frozenset((cut.src, cut.dst)) not in ends
+    assert len(ends) == 2
+
+
+def test_a_sample_is_drawn_by_its_seed_one_link_out_of_each_node():
+    links, names = links_of(8)
+    first, again, other = (one_of_each(links, names, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [link.src for link in first] == names
+    ring, _ = links_of(8, topology="ring")
+    assert [link.src for link in one_of_each(ring, names, 3)] == names
+    assert len(one_of_each(links[:2], names, 1)) == 1
+
+
+def test_uplinks_and_paths_are_in_the_plan():
+    alone = timetable_of(4, "mobile", topology="ring").seconds
+    assert timetable_of(4, "mobile", topology="ring", node1=3.0).seconds > alone + 1
+    links, names = links_of(4, topology="ring")
+    assert len(path_groups([path.end_to_end() for path in paths(links)], names)) == 1
+
+
+def test_paths_that_jitter_are_pinged_by_one_node_at_a_time():
+    links, names = links_of(5, "mobile-real", topology="star")
+    ends = [path.end_to_end() for path in paths(links)]
+    groups = path_groups(ends, names)
+    assert Counter(path for group in groups for path in group) == Counter(ends)
+    assert all(len(ping_pairs(group, names)) == 1 for group in groups)
+
+
+def test_floods_keep_to_the_budget_and_to_one_at_a_time_for_each_node():
+    links, names = links_of(9, "wan")
+    floods = link_floods(links, names)
+    assert Counter(flood.link for flood in floods) == Counter(links)
+    for moment in {flood.at_s for flood in floods}:
+        now = [f for f in floods if f.at_s <= moment < f.over_s]
+        assert len(now) == 1 or sum(f.link.rate_mbyte_s for f in now) <= BUDGET_MBYTE_S
+        assert len({f.link.src for f in now}) == len({f.link.dst for f in now}) == len(now)
+    starts = sorted({flood.at_s for flood in floods})
+    assert floods_s(floods) > starts[-1] + 0.3
+    assert all(later - earlier > 0.3 for earlier, later in pairwise(starts))
+
+
+def test_a_second_look_goes_with_less_beside_it_and_for_longer():
+    links, names = links_of(9, "wan")
+    first, second = link_floods(links, names), link_floods(links, names, 0.5)
+    once, twice = ({f.link: f.seconds - f.skip_s for f in floods} for floods in (first, second))
+    assert twice == pytest.approx({link: 2 * seconds for link, seconds in once.items()})
+    assert len({flood.at_s for flood in second}) > len({flood.at_s for flood in first})
+
+
+def test_all_links_of_an_uplink_are_flooded_together_one_node_after_the_other():
+    links, _ = links_of(3)
+    by_node = {name: [link for link in links if link.src == name] for name in ("node1", "node2")}
+    floods = shared_floods(by_node.values())
+    assert [(f.link.src, f.link.dst) for f in floods] == [
+        (link.src, link.dst) for own in by_node.values() for link in own
+    ]
+    first, second, third, fourth = floods
+    assert first.at_s == second.at_s
+    assert third.at_s == fourth.at_s >= first.at_s + first.seconds
+
+
+def test_each_node_is_told_whom_to_flood_and_whom_to_count():
+    links, names = links_of(3)
+    orders = flood_orders(link_floods(links, names), {name: f"at-{name}" for name in names})
+    ports = {name: {send["port"] for send in orders[name]["sends"]} for name in names}
+    assert [len(of) for of in ports.values()] == [1, 1, 1]  # a sender is known by its port
+    for name in names:
+        assert {send["address"] for send in orders[name]["sends"]} == {
+            f"at-{other}" for other in names if other != name
+        }
+        for other, count in orders[name]["counts"].items():
+            assert {count["port"]} == ports[other]
+        assert set(orders[name]["counts"]) == set(names) - {name}
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.5, 5.0, 50.0, 500.0])
+@pytest.mark.parametrize("buffer", [10.0, 50.0, 1000.0])
+def test_a_flood_fits_into_its_links_queue(rate, buffer):
+    links, _ = links_of(2)
+    link = replace(links[0], rate_mbyte_s=rate, buffer_ms=buffer)
+    room = rate * 1e3 * buffer
+    assert at_once(link) == 1 or at_once(link) * FRAME_BYTES <= room / 10
+    assert queued_bytes(link) <= room / 2
+
+
+@pytest.mark.parametrize("rate", [1.0, 14.0, 16.0, 68.0, 86.0, 240.0])
+def test_datagrams_are_sent_as_one_where_their_link_takes_that_whole(rate):
+    links, _ = links_of(2)
+    link = replace(links[0], rate_mbyte_s=rate, buffer_ms=100.0)
+    fields = {name: value for name, value in vars(link).items() if name in WireLink._fields}
+    whole = super_packet_bytes(WireLink(**fields), FRAME_BYTES)
+    if whole > FRAME_BYTES:
+        assert at_once(link) * FRAME_BYTES == whole
+    assert at_once(replace(link, loss_pct=1.0)) >= at_once(link)  # there all is cut anyway
+
+
+def test_frames_count_four_times_among_what_is_flooded_side_by_side():
+    """A machine passes so many packets a second, whatever is in them."""
+    links, names = links_of(16, "mobile")
+    floods = link_floods(links, names)
+    for at_s in {flood.at_s for flood in floods}:
+        together = [flood.link.rate_mbyte_s for flood in floods if flood.at_s == at_s]
+        assert sum(together) <= BUDGET_MBYTE_S / 4
+    fast = [replace(link, rate_mbyte_s=60.0) for link in links]
+    most = Counter(flood.at_s for flood in link_floods(fast, names)).most_common(1)[0][1]
+    assert most == 3  # of 200 MB/s

@@ -1,0 +1,189 @@
+"""Fetching what ranks left: each node for itself, and what is not here stays there."""
+
+import errno
+import threading
+from types import SimpleNamespace
+
+import pytest
+from tars import archive, member
+
+from cluster.base.console import Console
+from cluster.base.errors import NodeError, UsageError
+from cluster.run import results
+from cluster.run.results import EXIT_NOTHING, Fetch, fetch_results, parse_max_results
+from cluster.ssh.remote_process import LOST, RemoteProcess
+
+GOOD = archive(member("./", kind="folder"), member("./x", b"good"))
+
+
+class Channel:
+    """Of paramiko: what a command says, and how it ends; None in `pieces` is silence without end."""
+
+    def __init__(self, pieces=(), exit_code=0, stderr=b""):
+        self._pieces, self._stderr = list(pieces), stderr
+        self.exit_code, self.closed = exit_code, False
+        self.status_event = threading.Event()
+        if exit_code is not None:
+            self.status_event.set()
+
+    def settimeout(self, timeout_s):
+        pass
+
+    def recv(self, count):
+        if not self._pieces:
+            return b""
+        if self._pieces[0] is None:
+            raise TimeoutError
+        piece = self._pieces.pop(0)
+        self._pieces[:0] = [piece[count:]] if piece[count:] else []
+        return piece[:count]
+
+    def recv_stderr_ready(self):
+        return bool(self._stderr)
+
+    def recv_stderr(self, count):
+        said, self._stderr = self._stderr[:count], self._stderr[count:]
+        return said
+
+    def recv_exit_status(self):
+        return self.exit_code
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def fetch(tmp_path):
+    """A function that fetches from nodes that say what the channels do."""
+
+    def call(limit_bytes=10**6, **channels):
+        fleet = SimpleNamespace(start=lambda node, argv: RemoteProcess(node, channels[node]))
+        what = Fetch("/run/there", tmp_path, limit_bytes)
+        found = fetch_results(fleet, list(channels), what, Console(quiet=True))
+        assert all(channel.closed for channel in channels.values())
+        return found
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        (Channel([b"garbage" * 200]), "no tar archive"),
+        (Channel([GOOD[:700]]), "ends in the middle"),
+        (Channel([], exit_code=0), "tar ended with exit code 0"),
+        (Channel([], exit_code=127, stderr=b"sh: tar: not found"), "127 sh: tar: not found"),
+        (Channel([GOOD], exit_code=137), "tar ended with exit code 137"),
+        (Channel([GOOD], exit_code=-1), "the connection broke"),
+        (Channel([archive(member("./x", b"x" * 2 * 10**6))]), "more than the limit of 1 MB"),
+        (Channel([archive(member("./\x1b[2Jx", b"x" * 2 * 10**6))]), "./?[2Jx"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_wrong_on_one_node_costs_no_other(fetch, tmp_path, channel, words):
+    found = fetch(node1=Channel([GOOD]), node2=channel, node3=Channel([GOOD]))
+    assert words in found["node2"].failure
+    assert "\n" not in found["node2"].failure
+    assert (found["node1"].failure, found["node3"].failure) == ("", "")
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("x")} == {"node1/x", "node3/x"}
+
+
+def test_a_node_on_which_no_rank_began_has_nothing(fetch):
+    found = fetch(node1=Channel([], exit_code=EXIT_NOTHING))
+    assert found["node1"].failure == ""
+
+
+def test_what_tar_says_is_told_and_a_file_that_it_could_not_read_stays_there(fetch, tmp_path):
+    grown = Channel([GOOD], exit_code=1, stderr=b"tar: ./x: file changed as we read it\n")
+    partly = Channel([GOOD], exit_code=2, stderr=b"\x1b[2Jtar: ./y: Input/output error\n")
+    found = fetch(node1=grown, node2=partly)
+    assert found["node1"].failure == ""
+    assert list(found["node1"].notes) == ["tar: ./x: file changed as we read it"]
+    assert found["node2"].failure == "some files are missing"
+    assert list(found["node2"].notes) == ["?[2Jtar: ./y: Input/output error"]
+    assert (tmp_path / "node2" / "x").read_text() == "good"  # what there is of it
+
+
+def test_what_no_disk_has_room_for_is_tried_again_when_the_others_are_done(
+    fetch, tmp_path, monkeypatch
+):
+    unpack, tried = results.unpack, []
+
+    def full(pieces, folder, *others):
+        tried.append(folder.name)
+        if folder.name == "node1" or tried.count(folder.name) == 1 and folder.name == "node2":
+            (folder / "half").write_text("")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return unpack(pieces, folder, *others)
+
+    monkeypatch.setattr(results, "unpack", full)
+    found = fetch(node1=Channel([GOOD]), node2=Channel([GOOD]), node3=Channel([GOOD]))
+    assert sorted(tried) == ["node1", "node1", "node2", "node2", "node3"]
+    assert "no room on this machine's disk" in found["node1"].failure
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == {
+        "node2/x",
+        "node3/x",
+    }
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        Channel([None]),
+        Channel([GOOD[:600], None]),
+        Channel([GOOD], exit_code=None),  # all has come, and it does not end
+    ],
+)
+def test_a_node_that_falls_silent_is_given_up(fetch, monkeypatch, channel):
+    monkeypatch.setattr(results, "SILENCE_S", 0.2)
+    found = fetch(node1=channel, node2=Channel([GOOD]))
+    assert "neither said nor taken anything" in found["node1"].failure
+    assert found["node2"].failure == ""
+
+
+def test_a_node_that_drips_is_given_up(monkeypatch):
+    """A byte now and then would last as long as the limit is large."""
+    now = [0.0]
+    monkeypatch.setattr("cluster.ssh.remote_process.time.monotonic", lambda: now[0])
+    channel = Channel([b"x"] * 1000)
+    recv = channel.recv
+
+    def drip(count):
+        now[0] += 1.0
+        return recv(count)
+
+    channel.recv = drip
+    with pytest.raises(NodeError, match="as good as nothing|neither said"):
+        RemoteProcess("node1", channel).hand_over(list, 15.0)
+    assert 14.0 < now[0] < 20.0
+
+
+def test_a_node_without_a_connection_is_lost(fetch, tmp_path):
+    def start(node, argv):
+        raise NodeError("no connection", {node: "SSH is closed"})
+
+    what = Fetch("/run/there", tmp_path, 10**6)
+    found = fetch_results(SimpleNamespace(start=start), ["node1"], what, Console(quiet=True))
+    assert found["node1"].failure == "SSH is closed"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_much_that_is_said_on_standard_error_holds_nothing_up():
+    channel = Channel([GOOD], stderr=b"x" * 10**7 + b"end")
+    exit_code, words = RemoteProcess("node1", channel).hand_over(list, 1.0)
+    assert (exit_code, len(words), words[-3:]) == (0, 4096, b"end")
+    lost = RemoteProcess("node1", Channel([GOOD], exit_code=-1)).hand_over(list, 1.0)
+    assert lost[0] == LOST
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500m", 500 * 2**20), ("1.5G", 3 * 2**29), ("10", 10), (7, 7)]
+)
+def test_a_size_is_read(text, size):
+    assert parse_max_results(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "10gb", "x", "9" * 400, "²", "none", "1e9"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(UsageError, match="--max-results"):
+        parse_max_results(text)

@@ -1,0 +1,209 @@
+"""What a failed run says: its root cause, what became of it, and what a reader of its log would not know."""
+
+import signal
+
+import pytest
+
+from cluster.base.errors import RunFailed
+from cluster.base.spec import ClusterSpec
+from cluster.engine.node_fate import node_fate
+from cluster.links.link import Link
+from cluster.run.placement import place_ranks
+from cluster.run.ranks import RankExit, read_report
+from cluster.run.root_cause import missing_links, raise_failure, root_cause
+from cluster.ssh.remote_process import LOST
+from node.supervisor.error_file import is_bystander, last_error
+
+NODES = ClusterSpec(size=4).nodes
+RING = [
+    Link(f"node{a}", f"node{b}", 1.0, 1.0, 0.0, 0.0, 10.0)
+    for a in range(1, 5)
+    for b in (a % 4 + 1, (a - 2) % 4 + 1)
+]
+PLACES = place_ranks(["node1", "node2", "node3"])
+RUNNING = {
+    "Name": "/gradwire-node2",
+    "State": {
+        "Running": True,
+        "Paused": False,
+        "OOMKilled": False,
+        "ExitCode": 0,
+        "StartedAt": "2026-11-23T01:30:11.798118143Z",
+    },
+    "NetworkSettings": {"Networks": {"gradwire_data": {}}},
+}
+SINCE = 1795400000.0  # a while after that
+
+
+def said_of(tmp_path, ended, fates=None):
+    with pytest.raises(RunFailed) as failed:
+        raise_failure(tmp_path, ended, fates or {}, None, (), (), {})
+    return failed.value.message.splitlines()
+
+
+def write_log(tmp_path, name, text):
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    (tmp_path / "logs" / f"{name}.log").write_text(text)
+
+
+def test_the_missing_link_is_named_by_its_nodes():
+    log = [f"connect [{NODES[2].address}]:41234: No route to host", f"bound {NODES[0].address}"]
+    (words,) = missing_links("node1", log, NODES, RING)
+    assert words.startswith("node1 and node3 have no link")
+    assert missing_links("node2", log, NODES, RING) == []
+    assert missing_links("node1", log, NODES, []) == []
+
+
+def test_ranks_that_we_stopped_are_not_said_to_be_killed(tmp_path):
+    write_log(tmp_path, "node2", "boom\n")
+    stopped = RankExit(PLACES[0], -signal.SIGTERM, 1.0, was_stopped=True)
+    lines = said_of(tmp_path, [RankExit(PLACES[1], 1, 0.0), stopped])
+    assert lines[-1] == "  after it: node1 was stopped"
+
+
+def test_what_a_rank_says_of_its_failure_stands_before_its_log(tmp_path):
+    write_log(tmp_path, "node1-1", "last words\n")
+    place = place_ranks(["node1", "node2"], 2)[1]
+    lines = said_of(tmp_path, [RankExit(place, 1, 0.0, "ValueError: out of cheese")])
+    assert lines[0].startswith("rank 1 on node1 ended with exit code 1: the root cause")
+    assert lines[1:] == ["  ValueError: out of cheese", "  | last words"]
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        RankExit(PLACES[1], 1, 11.0, "ValueError: boom"),  # later than those who saw it go
+        RankExit(PLACES[1], LOST, 12.0),
+        RankExit(PLACES[1], -signal.SIGKILL, 12.0),
+    ],
+)
+def test_who_saw_another_go_is_never_the_root_cause(root):
+    saw = RankExit(PLACES[0], 1, 10.0, "Connection closed by peer", is_bystander=True)
+    stopped = RankExit(PLACES[2], -signal.SIGTERM, 9.0, was_stopped=True)
+    for ended in ([saw, root, stopped], [stopped, root, saw], [root, stopped, saw]):
+        assert root_cause(ended) == root
+
+
+def test_of_bystanders_alone_the_first_is_named_and_none_that_we_stopped():
+    first, second = (RankExit(place, 1, place.rank, is_bystander=True) for place in PLACES[:2])
+    stopped = RankExit(PLACES[2], -signal.SIGTERM, 0.0, was_stopped=True)
+    assert root_cause([stopped, second, first]) == first
+
+
+def test_a_rank_without_a_log_is_named_all_the_same(tmp_path):
+    (line,) = said_of(tmp_path, [RankExit(PLACES[1], 3, 0.0)])
+    assert line.startswith("rank 1 on node2 ended with exit code 3")
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path):
+    write_log(tmp_path, "node2", "x" * 10**7 + "\nthe end\n")
+    assert said_of(tmp_path, [RankExit(PLACES[1], 3, 0.0)])[-1] == "  | the end"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (9, "was killed by SIGKILL"),
+        (40, f"was killed by SIGRTMIN+{40 - signal.SIGRTMIN}"),
+        (33, "was killed by signal 33"),
+    ],
+)
+def test_every_signal_has_a_name(tmp_path, number, words):
+    assert words in said_of(tmp_path, [RankExit(PLACES[1], -number, 0.0)])[0]
+
+
+def test_lack_of_memory_is_said(tmp_path):
+    killed = RankExit(PLACES[1], -signal.SIGKILL, 0.0, out_of_memory=True)
+    assert "was killed for lack of memory" in said_of(tmp_path, [killed])[0]
+    worker = RankExit(PLACES[1], 1, 0.0, out_of_memory=True)
+    assert "exit code 1; the kernel killed a process of it" in said_of(tmp_path, [worker])[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"Paused": True}, "its container is paused: docker unpause gradwire-node2"),
+        ({"Running": False, "ExitCode": 137}, "its container ended (exit code 137, SIGKILL)"),
+        ({"Running": False, "ExitCode": 1}, "its container ended (exit code 1)"),
+        (
+            {"Running": False, "OOMKilled": True, "ExitCode": 137},
+            "its container ran out of memory and ended (exit code 137, SIGKILL)",
+        ),
+        (
+            {"StartedAt": "2026-12-23T01:30:11.798118143Z"},
+            "its container ended and was started again at 2026-12-23T01:30:11Z",
+        ),
+        ({}, ""),
+    ],
+)
+def test_what_became_of_a_lost_node_is_said_as_the_engine_knows_it(tmp_path, state, words):
+    inspected = RUNNING | {"State": RUNNING["State"] | state}
+    assert node_fate(inspected, SINCE) == words
+    lost = said_of(tmp_path, [RankExit(PLACES[1], LOST, 0.0)], {"node2": words})[0]
+    assert lost.startswith(f"rank 1 on node2 was lost ({words or 'its connection broke'})")
+
+
+def test_a_node_without_network_or_container_is_said_to_be_that():
+    assert node_fate(None, SINCE) == "its container has been removed"
+    off = RUNNING | {"NetworkSettings": {"Networks": {}}}
+    assert node_fate(off, SINCE) == "its container is connected to no network"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "5", "null", "[]", "{}", '{"exit_code": null, "time": 1}', '{"exit_code": 1, "time": []}']
+    + ["[" * 100_000, '{"exit_code": 1e999, "time": 1}', "x\x00y"],
+)
+def test_whatever_stands_in_for_a_report_is_an_end(words):
+    assert read_report(PLACES[0], 7, words).exit_code == 7
+    assert read_report(PLACES[0], 0, words).exit_code == LOST  # it cannot be known to be done
+
+
+def test_a_report_is_read_and_its_time_is_one():
+    text = 'noise\n{"exit_code": -9, "time": 12.5, "error": "a", "bystander": true, "out_of_memory": 1}'
+    end = read_report(PLACES[0], 137, text)
+    assert end == RankExit(PLACES[0], -9, 12.5, "a", is_bystander=True, out_of_memory=True)
+    assert read_report(PLACES[0], 1, '{"exit_code": 1, "time": NaN}').time > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.77.0.12]:41",
+        "RuntimeError: [..] Timed out waiting 60000ms for recv operation to complete",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /a",
+        "DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed.",
+        "DistBackendError: NCCL error in: x.cpp:1, remote process exited or there was a network error",
+    ],
+)
+def test_words_of_another_ranks_end_are_known(words):
+    assert is_bystander(words)
+
+
+@pytest.mark.parametrize("words", ["ValueError: boom", "", "KeyError: 'peer'", "MemoryError"])
+def test_words_of_an_own_failure_are_not_taken_for_those(words):
+    assert not is_bystander(words)
+
+
+def test_the_last_exception_of_a_program_is_found_by_what_it_printed():
+    chained = (
+        "Traceback (most recent call last):\n  File 'a'\nConnectionError: closed by peer\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'b', line 1\n    f()\nValueError: boom\n"
+        "[W] sendBytes failed: Broken pipe\n"
+    )
+    assert last_error(chained) == "ValueError: boom"
+    ranked = "".join(f"[rank1]: {line}\n" for line in chained.splitlines())
+    assert last_error(ranked) == "ValueError: boom"
+    assert last_error("all is well\n") == last_error("") == ""
+
+
+def test_a_log_is_something_to_see_and_nothing_to_try(tmp_path):
+    write_log(tmp_path, "node1", "boom\n")
+    ended = [RankExit(place, 1 if place.rank == 0 else 0, 1.0) for place in PLACES]
+    with pytest.raises(RunFailed) as failed:
+        raise_failure(tmp_path, ended, {}, None, (), (), {})
+    assert str(failed.value).splitlines()[-1] == f"  see: {tmp_path}/logs/node1.log"
+    assert "try:" not in str(failed.value)

@@ -1,0 +1,146 @@
+"""The end of a schedule: links and processors are as before, on every way out, and whatever failed meanwhile."""
+
+import time
+
+import pytest
+
+import cluster.schedule.runner
+from cluster.base.errors import ClusterError
+from cluster.engine.cpu_limits import CpuLimits
+from cluster.engine.resources import Limit
+from cluster.links.changes import Change
+from cluster.schedule.events import Event
+from cluster.schedule.runner import ScheduleRunner
+
+PLANS = {"node1": {"links": [{"src": "node1", "dst": "node2", "delay_ms": 5.0}]}}
+STORM = (
+    Event("straggler", cpus={"node2": 0.25}),
+    Event("far", changes=(Change("node1", "node2", {"delay_ms": 60.0}),)),
+)
+
+
+class FakeShape:
+    """Two nodes, one link of which anybody speaks."""
+
+    plans = PLANS
+    links = ()
+    wanted = None
+
+
+class FakeEngine:
+    """Holds two nodes to limits; refuses the first `failures` times, when it is done."""
+
+    def __init__(self):
+        self.held = {"node1": Limit(), "node2": Limit(1)}
+        self.failures = 0
+
+    def containers(self, name):
+        return list(self.held)
+
+    def limits(self, containers):
+        return dict(self.held)
+
+    def set_limits(self, containers, limits):
+        self.held |= limits
+        if limits and self.failures:
+            self.failures -= 1
+            raise ClusterError("the engine refused")
+
+
+class QuietConsole:
+    """Nobody listens."""
+
+    def say(self, words):
+        pass
+
+
+@pytest.fixture
+def applied(monkeypatch):
+    """The plans as the nodes have them."""
+    in_force = dict(PLANS)
+    monkeypatch.setattr(
+        cluster.schedule.runner, "apply_some", lambda fleet, plans: in_force.update(plans)
+    )
+    return in_force
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+@pytest.mark.parametrize("way_out", [None, KeyboardInterrupt, ClusterError("a rank failed")])
+def test_everything_is_as_before(applied, tmp_path, way_out, failures):
+    engine = FakeEngine()
+    processors = CpuLimits(engine, "lab")
+    player = ScheduleRunner(
+        None, FakeShape(), processors, STORM, "", tmp_path / "log", QuietConsole()
+    )
+    engine.failures = failures
+    try:
+        with player:
+            wait_for(lambda: player.failure or applied != PLANS)
+            assert engine.held["node2"].cpus == 0.25
+            if way_out:
+                raise way_out
+    except (KeyboardInterrupt, ClusterError):
+        pass
+    assert engine.held == {"node1": Limit(), "node2": Limit(1)}
+    assert applied == PLANS
+    assert bool(player.failure) == bool(failures)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+BUG = KeyError("no such plan")
+
+
+@pytest.mark.parametrize("error", [BUG, OSError(28, "No space left on device"), ValueError()])
+def test_whatever_ends_a_schedule_is_kept_as_its_failure(applied, tmp_path, monkeypatch, error):
+    """Or the run would end with 0, and nobody would know that its links never changed."""
+    player = ScheduleRunner(
+        None,
+        FakeShape(),
+        CpuLimits(FakeEngine(), "lab"),
+        STORM,
+        "",
+        tmp_path / "log",
+        QuietConsole(),
+    )
+
+    def fail(fleet, plans):
+        raise error
+
+    monkeypatch.setattr(cluster.schedule.runner, "apply_some", fail)
+    with player:
+        wait_for(lambda: player.failure or not player._thread.is_alive())
+    assert type(error).__name__ in player.failure or "No space left" in player.failure
+
+
+class FakeTail:
+    """What a rank's metrics file says."""
+
+    def __init__(self, lines):
+        self._lines = lines
+
+    def lines(self):
+        return iter(self._lines)
+
+
+def test_metrics_of_any_kind_do_not_end_the_counting_of_steps(tmp_path):
+    player = ScheduleRunner(None, FakeShape(), None, (), "", tmp_path / "log", QuietConsole())
+    odd = [
+        "[]",
+        "5",
+        "null",
+        "{",
+        "[" * 100_000,
+        '{"event": "step"}',
+        '{"event": "step", "step": "x"}',
+    ]
+    odd += ['{"event": "step", "step": null}', '{"event": "step", "step": 1e999}', '{"event": []}']
+    player._watch_steps(
+        FakeTail([*odd, '{"event": "step", "rank": 0, "time": 1.5, "step": 3, "sent_bytes": 0}'])
+    )
+    assert list(player._steps) == [3]

@@ -1,0 +1,88 @@
+"""A share of a processor is held as long as it is enough."""
+
+import pytest
+
+from node.wire import scheduling
+from node.wire.scheduling import DEADLINE, MOST_SHARE, NORMAL, PERIOD_NS, Reservation
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """What was asked of the scheduler, and clocks that only we turn on."""
+
+    class Kernel:
+        now_s = used_s = 100.0
+        asked = []
+        agrees = True
+
+        def set_scheduler(self, policy, slice_ns, period_ns=0):
+            self.asked.append((policy, slice_ns, period_ns))
+            return self.agrees
+
+        def pass_by(self, seconds, load):
+            self.now_s += seconds
+            self.used_s += seconds * load
+
+    kernel = Kernel()
+    kernel.asked = []
+    monkeypatch.setattr(scheduling, "_set_scheduler", kernel.set_scheduler)
+    monkeypatch.setattr(scheduling.time, "monotonic", lambda: kernel.now_s)
+    monkeypatch.setattr(scheduling.time, "process_time", lambda: kernel.used_s)
+    monkeypatch.setattr(scheduling.os, "cpu_count", lambda: 2)
+    return kernel
+
+
+def held(nodes):
+    reservation = Reservation()
+    reservation.share_among(nodes)
+    reservation.look()
+    return reservation
+
+
+@pytest.mark.parametrize(("nodes", "share"), [(2, MOST_SHARE), (16, 0.1), (64, 0.025)])
+def test_all_nodes_of_a_cluster_can_have_the_same(kernel, nodes, share):
+    assert held(nodes).share == pytest.approx(share)
+    assert kernel.asked == [(DEADLINE, round(share * PERIOD_NS), PERIOD_NS)]
+    assert nodes * share < 0.95 * 2
+
+
+def test_what_is_too_small_is_given_up_before_it_is_used_up_and_taken_back(kernel):
+    reservation = held(16)
+    kernel.pass_by(0.006, load=0.9)
+    reservation.look()
+    assert [policy for policy, _, _ in kernel.asked] == [DEADLINE, NORMAL]
+    for load in (0.9, 0.06):  # the second would fit, but not twice over
+        kernel.pass_by(0.2, load)
+        reservation.look()
+    assert len(kernel.asked) == 2
+    kernel.pass_by(0.2, load=0.01)
+    reservation.look()
+    assert kernel.asked[2][0] == DEADLINE
+
+
+def test_a_share_that_cannot_be_changed_is_still_held_and_can_be_given_up(kernel):
+    reservation = held(2)
+    kernel.agrees = False
+    reservation.share_among(16)
+    kernel.agrees = True
+    kernel.pass_by(0.006, load=0.9)
+    reservation.look()
+    assert [policy for policy, _, _ in kernel.asked] == [DEADLINE, DEADLINE, NORMAL]
+
+
+def test_nobody_looks_all_the_time(kernel):
+    reservation = held(2)
+    kernel.pass_by(0.001, load=1.0)
+    reservation.look()
+    assert len(kernel.asked) == 1
+
+
+def test_a_kernel_that_refuses_is_asked_again_later(kernel):
+    kernel.agrees = False
+    reservation = held(2)
+    kernel.pass_by(0.01, load=0.0)
+    reservation.look()
+    assert len(kernel.asked) == 1
+    kernel.pass_by(0.1, load=0.0)
+    reservation.look()
+    assert len(kernel.asked) == 2

@@ -1,0 +1,133 @@
+"""What leaves this machine for the nodes: a program's folder without keys, and checkpoints that are ones."""
+
+import io
+import tarfile
+
+import pytest
+
+from cluster.base.errors import UsageError
+from cluster.run import checkpoints
+from cluster.run.checkpoints import find_checkpoints
+from cluster.run.program import pack, training
+
+
+def sent(folder):
+    with tarfile.open(fileobj=io.BytesIO(pack(folder))) as tar:
+        return {member.name for member in tar}
+
+
+@pytest.fixture
+def secrets(tmp_path):
+    """A home with all that must stay there, and a program's folder beside it."""
+    home, program = tmp_path / "home", tmp_path / "program"
+    for name in (".ssh/id", ".aws/credentials", ".gnupg/keys/one", "data/word"):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_text("x")
+    (home / ".netrc").write_text("x")
+    (home / ".env").write_text("x")
+    program.mkdir()
+    (program / "train.py").write_text("")
+    return home, program
+
+
+def test_keys_and_passwords_of_a_folder_are_not_sent(secrets):
+    home, _ = secrets
+    (home / "data" / ".env").mkdir()
+    (home / "data" / ".env" / "pyvenv.cfg").write_text("x")
+    (home / "data" / ".netrc").write_text("x")
+    assert sent(home) == {"data/word"}
+
+
+def test_nor_are_they_by_a_link(secrets):
+    home, program = secrets
+    (program / "keys").symlink_to(home / ".ssh")
+    (program / "gpg").symlink_to(home / ".gnupg" / "keys")
+    (program / "id").symlink_to(home / ".ssh" / "id")
+    (program / "settings").symlink_to(home / ".env")
+    (program / "data").symlink_to(home / "data")
+    assert sent(program) == {"train.py", "data/word"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder with one good checkpoint of each of two nodes, and much else."""
+    secret = tmp_path / "secret"
+    secret.write_text("HOST SECRET")
+    run = tmp_path / "run"
+    for node in ("node1", "node2"):
+        folder = run / "files" / node
+        folder.mkdir(parents=True)
+        rank = int(node[-1]) - 1
+        (folder / f"checkpoint-rank{rank}-step5.pt").write_text("five")
+        (folder / "checkpoint-rank0-step7.pt").symlink_to(secret)
+        (folder / "checkpoint-rank0-step8.pt").mkdir()
+        (folder / "checkpoint-rank0-step9.pt.part").write_text("half")
+        (folder / "checkpoint-rank../x-step1.pt").parent.mkdir()
+        (folder / "id_rsa").write_text("x")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "checkpoint-rank2-step5.pt").write_text("HOST SECRET")
+    (run / "files" / "node3").symlink_to(elsewhere)
+    (run / "files" / "other").mkdir()
+    return run
+
+
+def test_only_checkpoints_go_back_to_the_nodes_and_nothing_that_a_link_leads_to(run):
+    found = find_checkpoints(run)
+    assert {node: [path.name for path in paths] for node, paths in found.items()} == {
+        "node1": ["checkpoint-rank0-step5.pt"],
+        "node2": ["checkpoint-rank1-step5.pt"],
+    }
+
+
+class Process:
+    """A command that takes what it is sent, and ends well."""
+
+    def __init__(self):
+        self.sent, self.node = b"", "node1"
+
+    def write(self, data):
+        self.sent += data
+
+    def close_stdin(self):
+        pass
+
+    def wait(self):
+        return 0, b""
+
+    def close(self):
+        pass
+
+
+def test_they_are_sent_as_an_archive_in_small_pieces(run, monkeypatch):
+    monkeypatch.setattr(checkpoints, "PIECE_BYTES", 3)
+    process = Process()
+    checkpoints._send(process, find_checkpoints(run)["node1"])
+    with tarfile.open(fileobj=io.BytesIO(process.sent), mode="r:") as tar:
+        (member,) = tar
+        assert (member.name, tar.extractfile(member).read()) == (
+            "checkpoint-rank0-step5.pt",
+            b"five",
+        )
+
+
+def test_links_alone_are_no_checkpoints(run):
+    for path in run.glob("files/*/checkpoint-rank?-step5.pt"):
+        path.unlink()
+    with pytest.raises(UsageError, match="no checkpoints in"):
+        training(["--resume", str(run)])
+
+
+def test_checkpoints_that_are_too_large_are_refused_before_anything_starts(run):
+    with (run / "files" / "node2" / "checkpoint-rank1-step6.pt").open("wb") as file:
+        file.truncate(10**10)
+    with pytest.raises(UsageError, match="checkpoints of node2 .* are 10 GB"):
+        find_checkpoints(run)
+
+
+def test_a_virtual_environment_stays_here_whatever_its_name(tmp_path):
+    (tmp_path / "train.py").write_text("pass")
+    (tmp_path / "my-python" / "lib").mkdir(parents=True)
+    (tmp_path / "my-python" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tmp_path / "my-python" / "lib" / "large.so").write_text("x")
+    assert sent(tmp_path) == {"train.py"}

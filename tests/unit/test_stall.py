@@ -1,0 +1,148 @@
+"""When nothing moves, which rank holds the others up, and how it is said: on states as nodes tell them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.run.placement import place_ranks
+from cluster.run.stall import RankState, find_stall, has_moved, read_state
+from node.accounting.gloo_traffic import Flow
+from node.accounting.ledger import Ledger
+from node.supervisor.rank_states import find_ranks, read_sockets, state_of
+
+NODES = ClusterSpec(size=3).nodes
+PLACES = place_ranks([node.name for node in NODES])
+WAITS = {"state": "S", "cpu_s": 1.0, "bytes": 10**6, "unread": {}, "unsent": {}, "collective": ""}
+SS = """\
+0 96 10.77.1.11:37433 10.77.1.13:44682 users:(("a",pid=28,fd=15)) bytes_sent:500 bytes_acked:1 bytes_received:60
+7 0 [::ffff:10.77.1.11]:29500 [::ffff:10.77.1.12]:34010 users:(("a",pid=28,fd=8),("b",pid=30,fd=8)) bytes_received:3
+5 0 10.77.1.11:22 10.77.1.1:51222 users:(("sshd-session",pid=22,fd=7)) bbr bytes_sent:9
+Failed to open cgroup2 by ID
+"""
+
+
+def states(*changes):
+    said = [read_state(WAITS | change) for change in changes]
+    return dict(zip(PLACES, said, strict=False))
+
+
+def stall(*changes):
+    return find_stall(states(*changes), NODES, 31.0, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "moved"),
+    [
+        ({}, False),
+        ({"cpu_s": 1.1}, False),  # a look at a clock
+        ({"cpu_s": 1.5}, True),
+        ({"bytes": 10**6 + 500}, False),  # a greeting
+        ({"bytes": 10**6 + 10**5}, True),
+        ({"state": "R"}, True),  # it would, if it got a processor
+    ],
+)
+def test_what_counts_as_movement(change, moved):
+    assert has_moved(read_state(WAITS), read_state(WAITS | change), 10.0) == moved
+
+
+def test_a_stopped_rank_holds_the_others_up_whatever_else_is_seen():
+    found = stall({"unread": {"10.0.0.9": 5}}, {}, {"state": "T"})
+    assert (found.place, found.why) == (PLACES[2], "it is stopped (T): kill -CONT lets it go on")
+    assert "rank 2 on node3 holds the others up" in found.words()
+    assert stall({"state": "D"}, {}, {"state": "T"}).place == PLACES[2]
+    assert stall({"state": "D"}, {}, {}).place == PLACES[0]
+
+
+def test_a_rank_that_has_not_come_to_a_collective_holds_the_others_up():
+    waiting = {"collective": "7 1 all_reduce 4800000 train 20 970.000"}
+    found = stall(waiting, {"collective": "6 0 all_reduce 4800000 train 19 960.000"}, waiting)
+    assert found.place == PLACES[1]
+    assert found.lines[0] == (
+        "rank 0 on node1: it waits (S), in all_reduce of 4.8 MB (train, step 20) for 30 s"
+    )
+    assert found.lines[1].endswith("between collectives 6 and 7")
+
+
+def test_a_rank_that_does_not_read_holds_the_others_up():
+    address = NODES[0].address
+    found = stall({"unsent": {NODES[1].address: 5000}}, {"unread": {address: 1234567}}, {})
+    assert (found.place, found.why) == (
+        PLACES[1],
+        "it does not read 1,234,567 bytes of node1",
+    )
+    assert found.lines[0].endswith("cannot get rid of 5,000 bytes for node2")
+
+
+def test_where_all_wait_nobody_is_blamed():
+    found = find_stall({**states({}, {}), PLACES[2]: None}, NODES, 31.0, 1000.0)
+    assert (found.place, found.lines[2]) == (None, "rank 2 on node3: its node does not tell")
+    assert "holds the others up" not in found.words()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, 5, [], {}, WAITS | {"cpu_s": "x"}, WAITS | {"unread": []}, WAITS | {"collective": "1 2"}]
+    + [WAITS | {"bytes": float("inf")}, WAITS | {"unread": {"a": None}}],
+)
+def test_nonsense_is_no_state(said):
+    assert read_state(said) is None
+
+
+def test_connections_are_those_of_the_ranks_own_processes():
+    mine, both, other = read_sockets(SS)
+    assert (mine.peer, mine.unsent, mine.carried) == ("10.77.1.13", 96, 560)
+    assert (both.peer, both.unread, both.pids) == ("10.77.1.12", 7, {28, 30})
+    assert other.pids == {22}
+
+
+def test_a_rank_is_found_by_its_environment_with_all_its_processes_and_its_collective():
+    """Of this very machine: a rank with a child, stopped in the middle of a collective."""
+    code = (
+        "import sys, subprocess, time\n"
+        "from node.accounting.gloo_traffic import Flow\nfrom node.accounting.ledger import Ledger\n"
+        "ledger = Ledger()\nledger.begin(Flow('all_reduce', 8, 1, {1: 8}), 'train')\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print('ready', flush=True)\ntime.sleep(60)"
+    )
+    run = f"run-{os.getpid()}"
+    environ = os.environ | {"TORCHELASTIC_RUN_ID": run, "RANK": "3"}
+    rank = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environ,
+        cwd=PROJECT_DIR,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        rank.stdout.readline()
+        deadline = time.monotonic() + 10
+        while (
+            len(processes := find_ranks(run)["3"]) < 2
+        ):  # the child's environment comes with its program
+            assert time.monotonic() < deadline
+        assert (len(processes), processes[0].pid) == (2, rank.pid)
+        os.kill(processes[1].pid, 19)
+        while (said := state_of(find_ranks(run)["3"], []))["state"] != "T":
+            assert time.monotonic() < deadline
+        state = read_state(json.loads(json.dumps(said)))
+        assert isinstance(state, RankState)
+        assert state.collective.words.startswith("all_reduce of 8e-06 MB (train")
+    finally:
+        os.killpg(rank.pid, 9)
+        rank.communicate()
+
+
+def test_a_collective_that_is_done_is_noted_and_one_among_some_ranks_counts_for_none():
+    ledger = Ledger()
+    for kind in ("all_reduce", "exchange"):
+        entry = ledger.begin(Flow(kind, 8, 1, {1: 8}), "train")
+    os.lseek(ledger._note._file, 0, 0)
+    assert os.read(ledger._note._file, 200).split()[:3] == [b"1", b"2", b"exchange"]
+    ledger.end(entry, 0.0, hidden=False)
+    assert os.pread(ledger._note._file, 200, 0).split()[:2] == [b"1", b"1"]

@@ -1,0 +1,74 @@
+"""What a launch does over links that are undecided, or broken: with --allow-undecided, and without."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import cluster.launch
+from cluster.base.console import Console
+from cluster.base.errors import EXIT_USAGE, ContractBroken, ContractUndecided
+from cluster.contract.doubt import Strain
+from cluster.contract.measured import Measured
+from cluster.contract.verdicts import Contract, judge
+from cluster.links.expected import Expected
+from cluster.links.link import Link
+from cluster.run import runner
+
+LINK = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
+BUSY = Strain(("timers were 0.9 ms late",), reach_ms=9.0, short_pct=18.0, dropped=0)
+
+
+def contract(rtt_ms):
+    found = Measured(rtt_ms, 0.1, 60, 60, 60, 0, early_rtt_ms=20.0)
+    return Contract((judge(LINK, Expected((LINK,)), found, BUSY),))
+
+
+HOLDS, UNDECIDED, BROKEN = contract(20.1), contract(24.0), contract(14.0)
+
+
+@pytest.fixture
+def verify(monkeypatch, tmp_path):
+    """The launch's own step between shaping and starting, with this contract for the links."""
+
+    def verify(found, *, allowed):
+        monkeypatch.setattr(runner, "measure_contract", lambda *_: found)
+        job = SimpleNamespace(
+            link_state=None, allow_undecided=allowed, spec=SimpleNamespace(name="gradwire")
+        )
+        return runner._verify(None, job, tmp_path, Console())
+
+    return verify
+
+
+@pytest.mark.parametrize(("found", "allowed"), [(HOLDS, False), (HOLDS, True), (UNDECIDED, True)])
+def test_links_that_hold_or_may_be_undecided_are_run_over(verify, tmp_path, found, allowed):
+    document = verify(found, allowed=allowed)
+    assert document["decided"] == (found is HOLDS)
+    assert json.loads((tmp_path / "contract.json").read_text()) == document
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed", "error", "words"),
+    [
+        (UNDECIDED, False, ContractUndecided, "--allow-undecided runs all the same"),
+        (BROKEN, False, ContractBroken, "--no-verify runs all the same"),
+        (BROKEN, True, ContractBroken, "--no-verify runs all the same"),
+    ],
+)
+def test_over_others_nothing_is_started_and_the_table_is_kept(
+    verify, tmp_path, capsys, found, allowed, error, words
+):
+    with pytest.raises(error, match="nothing was started") as caught:
+        verify(found, allowed=allowed)
+    assert caught.value.hint.endswith(words)
+    assert caught.value.document["holds"] is False
+    assert (tmp_path / "contract.json").exists()
+    assert "node1 -> node2" in capsys.readouterr().err
+
+
+def test_links_that_are_not_measured_cannot_be_undecided(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cluster.launch.main(["--no-verify", "--allow-undecided", "--dry-run"])
+    assert ended.value.code == EXIT_USAGE
+    assert "--allow-undecided" in capsys.readouterr().err
