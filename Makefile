@@ -17,7 +17,7 @@ FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test lint test-unit test-pythons test-node test-cluster test-links test-netem conformance clean
+  test test-slow lint test-unit test-pythons test-node test-cluster test-links test-netem conformance clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -64,13 +64,17 @@ doctor: venv ## check everything a run needs
 
 # Each line is a phase: what it names runs side by side, and tells what it found when it is done.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 4 --output-sync=target
-test: venv $(VENV)/readers ## all tests
+test: venv $(VENV)/readers ## every obligation, in short
 	@echo "1 of 3: lint, unit tests on each Python that is here, the node image"
 	@$(SIDE_BY_SIDE) lint test-unit test-pythons image
 	@echo "2 of 3: some minutes: netem in a machine of its own, which keeps to the last processor; clusters"
 	@$(SIDE_BY_SIDE) test-netem test-cluster
 	@echo "3 of 3: some minutes: links, which wait more than they compute; the training inside the image, for which they leave time"
 	@$(SIDE_BY_SIDE) test-links test-node
+
+test-slow: venv ## the long forms, which `make test` leaves out
+	@$(SIDE_BY_SIDE) FORM=slow test-netem test-cluster
+	@$(MAKE) --no-print-directory FORM=slow test-links
 
 lint: venv ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -94,18 +98,21 @@ test-node: image ## training in real gloo processes, and the wire, inside the im
 	  docker run --rm --init --cap-drop ALL $(addprefix --cap-add ,$(WIRE_CAPABILITIES)) --cpu-shares 128 \
 	  --volume $(CURDIR)/tests/node:/root/tests:ro "$$image-test" python3 -m pytest -q -ra -p no:cacheprovider tests
 
+# Of tests on real parts: all but those marked slow; `slow`, these alone; `slow or not slow`, all.
+FORM ?= not slow
+
 # Clusters wait more than they compute: two at a time, each on nodes of its own; AT_A_TIME=0 is one after the other.
 AT_A_TIME ?= 2
 SPREAD := --numprocesses $(AT_A_TIME) --dist loadfile
 
 test-cluster: image ## real containers, one obligation a file
-	@$(BIN)/pytest $(SPREAD) tests/cluster
+	@$(BIN)/pytest -m "$(FORM)" $(SPREAD) tests/cluster
 
 test-links: image ## links on real containers, measured
-	@$(BIN)/pytest $(SPREAD) tests/links
+	@$(BIN)/pytest -m "$(FORM)" $(SPREAD) tests/links
 
 test-netem: image ## the whole stack inside user-mode Linux, whose kernel has netem
-	@$(BIN)/pytest tests/netem
+	@$(BIN)/pytest -m "$(FORM)" tests/netem
 
 conformance: image ## every profile on every topology, links of all kinds: asked, expected, measured
 	@$(BIN)/python tests/conformance.py

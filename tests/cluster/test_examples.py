@@ -33,6 +33,7 @@ def compare(make_cluster, tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_strategies_are_compared_and_what_is_known_is_not_run_again(compare, tmp_path):
     first = rows(compare("--target", "fashion-mnist=0.99"), tmp_path)
     assert [(row["strategy"], row["status"], row["steps"]) for row in first] == [

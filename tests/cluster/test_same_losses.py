@@ -5,6 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from node.strategies import STRATEGIES
 
 PROGRAM = Path(__file__).with_name("same_losses.py")
@@ -18,6 +20,7 @@ def losses_on(cluster, folder):
     return json.loads(found[1])
 
 
+@pytest.mark.slow
 def test_every_strategy_learns_the_same_over_slow_links_as_over_fast_ones(shared, tmp_path):
     shutil.copy(PROGRAM, tmp_path)
     shared.run("up", "--nodes", "3", "--profile", "local")

@@ -51,6 +51,7 @@ def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make
     check_broken(contract, {("node1", "node2"): {"rtt"}, ("node2", "node1"): {"rtt"}})
 
 
+@pytest.mark.slow
 def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wrong_one(
     make_cluster, tmp_path
 ):

@@ -149,6 +149,7 @@ def test_the_contract_proves_them(shared, shape):
         assert min(measured["twice"], measured["reordered"], measured["gaps"]) > 0
 
 
+@pytest.mark.slow
 def test_links_share_a_downlink(shared, tmp_path):
     profile, topology = tmp_path / "even.yml", tmp_path / "narrow.yml"
     profile.write_text(PROFILE)

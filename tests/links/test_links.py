@@ -16,7 +16,10 @@ PAYLOAD_SHARE = 1448 / 1514  # of a full frame at MTU 1500
 SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (13, 10)}
 
 
-@pytest.mark.parametrize("profile", SECONDS)
+@pytest.mark.parametrize(
+    "profile",
+    [pytest.param(name, marks=pytest.mark.slow if name == "poor" else ()) for name in SECONDS],
+)
 def test_ping_and_iperf_find_what_the_profile_says(shared, profile):
     """On its slowest link, which any host can carry; how fast they may be is for the contract, which says clipped."""
     links = shared.json("shape", "--profile", profile)["links"]

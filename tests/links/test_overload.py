@@ -91,6 +91,7 @@ def test_a_contract_that_the_host_spoils_is_undecided_and_says_so(held_up):
         assert set(link["undecided"]) <= {"rtt", "jitter"}
 
 
+@pytest.mark.slow
 def test_a_launch_over_links_that_the_host_spoils_is_refused_unless_it_is_allowed(
     held_up, tmp_path
 ):

@@ -55,6 +55,7 @@ def test_every_other_command_works(make_cluster):
     assert cluster.things() == []
 
 
+@pytest.mark.slow
 def test_the_python_example_works(make_cluster):
     cluster = make_cluster("snippet")
     program = next(block for block in code_blocks() if "import Cluster" in block)
