@@ -89,7 +89,7 @@ def on_node(node: str, *argv: str, text: str = "") -> str:
 
 def gradwire(findings: Findings, verb: str, *args: str, exit_code: int = 0) -> Json:
     """`python -m cluster.VERB … --json`: its document; where it ends otherwise than it should, what it said."""
-    argv = [sys.executable, "-m", f"cluster.{verb}", *args, "--json"]
+    argv = [sys.executable, "-m", f"cluster.{verb}", "--json", *args]
     started = time.monotonic()
     done = subprocess.run(
         argv, capture_output=True, text=True, cwd=PROJECT_DIR, timeout=VERB_TIMEOUT_S
