@@ -7,7 +7,13 @@ ARG BASE_IMAGE=debian:trixie-slim
 # The wire's per-packet path in C. The compiler stays behind.
 FROM ${BASE_IMAGE} AS compiler
 ARG DEBIAN_FRONTEND=noninteractive
-RUN apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev
+RUN apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev python3-pip
+# Python packages that Debian has not. `python -m cluster.image` sends them along, so that a build wants no more of the
+# network than Debian's packages; a plain `docker build` fetches them.
+COPY requirements-image.txt wheel[s] /wheels/
+RUN if ls /wheels/*.whl > /dev/null 2>&1; then from="--no-index --find-links /wheels"; fi \
+ && pip install --quiet --no-cache-dir --no-deps --no-compile --target /packages --require-hashes $from \
+      --requirement /wheels/requirements-image.txt
 COPY node/wire/nfqueue/fast_path.c /
 RUN gcc -shared -fPIC -O2 -Wall -Wextra -Werror -o /libfastpath.so /fast_path.c
 
@@ -44,7 +50,7 @@ RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire
  && apt-get update -q \
  && apt-get install -q -y --no-install-recommends -o APT::Status-Fd=1 \
       openssh-server openssh-client iproute2 iptables iputils-ping iperf3 ethtool procps \
-      python3 python-is-python3 dataset-fashion-mnist $torch \
+      python3 python-is-python3 python3-cloudpickle dataset-fashion-mnist $torch \
  && if [ "$TORCH" != debian ]; then \
       pip install --progress-bar raw --root-user-action ignore --no-cache-dir --break-system-packages \
         "torch==$TORCH" "torchvision==$TORCHVISION" numpy; \
@@ -54,6 +60,7 @@ RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire
 
 # Last, because it changes most: a new version of the code rebuilds in seconds. Bytecode is made once, here, so that everything on
 # a node starts sooner.
+COPY --from=compiler /packages /usr/lib/python3/dist-packages
 COPY node /opt/gradwire/node
 COPY --from=compiler /libfastpath.so /opt/gradwire/node/wire/nfqueue/
 RUN python3 -m compileall -q /opt/gradwire/node

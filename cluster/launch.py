@@ -120,7 +120,7 @@ def launch_verb(
         raise unknown("option", rest[0].partition("=")[0], flags)
     if args.fit and not program:
         raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
-    chosen = _user_program(args, program) if program else _training(args, rest, flags)
+    chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks=1)
     max_results_bytes = parse_max_results(args.max_results)
     schedule = load_schedule(args.schedule) if args.schedule else ()
     stall_timeout_s = _stall_timeout_s(args.stall_timeout) if args.stall_timeout else None
@@ -129,6 +129,8 @@ def launch_verb(
     spec = cluster.planned()
     names = [node.name for node in spec.nodes]
     places = place_ranks(names, args.nproc_per_node)
+    if not program:
+        chosen = _training(args, rest, flags, ranks=len(places))
     check_nodes(schedule, names)
     if (link_spec := cluster.request.link_spec) is not None:
         check_schedule(schedule, link_spec.links(spec.nodes))
@@ -180,10 +182,10 @@ def _user_program(args: Namespace, words: Sequence[str]) -> Program:
     return user_program(words, args.folder)
 
 
-def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str]) -> Program:
+def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str], ranks: int) -> Program:
     """node.train with the options that are not ours; a misspelt one of ours is named as such."""
     try:
-        return training(rest, args.folder)
+        return training(rest, args.folder, ranks)
     except UsageError as error:
         for flag in (word.partition("=")[0] for word in rest):
             refused = f"unknown argument {flag!r}" in error.message

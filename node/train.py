@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from node.tasks.base import Task
 
 STARTED = time.perf_counter()
-IN_IMAGE = {"numpy", "torch", "torchvision"}
+IN_IMAGE = {"gymnasium", "numpy", "torch", "torchvision"}
 
 
 def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
@@ -53,6 +53,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     from node.dist.comm import Comm
     from node.dist.flat import to_bytes
     from node.dist.process_group import process_group
+    from node.tasks.base import RunPart
     from node.training.checkpoint import Checkpoints
     from node.training.evaluation import Evaluation
     from node.training.optim import make_optimizer, set_learning_rate, start_clipping
@@ -72,6 +73,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     random.seed(config.seed)  # for tasks of one's own
     task = given or task_class(config.task)(**config.task_options)
     task.load(config.data_dir)
+    task.begin(RunPart(rank, world_size, config.seed, config.steps))
     shard = make_shard(config, task.train_size, task.labels, own_samples=task.own_samples)
     model = task.make_model().to(device)
     optimizer = make_optimizer(config, model)
@@ -95,7 +97,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         clip_own = start_clipping(config.clip_norm, strategy)
 
         kept: dict[int, Tensor] = {}  # what is still to be tested, by step
-        checkpoints = Checkpoints(config, model, optimizer, strategy, comm, kept)
+        checkpoints = Checkpoints(config, task, model, optimizer, strategy, comm, kept)
         done = 0
         if config.resume:
             with clock.measure("checkpoint"):
@@ -119,16 +121,21 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         for step in range(done + 1, config.steps + 1):
             before = clock.read()
             comm.ledger.step = step
+            with clock.measure("rollout"):
+                if collected := task.prepare(step, model, comm):
+                    metrics.write("rollout", {"step": step, **collected})
             with clock.measure("data"):
-                pieces = shard.take(step).split(config.batch_size)
+                samples = task.samples(step)
+                samples = shard.take(step) if samples is None else samples
+                pieces = samples.split(config.batch_size)
             with clock.measure("compute"):
                 set_learning_rate(optimizer, config, step)
                 model.train()  # every time: an evaluation ends it
                 optimizer.zero_grad()
                 losses = []
-                for number, samples in enumerate(pieces, 1):
+                for number, piece in enumerate(pieces, 1):
                     with clock.measure("data"):
-                        batch = task.batch(samples, device)
+                        batch = task.batch(piece, device)
                     with torch.autocast(device.type, torch.bfloat16, config.autocast == "bf16"):
                         loss = task.loss(model, batch) / len(pieces)
                     strategy.accumulating = number < len(pieces)

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -22,6 +22,7 @@ from cluster.base.paths import CODE_DIR, IMAGE_DIR
 from cluster.base.spec import IMAGE
 from cluster.engine.build_progress import BuildProgress, is_progress
 from cluster.engine.client import LABEL_SOURCE, Engine
+from cluster.engine.wheels import ensure_wheels
 
 BASE_IMAGE = "debian:trixie-slim"
 BASE_SUITE = "trixie"
@@ -35,7 +36,13 @@ BASE_DPKG_OPTIONS = (
 )
 NEEDED_DISK_BYTES = 5 * 10**9  # 1.3 GB of image, as much again while its largest layer is made
 NEEDED_WITH_PYPI_BYTES = 16 * 10**9  # 7.5 GB of image, likewise
-SOURCES = {"Dockerfile": IMAGE_DIR, ".dockerignore": IMAGE_DIR, "node": CODE_DIR}
+REQUIREMENTS = "requirements-image.txt"
+SOURCES = {
+    "Dockerfile": IMAGE_DIR,
+    ".dockerignore": IMAGE_DIR,
+    REQUIREMENTS: IMAGE_DIR,
+    "node": CODE_DIR,
+}
 """What the image is built from, and where it lies: in a checkout all of it in one folder."""
 
 Report = Callable[[str], None]
@@ -73,7 +80,8 @@ def ensure_image(
         "building the node image: minutes to install its packages, seconds where only node/ changed"
     )
     before = engine.image_id(IMAGE)
-    with _build_context() as context:
+    wheels = ensure_wheels(IMAGE_DIR / REQUIREMENTS, report)
+    with _build_context(wheels) as context:
         _stream(_build_argv(args, wanted), report, f"the image {IMAGE} could not be built", context)
     if before and before != engine.image_id(IMAGE):
         _forget(before)
@@ -143,14 +151,15 @@ def _is_executable(path: Path) -> bool:
 
 
 @contextmanager
-def _build_context() -> Iterator[IO[bytes]]:
-    """These files as a tar archive, the same whatever umask they were written under.
+def _build_context(wheels: Sequence[Path]) -> Iterator[IO[bytes]]:
+    """These files, and wheels of Python packages, as a tar archive, the same whatever umask they were written under.
 
     An archive and no folder: beside an installed package there are those of others, and snap's Docker sees no /tmp.
     """
     with TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
-            for name, path in _source_files():
+            files = [*_source_files(), *((Path("wheels", path.name), path) for path in wheels)]
+            for name, path in files:
                 member = tarfile.TarInfo(str(name))
                 member.size = path.stat().st_size
                 member.mode = 0o755 if _is_executable(path) else 0o644

@@ -67,10 +67,11 @@ class Program:
         return self.folder is not None or self.resume is not None
 
 
-def training(args: Sequence[str], folder: Path | None = None) -> Program:
+def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) -> Program:
     """`python -m node.train` with these arguments, checked before anything is started.
 
-    With a strategy or a task of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent.
+    With a strategy or a task of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent. Some
+    tasks (ppo) want to know how many ranks there will be.
 
     Raises:
         UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
@@ -81,10 +82,10 @@ def training(args: Sequence[str], folder: Path | None = None) -> Program:
             raise UsageError(
                 "--folder without a program, strategy or task of your own", "leave it out"
             )
-        config = _resolve(args)
+        config = _resolve(args, ranks)
         return _resumed(Program(config["strategy"], (*NODE_TRAIN, *args), config=config))
     here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
-    config = _resolve([*rest, *here])
+    config = _resolve([*rest, *here], ranks)
     folder = folder or _common_folder([file for file, _ in own.values()])
     there = []
     for flag, (file, name) in own.items():
@@ -204,10 +205,18 @@ def _common_folder(files: Sequence[Path]) -> Path:
     return folders.pop()
 
 
-def _resolve(args: Sequence[str]) -> dict[str, Any]:
-    """The configuration that these arguments of node.train make."""
+def _resolve(args: Sequence[str], ranks: int) -> dict[str, Any]:
+    """The configuration that these arguments of node.train make, on the first of so many ranks."""
     command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
-    environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    own = {
+        "RANK": "0",
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "not yet known",
+        "MASTER_PORT": "1",
+    }
+    environ = {
+        key: value for key, value in os.environ.items() if not key.startswith("LOCAL_")
+    } | own
     check = run_bounded(command, cwd=CODE_DIR, env=environ)
     if check.returncode == EXIT_USAGE:
         words = check.stderr.strip().removeprefix("node.train: error: ")

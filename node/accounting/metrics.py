@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# startup: imports, data, meeting the other ranks. comm: doing nothing but wait for a collective, so
-# also for a slower rank. eval: testing, on rank 0, and what ranks exchange for that. checkpoint:
-# writing and reading them. other: what none of them covers.
-BUCKETS = ("startup", "data", "compute", "comm", "eval", "checkpoint", "other")
+# startup: imports, data, meeting the other ranks. rollout: stepping environments. comm: doing
+# nothing but wait for a collective, so also for a slower rank. eval: testing, on rank 0, and what
+# ranks exchange for that. checkpoint: writing and reading them. other: what none of them covers.
+BUCKETS = ("startup", "data", "rollout", "compute", "comm", "eval", "checkpoint", "other")
 
 
 class Clock:

@@ -83,7 +83,11 @@ def require_options(name: str, cls: type) -> None:
 
 
 def parse_settings(
-    owner: str, cls: type, settings: Sequence[str], flag: str = "--set"
+    owner: str,
+    cls: type,
+    settings: Sequence[str],
+    flag: str = "--set",
+    preset: Mapping[str, Value] | None = None,
 ) -> dict[str, Value]:
     """Turn `--set KEY=VALUE` texts into a value for every option of a dataclass.
 
@@ -92,6 +96,7 @@ def parse_settings(
         cls: a dataclass, whose fields have defaults.
         settings: the texts, each `KEY=VALUE`; of a key given twice the last one counts.
         flag: what they were given by, for messages.
+        preset: defaults that go before the fields' own.
 
     Returns:
         Every option by name: those set, and the defaults of the others.
@@ -103,6 +108,7 @@ def parse_settings(
     fields = {field.name: field for field in dataclasses.fields(cls)}
     # Any: mypy cannot see that these fields always have a default.
     values: dict[str, Any] = {name: field.default for name, field in fields.items()}
+    values |= preset or {}
     for key, word in split_settings(settings, flag).items():
         if key not in fields:
             raise unknown(f"option of {owner}:", key, fields)

@@ -10,6 +10,7 @@ TASKS = {
     "mnist": "node.tasks.torchvision_pictures:Mnist",
     "cifar-10": "node.tasks.torchvision_pictures:Cifar10",
     "language": "node.tasks.language:Language",
+    "ppo": "node.tasks.ppo:Ppo",
 }
 
 

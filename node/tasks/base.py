@@ -6,12 +6,35 @@ compute: options are checked where there is no torch.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from node.base.options import Value
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from node.dist.comm import Comm
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """Which part of which run a rank is.
+
+    Attributes:
+        rank: this one.
+        world_size: how many there are.
+        seed: the same on all of them.
+        steps: of the whole run.
+    """
+
+    rank: int
+    world_size: int
+    seed: int
+    steps: int
 
 
 class Task(ABC):
@@ -21,11 +44,30 @@ class Task(ABC):
         train_size: how many training samples there are, once they are loaded.
         labels: the class of each of them, int64, shape (train_size,); None where they have none.
         own_samples: whether they are this rank's alone; others are dealt out.
+        settled: flags of node.train that the task decides itself, by name, and by what of its options.
     """
 
     train_size: int
     labels: "Tensor | None" = None
     own_samples: bool = False
+    settled: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def preset(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
+        """Defaults of options that depend on others, of which these are set.
+
+        Raises:
+            OptionError: one of those cannot be.
+        """
+        return {}
+
+    def defaults(self, world_size: int) -> Mapping[str, Value]:
+        """Flags of node.train that are not its own defaults, by name: `batch_size`, say. Wants no torch.
+
+        Raises:
+            OptionError: so many ranks cannot do this task.
+        """
+        return {}
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> None:
@@ -35,6 +77,10 @@ class Task(ABC):
             OptionError: it is not there.
         """
 
+    def begin(self, part: RunPart) -> None:
+        """Called once the data are there, before `train_size` is asked for."""
+        return
+
     def fingerprint(self) -> bytes:
         """What tells these data from others: ranks whose data differ do not start."""
         return str(self.train_size).encode()
@@ -42,6 +88,18 @@ class Task(ABC):
     @abstractmethod
     def make_model(self) -> "nn.Module":
         """A new model, initialised from torch's global random generator."""
+
+    def prepare(self, step: int, model: "nn.Module", comm: "Comm") -> Mapping[str, Value]:
+        """Called before each step, on all ranks: whoever makes data while training makes them here.
+
+        Returns:
+            Figures for a line of metrics; none: nothing to tell.
+        """
+        return {}
+
+    def samples(self, step: int) -> "Tensor | None":
+        """The numbers of the samples of a step, where the task itself decides; int64, shape (batch,)."""
+        return None
 
     @abstractmethod
     def batch(self, samples: "Tensor", device: "torch.device") -> Any:  # noqa: ANN401
@@ -54,3 +112,11 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
         """Figures on held-out data: `test_loss`, say. Called in eval mode, no gradients."""
+
+    def state(self) -> dict[str, Any]:
+        """What else a checkpoint must hold for `load_state`: numbers, texts, tensors, and dicts and lists of them."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        return

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from node.base.options import OptionError
 from node.dist.comm import Comm
 from node.strategies.base import Strategy
+from node.tasks.base import Task
 from node.training.config import TrainConfig
 from node.training.strategy_state import freeze, thaw
 
@@ -32,6 +33,7 @@ class Checkpoints:
     def __init__(
         self,
         config: TrainConfig,
+        task: Task,
         model: nn.Module,
         optimizer: Optimizer,
         strategy: Strategy,
@@ -39,6 +41,7 @@ class Checkpoints:
         kept: dict[int, Tensor],
     ) -> None:
         self._config = config
+        self._task = task
         self._model = model
         self._optimizer = optimizer
         self._strategy = strategy
@@ -57,6 +60,7 @@ class Checkpoints:
             "optimizer": self._optimizer.state_dict(),
             "strategy": freeze(self._strategy),
             "kept": self._kept,
+            "task": self._task.state(),
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state() if self._device.type == "cuda" else None,
             "python": random.getstate(),
@@ -83,6 +87,7 @@ class Checkpoints:
         self._optimizer.load_state_dict(state["optimizer"])
         thaw(self._strategy, state["strategy"])
         self._kept.update(state.get("kept", {}))
+        self._task.load_state(state.get("task", {}))
         torch.set_rng_state(state["torch"].cpu())
         if state["cuda"] is not None and self._device.type == "cuda":
             torch.cuda.set_rng_state(state["cuda"].cpu())

@@ -133,9 +133,17 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
     """
     parser = make_parser()
     args, rest = parser.parse_known_args(argv)
+    given = args
     if rest:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         raise unknown("argument", rest[0].partition("=")[0], flags)
+    ranks = _by_hand(args) if args.nnodes is not None else _from_torchrun(args, environ)
+    task = _class(args, task_class, args.task)
+    task_options = _task_options(args, task)
+    if task is not None:
+        parser.set_defaults(**task(**task_options).defaults(ranks.world_size))
+        args = parser.parse_args(argv)
+        _check_settled(args, parser, task)
     strategy = _class(args, strategy_class, args.strategy)
     wants = strategy or Strategy
     args.optimizer = args.optimizer or ("sgd" if wants.replaces_gradient else "adamw")
@@ -152,7 +160,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
     run_dir = args.run_dir or environ.get("GRADWIRE_RUN_DIR")
     config = TrainConfig(
         task=args.task,
-        task_options=_task_options(args),
+        task_options=task_options,
         data_dir=args.data_dir,
         shard=args.shard,
         alpha=_or(args.alpha, DEFAULT_ALPHA),
@@ -179,10 +187,10 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         run_dir=Path(run_dir) if run_dir else None,
         timeout_s=parse_environ(environ, "GRADWIRE_TIMEOUT_S", DEFAULT_TIMEOUT_S),
         slowest_mbyte_s=parse_environ(environ, "GRADWIRE_SLOWEST_MBYTE_S", 0.0) or None,
-        ranks=_by_hand(args) if args.nnodes is not None else _from_torchrun(args, environ),
+        ranks=ranks,
         dry_run=args.dry_run,
     )
-    _check(config, args)
+    _check(config, given)
     if wants.replaces_gradient:
         _check_plain_sgd(config)
     return config
@@ -208,13 +216,13 @@ def _strategy_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[s
     return options
 
 
-def _task_options(args: argparse.Namespace) -> dict[str, Value]:
-    """A value for every option of the task; --dropout is short for one."""
+def _task_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[str, Value]:
+    """A value for every option of the task, of which this is the class; --dropout is short for one."""
     settings = [*args.task_set, *([] if args.dropout is None else [f"dropout={args.dropout}"])]
-    cls = _class(args, task_class, args.task)
+    words = split_settings(settings, "--task-set")
     if cls is None:
-        return dict(split_settings(settings, "--task-set"))
-    return parse_settings(f"task {args.task}", cls, settings, "--task-set")
+        return dict(words)
+    return parse_settings(f"task {args.task}", cls, settings, "--task-set", cls.preset(words))
 
 
 def _class(
@@ -232,7 +240,17 @@ def _class(
         return None
 
 
-def _check(config: TrainConfig, args: argparse.Namespace) -> None:
+def _check_settled(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, task: type[Any]
+) -> None:
+    """Refuse a flag whose value is the task's to decide."""
+    for name, what in task.settled.items():
+        if getattr(args, name) != parser.get_default(name):
+            flag = f"--{name.replace('_', '-')}"
+            raise OptionError(f"{flag}: under --task {args.task} it follows from {what}")
+
+
+def _check(config: TrainConfig, given: argparse.Namespace) -> None:
     bounds = {"steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1}
     bounds |= {
         "eval_every": 0,
@@ -253,10 +271,10 @@ def _check(config: TrainConfig, args: argparse.Namespace) -> None:
         raise OptionError("--momentum is an option of sgd: add --optimizer sgd")
     if config.checkpoint_every and not (config.run_dir or config.dry_run):
         raise OptionError("--checkpoint-every needs a folder: --run-dir, or $GRADWIRE_RUN_DIR")
-    if args.alpha is not None and config.shard != "dirichlet":
+    if given.alpha is not None and config.shard != "dirichlet":
         raise OptionError("--alpha is an option of --shard dirichlet: add it")
-    if args.final_lr is not None and config.lr_schedule != "cosine":
-        raise OptionError("--final-lr is an option of --lr-schedule cosine: add it")
+    if given.final_lr is not None and config.lr_schedule == "constant":
+        raise OptionError("--final-lr is an option of --lr-schedule cosine and linear: add one")
     check_bounds("--warmup-steps", config.warmup_steps, {"at most": config.steps})
 
 

@@ -24,7 +24,7 @@ examples:
 # dropout 0.1 (0.867 with lr 0.001 and dropout 0.25; 0.855 with batch 32).
 DEFAULT_LR = {"adamw": 0.002, "sgd": 0.05}
 DEFAULT_WEIGHT_DECAY = {"adamw": 0.01, "sgd": 0.0}  # torch's own
-SCHEDULES = ("constant", "cosine")
+SCHEDULES = ("constant", "cosine", "linear")
 EVALS = ("during", "after")
 AUTOCASTS = ("none", "bf16")
 SHARDS = ("iid", "dirichlet")
@@ -91,11 +91,15 @@ def make_parser() -> argparse.ArgumentParser:
     add("--momentum", type=number, default=0.0, help="momentum of sgd (default 0)")
     add("--weight-decay", type=number, help=f"a step (default {DEFAULT_WEIGHT_DECAY})")
     add("--warmup-steps", type=int, default=0, help="steps until the full learning rate")
-    add("--lr-schedule", default="constant", help="how the learning rate goes: constant, or cosine")
+    add(
+        "--lr-schedule",
+        default="constant",
+        help="how the learning rate goes: constant, cosine or linear",
+    )
     add(
         "--final-lr",
         type=number,
-        help=f"cosine: share left at the end (default {DEFAULT_FINAL_LR})",
+        help=f"cosine, linear: share left at the end (default {DEFAULT_FINAL_LR})",
     )
     add("--clip-norm", type=number, default=0.0, help="longest gradient (default 0: any)")
     add("--autocast", default="none", help="precision of the model's work: none, or bf16")

@@ -66,8 +66,8 @@ def rate(config: TrainConfig, step: int) -> float:
     """The share of the learning rate that a step, 1 for the first, has.
 
     It grows evenly over the warm-up's steps, is 1 after the last of them, and then stays there or
-    goes down along half a cosine wave, to `final_lr` at the last step (Loshchilov and Hutter, 2017,
-    arXiv 1608.03983, without restarts).
+    goes down to `final_lr` at the last step: evenly, or along half a cosine wave (Loshchilov and
+    Hutter, 2017, arXiv 1608.03983, without restarts).
     """
     if step < config.warmup_steps:
         return step / config.warmup_steps
@@ -75,4 +75,5 @@ def rate(config: TrainConfig, step: int) -> float:
         return 1.0
     first = max(1, config.warmup_steps)
     done = (step - first) / max(1, config.steps - first)
-    return config.final_lr + (1 - config.final_lr) * (1 + math.cos(math.pi * done)) / 2
+    left = 1 - done if config.lr_schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return config.final_lr + (1 - config.final_lr) * left

@@ -49,8 +49,8 @@ STOREYS = {
         *("lifecycle", "cli"),
     ],
     "node": [
-        *("base", "supervisor", "wire", "probe", "accounting", "dist", "tasks", "strategies"),
-        *("training", "train", "exogym"),
+        *("base", "supervisor", "wire", "probe", "accounting", "dist", "rl", "tasks"),
+        *("strategies", "training", "train", "exogym", "ksim"),
     ],
 }
 

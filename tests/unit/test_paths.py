@@ -57,9 +57,12 @@ def test_a_current_folder_that_is_gone_stops_nothing_that_needs_none(tmp_path):
 
 
 def test_the_image_is_built_from_what_goes_into_it_with_modes_of_its_own():
-    with image._build_context() as context, tarfile.open(fileobj=context) as archive:
+    with (
+        image._build_context([CODE_DIR / "README.md"]) as context,
+        tarfile.open(fileobj=context) as archive,
+    ):
         members = {member.name: member.mode for member in archive}
-    assert members.keys() == {str(name) for name, _ in image._source_files()}
+    assert members.keys() == {str(name) for name, _ in image._source_files()} | {"wheels/README.md"}
     assert (members["node/boot.sh"], members["node/train.py"]) == (0o755, 0o644)
 
 

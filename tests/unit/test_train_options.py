@@ -68,6 +68,21 @@ def node_train(*flags):
         ("--dropout 1", "--task-set dropout must be below 1.0, not 1.0"),
         ("--task-set droput=0.2", "option of task fashion-mnist: 'droput': did you mean 'dropout'"),
         ("--task-set dropout", "--task-set dropout: write KEY=VALUE"),
+        (
+            "--task ppo --task-set env=CartPol-v1",
+            "environment 'CartPol-v1': did you mean 'CartPole",
+        ),
+        (
+            "--task ppo --task-set num_envs=10 --nnodes 3 --node-rank 0 --master-addr a",
+            "num_envs: 10 environments cannot be shared evenly by 3 ranks",
+        ),
+        ("--task ppo --task-set num_minibatches=5", "num_minibatches=5 must divide num_steps=32"),
+        (
+            "--task ppo --batch-size 8",
+            "--batch-size: under --task ppo it follows from num_envs, num",
+        ),
+        ("--task ppo --accumulate 2", "--accumulate: under --task ppo it follows from num_minibat"),
+        ("--task ppo --task-set clip_coef=0", "--task-set clip_coef must be above 0.0, not 0.0"),
         ("--task language --task-set size=huge", "'huge': there is large, medium, small"),
         ("--task language --task-set context=1", "--task-set context must be at least 2, not 1"),
         ("--task ./mine.py:make_task", "no file mine.py"),
@@ -203,6 +218,8 @@ def test_the_learning_rate_warms_up_and_then_follows_its_schedule():
     cosine = rates("--lr-schedule cosine")
     assert (cosine[0], cosine[4], cosine[8]) == pytest.approx((1, 0.55, 0.1))
     assert cosine == sorted(cosine, reverse=True)
+    linear = rates("--lr-schedule linear --final-lr 0.2")
+    assert linear == pytest.approx([1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2])
     both = rates("--lr-schedule cosine --warmup-steps 5 --final-lr 0")
     assert both == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 0.853553, 0.5, 0.146447, 0], abs=1e-6)
 
@@ -297,3 +314,19 @@ def test_dry_run_prints_the_resolved_configuration():
     assert config["strategy_options"]["server"] == "avg"
     assert config["steps"] == 200
     assert config["ranks"]["world_size"] == 1
+
+
+def test_ppo_is_trained_as_its_environment_wants_unless_it_is_told_otherwise():
+    def config(words):
+        return parse_config(["--task", "ppo", *words.split()], {})
+
+    cart_pole = config("")
+    assert (cart_pole.lr, cart_pole.lr_schedule, cart_pole.final_lr) == (0.001, "linear", 0.0)
+    assert (cart_pole.clip_norm, cart_pole.weight_decay) == (0.5, 0.0)
+    # 100,000 steps of the environments are 261 rollouts of 12 x 32, each gone through 20 times.
+    assert (cart_pole.steps, cart_pole.batch_size) == (261 * 20, 12 * 32)
+    two = config("--nnodes 2 --node-rank 1 --master-addr a --steps 7 --lr-schedule constant")
+    assert (two.steps, two.batch_size, two.lr_schedule) == (7, 6 * 32, "constant")
+    pendulum = config("--task-set env=Pendulum-v1 --task-set gamma=0.8 --lr 0.5")
+    assert pendulum.task_options["gamma"] == 0.8 and pendulum.lr == 0.5
+    assert pendulum.task_options["num_steps"] != cart_pole.task_options["num_steps"]

@@ -1,0 +1,14 @@
+"""The Ksim guide's distributed PPO, by its names, over real links: see distributed_ppo.py.
+
+    from node.ksim import DistributedPPOTask, DistributedRLConfig
+
+    task = DistributedPPOTask(DistributedRLConfig(num_envs=12, batch_size=6, num_batches=2))
+    task.verify_distributed_setup()
+    task.run_distributed_training()
+
+The script runs alone, under torchrun, and under cluster.launch, where each node is what the guide calls a device.
+"""
+
+from node.ksim.distributed_ppo import DistributedPPOTask, DistributedRLConfig
+
+__all__ = ["DistributedPPOTask", "DistributedRLConfig"]

@@ -1,0 +1,119 @@
+"""`DistributedRLConfig` and `DistributedPPOTask`, as the guide to Ksim's distributed training has them.
+
+What differs: a device is a rank, which may be on another node; environments are gymnasium's; and a batch takes the same
+number of steps of every environment, where Ksim's takes all steps of some.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from node.base.options import OptionError, Value, check_bounds
+from node.dist.rank_env import RankEnv, read_rank_env
+from node.train import train
+from node.training.config import TrainConfig, parse_config
+
+if TYPE_CHECKING:
+    from torch import nn
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DistributedRLConfig:
+    """How to train.
+
+    Attributes:
+        env: of node/rl/presets.py, which also has the hyperparameters that are not named here.
+        num_envs: environments of all ranks together.
+        batch_size: a batch has as many samples as so many environments give in a rollout.
+        num_batches: of a rollout; batch_size times it is num_envs.
+        rollout_length: steps of each environment in a rollout.
+        num_passes: how often a rollout is gone through.
+        total_timesteps: steps of all environments together.
+        grad_sync_period: 1: the mean of all gradients, each update (strategy ddp). More: ranks update apart, and
+            average parameters every so many updates (fedavg).
+        learning_rate: at first; None: the environment's.
+        seed: of parameters and environments.
+    """
+
+    env: str = "CartPole-v1"
+    num_envs: int = 12
+    batch_size: int = 12
+    num_batches: int = 1
+    rollout_length: int = 32
+    num_passes: int = 20
+    total_timesteps: int = 100_000
+    grad_sync_period: int = 1
+    learning_rate: float | None = None
+    seed: int = 1
+
+    def check(self, ranks: int) -> None:
+        """Raise OptionError, a ValueError, in the guide's words, where so many ranks cannot train so."""
+        if self.num_envs % ranks:
+            raise OptionError(
+                f"Number of environments ({self.num_envs}) must be divisible by number of devices ({ranks})"
+            )
+        if self.batch_size * self.num_batches != self.num_envs:
+            raise OptionError(
+                f"Batch size ({self.batch_size}) times number of batches ({self.num_batches}) must equal number of"
+                f" environments ({self.num_envs})"
+            )
+        check_bounds("grad_sync_period", self.grad_sync_period, {"at least": 1})
+
+    def flags(self) -> list[str]:
+        """The same for `python -m node.train`."""
+        options: Mapping[str, Value] = {
+            "env": self.env,
+            "num_envs": self.num_envs,
+            "num_steps": self.rollout_length,
+            "num_minibatches": self.num_batches,
+            "update_epochs": self.num_passes,
+            "total_timesteps": self.total_timesteps,
+        }
+        words = ["--task", "ppo", "--seed", str(self.seed), *self._strategy()]
+        if self.learning_rate is not None:
+            words += ["--lr", str(self.learning_rate)]
+        return words + [
+            w for name, value in options.items() for w in ("--task-set", f"{name}={value}")
+        ]
+
+    def _strategy(self) -> list[str]:
+        if self.grad_sync_period == 1:
+            return ["--strategy", "ddp", "--task-set", "sync=all"]
+        return ["--strategy", "fedavg", "--set", f"H={self.grad_sync_period}"]
+
+
+class DistributedPPOTask:
+    """PPO on the ranks that this process is one of.
+
+    Args:
+        config: how to train.
+
+    Raises:
+        OptionError: these ranks cannot; before anything has started.
+    """
+
+    def __init__(self, config: DistributedRLConfig) -> None:
+        self.config = config
+        self._ranks: RankEnv = read_rank_env(os.environ)
+        config.check(self._ranks.world_size)
+        self._train_config: TrainConfig = parse_config(config.flags())
+
+    def verify_distributed_setup(self) -> None:
+        """Say how environments are dealt out; which ranks have each other's parameters is checked when they meet."""
+        share = self.config.num_envs // self._ranks.world_size
+        if self._ranks.rank == 0:
+            print(f"Total environments: {self.config.num_envs}", flush=True)
+        first = self._ranks.rank * share
+        print(f"Device {self._ranks.rank}: environments {first}-{first + share - 1}", flush=True)
+
+    def run_distributed_training(self) -> "nn.Module":
+        """Train; returns the model, the same on every rank. Metrics and model.pt are node.train's."""
+        if self._ranks.world_size == 1:
+            LOG.warning(
+                "Only 1 device detected. Distributed training will fall back to single-device mode."
+            )
+        return train(self._train_config)

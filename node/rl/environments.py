@@ -1,0 +1,153 @@
+"""This rank's environments: gymnasium's, stepped together, each from a seed of its own.
+
+Environment number e of all draws from the run's seed and e, whichever rank has it: how they are dealt out changes
+nothing of what they do.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from node.base.options import OptionError
+from node.rl.presets import PRESETS
+
+SEEDS_APART = 1_000_003
+
+
+class Step(NamedTuple):
+    """What a step of n environments gave. An environment whose episode ended has begun the next one already.
+
+    Attributes:
+        obs: to act on next, float32, shape (n, features).
+        rewards: float32, shape (n,).
+        terminated: whether the episode ended by itself, bool, shape (n,).
+        truncated: whether its time was up, bool, shape (n,).
+        last_obs: what the episode that went on, or ended, came to, float32, shape (n, features).
+    """
+
+    obs: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    last_obs: np.ndarray
+
+
+class Environments:
+    """Several environments of one kind.
+
+    Args:
+        name: a key of PRESETS.
+        numbers: which of all environments these are.
+        seed: the run's.
+
+    Attributes:
+        features: numbers in an observation.
+        actions: how many there are to choose from; 0 where an action is numbers itself.
+        action_size: how many numbers an action is.
+
+    Raises:
+        OptionError: it wants a package that is not here.
+    """
+
+    def __init__(self, name: str, numbers: Sequence[int], seed: int) -> None:
+        self._episodes = [Episode(make(name)) for _ in numbers]
+        self._vector = SyncVectorEnv(
+            [lambda env=env: env for env in self._episodes],
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
+        space = self._episodes[0].action_space
+        self.features = int(np.prod(self._episodes[0].observation_space.shape or ()))
+        self.actions = int(space.n) if isinstance(space, Discrete) else 0
+        self.action_size = 1 if self.actions else int(np.prod(space.shape or ()))
+        self._seeds = [(seed % 2**63) * SEEDS_APART + number for number in numbers]
+
+    def reset(self) -> np.ndarray:
+        """Begin all episodes: the first observations, float32, shape (n, features)."""
+        obs, _ = self._vector.reset(seed=self._seeds)
+        return self._flat(obs)
+
+    def step(self, actions: np.ndarray) -> Step:
+        """Act in each: whole numbers, shape (n,), or numbers, shape (n, action_size), cut to what is allowed."""
+        if not self.actions:
+            space = self._vector.action_space
+            actions = np.clip(actions.reshape(space.shape), space.low, space.high)
+        obs, rewards, terminated, truncated, infos = self._vector.step(actions)
+        obs = self._flat(obs)
+        last_obs = obs.copy()
+        for n in np.flatnonzero(terminated | truncated):
+            last_obs[n] = np.asarray(infos["final_obs"][n], np.float32).reshape(-1)
+        return Step(obs, rewards.astype(np.float32), terminated, truncated, last_obs)
+
+    def state(self) -> str:
+        """Where all of them are, as JSON."""
+        return json.dumps([episode.state() for episode in self._episodes])
+
+    def load_state(self, text: str) -> np.ndarray:
+        """Bring all of them where they were; the observations to act on next."""
+        self._vector.reset(seed=self._seeds)
+        states = json.loads(text)
+        obs = [one.replay(state) for one, state in zip(self._episodes, states, strict=True)]
+        return self._flat(np.stack(obs))
+
+    def close(self) -> None:
+        """Let go of what they hold."""
+        self._vector.close()
+
+    @staticmethod
+    def _flat(obs: np.ndarray) -> np.ndarray:
+        return np.asarray(obs, np.float32).reshape(len(obs), -1)
+
+
+class Episode(gymnasium.Wrapper):
+    """An environment that remembers how its episode began, and what was done since: enough to come back to it."""
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+        """Begin an episode."""
+        self._begin = {"seed": seed} if seed is not None else {"random": self._random_state()}
+        self._actions: list[Any] = []
+        return super().reset(seed=seed, options=dict(options) if options else None)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        """Act."""
+        self._actions.append(np.asarray(action).tolist())
+        return super().step(action)
+
+    def state(self) -> Mapping[str, Any]:
+        """What `replay` takes, in JSON's types."""
+        return {**self._begin, "actions": self._actions}
+
+    def replay(self, state: Mapping[str, Any]) -> np.ndarray:
+        """Begin the same episode, and do the same again: the observation to act on next."""
+        if "random" in state:
+            self.unwrapped.np_random.bit_generator.state = state["random"]
+        obs, _ = self.reset(seed=state.get("seed"))
+        kind = self.action_space.dtype
+        for action in state["actions"]:
+            obs, *_ = self.step(np.asarray(action, kind))
+        return np.asarray(obs)
+
+    def _random_state(self) -> Any:  # noqa: ANN401
+        return self.unwrapped.np_random.bit_generator.state
+
+
+def make(name: str) -> gymnasium.Env:
+    """One environment.
+
+    Raises:
+        OptionError: it wants a package that is not here, or has actions of a kind that no policy of ours has.
+    """
+    try:
+        env = gymnasium.make(name)
+    except gymnasium.error.DependencyNotInstalled:
+        extra = PRESETS[name].extra
+        raise OptionError(
+            f"env={name} wants {extra}, which the node image has not: python -m cluster.image --with {extra}"
+        ) from None
+    if not isinstance(env.action_space, Discrete | Box):
+        raise OptionError(f"env={name}: actions are {env.action_space}, not Discrete or Box")
+    return env

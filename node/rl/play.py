@@ -1,0 +1,41 @@
+"""Plays whole episodes by the likeliest actions."""
+
+import torch
+
+from node.rl.environments import Environments
+from node.rl.policy import ActorCritic
+
+
+@torch.no_grad()
+def play(
+    model: ActorCritic, environments: Environments, episodes: int, device: torch.device
+) -> list[tuple[float, int]]:
+    """Play so many episodes.
+
+    Each environment plays its own share of them, however quick another is: the first to end would be the short ones.
+
+    Args:
+        model: on `device`.
+        environments: begun anew.
+        episodes: at least as many as there are environments.
+        device: of the model.
+
+    Returns:
+        (sum of rewards, steps) of each.
+    """
+    obs = torch.from_numpy(environments.reset())
+    number = len(obs)
+    left = [episodes // number + (n < episodes % number) for n in range(number)]
+    gained, lengths = torch.zeros(number), torch.zeros(number, dtype=torch.int64)
+    ended: list[tuple[float, int]] = []
+    while any(left):
+        step = environments.step(model.best(model.see(obs.to(device))).cpu().numpy())
+        obs = torch.from_numpy(step.obs)
+        gained += torch.from_numpy(step.rewards)
+        lengths += 1
+        for n in (step.terminated | step.truncated).nonzero()[0].tolist():
+            if left[n]:
+                ended.append((float(gained[n]), int(lengths[n])))
+                left[n] -= 1
+            gained[n], lengths[n] = 0.0, 0
+    return ended

@@ -1,0 +1,88 @@
+"""Actor and critic: two perceptrons that share nothing, as CleanRL's ppo.py and ppo_continuous_action.py have them."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, Distribution, Independent, Normal
+
+from node.rl.moments import Normaliser
+
+
+class ActorCritic(nn.Module):
+    """What to do, and what it is worth. All methods take observations as `see` makes them.
+
+    Args:
+        features: numbers in an observation.
+        actions: how many to choose from; 0 where an action is numbers itself.
+        action_size: how many numbers that is.
+        hidden: units of each of the two hidden layers.
+        normalise: whether observations and rewards are, by what was seen so far.
+    """
+
+    log_std: nn.Parameter | None
+
+    def __init__(
+        self, features: int, actions: int, action_size: int, hidden: int, *, normalise: bool
+    ) -> None:
+        super().__init__()
+        self.actor = perceptron(features, hidden, actions or action_size, gain=0.01)
+        self.critic = perceptron(features, hidden, 1, gain=1.0)
+        self.log_std = None if actions else nn.Parameter(torch.zeros(action_size))
+        self.normaliser = Normaliser(features) if normalise else None
+
+    def see(self, obs: Tensor) -> Tensor:
+        """What all others take, of observations as environments give them, shape (n, features)."""
+        seen: Tensor = self.normaliser.see(obs) if self.normaliser else obs
+        return seen
+
+    def scale(self, rewards: Tensor) -> Tensor:
+        """Rewards as they are learnt, shape (n,)."""
+        scaled: Tensor = self.normaliser.scale(rewards) if self.normaliser else rewards
+        return scaled
+
+    def distribution(self, seen: Tensor) -> Distribution:
+        """Of actions, for n observations."""
+        outputs = self.actor(seen)
+        if self.log_std is None:
+            return Categorical(logits=outputs)
+        return Independent(Normal(outputs, self.log_std.exp().expand_as(outputs)), 1)
+
+    def value(self, seen: Tensor) -> Tensor:
+        """What is still to come, discounted, shape (n,)."""
+        values: Tensor = self.critic(seen).squeeze(-1)
+        return values
+
+    def act(self, seen: Tensor, noise: Tensor) -> Tensor:
+        """Draw actions, by uniform numbers of shape (n, actions), or normal ones of shape (n, action_size).
+
+        The noise is given, so that an environment meets the same whichever rank has it.
+        """
+        outputs: Tensor = self.actor(seen)
+        if self.log_std is None:  # the Gumbel-max trick
+            return (outputs - (-noise.clamp(1e-20, 1 - 1e-7).log()).log()).argmax(-1)
+        return outputs + self.log_std.exp() * noise
+
+    def best(self, seen: Tensor) -> Tensor:
+        """The most likely actions."""
+        outputs: Tensor = self.actor(seen)
+        return outputs.argmax(-1) if self.log_std is None else outputs
+
+
+def perceptron(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
+    """Two hidden layers of tanh; orthogonal weights, the last layer's scaled by `gain`."""
+    return nn.Sequential(
+        linear(inputs, hidden, math.sqrt(2)),
+        nn.Tanh(),
+        linear(hidden, hidden, math.sqrt(2)),
+        nn.Tanh(),
+        linear(hidden, outputs, gain),
+    )
+
+
+def linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    """A layer with orthogonal weights and no bias to begin with."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,157 @@
+"""Collects experience, a rollout at a time, and reckons the advantages of what was done."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from node.rl.environments import Environments
+from node.rl.moments import sums_of
+from node.rl.policy import ActorCritic
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What n environments gave in so many steps. All tensors have shape (steps · n, …), ordered by step.
+
+    Attributes:
+        seen: observations as the model saw them, float32, (…, features).
+        actions: int64 (…,), or float32 (…, action_size).
+        log_probs: of these, when they were drawn.
+        values: the critic's, then.
+        advantages: see `advantages`.
+    """
+
+    seen: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    advantages: Tensor
+
+    @property
+    def returns(self) -> Tensor:
+        """What the critic learns."""
+        return self.advantages + self.values
+
+    def take(self, samples: Tensor) -> Self:
+        """These samples alone: int64, shape (samples,)."""
+        return type(self)(*(getattr(self, field.name)[samples] for field in fields(self)))
+
+
+class Collector:
+    """Steps a rank's environments, and counts what comes of it.
+
+    Args:
+        environments: whose first episodes begin now.
+        gamma: discount.
+        gae_lambda: see `advantages`.
+
+    Attributes:
+        ended: (sum of rewards, steps) of each episode that ended in the last rollout.
+    """
+
+    def __init__(self, environments: Environments, gamma: float, gae_lambda: float) -> None:
+        self._environments = environments
+        self._gamma, self._gae_lambda = gamma, gae_lambda
+        self._obs = torch.from_numpy(environments.reset())
+        self._rewards, self._lengths, self._discounted = torch.zeros(3, len(self._obs))
+        self.ended: list[tuple[float, int]] = []
+
+    @torch.no_grad()
+    def collect(self, model: ActorCritic, noise: Tensor) -> tuple[Rollout, Tensor]:
+        """Act for as many steps as there is noise.
+
+        Args:
+            model: as it is now.
+            noise: shape (steps, n, …): `ActorCritic.act`.
+
+        Returns:
+            The rollout, and what `Normaliser.add` takes of it.
+        """
+        device = noise.device
+        self.ended = []
+        kept, raw, discounted = [], [], []
+        for one in noise:
+            seen = model.see(self._obs.to(device))
+            actions = model.act(seen, one)
+            log_probs = model.distribution(seen).log_prob(actions)
+            values = model.value(seen)
+            raw.append(self._obs)
+            rewards, done = self._step(model, actions)
+            discounted.append(self._discounted.clone())
+            self._discounted[done] = 0.0
+            kept.append((seen, actions, log_probs, values, rewards.to(device), done.to(device)))
+        seen, actions, log_probs, values, rewards, done = map(torch.stack, zip(*kept, strict=True))
+        last_values = model.value(model.see(self._obs.to(device)))
+        gains = advantages(rewards, values, done, last_values, self._gamma, self._gae_lambda)
+        sums = [sums_of(torch.cat(raw)), sums_of(torch.cat(discounted).unsqueeze(1))]
+        flat = (tensor.flatten(0, 1) for tensor in (seen, actions, log_probs, values, gains))
+        return Rollout(*flat), torch.cat(sums)
+
+    def _step(self, model: ActorCritic, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Act: rewards as they are learnt, and which episodes ended, shape (n,) each.
+
+        Where an episode's time was up, its last reward has what the critic says of what would have come after, as in
+        Stable-Baselines3; CleanRL takes that for an end.
+        """
+        step = self._environments.step(actions.cpu().numpy())
+        self._obs, rewards = torch.from_numpy(step.obs), torch.from_numpy(step.rewards)
+        done = torch.from_numpy(step.terminated | step.truncated)
+        self._count(rewards, done)
+        rewards = model.scale(rewards.to(actions.device))
+        if step.truncated.any():
+            late = torch.from_numpy(step.truncated & ~step.terminated).to(actions.device)
+            last = torch.from_numpy(step.last_obs).to(actions.device)
+            rewards = rewards + self._gamma * model.value(model.see(last)) * late
+        return rewards, done
+
+    def _count(self, rewards: Tensor, done: Tensor) -> None:
+        self._rewards += rewards
+        self._lengths += 1
+        self._discounted.mul_(self._gamma).add_(rewards)
+        for n in done.nonzero().flatten().tolist():
+            self.ended.append((float(self._rewards[n]), int(self._lengths[n])))
+        self._rewards[done] = 0.0
+        self._lengths[done] = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` takes: texts and tensors."""
+        counts = torch.stack([self._rewards, self._lengths, self._discounted])
+        return {"environments": self._environments.state(), "counts": counts}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Be where another was."""
+        self._obs = torch.from_numpy(self._environments.load_state(state["environments"]))
+        self._rewards, self._lengths, self._discounted = state["counts"].cpu().clone()
+
+
+def advantages(
+    rewards: Tensor,
+    values: Tensor,
+    done: Tensor,
+    last_values: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Generalised advantage estimates (Schulman et al., 2016, arXiv 1506.02438, equation 16).
+
+    Args:
+        rewards: shape (steps, n).
+        values: of the observations acted on, (steps, n).
+        done: whether the episode ended with the step, (steps, n).
+        last_values: of the observations after the last step, (n,).
+        gamma: discount.
+        gae_lambda: 0 trusts the critic, 1 what was seen.
+
+    Returns:
+        Shape (steps, n).
+    """
+    gains = torch.empty_like(rewards)
+    gain, following = torch.zeros_like(last_values), last_values
+    for step in range(len(rewards) - 1, -1, -1):
+        goes_on = ~done[step]
+        error = rewards[step] + gamma * following * goes_on - values[step]
+        gain = error + gamma * gae_lambda * gain * goes_on
+        gains[step], following = gain, values[step]
+    return gains

@@ -1,0 +1,287 @@
+"""Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347), its environments dealt out to the ranks.
+
+A step of the run is one minibatch: every rank makes it of its own environments' experience, and the strategy decides
+what ranks then send each other. So `ddp` is one process with all environments (one all-reduce a minibatch), and
+`fedavg`, `diloco` or `gossip` let ranks collect and learn apart for a while. Before the first minibatch of a rollout
+each rank lets its environments run, with its own parameters.
+
+Options are called, and mean, what they do in CleanRL's ppo.py; that each environment has its own share of every
+minibatch is ours (node/rl/minibatches.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from node.base.options import OptionError, Value, option, unknown
+from node.rl.presets import PRESETS, Preset
+from node.tasks.base import RunPart, Task
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from node.dist.comm import Comm
+    from node.rl.loss import Minibatch
+    from node.rl.policy import ActorCritic
+
+DEFAULT_ENV = "CartPole-v1"
+EVAL_ENVIRONMENTS = 20
+EVAL_SEED = 1_000_000_007  # apart from training's
+SMALL = 1e-8
+
+
+@dataclass
+class Ppo(Task):
+    """PPO on environments of gymnasium, as many of them on every rank; a step is a minibatch."""
+
+    env: str = option(
+        DEFAULT_ENV, "the environment; it has defaults of its own", choices=tuple(PRESETS)
+    )
+    total_timesteps: int = option(100_000, "steps of all environments together", at_least=1)
+    num_envs: int = option(12, "environments of all ranks together", at_least=1)
+    num_steps: int = option(128, "steps of each in a rollout", at_least=1)
+    update_epochs: int = option(4, "how often a rollout is gone through", at_least=1)
+    num_minibatches: int = option(4, "of a rollout, each a step of the run", at_least=1)
+    gamma: float = option(0.99, "discount", at_least=0.0, at_most=1.0)
+    gae_lambda: float = option(0.95, "of generalised advantages", at_least=0.0, at_most=1.0)
+    clip_coef: float = option(0.2, "how far probabilities may go", above=0.0)
+    anneal_clip: bool = option(False, "let it go to 0 evenly")
+    clip_vloss: bool = option(False, "clip values likewise")
+    ent_coef: float = option(0.0, "what entropy counts for", at_least=0.0)
+    vf_coef: float = option(0.5, "what the critic's error counts for", at_least=0.0)
+    norm_adv: bool = option(True, "normalise each minibatch's advantages")
+    normalise: bool = option(False, "normalise observations and rewards, by what was seen")
+    sync: str = option(
+        "needed",
+        "statistics that ranks add up, in one small all-reduce a rollout: those of normalise; of advantages too; none",
+        choices=("needed", "all", "none"),
+    )
+    hidden: int = option(64, "units of each hidden layer", at_least=1)
+    eval_episodes: int = option(100, "episodes of a test, by the likeliest actions", at_least=1)
+
+    settled: ClassVar[Mapping[str, str]] = {
+        "batch_size": "num_envs, num_steps and num_minibatches",
+        "accumulate": "num_minibatches",
+    }
+    own_samples = True
+
+    @classmethod
+    def preset(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
+        """What the environment is trained with.
+
+        Raises:
+            OptionError: there is none of that name.
+        """
+        return preset_of(settings.get("env", DEFAULT_ENV)).options
+
+    def defaults(self, world_size: int) -> Mapping[str, Value]:
+        """Steps of the whole run, and what else the environment is trained with.
+
+        Raises:
+            OptionError: so many ranks cannot share the environments, or a rollout cannot be cut into the minibatches.
+        """
+        if self.num_envs % world_size:
+            raise OptionError(
+                f"num_envs: {self.num_envs} environments cannot be shared evenly by {world_size} ranks"
+            )
+        if self.num_steps % self.num_minibatches:
+            raise OptionError(
+                f"num_minibatches={self.num_minibatches} must divide num_steps={self.num_steps}: each takes as many"
+                " steps of every environment"
+            )
+        return {
+            "weight_decay": 0.0,
+            "clip_norm": 0.5,
+            **preset_of(self.env).flags,
+            "steps": self.rollouts * self.minibatches_a_rollout,
+            "batch_size": self.num_envs // world_size * self.num_steps // self.num_minibatches,
+        }
+
+    @property
+    def rollouts(self) -> int:
+        """How many make up total_timesteps: the last one may go beyond."""
+        return -(-self.total_timesteps // (self.num_envs * self.num_steps))
+
+    @property
+    def minibatches_a_rollout(self) -> int:
+        """Steps of the run that one rollout is for."""
+        return self.update_epochs * self.num_minibatches
+
+    def load(self, data_dir: Path | None) -> None:
+        """See what the environment is like.
+
+        Raises:
+            OptionError: gymnasium, or what the environment wants of others, is not here.
+        """
+        from node.rl.environments import Environments
+
+        one = Environments(self.env, [0], 0)
+        self._shape = one.features, one.actions, one.action_size
+        one.close()
+
+    def begin(self, part: RunPart) -> None:
+        """Make this rank's environments."""
+        from node.rl.environments import Environments
+        from node.rl.rollout import Collector
+
+        share = self.num_envs // part.world_size
+        self._part = part
+        self._numbers = range(part.rank * share, (part.rank + 1) * share)
+        self.train_size = self.num_steps * share
+        environments = Environments(self.env, self._numbers, part.seed)
+        self._collector = Collector(environments, self.gamma, self.gae_lambda)
+
+    def fingerprint(self) -> bytes:
+        """Environment and version of gymnasium."""
+        import gymnasium
+
+        return f"{self.env} {gymnasium.__version__} {self._shape}".encode()
+
+    def make_model(self) -> "nn.Module":
+        """An `ActorCritic`."""
+        from node.rl.policy import ActorCritic
+
+        return ActorCritic(*self._shape, self.hidden, normalise=self.normalise)
+
+    def prepare(self, step: int, model: "ActorCritic", comm: "Comm") -> Mapping[str, Value]:
+        """Collect a rollout, where one is due: what came of it."""
+        from node.rl.moments import mean_and_std, sums_by_minibatch
+
+        rollout, self._minibatch = divmod(step - 1, self.minibatches_a_rollout)
+        if self._minibatch:
+            return {}
+        self._clip = self.clip_coef
+        if self.anneal_clip:
+            self._clip *= 1 - (step - 1) / self._part.steps
+        self._order = self._draw_minibatches(rollout)
+        self._rollout, seen = self._collector.collect(model, self._draw_noise(rollout, model))
+        gains = self._rollout.advantages[self._order].double()
+        sums = self._add_up(comm, seen.to(gains.device), sums_by_minibatch(gains))
+        if model.normaliser:
+            model.normaliser.add(sums[: len(seen)])
+        count = gains.shape[1] * (comm.world_size if self.sync == "all" else 1)
+        self._advantages = mean_and_std(sums[len(seen) :].view(2, -1), count)
+        return self._figures(rollout)
+
+    def _draw_minibatches(self, rollout: int) -> "Tensor":
+        """Samples of each minibatch of a rollout, int64, shape (minibatches_a_rollout, samples)."""
+        import torch
+
+        from node.rl.minibatches import minibatches
+
+        sizes = self.num_steps, self.num_envs, self.num_minibatches
+        epochs = [
+            minibatches(self._part.seed, rollout, epoch, *sizes, self._numbers)
+            for epoch in range(self.update_epochs)
+        ]
+        return torch.cat(epochs)
+
+    def _draw_noise(self, rollout: int, model: "ActorCritic") -> "Tensor":
+        from node.rl.minibatches import action_noise
+
+        _, actions, size = self._shape
+        noise = action_noise(
+            self._part.seed,
+            rollout,
+            (self.num_steps, self.num_envs, actions or size),
+            uniform=bool(actions),
+            numbers=self._numbers,
+        )
+        return noise.to(next(model.parameters()).device)
+
+    def _add_up(self, comm: "Comm", seen: "Tensor", gains: "Tensor") -> "Tensor":
+        """Both as one tensor, and added up over all ranks what of it `sync` says."""
+        import torch
+
+        shared = {
+            "none": (),
+            "needed": (seen,) if self.normalise else (),
+            "all": (seen, gains) if self.normalise else (gains,),
+        }[self.sync]
+        if shared and comm.world_size > 1:
+            comm.average(shared, purpose="control")
+            for tensor in shared:
+                tensor *= comm.world_size
+        return torch.cat([seen, gains])
+
+    def _figures(self, rollout: int) -> Mapping[str, Value]:
+        """What a rollout came to, on this rank alone."""
+        ended = self._collector.ended
+        figures: dict[str, Value] = {
+            "rollout": rollout + 1,
+            "env_steps": (rollout + 1) * self.num_steps * len(self._numbers),
+            "episodes": len(ended),
+        }
+        if ended:
+            figures["episode_return"] = sum(gained for gained, _ in ended) / len(ended)
+            figures["episode_length"] = sum(length for _, length in ended) / len(ended)
+        return figures
+
+    def samples(self, step: int) -> "Tensor":
+        """Those of this step's minibatch."""
+        return self._order[self._minibatch]
+
+    def batch(self, samples: "Tensor", device: "torch.device") -> "Minibatch":
+        """These samples, and their advantages as they are learnt."""
+        from node.rl.loss import Minibatch
+
+        part = self._rollout.take(samples.to(device))
+        gains = part.advantages
+        if self.norm_adv:
+            mean, std = self._advantages[:, self._minibatch].to(gains.dtype)
+            gains = (gains - mean) / (std + SMALL)
+        return Minibatch(part, gains, self._clip)
+
+    def loss(self, model: "ActorCritic", batch: "Minibatch") -> "Tensor":
+        """PPO's."""
+        from node.rl.loss import ppo_loss
+
+        return ppo_loss(model, batch, self.vf_coef, self.ent_coef, clip_values=self.clip_vloss)
+
+    def evaluate(self, model: "ActorCritic", device: "torch.device") -> dict[str, float]:
+        """`test_return` and `test_length`: means over episodes of environments that training never sees."""
+        from node.rl.environments import Environments
+        from node.rl.play import play
+
+        number = min(self.eval_episodes, EVAL_ENVIRONMENTS)
+        environments = Environments(self.env, range(number), self._part.seed + EVAL_SEED)
+        ended = play(model, environments, self.eval_episodes, device)
+        environments.close()
+        gained, lengths = zip(*ended, strict=True)
+        return {
+            "test_return": sum(gained) / len(ended),
+            "test_length": sum(lengths) / len(ended),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Environments, and the rollout that is being gone through."""
+        return {
+            "collector": self._collector.state(),
+            "rollout": vars(self._rollout),
+            "order": self._order,
+            "advantages": self._advantages,
+            "clip": self._clip,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Be where a checkpoint was written."""
+        from node.rl.rollout import Rollout
+
+        self._collector.load_state(state["collector"])
+        self._rollout = Rollout(**state["rollout"])
+        self._order = state["order"].cpu()
+        self._advantages = state["advantages"]
+        self._clip = state["clip"]
+
+
+def preset_of(env: str) -> Preset:
+    """What an environment is trained with.
+
+    Raises:
+        OptionError: there is none of that name.
+    """
+    if env not in PRESETS:
+        raise unknown("environment", env, PRESETS)
+    return PRESETS[env]

@@ -1,0 +1,39 @@
+"""PPO on real nodes: environments dealt out, policies averaged over links, all of it accounted for."""
+
+import json
+from pathlib import Path
+
+from containers import PROJECT_DIR, last_run
+
+SHORT = ("--task-set", "total_timesteps=1152", "--task-set", "eval_episodes=20")
+
+
+def test_policies_are_averaged_over_wan(shared):
+    words = ("--task", "ppo", *SHORT, "--strategy", "fedavg", "--set", "H=20")
+    summary = shared.json("launch", "--nodes", "3", "--profile", "wan", "--no-verify", *words)
+    assert summary["steps"] == 3 * 20  # three rollouts of 12 x 32
+    assert 8 <= summary["tested"]["test_return"] <= 500
+    # Three averages of 9,155 parameters in a ring of three, and two small ones at the start.
+    assert summary["bytes"]["payload"] < 1.05 * 3 * 4 * 4 * 9155
+    lines = (Path(summary["folder"]) / "metrics" / "node3.jsonl").read_text().splitlines()
+    rollouts = [line for line in map(json.loads, lines) if line["event"] == "rollout"]
+    assert [line["env_steps"] for line in rollouts] == [128, 256, 384]
+
+
+def test_environments_that_three_ranks_cannot_share_are_refused_before_anything_starts(shared):
+    words = ("--task", "ppo", "--task-set", "num_envs=10")
+    refused = shared.run("launch", "--nodes", "3", *words, check=2)
+    assert "num_envs: 10 environments cannot be shared evenly by 3 ranks" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 2
+
+
+def test_a_script_by_ksims_names_is_launched_as_any_other(unshaped, tmp_path):
+    text = (PROJECT_DIR / "examples" / "cart_pole.py").read_text()
+    script = tmp_path / "cart_pole.py"
+    script.write_text(text.replace("grad_sync_period", "total_timesteps=768, grad_sync_period"))
+    done = unshaped.run("launch", "--", script)
+    assert "node1 | Total environments: 12" in done.stdout
+    assert "node3 | Device 2: environments 8-11" in done.stdout
+    assert "test_return" in done.stdout
+    run = last_run(unshaped, "cart_pole")
+    assert (run / "model.pt").is_file() and (run / "metrics" / "node3.jsonl").is_file()

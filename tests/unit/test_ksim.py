@@ -1,0 +1,52 @@
+"""Ksim's names for distributed PPO: its guide's constraints, in its words, before anything starts."""
+
+import pytest
+
+from node.ksim import DistributedPPOTask, DistributedRLConfig
+
+
+@pytest.fixture
+def devices(monkeypatch):
+    """A function that makes this process one of so many ranks."""
+
+    def be(rank, world_size):
+        ours = {"RANK": rank, "WORLD_SIZE": world_size, "MASTER_ADDR": "a", "MASTER_PORT": 1}
+        for name, value in ours.items():
+            monkeypatch.setenv(name, str(value))
+
+    return be
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"num_envs": 10, "batch_size": 10},
+            r"Number of environments \(10\) must be divisible by number of devices \(3\)",
+        ),
+        (
+            {"batch_size": 8, "num_batches": 2},
+            r"Batch size \(8\) times number of batches \(2\) must equal number of environments \(12\)",
+        ),
+        ({"grad_sync_period": 0}, "grad_sync_period must be at least 1, not 0"),
+        ({"env": "CartPole"}, "unknown environment 'CartPole': did you mean 'CartPole-v1'"),
+    ],
+)
+def test_what_cannot_be_is_a_value_error(devices, config, message):
+    devices(0, 3)
+    with pytest.raises(ValueError, match=message):
+        DistributedPPOTask(DistributedRLConfig(**config))
+
+
+def test_each_rank_says_which_environments_it_has(devices, capsys):
+    devices(1, 3)
+    DistributedPPOTask(DistributedRLConfig()).verify_distributed_setup()
+    assert capsys.readouterr().out == "Device 1: environments 4-7\n"
+    devices(0, 3)
+    DistributedPPOTask(DistributedRLConfig()).verify_distributed_setup()
+    assert capsys.readouterr().out == "Total environments: 12\nDevice 0: environments 0-3\n"
+
+
+def test_the_sync_period_is_a_strategy():
+    assert {"ddp", "sync=all"} < set(DistributedRLConfig().flags())
+    assert {"fedavg", "H=4"} < set(DistributedRLConfig(grad_sync_period=4).flags())
