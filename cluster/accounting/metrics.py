@@ -21,7 +21,7 @@ Check = Callable[[object], bool]
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a rank's metrics: start, step, eval, end; none where it left none."""
+    """The events of a rank's metrics: start, step, rollout, eval, end; none where it left none."""
     return (line for line in _objects(path) if is_event(line))
 
 
@@ -133,6 +133,13 @@ EVENTS: dict[str, dict[str, Check]] = {
         "comm_s": _is_number,
         "sent_bytes": _is_count,
     },
+    "rollout": {
+        "step": _is_count,
+        "env_steps": _is_count,
+        "episodes": _is_count,
+        "episode_return": _is_figure,
+        "episode_length": _is_figure,
+    },
     "eval": {
         "step": _is_count,
         "eval_s": _is_number,
@@ -140,6 +147,8 @@ EVENTS: dict[str, dict[str, Check]] = {
         "test_accuracy": _is_figure,
         "validation_loss": _is_figure,
         "validation_bits": _is_figure,
+        "test_return": _is_figure,
+        "test_length": _is_figure,
     },
     "end": {
         "steps": _is_count,
@@ -151,7 +160,11 @@ EVENTS: dict[str, dict[str, Check]] = {
         "tested": _mapping(_is_name, _is_figure),
     },
 }
-REQUIRED = {"step": ("step", "sent_bytes"), "eval": ("step",)}
+REQUIRED = {
+    "step": ("step", "sent_bytes"),
+    "rollout": ("step", "env_steps", "episodes"),
+    "eval": ("step",),
+}
 PART: dict[str, Check] = {
     "time": _is_number,
     "step": _is_count,

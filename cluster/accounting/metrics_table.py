@@ -26,6 +26,12 @@ COLUMNS = (
     "test_accuracy",
     "validation_loss",
     "validation_bits",
+    "test_return",
+    "test_length",
+    "env_steps",
+    "episodes",
+    "episode_return",
+    "episode_length",
 )
 
 
@@ -43,7 +49,10 @@ def metric_rows(folder: Path) -> list[Row]:
     waiting_s = _waiting_by_step(folder, list(lines))
     rows: list[Row] = []
     for node, own in lines.items():
-        tests = {line["step"]: line for line in own if line["event"] == "eval"}
+        tests, rollouts = (
+            {line["step"]: line for line in own if line["event"] == event}
+            for event in ("eval", "rollout")
+        )
         so_far = 0
         for line in (line for line in own if line["event"] == "step"):
             so_far += line["sent_bytes"]
@@ -53,7 +62,8 @@ def metric_rows(folder: Path) -> list[Row]:
                 "waiting_s": round(waiting_s.get((line["rank"], line["step"]), 0.0), 6),
                 "sent_bytes_so_far": so_far,
             }
-            values = tests.get(line["step"], {}) | line | rest
+            step = line["step"]
+            values = rollouts.get(step, {}) | tests.get(step, {}) | line | rest
             rows.append({name: values[name] for name in COLUMNS if name in values})
     return sorted(rows, key=lambda row: (row["step"], row["rank"]))
 

@@ -17,12 +17,14 @@ from cluster.links.topology import Pair
 from cluster.shaping.link_state import LinkState
 
 Event = Mapping[str, Any]
+Told = Mapping[str, Mapping[str, Event]]
+"""Rank, by its name -> event -> its last line in the rank's metrics; in the order of ranks."""
 Paths = Mapping[Pair, Sequence[Pair]]
 
 
 def account(
     folder: Path,
-    told: Mapping[str, Mapping[str, Event]],
+    told: Told,
     nodes: Sequence[str],
     link_state: LinkState,
     carried: Mapping[str, int],
@@ -30,11 +32,11 @@ def account(
     *,
     changing: bool,
 ) -> dict[str, Any]:
-    """`bytes`, `collectives`, `bounds` and `seconds` of summary.json.
+    """`bytes`, `collectives`, `bounds`, `seconds` and `environments` of summary.json.
 
     Args:
         folder: the run's, with what the ranks left.
-        told: rank, by its name -> event -> its last line in the rank's metrics; in the order of ranks.
+        told: what the ranks said.
         nodes: where each of them ran.
         link_state: the links in force when the run began.
         carried: bytes on each link, from before the ranks started until after they ended.
@@ -63,7 +65,24 @@ def account(
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "seconds": bucket_seconds(ends, collectives),
+        "environments": environment_summary(told),
     }
+
+
+def environment_summary(told: Told) -> dict[str, Any] | None:
+    """Steps of all ranks' environments together, and how many a second from when they were ready until all was done."""
+    rollouts = [events["rollout"] for events in told.values() if "rollout" in events]
+    if not rollouts:
+        return None
+    steps = sum(line["env_steps"] for line in rollouts)
+    times = [
+        events[which]["time"]
+        for events in told.values()
+        for which in ("start", "end")
+        if which in events
+    ]
+    seconds = max(times) - min(times)
+    return {"steps": steps, "steps_s": round(steps / seconds, 1) if seconds > 0 else None}
 
 
 def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:

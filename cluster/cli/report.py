@@ -1,47 +1,41 @@
 """Prints the summary of a run at the end of a launch."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from cluster.base.console import print_table
 from cluster.run.runner import Run
 from cluster.shaping.host_load import overload_sentence
 
-BUCKETS = ("compute", "transfer", "waiting", "eval")  # that are shown
+BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
+RARE = {"rollout"}  # only where there is any
 MOST_ROWS = 5
+FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2}
 
 
 def print_summary(run: Run) -> None:
     """What a user wants to know first, last."""
     summary = run.summary
-    trained = any(summary["seconds"].values())  # another program counts no seconds
+    buckets = _shown_buckets(summary)
     print_table(
         [
             "NODE",
             "EXIT",
-            *((f"{bucket.upper()} s" for bucket in BUCKETS) if trained else ()),
+            *(f"{bucket.upper()} s" for bucket in buckets),
             "CARRIED MB",
         ],
         [
             [
                 name,
                 code,
-                *(_seconds(summary, name) if trained else []),
+                *_seconds(summary, name, buckets),
                 _sent(summary, name),
             ]
             for name, code in summary["exit_codes"].items()
         ],
     )
     _print_collectives(summary)
-    accuracy = summary["test_accuracy"]
-    if accuracy is not None:
-        print(
-            f"test accuracy {_figure(accuracy, 4)}   final loss {_figure(summary['final_loss'], 4)}"
-        )
-    elif "validation_loss" in summary["tested"]:
-        loss = summary["tested"]["validation_loss"]
-        print(
-            f"validation loss {_figure(loss, 4)}   final loss {_figure(summary['final_loss'], 4)}"
-        )
+    _print_tests(summary)
     print(f"wall {summary['wall_s']:.1f} s   {bytes_sentence(summary['bytes'])}")
     if not summary["links"]:
         print("the links are not shaped: no profile was asked for")
@@ -54,9 +48,29 @@ def print_summary(run: Run) -> None:
     print(f"run   {run.folder}")
 
 
-def _seconds(summary: dict[str, Any], rank: str) -> list[str]:
+def _shown_buckets(summary: dict[str, Any]) -> list[str]:
+    """None of a program that counts no seconds."""
+    counted = [seconds for seconds in summary["seconds"].values() if seconds]
+    if not counted:
+        return []
+    return [b for b in BUCKETS if b not in RARE or any(seconds.get(b) for seconds in counted)]
+
+
+def _seconds(summary: dict[str, Any], rank: str, buckets: Sequence[str]) -> list[str]:
     seconds = summary["seconds"].get(rank, {})
-    return [f"{seconds[key]:.1f}" if key in seconds else "-" for key in BUCKETS]
+    return [f"{seconds[key]:.1f}" if key in seconds else "-" for key in buckets]
+
+
+def _print_tests(summary: dict[str, Any]) -> None:
+    """The figure of the last test that matters most, and what environments did."""
+    for name, digits in FIGURES.items():
+        if summary["tested"].get(name) is not None:
+            figure = f"{name.replace('_', ' ')} {_figure(summary['tested'][name], digits)}"
+            print(f"{figure}   final loss {_figure(summary['final_loss'], 4)}")
+            break
+    if stepped := summary["environments"]:
+        rate = f" ({stepped['steps_s']:,.0f} a second)" if stepped["steps_s"] else ""
+        print(f"environments made {stepped['steps']:,} steps{rate}")
 
 
 def _print_collectives(summary: dict[str, Any]) -> None:

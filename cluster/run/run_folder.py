@@ -108,7 +108,7 @@ def sort_results(folder: Path, node: str, places: Sequence[RankPlacement]) -> No
 
 
 def last_events(folder: Path, rank: str) -> dict[str, dict[str, Any]]:
-    """The last line of each event in a rank's metrics: start, step, eval, end; empty where it left none."""
+    """The last line of each event in a rank's metrics: start, step, rollout, eval, end; empty where it left none."""
     lines = read_events(folder / "metrics" / f"{rank}.jsonl")
     return {line["event"]: line for line in lines if line["event"] in EVENTS}
 

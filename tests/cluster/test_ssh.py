@@ -144,3 +144,11 @@ def test_no_thread_outlives_its_connection(shared):
         timeout=TIMEOUT_S,
     )
     assert done.stdout.splitlines()[-1] == "left: []"
+
+
+def test_who_came_often_without_logging_in_is_let_in_all_the_same(shared):
+    """OpenSSH punishes such an address for a while: who waits for nodes, and is killed, would shut himself out."""
+    knock = "for _ in $(seq 60); do exec 3<> /dev/tcp/node3/22; exec 3>&-; done"
+    shared.exec("node1", "bash", "-c", knock)
+    done = shared.ssh("node1", "ssh", "node3", "hostname")
+    assert (done.stdout, done.returncode) == ("node3\n", 0), done.stderr

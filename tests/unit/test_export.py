@@ -50,6 +50,8 @@ def folder(tmp_path):
             books.append(
                 line("all_reduce", {1 - rank: 40}, at=came, done_s=at + 0.8 - came, step=step)
             )
+        came = {"env_steps": 64, "episodes": 2, "episode_return": 21.5, "episode_length": 21.5}
+        lines.append({"event": "rollout", "rank": rank, "step": 2, "time": 102.0} | came)
         if rank == 0:
             tested = {"test_loss": 0.5, "test_accuracy": 0.75, "eval_s": 0.2}
             lines.append({"event": "eval", "rank": 0, "step": STEPS, "time": 104.0} | tested)
@@ -74,6 +76,7 @@ def test_csv_has_a_row_for_each_step_and_rank(folder, capsys):
     assert [float(row["waiting_s"]) for row in rows[:2]] == pytest.approx([0.5, 0.0])
     assert (rows[4]["sent_bytes"], rows[4]["sent_bytes_so_far"]) == ("40", "120")
     assert float(rows[4]["elapsed_s"]) == 3.0
+    assert [row["episode_return"] for row in rows] == ["", "", "21.5", "21.5", "", ""]
     assert [row["test_accuracy"] for row in rows] == ["", "", "", "", "0.75", ""]
 
 

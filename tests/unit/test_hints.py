@@ -1,5 +1,6 @@
 """What verbs print is about the cluster that was asked for, and no longer than a screen or two."""
 
+from cluster.accounting.summary import environment_summary
 from cluster.cli.report import print_summary
 from cluster.run.runner import Run
 from cluster.status import MOST_ROWS, print_links, print_shape
@@ -26,6 +27,7 @@ SUMMARY = {
     "collectives": [],
     "tested": {},
     "test_accuracy": None,
+    "environments": None,
     "wall_s": 1,
     "host": None,
     "links": [LINK],
@@ -60,3 +62,31 @@ def test_a_run_over_links_that_were_undecided_says_so(capsys, tmp_path):
     undecided = "1 of 6 links undecided: node3 -> node1 (jitter)"
     print_summary(Run(tmp_path, SUMMARY | {"verified": True, "undecided": undecided}))
     assert f"not all proved (--allow-undecided): {undecided}" in capsys.readouterr().out
+
+
+def test_of_environments_their_steps_are_told_and_the_time_that_they_took(capsys, tmp_path):
+    told = {
+        f"node{n}": {
+            "start": {"time": 100.0 + n},
+            "rollout": {"env_steps": 3000, "step": 21, "episodes": 0},
+            "end": {"time": 111.0},
+        }
+        for n in (1, 2)
+    }
+    environments = environment_summary(told)
+    assert environments == {"steps": 6000, "steps_s": 600.0}
+    assert environment_summary({"node1": {"start": {"time": 1.0}}}) is None
+    own = {
+        "seconds": {"node1": {"rollout": 2.0, "compute": 1.0}},
+        "tested": {"test_return": 499.5, "test_length": 499.5},
+        "final_loss": 0.25,
+        "environments": environments,
+    }
+    print_summary(Run(tmp_path, SUMMARY | own))
+    shown = capsys.readouterr().out
+    assert "ROLLOUT s" in shown and "2.0" in shown
+    assert "test return 499.50   final loss 0.2500" in shown
+    assert "environments made 6,000 steps (600 a second)" in shown
+    print_summary(Run(tmp_path, SUMMARY | {"seconds": {"node1": {"rollout": 0.0, "compute": 1.0}}}))
+    shown = capsys.readouterr().out
+    assert "COMPUTE s" in shown and "ROLLOUT" not in shown and "environments made" not in shown
