@@ -101,16 +101,15 @@ test-node: image ## training in real gloo processes, and the wire, inside the im
 # Of tests on real parts: all but those marked slow; `slow`, these alone; `slow or not slow`, all.
 FORM ?= not slow
 
-# Clusters wait more than they compute: several at a time, each on nodes of its own; AT_A_TIME=0 is one after the other.
-AT_A_TIME ?= 3
-MEASURED_AT_A_TIME ?= 2
-SPREAD := --dist loadfile --numprocesses
+# Clusters wait more than they compute: two at a time, each on nodes of its own; AT_A_TIME=0 is one after the other.
+AT_A_TIME ?= 2
+SPREAD := --numprocesses $(AT_A_TIME) --dist loadfile
 
 test-cluster: image ## real containers, one obligation a file
-	@$(BIN)/pytest -m "$(FORM)" $(SPREAD) $(AT_A_TIME) tests/cluster
+	@$(BIN)/pytest -m "$(FORM)" $(SPREAD) tests/cluster
 
 test-links: image ## links on real containers, measured
-	@$(BIN)/pytest -m "$(FORM)" $(SPREAD) $(MEASURED_AT_A_TIME) tests/links
+	@$(BIN)/pytest -m "$(FORM)" $(SPREAD) tests/links
 
 test-netem: image ## the whole stack inside user-mode Linux, whose kernel has netem
 	@$(BIN)/pytest -m "$(FORM)" tests/netem

@@ -16,8 +16,8 @@ def test_the_plain_client_reaches_every_node_by_name(shared):
         assert (done.stdout, done.returncode) == (f"{node}\n", 0), (rank, done.stderr)
 
 
-def test_nodes_reach_one_another_by_name(shared):
-    done = shared.ssh("node1", "ssh", "node3", "hostname")
+def test_nodes_reach_one_another_by_name(unshaped):
+    done = unshaped.ssh("node1", "ssh", "node3", "hostname")
     assert (done.stdout, done.returncode) == ("node3\n", 0), done.stderr
 
 
@@ -146,9 +146,9 @@ def test_no_thread_outlives_its_connection(shared):
     assert done.stdout.splitlines()[-1] == "left: []"
 
 
-def test_who_came_often_without_logging_in_is_let_in_all_the_same(shared):
+def test_who_came_often_without_logging_in_is_let_in_all_the_same(unshaped):
     """OpenSSH punishes such an address for a while: who waits for nodes, and is killed, would shut himself out."""
     knock = "for _ in $(seq 60); do exec 3<> /dev/tcp/node3/22; exec 3>&-; done"
-    shared.exec("node1", "bash", "-c", knock)
-    done = shared.ssh("node1", "ssh", "node3", "hostname")
+    unshaped.exec("node1", "bash", "-c", knock)
+    done = unshaped.ssh("node1", "ssh", "node3", "hostname")
     assert (done.stdout, done.returncode) == ("node3\n", 0), done.stderr

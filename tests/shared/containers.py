@@ -28,8 +28,8 @@ CHECKOUT = hashlib.sha256(str(PROJECT_DIR).encode()).hexdigest()[:4]
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1, …
 PREFIX = f"t{CHECKOUT}{WORKER}-"
 WIRE = os.environ.get("E2E_WIRE", "")
-# For a test that names its slot: beyond those that `up` takes by itself; of 16 checkouts with three workers each.
-OWN_SLOT = 50 + 3 * (int(CHECKOUT, 16) % 16) + int(WORKER[2:] or 0) % 3
+# For a test that names its slot: beyond those that `up` takes by itself. 25 checkouts with two workers have their own.
+OWN_SLOT = 50 + 2 * (int(CHECKOUT, 16) % 25) + int(WORKER[2:] or 0) % 2
 
 
 class Gradwire:

@@ -49,8 +49,8 @@ STOREYS = {
         *("lifecycle", "cli"),
     ],
     "node": [
-        *("base", "supervisor", "wire", "probe", "accounting", "dist", "rl", "tasks"),
-        *("strategies", "training", "train", "exogym", "ksim"),
+        *("base", "supervisor", "wire", "probe", "accounting", "dist", "rl", "replay"),
+        *("mapf", "tasks", "strategies", "training", "train", "exogym", "ksim"),
     ],
 }
 

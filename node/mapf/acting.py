@@ -1,0 +1,196 @@
+"""Acts in several environments at once, and hands over each episode when it is over."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from node.mapf.curriculum import Setting
+from node.mapf.environment import Environment
+from node.mapf.network import ACTIONS, Network
+from node.mapf.world import Instance
+from node.replay.episodes import Episode
+from node.replay.targets import n_step_targets
+
+EPSILON, EPSILON_POWER = (
+    0.4,
+    7.0,
+)  # Ape-X (Horgan et al., 2018): actor i of n explores with .4 ^ (1 + 7 i / (n - 1))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An episode that is over.
+
+    Attributes:
+        episode: what a learner wants of it.
+        setting: agents, and size of the map.
+        solved: whether all came to their goals in time.
+    """
+
+    episode: Episode
+    setting: Setting
+    solved: bool
+
+
+@dataclass
+class Recording:
+    """An episode that is under way: see `Episode`."""
+
+    environment: Environment
+    setting: Setting
+    obs: list[np.ndarray] = field(default_factory=list)
+    hears: list[np.ndarray] = field(default_factory=list)
+    hidden: list[np.ndarray] = field(default_factory=list)
+    actions: list[np.ndarray] = field(default_factory=list)
+    rewards: list[np.ndarray] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)  # of all actions
+    version: list[int] = field(default_factory=list)
+    made_at_s: list[float] = field(default_factory=list)
+
+
+class Actors:
+    """Several actors of one process: an environment each, one network.
+
+    Args:
+        network: acts; whoever changes it says so by `version`.
+        draw: draws the setting and the instance of a new episode.
+        epsilons: how often each acts at random.
+        all_explore: whether all agents of an environment do so, or the first alone, as in DHC.
+        n_steps: of the targets by which episodes get their first priorities.
+        gamma: discount.
+        most_steps: of an episode.
+        seed: of what is done at random.
+
+    Attributes:
+        version: of the network's weights.
+        steps: made so far, of all environments together.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        draw: Callable[[np.random.Generator], tuple[Setting, Instance]],
+        epsilons: Sequence[float],
+        *,
+        all_explore: bool,
+        n_steps: int,
+        gamma: float,
+        most_steps: int,
+        seed: int,
+    ) -> None:
+        self._network = network
+        self._draw = draw
+        self._epsilons = epsilons
+        self._all_explore = all_explore
+        self._n_steps, self._gamma, self._most_steps = n_steps, gamma, most_steps
+        self._random = np.random.default_rng(seed)
+        self.version = 0
+        self.steps = 0
+        self._hidden: list[np.ndarray] = []
+        self._recordings = [self._begin() for _ in epsilons]
+        self._hidden = [self._forget(recording) for recording in self._recordings]
+
+    @torch.no_grad()
+    def step(self) -> list[Finished]:
+        """One step of every environment; the episodes that it ended, and whose places new ones have taken."""
+        obs, hears, hidden = self._batch()
+        memory = self._network.step(obs, hidden, hears)
+        values = self._network.values(memory).numpy()
+        finished = []
+        for n, recording in enumerate(self._recordings):
+            agents = recording.setting[0]
+            over = self._act(n, values[n, :agents], memory[n, :agents].numpy())
+            if over is not None:
+                finished.append(over)
+        self.steps += len(self._recordings)
+        return finished
+
+    def _begin(self) -> Recording:
+        setting, instance = self._draw(self._random)
+        recording = Recording(Environment(instance, self._most_steps), setting)
+        obs, hears = recording.environment.observe()
+        recording.obs.append(obs)
+        recording.hears.append(hears)
+        return recording
+
+    def _forget(self, recording: Recording) -> np.ndarray:
+        return np.zeros((recording.setting[0], self._network.size.hidden), np.float32)
+
+    def _batch(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """All environments as one batch; where some have fewer agents the rest hear themselves alone."""
+        most = max(recording.setting[0] for recording in self._recordings)
+        obs = pad([recording.obs[-1] for recording in self._recordings], most)
+        hears = pad_hears([recording.hears[-1] for recording in self._recordings], most)
+        hidden = pad(self._hidden, most)
+        return torch.from_numpy(obs).float(), torch.from_numpy(hears), torch.from_numpy(hidden)
+
+    def _act(self, n: int, values: np.ndarray, memory: np.ndarray) -> Finished | None:
+        recording = self._recordings[n]
+        actions = self._choose(values, self._epsilons[n])
+        outcome = recording.environment.step(actions)
+        recording.hidden.append(self._hidden[n].astype(np.float16))
+        recording.actions.append(actions)
+        recording.rewards.append(outcome.rewards)
+        recording.values.append(values)
+        recording.version.append(self.version)
+        recording.made_at_s.append(time.time())
+        recording.obs.append(outcome.obs)
+        recording.hears.append(outcome.hears)
+        self._hidden[n] = memory
+        if not (outcome.done or outcome.truncated):
+            return None
+        self._recordings[n] = self._begin()
+        self._hidden[n] = self._forget(self._recordings[n])
+        episode = self._episode(recording, ended=outcome.done)
+        return Finished(episode, recording.setting, outcome.done)
+
+    def _choose(self, values: np.ndarray, epsilon: float) -> np.ndarray:
+        best = values.argmax(-1)
+        explores = self._random.random(len(best)) < epsilon
+        if not self._all_explore:
+            explores[1:] = False
+        return np.where(explores, self._random.integers(0, ACTIONS, len(best)), best)
+
+    def _episode(self, recording: Recording, *, ended: bool) -> Episode:
+        actions, rewards = np.stack(recording.actions), np.stack(recording.rewards)
+        values = np.stack(recording.values)
+        taken = np.take_along_axis(values, actions[..., None], -1)[..., 0]
+        # What the last moment is worth the network was never asked: as much as the one before.
+        best = np.concatenate([values.max(-1), values[-1:].max(-1)])
+        targets = n_step_targets(rewards, best, self._n_steps, self._gamma, ended=ended)
+        return Episode(
+            obs=np.stack(recording.obs),
+            hears=np.stack(recording.hears),
+            hidden=np.stack(recording.hidden),
+            actions=actions.astype(np.int8),
+            rewards=rewards,
+            errors=np.abs(targets - taken).mean(1).astype(np.float32),
+            ended=np.array(ended),
+            version=np.array(recording.version),
+            made_at_s=np.array(recording.made_at_s),
+        )
+
+
+def exploration(number: int, actors: int) -> float:
+    """How often actor `number` of so many acts at random: from .4 down to .4 ^ 8."""
+    share = number / (actors - 1) if actors > 1 else 0.0
+    return float(EPSILON ** (1 + EPSILON_POWER * share))
+
+
+def pad(arrays: Sequence[np.ndarray], most: int) -> np.ndarray:
+    """Arrays of shape (agents, …) as one of shape (number, most, …): zeros where there are fewer agents."""
+    padded = np.zeros((len(arrays), most, *arrays[0].shape[1:]), arrays[0].dtype)
+    for n, array in enumerate(arrays):
+        padded[n, : len(array)] = array
+    return padded
+
+
+def pad_hears(masks: Sequence[np.ndarray], most: int) -> np.ndarray:
+    """Masks of shape (agents, agents) as one of shape (number, most, most): who is not there hears itself."""
+    padded = np.broadcast_to(np.eye(most, dtype=bool), (len(masks), most, most)).copy()
+    for n, mask in enumerate(masks):
+        padded[n, : len(mask), : len(mask)] = mask
+    return padded

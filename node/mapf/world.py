@@ -1,0 +1,119 @@
+"""Maps with obstacles, and where agents start and want to go."""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # stay, up, down, left, right
+UNREACHABLE = -1
+TRAINING_DENSITY = (0.0, 0.33, 0.5)  # left, mode and right of a triangular distribution
+TRIES = 100
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What an episode begins with.
+
+    Attributes:
+        obstacles: bool, shape (rows, columns).
+        starts: a cell of each agent, whole numbers, shape (agents, 2): row, column.
+        goals: likewise; each can be reached from its start.
+    """
+
+    obstacles: np.ndarray
+    starts: np.ndarray
+    goals: np.ndarray
+
+
+def draw_instance(
+    random: np.random.Generator, agents: int, size: int, density: float | None = None
+) -> Instance:
+    """Obstacles at random; for each agent a component in proportion to its free cells, in it a start and a goal.
+
+    All starts are different, and so are all goals.
+
+    Args:
+        random: what draws.
+        agents: how many.
+        size: rows, and columns.
+        density: share of cells with an obstacle; None: drawn as DHC's training does.
+
+    Raises:
+        ValueError: no such map holds so many agents.
+    """
+    for _ in range(TRIES):
+        share = random.triangular(*TRAINING_DENSITY) if density is None else density
+        obstacles = random.random((size, size)) < share
+        found = _place(random, components(obstacles), agents)
+        if found is not None:
+            return Instance(obstacles, *found)
+    raise ValueError(f"no map of {size} x {size} holds {agents} agents")
+
+
+def _place(
+    random: np.random.Generator, parts: list[np.ndarray], agents: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Starts and goals; None where the parts cannot hold so many."""
+    starts, goals = (
+        [random.permutation(part) for part in parts],
+        [random.permutation(part) for part in parts],
+    )
+    placed: list[tuple[np.ndarray, np.ndarray]] = []
+    free = [len(part) for part in parts]
+    for _ in range(agents):
+        able = [n for n in range(len(parts)) if _pair(starts[n], goals[n]) is not None]
+        if not able:
+            return None
+        weights = np.array([free[n] for n in able], float)
+        n = int(random.choice(able, p=weights / weights.sum()))
+        pair = _pair(starts[n], goals[n])
+        assert pair is not None
+        placed.append((starts[n][pair[0]], goals[n][pair[1]]))
+        starts[n], goals[n] = np.delete(starts[n], pair[0], 0), np.delete(goals[n], pair[1], 0)
+        free[n] = len(starts[n])
+    first, last = zip(*placed, strict=True)
+    return np.stack(first), np.stack(last)
+
+
+def _pair(starts: np.ndarray, goals: np.ndarray) -> tuple[int, int] | None:
+    """The first of each that are different cells."""
+    for s, start in enumerate(starts):
+        for g, goal in enumerate(goals):
+            if not np.array_equal(start, goal):
+                return s, g
+    return None
+
+
+def components(obstacles: np.ndarray) -> list[np.ndarray]:
+    """Free cells that can reach each other by moves, two at least: each shape (cells, 2)."""
+    left = {tuple(cell) for cell in np.argwhere(~obstacles).tolist()}
+    found = []
+    while left:
+        part = [left.pop()]
+        for row, column in part:  # which grows meanwhile
+            for down, right in MOVES[1:].tolist():
+                cell = (row + down, column + right)
+                if cell in left:
+                    left.remove(cell)
+                    part.append(cell)
+        if len(part) > 1:
+            found.append(np.array(sorted(part)))
+    return found
+
+
+def distances(obstacles: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Moves from each cell to a goal, whole numbers, shape (rows, columns); UNREACHABLE where there is no way."""
+    far = np.full(obstacles.shape, UNREACHABLE)
+    far[tuple(goal)] = 0
+    waiting = deque([tuple(goal.tolist())])
+    rows, columns = obstacles.shape
+    while waiting:
+        row, column = waiting.popleft()
+        for down, right in MOVES[1:].tolist():
+            cell = (row + down, column + right)
+            inside = 0 <= cell[0] < rows and 0 <= cell[1] < columns
+            if inside and not obstacles[cell] and far[cell] == UNREACHABLE:
+                far[cell] = far[row, column] + 1
+                waiting.append(cell)
+    return far
