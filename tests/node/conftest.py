@@ -36,6 +36,42 @@ HANGS_S = 300
 gc.freeze()  # what is forked need not look at all of torch, and copy it, to free what it has used itself
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "computes: with torch, in the process of the test")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Who computes does so in a process of its own: ranks are forked from this one."""
+    if not pyfuncitem.get_closest_marker("computes"):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    fork = multiprocessing.get_context("fork")
+    mine, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=_call, args=(theirs, pyfuncitem.obj, arguments))
+    process.start()
+    theirs.close()
+    try:
+        said = mine.recv() if mine.poll(HANGS_S) else "it hangs"
+    except EOFError:
+        said = "it ended without a word"
+    process.kill()
+    process.join()
+    assert not said, said
+    return True
+
+
+def _call(pipe, function, arguments):
+    """Run a test: what went wrong, or nothing."""
+    try:
+        function(**arguments)
+        pipe.send("")
+    except BaseException:
+        pipe.send(traceback.format_exc())
+    os._exit(0)
+
+
 class Ranks:
     """What the ranks of one run left behind, by rank."""
 

@@ -16,6 +16,7 @@ from node.mapf.observation import Observer, who_hears_whom
 from node.mapf.world import MOVES, Instance, components, distances, draw_instance
 from node.replay.buffer import Buffer, Draw
 
+pytestmark = pytest.mark.computes
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 
 

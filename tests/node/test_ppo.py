@@ -14,6 +14,7 @@ from node.rl.play import play
 from node.rl.policy import ActorCritic
 from node.rl.rollout import Collector, Rollout, advantages
 
+pytestmark = pytest.mark.computes
 # Two rollouts of 16 steps of 6 environments, each gone through twice in two minibatches: 8 steps.
 SMALL = ("--task", "ppo", "--task-set", "num_envs=6", "--task-set", "num_steps=16")
 SMALL += ("--task-set", "total_timesteps=192", "--task-set", "update_epochs=2")
