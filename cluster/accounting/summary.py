@@ -70,19 +70,24 @@ def account(
 
 
 def environment_summary(told: Told) -> dict[str, Any] | None:
-    """Steps of all ranks' environments together, and how many a second from when they were ready until all was done."""
+    """Steps of all ranks' environments together, and how many a second from when they were ready until all was done.
+
+    The second is None where a rank did not come to its end, or the run went on from another, whose steps count, too.
+    """
     rollouts = [events["rollout"] for events in told.values() if "rollout" in events]
     if not rollouts:
         return None
     steps = sum(line["env_steps"] for line in rollouts)
-    times = [
-        events[which]["time"]
-        for events in told.values()
-        for which in ("start", "end")
-        if which in events
-    ]
-    seconds = max(times) - min(times)
+    ends = [events["end"]["time"] for events in told.values() if "end" in events]
+    starts = [events["start"] for events in told.values() if "start" in events]
+    whole = len(ends) == len(starts) == len(told) and not any(map(_goes_on, starts))
+    seconds = max(ends) - min(line["time"] for line in starts) if whole else 0.0
     return {"steps": steps, "steps_s": round(steps / seconds, 1) if seconds > 0 else None}
+
+
+def _goes_on(start: Event) -> bool:
+    config = start.get("config")
+    return isinstance(config, dict) and config.get("resume") is not None
 
 
 def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:

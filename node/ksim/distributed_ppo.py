@@ -61,6 +61,10 @@ class DistributedRLConfig:
                 f"Batch size ({self.batch_size}) times number of batches ({self.num_batches}) must equal number of"
                 f" environments ({self.num_envs})"
             )
+        if self.rollout_length % self.num_batches:
+            raise OptionError(
+                f"Rollout length ({self.rollout_length}) must be divisible by number of batches ({self.num_batches})"
+            )
         check_bounds("grad_sync_period", self.grad_sync_period, {"at least": 1})
 
     def flags(self) -> list[str]:
@@ -116,4 +120,7 @@ class DistributedPPOTask:
             LOG.warning(
                 "Only 1 device detected. Distributed training will fall back to single-device mode."
             )
+        os.environ["OMP_NUM_THREADS"] = str(
+            self._train_config.threads
+        )  # as node.train's main does, before torch
         return train(self._train_config)

@@ -59,6 +59,7 @@ class Actors:
         draw: draws the setting and the instance of a new episode.
         epsilons: how often each acts at random.
         all_explore: whether all agents of an environment do so, or the first alone, as in DHC.
+        first_agent_only: whether only the first agent's values are learnt: first priorities are by its errors then.
         n_steps: of the targets by which episodes get their first priorities.
         gamma: discount.
         most_steps: of an episode.
@@ -76,6 +77,7 @@ class Actors:
         epsilons: Sequence[float],
         *,
         all_explore: bool,
+        first_agent_only: bool,
         n_steps: int,
         gamma: float,
         most_steps: int,
@@ -84,7 +86,7 @@ class Actors:
         self._network = network
         self._draw = draw
         self._epsilons = epsilons
-        self._all_explore = all_explore
+        self._all_explore, self._first_agent_only = all_explore, first_agent_only
         self._n_steps, self._gamma, self._most_steps = n_steps, gamma, most_steps
         self._random = np.random.default_rng(seed)
         self.version = 0
@@ -161,13 +163,14 @@ class Actors:
         # What the last moment is worth the network was never asked: as much as the one before.
         best = np.concatenate([values.max(-1), values[-1:].max(-1)])
         targets = n_step_targets(rewards, best, self._n_steps, self._gamma, ended=ended)
+        learnt = slice(1) if self._first_agent_only else slice(None)
         return Episode(
             obs=np.stack(recording.obs),
             hears=np.stack(recording.hears),
             hidden=np.stack(recording.hidden),
             actions=actions.astype(np.int8),
             rewards=rewards,
-            errors=np.abs(targets - taken).mean(1).astype(np.float32),
+            errors=np.abs(targets - taken)[:, learnt].mean(1).astype(np.float32),
             ended=np.array(ended),
             version=np.array(recording.version),
             made_at_s=np.array(recording.made_at_s),

@@ -24,6 +24,15 @@ class Goal:
     agents: int
     size: int
 
+    def __post_init__(self) -> None:
+        """Refuse what no step leads to: a ValueError."""
+        agents, size = self.first
+        if self.agents < agents or self.size < size or (self.size - size) % LARGER_BY:
+            raise ValueError(
+                f"a curriculum from {agents} agents and {size} rows goes to as many or more,"
+                f" in steps of {LARGER_BY} rows, not to {self.agents} agents and {self.size} rows"
+            )
+
 
 class Curriculum:
     """DHC's: where 90 % of a setting's latest 200 episodes are solved, an agent more and a larger map are open."""
@@ -59,5 +68,6 @@ class Curriculum:
 
     @property
     def is_done(self) -> bool:
-        """Whether the hardest is mastered."""
-        return self.has_passed((self._goal.agents, self._goal.size))
+        """Whether all numbers of agents have mastered the largest map."""
+        numbers = range(self._goal.first[0], self._goal.agents + 1)
+        return all(self.has_passed((agents, self._goal.size)) for agents in numbers)

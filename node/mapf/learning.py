@@ -74,9 +74,10 @@ def td_loss(
         for episode, begin, end in zip(draw.episodes, draw.begins, draw.ends, strict=True)
     ]
     batch = _inputs(network, draw, pieces)
-    values = _unroll(network, *batch)
+    warm_up = torch.tensor([piece.begin - piece.first for piece in pieces])
+    values = _unroll(network, *batch, warm_up)
     with torch.no_grad():
-        best = _unroll(target, *batch).max(-1).values.cpu().numpy()
+        best = _unroll(target, *batch, warm_up).max(-1).values.cpu().numpy()
     losses, errors = [], []
     for n, (episode, piece) in enumerate(zip(draw.episodes, pieces, strict=True)):
         agents = 1 if first_agent_only else episode.agents
@@ -120,12 +121,19 @@ def _inputs(network: Network, draw: Draw, pieces: list[Piece]) -> tuple[Tensor, 
     )
 
 
-def _unroll(network: Network, obs: Tensor, hears: Tensor, hidden: Tensor) -> Tensor:
-    """Values of all actions at each moment: shape (batch, moments, agents, ACTIONS)."""
+def _unroll(
+    network: Network, obs: Tensor, hears: Tensor, hidden: Tensor, warm_up: Tensor
+) -> Tensor:
+    """Values of all actions at each moment: shape (batch, moments, agents, ACTIONS).
+
+    Of each sequence's first `warm_up` moments, int64 of shape (batch,), nothing is learnt: memory alone passes.
+    """
     features = network.see(obs.flatten(0, 2)).unflatten(0, obs.shape[:3])
     memories = []
     for moment in range(obs.shape[1]):
         hidden = network.recall(features[:, moment].flatten(0, 1), hidden)
         hidden = network.communicate(hidden, hears[:, moment])
+        is_warm_up = (moment < warm_up).to(hidden.device)[:, None, None]
+        hidden = torch.where(is_warm_up, hidden.detach(), hidden)
         memories.append(hidden)
     return network.values(torch.stack(memories, 1))

@@ -60,7 +60,14 @@ class Buffer:
         return sum(episode is not None for episode in self._episodes)
 
     def add(self, episode: Episode) -> None:
-        """Keep an episode; its first priorities are by the actor's own errors."""
+        """Keep an episode; its first priorities are by the actor's own errors.
+
+        Raises:
+            ValueError: it is empty or too long, or an error is no number.
+        """
+        if not 0 < episode.length <= self._places * self._sequence:
+            raise ValueError(f"an episode of {episode.length} steps")
+        _require_finite(episode.errors)
         slot, self._next = self._next, (self._next + 1) % len(self._episodes)
         before = self._episodes[slot]
         self.steps += episode.length - (before.length if before else 0)
@@ -72,7 +79,13 @@ class Buffer:
         self._tree.set(slot * self._places + np.arange(self._places), weights)
 
     def draw(self, count: int) -> Draw:
-        """So many sequences, in proportion to their priorities, and what makes up for that."""
+        """So many sequences, in proportion to their priorities, and what makes up for that.
+
+        Raises:
+            ValueError: nothing is there.
+        """
+        if not self._tree.total:
+            raise ValueError("no episode has been added")
         leaves = self._tree.draw(count, self._random)
         slots, places = np.divmod(leaves, self._places)
         episodes = [episode for slot in slots if (episode := self._episodes[slot]) is not None]
@@ -83,13 +96,24 @@ class Buffer:
         return Draw(leaves, episodes, begins, ends, (weights / weights.max()).astype(np.float32))
 
     def update(self, draw: Draw, errors: list[np.ndarray]) -> None:
-        """Give sequences priorities by what their errors are now; those whose episode has gone are left alone."""
+        """Give sequences priorities by what their errors are now; those whose episode has gone are left alone.
+
+        Raises:
+            ValueError: an error is no number.
+        """
+        for one in errors:
+            _require_finite(one)
         slots = draw.leaves // self._places
         there = [self._episodes[s] is e for s, e in zip(slots, draw.episodes, strict=True)]
         kept = np.flatnonzero(there)
         if len(kept):
             weights = np.array([priority(errors[n]) for n in kept])
             self._tree.set(draw.leaves[kept], weights)
+
+
+def _require_finite(errors: np.ndarray) -> None:
+    if not np.isfinite(errors).all():
+        raise ValueError("an error is no number: what was learnt diverges")
 
 
 def priority(errors: np.ndarray) -> float:

@@ -14,7 +14,6 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from node.base.options import OptionError
-from node.rl.presets import PRESETS
 
 SEEDS_APART = 1_000_003
 
@@ -41,7 +40,7 @@ class Environments:
     """Several environments of one kind.
 
     Args:
-        name: a key of PRESETS.
+        name: a key of presets.PRESETS.
         numbers: which of all environments these are.
         seed: the run's.
 
@@ -51,7 +50,7 @@ class Environments:
         action_size: how many numbers an action is.
 
     Raises:
-        OptionError: it wants a package that is not here.
+        OptionError: it has actions of a kind that no policy of ours has.
     """
 
     def __init__(self, name: str, numbers: Sequence[int], seed: int) -> None:
@@ -139,15 +138,9 @@ def make(name: str) -> gymnasium.Env:
     """One environment.
 
     Raises:
-        OptionError: it wants a package that is not here, or has actions of a kind that no policy of ours has.
+        OptionError: it has actions of a kind that no policy of ours has.
     """
-    try:
-        env = gymnasium.make(name)
-    except gymnasium.error.DependencyNotInstalled:
-        extra = PRESETS[name].extra
-        raise OptionError(
-            f"env={name} wants {extra}, which the node image has not: python -m cluster.image --with {extra}"
-        ) from None
+    env = gymnasium.make(name)
     if not isinstance(env.action_space, Discrete | Box):
         raise OptionError(f"env={name}: actions are {env.action_space}, not Discrete or Box")
     return env

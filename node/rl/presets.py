@@ -17,27 +17,13 @@ class Preset:
     Attributes:
         options: of the task, by name (node/tasks/ppo.py).
         flags: of node.train, by name: lr, lr_schedule, final_lr, clip_norm.
-        extra: the package of PyPI without which gymnasium cannot make it; empty for none.
     """
 
     options: Mapping[str, Value] = field(default_factory=dict)
     flags: Mapping[str, Value] = field(default_factory=dict)
-    extra: str = ""
 
 
 LINEAR: Mapping[str, Value] = {"lr_schedule": "linear", "final_lr": 0.0}
-MUJOCO = Preset(
-    {
-        "total_timesteps": 1_000_000,
-        "num_envs": 12,
-        "num_steps": 512,
-        "num_minibatches": 16,
-        "update_epochs": 10,
-        "normalise": True,
-    },
-    {"lr": 3e-4, **LINEAR},
-    extra="mujoco",
-)
 PRESETS: Mapping[str, Preset] = {
     "CartPole-v1": Preset(
         {
@@ -75,6 +61,4 @@ PRESETS: Mapping[str, Preset] = {
         },
         {"lr": 1e-3},
     ),
-    "Hopper-v5": MUJOCO,
-    "Walker2d-v5": MUJOCO,
 }

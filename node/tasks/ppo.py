@@ -1,9 +1,9 @@
 """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347), its environments dealt out to the ranks.
 
 A step of the run is one minibatch: every rank makes it of its own environments' experience, and the strategy decides
-what ranks then send each other. So `ddp` is one process with all environments (one all-reduce a minibatch), and
-`fedavg`, `diloco` or `gossip` let ranks collect and learn apart for a while. Before the first minibatch of a rollout
-each rank lets its environments run, with its own parameters.
+what ranks then send each other. So `ddp` is an all-reduce a minibatch, and with `sync=all` one process with all
+environments; `fedavg`, `diloco` or `gossip` let ranks collect and learn apart for a while. Before the first minibatch
+of a rollout each rank lets its environments run, with its own parameters.
 
 Options are called, and mean, what they do in CleanRL's ppo.py; that each environment has its own share of every
 minibatch is ours (node/rl/minibatches.py).
@@ -64,6 +64,8 @@ class Ppo(Task):
     settled: ClassVar[Mapping[str, str]] = {
         "batch_size": "num_envs, num_steps and num_minibatches",
         "accumulate": "num_minibatches",
+        "shard": "num_envs",
+        "autocast": "the rollouts, which are made without",
     }
     own_samples = True
 
@@ -85,6 +87,11 @@ class Ppo(Task):
         if self.num_envs % world_size:
             raise OptionError(
                 f"num_envs: {self.num_envs} environments cannot be shared evenly by {world_size} ranks"
+            )
+        alike = self.num_envs if self.sync == "all" else self.num_envs // world_size
+        if self.norm_adv and alike * self.num_steps // self.num_minibatches < 2:
+            raise OptionError(
+                f"num_minibatches={self.num_minibatches} leaves a rank one sample, which norm_adv makes nothing of"
             )
         if self.num_steps % self.num_minibatches:
             raise OptionError(
@@ -110,11 +117,7 @@ class Ppo(Task):
         return self.update_epochs * self.num_minibatches
 
     def load(self, data_dir: Path | None) -> None:
-        """See what the environment is like.
-
-        Raises:
-            OptionError: gymnasium, or what the environment wants of others, is not here.
-        """
+        """See what the environment is like."""
         from node.rl.environments import Environments
 
         one = Environments(self.env, [0], 0)

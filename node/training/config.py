@@ -100,8 +100,9 @@ class TrainConfig:
             del values[name]
         for name in ("timeout_s", "slowest_mbyte_s"):
             del values[name]
-        if self.lr_schedule == "constant":
-            del values["steps"]  # more of them may follow
+        # More steps may follow, where nothing that is learnt depends on how many there are in all.
+        if self.lr_schedule == "constant" and not self.task_options.get("anneal_clip"):
+            del values["steps"]
         return values | {"rank": self.ranks.rank, "ranks": self.ranks.world_size}
 
     def timeout_for_s(self, model_bytes: int) -> float:

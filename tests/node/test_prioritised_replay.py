@@ -102,3 +102,18 @@ def test_the_oldest_episode_goes_and_news_of_it_is_no_news():
     buffer.update(draw, [np.array([1e3])] * 50)  # of the first, which has gone, too
     shares = [e.length for e in buffer.draw(1000).episodes]
     assert set(shares) == {3, 4} and shares.count(3) > 950
+
+
+def test_what_would_spoil_all_draws_is_refused_and_changes_nothing():
+    buffer = Buffer(capacity=2, most_steps=4, sequence=2, seed=1)
+    with pytest.raises(ValueError, match="no episode has been added"):
+        buffer.draw(3)
+    for bad in (episode(5), episode(2, errors=[1, np.nan]), episode(0, errors=[])):
+        with pytest.raises(ValueError, match="steps|no number"):
+            buffer.add(bad)
+    assert (len(buffer), buffer.steps) == (0, 0)
+    buffer.add(episode(4))
+    draw = buffer.draw(1)
+    with pytest.raises(ValueError, match="diverges"):
+        buffer.update(draw, [np.array([np.inf])])
+    assert buffer.draw(4).begins.tolist() == [0, 0, 2, 2]

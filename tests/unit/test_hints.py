@@ -76,6 +76,14 @@ def test_of_environments_their_steps_are_told_and_the_time_that_they_took(capsys
     environments = environment_summary(told)
     assert environments == {"steps": 6000, "steps_s": 600.0}
     assert environment_summary({"node1": {"start": {"time": 1.0}}}) is None
+    failed = {
+        name: {k: v for k, v in events.items() if k != "end"} for name, events in told.items()
+    }
+    assert environment_summary(failed) == {"steps": 6000, "steps_s": None}
+    went_on = told | {
+        "node2": told["node2"] | {"start": {"time": 102.0, "config": {"resume": "x"}}}
+    }
+    assert environment_summary(went_on) == {"steps": 6000, "steps_s": None}
     own = {
         "seconds": {"node1": {"rollout": 2.0, "compute": 1.0}},
         "tested": {"test_return": 499.5, "test_length": 499.5},

@@ -28,6 +28,10 @@ def devices(monkeypatch):
             {"batch_size": 8, "num_batches": 2},
             r"Batch size \(8\) times number of batches \(2\) must equal number of environments \(12\)",
         ),
+        (
+            {"batch_size": 4, "num_batches": 3},
+            r"Rollout length \(32\) must be divisible by number of batches \(3\)",
+        ),
         ({"grad_sync_period": 0}, "grad_sync_period must be at least 1, not 0"),
         ({"env": "CartPole"}, "unknown environment 'CartPole': did you mean 'CartPole-v1'"),
     ],

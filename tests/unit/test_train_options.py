@@ -82,6 +82,12 @@ def node_train(*flags):
             "--batch-size: under --task ppo it follows from num_envs, num",
         ),
         ("--task ppo --accumulate 2", "--accumulate: under --task ppo it follows from num_minibat"),
+        ("--task ppo --autocast bf16", "--autocast: under --task ppo it follows from the rollouts"),
+        (
+            "--task ppo --task-set num_envs=1 --task-set num_minibatches=32",
+            "num_minibatches=32 leaves a rank one sample, which norm_adv makes nothing of",
+        ),
+        ("--task ppo --shard dirichlet", "--shard: under --task ppo it follows from num_envs"),
         ("--task ppo --task-set clip_coef=0", "--task-set clip_coef must be above 0.0, not 0.0"),
         ("--task language --task-set size=huge", "'huge': there is large, medium, small"),
         ("--task language --task-set context=1", "--task-set context must be at least 2, not 1"),
