@@ -120,17 +120,16 @@ def launch_verb(
         raise unknown("option", rest[0].partition("=")[0], flags)
     if args.fit and not program:
         raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
-    chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks=1)
     max_results_bytes = parse_max_results(args.max_results)
     schedule = load_schedule(args.schedule) if args.schedule else ()
     stall_timeout_s = _stall_timeout_s(args.stall_timeout) if args.stall_timeout else None
-    check_steps(schedule, int(chosen.config.get("steps", 0)))
     cluster = cluster_of(args)
     spec = cluster.planned()
     names = [node.name for node in spec.nodes]
     places = place_ranks(names, args.nproc_per_node)
-    if not program:
-        chosen = _training(args, rest, flags, ranks=len(places))
+    ranks = len(places)
+    chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks)
+    check_steps(schedule, int(chosen.config.get("steps", 0)))
     check_nodes(schedule, names)
     if (link_spec := cluster.request.link_spec) is not None:
         check_schedule(schedule, link_spec.links(spec.nodes))
