@@ -3,6 +3,7 @@
     ClusterError                exit 1   the cluster or the run failed
     ├── UsageError              exit 2   a wrong option, profile, path: nothing was started
     ├── PrerequisiteError       exit 2   something this machine lacks: Docker, compose, a permission
+    ├── SlotTaken               exit 1   somebody else has a cluster's subnet or ports
     ├── NodeError               exit 1   a command on one or more nodes; carries every node's outcome
     ├── ContractBroken          exit 1   a link is not what was asked for
     ├── ContractUndecided       exit 1   what a busy host showed of a link tells nothing of it
@@ -67,6 +68,10 @@ class PrerequisiteError(ClusterError):
     """This machine lacks something that gradwire needs."""
 
     exit_code = EXIT_USAGE
+
+
+class SlotTaken(ClusterError):
+    """Another network or program has the subnet or a port of a cluster's slot."""
 
 
 class NodeError(ClusterError):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from cluster.base.errors import ClusterError, PrerequisiteError
+from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, name_flag, project_name
 from cluster.base.subprocesses import run_bounded
@@ -175,9 +175,9 @@ def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
     last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
     message = f"compose could not bring {spec.name!r} up: {' / '.join(last)}"
     if "port is already allocated" in text or "address already in use" in text:
-        return ClusterError(message, "free the port, or another --slot")
+        return SlotTaken(message, "free the port, or another --slot")
     if "pool overlaps" in text or "invalid pool request" in text:
-        return ClusterError(message, f"another network holds {spec.subnet}: another --slot")
+        return SlotTaken(message, f"another network holds {spec.subnet}: another --slot")
     if "could not select device driver" in text:
         without = f"without GPUs: python -m cluster.up{name_flag(spec.name)} --gpus none"
         return ClusterError(

@@ -1,9 +1,10 @@
 """Creates or updates a cluster; rolls back a creation that fails."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cluster.base.console import Console
-from cluster.base.errors import ClusterError
+from cluster.base.errors import SlotTaken
 from cluster.base.spec import IMAGE, ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
@@ -14,6 +15,8 @@ from cluster.lifecycle.removal import remove_until_quiet
 from cluster.lifecycle.request import Request
 from cluster.shaping.link_state import LinkState
 from cluster.ssh.fleet import Fleet
+
+MOST_AVOIDED = 8
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,10 @@ class Created:
     was_there: bool
 
 
-def inspect_cluster(engine: Engine, request: Request) -> tuple[ClusterSpec | None, ClusterSpec]:
-    """What there is of a cluster, and what it shall be.
+def inspect_cluster(
+    engine: Engine, request: Request, avoided: Collection[int] = ()
+) -> tuple[ClusterSpec | None, ClusterSpec]:
+    """What there is of a cluster, and what it shall be: in none of the `avoided` slots, where it may choose.
 
     Raises:
         UsageError: it cannot be, on this machine or beside what there is.
@@ -40,22 +45,28 @@ def inspect_cluster(engine: Engine, request: Request) -> tuple[ClusterSpec | Non
         return existing, request.spec(existing, ())
     slot = engine.slot_of_network(request.name)
     there = None if slot is None else ClusterSpec(request.name, slot=slot)
-    return None, request.spec(there, engine.slots(beside=request.name))
+    return None, request.spec(there, engine.slots(beside=request.name) | set(avoided))
 
 
 def create_cluster(
-    engine: Engine, request: Request, compose: ComposeUp, console: Console, *, force: bool = False
+    engine: Engine,
+    request: Request,
+    compose: ComposeUp,
+    console: Console,
+    *,
+    force: bool = False,
+    avoided: Collection[int] = (),
 ) -> Created:
     """Bring a cluster up, or bring the one that is there to what is asked; by a compose that may be ready already.
 
-    With `force` also where a run has its nodes.
+    With `force` also where a run has its nodes. The `avoided` slots turned out to be somebody else's.
 
     Raises:
         ClusterError: what happened and what to try. A cluster that was not there before is not there afterwards.
     """
-    existing, spec = inspect_cluster(engine, request)
+    existing, spec = inspect_cluster(engine, request, avoided)
     if _ensure_image(engine, spec, console):
-        existing, spec = inspect_cluster(engine, request)  # that took minutes
+        existing, spec = inspect_cluster(engine, request, avoided)  # that took minutes
     try:
         with console.progress("up") as report:
             report(f"{spec.size} nodes")
@@ -68,11 +79,14 @@ def create_cluster(
             raise
         compose.end()
         remove_until_quiet(engine, spec.name, console)
-        if not (isinstance(error, ClusterError) and _is_outrun(engine, request, spec)):
+        chosen = request.slot is None and len(avoided) < MOST_AVOIDED
+        if not (isinstance(error, SlotTaken) and chosen):
             raise
-    console.say(f"another cluster took slot {spec.slot} meanwhile: to the next")
+    # Another cluster that was quicker, perhaps gone again by now; or a network or a program that is not ours.
+    console.say(f"slot {spec.slot} is somebody else's: to the next")
+    avoided = {*avoided, spec.slot}
     with ComposeUp(spec.name) as again:
-        return create_cluster(engine, request, again, console, force=force)
+        return create_cluster(engine, request, again, console, force=force, avoided=avoided)
 
 
 def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:
@@ -82,8 +96,3 @@ def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:
     if spec.image != IMAGE:
         require_image(engine, spec.image)
     return built
-
-
-def _is_outrun(engine: Engine, request: Request, spec: ClusterSpec) -> bool:
-    """Whether another cluster got the slot that was free when we chose it."""
-    return request.slot is None and spec.slot in engine.slots(beside=spec.name)

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 
-from cluster.base.errors import ClusterError, NodeError
+from cluster.base.errors import ClusterError, NodeError, SlotTaken
 from cluster.base.spec import ClusterSpec, Node, name_flag
 from cluster.engine.client import Container, Engine
 from cluster.engine.compose import write_document
@@ -166,7 +166,7 @@ def _check_ports(spec: ClusterSpec, there: set[str]) -> None:
     busy = [n for n in spec.nodes if n.name not in there and _is_busy(n.ssh_host, n.ssh_port)]
     if busy:
         ports = ", ".join(str(node.ssh_port) for node in busy)
-        raise ClusterError(
+        raise SlotTaken(
             f"port {ports} on {busy[0].ssh_host} is taken by another program",
             "end it, or a new cluster with other ports: --slot S",
         )

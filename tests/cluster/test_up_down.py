@@ -123,6 +123,22 @@ def test_two_new_clusters_begun_at_once_both_come_up(make_cluster):
     assert not left & right
 
 
+def test_a_slot_whose_subnet_is_somebody_elses_is_left_to_them(make_cluster):
+    """A stranger's network has the first slot that no cluster holds."""
+    cluster = make_cluster("beside")
+    network = f"t-stranger-{cluster.name}"
+    create = ["docker", "network", "create", network, "--subnet"]
+    free = (slot for slot in range(40) if slot not in Engine().slots(beside=cluster.name))
+    # Another test may be quicker with one of them.
+    slot = next(s for s in free if not subprocess.run([*create, f"10.77.{s}.0/24"]).returncode)
+    try:
+        cluster.run("up", "--nodes", "1")
+    finally:
+        subprocess.run(["docker", "network", "rm", network], check=True, capture_output=True)
+    assert slot not in {c.slot for c in Engine().containers(cluster.name)}
+    assert cluster.ssh("node1", "hostname").stdout == "node1\n"
+
+
 def test_a_slot_is_taken_from_when_a_cluster_has_its_network(make_cluster):
     cluster = make_cluster("early")
     label = [f"gradwire.cluster={cluster.name}", f"gradwire.slot={OWN_SLOT}"]
