@@ -310,6 +310,7 @@ class Cluster:
         nproc_per_node: int = 1,
         max_results: str = "10g",
         stall_timeout_s: float | None = None,
+        max_restarts: int | None = None,
     ) -> Run:
         """Run a program on every node; None trains with the defaults. See `cluster.run.runner`.
 
@@ -321,6 +322,7 @@ class Cluster:
             nproc_per_node: how many ranks each node has.
             max_results: how much of what ranks left is fetched of one node at most ("500m").
             stall_timeout_s: end the run when nothing has moved for so long; None: only say so.
+            max_restarts: how often each rank is started again after a failure that is not essential; None: 3 times.
         """
         from cluster.run.program import training
         from cluster.run.runner import run_program
@@ -339,6 +341,7 @@ class Cluster:
                 nproc_per_node=nproc_per_node,
                 max_results=max_results,
                 stall_timeout_s=stall_timeout_s,
+                max_restarts=max_restarts,
             )
 
     def down(self) -> list[str]:

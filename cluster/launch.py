@@ -6,6 +6,7 @@
     python -m cluster.launch --no-verify -- -m package.module --lr 0.1
     python -m cluster.launch --profile wan --schedule examples/storm.yml
     python -m cluster.launch --nodes 2 --nproc-per-node 4 -- train.py
+    python -m cluster.launch --essential-ranks 0 -- actors_and_learner.py
 
 Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
 where one is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on),
@@ -25,6 +26,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -39,7 +41,7 @@ from cluster.cli.command_line import add_name, add_shape, add_size, make_parser,
 from cluster.cli.report import print_summary
 from cluster.links.changes import parse_seconds
 from cluster.run.job import Job
-from cluster.run.placement import place_ranks
+from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program, fit_program, training, user_program
 from cluster.run.results import MOST_RESULTS, parse_max_results
 from cluster.run.run_folder import check_writable
@@ -100,6 +102,18 @@ def main(argv: list[str] | None = None) -> int:
         " (default: after 30 s it is said, and the run goes on)",
     )
     parser.add_argument(
+        "--essential-ranks",
+        metavar="R,R",
+        help="ranks without which your program cannot go on, 0 or 0,2; where another one fails the run goes on"
+        " (default: all)",
+    )
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        metavar="N",
+        help="how often each rank that is not essential is started again after a failure (default: 3)",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, do nothing"
     )
     flags = [flag for action in parser._actions for flag in action.option_strings]
@@ -126,9 +140,10 @@ def launch_verb(
     cluster = cluster_of(args)
     spec = cluster.planned()
     names = [node.name for node in spec.nodes]
-    places = place_ranks(names, args.nproc_per_node)
-    ranks = len(places)
+    ranks = len(place_ranks(names, args.nproc_per_node))
     chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks)
+    places = place_ranks(names, args.nproc_per_node, chosen.essential_ranks)
+    max_restarts = resolve_max_restarts(args.max_restarts, places)
     check_steps(schedule, int(chosen.config.get("steps", 0)))
     check_nodes(schedule, names)
     if (link_spec := cluster.request.link_spec) is not None:
@@ -137,8 +152,16 @@ def launch_verb(
     try:
         if args.dry_run:
             link_state = cluster.planned_link_state(spec)
-            verify = not args.no_verify
-            job = Job(spec, chosen, places, link_state, schedule, verify, max_results_bytes)
+            job = Job(
+                spec,
+                chosen,
+                places,
+                link_state,
+                schedule,
+                verify=not args.no_verify,
+                max_results_bytes=max_results_bytes,
+                max_restarts=max_restarts,
+            )
             return _print_plan(args, cluster, job)
         check_writable(RUNS_DIR)
         with cluster.alone:
@@ -150,6 +173,7 @@ def launch_verb(
                 nproc_per_node=args.nproc_per_node,
                 max_results=args.max_results,
                 stall_timeout_s=stall_timeout_s,
+                max_restarts=args.max_restarts,
             )
     finally:
         cluster.close()
@@ -177,12 +201,30 @@ def _end_with_stdin() -> None:
 def _user_program(args: Namespace, words: Sequence[str]) -> Program:
     """What stands behind `--`."""
     if args.fit:
+        _refuse_essential_ranks(args)
         return fit_program(words, args.folder, args.fit)
-    return user_program(words, args.folder)
+    essential = _essential_ranks(args.essential_ranks) if args.essential_ranks else None
+    return user_program(words, args.folder, essential)
+
+
+def _essential_ranks(text: str) -> set[int]:
+    words = text.split(",")
+    if strange := [word for word in words if not re.fullmatch(r"\d{1,6}", word, re.ASCII)]:
+        raise UsageError(f"--essential-ranks {text}: {strange[0]!r} is no rank", "0 or 0,2")
+    return {int(word) for word in words}
+
+
+def _refuse_essential_ranks(args: Namespace) -> None:
+    if args.essential_ranks:
+        raise UsageError(
+            f"--essential-ranks {args.essential_ranks} is for programs of your own",
+            "leave it out: of our training the task decides it",
+        )
 
 
 def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str], ranks: int) -> Program:
     """node.train with the options that are not ours; a misspelt one of ours is named as such."""
+    _refuse_essential_ranks(args)
     try:
         return training(rest, args.folder, ranks)
     except UsageError as error:

@@ -57,9 +57,11 @@ def main() -> int:
             print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
         oom_before = oom_kills()
+        began = time.time()
         exit_code, tail = run_rank(order)
         ended = time.time()
-    error = read_error(Path(order["env"]["TORCHELASTIC_ERROR_FILE"])) if exit_code else RankError()
+    error_file = Path(order["env"]["TORCHELASTIC_ERROR_FILE"])
+    error = read_error(error_file, since=began) if exit_code else RankError()
     report = {
         "exit_code": exit_code,
         "time": min(error.time, ended),

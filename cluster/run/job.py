@@ -43,6 +43,7 @@ class Job:
         verify: whether the links are measured first.
         max_results_bytes: how much of what ranks left is fetched of one node.
         allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
+        max_restarts: how often each rank that is not essential is started again after a failure.
     """
 
     spec: ClusterSpec
@@ -53,6 +54,7 @@ class Job:
     verify: bool
     max_results_bytes: int
     allow_undecided: bool = False
+    max_restarts: int = 0
 
     def check(self) -> None:
         """See that it can be done.
@@ -82,6 +84,12 @@ class Job:
         """The rate of the slowest link there will be; None where nothing is shaped."""
         rates = [link.rate_mbyte_s for links in self._link_sets() for link in links]
         return min(rates, default=None)
+
+    @property
+    def essential_ranks(self) -> list[int] | None:
+        """Those without which the run cannot go on; None: all."""
+        ranks = [place.rank for place in self.places if place.is_essential]
+        return None if len(ranks) == len(self.places) else ranks
 
     def _link_sets(self) -> list[Sequence[Link]]:
         """The links in force, and those that the schedule will make of them; none quicker than its ends' access."""
@@ -113,6 +121,8 @@ class Job:
             "verify": self.verify,
             "allow_undecided": self.allow_undecided,
             "nproc_per_node": self.places[0].local_world_size,
+            "essential_ranks": self.essential_ranks,
+            "max_restarts": self.max_restarts,
             "limits": limits,
             "schedule": [event.words for event in self.schedule],
             "traces": [event.playback.record() for event in self.schedule if event.playback],
@@ -136,6 +146,7 @@ class Job:
                     timeout_s,
                     self.slowest_mbyte_s,
                     isolated=self.link_state.isolated,
+                    max_restarts=self.max_restarts,
                 ),
             }
             for place in self.places
@@ -148,6 +159,8 @@ class Job:
             "plans": dict(self.link_state.plans),
             "argv": list(self.program.argv),
             "collective_timeout_s": round(self.timeout_s),
+            "essential_ranks": self.essential_ranks,
+            "max_restarts": self.max_restarts,
             "environment": {place.name: order["env"] for place, order in orders.items()},
         }
 

@@ -1,6 +1,6 @@
 """Placement: which rank runs on which node, with which environment. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError
@@ -8,6 +8,8 @@ from cluster.links.link import Link
 
 MASTER_PORT = 29500
 MOST_RANKS = 64  # of a node: each has a session of its own, and sshd allows 100 (node/sshd_config)
+MAX_RESTARTS = 3  # of each rank that is not essential, unless somebody says otherwise
+RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class RankPlacement:
 
     Attributes:
         name: of the rank, for prefixes and files: its node's, or node1-0, node1-1 … where a node has several.
+        is_essential: whether the run cannot go on without it, nor with another in its place.
     """
 
     name: str
@@ -23,6 +26,7 @@ class RankPlacement:
     rank: int
     local_rank: int = 0
     local_world_size: int = 1
+    is_essential: bool = True
 
     def file(self, name: str) -> str:
         """What node.train calls a file of this rank's, for the ranks of a node share a folder."""
@@ -30,14 +34,27 @@ class RankPlacement:
         return name if self.local_world_size == 1 else f"{stem}-rank{self.rank}{dot}{end}"
 
 
-def place_ranks(nodes: Sequence[str], nproc_per_node: int = 1) -> list[RankPlacement]:
+def place_ranks(
+    nodes: Sequence[str], nproc_per_node: int = 1, essential: Collection[int] | None = None
+) -> list[RankPlacement]:
     """The places of all ranks, by rank: those of a node follow one another, as under torchrun.
 
+    Args:
+        nodes: by name.
+        nproc_per_node: how many ranks each has.
+        essential: the ranks without which the run cannot go on; None: all.
+
     Raises:
-        UsageError: a node cannot have so many.
+        UsageError: a node cannot have so many, or a rank that is essential does not exist.
     """
     if not 1 <= nproc_per_node <= MOST_RANKS:
         raise UsageError(f"{nproc_per_node} ranks a node asked for", f"1 to {MOST_RANKS}")
+    size = len(nodes) * nproc_per_node
+    essential = range(size) if essential is None else essential
+    if strange := sorted(set(essential) - set(range(size))):
+        raise UsageError(
+            f"rank {strange[0]} is to be essential, and there is none", f"0 to {size - 1}"
+        )
     return [
         RankPlacement(
             name=node if nproc_per_node == 1 else f"{node}-{local_rank}",
@@ -45,10 +62,33 @@ def place_ranks(nodes: Sequence[str], nproc_per_node: int = 1) -> list[RankPlace
             rank=number * nproc_per_node + local_rank,
             local_rank=local_rank,
             local_world_size=nproc_per_node,
+            is_essential=number * nproc_per_node + local_rank in essential,
         )
         for number, node in enumerate(nodes)
         for local_rank in range(nproc_per_node)
     ]
+
+
+def resolve_max_restarts(asked: int | None, places: Sequence[RankPlacement]) -> int:
+    """How often each rank that is not essential is started again after a failure.
+
+    Args:
+        asked: by the user; None: nothing was said.
+        places: of all ranks.
+
+    Raises:
+        UsageError: it is no number of times, or no rank could be started again.
+    """
+    if asked is not None and asked < 0:
+        raise UsageError(f"--max-restarts {asked}", "0 or more")
+    if not all(place.is_essential for place in places):
+        return MAX_RESTARTS if asked is None else asked
+    if asked:
+        raise UsageError(
+            "--max-restarts: all ranks of this run are essential: a restarted rank could not join its process group",
+            "--essential-ranks 0, of a program of your own that goes on without the others",
+        )
+    return 0
 
 
 def rank_environment(
@@ -61,6 +101,7 @@ def rank_environment(
     slowest_mbyte_s: float | None = None,
     *,
     isolated: bool = False,
+    max_restarts: int = 0,
 ) -> dict[str, str]:
     """Torchrun's contract for one rank, and ours: docs/formats.md."""
     size, each = len(places), place.local_world_size
@@ -76,8 +117,8 @@ def rank_environment(
         "ROLE_WORLD_SIZE": str(size),
         "MASTER_ADDR": places[0].node,
         "MASTER_PORT": str(MASTER_PORT),
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
+        RESTART_COUNT: "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0" if place.is_essential else str(max_restarts),
         "TORCHELASTIC_RUN_ID": run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": f"{run_dir}/error-rank{place.rank}.json",

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,6 +23,7 @@ from cluster.run.checkpoints import find_checkpoints
 NODE_TRAIN = ("python3", "-m", "node.train")
 RESUME = ".resume"
 FIT = ".fit"
+NO_STRATEGY = "none"
 OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
@@ -52,6 +53,7 @@ class Program:
         config: the training's resolved configuration, where it is ours.
         resume: the folder of a run whose checkpoints go back to the nodes, to RESUME in the current folder there.
         order: the folder of what Trainer.fit tells its ranks (docs/formats.md), which goes to FIT there.
+        essential_ranks: those without which the run cannot go on; None: all.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Program:
     config: dict[str, Any] = field(default_factory=dict)
     resume: Path | None = None
     order: Path | None = None
+    essential_ranks: frozenset[int] | None = None
 
     @property
     def sends(self) -> bool:
@@ -83,7 +86,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
                 "--folder without a program, strategy or task of your own", "leave it out"
             )
         config = _resolve(args, ranks)
-        return _resumed(Program(config["strategy"], (*NODE_TRAIN, *args), config=config))
+        return _trained(Program(_name(config), (*NODE_TRAIN, *args), config=config))
     here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
     config = _resolve([*rest, *here], ranks)
     folder = folder or _common_folder([file for file, _ in own.values()])
@@ -91,16 +94,24 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
     for flag, (file, name) in own.items():
         folder, place = _place(file, folder)
         there += [flag, f"{place}:{name}"]
-    name = config["strategy"].rpartition(":")[2]
-    return _resumed(Program(name, (*NODE_TRAIN, *rest, *there), folder, config))
+    return _trained(Program(_name(config), (*NODE_TRAIN, *rest, *there), folder, config))
 
 
-def _resumed(program: Program) -> Program:
-    """With the checkpoints that --resume names.
+def _name(config: Mapping[str, Any]) -> str:
+    """What a run folder is called by: the strategy; the task where one rank learns alone."""
+    name: str = config["task"] if config["strategy"] == NO_STRATEGY else config["strategy"]
+    return name.rpartition(":")[2]
+
+
+def _trained(program: Program) -> Program:
+    """With what the configuration says of ranks that may fail, and the checkpoints that --resume names.
 
     Raises:
         UsageError: there are none.
     """
+    essential = program.config.get("essential_ranks")
+    if essential is not None:
+        program = replace(program, essential_ranks=frozenset(essential))
     if not program.config["resume"]:
         return program
     folder = _checkpoints(program.config["resume"])
@@ -122,21 +133,25 @@ def _checkpoints(run: str) -> Path:
     return folder
 
 
-def user_program(words: Sequence[str], folder: Path | None = None) -> Program:
+def user_program(
+    words: Sequence[str],
+    folder: Path | None = None,
+    essential_ranks: Collection[int] | None = None,
+) -> Program:
     """What stands behind `--`: `train.py ARGS…` or `-m package.module ARGS…`.
+
+    Args:
+        words: as they stand there.
+        folder: to be sent; None: the script's own, or the current one.
+        essential_ranks: those without which it cannot go on, while others are started again where they fail; None: all.
 
     Raises:
         UsageError: no such script or module, a folder that is too large to send.
     """
-    if words[0] == "-m":
-        return _module(words, (folder or Path.cwd()).resolve())
-    script = Path(words[0])
-    if not is_file(script):
-        raise UsageError(
-            f"no script {words[0]} in {Path.cwd()}", "a module is `-- -m package.module`"
-        )
-    folder, place = _place(script, folder)
-    return Program(script.stem, ("python3", str(place), *words[1:]), folder)
+    program = _module(words, folder) if words[0] == "-m" else _script(words, folder)
+    if essential_ranks is None:
+        return program
+    return replace(program, essential_ranks=frozenset(essential_ranks))
 
 
 def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Program:
@@ -241,9 +256,20 @@ def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
     return folder, PurePosixPath(file.relative_to(folder))
 
 
-def _module(words: Sequence[str], folder: Path) -> Program:
+def _script(words: Sequence[str], folder: Path | None) -> Program:
+    script = Path(words[0])
+    if not is_file(script):
+        raise UsageError(
+            f"no script {words[0]} in {Path.cwd()}", "a module is `-- -m package.module`"
+        )
+    folder, place = _place(script, folder)
+    return Program(script.stem, ("python3", str(place), *words[1:]), folder)
+
+
+def _module(words: Sequence[str], folder: Path | None) -> Program:
     if len(words) < 2:
         raise UsageError("-m without a module", "-- -m package.module ARGS")
+    folder = (folder or Path.cwd()).resolve()
     parts = words[1].split(".")
     is_name = all(parts) and os.sep not in words[1]
     place = folder.joinpath(*parts) if is_name else folder

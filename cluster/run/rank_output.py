@@ -15,7 +15,7 @@ def copy_lines(lines: Iterable[str], path: Path, show: Callable[[str], None]) ->
 
     Args:
         lines: as they come.
-        path: the log; on a full disk it is cut short, which is said once.
+        path: the log, to which they are added; on a full disk it is cut short, which is said once.
         show: prints a line; a reader that has gone (`launch | head`) is left alone.
     """
     is_heard = True
@@ -27,6 +27,12 @@ def copy_lines(lines: Iterable[str], path: Path, show: Callable[[str], None]) ->
                     show(line)
             except OSError:
                 is_heard = False
+
+
+def add_line(line: str, path: Path) -> None:
+    """Add a line of our own to a log."""
+    with closing(_Log(path)) as log:
+        log.write(line)
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 65536) -> list[str]:
@@ -48,7 +54,7 @@ class _Log:
         self._path = path
         self._file: TextIO | None = None
         with self._until_it_fails():
-            self._file = path.open("w", buffering=1, encoding="utf-8", errors="replace")
+            self._file = path.open("a", buffering=1, encoding="utf-8", errors="replace")
 
     def write(self, line: str) -> None:
         if self._file is not None:

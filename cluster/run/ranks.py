@@ -1,7 +1,8 @@
 """Rank processes: started on every node at once, their output streamed, and ended together.
 
-Once a rank fails the others are told to stop (SIGTERM, ten seconds, SIGKILL: `node.rank` does that where its standard
-input ends, so it also happens when we are killed). Which of them is the root cause: cluster/run/root_cause.py.
+Once an essential rank fails the others are told to stop (SIGTERM, ten seconds, SIGKILL: `node.rank` does that where its
+standard input ends, so it also happens when we are killed). Which of them is the root cause: cluster/run/root_cause.py.
+A rank that is not essential is started again on its node where it fails, some times, and then done without.
 """
 
 import json
@@ -9,17 +10,18 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.base.console import LinePrinter
-from cluster.base.errors import NodeError
-from cluster.run.placement import RankPlacement
-from cluster.run.rank_output import copy_lines
+from cluster.base.errors import EXIT_USAGE, NodeError
+from cluster.run.placement import RESTART_COUNT, RankPlacement
+from cluster.run.rank_exit import RankExit, how_it_ended, read_report
+from cluster.run.rank_output import add_line, copy_lines
 from cluster.run.stall_watcher import StallWatch
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.liveness import MOST_SILENT_S
@@ -30,32 +32,8 @@ LOCK = "/run/gradwire/rank.lock"  # of node.rank, as long as a run has the node
 EXIT_BUSY = 75
 STOP_TIMEOUT_S = 20.0  # node.rank gives a rank ten seconds between SIGTERM and SIGKILL
 LAST_WORDS_S = 2.0  # for a rank that has failed to say why, where another has heard of it first
-MOST_WORDS = 300  # of what a rank says of its error, in characters
-
-
-@dataclass(frozen=True)
-class RankExit:
-    """How one rank ended.
-
-    Attributes:
-        place: where it ran.
-        exit_code: -n for signal n; LOST where nobody knows.
-        time: when it failed or ended, by its node's own clock.
-        error: what it says itself of why it failed (`@record`), in one line; empty where it says nothing.
-        is_bystander: whether it failed by the failure of another: its connection was closed, its wait took too long.
-        out_of_memory: whether the kernel killed it, or a process of its node, for lack of memory.
-        was_stopped: whether it ended after it had been told to.
-        stall: why it held the others up, where it did.
-    """
-
-    place: RankPlacement
-    exit_code: int
-    time: float
-    error: str = ""
-    is_bystander: bool = False
-    out_of_memory: bool = False
-    was_stopped: bool = False
-    stall: str = ""
+GRACE_S = 20.0  # for ranks to end by themselves once the essential ones are done
+RESTART_DELAYS_S = (1.0, 2.0, 4.0)  # before the first restart of a rank, the second, any other
 
 
 def refuse_busy(fleet: Fleet) -> None:
@@ -76,31 +54,48 @@ def _in_use(refusals: Mapping[str, str]) -> NodeError:
 
 
 class RankProcesses:
-    """All ranks of a run, from their start to their end; each gets its order (docs/formats.md)."""
+    """All ranks of a run, from their start to their end.
+
+    Args:
+        fleet: connections to the nodes.
+        orders: what each rank gets (docs/formats.md).
+        log_dir: for what they print.
+        printer: shows what they print.
+        watch: for stalls.
+        say: tells the user something.
+        max_restarts: how often each rank that is not essential is started again after a failure.
+    """
 
     def __init__(
         self,
         fleet: Fleet,
-        orders: Mapping[RankPlacement, object],
+        orders: Mapping[RankPlacement, Mapping[str, Any]],
         log_dir: Path,
         printer: LinePrinter,
         watch: StallWatch,
+        say: Callable[[str], None],
+        max_restarts: int = 0,
     ) -> None:
-        self._fleet = fleet
+        self._fleet, self._orders = fleet, orders
         self._printer = printer
         self._watch = watch
         self._log_dir = log_dir
+        self._say, self._max_restarts = say, max_restarts
+        self._essential = {place for place in orders if place.is_essential}
         self._ended: queue.Queue[RankExit | None] = queue.Queue()  # None: the rest is given up
+        self._no_restarts = threading.Event()
         self._stopped_at = math.inf  # Unix time
         self._processes = {place: fleet.start(place.node, RANK) for place in orders}
-        self._refusals: dict[str, str] = {}
         for place, process in self._processes.items():
-            process.write(json.dumps(orders[place]).encode() + b"\n")
-            threading.Thread(target=self._follow, args=(place, process), daemon=True).start()
-        watch.start(self._processes, lambda: self._ended.put(None))
+            process.write(_line(orders[place]))
+        watch.start(orders, lambda: self._ended.put(None))
+        for place, process in self._processes.items():
+            threading.Thread(target=self._keep_up, args=(place, process), daemon=True).start()
 
     def wait(self) -> list[RankExit]:
-        """Wait until all have ended, and stop the rest once one fails; how they ended, by rank.
+        """Wait until the run has ended, and stop what is left of it; how the ranks ended, by rank.
+
+        It ends with the last of the essential ranks, or once one of these fails.
 
         Raises:
             NodeError: a node refused, because another run has it.
@@ -109,40 +104,57 @@ class RankProcesses:
         ended: dict[RankPlacement, RankExit] = {}
         stalled: dict[RankPlacement, str] = {}
         try:
-            self._wait_failed(ended)
-            if all(end.is_bystander for end in ended.values() if end.exit_code != 0):
+            self._wait_essential(ended)
+            if self._is_done(ended):
+                self._wait_others(ended)
+            elif all(end.is_bystander for end in ended.values() if _ends_run(end)):
                 stalled = self._watch.stopped()  # of one that is stopped the others see nothing
         finally:  # on Ctrl-C, too
             self._watch.end()
             self._wait_stopped(ended)
-        if self._refusals:
-            raise _in_use(self._refusals)
-        ends = [ended.get(place) or _unstoppable(place) for place in self._processes]
+        if refusals := {end.place.node: end.refusal for end in ended.values() if end.has_never_run}:
+            raise _in_use(refusals)
+        ends = [ended.get(place) or _unstoppable(place) for place in self._orders]
         return [replace(end, stall=stalled.get(end.place, "")) for end in ends]
 
     def stop(self) -> None:
         """Tell every rank to end."""
+        self._no_restarts.set()
         self._stopped_at = min(self._stopped_at, time.time())
         for process in self._processes.values():
-            with suppress(OSError, EOFError):  # the connection has gone: node.rank saw that too
-                process.close_stdin()
+            _tell_to_end(process)
 
-    def _wait_failed(self, ended: dict[RankPlacement, RankExit]) -> None:
-        """Until all have ended, or one has failed; after a bystander, a moment longer for the one that is not."""
+    def _is_done(self, ended: Mapping[RankPlacement, RankExit]) -> bool:
+        return all(place in ended and ended[place].exit_code == 0 for place in self._essential)
+
+    def _wait_essential(self, ended: dict[RankPlacement, RankExit]) -> None:
+        """Until the essential ones have ended, or one has failed; after a bystander, a moment longer for another."""
         deadline = math.inf
-        while len(ended) < len(self._processes) and (end := self._next(deadline)):
+        while not self._essential <= ended.keys() and (end := self._next(deadline)):
             ended[end.place] = end
-            if end.exit_code != 0 and not end.is_bystander:
+            if _ends_run(end) and not end.is_bystander:
                 return
-            if end.exit_code != 0:
+            if _ends_run(end):
                 deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
 
+    def _wait_others(self, ended: dict[RankPlacement, RankExit]) -> None:
+        """Until those that the run does not need have ended, too: whoever is done may have told them."""
+        self._no_restarts.set()
+        self._watch.end()
+        deadline = time.monotonic() + GRACE_S
+        while len(ended) < len(self._orders) and (end := self._next(deadline)):
+            ended[end.place] = end
+        if left := [place.name for place in self._orders if place not in ended]:
+            self._say(
+                f"the essential ranks are done; stopped, as they have not ended in {GRACE_S:.0f} s: {', '.join(left)}"
+            )
+
     def _wait_stopped(self, ended: dict[RankPlacement, RankExit]) -> None:
-        if len(ended) == len(self._processes):
+        if len(ended) == len(self._orders):
             return
         self.stop()
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while len(ended) < len(self._processes):
+        while len(ended) < len(self._orders):
             if (end := self._next(deadline)) is None:
                 if time.monotonic() < deadline:
                     continue  # given up meanwhile
@@ -151,56 +163,97 @@ class RankProcesses:
             ended[end.place] = replace(end, was_stopped=was_stopped)
 
     def _next(self, deadline: float) -> RankExit | None:
-        """The next rank that has ended; None where there is none before the deadline, or they are given up."""
+        """The next rank that has ended for good; None where there is none before the deadline, or they are given up."""
         left_s = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
         try:
             return self._ended.get(timeout=left_s)
         except queue.Empty:
             return None
 
-    def _follow(self, place: RankPlacement, process: RemoteProcess) -> None:
-        exit_code, words = LOST, ""
+    def _keep_up(self, place: RankPlacement, process: RemoteProcess) -> None:
+        """Follow a rank, and start it again, to its last end."""
+        end: RankExit | None = None
         try:
-            show = partial(self._printer.print, place.name)
-            lines = self._watch.hear(process.lines())
-            copy_lines(lines, self._log_dir / f"{place.name}.log", show)
-            exit_code, stderr = process.wait()
-            words = stderr.decode(errors="replace")
+            end = self._follow(place, process)
+            while self._awaits_restart(end):
+                end = self._follow_again(end)
         finally:  # whoever waits for the end must hear of it, whatever went wrong
             self._watch.forget(place)
-            self._ended.put(self._read_end(place, exit_code, words))
+            self._ended.put(end or RankExit(place, LOST, time.time()))
+
+    def _follow(self, place: RankPlacement, process: RemoteProcess) -> RankExit:
+        show = partial(self._printer.print, place.name)
+        copy_lines(self._watch.hear(process.lines()), self._log_file(place), show)
+        exit_code, stderr = process.wait()
+        return self._read_end(place, exit_code, stderr.decode(errors="replace"))
+
+    def _follow_again(self, end: RankExit) -> RankExit:
+        """Start a rank again, and follow it to its next end."""
+        place, restarts = end.place, end.restarts + 1
+        order = self._orders[place]
+        environ = order["env"] | {RESTART_COUNT: str(restarts)}
+        try:
+            process = self._fleet.start(place.node, RANK)
+            process.write(_line({**order, "env": environ}))
+        except NodeError:  # the node has gone meanwhile
+            return RankExit(place, LOST, time.time(), restarts=end.restarts)
+        self._processes[place] = process
+        self._watch.watch_again(place)
+        if self._stopped_at < math.inf:  # `stop` may have been a moment too early to see it
+            _tell_to_end(process)
+        return replace(self._follow(place, process), restarts=restarts)
+
+    def _awaits_restart(self, end: RankExit) -> bool:
+        """Say what becomes of a rank that has failed; whether it is to be started again, when that is due."""
+        if end.exit_code == 0 or _ends_run(end):
+            return False
+        self._watch.await_restart(end.place)
+        if self._is_over(end):
+            return False
+        # Nobody knows how to start a lost one, and a mistake in its arguments it would make again.
+        is_hopeless = end.exit_code in (LOST, EXIT_USAGE) or bool(end.refusal)
+        if is_hopeless or end.restarts >= self._max_restarts:
+            self._tell(end, "the run goes on without it")
+            return False
+        self._tell(end, f"started again ({end.restarts + 1} of {self._max_restarts})")
+        delay_s = RESTART_DELAYS_S[min(end.restarts, len(RESTART_DELAYS_S) - 1)]
+        return not self._no_restarts.wait(delay_s)
+
+    def _is_over(self, end: RankExit) -> bool:
+        """Whether the run has ended; after a bystander, a moment later: an essential one may be about to end."""
+        return self._no_restarts.wait(LAST_WORDS_S if end.is_bystander else 0.0)
+
+    def _tell(self, end: RankExit, what_follows: str) -> None:
+        """Say how a rank has ended that the run does not need, here and in its log."""
+        how = how_it_ended(end, self._fleet.lost)
+        why = f" ({end.error})" if end.error else ""
+        line = f"rank {end.place.rank} on {end.place.node} {how}{why}; {what_follows}"
+        self._say(line)
+        add_line(line, self._log_file(end.place))
+
+    def _log_file(self, place: RankPlacement) -> Path:
+        return self._log_dir / f"{place.name}.log"
 
     def _read_end(self, place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
         if place.node in self._fleet.lost:
             return RankExit(place, LOST, time.time() - MOST_SILENT_S)  # when it was heard last
         if exit_code == EXIT_BUSY and not stderr.lstrip().startswith("{"):
-            self._refusals[place.node] = stderr.strip()
-            return RankExit(place, exit_code, time.time())
+            return RankExit(place, exit_code, time.time(), refusal=stderr.strip())
         return read_report(place, exit_code, stderr)
 
 
-def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
-    """How a rank ended, by the last line of its node.rank; a rank may have written something else there, or killed it.
+def _ends_run(end: RankExit) -> bool:
+    """Whether the run ends by the end of this rank."""
+    return end.has_never_run or (end.place.is_essential and end.exit_code != 0)
 
-    Args:
-        place: of the rank.
-        exit_code: of node.rank.
-        stderr: what node.rank said.
-    """
-    lines = stderr.strip().splitlines()
-    try:
-        report: dict[str, Any] = json.loads(lines[-1])
-        failed_at = float(report["time"])
-        return RankExit(
-            place,
-            int(report["exit_code"]),
-            failed_at if math.isfinite(failed_at) else time.time(),
-            str(report.get("error", ""))[:MOST_WORDS],
-            is_bystander=bool(report.get("bystander")),
-            out_of_memory=bool(report.get("out_of_memory")),
-        )
-    except (ValueError, IndexError, TypeError, KeyError, OverflowError, RecursionError):
-        return RankExit(place, exit_code if exit_code else LOST, time.time())
+
+def _line(order: Mapping[str, Any]) -> bytes:
+    return json.dumps(order).encode() + b"\n"
+
+
+def _tell_to_end(process: RemoteProcess) -> None:
+    with suppress(OSError, EOFError):  # the connection has gone: node.rank saw that too
+        process.close_stdin()
 
 
 def _unstoppable(place: RankPlacement) -> RankExit:

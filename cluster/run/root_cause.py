@@ -3,17 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGKILL
 from typing import Any
 
 from cluster.base.errors import RunFailed
-from cluster.base.signal_names import signal_name
 from cluster.base.spec import Node
 from cluster.links.link import Link
+from cluster.run.rank_exit import RankExit, how_it_ended
 from cluster.run.rank_output import last_lines
-from cluster.run.ranks import RankExit
 from cluster.run.stall import Stall
-from cluster.ssh.remote_process import LOST
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
@@ -23,13 +20,15 @@ def root_cause(failed: Sequence[RankExit]) -> RankExit:
     """The rank because of which a run failed that has not stalled.
 
     Not always the first to say so: a rank that fails leaves the group before it can say why, and the others may be
-    quicker to say that it left; and those that we stopped failed by us.
+    quicker to say that it left; and those that we stopped failed by us. One that is not essential is no reason to fail,
+    unless it stalls: an essential one that fails because it is gone should have gone on.
     """
     return min(failed, key=_guilt)
 
 
-def _guilt(end: RankExit) -> tuple[bool, bool, bool, float]:
-    return not end.stall, end.was_stopped, end.is_bystander, end.time
+def _guilt(end: RankExit) -> tuple[bool, bool, bool, bool, float]:
+    is_optional = not end.place.is_essential
+    return not end.stall, is_optional, end.was_stopped, end.is_bystander, end.time
 
 
 def raise_failure(
@@ -41,7 +40,7 @@ def raise_failure(
     isolated: Sequence[Link],
     summary: dict[str, Any],
 ) -> None:
-    """Raise where a rank failed.
+    """Raise where an essential rank failed.
 
     Args:
         folder: the run's.
@@ -58,21 +57,21 @@ def raise_failure(
     if stall:
         raise _stalled(folder, stall, summary)
     failed = sorted((end for end in ended if end.exit_code != 0), key=lambda end: end.time)
-    if not failed:
+    if not any(end.place.is_essential for end in failed):
         return
     first = root_cause(failed)
+    before = [end for end in failed if _was_done_without(end, first)]
+    after = [end for end in failed if end != first and end not in before]
     log = folder / "logs" / f"{first.place.name}.log"
     words = last_lines(log, MOST_LINES)
-    others = ", ".join(
-        f"{end.place.name} {_how_later(end, fates)}" for end in failed if end != first
-    )
-    who = f"rank {first.place.rank} on {first.place.node} {_how(first, fates)}"
+    who = f"rank {first.place.rank} on {first.place.node} {how_it_ended(first, fates)}"
     lines = [
-        f"{who}: the root cause ({_among(len(failed))})",
+        f"{who}: the root cause ({_among(1 + len(after))})",
         *([f"  {first.error}"] if first.error else []),
         *(f"  | {line}" for line in words[-LAST_LINES:]),
         *(f"  {text}" for text in missing_links(first.place.node, words, nodes, isolated)),
-        *([f"  after it: {others}"] if others else []),
+        *([f"  before it: {_how_each(before, fates)}"] if before else []),
+        *([f"  after it: {_how_each(after, fates)}"] if after else []),
     ]
     raise RunFailed("\n".join(lines), document=summary, see=str(log))
 
@@ -107,26 +106,19 @@ def _among(count: int) -> str:
     return "the only one to fail" if count == 1 else f"first of {count} to fail"
 
 
+def _was_done_without(end: RankExit, first: RankExit) -> bool:
+    """Whether a rank had failed that the run did not need, before the one that ended it."""
+    return not end.place.is_essential and not end.was_stopped and end.time < first.time
+
+
+def _how_each(ended: Sequence[RankExit], fates: Mapping[str, str]) -> str:
+    return ", ".join(f"{end.place.name} {_how_later(end, fates)}" for end in ended)
+
+
 def _how_later(end: RankExit, fates: Mapping[str, str]) -> str:
     """Of a rank that is not the root cause: we stop it, unless it fails by itself."""
     return (
         "was stopped"
         if end.was_stopped and end.exit_code < 0 and not end.stall
-        else _how(end, fates)
+        else how_it_ended(end, fates)
     )
-
-
-def _how(end: RankExit, fates: Mapping[str, str]) -> str:
-    if end.stall:
-        return f"stalled: {end.stall}"
-    if end.exit_code == LOST:
-        return f"was lost ({fates.get(end.place.node) or 'its connection broke'})"
-    if end.out_of_memory and end.exit_code == -SIGKILL:
-        return "was killed for lack of memory (SIGKILL by the kernel)"
-    how = (
-        f"was killed by {signal_name(-end.exit_code)}"
-        if end.exit_code < 0
-        else f"ended with exit code {end.exit_code}"
-    )
-    lack = "; the kernel killed a process of it for lack of memory" if end.out_of_memory else ""
-    return how + lack

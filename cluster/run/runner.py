@@ -28,9 +28,10 @@ from cluster.engine.client import Engine
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.node_fate import node_fate
 from cluster.run.job import Job, run_dir
-from cluster.run.placement import place_ranks
+from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program
-from cluster.run.ranks import RankExit, RankProcesses
+from cluster.run.rank_exit import RankExit
+from cluster.run.ranks import RankProcesses
 from cluster.run.results import MOST_RESULTS, parse_max_results
 from cluster.run.root_cause import raise_failure
 from cluster.run.run_folder import last_events, make_run_folder, write_config, write_links
@@ -70,23 +71,37 @@ def run_program(
     nproc_per_node: int = 1,
     max_results: str = MOST_RESULTS,
     stall_timeout_s: float | None = None,
+    max_restarts: int | None = None,
 ) -> Run:
     """Verify the links, run the program on every node, `nproc_per_node` ranks each, collect what it left.
 
     `link_state` is the links in force as they were just read, `allow_undecided` whether links may be undecided because
     of a busy host, `max_results` how much is fetched of one node; after `stall_timeout_s` without anything moving the
-    run is ended.
+    run is ended; `max_restarts` is how often each rank is started again after a failure that is not essential, None
+    takes what is usual.
 
     Raises:
-        UsageError: the schedule speaks of what is not there, or so many ranks cannot be; nothing was started.
+        UsageError: the schedule speaks of what is not there, so many ranks cannot be, an essential one does not exist,
+            or none could be started again; nothing was started.
         ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
         ContractBroken: a link is not what was asked for; nothing was started.
         ContractUndecided: nobody can tell, as the host was the limit; nothing was started.
-        RunFailed: a rank failed; names the first one, with its log. Or not all that they left could be fetched.
+        RunFailed: an essential rank failed; names the first one, with its log. Or not all that they left could be
+            fetched.
     """
-    places = place_ranks([node.name for node in spec.nodes], nproc_per_node)
-    limit_bytes = parse_max_results(max_results)
-    job = Job(spec, program, places, link_state, schedule, verify, limit_bytes, allow_undecided)
+    names = [node.name for node in spec.nodes]
+    places = place_ranks(names, nproc_per_node, program.essential_ranks)
+    job = Job(
+        spec,
+        program,
+        places,
+        link_state,
+        schedule,
+        verify,
+        parse_max_results(max_results),
+        allow_undecided,
+        resolve_max_restarts(max_restarts, places),
+    )
     job.check()
     folder = make_run_folder(RUNS_DIR, link_state.profile or "unshaped", program.name)
     try:
@@ -136,11 +151,10 @@ def _run(
             "the next launch lays them again",
             summary,
         )
-    if staging.not_fetched:
+    if missing := staging.missing(job.places):
         raise RunFailed(
-            "the ranks are done, but what they left could not all be fetched: "
-            f"{', '.join(staging.not_fetched)}",
-            f"by hand: ssh -F {job.spec.state_dir}/ssh_config {next(iter(staging.not_fetched))} "
+            f"the ranks are done, but what they left could not all be fetched: {', '.join(missing)}",
+            f"by hand: ssh -F {job.spec.state_dir}/ssh_config {missing[0]} "
             f"tar -C {run_dir(folder.name)} -c . > results.tar; it stays there until two more runs "
             "have left some, or the node is removed",
             summary,
@@ -196,8 +210,9 @@ def _run_ranks(
     """Start the ranks and stay until all have ended."""
     printer = LinePrinter([place.name for place in job.places], console.program_output)
     with staged(fleet, job, folder, console) as staging, player:
-        orders = job.orders(folder.name)
-        staging.ended += RankProcesses(fleet, orders, folder / "logs", printer, watch).wait()
+        orders, logs = job.orders(folder.name), folder / "logs"
+        ranks = RankProcesses(fleet, orders, logs, printer, watch, console.say, job.max_restarts)
+        staging.ended += ranks.wait()
     return staging
 
 
@@ -245,20 +260,22 @@ def _collect(
     told = {place.name: last_events(folder, place.name) for place in places}
     nodes = [place.node for place in places]
     first = told[places[0].name].get("end", {})
+    alive = [node.name for node in fleet.nodes if node.name not in staging.lost]
     try:
-        after = read_link_state(fleet)
+        after = read_link_state(fleet, alive)
         links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
-        lost = lost_links(before, after)
+        lost = lost_links(before, after, alive)
     except (ClusterError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         # A node is gone, and its counters with it, or it says what it should not.
         links, host, lost = {}, None, ""
-    codes = {end.place: end.exit_code for end in staging.ended}
+    ends = {end.place: end for end in staging.ended}
     summary = {
         "run": folder.name,
         "folder": str(folder),
-        "status": "failed" if any(codes.values()) else "done",
+        "status": "failed" if any(ends[p].exit_code for p in places if p.is_essential) else "done",
         "wall_s": round(wall_s, 3),
-        "exit_codes": {place.name: codes[place] for place in places},
+        "exit_codes": {place.name: ends[place].exit_code for place in places},
+        "restarts": {p.name: end.restarts for p, end in ends.items() if end.restarts},
         "test_accuracy": first.get("test_accuracy"),
         "tested": first.get("tested", {}),
         "final_loss": first.get("final_loss"),

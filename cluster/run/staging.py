@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +10,10 @@ from pathlib import Path
 from cluster.base.console import Console
 from cluster.run.checkpoints import send_checkpoints
 from cluster.run.job import Job, run_dir, work_dir
+from cluster.run.placement import RankPlacement
 from cluster.run.program import FIT, RESUME, Program, pack
-from cluster.run.ranks import RankExit
-from cluster.run.results import Fetch, fetch_results
+from cluster.run.rank_exit import RankExit
+from cluster.run.results import SILENCE_S, Fetch, fetch_results
 from cluster.run.run_folder import sort_results
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import LOST
@@ -23,12 +24,19 @@ class Staging:
     """What is known of a run on its way home.
 
     Attributes:
-        ended: how the ranks ended: a node that was lost is not asked again.
+        ended: how the ranks ended.
+        lost: the nodes that did not answer any more at the end.
         not_fetched: node -> why what ranks left there is not here, or not whole; filled at the end.
     """
 
     ended: list[RankExit] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
     not_fetched: dict[str, str] = field(default_factory=dict)
+
+    def missing(self, places: Iterable[RankPlacement]) -> list[str]:
+        """The nodes whose results the run lacks: those of a lost node without an essential rank it can do without."""
+        essential = {place.node for place in places if place.is_essential}
+        return [n for n in self.not_fetched if n in essential or n not in self.lost]
 
 
 @contextmanager
@@ -61,8 +69,9 @@ def _send(fleet: Fleet, archives: Mapping[str, bytes], place: str) -> None:
 def _fetch(fleet: Fleet, job: Job, folder: Path, staging: Staging, console: Console) -> None:
     """Bring home what the ranks left, then remove it there; a node that is lost keeps its part."""
     there = run_dir(folder.name)
-    lost = {end.place.node for end in staging.ended if end.exit_code == LOST}
-    alive = [node.name for node in fleet.nodes if node.name not in lost]
+    answers = fleet.run(["true"], check=False, patience_s=SILENCE_S)
+    staging.lost = {node for node, answer in answers.items() if answer.exit_code == LOST}
+    alive = [node for node in answers if node not in staging.lost]
     fetched = fetch_results(
         fleet, alive, Fetch(there, folder / "files", job.max_results_bytes), console
     )
@@ -75,7 +84,7 @@ def _fetch(fleet: Fleet, job: Job, folder: Path, staging: Staging, console: Cons
             sort_results(folder, node, [place for place in job.places if place.node == node])
         except OSError as error:
             failures[node] = f"{error.strerror} on this machine"
-    staging.not_fetched |= failures | dict.fromkeys(sorted(lost), "the connection broke")
+    staging.not_fetched |= failures | dict.fromkeys(sorted(staging.lost), "the connection broke")
     _tell_not_fetched(staging.not_fetched, there, console)
     whole = [node for node in alive if node not in failures]
     sent = [work_dir(folder.name)] if job.program.sends else []

@@ -133,13 +133,17 @@ def find_stall(
 def _suspect(
     states: Mapping[RankPlacement, RankState], names: Mapping[str, str]
 ) -> tuple[RankPlacement | None, str]:
-    """Who is stopped, else who has not come to a collective, else who does not read; none where all or none do so."""
+    """Who is stopped, else who has not come to a collective, else who does not read; none where all or none do so.
+
+    A collective waits for no rank that may be missing: those that are not essential begin others, or begin anew.
+    """
     for letter, words in SUSPECT_STATES.items():
         for place, state in states.items():
             if state.state == letter:
                 return place, words
-    begun = {place: s.collective.begun for place, s in states.items() if s.collective}
-    if begun and len(begun) == len(states) and min(begun.values()) < max(begun.values()):
+    essential = {place: state for place, state in states.items() if place.is_essential}
+    begun = {place: s.collective.begun for place, s in essential.items() if s.collective}
+    if begun and len(begun) == len(essential) and min(begun.values()) < max(begun.values()):
         last = min(begun, key=lambda place: begun[place])
         return last, f"it has begun {begun[last]} collectives, another one {max(begun.values())}"
     deaf = [place for place, state in states.items() if state.unread]

@@ -46,6 +46,7 @@ class StallWatch:
         self._timeout_s = timeout_s
         self._interval_s = min(ASK_INTERVAL_S, (timeout_s or ASK_INTERVAL_S) / 3)
         self._running: set[RankPlacement] = set()
+        self._awaited: set[RankPlacement] = set()  # to be started again
         self._idle_s = 0.0  # in looks, and not by a clock: Ctrl-Z stops our looks, too
         self._over = threading.Event()
         self.stall: Stall | None = None  # where they were given up
@@ -64,6 +65,18 @@ class StallWatch:
     def forget(self, place: RankPlacement) -> None:
         """A rank has ended: that is something, too."""
         self._running.discard(place)
+        self._awaited.discard(place)
+        self._idle_s = 0.0
+
+    def await_restart(self, place: RankPlacement) -> None:
+        """A rank has ended that may be started again: until that is done nobody stalls who waits for it."""
+        self._awaited.add(place)
+        self._running.discard(place)
+
+    def watch_again(self, place: RankPlacement) -> None:
+        """A rank has been started again."""
+        self._running.add(place)
+        self._awaited.discard(place)
         self._idle_s = 0.0
 
     def stopped(self) -> dict[RankPlacement, str]:
@@ -83,7 +96,7 @@ class StallWatch:
         before: Mapping[RankPlacement, RankState | None] = {}
         asked_at, words_at = 0.0, FIRST_WORDS_S
         while not self._over.wait(LOOK_INTERVAL_S):
-            self._idle_s += LOOK_INTERVAL_S
+            self._idle_s = 0.0 if self._awaited else self._idle_s + LOOK_INTERVAL_S
             if self._idle_s < self._interval_s:
                 before, asked_at, words_at = {}, 0.0, FIRST_WORDS_S
             elif self._idle_s >= asked_at + self._interval_s:

@@ -177,13 +177,17 @@ def planned_link_state(plans: Mapping[str, Plan]) -> LinkState:
     return replace(make_link_state(plans, {}, {}), links=tuple(links), tcp=tcp)
 
 
-def read_link_state(fleet: Fleet) -> LinkState:
+def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkState:
     """The links in force, as the nodes themselves tell; a node whose wire is broken has none, and a note says why.
+
+    Args:
+        fleet: connections to the nodes.
+        nodes: those that are asked; None: all.
 
     Raises:
         NodeError: a node does not answer, or something that cannot be understood.
     """
-    shown = fleet.run_json([*WIRE, "show"])
+    shown = fleet.run_json([*WIRE, "show"], nodes=nodes)
     for name, item in shown.items():
         with understood(name):
             part = _shape_of({name: item})

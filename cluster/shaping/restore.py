@@ -4,7 +4,7 @@ Every command that changes, measures or uses a cluster passes here, once it hold
 over links that are not the recorded ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
@@ -103,9 +103,9 @@ def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
     return said
 
 
-def lost_links(before: LinkState, after: LinkState) -> str:
-    """The nodes whose links are not in force any more, and why; '' where all are."""
-    lost = [node for node in before.plans if node not in after.plans]
+def lost_links(before: LinkState, after: LinkState, asked: Collection[str]) -> str:
+    """Of the nodes that were asked, those whose links are not in force any more, and why; '' where all are."""
+    lost = [node for node in before.plans if node in asked and node not in after.plans]
     return f"those of {_names(lost)} are not in force any more{_why(after)}" if lost else ""
 
 

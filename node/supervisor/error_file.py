@@ -34,15 +34,21 @@ class RankError(NamedTuple):
     words: str = ""
 
 
-def read_error(path: Path) -> RankError:
+def read_error(path: Path, since: float = 0.0) -> RankError:
     """What is in the file, if there is one.
 
     The time is the file's own, for the one inside is in whole seconds.
+
+    Args:
+        path: the file.
+        since: when the rank was started, Unix time: what is older was left before it was started again.
     """
     try:
         message = json.loads(path.read_text())["message"]
         failed = path.stat().st_mtime
     except (OSError, ValueError, TypeError, KeyError):
+        return RankError()
+    if failed < since:
         return RankError()
     words = message.get("message") if isinstance(message, dict) else message
     return RankError(failed, " ".join(str(words).split()))

@@ -23,6 +23,14 @@ def test_a_rank_failed_when_it_left_word_of_it(tmp_path, message, words):
     assert read_error(path) == (1000.25, words)
 
 
+def test_what_a_rank_left_before_it_was_started_again_is_no_word_of_its_new_failure(tmp_path):
+    path = tmp_path / "error.json"
+    path.write_text(json.dumps({"message": "ValueError: of old"}))
+    os.utime(path, (1000.25, 1000.25))
+    assert read_error(path, since=1000.5) == (math.inf, "")
+    assert read_error(path, since=1000.0).words == "ValueError: of old"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"message": '])
 def test_words_that_are_none_say_nothing(tmp_path, text):
     (tmp_path / "error.json").write_text(text)

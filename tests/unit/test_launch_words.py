@@ -1,8 +1,11 @@
 """Which of launch's words are about links, and which about the training."""
 
+from contextlib import suppress
+
 import pytest
 
 import cluster.launch
+from cluster.run import program
 
 PLAN = ["--dry-run", "--json", "--name", "t-words", "--nodes", "3", "--profile", "mobile"]
 
@@ -58,6 +61,63 @@ def test_the_slowest_link_may_be_so_by_its_node_or_by_the_schedule(plan, tmp_pat
     told = {e["GRADWIRE_SLOWEST_MBYTE_S"] for e in shown["environment"].values()}
     assert told == {"0.02"}
     assert shown["collective_timeout_s"] > 10 * plan()["collective_timeout_s"]
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "actors.py"
+    path.touch()
+    return str(path)
+
+
+def restarts(shown):
+    names = ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS")
+    return [[environ[name] for name in names] for environ in shown["environment"].values()]
+
+
+def test_a_dry_run_shows_which_ranks_may_fail_and_how_often(plan, script):
+    shown = plan("--essential-ranks", "0,2", "--", script)
+    assert (shown["essential_ranks"], shown["max_restarts"]) == ([0, 2], 3)
+    assert restarts(shown) == [["0", "0"], ["0", "3"], ["0", "0"]]
+    assert plan("--essential-ranks", "0", "--max-restarts", "0", "--", script)["max_restarts"] == 0
+    usual = plan("--", script)
+    assert (usual["essential_ranks"], usual["max_restarts"]) == (None, 0)
+    assert plan("--essential-ranks", "0,1,2", "--", script)["essential_ranks"] is None
+
+
+def test_of_our_own_training_the_task_says_which_ranks_may_fail(plan, monkeypatch):
+    assert plan()["essential_ranks"] is None
+    resolve = program._resolve
+
+    def as_of_actors(args, ranks):
+        return resolve(args, ranks) | {"essential_ranks": [0]}
+
+    monkeypatch.setattr(program, "_resolve", as_of_actors)
+    shown = plan("--max-restarts", "5")
+    assert (shown["essential_ranks"], shown["max_restarts"]) == ([0], 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--essential-ranks", "0,3", "--", "SCRIPT"],
+            "rank 3 is to be essential, and there is none",
+        ),
+        (["--essential-ranks", "0,x", "--", "SCRIPT"], "--essential-ranks 0,x: 'x' is no rank"),
+        (["--essential-ranks", "0-2", "--", "SCRIPT"], "'0-2' is no rank"),
+        (["--essential-ranks", "0,", "--", "SCRIPT"], "'' is no rank"),
+        (["--essential-ranks", "-1", "--", "SCRIPT"], "'-1' is no rank"),
+        (["--essential-ranks", "0"], "--essential-ranks 0 is for programs of your own"),
+        (["--max-restarts", "1", "--", "SCRIPT"], "all ranks of this run are essential"),
+        (["--max-restarts", "1"], "all ranks of this run are essential"),
+        (["--max-restarts", "often", "--", "SCRIPT"], "invalid int value: 'often'"),
+    ],
+)
+def test_ranks_that_cannot_be_essential_are_refused_in_one_line(capsys, script, words, message):
+    with suppress(SystemExit):  # argparse's way
+        assert cluster.launch.main([*PLAN, *(script if w == "SCRIPT" else w for w in words)]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_dry_run_counts_a_schedule_in(plan, tmp_path):

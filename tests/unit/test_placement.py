@@ -6,7 +6,7 @@ from cluster.accounting.routes import make_network
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import make_link_spec
-from cluster.run.placement import place_ranks, rank_environment
+from cluster.run.placement import place_ranks, rank_environment, resolve_max_restarts
 from cluster.run.run_folder import write_links
 
 NODES = ClusterSpec(size=4).nodes
@@ -76,6 +76,35 @@ def test_a_nodes_only_rank_has_its_name_and_its_processors():
 def test_a_number_of_ranks_that_cannot_be_is_refused(number):
     with pytest.raises(UsageError, match=f"{number} ranks a node"):
         place_ranks(NAMES, number)
+
+
+def test_ranks_that_are_not_essential_are_told_how_often_they_may_be_started_again():
+    places = place_ranks(NAMES[:2], 2, essential=[0, 3])
+    assert [place.is_essential for place in places] == [True, False, False, True]
+    environs = [rank_environment(p, places, (), "run", "/run", 60, max_restarts=5) for p in places]
+    assert [e["TORCHELASTIC_MAX_RESTARTS"] for e in environs] == ["0", "5", "5", "0"]
+    assert {e["TORCHELASTIC_RESTART_COUNT"] for e in environs} == {"0"}
+    assert all(place.is_essential for place in place_ranks(NAMES))
+
+
+def test_an_essential_rank_that_does_not_exist_is_refused():
+    with pytest.raises(UsageError, match="rank 4 is to be essential, and there is none") as refused:
+        place_ranks(NAMES, essential=[0, 5, 4])
+    assert refused.value.hint == "0 to 3"
+
+
+@pytest.mark.parametrize(("asked", "times"), [(None, 3), (0, 0), (7, 7)])
+def test_how_often_ranks_are_started_again(asked, times):
+    assert resolve_max_restarts(asked, place_ranks(NAMES, essential=[0])) == times
+
+
+def test_where_all_ranks_are_essential_none_is_started_again():
+    places = place_ranks(NAMES)
+    assert resolve_max_restarts(None, places) == resolve_max_restarts(0, places) == 0
+    with pytest.raises(UsageError, match="could not join its process group"):
+        resolve_max_restarts(1, places)
+    with pytest.raises(UsageError, match="--max-restarts -1"):
+        resolve_max_restarts(-1, places)
 
 
 def test_the_hostfile_says_how_many_ranks_a_node_has(tmp_path):

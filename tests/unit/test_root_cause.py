@@ -9,7 +9,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.node_fate import node_fate
 from cluster.links.link import Link
 from cluster.run.placement import place_ranks
-from cluster.run.ranks import RankExit, read_report
+from cluster.run.rank_exit import RankExit, read_report
 from cluster.run.root_cause import missing_links, raise_failure, root_cause
 from cluster.ssh.remote_process import LOST
 from node.supervisor.error_file import is_bystander, last_error
@@ -88,6 +88,34 @@ def test_of_bystanders_alone_the_first_is_named_and_none_that_we_stopped():
     first, second = (RankExit(place, 1, place.rank, is_bystander=True) for place in PLACES[:2])
     stopped = RankExit(PLACES[2], -signal.SIGTERM, 0.0, was_stopped=True)
     assert root_cause([stopped, second, first]) == first
+
+
+LEARNER, *ACTORS = place_ranks(["node1", "node2", "node3"], essential=[0])
+
+
+def test_a_rank_that_the_run_did_without_is_not_the_root_cause_but_said_to_have_failed(tmp_path):
+    gone = RankExit(ACTORS[0], -signal.SIGKILL, 1.0)
+    saw = RankExit(LEARNER, 1, 2.0, "Connection closed by peer", is_bystander=True)
+    stopped = RankExit(ACTORS[1], -signal.SIGTERM, 3.0, was_stopped=True)
+    lines = said_of(tmp_path, [saw, gone, stopped])
+    assert lines[0] == (
+        "rank 0 on node1 ended with exit code 1: the root cause (first of 2 to fail)"
+    )
+    assert lines[-2:] == [
+        "  before it: node2 was killed by SIGKILL",
+        "  after it: node3 was stopped",
+    ]
+
+
+def test_one_that_the_run_could_do_without_is_the_root_cause_where_it_is_stopped(tmp_path):
+    held = RankExit(ACTORS[0], -signal.SIGTERM, 3.0, was_stopped=True, stall="it is stopped (T)")
+    saw = RankExit(LEARNER, 1, 2.0, "Timed out waiting", is_bystander=True)
+    assert root_cause([saw, held]) == held
+
+
+def test_where_all_essential_ranks_ended_well_nothing_failed(tmp_path):
+    ended = [RankExit(LEARNER, 0, 3.0), RankExit(ACTORS[0], LOST, 1.0), RankExit(ACTORS[1], 1, 2.0)]
+    raise_failure(tmp_path, ended, {}, None, (), (), {})
 
 
 def test_a_rank_without_a_log_is_named_all_the_same(tmp_path):

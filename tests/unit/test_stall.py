@@ -69,6 +69,16 @@ def test_a_rank_that_has_not_come_to_a_collective_holds_the_others_up():
     assert found.lines[1].endswith("between collectives 6 and 7")
 
 
+def test_a_rank_that_was_started_again_is_not_blamed_for_collectives_that_were_before_it():
+    places = place_ranks([node.name for node in NODES], essential=[0, 1])
+    waiting = {"collective": "7 1 all_reduce 4800000 train 20 970.000"}
+    anew = {"collective": "0 0 - 0 - 0 0"}
+    found = dict(zip(places, states(waiting, waiting, anew).values(), strict=True))
+    assert find_stall(found, NODES, 31.0, 1000.0).place is None
+    found[places[1]] = read_state(WAITS | anew)
+    assert find_stall(found, NODES, 31.0, 1000.0).place == places[1]
+
+
 def test_a_rank_that_does_not_read_holds_the_others_up():
     address = NODES[0].address
     found = stall({"unsent": {NODES[1].address: 5000}}, {"unread": {address: 1234567}}, {})
