@@ -289,11 +289,25 @@ def test_the_books_are_complete(run):
         assert end["link_bytes"] == {}  # nothing is shaped here
 
 
-def test_waiting_for_another_rank_counts_as_comm(run):
+# A test that takes no processor from whoever waits for it.
+SLOW_TEST = """\
+import time
+from dataclasses import dataclass
+from node.tasks.fashion_mnist import FashionMnist
+
+@dataclass
+class SlowTest(FashionMnist):
+    def evaluate(self, model, device):
+        time.sleep(3)
+        return {"test_loss": 1.0}
+"""
+
+
+def test_waiting_for_another_rank_counts_as_comm(run, tmp_path):
     """Rank 1 waits in step 3 for rank 0, which tests after step 2."""
-    ranks = run(2, *SMALL, "--eval-every", "2")
-    eval_s = ranks.of("eval")[0]["eval_s"]
-    assert ranks.of("step", 1)[2]["comm_s"] > 0.2 * eval_s
+    (tmp_path / "slow.py").write_text(SLOW_TEST)
+    ranks = run(2, *SMALL, "--task", f"{tmp_path}/slow.py:SlowTest", "--eval-every", "2")
+    assert ranks.of("step", 1)[2]["comm_s"] > 1
     # fedavg exchanges nothing before step 20.
     steps = run(2, *SMALL, "--strategy", "fedavg").of("step")
     assert [step["comm_s"] > 0 for step in steps] == [False, False, True]
