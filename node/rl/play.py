@@ -5,6 +5,21 @@ import torch
 from node.rl.environments import Environments
 from node.rl.policy import ActorCritic
 
+EVAL_ENVIRONMENTS = 20
+EVAL_SEED = 1_000_000_007  # apart from training's
+
+
+def evaluate(
+    model: ActorCritic, env: str, episodes: int, seed: int, device: torch.device
+) -> dict[str, float]:
+    """`test_return` and `test_length`: means over episodes of environments that training never sees."""
+    number = min(episodes, EVAL_ENVIRONMENTS)
+    environments = Environments(env, range(number), seed + EVAL_SEED)
+    ended = play(model, environments, episodes, device)
+    environments.close()
+    gained, lengths = zip(*ended, strict=True)
+    return {"test_return": sum(gained) / len(ended), "test_length": sum(lengths) / len(ended)}
+
 
 @torch.no_grad()
 def play(

@@ -8,6 +8,8 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from node.rl.moments import Normaliser
 
+SMALL = 1e-6
+
 
 class ActorCritic(nn.Module):
     """What to do, and what it is worth. All methods take observations as `see` makes them.
@@ -18,18 +20,33 @@ class ActorCritic(nn.Module):
         action_size: how many numbers that is.
         hidden: units of each of the two hidden layers.
         normalise: whether observations and rewards are, by what was seen so far.
+        gsde: whether noise depends on the state (Raffin, Kober and Stulp, 2021, arXiv 2005.05719): it is a matrix that
+            maps what the actor's last hidden layer says, and the same for several steps.
+
+    Attributes:
+        noise_size: numbers that it takes to draw an action.
     """
 
     log_std: nn.Parameter | None
 
     def __init__(
-        self, features: int, actions: int, action_size: int, hidden: int, *, normalise: bool
+        self,
+        features: int,
+        actions: int,
+        action_size: int,
+        hidden: int,
+        *,
+        normalise: bool,
+        gsde: bool = False,
     ) -> None:
         super().__init__()
         self.actor = perceptron(features, hidden, actions or action_size, gain=0.01)
         self.critic = perceptron(features, hidden, 1, gain=1.0)
-        self.log_std = None if actions else nn.Parameter(torch.zeros(action_size))
+        shape = (hidden, action_size) if gsde else (action_size,)
+        self.log_std = None if actions else nn.Parameter(torch.zeros(shape))
         self.normaliser = Normaliser(features) if normalise else None
+        self.noise_size = actions or math.prod(shape)
+        self._gsde = gsde
 
     def see(self, obs: Tensor) -> Tensor:
         """What all others take, of observations as environments give them, shape (n, features)."""
@@ -43,10 +60,14 @@ class ActorCritic(nn.Module):
 
     def distribution(self, seen: Tensor) -> Distribution:
         """Of actions, for n observations."""
-        outputs = self.actor(seen)
         if self.log_std is None:
-            return Categorical(logits=outputs)
-        return Independent(Normal(outputs, self.log_std.exp().expand_as(outputs)), 1)
+            return Categorical(logits=self.actor(seen))
+        latent = self.actor[:-1](seen)
+        std = self.log_std.exp()
+        if self._gsde:  # of the sum that `act` makes; what the noise sees is not learnt by it
+            std = (latent.detach() ** 2 @ std**2 + SMALL).sqrt()
+        mean = self.actor[-1](latent)
+        return Independent(Normal(mean, std.expand_as(mean)), 1)
 
     def value(self, seen: Tensor) -> Tensor:
         """What is still to come, discounted, shape (n,)."""
@@ -54,14 +75,19 @@ class ActorCritic(nn.Module):
         return values
 
     def act(self, seen: Tensor, noise: Tensor) -> Tensor:
-        """Draw actions, by uniform numbers of shape (n, actions), or normal ones of shape (n, action_size).
+        """Draw actions, by uniform numbers of shape (n, noise_size), or normal ones where an action is numbers.
 
         The noise is given, so that an environment meets the same whichever rank has it.
         """
-        outputs: Tensor = self.actor(seen)
         if self.log_std is None:  # the Gumbel-max trick
+            outputs: Tensor = self.actor(seen)
             return (outputs - (-noise.clamp(1e-20, 1 - 1e-7).log()).log()).argmax(-1)
-        return outputs + self.log_std.exp() * noise
+        latent = self.actor[:-1](seen)
+        scaled = self.log_std.exp() * noise.view(-1, *self.log_std.shape)
+        if self._gsde:
+            scaled = (latent.unsqueeze(1) @ scaled).squeeze(1)
+        actions: Tensor = self.actor[-1](latent) + scaled
+        return actions
 
     def best(self, seen: Tensor) -> Tensor:
         """The most likely actions."""

@@ -58,6 +58,7 @@ PRESETS: Mapping[str, Preset] = {
             "num_minibatches": 32,
             "update_epochs": 10,
             "gamma": 0.9,
+            "gsde": True,
         },
         {"lr": 1e-3},
     ),

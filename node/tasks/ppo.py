@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from node.rl.policy import ActorCritic
 
 DEFAULT_ENV = "CartPole-v1"
-EVAL_ENVIRONMENTS = 20
-EVAL_SEED = 1_000_000_007  # apart from training's
 SMALL = 1e-8
 
 
@@ -53,6 +51,10 @@ class Ppo(Task):
     vf_coef: float = option(0.5, "what the critic's error counts for", at_least=0.0)
     norm_adv: bool = option(True, "normalise each minibatch's advantages")
     normalise: bool = option(False, "normalise observations and rewards, by what was seen")
+    gsde: bool = option(
+        False, "where actions are numbers: noise that depends on the state, and lasts"
+    )
+    sde_sample_freq: int = option(4, "steps that this noise lasts", at_least=1)
     sync: str = option(
         "needed",
         "statistics that ranks add up, in one small all-reduce a rollout: those of normalise; of advantages too; none",
@@ -70,7 +72,7 @@ class Ppo(Task):
     own_samples = True
 
     @classmethod
-    def preset(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
+    def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
         """What the environment is trained with.
 
         Raises:
@@ -78,7 +80,7 @@ class Ppo(Task):
         """
         return preset_of(settings.get("env", DEFAULT_ENV)).options
 
-    def defaults(self, world_size: int) -> Mapping[str, Value]:
+    def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
         """Steps of the whole run, and what else the environment is trained with.
 
         Raises:
@@ -98,6 +100,8 @@ class Ppo(Task):
                 f"num_minibatches={self.num_minibatches} must divide num_steps={self.num_steps}: each takes as many"
                 " steps of every environment"
             )
+        if self.gsde and "gsde" not in preset_of(self.env).options:
+            raise OptionError(f"gsde: the actions of {self.env} are no numbers")
         return {
             "weight_decay": 0.0,
             "clip_norm": 0.5,
@@ -146,7 +150,7 @@ class Ppo(Task):
         """An `ActorCritic`."""
         from node.rl.policy import ActorCritic
 
-        return ActorCritic(*self._shape, self.hidden, normalise=self.normalise)
+        return ActorCritic(*self._shape, self.hidden, normalise=self.normalise, gsde=self.gsde)
 
     def prepare(self, step: int, model: "ActorCritic", comm: "Comm") -> Mapping[str, Value]:
         """Collect a rollout, where one is due: what came of it."""
@@ -184,14 +188,15 @@ class Ppo(Task):
     def _draw_noise(self, rollout: int, model: "ActorCritic") -> "Tensor":
         from node.rl.minibatches import action_noise
 
-        _, actions, size = self._shape
+        lasts = self.sde_sample_freq if self.gsde else 1
         noise = action_noise(
             self._part.seed,
             rollout,
-            (self.num_steps, self.num_envs, actions or size),
-            uniform=bool(actions),
+            (-(-self.num_steps // lasts), self.num_envs, model.noise_size),
+            uniform=bool(self._shape[1]),
             numbers=self._numbers,
         )
+        noise = noise.repeat_interleave(lasts, 0)[: self.num_steps]
         return noise.to(next(model.parameters()).device)
 
     def _add_up(self, comm: "Comm", seen: "Tensor", gains: "Tensor") -> "Tensor":
@@ -245,18 +250,9 @@ class Ppo(Task):
 
     def evaluate(self, model: "ActorCritic", device: "torch.device") -> dict[str, float]:
         """`test_return` and `test_length`: means over episodes of environments that training never sees."""
-        from node.rl.environments import Environments
-        from node.rl.play import play
+        from node.rl.play import evaluate
 
-        number = min(self.eval_episodes, EVAL_ENVIRONMENTS)
-        environments = Environments(self.env, range(number), self._part.seed + EVAL_SEED)
-        ended = play(model, environments, self.eval_episodes, device)
-        environments.close()
-        gained, lengths = zip(*ended, strict=True)
-        return {
-            "test_return": sum(gained) / len(ended),
-            "test_length": sum(lengths) / len(ended),
-        }
+        return evaluate(model, self.env, self.eval_episodes, self._part.seed, device)
 
     def state(self) -> dict[str, Any]:
         """Environments, and the rollout that is being gone through."""

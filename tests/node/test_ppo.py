@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from node.base.options import OptionError
 from node.rl.environments import Environments
 from node.rl.loss import Minibatch, ppo_loss
 from node.rl.minibatches import action_noise, minibatches
@@ -12,6 +13,7 @@ from node.rl.moments import Normaliser, mean_and_std, sums_by_minibatch, sums_of
 from node.rl.play import play
 from node.rl.policy import ActorCritic
 from node.rl.rollout import Collector, Rollout, advantages
+from node.training.config import parse_config
 
 pytestmark = pytest.mark.computes
 # Two rollouts of 16 steps of 6 environments, each gone through twice in two minibatches: 8 steps.
@@ -207,6 +209,39 @@ def test_three_ranks_are_one_with_all_environments(run, steps, lr):
     theirs = [[line["episodes"] for line in three.of("rollout", rank)] for rank in range(3)]
     assert mine == [sum(each) for each in zip(*theirs, strict=True)]
     assert alone.end["tested"] == three.end["tested"]
+
+
+def test_noise_that_depends_on_the_state_is_what_its_distribution_says():
+    torch.manual_seed(4)
+    model = ActorCritic(3, 0, 2, 16, normalise=False, gsde=True)
+    with torch.no_grad():
+        model.log_std.uniform_(-2, 0)
+    seen = torch.randn(5, 3)
+    found = model.distribution(seen)
+    many = 20_000
+    noise = torch.randn(many * 5, model.noise_size)
+    actions = model.act(seen.repeat(many, 1), noise).view(many, 5, 2)
+    assert torch.allclose(actions.mean(0), found.mean, atol=0.05)
+    assert torch.allclose(actions.std(0), found.stddev, rtol=0.05)
+    # One matrix maps whatever is seen: the noise of a state is the same again, of another is not.
+    same = noise[:1].expand(2, -1)
+    again = model.act(seen[[0, 0]], same)
+    assert torch.equal(again[0], again[1])
+    offsets = model.act(seen[:2], same) - model.best(seen[:2])
+    assert not torch.allclose(offsets[0], offsets[1])
+
+
+def test_noise_that_depends_on_the_state_lasts_for_some_steps_and_ranks_share_it(run):
+    words = ("--task-set", "env=Pendulum-v1", "--strategy", "ddp", "--task-set", "sync=all")
+    words += ("--task-set", "sde_sample_freq=3", "--task-set", "norm_adv=false")
+    one, three = (run(ranks, *SMALL, *words, "--steps", "4") for ranks in (1, 3))
+    for parameters in three.parameters:
+        assert torch.allclose(parameters, one.parameters[0], atol=1e-5)
+
+
+def test_choices_have_no_noise_that_depends_on_the_state():
+    with pytest.raises(OptionError, match="gsde: the actions of CartPole-v1 are no numbers"):
+        parse_config(["--task", "ppo", "--task-set", "gsde=true"], {})
 
 
 def test_without_sync_ranks_normalise_by_their_own(run):
