@@ -50,7 +50,7 @@ RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire
  && apt-get update -q \
  && apt-get install -q -y --no-install-recommends -o APT::Status-Fd=1 \
       openssh-server openssh-client iproute2 iptables iputils-ping iperf3 ethtool procps \
-      python3 python-is-python3 python3-cloudpickle dataset-fashion-mnist $torch \
+      python3 python-is-python3 python3-cloudpickle python3-safetensors python3-zmq dataset-fashion-mnist $torch \
  && if [ "$TORCH" != debian ]; then \
       pip install --progress-bar raw --root-user-action ignore --no-cache-dir --break-system-packages \
         "torch==$TORCH" "torchvision==$TORCHVISION" numpy; \

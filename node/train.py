@@ -22,6 +22,7 @@ from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
 from node.base.options import OptionError
 from node.strategies import strategy_class
 from node.tasks import task_class
+from node.tasks.actor_learner import ActorLearnerTask
 from node.training.config import TrainConfig, parse_config
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from node.tasks.base import Task
 
 STARTED = time.perf_counter()
-IN_IMAGE = {"gymnasium", "numpy", "torch", "torchvision"}
+IN_IMAGE = {"gymnasium", "numpy", "pymapf", "safetensors", "torch", "torchvision", "zmq"}
 
 
 def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
@@ -71,7 +72,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     # The same seed gives the same parameters on every rank: they need not be sent.
     torch.manual_seed(config.seed)
     random.seed(config.seed)  # for tasks of one's own
-    task = given or task_class(config.task)(**config.task_options)
+    task = given or _task(config)
     task.load(config.data_dir)
     task.begin(RunPart(rank, world_size, config.seed, config.steps))
     shard = make_shard(config, task.train_size, task.labels, own_samples=task.own_samples)
@@ -191,6 +192,25 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     return model
 
 
+def _task(config: TrainConfig) -> "Task":
+    from node.tasks.base import Task
+
+    task = task_class(config.task)(**config.task_options)
+    if not isinstance(task, Task):
+        raise OptionError(f"--task {config.task}: one rank learns it, and others act in it")
+    return task
+
+
+def _begin(config: TrainConfig) -> None:
+    """Train as the task says: all ranks alike, or one that learns and others that act."""
+    if issubclass(task_class(config.task), ActorLearnerTask):
+        from node.actor_learner.run import run
+
+        run(config, STARTED)
+    else:
+        train(config)
+
+
 def main() -> None:
     """Exit 0 when trained, 2 with one line for a mistake of the user's, 1 for a failure."""
     try:
@@ -204,7 +224,7 @@ def main() -> None:
         # torch only now: for that, and because a mistyped option need not wait 1.5 s for it.
         from torch.distributed.elastic.multiprocessing.errors import record
 
-        record(train)(config)  # a failure also goes to $TORCHELASTIC_ERROR_FILE
+        record(_begin)(config)  # a failure also goes to $TORCHELASTIC_ERROR_FILE
     except ModuleNotFoundError as error:
         there = (error.name or "").partition(".")[0] in IN_IMAGE
         hint = ": it is in the node image" if there else ""

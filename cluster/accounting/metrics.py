@@ -21,7 +21,7 @@ Check = Callable[[object], bool]
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a rank's metrics: start, step, rollout, eval, end; none where it left none."""
+    """The events of a rank's metrics: start, step, rollout, experience, eval, end; none where it left none."""
     return (line for line in _objects(path) if is_event(line))
 
 
@@ -111,6 +111,12 @@ def _record(checks: Mapping[str, Check]) -> Check:
     return lambda found: isinstance(found, dict) and _has(found, checks, required=checks.keys())
 
 
+def _is_experience(value: object) -> bool:
+    return isinstance(value, dict) and _has(
+        value, ENDED_EXPERIENCE, required=ENDED_EXPERIENCE.keys()
+    )
+
+
 def _is_messages(value: object) -> bool:
     return isinstance(value, int) and _is_count(value) and value <= MOST_MESSAGES
 
@@ -122,6 +128,41 @@ SUM: dict[str, Check] = {
     "count": _is_count,
     "waited_s": _is_number,
     "to": _mapping(_is_rank, _record({"bytes": _is_count, "messages": _is_count})),
+}
+QUANTILES = {"mean": _is_number, "median": _is_number, "p95": _is_number, "max": _is_number}
+COUNTS = {"lives": _is_count, "connections": _is_count}
+
+
+def _is_distribution(value: object) -> bool:
+    return value == {} or _record(QUANTILES)(value)
+
+
+def _is_actor(value: object) -> bool:
+    return _record(COUNTS)(value) and _mapping(_is_name, _is_number)(value)
+
+
+# What a learner says of what its actors did: so far, and at the end also of each of them.
+EXPERIENCE: dict[str, Check] = {
+    "env_steps": _is_count,
+    "pieces": _is_count,
+    "rejected": _is_count,
+    "mean_steps": _is_number,
+    "mean_steps_kept": _is_number,
+    "replay_ratio": _is_number,
+    "duplicates": _is_count,
+    "malformed": _is_count,
+    "received_bytes": _is_count,
+    "updates_s": _is_number,
+    "staleness_updates": _is_distribution,
+    "staleness_s": _is_distribution,
+    "weights_age_s": _is_distribution,
+}
+ENDED_EXPERIENCE: dict[str, Check] = {
+    **EXPERIENCE,
+    "pull_every": _is_count,
+    "publish_every": _is_count,
+    "changed": _is_figure,
+    "actors": _mapping(_is_rank, _is_actor),
 }
 COMMON: dict[str, Check] = {"event": _is_name, "rank": _is_count, "time": _is_number}
 EVENTS: dict[str, dict[str, Check]] = {
@@ -149,7 +190,13 @@ EVENTS: dict[str, dict[str, Check]] = {
         "validation_bits": _is_figure,
         "test_return": _is_figure,
         "test_length": _is_figure,
+        "test_success": _is_figure,
+        "test_steps": _is_figure,
+        "cbs_success": _is_figure,
+        "cbs_steps": _is_figure,
+        "steps_over_cbs": _is_figure,
     },
+    "experience": {"step": _is_count, **EXPERIENCE},
     "end": {
         "steps": _is_count,
         "seconds": _mapping(_is_name, _is_number),
@@ -158,12 +205,14 @@ EVENTS: dict[str, dict[str, Check]] = {
         "final_loss": _is_figure,
         "test_accuracy": _is_figure,
         "tested": _mapping(_is_name, _is_figure),
+        "experience": _is_experience,
     },
 }
 REQUIRED = {
     "step": ("step", "sent_bytes"),
     "rollout": ("step", "env_steps", "episodes"),
     "eval": ("step",),
+    "experience": ("step",),
 }
 PART: dict[str, Check] = {
     "time": _is_number,

@@ -28,6 +28,8 @@ COLUMNS = (
     "validation_bits",
     "test_return",
     "test_length",
+    "test_success",
+    "test_steps",
     "env_steps",
     "episodes",
     "episode_return",

@@ -11,6 +11,7 @@ from cluster.accounting.collective_stats import (
     loop_bytes,
     read_collectives,
 )
+from cluster.accounting.experience import experience_summary
 from cluster.accounting.routes import Contract, link_paths, make_network
 from cluster.accounting.wire_bytes import Sent, expected_by_link
 from cluster.links.topology import Pair
@@ -32,7 +33,7 @@ def account(
     *,
     changing: bool,
 ) -> dict[str, Any]:
-    """`bytes`, `collectives`, `bounds`, `seconds` and `environments` of summary.json.
+    """`bytes`, `collectives`, `bounds`, `seconds`, `environments` and `experience` of summary.json.
 
     Args:
         folder: the run's, with what the ranks left.
@@ -60,12 +61,15 @@ def account(
     known = bool(link_state.links) and not changing
     lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_flawed]
     loop = loop_bytes(starts, ends, nodes, paths, lossy)
+    experience = experience_summary(told, network if known else None)
     return {
         "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "seconds": bucket_seconds(ends, collectives),
-        "environments": environment_summary(told),
+        # Who was started again has counted from 0 again: of actors the learner tells.
+        "environments": None if experience else environment_summary(told),
+        "experience": experience,
     }
 
 

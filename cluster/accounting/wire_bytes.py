@@ -14,34 +14,43 @@ MSS_BYTES = 1448  # payload of a full frame at MTU 1500: IPv4, TCP with timestam
 FRAME_OVERHEAD_BYTES = 66  # 14 Ethernet + 20 IPv4 + 20 TCP + 12 timestamps
 SEGMENTS_AN_ACK = 2  # RFC 9293: at least every second full segment is acknowledged
 GLOO_BYTES = 48  # in front of each message, and all of a small one
+ZMTP_BYTES = 9  # in front of each frame of ZeroMQ's, as long as those of experience and weights are
+ZMTP = "message"
+"""The kind of what is sent by ZeroMQ; all others are collectives of gloo."""
 TOLERANCE = 0.05
 LEAST_BYTES = 20_000  # below which a connection that closes counts for too much
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What one rank has sent to another in all: payload bytes in so many messages."""
+    """What one rank has sent to another in all: payload bytes in so many messages, by gloo or by ZeroMQ."""
 
     src: str
     dst: str
     payload: int
     messages: int
+    by_zmtp: bool = False
 
     @property
     def frames(self) -> int:
         """Frames with data, of messages that are alike."""
-        return self.messages * -(-(self.payload // max(1, self.messages) + GLOO_BYTES) // MSS_BYTES)
+        return self.messages * -(-(self.payload // max(1, self.messages) + self._head) // MSS_BYTES)
 
     @property
     def forward_bytes(self) -> int:
         """What the messages are on the wire, with gloo's word ahead of each."""
-        gloo = self.messages * (2 * GLOO_BYTES + FRAME_OVERHEAD_BYTES)
-        return self.payload + self.frames * FRAME_OVERHEAD_BYTES + gloo
+        gloo = 0 if self.by_zmtp else self.messages * (GLOO_BYTES + FRAME_OVERHEAD_BYTES)
+        own = self.payload + self.messages * self._head
+        return own + self.frames * FRAME_OVERHEAD_BYTES + gloo
 
     @property
     def answer_bytes(self) -> int:
-        """What goes back: gloo's word for each message."""
-        return self.messages * (GLOO_BYTES + FRAME_OVERHEAD_BYTES)
+        """What goes back: gloo's word for each message; of ZeroMQ's nothing."""
+        return 0 if self.by_zmtp else self.messages * (GLOO_BYTES + FRAME_OVERHEAD_BYTES)
+
+    @property
+    def _head(self) -> int:
+        return ZMTP_BYTES if self.by_zmtp else GLOO_BYTES
 
     @property
     def ack_bytes(self) -> int:
@@ -52,8 +61,10 @@ class Sent:
 def parse_sent(nodes: Sequence[str], node: str, end: Mapping[str, Any]) -> Iterator[Sent]:
     """What the last line of a rank on `node` says that it has sent; rank r runs on nodes[r]."""
     for one in end.get("collectives", ()):
-        for peer, of in one["to"].items():
-            yield Sent(node, nodes[int(peer)], of["bytes"], of["messages"])
+        peers = {peer: of for peer, of in one["to"].items() if int(peer) < len(nodes)}
+        for peer, of in peers.items():
+            is_zmtp = one.get("kind") == ZMTP
+            yield Sent(node, nodes[int(peer)], of["bytes"], of["messages"], is_zmtp)
 
 
 def payload_by_link(

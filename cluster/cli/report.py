@@ -6,11 +6,12 @@ from typing import Any
 from cluster.base.console import print_table
 from cluster.run.runner import Run
 from cluster.shaping.host_load import overload_sentence
+from cluster.ssh.remote_process import LOST
 
 BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout"}  # only where there is any
 MOST_ROWS = 5
-FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2}
+FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2, "test_success": 3}
 
 
 def print_summary(run: Run) -> None:
@@ -27,15 +28,18 @@ def print_summary(run: Run) -> None:
         [
             [
                 name,
-                code,
+                "lost" if code == LOST else code,
                 *_seconds(summary, name, buckets),
                 _sent(summary, name),
             ]
             for name, code in summary["exit_codes"].items()
         ],
     )
+    if restarts := summary["restarts"]:
+        print(f"restarts: {', '.join(f'{name} {count}' for name, count in restarts.items())}")
     _print_collectives(summary)
     _print_tests(summary)
+    _print_experience(summary["experience"])
     print(f"wall {summary['wall_s']:.1f} s   {bytes_sentence(summary['bytes'])}")
     if not summary["links"]:
         print("the links are not shaped: no profile was asked for")
@@ -71,6 +75,39 @@ def _print_tests(summary: dict[str, Any]) -> None:
     if stepped := summary["environments"]:
         rate = f" ({stepped['steps_s']:,.0f} a second)" if stepped["steps_s"] else ""
         print(f"environments made {stepped['steps']:,} steps{rate}")
+
+
+def _print_experience(experience: dict[str, Any] | None) -> None:
+    """How much came to the learner, how old it was, and how old its actors' weights were beside what links allow."""
+    if not experience:
+        return
+    updates, seconds = experience["staleness_updates"], experience["staleness_s"]
+    rejected = f", {experience['rejected']} rejected" if experience["rejected"] else ""
+    print(
+        f"experience {experience['env_steps']:,} steps in {experience['pieces']:,} pieces{rejected}"
+        f"   staleness {_median(updates)} updates, {_median(seconds)} s (median, p95)"
+        f"   replayed {experience['replay_ratio']:.2f} times"
+    )
+    print_table(
+        ["ACTORS", "PIECES", "LIVES", "CONNECTIONS", "WEIGHTS' AGE s", "PREDICTED s"],
+        [
+            [
+                name,
+                f"{actor.get('pieces', 0):.0f}",
+                f"{actor['lives']:.0f}",
+                f"{actor['connections']:.0f}",
+                _figure(actor.get("weights_age_s"), 2),
+                _figure(actor["predicted_weights_age_s"], 2),
+            ]
+            for name, actor in experience["actors"].items()
+        ],
+    )
+
+
+def _median(distribution: dict[str, float]) -> str:
+    if not distribution:
+        return "-"
+    return f"{distribution['median']:.1f}, {distribution['p95']:.1f}"
 
 
 def _print_collectives(summary: dict[str, Any]) -> None:

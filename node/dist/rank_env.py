@@ -14,6 +14,7 @@ class RankEnv:
 
     Attributes:
         neighbours: the ranks to which this one's node has a link of its own; empty: to all.
+        restarts: how often this rank was started again.
     """
 
     rank: int = 0
@@ -23,6 +24,7 @@ class RankEnv:
     master_addr: str = "127.0.0.1"
     master_port: int = DEFAULT_PORT
     neighbours: tuple[int, ...] = ()
+    restarts: int = 0
 
 
 def read_rank_env(environ: Mapping[str, str]) -> RankEnv:
@@ -45,6 +47,7 @@ def read_rank_env(environ: Mapping[str, str]) -> RankEnv:
         master_addr=environ["MASTER_ADDR"],
         master_port=parse_environ(environ, "MASTER_PORT", DEFAULT_PORT),
         neighbours=_read_neighbours(environ),
+        restarts=parse_environ(environ, "TORCHELASTIC_RESTART_COUNT", 0),
     )
     if not 0 <= ranks.rank < ranks.world_size:
         raise OptionError(f"RANK={ranks.rank} with WORLD_SIZE={ranks.world_size}: no such rank")

@@ -28,11 +28,13 @@ class Finished:
         episode: what a learner wants of it.
         setting: agents, and size of the map.
         solved: whether all came to their goals in time.
+        epsilon: how often its actor acted at random.
     """
 
     episode: Episode
     setting: Setting
     solved: bool
+    epsilon: float
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Actors:
         n_steps: of the targets by which episodes get their first priorities.
         gamma: discount.
         most_steps: of an episode.
+        comm_loss: share of the agents' messages that are lost on purpose.
         seed: of what is done at random.
 
     Attributes:
@@ -81,6 +84,7 @@ class Actors:
         n_steps: int,
         gamma: float,
         most_steps: int,
+        comm_loss: float = 0.0,
         seed: int,
     ) -> None:
         self._network = network
@@ -88,6 +92,7 @@ class Actors:
         self._epsilons = epsilons
         self._all_explore, self._first_agent_only = all_explore, first_agent_only
         self._n_steps, self._gamma, self._most_steps = n_steps, gamma, most_steps
+        self._comm_loss = comm_loss
         self._random = np.random.default_rng(seed)
         self.version = 0
         self.steps = 0
@@ -115,7 +120,7 @@ class Actors:
         recording = Recording(Environment(instance, self._most_steps), setting)
         obs, hears = recording.environment.observe()
         recording.obs.append(obs)
-        recording.hears.append(hears)
+        recording.hears.append(lose(self._random, hears, self._comm_loss))
         return recording
 
     def _forget(self, recording: Recording) -> np.ndarray:
@@ -140,14 +145,14 @@ class Actors:
         recording.version.append(self.version)
         recording.made_at_s.append(time.time())
         recording.obs.append(outcome.obs)
-        recording.hears.append(outcome.hears)
+        recording.hears.append(lose(self._random, outcome.hears, self._comm_loss))
         self._hidden[n] = memory
         if not (outcome.done or outcome.truncated):
             return None
         self._recordings[n] = self._begin()
         self._hidden[n] = self._forget(self._recordings[n])
         episode = self._episode(recording, ended=outcome.done)
-        return Finished(episode, recording.setting, outcome.done)
+        return Finished(episode, recording.setting, outcome.done, self._epsilons[n])
 
     def _choose(self, values: np.ndarray, epsilon: float) -> np.ndarray:
         best = values.argmax(-1)
@@ -181,6 +186,14 @@ def exploration(number: int, actors: int) -> float:
     """How often actor `number` of so many acts at random: from .4 down to .4 ^ 8."""
     share = number / (actors - 1) if actors > 1 else 0.0
     return float(EPSILON ** (1 + EPSILON_POWER * share))
+
+
+def lose(random: np.random.Generator, hears: np.ndarray, share: float) -> np.ndarray:
+    """Who hears whom, (…, agents, agents), when each message is lost with this probability; nobody loses its own."""
+    if not share:
+        return hears
+    own = np.eye(hears.shape[-1], dtype=bool)
+    return hears & (own | (random.random(hears.shape) >= share))
 
 
 def pad(arrays: Sequence[np.ndarray], most: int) -> np.ndarray:

@@ -54,7 +54,11 @@ class Curriculum:
             agents, size = setting
             for harder in ((agents + 1, size), (agents, size + LARGER_BY)):
                 if harder[0] <= self._goal.agents and harder[1] <= self._goal.size:
-                    self._results.setdefault(harder, deque(maxlen=LATEST))
+                    self.open(harder)
+
+    def open(self, setting: Setting) -> None:
+        """Let a setting be trained, whatever was mastered."""
+        self._results.setdefault(setting, deque(maxlen=LATEST))
 
     def success(self, setting: Setting) -> float:
         """Share of its latest episodes that were solved; 0 before there are any."""

@@ -37,7 +37,7 @@ class Size:
 
 
 SIZES = {
-    "small": Size(channels=24, blocks=1, reduced=8, hidden=96, heads=2, key=24),
+    "small": Size(channels=16, blocks=0, reduced=8, hidden=64, heads=2, key=16),
     "full": Size(
         channels=128, blocks=3, reduced=16, hidden=256, heads=2, key=64
     ),  # DHC's: 2.05 million parameters

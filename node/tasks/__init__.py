@@ -2,7 +2,7 @@
 
 from node.base.options import OptionError, require_options
 from node.base.user_code import load
-from node.tasks.base import Task
+from node.tasks.base import AnyTask
 from node.tasks.user_task import make_user_task
 
 TASKS = {
@@ -11,10 +11,12 @@ TASKS = {
     "cifar-10": "node.tasks.torchvision_pictures:Cifar10",
     "language": "node.tasks.language:Language",
     "ppo": "node.tasks.ppo:Ppo",
+    "impala": "node.tasks.impala:Impala",
+    "mapf": "node.tasks.mapf:Mapf",
 }
 
 
-def task_class(name: str) -> type[Task]:
+def task_class(name: str) -> type[AnyTask]:
     """The class of a task; only its own module is imported.
 
     Args:
@@ -26,7 +28,7 @@ def task_class(name: str) -> type[Task]:
     """
     found = load("task", name, TASKS)
     if isinstance(found, type):
-        if not issubclass(found, Task):
+        if not issubclass(found, AnyTask):
             raise OptionError(f"{name} is no task: derive it from node.tasks.base.Task")
         require_options(name, found)
         return found

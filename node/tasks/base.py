@@ -37,23 +37,19 @@ class RunPart:
     steps: int
 
 
-class Task(ABC):
-    """Model and data, the same on every rank. A batch is whatever `batch` makes and `loss` takes.
+class AnyTask:
+    """What `--task` names: a dataclass whose fields are its options.
 
     Attributes:
-        train_size: how many training samples there are, once they are loaded.
-        labels: the class of each of them, int64, shape (train_size,); None where they have none.
-        own_samples: whether they are this rank's alone; others are dealt out.
         settled: flags of node.train that the task decides itself, by name, and by what of its options.
+        essential_ranks: those without which a run cannot go on; None: all.
     """
 
-    train_size: int
-    labels: "Tensor | None" = None
-    own_samples: bool = False
     settled: ClassVar[Mapping[str, str]] = {}
+    essential_ranks: ClassVar[tuple[int, ...] | None] = None
 
     @classmethod
-    def preset(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
+    def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
         """Defaults of options that depend on others, of which these are set.
 
         Raises:
@@ -61,13 +57,27 @@ class Task(ABC):
         """
         return {}
 
-    def defaults(self, world_size: int) -> Mapping[str, Value]:
+    def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
         """Flags of node.train that are not its own defaults, by name: `batch_size`, say. Wants no torch.
 
         Raises:
             OptionError: so many ranks cannot do this task.
         """
         return {}
+
+
+class Task(AnyTask, ABC):
+    """Model and data, the same on every rank. A batch is whatever `batch` makes and `loss` takes.
+
+    Attributes:
+        train_size: how many training samples there are, once they are loaded.
+        labels: the class of each of them, int64, shape (train_size,); None where they have none.
+        own_samples: whether they are this rank's alone; others are dealt out.
+    """
+
+    train_size: int
+    labels: "Tensor | None" = None
+    own_samples: bool = False
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> None:

@@ -65,11 +65,9 @@ class Checkpoints:
             "cuda": torch.cuda.get_rng_state() if self._device.type == "cuda" else None,
             "python": random.getstate(),
         }
-        write_whole(folder / _name(self._comm.rank, step), state)
+        write_whole(folder / file_name(self._comm.rank, step), state)
         self._comm.all_reduce(torch.zeros(1, device=self._device), purpose="control")
-        for path in find(folder, self._comm.rank).values():
-            if path.name != _name(self._comm.rank, step):
-                path.unlink()
+        remove_others(folder, self._comm.rank, step)
 
     def resume(self) -> int:
         """Read the latest one that all ranks have; returns its step.
@@ -172,5 +170,13 @@ def require_same(path: Path, before: dict[str, Any], config: TrainConfig) -> Non
             raise OptionError(f"--resume: {path} was made with {key} {was}, not {what}")
 
 
-def _name(rank: int, step: int) -> str:
+def remove_others(folder: Path, rank: int, step: int) -> None:
+    """Remove a rank's checkpoints of all steps but one."""
+    for path in find(folder, rank).values():
+        if path.name != file_name(rank, step):
+            path.unlink()
+
+
+def file_name(rank: int, step: int) -> str:
+    """Of a rank's checkpoint after a step."""
     return f"checkpoint-rank{rank}-step{step}.pt"

@@ -26,6 +26,7 @@ from node.dist.rank_env import RankEnv, read_rank_env
 from node.strategies import strategy_class
 from node.strategies.base import Strategy
 from node.tasks import task_class
+from node.tasks.actor_learner import ActorLearnerTask
 from node.training.flags import (
     AUTOCASTS,
     DEFAULT_ALPHA,
@@ -79,6 +80,7 @@ class TrainConfig:
     timeout_s: float
     slowest_mbyte_s: float | None
     ranks: RankEnv
+    essential_ranks: tuple[int, ...] | None
     dry_run: bool
 
     def to_json(self) -> dict[str, object]:
@@ -142,10 +144,10 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
     task = _class(args, task_class, args.task)
     task_options = _task_options(args, task)
     if task is not None:
-        parser.set_defaults(**task(**task_options).defaults(ranks.world_size))
+        parser.set_defaults(**task(**task_options).flag_defaults(ranks.world_size))
         args = parser.parse_args(argv)
         _check_settled(args, parser, task)
-    strategy = _class(args, strategy_class, args.strategy)
+    strategy = _strategy(args, task)
     wants = strategy or Strategy
     args.optimizer = args.optimizer or ("sgd" if wants.replaces_gradient else "adamw")
     words = {
@@ -189,6 +191,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         timeout_s=parse_environ(environ, "GRADWIRE_TIMEOUT_S", DEFAULT_TIMEOUT_S),
         slowest_mbyte_s=parse_environ(environ, "GRADWIRE_SLOWEST_MBYTE_S", 0.0) or None,
         ranks=ranks,
+        essential_ranks=task.essential_ranks if task else None,
         dry_run=args.dry_run,
     )
     _check(config, given)
@@ -223,7 +226,9 @@ def _task_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[str, 
     words = split_settings(settings, "--task-set")
     if cls is None:
         return dict(words)
-    return parse_settings(f"task {args.task}", cls, settings, "--task-set", cls.preset(words))
+    return parse_settings(
+        f"task {args.task}", cls, settings, "--task-set", cls.option_defaults(words)
+    )
 
 
 def _class(
@@ -239,6 +244,17 @@ def _class(
         if not args.dry_run:
             raise
         return None
+
+
+def _strategy(args: argparse.Namespace, task: type[Any] | None) -> type[Any] | None:
+    """The strategy; None where one rank learns alone, and for a dry run as `_class` says."""
+    if task is None or not issubclass(task, ActorLearnerTask):
+        return _class(args, strategy_class, args.strategy)
+    if args.set:
+        raise OptionError(
+            f"--set: options of strategies, and --task {args.task} has none: --task-set"
+        )
+    return None
 
 
 def _check_settled(

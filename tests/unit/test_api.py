@@ -49,8 +49,8 @@ STOREYS = {
         *("lifecycle", "cli"),
     ],
     "node": [
-        *("base", "supervisor", "wire", "probe", "accounting", "dist", "rl", "replay"),
-        *("mapf", "tasks", "strategies", "training", "train", "exogym", "ksim"),
+        *("base", "supervisor", "wire", "probe", "accounting", "dist", "transport", "rl", "replay"),
+        *("mapf", "tasks", "strategies", "training", "actor_learner", "train", "exogym", "ksim"),
     ],
 }
 

@@ -22,12 +22,14 @@ LINK = {
 }
 SUMMARY = {
     "exit_codes": {"node1": 0},
+    "restarts": {},
     "seconds": {},
     "bytes": {"links": {}, "total": 0, "expected": None, "loop": None},
     "collectives": [],
     "tested": {},
     "test_accuracy": None,
     "environments": None,
+    "experience": None,
     "wall_s": 1,
     "host": None,
     "links": [LINK],

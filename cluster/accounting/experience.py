@@ -1,0 +1,115 @@
+"""What a learner and its actors did, bytes by purpose, staleness; and how old weights should have been. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.accounting.bounds import Network, RankRoute
+
+Event = Mapping[str, Any]
+LEARNER = 0
+# Of the learner's last line, told as they are.
+FIGURES = (
+    *("env_steps", "pieces", "rejected", "mean_steps", "mean_steps_kept", "replay_ratio"),
+    *("duplicates", "malformed", "updates_s", "changed"),
+    *("staleness_updates", "staleness_s", "weights_age_s"),
+)
+
+
+def experience_summary(
+    told: Mapping[str, Mapping[str, Event]], network: Network | None
+) -> dict[str, Any] | None:
+    """`experience` of summary.json; None where no learner came to its end.
+
+    Args:
+        told: rank, by its name -> event -> its last line; in the order of ranks.
+        network: routes between the ranks; None where nothing is known of them.
+    """
+    names = list(told)
+    end = told[names[LEARNER]].get("end", {})
+    learner = end.get("experience")
+    if not learner:
+        return None
+    summary = {name: learner.get(name) for name in FIGURES}
+    actors = {
+        names[int(rank)]: _actor(int(rank), figures, learner, network)
+        for rank, figures in learner["actors"].items()
+        if int(rank) < len(names)
+    }
+    pieces = learner["pieces"]
+    return summary | {
+        "rejected_share": round(learner["rejected"] / pieces, 4) if pieces else None,
+        "bytes": _bytes_by_purpose([events.get("end", {}) for events in told.values()]),
+        "actors": actors,
+    }
+
+
+def predicted_age_s(
+    there: RankRoute,
+    back: RankRoute,
+    *,
+    weights_bytes: float,
+    pull_interval_s: float,
+    publish_interval_s: float,
+    update_s: float,
+) -> float:
+    """How old an actor's weights should be when it acts, on average.
+
+    The learner looks for messages between updates, so what it sends is up to a publish interval less an update old.
+    That travels, and acts until the next ones have come: half of that time again on average. An actor asks once an
+    interval of its own, and not again before it has an answer. What a question or an answer waits for behind other
+    messages is not in it.
+
+    Args:
+        there: from the actor to the learner.
+        back: from the learner to the actor.
+        weights_bytes: of an answer.
+        pull_interval_s: between an actor's questions.
+        publish_interval_s: between versions.
+        update_s: of the learner.
+    """
+    travel_s = back.delay_s + weights_bytes / back.byte_s
+    answer_s = there.delay_s + update_s / 2 + travel_s
+    return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
+
+
+def _actor(
+    rank: int, figures: Mapping[str, Any], learner: Mapping[str, Any], network: Network | None
+) -> dict[str, Any]:
+    """What the learner says of one actor process, with the age that its weights should have had."""
+    predicted = _predict(rank, figures, learner, network) if network else None
+    measured = figures.get("weights_age_s")
+    ratio = round(predicted / measured, 4) if predicted and measured else None
+    return dict(figures) | {
+        "predicted_weights_age_s": None if predicted is None else round(predicted, 4),
+        "predicted_over_measured": ratio,
+    }
+
+
+def _predict(
+    rank: int, figures: Mapping[str, Any], learner: Mapping[str, Any], network: Network
+) -> float | None:
+    routes = network.routes.get((rank, LEARNER)), network.routes.get((LEARNER, rank))
+    known = ("pulled_bytes", "step_interval_s")
+    if None in routes or any(name not in figures for name in known) or not learner["updates_s"]:
+        return None
+    there, back = routes
+    assert there is not None and back is not None
+    update_s = 1 / learner["updates_s"]
+    return predicted_age_s(
+        there,
+        back,
+        weights_bytes=figures["pulled_bytes"],
+        pull_interval_s=learner["pull_every"] * figures["step_interval_s"],
+        publish_interval_s=learner["publish_every"] * update_s,
+        update_s=update_s,
+    )
+
+
+def _bytes_by_purpose(ends: list[Event]) -> dict[str, int]:
+    """Of all ranks: weights, experience, control."""
+    total: dict[str, int] = {}
+    for end in ends:
+        for one in end.get("collectives", ()):
+            count = sum(of["bytes"] for of in one["to"].values())
+            total[one["purpose"]] = total.get(one["purpose"], 0) + count
+    return total

@@ -1,0 +1,198 @@
+"""An actor's loop: act, hand over what came of it, and pull newer weights now and then, never waiting for them."""
+
+import time
+from typing import TYPE_CHECKING
+
+from node.accounting.link_counters import link_bytes
+from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
+from node.actor_learner.staleness import Distribution
+from node.base.once_in import OnceIn
+from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart
+from node.training.config import TrainConfig
+from node.transport.actor_socket import ActorSocket, Identity
+from node.transport.messages import FINISHED, Message
+from node.transport.weights import decode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WAIT_S = 0.5
+REPORT_INTERVAL_S = 2.0
+EPISODE = ("episode_return", "episode_length")
+
+
+def act(
+    config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
+) -> "nn.Module":
+    """Act until the learner says that it is done.
+
+    Raises:
+        RuntimeError: there was no connection to the learner for longer than a collective may take.
+    """
+    return _Acting(config, task, model, clock).run()
+
+
+class _Acting:
+    """Of one process."""
+
+    def __init__(
+        self, config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
+    ) -> None:
+        ranks = config.ranks
+        self._config, self._task, self._model, self._clock = config, task, model.eval(), clock
+        goes_on = ranks.restarts > 0 or config.resume is not None
+        self._metrics = Metrics(config.run_dir, ranks.rank, ranks.local_world_size, append=goes_on)
+        self._progress = Progress(ranks.rank, config.steps)
+        self._actor: Actor = task.make_actor(model, _part(config, task))
+        me = Identity(ranks.rank, time.time_ns())
+        address = (ranks.master_addr, ranks.master_port)
+        self._socket = ActorSocket(address, me, task.window)
+        self._have = -1  # version of the learner's weights
+        self._pulled_at_step = -task.pull_every
+        self._asked_at, self._asked_at_update = 0.0, -1
+        self._pull_s, self._publish_lag_s, self._pulled_bytes = (Distribution() for _ in range(3))
+        self._ready_at = time.monotonic()
+        self._episodes = 0
+        self._is_over = False
+        self._report_due = OnceIn(REPORT_INTERVAL_S)
+        self._latest: dict[str, float] = {}
+
+    def run(self) -> "nn.Module":
+        """The loop."""
+        now = self._clock.read()
+        start = {"config": self._config.to_json(), "seconds": now, "link_bytes": link_bytes()}
+        self._metrics.write("start", start)
+        rank, size = self._config.ranks.rank, self._config.ranks.world_size
+        self._progress.say(
+            f"rank {rank} of {size}: {self._config.task}, {self._task.actors} actors, "
+            f"ready after {now['total']:.1f} s"
+        )
+        self._clock.switch("other")
+        told: dict[str, float] = {}
+        try:
+            while not self._is_over:
+                self._turn()
+            self._report()
+            told = self._told()
+        finally:
+            self._socket.close(told)
+        self._end(told)
+        return self._model
+
+    def _turn(self) -> None:
+        """A step, or a wait, and what has come meanwhile."""
+        self._pull_if_due()
+        waits = self._must_wait()
+        with self._clock.measure("comm"):
+            self._heed(self._socket.receive(WAIT_S if waits else 0.0))
+        if not waits:
+            self._step()
+        self._require_learner()
+        if self._report_due():
+            self._report()
+
+    def _step(self) -> None:
+        with self._clock.measure("rollout"):
+            finished = self._actor.step()
+        for experience in finished:
+            self._episodes += int(experience.figures.get("episodes", 1))
+            self._latest |= experience.figures
+            with self._clock.measure("comm"):
+                self._socket.hand_over(experience)
+
+    def _pull_if_due(self) -> None:
+        steps = self._actor.steps // self._task.actors
+        if not self._socket.has_asked and steps - self._pulled_at_step >= self._task.pull_every:
+            self._pulled_at_step, self._asked_at = steps, time.time()
+            self._asked_at_update = self._socket.learner_update
+            self._socket.ask(self._have)
+
+    def _must_wait(self) -> bool:
+        """Whether there are no weights yet, too much is under way, or weights are older than experience may be."""
+        if self._have < 0 or self._socket.is_full:
+            return True
+        bound, update = self._task.max_staleness, self._socket.learner_update
+        paces = bound > 0 and self._task.when_stale == "pace"
+        if not paces or update - self._have <= bound:
+            return False
+        if not self._socket.has_asked and update > self._asked_at_update:  # sooner than it would
+            self._pulled_at_step = -self._task.pull_every
+        return True
+
+    def _heed(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message.kind == FINISHED:
+                self._is_over = True
+            else:
+                self._take_weights(message)
+
+    def _take_weights(self, message: Message) -> None:
+        now, header = time.time(), message.header
+        self._pull_s.add(now - self._asked_at)
+        self._actor.heed(header["advice"])
+        if not message.body or header["have"] != self._have:
+            return  # they are those that act; or what has changed since others
+        decode(header["encoding"], message.body, self._model)
+        self._have = self._actor.version = header["version"]
+        self._pulled_bytes.add(len(message.body))
+        self._publish_lag_s.add(now - header["published_at_s"])
+
+    def _require_learner(self) -> None:
+        if self._socket.cut_off_s > self._config.timeout_s:
+            ranks = self._config.ranks
+            raise RuntimeError(
+                f"there was no connection to the learner at {ranks.master_addr}:{ranks.master_port}"
+                f" for {self._config.timeout_s:.0f} s"
+            )
+
+    def _report(self) -> None:
+        latest = {name: self._latest[name] for name in EPISODE if name in self._latest}
+        figures = {
+            "step": max(0, self._have),
+            "env_steps": self._actor.steps,
+            "episodes": self._episodes,
+            **latest,
+        }
+        self._metrics.write("rollout", figures)
+
+    def _end(self, told: dict[str, float]) -> None:
+        seconds = self._clock.read()
+        figures = {
+            "steps": max(0, self._have),
+            "seconds": seconds,
+            "sent_bytes": self._socket.traffic.bytes_by_purpose(),
+            "collectives": self._socket.traffic.sums(),
+            "link_bytes": link_bytes(),
+            "acted": told
+            | {"connections": self._socket.connections, "env_steps": self._actor.steps},
+        }
+        self._metrics.write("end", figures)
+        sent_bytes = sum(self._socket.traffic.bytes_by_purpose().values())
+        self._progress.say(
+            f"rank {self._config.ranks.rank} done in {seconds['total']:.1f} s: "
+            f"{seconds_text(seconds)}; sent {sent_bytes / 1e6:.1f} MB"
+        )
+
+    def _told(self) -> dict[str, float]:
+        """What the learner is told at the end."""
+        steps_each = max(1, self._actor.steps // self._task.actors)
+        pulled = self._pulled_bytes.figures()
+        return {
+            "step_interval_s": (time.monotonic() - self._ready_at) / steps_each,
+            "not_handed_over": self._socket.unanswered,
+            **({"pulled_bytes": pulled["mean"]} if pulled else {}),
+            **_named("pull_s", self._pull_s),
+            **_named("publish_lag_s", self._publish_lag_s),
+        }
+
+
+def _named(name: str, distribution: Distribution) -> dict[str, float]:
+    return {f"{name}_{which}": value for which, value in distribution.figures().items()}
+
+
+def _part(config: TrainConfig, task: ActorLearnerTask) -> ActorPart:
+    rank, size = config.ranks.rank, config.ranks.world_size
+    first = (rank - 1) * task.actors
+    # Another life does not do the same again.
+    seed = config.seed + 1_000_003 * (rank + 1) + 7_919 * config.ranks.restarts
+    return ActorPart(range(first, first + task.actors), (size - 1) * task.actors, seed)

@@ -1,0 +1,301 @@
+"""The learner's loop: take what has come, make an update, publish.
+
+It waits for actors only until there is enough to learn. One that is slow, cut off or dead costs its experience and
+nothing else.
+"""
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from node.accounting.link_counters import link_bytes
+from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
+from node.actor_learner.staleness import Staleness, oldest_lag, require_times
+from node.base.once_in import OnceIn
+from node.base.options import OptionError
+from node.tasks.actor_learner import ActorLearnerTask
+from node.training.checkpoint import (
+    file_name,
+    find_for_resume,
+    read,
+    remove_others,
+    require_same,
+    write_whole,
+)
+from node.training.config import TrainConfig
+from node.training.optim import make_optimizer, set_learning_rate
+from node.transport.learner_socket import Arrival, LearnerSocket
+from node.transport.weights import Encoder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WAIT_S = 0.5
+REPORT_INTERVAL_S = 2.0
+GOODBYE_S = 18.0  # an actor on a slow link may need as long
+
+
+def learn(
+    config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
+) -> "nn.Module":
+    """Make `config.steps` updates.
+
+    Raises:
+        RuntimeError: no experience that could be learnt came for longer than a collective may take.
+    """
+    return _Learning(config, task, model, clock).run()
+
+
+class _Learning:
+    """Of one run."""
+
+    def __init__(
+        self, config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
+    ) -> None:
+        self._config, self._task, self._clock = config, task, clock
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = model.to(self._device)
+        self._optimizer = make_optimizer(config, model)
+        self._learner = task.make_learner(
+            model, self._optimizer, config.batch_size, config.clip_norm, config.seed
+        )
+        self._done = self._resume() if config.resume else 0
+        self._metrics = Metrics(
+            config.run_dir, 0, config.ranks.local_world_size, append=config.resume is not None
+        )
+        self._progress = Progress(0, config.steps, self._done)
+        ranks = config.ranks
+        address, encoder = (ranks.master_addr, ranks.master_port), Encoder(task.weights)
+        self._socket = LearnerSocket(address, encoder, ranks.world_size)
+        self._staleness = Staleness()
+        self._made: Counter[str] = Counter()  # of all experience that came
+        self._by_rank: dict[int, Counter[str]] = {}
+        self._tested: dict[str, float] = {}
+        self._report_due = OnceIn(REPORT_INTERVAL_S)
+        self._heard_at = time.monotonic()
+        self._update_s = 0.0  # of all updates, with the messages between them
+        self._malformed = 0
+
+    def run(self) -> "nn.Module":
+        """The loop."""
+        now = self._clock.read()
+        start = {"config": self._config.to_json(), "seconds": now, "link_bytes": link_bytes()}
+        self._metrics.write("start", start)
+        self._progress.say(
+            f"rank 0 of {self._config.ranks.world_size} on {self._device}: {self._config.task},"
+            f" learns, ready after {now['total']:.1f} s"
+        )
+        self._clock.switch("other")
+        try:
+            self._publish(self._done)
+            if not self._done:
+                self._test(0)  # what an untrained one does
+            loss = float("nan")
+            for update in range(self._done + 1, self._config.steps + 1):
+                loss = self._turn(update)
+            self._write_model()
+            with self._clock.measure("comm"):
+                self._socket.finish(GOODBYE_S)
+        finally:
+            self._socket.close()
+        self._end(loss)
+        return self._model
+
+    def _turn(self, update: int) -> float:
+        """An update, and what follows it."""
+        loss = self._update(update)
+        if update % self._task.publish_every == 0:
+            self._publish(update)
+        if self._config.tests_after(update):
+            self._test(update)
+        if self._config.saves_after(update):
+            self._save(update)
+        if self._report_due():
+            self._metrics.write("experience", {"step": update, **self._figures(update)})
+        return loss
+
+    def _update(self, update: int) -> float:
+        before = self._clock.read()
+        sent_before = self._sent_bytes()
+        with self._clock.measure("comm"):
+            self._take(update - 1, 0.0)
+            self._require_actors()
+            while not self._learner.is_ready:
+                self._take(update - 1, WAIT_S)
+                self._require_actors()
+        with self._clock.measure("compute"):
+            set_learning_rate(self._optimizer, self._config, update)
+            loss = self._learner.update(update)
+        after, sent = self._clock.read(), self._sent_bytes()
+        if update > self._done + 1:  # the first has waited until there was enough
+            self._update_s += after["total"] - before["total"]
+        figures = {
+            "step": update,
+            "loss": loss,
+            "compute_s": after["compute"] - before["compute"],
+            "comm_s": after["comm"] - before["comm"],
+            "sent_bytes": sent - sent_before,
+        }
+        self._metrics.write("step", figures)
+        self._progress.step(update, loss, sent)
+        return loss
+
+    def _require_actors(self) -> None:
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s > self._config.timeout_s and self._learner.room > 0:
+            raise RuntimeError(
+                "no experience that could be learnt came from any actor for"
+                f" {self._config.timeout_s:.0f} s"
+            )
+
+    def _take(self, update: int, timeout_s: float) -> None:
+        """Take what has come, and what there is room for."""
+        if self._learner.room > 0:
+            for arrival in self._socket.receive(update, timeout_s, self._learner.room):
+                try:
+                    self._take_one(arrival, update)
+                except ValueError:
+                    self._malformed += 1
+
+    def _take_one(self, arrival: Arrival, update: int) -> None:
+        """Count a piece of experience, and learn from it, unless it is too old.
+
+        Raises:
+            ValueError: it is none of this task's.
+        """
+        experience = arrival.experience
+        require_times(experience, update)
+        self._learner.check(experience)
+        counts = Counter(pieces=1, steps=experience.env_steps, received_bytes=arrival.size_bytes)
+        bound = self._task.max_staleness
+        self._staleness.add(arrival.rank, experience, update, time.time())
+        if bound and self._task.when_stale == "reject" and oldest_lag(experience, update) > bound:
+            counts += Counter(rejected=1, rejected_steps=experience.env_steps)
+        else:
+            self._learner.add(experience)
+            self._heard_at = time.monotonic()
+        self._made += counts
+        self._by_rank.setdefault(arrival.rank, Counter()).update(counts)
+
+    def _publish(self, update: int) -> None:
+        with self._clock.measure("comm"):
+            self._socket.publish(update, self._model.state_dict(), self._learner.advice())
+            self._staleness.publish(update, time.time())
+
+    def _test(self, update: int) -> None:
+        before_s = self._clock.read()["eval"]
+        with self._clock.measure("eval"):
+            self._model.eval()
+            with torch.no_grad():
+                self._tested = self._task.evaluate(self._model, self._device)
+            self._model.train()
+        eval_s = self._clock.read()["eval"] - before_s
+        self._metrics.write("eval", {"step": update, **self._tested, "eval_s": eval_s})
+        text = "  ".join(f"{name} {value:.4f}" for name, value in self._tested.items())
+        self._progress.say(f"update {update}/{self._config.steps}  {text}  in {eval_s:.1f} s")
+
+    def _save(self, update: int) -> None:
+        folder = self._config.run_dir
+        assert folder is not None  # or parse_config has refused
+        with self._clock.measure("checkpoint"):
+            state = {
+                "settings": self._config.decisive(),
+                "step": update,
+                "model": self._model.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "task": self._learner.state(),
+            }
+            write_whole(folder / file_name(0, update), state)
+            remove_others(folder, 0, update)
+
+    def _resume(self) -> int:
+        """Go on from the latest checkpoint; what actors did before is not in it.
+
+        Raises:
+            OptionError: there is none, it is damaged, of another run, or of its end.
+        """
+        folder = self._config.resume
+        assert folder is not None
+        with self._clock.measure("checkpoint"):
+            paths = find_for_resume(folder, 0)
+            path = paths[max(paths)]
+            state = read(path, self._device)
+            require_same(path, state["settings"], self._config)
+            self._model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self._learner.load_state(state["task"])
+        done: int = state["step"]
+        if done >= self._config.steps:
+            raise OptionError(f"--steps: {path} is of step {done} already")
+        return done
+
+    def _figures(self, update: int) -> dict[str, Any]:
+        """What has come so far."""
+        made = self._made
+        kept = made["steps"] - made["rejected_steps"]
+        pieces_kept = made["pieces"] - made["rejected"]
+        return {
+            "env_steps": made["steps"],
+            "pieces": made["pieces"],
+            "rejected": made["rejected"],
+            "mean_steps": round(made["steps"] / max(1, made["pieces"]), 2),
+            "mean_steps_kept": round(kept / max(1, pieces_kept), 2),
+            "replay_ratio": round(self._learner.steps_learnt / max(1, made["steps"]), 4),
+            "duplicates": sum(peer.duplicates for peer in self._socket.peers.values()),
+            "malformed": self._socket.malformed + self._malformed,
+            "received_bytes": made["received_bytes"],
+            "updates_s": round((update - self._done - 1) / self._update_s, 4)
+            if self._update_s
+            else 0.0,
+            **self._staleness.figures(),
+        }
+
+    def _actors(self) -> dict[str, dict[str, float]]:
+        """By rank: what came of each actor process, and what it told."""
+        return {
+            str(rank): {
+                **peer.figures,
+                "connections": peer.connections,
+                "lives": peer.lives,
+                "duplicates": peer.duplicates,
+                **self._by_rank.get(rank, Counter()),
+                **self._staleness.mean_age_s(rank),
+            }
+            for rank, peer in sorted(self._socket.peers.items())
+        }
+
+    def _sent_bytes(self) -> int:
+        return sum(self._socket.traffic.bytes_by_purpose().values())
+
+    def _write_model(self) -> None:
+        if self._config.run_dir:
+            part = self._config.run_dir / "model.pt.part"
+            torch.save({n: v.cpu() for n, v in self._model.state_dict().items()}, part)
+            part.replace(self._config.run_dir / "model.pt")  # whole or not at all
+
+    def _end(self, loss: float) -> None:
+        config, changed = self._config, self._socket.changed
+        seconds = self._clock.read()
+        figures_at_end = {
+            "steps": config.steps,
+            "seconds": seconds,
+            "sent_bytes": self._socket.traffic.bytes_by_purpose(),
+            "collectives": self._socket.traffic.sums(),
+            "link_bytes": link_bytes(),
+            "final_loss": loss,
+            "tested": self._tested,
+            "experience": self._figures(config.steps)
+            | {
+                "pull_every": self._task.pull_every,
+                "publish_every": self._task.publish_every,
+                "changed": None if changed is None else round(changed, 4),
+                "actors": self._actors(),
+            },
+        }
+        self._metrics.write("end", figures_at_end)
+        self._progress.say(
+            f"rank 0 done in {seconds['total']:.1f} s: {seconds_text(seconds)}; "
+            f"{self._made['pieces']} pieces of experience, sent {self._sent_bytes() / 1e6:.1f} MB"
+        )

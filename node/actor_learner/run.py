@@ -1,0 +1,41 @@
+"""One rank of a training by learner and actors."""
+
+import random
+from typing import TYPE_CHECKING
+
+import torch
+
+from node.accounting.metrics import Clock
+from node.actor_learner.act import act
+from node.actor_learner.learn import learn
+from node.tasks import task_class
+from node.tasks.actor_learner import ActorLearnerTask
+from node.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def run(config: TrainConfig, started: float) -> "nn.Module":
+    """Learn or act, by rank, until the learner has made its updates.
+
+    Args:
+        config: how to train; `steps` are updates of the learner.
+        started: when this process began, by time.perf_counter.
+
+    Returns:
+        The model: learnt on rank 0, the latest that came on others.
+
+    Raises:
+        RuntimeError: there was nobody on the other side for longer than a collective may take.
+    """
+    clock = Clock(started)
+    torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    random.seed(config.seed)
+    task = task_class(config.task)(**config.task_options)
+    assert isinstance(task, ActorLearnerTask)
+    model = task.make_model()
+    if config.ranks.rank == 0:
+        return learn(config, task, model, clock)
+    return act(config, task, model, clock)

@@ -1,0 +1,102 @@
+"""Acts in several environments, and hands over so many steps at a time: what IMPALA's actors do."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from node.rl.environments import Environments
+from node.rl.policy import ActorCritic
+from node.transport.messages import Experience
+
+
+class UnrollActor:
+    """See `node.tasks.actor_learner.Actor`.
+
+    Args:
+        model: acts.
+        environments: in which.
+        length: steps of each that are handed over together.
+        gamma: discount, for episodes whose time is up.
+        seed: of the actions that are drawn.
+
+    Attributes:
+        version: of the model's weights.
+    """
+
+    def __init__(
+        self, model: ActorCritic, environments: Environments, length: int, gamma: float, seed: int
+    ) -> None:
+        self._model, self._environments = model, environments
+        self._length, self._gamma = length, gamma
+        self._random = torch.Generator().manual_seed(seed)
+        self._obs = environments.reset()
+        self._gained, self._lengths = np.zeros(len(self._obs)), np.zeros(len(self._obs))
+        self._ended: list[tuple[float, float]] = []
+        self._kept: list[dict[str, Any]] = []
+        self._steps = 0
+        self.version = 0
+
+    @property
+    def steps(self) -> int:
+        """Made so far, of all environments together."""
+        return self._steps
+
+    def heed(self, advice: Mapping[str, Any]) -> None:
+        """There is nothing to heed."""
+        return
+
+    @torch.no_grad()
+    def step(self) -> list[Experience]:
+        """One step of every environment; a piece of experience when there are enough."""
+        obs = torch.from_numpy(self._obs)
+        found = self._model.distribution(obs)
+        actions = self._model.act(obs, self._noise(obs))
+        step = self._environments.step(actions.numpy())
+        rewards = step.rewards
+        late = step.truncated & ~step.terminated
+        if late.any():  # what the critic says of what would have come
+            worth = self._model.value(torch.from_numpy(step.last_obs)).numpy()
+            rewards = rewards + self._gamma * worth * late
+        self._kept.append(
+            {
+                "obs": self._obs,
+                "actions": actions.numpy(),
+                "log_probs": found.log_prob(actions).numpy(),
+                "rewards": rewards.astype(np.float32),
+                "done": step.terminated | step.truncated,
+                "version": self.version,
+                "made_at_s": time.time(),
+            }
+        )
+        self._count(step.rewards, step.terminated | step.truncated)
+        self._obs = step.obs
+        self._steps += len(rewards)
+        return [self._hand_over()] if len(self._kept) == self._length else []
+
+    def _noise(self, obs: torch.Tensor) -> torch.Tensor:
+        """What `ActorCritic.act` draws by."""
+        draw = torch.rand if self._environments.actions else torch.randn
+        return draw(len(obs), self._model.noise_size, generator=self._random)
+
+    def _count(self, rewards: np.ndarray, done: np.ndarray) -> None:
+        self._gained += rewards
+        self._lengths += 1
+        for n in np.flatnonzero(done):
+            self._ended.append((float(self._gained[n]), float(self._lengths[n])))
+        self._gained[done] = self._lengths[done] = 0.0
+
+    def _hand_over(self) -> Experience:
+        names = [name for name in self._kept[0] if name != "obs"]
+        arrays = {name: np.stack([one[name] for one in self._kept]) for name in names}
+        arrays["obs"] = np.stack([*(one["obs"] for one in self._kept), self._obs])
+        figures: dict[str, float] = {"episodes": len(self._ended)}
+        figures["env_steps"] = arrays["rewards"].size
+        if self._ended:
+            returns, lengths = zip(*self._ended, strict=True)
+            figures |= {"episode_return": float(np.mean(returns))}
+            figures |= {"episode_length": float(np.mean(lengths))}
+        self._kept, self._ended = [], []
+        return Experience(arrays, figures)

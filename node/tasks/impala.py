@@ -1,0 +1,90 @@
+"""IMPALA (Espeholt et al., 2018, arXiv 1802.01561): an actor-critic whose actors are elsewhere.
+
+In environments of gymnasium. Actors hand over so many steps at a time; the learner takes each piece once, oldest first,
+and V-trace corrects for how old the policies are that acted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from node.base.options import Value, option
+from node.rl.presets import PRESETS
+from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart, Learner
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+
+    from node.rl.policy import ActorCritic
+
+
+@dataclass
+class Impala(ActorLearnerTask):
+    """An actor-critic with V-trace: rank 0 learns, the others act; a step is an update of the learner."""
+
+    env: str = option("CartPole-v1", "the environment", choices=tuple(PRESETS))
+    pull_every: int = option(20, "steps of each environment between pulls of weights", at_least=1)
+    publish_every: int = option(1, "updates between versions of the weights", at_least=1)
+    unroll: int = option(20, "steps of each environment that are handed over together", at_least=1)
+    queue: int = option(4, "pieces that wait at the learner; more stay with actors", at_least=1)
+    gamma: float = option(0.99, "discount", at_least=0.0, at_most=1.0)
+    correction: str = option(
+        "vtrace",
+        "for older policies; none: their actions count as the learner's",
+        choices=("vtrace", "none"),
+    )
+    rho_bar: float = option(1.0, "V-trace: how much likelier an action counts at most", above=0.0)
+    c_bar: float = option(1.0, "V-trace: the same for what came before", above=0.0)
+    vf_coef: float = option(0.5, "what the critic's error counts for", at_least=0.0)
+    ent_coef: float = option(0.01, "what entropy counts for", at_least=0.0)
+    hidden: int = option(64, "units of each hidden layer", at_least=1)
+    eval_episodes: int = option(100, "episodes of a test, by the likeliest actions", at_least=1)
+
+    def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
+        """Flags of node.train; a batch is pieces.
+
+        Raises:
+            OptionError: there would be no actor.
+        """
+        own = {"steps": 1500, "batch_size": 2, "lr": 1e-3, "clip_norm": 0.5}
+        return {**super().flag_defaults(world_size), **own}
+
+    def make_model(self) -> "ActorCritic":
+        """An `ActorCritic`."""
+        from node.rl.environments import Environments
+        from node.rl.policy import ActorCritic
+
+        one = Environments(self.env, [0], 0)
+        shape = one.features, one.actions, one.action_size
+        one.close()
+        return ActorCritic(*shape, self.hidden, normalise=False)
+
+    def make_actor(self, model: "ActorCritic", part: ActorPart) -> Actor:
+        """Environments of this process."""
+        from node.rl.environments import Environments
+        from node.rl.unrolls import UnrollActor
+
+        environments = Environments(self.env, part.numbers, part.seed)
+        return UnrollActor(model, environments, self.unroll, self.gamma, part.seed)
+
+    def make_learner(
+        self,
+        model: "ActorCritic",
+        optimizer: "Optimizer",
+        batch_size: int,
+        clip_norm: float,
+        seed: int,
+    ) -> Learner:
+        """IMPALA's learner."""
+        from node.rl.impala_learner import ImpalaLearner, ImpalaSettings
+
+        own = asdict(self) | {"corrects": self.correction == "vtrace"}
+        settings = ImpalaSettings(**{f.name: own[f.name] for f in fields(ImpalaSettings)})
+        return ImpalaLearner(model, optimizer, settings, batch_size=batch_size, clip_norm=clip_norm)
+
+    def evaluate(self, model: "ActorCritic", device: "torch.device") -> dict[str, float]:
+        """`test_return` and `test_length`, as of ppo."""
+        from node.rl.play import evaluate
+
+        return evaluate(model, self.env, self.eval_episodes, 0, device)

@@ -1,0 +1,275 @@
+"""Multi-agent path finding by DHC (Ma, Luo and Ma, 2021, arXiv 2106.11365): actor-learner, recurrent deep Q-learning.
+
+Each actor has a map with some agents that find their ways at once, see what is near them and talk to who is. The
+learner has the prioritised replay of all episodes. Harder maps open when easier ones are mastered. `preset=full` is
+DHC as published; `small` learns two agents on 10 × 10 cells on two processors.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from node.base.options import OptionError, Value, option, unknown
+from node.tasks.actor_learner import ActorLearnerTask, ActorPart, Learner
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch.optim import Optimizer
+
+    from node.mapf.acting import Finished
+    from node.mapf.network import Network
+    from node.mapf.optimum import Optimum
+    from node.mapf.play import Played
+    from node.mapf.world import Instance
+    from node.transport.messages import Experience
+
+EVAL_SEED = 1_000_000_007  # apart from training's
+DEFAULT_PRESET = "small"
+FULL: Mapping[str, Value] = {
+    "network": "full",
+    "agents": 2,
+    "map_size": 40,
+    "most_steps": 256,
+    "capacity": 2048,
+    "sequence": 16,
+    "burn_in": 0,
+    "target_every": 2000,
+    "learn_after": 50_000,
+    "all_agents": False,
+    "optimum": False,  # on 40 x 40 a search takes seconds an instance
+}
+PRESETS: Mapping[str, Mapping[str, Value]] = {"small": {}, "full": FULL}
+FLAGS: Mapping[str, Mapping[str, Value]] = {
+    "small": {
+        "steps": 8000,
+        "batch_size": 32,
+        "lr": 1e-3,
+        "lr_schedule": "linear",
+        "final_lr": 0.1,
+        "clip_norm": 40.0,
+    },
+    "full": {"steps": 600_000, "batch_size": 192, "lr": 1e-4, "clip_norm": 40.0},
+}
+
+
+@dataclass
+class Mapf(ActorLearnerTask):
+    """Path finding of several agents: rank 0 learns, the others act; a step is an update of the learner."""
+
+    preset: str = option(DEFAULT_PRESET, "defaults of the others", choices=tuple(PRESETS))
+    network: str = option("small", "its size; full is DHC's", choices=("small", "full"))
+    agents: int = option(2, "of the hardest setting", at_least=1)
+    map_size: int = option(10, "rows of the largest map", at_least=2)
+    first_agents: int = option(1, "of the easiest setting", at_least=1)
+    first_map_size: int = option(10, "rows of the easiest", at_least=2)
+    most_steps: int = option(64, "of an episode in training", at_least=1)
+    capacity: int = option(2048, "episodes that are kept", at_least=1)
+    sequence: int = option(8, "steps that are learnt at a time", at_least=1)
+    burn_in: int = option(4, "steps before those, that bring memory up to date", at_least=0)
+    n_steps: int = option(2, "of a target", at_least=1)
+    gamma: float = option(0.99, "discount", at_least=0.0, at_most=1.0)
+    target_every: int = option(250, "updates between copies to the target network", at_least=1)
+    learn_after: int = option(2000, "steps of environments before the first update", at_least=1)
+    all_agents: bool = option(True, "learn all agents' values; DHC: the first agent's alone")
+    comm_loss: float = option(
+        0.0, "share of agents' messages lost on purpose in training", at_least=0.0, at_most=1.0
+    )
+    eval_comm_loss: float = option(
+        0.0, "share of agents' messages lost in tests", at_least=0.0, at_most=1.0
+    )
+    eval_instances: int = option(200, "of a test, never trained on", at_least=1)
+    eval_density: float = option(0.3, "share of obstacles in them", at_least=0.0, below=1.0)
+    eval_most_steps: int = option(256, "of an instance in a test", at_least=1)
+    optimum: bool = option(True, "solve them by conflict-based search, too, to compare")
+
+    def __post_init__(self) -> None:
+        """Nothing was solved yet."""
+        self._optimum: Optimum | None = None
+
+    @classmethod
+    def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
+        """What a preset says.
+
+        Raises:
+            OptionError: there is none of that name.
+        """
+        name = settings.get("preset", DEFAULT_PRESET)
+        if name not in PRESETS:
+            raise unknown("preset", name, PRESETS)
+        return PRESETS[name]
+
+    def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
+        """Flags of node.train.
+
+        Raises:
+            OptionError: no actors, maps too small, a replay smaller than what is learnt from.
+        """
+        of_all = super().flag_defaults(world_size)
+        easiest, hardest = (
+            (self.first_agents, self.first_map_size),
+            (self.agents, self.map_size),
+        )
+        if easiest[0] > hardest[0] or easiest[1] > hardest[1] or (hardest[1] - easiest[1]) % 5:
+            raise OptionError(
+                f"a curriculum from {easiest[0]} agents on {easiest[1]} rows goes to as many or more, in steps of"
+                f" 5 rows, not to {hardest[0]} agents on {hardest[1]} rows"
+            )
+        if 2 * self.agents > self.first_map_size**2:
+            raise OptionError(
+                f"agents={self.agents} do not fit on {self.first_map_size} x {self.first_map_size} cells"
+            )
+        if self.learn_after > self.capacity * self.most_steps:
+            raise OptionError(
+                f"learn_after={self.learn_after}: no more than capacity x most_steps ="
+                f" {self.capacity * self.most_steps} steps are kept"
+            )
+        return {**of_all, **FLAGS[self.preset]}
+
+    def make_model(self) -> "Network":
+        """DHC's network."""
+        from node.mapf.network import SIZES, Network
+
+        return Network(SIZES[self.network])
+
+    def make_actor(self, model: "Network", part: ActorPart) -> "MapfActor":
+        """Actors with maps of the open settings."""
+        return MapfActor(self, model, part)
+
+    def make_learner(
+        self, model: "Network", optimizer: "Optimizer", batch_size: int, clip_norm: float, seed: int
+    ) -> Learner:
+        """DHC's learner."""
+        from node.mapf.curriculum import Goal
+        from node.mapf.learner import MapfLearner
+        from node.mapf.settings import LearningSettings
+
+        own = asdict(self)
+        settings = LearningSettings(**{f.name: own[f.name] for f in fields(LearningSettings)})
+        goal = Goal((self.first_agents, self.first_map_size), self.agents, self.map_size)
+        return MapfLearner(
+            model,
+            optimizer,
+            settings,
+            goal,
+            batch_size=batch_size,
+            clip_norm=clip_norm,
+            seed=seed,
+        )
+
+    def evaluate(self, model: "Network", device: "torch.device") -> dict[str, float]:
+        """`test_success`, `test_steps` of the solved instances, and the same of conflict-based search.
+
+        `cbs_success` is what that solves within a bounded search; `steps_over_cbs` how many times as many steps the
+        policy takes, the mean over instances that both solve.
+        """
+        from node.mapf.play import play
+
+        instances = self.held_out()
+        loss = self.eval_comm_loss
+        played = play(model, instances, self.eval_most_steps, comm_loss=loss, seed=EVAL_SEED)
+        solved = [one.steps for one in played if one.solved]
+        figures = {"test_success": len(solved) / len(played)}
+        figures |= {"test_steps": sum(solved) / len(solved)} if solved else {}
+        return figures | (self._beside_cbs(instances, played) if self.optimum else {})
+
+    def _beside_cbs(
+        self, instances: "Sequence[Instance]", played: "Sequence[Played]"
+    ) -> dict[str, float]:
+        from node.mapf.optimum import solve_all
+
+        if self._optimum is None:  # the same for every test
+            self._optimum = solve_all(instances)
+        best = self._optimum
+        figures = {"cbs_success": best.share_solved}
+        if best.mean_makespan is not None:
+            figures["cbs_steps"] = best.mean_makespan
+        ratios = [
+            one.steps / plan.makespan
+            for one, plan in zip(played, best.plans, strict=True)
+            if one.solved and plan is not None
+        ]
+        return figures | ({"steps_over_cbs": sum(ratios) / len(ratios)} if ratios else {})
+
+    def held_out(self) -> "list[Instance]":
+        """The instances of a test: the same for all runs with these options."""
+        import numpy as np
+
+        from node.mapf.world import draw_instance
+
+        return [
+            draw_instance(
+                np.random.default_rng([EVAL_SEED, number]),
+                self.agents,
+                self.map_size,
+                self.eval_density,
+            )
+            for number in range(self.eval_instances)
+        ]
+
+
+class MapfActor:
+    """See `node.tasks.actor_learner.Actor`."""
+
+    def __init__(self, task: Mapf, model: "Network", part: ActorPart) -> None:
+        from node.mapf.acting import Actors, exploration
+
+        self._settings = [(task.first_agents, task.first_map_size)]
+        epsilons = [exploration(number, part.actors) for number in part.numbers]
+        self._decides_below = exploration(part.actors // 2, part.actors)
+        self._actors = Actors(
+            model,
+            self._draw,
+            epsilons,
+            all_explore=task.all_agents,
+            first_agent_only=not task.all_agents,
+            n_steps=task.n_steps,
+            gamma=task.gamma,
+            most_steps=task.most_steps,
+            comm_loss=task.comm_loss,
+            seed=part.seed,
+        )
+
+    @property
+    def version(self) -> int:
+        """Of the weights that act."""
+        return self._actors.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._actors.version = version
+
+    @property
+    def steps(self) -> int:
+        """Made so far."""
+        return self._actors.steps
+
+    def step(self) -> "list[Experience]":
+        """One step of every environment."""
+        return [self._experience(finished) for finished in self._actors.step()]
+
+    def heed(self, advice: Mapping[str, Any]) -> None:
+        """Draw from these settings."""
+        settings: Sequence[Sequence[int]] = advice["settings"]
+        self._settings = [(int(agents), int(size)) for agents, size in settings]
+
+    def _draw(self, random: "np.random.Generator") -> "tuple[tuple[int, int], Instance]":
+        from node.mapf.world import draw_instance
+
+        setting = self._settings[int(random.integers(len(self._settings)))]
+        return setting, draw_instance(random, *setting)
+
+    def _experience(self, finished: "Finished") -> "Experience":
+        from node.transport.messages import Experience
+
+        episode = finished.episode
+        figures = {
+            "agents": finished.setting[0],
+            "size": finished.setting[1],
+            "solved": float(finished.solved),
+            # Those that explore much say little of what was learnt.
+            "decides": float(finished.epsilon <= self._decides_below),
+            "episode_return": float(episode.rewards.sum(0).mean()),
+            "episode_length": episode.length,
+        }
+        return Experience(episode.arrays(), figures)

@@ -1,0 +1,253 @@
+"""The learner's end: takes what actors send, acknowledges it, and answers who asks for weights; it waits for nobody.
+
+An actor is its rank; each of its connections is another peer of the socket, and answers go where a message came from.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from node.transport.messages import (
+    ACKNOWLEDGED,
+    ASK,
+    BYE,
+    EXPERIENCE,
+    FINISHED,
+    HELLO,
+    PARTED,
+    WEIGHTS,
+    Experience,
+    Message,
+    read_count,
+    read_figures,
+    read_message,
+    read_shapes,
+    unpack_arrays,
+)
+from node.transport.sockets import endpoint, set_up
+from node.transport.traffic import Traffic
+from node.transport.weights import Encoder, State
+
+MOST_AT_ONCE = 64  # messages that are taken before anything else is done
+SAY_GOODBYE_MS = 2000
+
+
+@dataclass
+class Peer:
+    """One actor process, or what has come to its place.
+
+    Attributes:
+        rank: of it.
+        life: see `actor_socket.Identity`.
+        route: of its latest connection.
+        connection: the number of that, in this life.
+        number: of the latest experience that came, in this life.
+        lives: how often it was started.
+        connections: how often it was connected, in all its lives.
+        duplicates: pieces that came twice, in all its lives.
+        has_ended: whether it has said goodbye.
+        figures: that it said goodbye with.
+    """
+
+    rank: int
+    life: int
+    route: bytes
+    connection: int = 0
+    number: int = 0
+    lives: int = 1
+    connections: int = 0
+    duplicates: int = 0
+    has_ended: bool = False
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def reborn(self, life: int, route: bytes) -> "Peer":
+        """What has come to its place."""
+        counts = self.lives + 1, self.connections, self.duplicates
+        return Peer(self.rank, life, route, 0, 0, *counts)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A piece of experience that has come.
+
+    Attributes:
+        rank: of the actor.
+        experience: what it did.
+        size_bytes: that it took.
+    """
+
+    rank: int
+    experience: Experience
+    size_bytes: int
+
+
+class LearnerSocket:
+    """Used by one thread.
+
+    Args:
+        address: torchrun's MASTER_ADDR and MASTER_PORT.
+        encoder: makes bytes of what is published.
+        ranks: how many there are, this one among them.
+
+    Attributes:
+        traffic: what was sent.
+        peers: the actors that were heard of, by rank.
+        malformed: messages that were none.
+    """
+
+    def __init__(self, address: tuple[str, int], encoder: Encoder, ranks: int) -> None:
+        self._encoder, self._ranks = encoder, ranks
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        set_up(self._socket)
+        # Each answer is to a message of an actor that waits for it, so there are few; one too many would be dropped.
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
+        self._socket.setsockopt(zmq.IPV6, 1)
+        self._socket.bind(endpoint(address))
+        self._update = 0
+        self._published: dict[str, Any] = {}
+        self._to_acknowledge: set[int] = set()
+        self.traffic = Traffic()
+        self.peers: dict[int, Peer] = {}
+        self.malformed = 0
+        self._is_finished = False
+        self._changed_sum, self._changed_count = 0.0, 0
+
+    @property
+    def changed(self) -> float | None:
+        """Of delta: the share of numbers that differed, on average over answers."""
+        return self._changed_sum / self._changed_count if self._changed_count else None
+
+    def publish(self, update: int, state: State, advice: Mapping[str, Any]) -> None:
+        """From now on who asks gets these parameters, their version the number of the update, and the advice (JSON)."""
+        self._encoder.publish(update, state)
+        self._published = {"advice": dict(advice), "published_at_s": time.time()}
+
+    def receive(
+        self, update: int, timeout_s: float = 0.0, most: int = MOST_AT_ONCE
+    ) -> list[Arrival]:
+        """Take what has come, after waiting for something that long; `update` is how far the learner is.
+
+        Of experience no more than `most` pieces: what is behind them stays where it is.
+        """
+        self._update = update
+        arrivals: list[Arrival] = []
+        if not self._socket.poll(max(0.0, timeout_s) * 1000):
+            return arrivals
+        for _ in range(MOST_AT_ONCE):
+            if len(arrivals) >= most:
+                break
+            try:
+                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            try:
+                arrivals += self._take(route, frames)
+            except Exception:  # whatever it is that somebody sent, it costs nobody else anything
+                self.malformed += 1
+        self._acknowledge()
+        return arrivals
+
+    def finish(self, timeout_s: float) -> None:
+        """Tell all actors that it is over, also those that come only now, and wait that long for all goodbyes."""
+        self._is_finished = True
+        deadline = time.monotonic() + timeout_s
+        for peer in self.peers.values():
+            self._send(peer.route, peer.rank, Message(FINISHED, {"update": self._update}))
+        while sum(peer.has_ended for peer in self.peers.values()) < self._ranks - 1:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return
+            self.receive(self._update, left_s)
+
+    def close(self) -> None:
+        """Let go of the port."""
+        self._socket.close(SAY_GOODBYE_MS if self._is_finished else 0)
+        self._context.term()
+
+    def _take(self, route: bytes, frames: Sequence[bytes]) -> list[Arrival]:
+        message = read_message(frames)
+        peer = self._peer(route, message)
+        if message.kind == BYE:
+            peer.has_ended, peer.figures = True, read_figures(message.header)
+            self._send(route, peer.rank, Message(PARTED))
+        elif self._is_finished:
+            self._send(route, peer.rank, Message(FINISHED, {"update": self._update}))
+        elif message.kind == EXPERIENCE:
+            return self._take_experience(peer, message, sum(map(len, frames)))
+        elif message.kind == ASK:
+            self._answer(route, peer.rank, read_count(message.header, "have"))
+        return []
+
+    def _peer(self, route: bytes, message: Message) -> Peer:
+        """Who sent it. What is said to an actor goes to the connection on which it said hello last.
+
+        Raises:
+            ValueError: nobody of this run, or what an actor was before it was started again.
+        """
+        rank, life = (read_count(message.header, name) for name in ("rank", "life"))
+        if not 0 < rank < self._ranks:
+            raise ValueError(f"a message of rank {rank}")
+        peer = self.peers.get(rank) or Peer(rank, life, route)
+        if life < peer.life:
+            raise ValueError("a message of a former life")
+        if life > peer.life:
+            peer = peer.reborn(life, route)
+        self.peers[rank] = peer
+        if message.kind == HELLO:
+            connection = read_count(message.header, "connection")
+            peer.connections += 1
+            if connection > peer.connection:
+                peer.connection, peer.route = connection, route
+        return peer
+
+    def _take_experience(self, peer: Peer, message: Message, size_bytes: int) -> list[Arrival]:
+        """What follows what came before; of a gap nothing: all that has no answer is on its way once more."""
+        number = read_count(message.header, "number")
+        self._to_acknowledge.add(peer.rank)
+        if number <= peer.number:
+            peer.duplicates += 1
+        if number != peer.number + 1:
+            return []
+        peer.number = number  # whatever it is: it would be sent for ever
+        arrays = unpack_arrays(read_shapes(message.header), message.body)
+        experience = Experience(arrays, read_figures(message.header))
+        return [Arrival(peer.rank, experience, size_bytes)]
+
+    def _acknowledge(self) -> None:
+        """Once for all that has come of an actor: what it has sent is here up to this number."""
+        for rank in self._to_acknowledge:
+            peer = self.peers[rank]
+            header = {"number": peer.number, "update": self._update}
+            self._send(peer.route, rank, Message(ACKNOWLEDGED, header))
+        self._to_acknowledge.clear()
+
+    def _answer(self, route: bytes, rank: int, have: int) -> None:
+        header = {
+            "version": self._encoder.version,
+            "update": self._update,
+            "have": have,
+            **self._published,
+        }
+        if have == self._encoder.version:
+            self._send(route, rank, Message(WEIGHTS, header))
+            return
+        encoded = self._encoder.encode(have)
+        if encoded.encoding == "delta":
+            self._changed_sum += encoded.changed
+            self._changed_count += 1
+        header["encoding"] = encoded.encoding
+        self._send(route, rank, Message(WEIGHTS, header, encoded.body))
+
+    def _send(self, route: bytes, rank: int, message: Message) -> None:
+        """Where nobody is any more it is lost, and will be asked for again."""
+        frames = message.frames()
+        try:
+            self._socket.send_multipart([route, *frames], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return
+        self.traffic.add(message.purpose, rank, frames)

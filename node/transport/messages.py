@@ -1,0 +1,190 @@
+"""What crosses between learner and actors: a header and a body, in frames small enough that liveness is seen.
+
+A heartbeat of ZeroMQ counts every frame that comes as a sign of life, and a frame of megabytes takes longer than a
+heartbeat may on a slow link: so a body goes in pieces. Arrays are safetensors', which carry no code.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+PIECE_BYTES = 65536
+MOST_BODY_BYTES = 1 << 30
+MOST_COUNT, MOST_DIMENSIONS, LARGEST = 1 << 62, 8, 1e15
+NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+# From an actor: it is there (and has come back), what it did, it wants weights, it has ended.
+HELLO, EXPERIENCE, ASK, BYE = "hello", "experience", "ask", "bye"
+# From the learner: what it has got, weights, the end, and the answer to a goodbye.
+ACKNOWLEDGED, WEIGHTS, FINISHED, PARTED = "acknowledged", "weights", "finished", "parted"
+KINDS = {HELLO, EXPERIENCE, ASK, BYE, ACKNOWLEDGED, WEIGHTS, FINISHED, PARTED}
+PURPOSES = {EXPERIENCE: "experience", WEIGHTS: "weights"}
+"""What the bytes of a kind are for; of all others it is control."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Attributes:
+        kind: of KINDS.
+        header: JSON values.
+        body: what is larger.
+    """
+
+    kind: str
+    header: dict[str, Any] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def purpose(self) -> str:
+        """What its bytes are for: experience, weights or control."""
+        return PURPOSES.get(self.kind, "control")
+
+    def frames(self) -> list[bytes]:
+        """As it is sent."""
+        pieces = range(0, len(self.body), PIECE_BYTES)
+        head = json.dumps({**self.header, "kind": self.kind}).encode()
+        return [head, *(self.body[start : start + PIECE_BYTES] for start in pieces)]
+
+
+def read_message(frames: Sequence[bytes]) -> Message:
+    """What `Message.frames` gave.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not frames or sum(map(len, frames)) > MOST_BODY_BYTES:
+        raise ValueError("a message of no frames, or of too many bytes")
+    header = json.loads(frames[0])
+    if not isinstance(header, dict) or header.get("kind") not in KINDS:
+        raise ValueError("a message of no kind")
+    kind = header.pop("kind")
+    return Message(kind, header, b"".join(frames[1:]))
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A piece of what an actor did: an episode, or so many steps.
+
+    Attributes:
+        arrays: of each step, by name. Two are there whatever the task: `version`, of the weights that acted, int64, and
+            `made_at_s`, Unix time, float64; shape (steps,) both.
+        figures: of all of it: what came of an episode; `env_steps`, where steps are of several environments.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    figures: Mapping[str, float]
+
+    @property
+    def steps(self) -> int:
+        """How many, each of several environments perhaps."""
+        return len(self.arrays["version"])
+
+    @property
+    def env_steps(self) -> int:
+        """Of all its environments together."""
+        return int(self.figures.get("env_steps", self.steps))
+
+
+Spec = Mapping[str, tuple[type[np.generic] | type[bool], Sequence[int]]]
+"""Arrays by name: of which type, and shape."""
+
+
+def require_arrays(arrays: Mapping[str, np.ndarray], spec: Spec) -> None:
+    """See that arrays are what they should be: an actor may be of another version, or hostile.
+
+    Raises:
+        ValueError: one is missing, of another type or shape, or has something that is no number.
+    """
+    for name, (kind, shape) in spec.items():
+        array = arrays.get(name)
+        if array is None or array.dtype != kind or array.shape != tuple(shape):
+            raise ValueError(f"experience whose {name} is not of shape {tuple(shape)}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"experience whose {name} has something that is no number")
+
+
+def pack_arrays(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, list[int]], bytes]:
+    """Arrays as bytes, with what a header must say of them: the shapes of those of bits, of which 8 make a byte."""
+    from safetensors.numpy import save
+
+    shapes = {name: list(array.shape) for name, array in arrays.items() if array.dtype == bool}
+    packed = {name: np.packbits(a) if name in shapes else a for name, a in arrays.items()}
+    return shapes, save({name: np.ascontiguousarray(array) for name, array in packed.items()})
+
+
+def unpack_arrays(shapes: Mapping[str, Sequence[int]], body: bytes) -> dict[str, np.ndarray]:
+    """What `pack_arrays` had.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays: dict[str, np.ndarray] = load(body)
+        for name, shape in shapes.items():
+            bits = arrays[name]
+            if bits.dtype != np.uint8 or len(bits) != -(-math.prod(shape) // 8):
+                raise ValueError(f"bits of {name} that are not {shape}")
+            arrays[name] = np.unpackbits(bits, count=math.prod(shape)).reshape(shape).astype(bool)
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"arrays that are none: {error}") from None
+    return arrays
+
+
+def read_count(header: Mapping[str, Any], name: str) -> int:
+    """A whole number of a header, -1 or more.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = header.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < MOST_COUNT:
+        raise ValueError(f"a message whose {name} is no number")
+    return value
+
+
+def read_figures(header: Mapping[str, Any]) -> dict[str, float]:
+    """The `figures` of a header: finite numbers by name.
+
+    Raises:
+        ValueError: they are none.
+    """
+    figures = header.get("figures")
+    if not isinstance(figures, dict) or not all(map(_is_figure, figures.items())):
+        raise ValueError("a message whose figures are none")
+    return figures
+
+
+def read_shapes(header: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The `shapes` of a header, as `pack_arrays` gave them.
+
+    Raises:
+        ValueError: they are none.
+    """
+    shapes = header.get("shapes")
+    if not isinstance(shapes, dict) or not all(map(_is_shape, shapes.values())):
+        raise ValueError("a message whose shapes are none")
+    return shapes
+
+
+def _is_figure(item: tuple[str, object]) -> bool:
+    name, value = item
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return bool(NAME.fullmatch(name)) and abs(value) < LARGEST
+
+
+def _is_shape(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_DIMENSIONS
+        and all(type(size) is int and 0 <= size < MOST_COUNT for size in value)
+    )

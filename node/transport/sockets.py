@@ -1,0 +1,35 @@
+"""What both ends of a connection between learner and actor have in common."""
+
+import socket
+
+import zmq
+
+# As long as a launch waits for a node that does not answer, and several beats.
+BEAT_MS, SILENCE_MS = 2000, 15_000
+PORTS_ON = 1  # from torchrun's MASTER_PORT, at which its own store may listen
+SOCKET_BYTES = (
+    262_144  # that wait in the kernel: on a slow link what is behind them is late by as much
+)
+
+
+def set_up(end: "zmq.Socket[bytes]") -> None:
+    """Set what ends a connection that is silent, and how much may wait in the kernel."""
+    end.setsockopt(zmq.LINGER, 0)
+    end.setsockopt(zmq.HEARTBEAT_IVL, BEAT_MS)
+    end.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    end.setsockopt(zmq.SNDBUF, SOCKET_BYTES)
+    # What waits to be read is bounded by the actors' windows. A socket that stops reading for a bound of its own would
+    # not see heartbeats any more, either.
+    end.setsockopt(zmq.RCVHWM, 0)
+
+
+def endpoint(address: tuple[str, int]) -> str:
+    """ZeroMQ's word for the learner's address: torchrun's MASTER_ADDR and MASTER_PORT.
+
+    Raises:
+        OSError: nobody has that name.
+    """
+    host, port = address
+    found = socket.getaddrinfo(host, port + PORTS_ON, type=socket.SOCK_STREAM)
+    ip = str(found[0][4][0])
+    return f"tcp://[{ip}]:{port + PORTS_ON}" if ":" in ip else f"tcp://{ip}:{port + PORTS_ON}"

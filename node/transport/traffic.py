@@ -1,0 +1,58 @@
+"""What one side has sent to whom, by purpose, in the form of a rank's accounts (docs/formats.md)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+KIND = "message"
+
+
+@dataclass
+class Count:
+    """Of one purpose, to one rank."""
+
+    messages: int = 0
+    frames: int = 0
+    sent_bytes: int = 0
+
+
+class Traffic:
+    """Counts what is handed to the socket: also what is sent again after a connection broke."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int], Count] = {}
+
+    def add(self, purpose: str, rank: int, frames: Sequence[bytes]) -> None:
+        """One message."""
+        count = self._counts.setdefault((purpose, rank), Count())
+        count.messages += 1
+        count.frames += len(frames)
+        count.sent_bytes += sum(map(len, frames))
+
+    def bytes_by_purpose(self) -> dict[str, int]:
+        """So far, to all."""
+        total: dict[str, int] = {}
+        for (purpose, _), count in self._counts.items():
+            total[purpose] = total.get(purpose, 0) + count.sent_bytes
+        return total
+
+    def sums(self) -> list[dict[str, Any]]:
+        """As a rank's ledger says it of collectives: `bytes` is of a message, on average."""
+        purposes = sorted({purpose for purpose, _ in self._counts})
+        return [self._sum(purpose) for purpose in purposes]
+
+    def _sum(self, purpose: str) -> dict[str, Any]:
+        own = {rank: count for (of, rank), count in self._counts.items() if of == purpose}
+        messages = sum(count.messages for count in own.values())
+        return {
+            "kind": KIND,
+            "purpose": purpose,
+            "bytes": sum(count.sent_bytes for count in own.values()) // max(1, messages),
+            "count": messages,
+            "done_s": 0.0,
+            "waited_s": 0.0,
+            "to": {
+                rank: {"bytes": count.sent_bytes, "messages": count.frames}
+                for rank, count in own.items()
+            },
+        }

@@ -1,0 +1,134 @@
+"""How a learner's parameters become bytes for its actors, who only act with them: whole, rounded, or what has changed.
+
+f32 is the parameters as they are. bf16 and int8 round each, int8 in steps of a tensor's largest number / 127. delta is
+bf16 without loss: the places and new values of those numbers whose bf16 has changed since the version that the actor
+has, as PULSE (arXiv 2602.03839) and TRL do; where that would take more bytes than all of them it is all of them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+KEPT_VERSIONS = 32  # that an actor may have and still be sent what has changed
+INT8_STEPS = 127
+PLACE, VALUE, SCALE = "place", "value", ".scale"
+State = Mapping[str, Tensor]
+
+
+class Encoded(NamedTuple):
+    """Parameters as bytes.
+
+    Attributes:
+        encoding: of ENCODINGS; where delta is all of them, bf16.
+        body: safetensors.
+        changed: of delta: the share of numbers that differ from what the actor has; else 1.
+    """
+
+    encoding: str
+    body: bytes
+    changed: float = 1.0
+
+
+class Encoder:
+    """Encodes what a learner publishes.
+
+    Args:
+        encoding: of ENCODINGS.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._versions: OrderedDict[int, State] = OrderedDict()
+        self._whole: dict[int, Encoded] = {}
+
+    def publish(self, version: int, state: State) -> None:
+        """Keep a copy of these parameters: what is asked for from now on."""
+        self._whole.clear()
+        kind = torch.float32 if self._encoding in ("f32", "int8") else torch.bfloat16
+        self._versions[version] = {
+            name: value.detach().to("cpu", kind, copy=True) for name, value in state.items()
+        }
+        most = KEPT_VERSIONS if self._encoding == "delta" else 1
+        while len(self._versions) > most:
+            self._versions.popitem(last=False)
+
+    @property
+    def version(self) -> int:
+        """The latest one."""
+        return max(self._versions)
+
+    def encode(self, have: int) -> Encoded:
+        """The latest parameters, for who has version `have`."""
+        latest = self._versions[self.version]
+        if self._encoding == "delta" and have in self._versions:
+            changes = _changes(self._versions[have], latest)
+            if changes.changed < 1:
+                return changes
+        if self.version not in self._whole:
+            self._whole[self.version] = _whole(self._encoding, latest)
+        return self._whole[self.version]
+
+
+def decode(encoding: str, body: bytes, model: torch.nn.Module) -> None:
+    """Give a model what `Encoder.encode` made.
+
+    Raises:
+        ValueError: it does not fit the model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(body)
+        if encoding == "delta":
+            _apply(tensors, model)
+            return
+        if encoding == "int8":
+            tensors = {
+                name: value.float() * tensors[name + SCALE]
+                for name, value in tensors.items()
+                if not name.endswith(SCALE)
+            }
+        model.load_state_dict(tensors)
+    except (SafetensorError, RuntimeError, KeyError, IndexError) as error:
+        raise ValueError(f"weights that do not fit: {str(error).partition(chr(10))[0]}") from None
+
+
+def _whole(encoding: str, state: State) -> Encoded:
+    from safetensors.torch import save
+
+    if encoding != "int8":  # f32 and bf16 are kept as they are sent
+        return Encoded("bf16" if encoding == "delta" else encoding, save(dict(state)))
+    tensors = {}
+    for name, value in state.items():
+        scale = (value.abs().max() / INT8_STEPS).clamp(min=torch.finfo(torch.float32).tiny)
+        tensors[name] = (value / scale).round().to(torch.int8)
+        tensors[name + SCALE] = scale
+    return Encoded(encoding, save(tensors))
+
+
+def _changes(before: State, after: State) -> Encoded:
+    """`changed` is 1 where all of them take fewer bytes."""
+    from safetensors.torch import save
+
+    old, new = (torch.cat([v.flatten() for v in state.values()]) for state in (before, after))
+    # As bits: a number that is not one (nan) would differ from itself.
+    places = (old.view(torch.int16) != new.view(torch.int16)).nonzero().flatten().to(torch.int32)
+    bytes_each = places.element_size() + new.element_size()
+    if len(places) * bytes_each >= new.nbytes:
+        return Encoded("delta", b"")
+    body = save({PLACE: places, VALUE: new[places.long()]})
+    return Encoded("delta", body, len(places) / len(new))
+
+
+def _apply(changes: State, model: torch.nn.Module) -> None:
+    state = model.state_dict()
+    flat = torch.cat([value.flatten() for value in state.values()])
+    flat[changes[PLACE].long()] = changes[VALUE].to(flat.dtype)
+    for value, part in zip(
+        state.values(), flat.split([v.numel() for v in state.values()]), strict=True
+    ):
+        value.copy_(part.view_as(value))

@@ -1,0 +1,300 @@
+"""One rank learns and the others act: real processes, messages over loopback, actors that are killed."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+import zmq
+from conftest import ForkedTrain, free_port, read_events, torchrun_environ
+
+from node.base.options import OptionError
+from node.mapf.network import SIZES, Network
+from node.mapf.play import play
+from node.tasks.actor_learner import ActorPart
+from node.tasks.mapf import Mapf
+from node.training.config import parse_config
+from node.transport.messages import Experience, pack_arrays
+from node.transport.sockets import endpoint
+
+SHORT = {
+    "learn_after": 200,
+    "most_steps": 16,
+    "actors": 2,
+    "pull_every": 20,
+    "eval_instances": 4,
+    "eval_most_steps": 8,
+    "sequence": 4,
+}
+
+
+def flags(folder, steps, **options):
+    words = ["--task", "mapf", "--steps", steps, "--batch-size", 4, "--run-dir", folder]
+    return words + task_flags(SHORT | options)
+
+
+def task_flags(options):
+    return [word for key, value in options.items() for word in ("--task-set", f"{key}={value}")]
+
+
+class Run:
+    """A learner and two actors, by these flags of node.train."""
+
+    def __init__(self, folder, words):
+        self.folder = folder
+        self.flags = words
+        self.port = free_port()
+        self.size = 3
+        self.processes = {rank: self.start(rank) for rank in range(self.size)}
+
+    def start(self, rank, life=0):
+        environ = torchrun_environ(rank, self.size, self.port)
+        environ |= {"TORCHELASTIC_RESTART_COUNT": str(life), "GRADWIRE_TIMEOUT_S": "60"}
+        return ForkedTrain(self.flags, environ)
+
+    def events(self, rank, kind):
+        path = self.folder / f"metrics-rank{rank}.jsonl"
+        return [line for line in read_events(path) if line["event"] == kind]
+
+    def wait_for(self, rank, kind, true=bool):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            path = self.folder / f"metrics-rank{rank}.jsonl"
+            if path.exists() and true(self.events(rank, kind)):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"rank {rank} wrote no {kind}")
+
+    def finish(self, ranks=None):
+        for rank in range(self.size) if ranks is None else ranks:
+            out, err = self.processes[rank].communicate()
+            assert self.processes[rank].returncode == 0, out + err
+        return self.events(0, "end")[0]
+
+
+@pytest.mark.parametrize("weights", ["f32", "delta"])
+def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights):
+    run = Run(tmp_path, flags(tmp_path, 20, weights=weights))
+    end = run.finish()
+    experience = end["experience"]
+    assert end["steps"] == 20
+    assert [line["step"] for line in run.events(0, "step")] == list(range(1, 21))
+    assert [line["step"] for line in run.events(0, "eval")] == [0, 20]
+    assert {"test_success", "cbs_success"} <= end["tested"].keys()
+    assert experience["env_steps"] >= SHORT["learn_after"]
+    assert experience["malformed"] == 0 and experience["duplicates"] == 0
+    assert experience["staleness_updates"]["max"] <= 20
+    assert set(experience["actors"]) == {"1", "2"}
+    for rank, actor in experience["actors"].items():
+        acted = run.events(int(rank), "end")[0]["acted"]
+        assert acted["env_steps"] >= actor["steps"] > 0
+        assert actor["connections"] == acted["connections"] == actor["lives"] == 1
+        assert actor["step_interval_s"] == acted["step_interval_s"] > 0
+    # What both say that they have sent each other fits together.
+    sent = {one["purpose"]: one for one in run.events(1, "end")[0]["collectives"]}
+    assert sent["experience"]["to"]["0"]["bytes"] >= experience["actors"]["1"]["received_bytes"]
+    assert end["sent_bytes"]["weights"] > 0
+    model = Network(SIZES["small"])
+    model.load_state_dict(torch.load(tmp_path / "model.pt"))
+
+
+def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_path):
+    run = Run(tmp_path, flags(tmp_path, 400))
+    run.wait_for(2, "start")
+    run.wait_for(0, "step", lambda lines: len(lines) > 5)
+    run.processes[2].kill()
+    run.processes[2].communicate()
+    done = len(run.events(0, "step"))
+    run.wait_for(0, "step", lambda lines: len(lines) > done + 5)  # it does not wait
+    run.processes[2] = run.start(2, life=1)
+    experience = run.finish()["experience"]
+    assert experience["actors"]["2"]["lives"] == 2
+    assert experience["actors"]["2"]["connections"] == 2
+    assert len(run.events(2, "start")) == 2  # its metrics go on in one file
+    assert experience["actors"]["1"]["lives"] == 1
+
+
+def test_experience_that_is_too_old_is_rejected_and_the_bias_is_told(tmp_path):
+    run = Run(tmp_path, flags(tmp_path, 40, max_staleness=1, publish_every=1, pull_every=100_000))
+    experience = run.finish()["experience"]
+    assert experience["rejected"] > 0
+    assert experience["rejected"] < experience["pieces"]
+    assert experience["mean_steps_kept"] > 0
+
+
+def test_actors_that_are_too_far_behind_wait_where_that_is_asked_for(tmp_path):
+    options = {"max_staleness": 3, "publish_every": 1, "pull_every": 100_000, "when_stale": "pace"}
+    run = Run(tmp_path, flags(tmp_path, 40, **options))
+    assert run.finish()["experience"]["rejected"] == 0
+    # They ask for weights when they are told, and not once in their interval.
+    assert run.events(1, "end")[0]["steps"] > 0
+
+
+def test_a_learner_goes_on_from_its_checkpoint(tmp_path):
+    one, other = tmp_path / "first", tmp_path / "then"
+    Run(one, [*flags(one, 12), "--checkpoint-every", "5"]).finish()
+    assert [path.name for path in one.glob("checkpoint*")] == ["checkpoint-rank0-step10.pt"]
+    then = Run(other, [*flags(other, 15), "--resume", one])
+    end = then.finish()
+    assert end["steps"] == 15
+    assert [line["step"] for line in then.events(0, "step")] == list(range(11, 16))
+    words = [*flags(tmp_path / "not", 15, gamma=0.5), "--resume", one]
+    refused = ForkedTrain(words, torchrun_environ(0, 3, free_port()))
+    _, err = refused.communicate()
+    assert refused.returncode == 2
+    assert "was made with task_options" in err
+
+
+def test_without_actors_the_learner_ends_with_one_line(tmp_path):
+    environ = torchrun_environ(0, 2, free_port()) | {"GRADWIRE_TIMEOUT_S": "1"}
+    alone = ForkedTrain(flags(tmp_path, 10, learn_after=100), environ)
+    _, err = alone.communicate()
+    assert alone.returncode == 1
+    assert "no experience that could be learnt came from any actor for 1 s" in err
+
+
+def test_without_a_learner_an_actor_ends_with_one_line(tmp_path):
+    environ = torchrun_environ(1, 2, free_port()) | {"GRADWIRE_TIMEOUT_S": "1"}
+    alone = ForkedTrain(flags(tmp_path, 10), environ)
+    _, err = alone.communicate()
+    assert alone.returncode == 1
+    assert "there was no connection to the learner at 127.0.0.1" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--strategy", "ddp"], "--strategy: under --task mapf it follows from the learner"),
+        (["--set", "H=3"], "--set: options of strategies"),
+        (["--task-set", "network=huge"], "unknown value of --task-set network"),
+        (["--task-set", "agents=60"], "agents=60 do not fit on 10 x 10 cells"),
+        (["--task-set", "map_size=12"], "in steps of 5 rows"),
+        (["--task-set", "capacity=10"], "learn_after=2000"),
+        (["--task-set", "preset=large"], "unknown preset 'large'"),
+        (["--task-set", "weights=f16"], "unknown value of --task-set weights"),
+        (["--task-set", "max_staleness=4"], "max_staleness=4 is less than publish_every=5"),
+    ],
+)
+def test_bad_input_is_one_line(words, said):
+    environ = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "1"}
+    with pytest.raises(OptionError) as refused:
+        parse_config(["--task", "mapf", *words], environ)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_actors_is_refused():
+    with pytest.raises(OptionError, match="no actors"):
+        parse_config(["--task", "mapf"], {})
+
+
+def test_the_full_preset_is_dhcs():
+    environ = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "1"}
+    config = parse_config(["--task", "mapf", "--task-set", "preset=full"], environ)
+    assert (config.batch_size, config.lr, config.steps) == (192, 1e-4, 600_000)
+    assert config.task_options["target_every"] == 2000
+    assert config.essential_ranks == (0,)
+    assert parse_config([], {}).essential_ranks is None
+
+
+@pytest.mark.computes
+def test_messages_that_are_lost_are_not_heard_in_training_nor_in_tests():
+    task = Mapf(agents=3, first_agents=3, comm_loss=1.0, all_agents=True, most_steps=4)
+    torch.manual_seed(1)
+    model = task.make_model()
+    actor = task.make_actor(model, ActorPart(range(2), 2, seed=1))
+    found = []
+    while len(found) < 4:
+        found += actor.step()
+    for experience in found:
+        alone = np.broadcast_to(np.eye(3, dtype=bool), experience.arrays["hears"].shape)
+        assert np.array_equal(experience.arrays["hears"], alone)
+    # Who hears nobody plays as one who is told nothing: the rounds of talk change nothing.
+    instances = task.held_out()[:8]
+    deaf = play(model, instances, 16, comm_loss=1.0)
+    model.communicate = lambda hidden, hears: hidden
+    assert play(model, instances, 16) == deaf
+
+
+def episodes(task, count=3):
+    torch.manual_seed(1)
+    model = task.make_model()
+    actor = task.make_actor(model, ActorPart(range(4), 4, seed=1))
+    found = []
+    while len(found) < count:
+        found += actor.step()
+    learner = task.make_learner(model, torch.optim.SGD(model.parameters(), 0.1), 4, 0.0, 1)
+    return learner, found
+
+
+@pytest.mark.computes
+def test_the_learner_refuses_what_is_no_episode_of_its_task():
+    learner, found = episodes(Mapf(most_steps=8))
+    good = found[0]
+    learner.check(good)
+    arrays = dict(good.arrays)
+    for figures in ({"agents": 9}, {"agents": 0, "size": 0}, {"size": 7}):
+        with pytest.raises(ValueError, match="agents on"):
+            learner.check(Experience(arrays, dict(good.figures) | figures))
+    wrong = {
+        "obs": arrays["obs"][1:],
+        "hidden": arrays["hidden"][:, :, :-1],
+        "actions": arrays["actions"] + np.int8(5),
+        "rewards": arrays["rewards"] * np.float32(np.nan),
+        "hears": np.zeros((2, 2), bool),
+    }
+    for name, array in wrong.items():
+        with pytest.raises(ValueError, match=r"whose|actions"):
+            learner.check(Experience(arrays | {name: array}, good.figures))
+
+
+@pytest.mark.computes
+def test_who_was_ready_stays_so_when_episodes_become_short():
+    """As they do when the policy is good: the ring then holds fewer steps than were waited for."""
+    task = Mapf(most_steps=8, capacity=6, learn_after=40)
+    learner, found = episodes(task, 12)
+    for one in found[:6]:
+        learner.add(one)
+    assert learner.is_ready
+    short = dict(found[6].arrays)
+    cut = {"obs": 2, "hears": 2} | dict.fromkeys(
+        ("hidden", "actions", "rewards", "errors", "version", "made_at_s"), 1
+    )
+    for name, steps in cut.items():
+        short[name] = short[name][:steps]
+    for _ in range(6):
+        learner.add(Experience(short, found[6].figures))
+    assert learner._buffer.steps == 6
+    assert learner.is_ready
+
+
+def test_messages_that_are_none_cost_the_learner_nothing(tmp_path):
+    """They come from ranks of the run, as far as anybody knows."""
+    run = Run(tmp_path, flags(tmp_path, 60))
+    context = zmq.Context()
+    with context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(endpoint(("127.0.0.1", run.port)))
+        nothing = pack_arrays({"version": np.array([0]), "made_at_s": np.array([1.0])})[1]
+        figures = {"agents": 1, "size": 10}
+        usual = {"kind": "experience", "rank": 2, "life": 1, "shapes": {}, "figures": figures}
+        for number in range(1, 4):
+            head = json.dumps(usual | {"number": number}).encode()
+            stranger.send_multipart([head, nothing])
+        stranger.send_multipart([json.dumps(usual | {"kind": "bye", "figures": 7}).encode()])
+        experience = run.finish()["experience"]
+    context.term()
+    assert experience["malformed"] >= 1
+    assert set(experience["actors"]) == {"1", "2"}
+
+
+@pytest.mark.computes
+def test_harder_settings_reach_the_actors():
+    task = Mapf()
+    actor = task.make_actor(task.make_model(), ActorPart(range(4), 4, seed=1))
+    actor.heed({"settings": [[2, 10]]})
+    found = []
+    for _ in range(200):
+        found += actor.step()
+    assert {one.figures["agents"] for one in found[8:]} == {2}
