@@ -61,8 +61,7 @@ class Sent:
 def parse_sent(nodes: Sequence[str], node: str, end: Mapping[str, Any]) -> Iterator[Sent]:
     """What the last line of a rank on `node` says that it has sent; rank r runs on nodes[r]."""
     for one in end.get("collectives", ()):
-        peers = {peer: of for peer, of in one["to"].items() if int(peer) < len(nodes)}
-        for peer, of in peers.items():
+        for peer, of in one["to"].items():
             is_zmtp = one.get("kind") == ZMTP
             yield Sent(node, nodes[int(peer)], of["bytes"], of["messages"], is_zmtp)
 
