@@ -133,13 +133,14 @@ def test_actors_that_are_too_far_behind_wait_where_that_is_asked_for(tmp_path):
 
 def test_a_learner_goes_on_from_its_checkpoint(tmp_path):
     one, other = tmp_path / "first", tmp_path / "then"
-    Run(one, [*flags(one, 12), "--checkpoint-every", "5"]).finish()
+    constant = ("--lr-schedule", "constant")  # or nothing goes on to more steps
+    Run(one, [*flags(one, 12), *constant, "--checkpoint-every", "5"]).finish()
     assert [path.name for path in one.glob("checkpoint*")] == ["checkpoint-rank0-step10.pt"]
-    then = Run(other, [*flags(other, 15), "--resume", one])
+    then = Run(other, [*flags(other, 15), *constant, "--resume", one])
     end = then.finish()
     assert end["steps"] == 15
     assert [line["step"] for line in then.events(0, "step")] == list(range(11, 16))
-    words = [*flags(tmp_path / "not", 15, gamma=0.5), "--resume", one]
+    words = [*flags(tmp_path / "not", 15, gamma=0.5), *constant, "--resume", one]
     refused = ForkedTrain(words, torchrun_environ(0, 3, free_port()))
     _, err = refused.communicate()
     assert refused.returncode == 2
