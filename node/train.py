@@ -55,7 +55,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     from node.dist.flat import to_bytes
     from node.dist.process_group import process_group
     from node.tasks.base import RunPart
-    from node.training.checkpoint import Checkpoints
+    from node.training.checkpoint import Checkpoints, write_model
     from node.training.evaluation import Evaluation
     from node.training.optim import make_optimizer, set_learning_rate, start_clipping
     from node.training.shards import make_shard
@@ -167,9 +167,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                     checkpoints.save(step)
 
         if rank == 0 and config.run_dir:
-            part = config.run_dir / "model.pt.part"
-            torch.save({name: value.cpu() for name, value in model.state_dict().items()}, part)
-            part.replace(config.run_dir / "model.pt")  # whole or not at all
+            write_model(config.run_dir, model)
         with clock.measure("comm"):
             wait_until_delivered(timeout_s)
         carried = link_bytes()

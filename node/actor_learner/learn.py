@@ -22,6 +22,7 @@ from node.training.checkpoint import (
     read,
     remove_others,
     require_same,
+    write_model,
     write_whole,
 )
 from node.training.config import TrainConfig
@@ -95,7 +96,8 @@ class _Learning:
             loss = float("nan")
             for update in range(self._done + 1, self._config.steps + 1):
                 loss = self._turn(update)
-            self._write_model()
+            if self._config.run_dir:
+                write_model(self._config.run_dir, self._model)
             with self._clock.measure("comm"):
                 self._socket.finish(GOODBYE_S)
         finally:
@@ -268,12 +270,6 @@ class _Learning:
 
     def _sent_bytes(self) -> int:
         return sum(self._socket.traffic.bytes_by_purpose().values())
-
-    def _write_model(self) -> None:
-        if self._config.run_dir:
-            part = self._config.run_dir / "model.pt.part"
-            torch.save({n: v.cpu() for n, v in self._model.state_dict().items()}, part)
-            part.replace(self._config.run_dir / "model.pt")  # whole or not at all
 
     def _end(self, loss: float) -> None:
         config, changed = self._config, self._socket.changed

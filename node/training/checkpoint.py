@@ -142,6 +142,12 @@ def write_whole(path: Path, state: dict[str, Any]) -> None:
     os.close(folder)
 
 
+def write_model(folder: Path, model: nn.Module) -> None:
+    """model.pt: what was trained, whatever device it was trained on."""
+    state = {name: value.cpu() for name, value in model.state_dict().items()}
+    write_whole(folder / "model.pt", state)
+
+
 def read(path: Path, device: torch.device) -> dict[str, Any]:
     """What `write_whole` has written.
 
