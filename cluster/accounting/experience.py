@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.accounting.bounds import Network, RankRoute
+from cluster.accounting.broadcast import (
+    LEARNER,
+    Receipt,
+    arrivals_s,
+    broadcast_summary,
+)
 
 Event = Mapping[str, Any]
-LEARNER = 0
 # Of the learner's last line, told as they are.
 FIGURES = (
     *("env_steps", "pieces", "rejected", "mean_steps", "mean_steps_kept", "replay_ratio"),
@@ -16,13 +21,16 @@ FIGURES = (
 
 
 def experience_summary(
-    told: Mapping[str, Mapping[str, Event]], network: Network | None
+    told: Mapping[str, Mapping[str, Event]],
+    network: Network | None,
+    receipts: Mapping[int, Mapping[int, Receipt]] | None = None,
 ) -> dict[str, Any] | None:
     """`experience` of summary.json; None where no learner came to its end.
 
     Args:
         told: rank, by its name -> event -> its last line; in the order of ranks.
         network: routes between the ranks; None where nothing is known of them.
+        receipts: version -> rank -> when its weights came, where each version goes to all.
     """
     names = list(told)
     end = told[names[LEARNER]].get("end", {})
@@ -30,15 +38,18 @@ def experience_summary(
     if not learner:
         return None
     summary = {name: learner.get(name) for name in FIGURES}
+    of_actors = {int(r): figures for r, figures in learner["actors"].items() if int(r) < len(names)}
+    arrivals = _arrivals_s(receipts, network) if receipts and network else {}
     actors = {
-        names[int(rank)]: _actor(int(rank), figures, learner, network)
-        for rank, figures in learner["actors"].items()
-        if int(rank) < len(names)
+        names[rank]: _actor(rank, figures, learner, network, arrivals.get(rank))
+        for rank, figures in of_actors.items()
     }
     pieces = learner["pieces"]
+    broadcast = broadcast_summary(receipts, of_actors, network) if receipts else None
     return summary | {
         "rejected_share": round(learner["rejected"] / pieces, 4) if pieces else None,
         "bytes": _bytes_by_purpose([events.get("end", {}) for events in told.values()]),
+        "broadcast": broadcast and {"form": learner["broadcast"], **broadcast},
         "actors": actors,
     }
 
@@ -72,11 +83,46 @@ def predicted_age_s(
     return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
 
 
+def predicted_broadcast_age_s(travel_s: float, publish_interval_s: float) -> float:
+    """How old weights should be when they act, on average, where each version comes by itself.
+
+    One is as old as it travels when it comes, and acts until the next has come, which is asked for when all of it is
+    there: one that travels for longer than a publish interval is followed by what is half of that old already.
+
+    Args:
+        travel_s: from the learner until all of it is there.
+        publish_interval_s: between versions.
+    """
+    waits_s = publish_interval_s / 2 if travel_s > publish_interval_s else 0.0
+    return waits_s + travel_s + max(publish_interval_s, travel_s) / 2
+
+
+def _arrivals_s(
+    receipts: Mapping[int, Mapping[int, Receipt]], network: Network
+) -> dict[int, float]:
+    """How long a version travels to each rank at best, on the ways that the last of them took."""
+    last = {rank: one for _, of in sorted(receipts.items()) for rank, one in of.items()}
+    parents = {rank: one.source for rank, one in last.items()}
+    size, shards = (
+        max(getattr(one, name) for one in last.values()) for name in ("bytes", "shards")
+    )
+    return arrivals_s(parents, size, shards, network)
+
+
 def _actor(
-    rank: int, figures: Mapping[str, Any], learner: Mapping[str, Any], network: Network | None
+    rank: int,
+    figures: Mapping[str, Any],
+    learner: Mapping[str, Any],
+    network: Network | None,
+    arrival_s: float | None,
 ) -> dict[str, Any]:
     """What the learner says of one actor process, with the age that its weights should have had."""
-    predicted = _predict(rank, figures, learner, network) if network else None
+    predicted = None
+    if arrival_s is not None and learner["updates_s"]:
+        interval_s = learner["publish_every"] / learner["updates_s"]
+        predicted = predicted_broadcast_age_s(arrival_s, interval_s)
+    elif network and learner["pull_every"]:
+        predicted = _predict(rank, figures, learner, network)
     measured = figures.get("weights_age_s")
     ratio = round(predicted / measured, 4) if predicted and measured else None
     return dict(figures) | {

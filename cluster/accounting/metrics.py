@@ -21,7 +21,7 @@ Check = Callable[[object], bool]
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a rank's metrics: start, step, rollout, experience, eval, end; none where it left none."""
+    """The events of a rank's metrics: start, step, rollout, experience, weights, eval, end; none where it left none."""
     return (line for line in _objects(path) if is_event(line))
 
 
@@ -161,8 +161,19 @@ ENDED_EXPERIENCE: dict[str, Check] = {
     **EXPERIENCE,
     "pull_every": _is_count,
     "publish_every": _is_count,
+    "broadcast": _is_name,
     "changed": _is_figure,
     "actors": _mapping(_is_rank, _is_actor),
+}
+# That a version of the weights has come to an actor (cluster/accounting/broadcast.py).
+RECEIPT: dict[str, Check] = {
+    "version": _is_count,
+    "source": _is_count,
+    "shards": lambda value: _is_messages(value) and value != 0,
+    "bytes": _is_count,
+    "asked_at_s": _is_number,
+    "published_at_s": _is_number,
+    "received_at_s": _is_number,
 }
 COMMON: dict[str, Check] = {"event": _is_name, "rank": _is_count, "time": _is_number}
 EVENTS: dict[str, dict[str, Check]] = {
@@ -197,6 +208,7 @@ EVENTS: dict[str, dict[str, Check]] = {
         "steps_over_cbs": _is_figure,
     },
     "experience": {"step": _is_count, **EXPERIENCE},
+    "weights": {"step": _is_count, **RECEIPT},
     "end": {
         "steps": _is_count,
         "seconds": _mapping(_is_name, _is_number),
@@ -213,6 +225,7 @@ REQUIRED = {
     "rollout": ("step", "env_steps", "episodes"),
     "eval": ("step",),
     "experience": ("step",),
+    "weights": ("step", *RECEIPT),
 }
 PART: dict[str, Check] = {
     "time": _is_number,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.accounting.broadcast import Receipt, read_receipts
 from cluster.accounting.collective_stats import (
     all_sent,
     bucket_seconds,
@@ -12,6 +13,7 @@ from cluster.accounting.collective_stats import (
     read_collectives,
 )
 from cluster.accounting.experience import experience_summary
+from cluster.accounting.metrics import read_events
 from cluster.accounting.routes import Contract, link_paths, make_network
 from cluster.accounting.wire_bytes import Sent, expected_by_link
 from cluster.links.topology import Pair
@@ -61,7 +63,8 @@ def account(
     known = bool(link_state.links) and not changing
     lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_flawed]
     loop = loop_bytes(starts, ends, nodes, paths, lossy)
-    experience = experience_summary(told, network if known else None)
+    receipts = _receipts(folder, ranks) if ends and "experience" in ends[ranks[0]] else {}
+    experience = experience_summary(told, network if known else None, receipts)
     return {
         "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,
@@ -71,6 +74,17 @@ def account(
         "environments": None if experience else environment_summary(told),
         "experience": experience,
     }
+
+
+def _receipts(folder: Path, ranks: Sequence[str]) -> dict[int, dict[int, Receipt]]:
+    """When weights came to which rank: of a broadcast, else nothing."""
+    files = {rank: folder / "metrics" / f"{name}.jsonl" for rank, name in enumerate(ranks)}
+    return read_receipts(
+        {
+            rank: (line for line in read_events(path) if line["event"] == "weights")
+            for rank, path in files.items()
+        }
+    )
 
 
 def environment_summary(told: Told) -> dict[str, Any] | None:

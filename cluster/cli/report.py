@@ -102,6 +102,12 @@ def _print_experience(experience: dict[str, Any] | None) -> None:
             for name, actor in experience["actors"].items()
         ],
     )
+    if broadcast := experience["broadcast"]:
+        print(
+            f"broadcast ({broadcast['form']}) of {broadcast['versions']} versions"
+            f"   {_figure(broadcast['seconds'], 2)} s each, bound {_figure(broadcast['bound_s'], 2)} s,"
+            f" ratio {_figure(broadcast['ratio'], 2)} (medians of {broadcast['timed']} that all waited for)"
+        )
 
 
 def _median(distribution: dict[str, float]) -> str:

@@ -1,7 +1,11 @@
-"""An actor's loop: act, hand over what came of it, and pull newer weights now and then, never waiting for them."""
+"""An actor's loop: act, hand over what came of it, and take newer weights, never waiting for them.
+
+It asks the learner for them now and then, or gets each version as it comes, from whom the learner says (pull_every=0).
+"""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from node.accounting.link_counters import link_bytes
 from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
@@ -10,13 +14,14 @@ from node.base.once_in import OnceIn
 from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart
 from node.training.config import TrainConfig
 from node.transport.actor_socket import ActorSocket, Identity
-from node.transport.messages import FINISHED, Message
+from node.transport.messages import FINISHED, FOLLOW, Message
+from node.transport.relay import Received, Relay
 from node.transport.weights import decode
 
 if TYPE_CHECKING:
     from torch import nn
 
-WAIT_S = 0.5
+WAIT_S = 0.05  # weights that are passed on wake nobody
 REPORT_INTERVAL_S = 2.0
 EPISODE = ("episode_return", "episode_length")
 
@@ -46,7 +51,9 @@ class _Acting:
         self._actor: Actor = task.make_actor(model, _part(config, task))
         me = Identity(ranks.rank, time.time_ns())
         address = (ranks.master_addr, ranks.master_port)
-        self._socket = ActorSocket(address, me, task.window)
+        self._relay = None if task.pull_every else Relay(address, me)
+        port = self._relay.port if self._relay else 0
+        self._socket = ActorSocket(address, me, task.window, port)
         self._have = -1  # version of the learner's weights
         self._pulled_at_step = -task.pull_every
         self._asked_at, self._asked_at_update = 0.0, -1
@@ -75,16 +82,19 @@ class _Acting:
             self._report()
             told = self._told()
         finally:
-            self._socket.close(told)
+            self._close(told)
         self._end(told)
         return self._model
 
     def _turn(self) -> None:
         """A step, or a wait, and what has come meanwhile."""
-        self._pull_if_due()
+        if self._relay is None:
+            self._pull_if_due()
         waits = self._must_wait()
         with self._clock.measure("comm"):
             self._heed(self._socket.receive(WAIT_S if waits else 0.0))
+            for received in self._relay.receive() if self._relay else ():
+                self._take_broadcast(received)
         if not waits:
             self._step()
         self._require_learner()
@@ -115,7 +125,8 @@ class _Acting:
         paces = bound > 0 and self._task.when_stale == "pace"
         if not paces or update - self._have <= bound:
             return False
-        if not self._socket.has_asked and update > self._asked_at_update:  # sooner than it would
+        if self._relay is None and not self._socket.has_asked and update > self._asked_at_update:
+            # sooner than it would
             self._pulled_at_step = -self._task.pull_every
         return True
 
@@ -123,19 +134,30 @@ class _Acting:
         for message in messages:
             if message.kind == FINISHED:
                 self._is_over = True
+            elif message.kind == FOLLOW:
+                if self._relay:
+                    self._relay.follow(message.header["parent"], message.header["place"])
             else:
-                self._take_weights(message)
+                self._take_answer(message)
 
-    def _take_weights(self, message: Message) -> None:
-        now, header = time.time(), message.header
-        self._pull_s.add(now - self._asked_at)
+    def _take_answer(self, message: Message) -> None:
+        self._pull_s.add(time.time() - self._asked_at)
+        if message.body and message.header["have"] == self._have:
+            self._take_weights(message.header, message.body)
+        else:  # they are those that act; or what has changed since others
+            self._actor.heed(message.header["advice"])
+
+    def _take_broadcast(self, received: Received) -> None:
+        self._take_weights(received.header, received.body)
+        self._metrics.write("weights", {"step": self._have, **received.receipt})
+
+    def _take_weights(self, header: Mapping[str, Any], body: bytes) -> None:
+        """Let them act."""
         self._actor.heed(header["advice"])
-        if not message.body or header["have"] != self._have:
-            return  # they are those that act; or what has changed since others
-        decode(header["encoding"], message.body, self._model)
+        decode(header["encoding"], body, self._model)
         self._have = self._actor.version = header["version"]
-        self._pulled_bytes.add(len(message.body))
-        self._publish_lag_s.add(now - header["published_at_s"])
+        self._pulled_bytes.add(len(body))
+        self._publish_lag_s.add(time.time() - header["published_at_s"])
 
     def _require_learner(self) -> None:
         if self._socket.cut_off_s > self._config.timeout_s:
@@ -172,6 +194,14 @@ class _Acting:
             f"rank {self._config.ranks.rank} done in {seconds['total']:.1f} s: "
             f"{seconds_text(seconds)}; sent {sent_bytes / 1e6:.1f} MB"
         )
+
+    def _close(self, told: dict[str, float]) -> None:
+        """Say goodbye, and pass nothing on any more."""
+        try:
+            if self._relay:
+                self._socket.traffic.include(self._relay.close())
+        finally:
+            self._socket.close(told)
 
     def _told(self) -> dict[str, float]:
         """What the learner is told at the end."""

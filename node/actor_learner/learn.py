@@ -69,7 +69,7 @@ class _Learning:
         self._progress = Progress(0, config.steps, self._done)
         ranks = config.ranks
         address, encoder = (ranks.master_addr, ranks.master_port), Encoder(task.weights)
-        self._socket = LearnerSocket(address, encoder, ranks.world_size)
+        self._socket = LearnerSocket(address, encoder, ranks.world_size, task.broadcast)
         self._staleness = Staleness()
         self._made: Counter[str] = Counter()  # of all experience that came
         self._by_rank: dict[int, Counter[str]] = {}
@@ -286,6 +286,7 @@ class _Learning:
             | {
                 "pull_every": self._task.pull_every,
                 "publish_every": self._task.publish_every,
+                "broadcast": self._task.broadcast,
                 "changed": None if changed is None else round(changed, 4),
                 "actors": self._actors(),
             },

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from node.base.options import OptionError, Value, option
 from node.tasks.base import AnyTask
-from node.transport import ENCODINGS
+from node.transport import BROADCASTS, ENCODINGS
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,16 @@ class ActorLearnerTask(AnyTask, ABC):
     """Options that all such tasks have."""
 
     actors: int = option(8, "of each rank but the first, an environment each", at_least=1)
-    pull_every: int = option(400, "steps of each environment between pulls of weights", at_least=1)
+    pull_every: int = option(
+        400,
+        "steps of each environment between pulls of weights; 0: each version as it comes",
+        at_least=0,
+    )
+    broadcast: str = option(
+        "star",
+        "who sends weights: the learner to all; in a chain or a tree of two children actors pass them on",
+        choices=BROADCASTS,
+    )
     publish_every: int = option(5, "updates between versions of the weights", at_least=1)
     weights: str = option("f32", "how weights are sent; delta: lossless of bf16", choices=ENCODINGS)
     max_staleness: int = option(
@@ -121,11 +130,16 @@ class ActorLearnerTask(AnyTask, ABC):
     }
     essential_ranks: ClassVar[tuple[int, ...] | None] = (0,)
 
+    @classmethod
+    def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
+        """What is passed on is not asked for."""
+        return {"pull_every": 0} if settings.get("broadcast", "star") != "star" else {}
+
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
         """Flags of node.train.
 
         Raises:
-            OptionError: there would be no actor, or nothing new enough to learn.
+            OptionError: there would be no actor, nothing new enough to learn, or two ways for weights to come.
         """
         if world_size < 2:
             raise OptionError(
@@ -135,6 +149,10 @@ class ActorLearnerTask(AnyTask, ABC):
             raise OptionError(
                 f"max_staleness={self.max_staleness} is less than publish_every={self.publish_every}: between two"
                 " versions nothing would be new enough"
+            )
+        if self.pull_every and self.broadcast != "star":
+            raise OptionError(
+                f"pull_every={self.pull_every}: in a {self.broadcast} weights are passed on as they come, pull_every=0"
             )
         return {"strategy": "none", "weight_decay": 0.0}
 

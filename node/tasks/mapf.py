@@ -89,7 +89,7 @@ class Mapf(ActorLearnerTask):
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
-        """What a preset says.
+        """What a preset says, and a broadcast.
 
         Raises:
             OptionError: there is none of that name.
@@ -97,7 +97,7 @@ class Mapf(ActorLearnerTask):
         name = settings.get("preset", DEFAULT_PRESET)
         if name not in PRESETS:
             raise unknown("preset", name, PRESETS)
-        return PRESETS[name]
+        return {**PRESETS[name], **super().option_defaults(settings)}
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
         """Flags of node.train.

@@ -18,6 +18,7 @@ from node.transport.messages import (
     BYE,
     EXPERIENCE,
     FINISHED,
+    FOLLOW,
     HELLO,
     PARTED,
     WEIGHTS,
@@ -54,6 +55,7 @@ class ActorSocket:
         address: torchrun's MASTER_ADDR and MASTER_PORT.
         me: goes with every message.
         window: pieces of experience that may be without an answer.
+        relay_port: at which this process passes weights on; 0: it does not.
 
     Attributes:
         traffic: what was sent.
@@ -61,8 +63,10 @@ class ActorSocket:
         learner_update: how far the learner was when it last said so.
     """
 
-    def __init__(self, address: tuple[str, int], me: Identity, window: int) -> None:
-        self._me, self._window = me, window
+    def __init__(
+        self, address: tuple[str, int], me: Identity, window: int, relay_port: int = 0
+    ) -> None:
+        self._me, self._window, self._relay_port = me, window, relay_port
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         set_up(self._socket)
@@ -124,7 +128,7 @@ class ActorSocket:
         self._flush()
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """What has come: weights and the end; waits for something that long."""
+        """What has come: weights, whom to get them from, and the end; waits for something that long."""
         ready = dict(self._poller.poll(max(0.0, timeout_s) * 1000))
         if self._monitor in ready:
             self._watch_connection()
@@ -135,7 +139,7 @@ class ActorSocket:
                 self._acknowledge(int(message.header["number"]))
             elif message.kind == PARTED:
                 self._has_parted = True
-            elif message.kind in (WEIGHTS, FINISHED):
+            elif message.kind in (WEIGHTS, FOLLOW, FINISHED):
                 self._ask = None if message.kind == WEIGHTS else self._ask
                 messages.append(message)
         self._flush()
@@ -183,7 +187,8 @@ class ActorSocket:
     def _begin_anew(self) -> None:
         """All that has no answer is to be sent, oldest first."""
         unsent = [message for message in self._waiting if message.kind in (EXPERIENCE, BYE)]
-        hello = self._message(HELLO, {"connection": self.connections})
+        header = {"connection": self.connections, "relay": self._relay_port}
+        hello = self._message(HELLO, header)
         asked = [self._ask] if self._ask else []
         self._waiting = deque([hello, *asked, *self._unanswered, *unsent])
         self._unanswered.clear()

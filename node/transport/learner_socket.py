@@ -1,6 +1,7 @@
 """The learner's end: takes what actors send, acknowledges it, and answers who asks for weights; it waits for nobody.
 
 An actor is its rank; each of its connections is another peer of the socket, and answers go where a message came from.
+In a broadcast (`broadcast`) it also says who gets weights from whom: who is gone, and who is back, changes that.
 """
 
 import time
@@ -10,14 +11,18 @@ from typing import Any
 
 import zmq
 
+from node.base.once_in import OnceIn
+from node.transport.broadcast import CHILDREN, LEARNER, parents
 from node.transport.messages import (
     ACKNOWLEDGED,
     ASK,
     BYE,
     EXPERIENCE,
     FINISHED,
+    FOLLOW,
     HELLO,
     PARTED,
+    SUBSCRIBE,
     WEIGHTS,
     Experience,
     Message,
@@ -27,12 +32,14 @@ from node.transport.messages import (
     read_shapes,
     unpack_arrays,
 )
-from node.transport.sockets import endpoint, set_up
+from node.transport.shards import split
+from node.transport.sockets import endpoint, in_brackets, set_up
 from node.transport.traffic import Traffic
 from node.transport.weights import Encoder, State
 
 MOST_AT_ONCE = 64  # messages that are taken before anything else is done
 SAY_GOODBYE_MS = 2000
+LOOK_FOR_PEERS_S = 2.0  # in a broadcast: who is still there?
 
 
 @dataclass
@@ -48,6 +55,8 @@ class Peer:
         lives: how often it was started.
         connections: how often it was connected, in all its lives.
         duplicates: pieces that came twice, in all its lives.
+        relay: ZeroMQ's word for where it passes weights on; empty: nowhere.
+        is_gone: whether nothing could be sent to it.
         has_ended: whether it has said goodbye.
         figures: that it said goodbye with.
     """
@@ -60,6 +69,8 @@ class Peer:
     lives: int = 1
     connections: int = 0
     duplicates: int = 0
+    relay: str = ""
+    is_gone: bool = False
     has_ended: bool = False
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -91,6 +102,7 @@ class LearnerSocket:
         address: torchrun's MASTER_ADDR and MASTER_PORT.
         encoder: makes bytes of what is published.
         ranks: how many there are, this one among them.
+        form: of a broadcast: star, chain or tree.
 
     Attributes:
         traffic: what was sent.
@@ -98,8 +110,10 @@ class LearnerSocket:
         malformed: messages that were none.
     """
 
-    def __init__(self, address: tuple[str, int], encoder: Encoder, ranks: int) -> None:
-        self._encoder, self._ranks = encoder, ranks
+    def __init__(
+        self, address: tuple[str, int], encoder: Encoder, ranks: int, form: str = "star"
+    ) -> None:
+        self._encoder, self._ranks, self._form = encoder, ranks, form
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         set_up(self._socket)
@@ -111,6 +125,8 @@ class LearnerSocket:
         self._update = 0
         self._published: dict[str, Any] = {}
         self._to_acknowledge: set[int] = set()
+        self._subscribed: dict[int, tuple[bytes, int]] = {}  # by rank: route, version that it has
+        self._look_due = OnceIn(LOOK_FOR_PEERS_S)
         self.traffic = Traffic()
         self.peers: dict[int, Peer] = {}
         self.malformed = 0
@@ -126,6 +142,9 @@ class LearnerSocket:
         """From now on who asks gets these parameters, their version the number of the update, and the advice (JSON)."""
         self._encoder.publish(update, state)
         self._published = {"advice": dict(advice), "published_at_s": time.time()}
+        for rank, (route, have) in self._subscribed.items():
+            self._stream(route, rank, have)
+        self._subscribed.clear()
 
     def receive(
         self, update: int, timeout_s: float = 0.0, most: int = MOST_AT_ONCE
@@ -135,6 +154,8 @@ class LearnerSocket:
         Of experience no more than `most` pieces: what is behind them stays where it is.
         """
         self._update = update
+        if self._form in CHILDREN and self._look_due():
+            self._assign()
         arrivals: list[Arrival] = []
         if not self._socket.poll(max(0.0, timeout_s) * 1000):
             return arrivals
@@ -142,11 +163,12 @@ class LearnerSocket:
             if len(arrivals) >= most:
                 break
             try:
-                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
             try:
-                arrivals += self._take(route, frames)
+                route, *frames = (part.bytes for part in parts)
+                arrivals += self._take(route, frames, str(parts[-1].get("Peer-Address")))
             except Exception:  # whatever it is that somebody sent, it costs nobody else anything
                 self.malformed += 1
         self._acknowledge()
@@ -169,9 +191,13 @@ class LearnerSocket:
         self._socket.close(SAY_GOODBYE_MS if self._is_finished else 0)
         self._context.term()
 
-    def _take(self, route: bytes, frames: Sequence[bytes]) -> list[Arrival]:
+    def _take(self, route: bytes, frames: Sequence[bytes], ip: str) -> list[Arrival]:
         message = read_message(frames)
         peer = self._peer(route, message)
+        if message.kind == HELLO and (port := read_count(message.header, "relay")) > 0:
+            peer.relay = f"tcp://{in_brackets(ip)}:{port}"
+            if self._form in CHILDREN:
+                self._assign()
         if message.kind == BYE:
             peer.has_ended, peer.figures = True, read_figures(message.header)
             self._send(route, peer.rank, Message(PARTED))
@@ -181,6 +207,8 @@ class LearnerSocket:
             return self._take_experience(peer, message, sum(map(len, frames)))
         elif message.kind == ASK:
             self._answer(route, peer.rank, read_count(message.header, "have"))
+        elif message.kind == SUBSCRIBE:
+            self._subscribe(route, peer.rank, read_count(message.header, "have"))
         return []
 
     def _peer(self, route: bytes, message: Message) -> Peer:
@@ -202,7 +230,7 @@ class LearnerSocket:
             connection = read_count(message.header, "connection")
             peer.connections += 1
             if connection > peer.connection:
-                peer.connection, peer.route = connection, route
+                peer.connection, peer.route, peer.is_gone = connection, route, False
         return peer
 
     def _take_experience(self, peer: Peer, message: Message, size_bytes: int) -> list[Arrival]:
@@ -227,27 +255,53 @@ class LearnerSocket:
         self._to_acknowledge.clear()
 
     def _answer(self, route: bytes, rank: int, have: int) -> None:
-        header = {
-            "version": self._encoder.version,
-            "update": self._update,
-            "have": have,
-            **self._published,
-        }
         if have == self._encoder.version:
-            self._send(route, rank, Message(WEIGHTS, header))
-            return
+            self._send(route, rank, Message(WEIGHTS, self._head(have)))
+        else:
+            self._send(route, rank, Message(WEIGHTS, *self._encoded(have)))
+
+    def _subscribe(self, route: bytes, rank: int, have: int) -> None:
+        """Newer weights now, or once there are some."""
+        self._subscribed.pop(rank, None)
+        if have == self._encoder.version:
+            self._subscribed[rank] = route, have
+        else:
+            self._stream(route, rank, have)
+
+    def _stream(self, route: bytes, rank: int, have: int) -> None:
+        for message in split(*self._encoded(have)):
+            self._send(route, rank, message)
+
+    def _encoded(self, have: int) -> tuple[dict[str, Any], bytes]:
+        """The latest weights for who has these."""
         encoded = self._encoder.encode(have)
         if encoded.encoding == "delta":
             self._changed_sum += encoded.changed
             self._changed_count += 1
-        header["encoding"] = encoded.encoding
-        self._send(route, rank, Message(WEIGHTS, header, encoded.body))
+        return self._head(have) | {"encoding": encoded.encoding}, encoded.body
 
-    def _send(self, route: bytes, rank: int, message: Message) -> None:
-        """Where nobody is any more it is lost, and will be asked for again."""
+    def _head(self, have: int) -> dict[str, Any]:
+        version = self._encoder.version
+        return {"version": version, "update": self._update, "have": have, **self._published}
+
+    def _assign(self) -> None:
+        """Tell all that are there whom they get weights from. Who cannot be told is gone, until it says hello again."""
+        there = {
+            rank: peer
+            for rank, peer in self.peers.items()
+            if peer.relay and not (peer.is_gone or peer.has_ended)
+        }
+        for rank, parent in parents(self._form, there).items():
+            place = "" if parent == LEARNER else there[parent].relay
+            follow = Message(FOLLOW, {"parent": parent, "place": place})
+            there[rank].is_gone = not self._send(there[rank].route, rank, follow)
+
+    def _send(self, route: bytes, rank: int, message: Message) -> bool:
+        """Where nobody is any more it is lost, and will be asked for again; returns whether somebody was."""
         frames = message.frames()
         try:
             self._socket.send_multipart([route, *frames], zmq.NOBLOCK)
         except zmq.ZMQError:
-            return
+            return False
         self.traffic.add(message.purpose, rank, frames)
+        return True

@@ -19,10 +19,16 @@ MOST_COUNT, MOST_DIMENSIONS, LARGEST = 1 << 62, 8, 1e15
 NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 # From an actor: it is there (and has come back), what it did, it wants weights, it has ended.
 HELLO, EXPERIENCE, ASK, BYE = "hello", "experience", "ask", "bye"
-# From the learner: what it has got, weights, the end, and the answer to a goodbye.
-ACKNOWLEDGED, WEIGHTS, FINISHED, PARTED = "acknowledged", "weights", "finished", "parted"
-KINDS = {HELLO, EXPERIENCE, ASK, BYE, ACKNOWLEDGED, WEIGHTS, FINISHED, PARTED}
-PURPOSES = {EXPERIENCE: "experience", WEIGHTS: "weights"}
+# From the learner: what it has got, weights, whom to get them from, the end, and the answer to a goodbye.
+ACKNOWLEDGED, WEIGHTS, FOLLOW = "acknowledged", "weights", "follow"
+FINISHED, PARTED = "finished", "parted"
+# Of weights that are passed on: what follows the head. From who gets them: it waits for newer ones.
+SHARD, SUBSCRIBE = "shard", "subscribe"
+KINDS = {
+    *(HELLO, EXPERIENCE, ASK, BYE, ACKNOWLEDGED, WEIGHTS, FOLLOW, FINISHED, PARTED),
+    *(SHARD, SUBSCRIBE),
+}
+PURPOSES = {EXPERIENCE: "experience", WEIGHTS: "weights", SHARD: "weights"}
 """What the bytes of a kind are for; of all others it is control."""
 
 
@@ -60,7 +66,10 @@ def read_message(frames: Sequence[bytes]) -> Message:
     """
     if not frames or sum(map(len, frames)) > MOST_BODY_BYTES:
         raise ValueError("a message of no frames, or of too many bytes")
-    header = json.loads(frames[0])
+    try:
+        header = json.loads(frames[0])
+    except RecursionError:
+        raise ValueError("a message of endless depth") from None
     if not isinstance(header, dict) or header.get("kind") not in KINDS:
         raise ValueError("a message of no kind")
     kind = header.pop("kind")

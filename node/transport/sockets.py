@@ -31,5 +31,22 @@ def endpoint(address: tuple[str, int]) -> str:
     """
     host, port = address
     found = socket.getaddrinfo(host, port + PORTS_ON, type=socket.SOCK_STREAM)
-    ip = str(found[0][4][0])
-    return f"tcp://[{ip}]:{port + PORTS_ON}" if ":" in ip else f"tcp://{ip}:{port + PORTS_ON}"
+    return f"tcp://{in_brackets(str(found[0][4][0]))}:{port + PORTS_ON}"
+
+
+def local_ip(address: tuple[str, int]) -> str:
+    """The address of this machine that a connection to the learner would come from, as ZeroMQ writes it.
+
+    Raises:
+        OSError: nobody has that name, or nothing leads there.
+    """
+    host, port = address
+    family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(place)  # of datagrams: nothing is sent
+        return in_brackets(str(probe.getsockname()[0]))
+
+
+def in_brackets(ip: str) -> str:
+    """An address as a part of an endpoint."""
+    return f"[{ip}]" if ":" in ip else ip

@@ -29,6 +29,14 @@ class Traffic:
         count.frames += len(frames)
         count.sent_bytes += sum(map(len, frames))
 
+    def include(self, other: "Traffic") -> None:
+        """Count what another socket has sent, too."""
+        for key, more in other._counts.items():
+            count = self._counts.setdefault(key, Count())
+            count.messages += more.messages
+            count.frames += more.frames
+            count.sent_bytes += more.sent_bytes
+
     def bytes_by_purpose(self) -> dict[str, int]:
         """So far, to all."""
         total: dict[str, int] = {}

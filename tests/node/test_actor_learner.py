@@ -115,6 +115,26 @@ def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_p
     assert experience["actors"]["1"]["lives"] == 1
 
 
+@pytest.mark.parametrize("weights", ["f32", "delta"])
+def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, weights):
+    """Once it knows that it is there; before that from the learner."""
+    run = Run(tmp_path, flags(tmp_path, 600, broadcast="chain", weights=weights, pull_every=0))
+    experience = run.finish()["experience"]
+    assert (experience["broadcast"], experience["pull_every"]) == ("chain", 0)
+    came = {rank: run.events(rank, "weights") for rank in (1, 2)}
+    assert {line["source"] for line in came[1]} == {0}
+    assert came[2][-1]["source"] == 1
+    assert {line["source"] for line in came[2]} <= {0, 1}
+    for rank, lines in came.items():
+        versions = [line["version"] for line in lines]
+        assert versions == sorted(set(versions)) == [line["step"] for line in lines]
+        assert all(line["received_at_s"] >= line["published_at_s"] for line in lines)
+        assert experience["actors"][str(rank)]["pulled_bytes"] > 0
+    sent = {one["purpose"]: one for one in run.events(1, "end")[0]["collectives"]}
+    assert sent["weights"]["to"]["2"]["bytes"] >= 10_000
+    assert experience["malformed"] == 0
+
+
 def test_experience_that_is_too_old_is_rejected_and_the_bias_is_told(tmp_path):
     run = Run(tmp_path, flags(tmp_path, 40, max_staleness=1, publish_every=1, pull_every=100_000))
     experience = run.finish()["experience"]
@@ -173,6 +193,8 @@ def test_without_a_learner_an_actor_ends_with_one_line(tmp_path):
         (["--task-set", "map_size=12"], "in steps of 5 rows"),
         (["--task-set", "capacity=10"], "learn_after=2000"),
         (["--task-set", "preset=large"], "unknown preset 'large'"),
+        (["--task-set", "broadcast=ring"], "unknown value of --task-set broadcast"),
+        (["--task-set", "broadcast=tree", "--task-set", "pull_every=9"], "pull_every=9: in a tree"),
         (["--task-set", "weights=f16"], "unknown value of --task-set weights"),
         (["--task-set", "max_staleness=4"], "max_staleness=4 is less than publish_every=5"),
     ],

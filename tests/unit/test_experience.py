@@ -5,6 +5,7 @@ import math
 import pytest
 
 from cluster.accounting.bounds import Network, RankRoute
+from cluster.accounting.broadcast import Receipt
 from cluster.accounting.experience import experience_summary, predicted_age_s
 from cluster.accounting.metrics import is_event
 
@@ -35,6 +36,7 @@ EXPERIENCE = {
     "weights_age_s": DISTRIBUTION,
     "pull_every": 400,
     "publish_every": 5,
+    "broadcast": "star",
     "changed": None,
     "actors": {"1": ACTED, "2": {"pieces": 40, "connections": 3, "lives": 2, "duplicates": 4}},
 }
@@ -68,6 +70,7 @@ def test_the_summary_says_what_the_learner_said_and_what_links_allow():
     assert summary["rejected_share"] == 0.1
     assert summary["staleness_updates"] == DISTRIBUTION
     assert summary["bytes"] == {"weights": 150}
+    assert summary["broadcast"] is None
     near, far = summary["actors"]["node2"], summary["actors"]["node3"]
     # Of five updates of 0.25 s the first to the last may have been made since: 0.5 s. Weights travel for 0.225 s, and
     # act for 4 s.
@@ -75,6 +78,16 @@ def test_the_summary_says_what_the_learner_said_and_what_links_allow():
     assert near["predicted_over_measured"] == pytest.approx(2.725 / 2.5)
     assert far["predicted_weights_age_s"] is None
     assert far["lives"] == 2
+
+
+def test_of_a_broadcast_what_is_predicted_is_when_weights_come():
+    """Every 1.25 s a version of 1 MB, whole in 0.2 s and a delay after it was published."""
+    came = Receipt(0, 16, 1_000_000, 99.0, 100.0, 100.3)
+    summary = experience_summary(told(END), NETWORK, {5: {1: came}})
+    actor = summary["actors"]["node2"]
+    assert actor["predicted_weights_age_s"] == pytest.approx(0.225 + 1.25 / 2)
+    assert summary["broadcast"]["form"] == "star"
+    assert (summary["broadcast"]["versions"], summary["broadcast"]["timed"]) == (1, 0)
 
 
 def test_where_nothing_is_known_of_links_nothing_is_predicted():

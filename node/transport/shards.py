@@ -1,0 +1,90 @@
+"""Weights as a stream: a head that says what they are, then shards, each of which can be passed on when it has come."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from node.transport.messages import (
+    MOST_BODY_BYTES,
+    PIECE_BYTES,
+    SHARD,
+    WEIGHTS,
+    Message,
+    read_count,
+)
+
+MOST_SHARDS = MOST_BODY_BYTES // PIECE_BYTES
+
+
+def split(header: Mapping[str, Any], body: bytes) -> list[Message]:
+    """Weights as messages: the head, then shards of 64 KiB."""
+    starts = range(0, len(body), PIECE_BYTES)
+    head = Message(WEIGHTS, {**header, "shards": len(starts)})
+    pieces = (body[start : start + PIECE_BYTES] for start in starts)
+    return [head, *(Message(SHARD, {"shard": i}, piece) for i, piece in enumerate(pieces))]
+
+
+@dataclass
+class Stream:
+    """A version of the weights of which some shards have come.
+
+    Attributes:
+        head: what the learner says of it.
+        version: of the weights.
+        base: the version that they are changes of; None: they are whole.
+        count: how many shards there will be.
+        shards: those that have come.
+        received_at_s: when the last of them came, Unix time.
+    """
+
+    head: Message
+    version: int
+    base: int | None
+    count: int
+    shards: list[Message] = field(default_factory=list)
+    received_at_s: float = 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all shards are there."""
+        return len(self.shards) == self.count
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that has come, as it is passed on."""
+        return [self.head, *self.shards]
+
+    def fits(self, have: int) -> bool:
+        """Whether it is something new for who has this version, and of use."""
+        return self.version > have and (self.base is None or self.base == have)
+
+    def add(self, message: Message) -> None:
+        """Take the next shard.
+
+        Raises:
+            ValueError: it is another.
+        """
+        if self.is_complete or read_count(message.header, "shard") != len(self.shards):
+            raise ValueError("a shard that is not the next")
+        self.shards.append(message)
+        self.received_at_s = time.time()
+
+    def body(self) -> bytes:
+        """All shards."""
+        return b"".join(shard.body for shard in self.shards)
+
+
+def begin(head: Message) -> Stream:
+    """The stream that a head announces.
+
+    Raises:
+        ValueError: it announces none.
+    """
+    version, have, count = (read_count(head.header, name) for name in ("version", "have", "shards"))
+    if not 0 < count <= MOST_SHARDS:
+        raise ValueError("weights of no shards, or too many")
+    if not isinstance(head.header.get("published_at_s"), float):
+        raise ValueError("weights of no time")
+    is_delta = head.header.get("encoding") == "delta"
+    return Stream(head, version, have if is_delta else None, count)

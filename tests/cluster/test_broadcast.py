@@ -1,0 +1,38 @@
+"""Weights that actors pass on over real links: whose bytes they are, and how long a version takes beside its bound."""
+
+import json
+from pathlib import Path
+
+from containers import PROJECT_DIR
+
+WORDS = ["--task", "impala", "--steps", "400", "--batch-size", "1", "--no-verify"]
+OPTIONS = ["hidden=256", "publish_every=40", "eval_episodes=5"]
+UPLINKS = PROJECT_DIR / "examples" / "uplinks.yml"
+
+
+def test_in_a_chain_over_uplinks_a_version_takes_as_long_as_the_links_say(shared):
+    words = [
+        *WORDS,
+        *(word for one in [*OPTIONS, "broadcast=chain"] for word in ("--task-set", one)),
+    ]
+    done = shared.run("launch", "--nodes", "4", "--profile", UPLINKS, *words)
+    assert "broadcast (chain) of" in done.stdout
+    folder = Path(done.stdout.splitlines()[-1].split()[-1])
+    summary = json.loads((folder / "summary.json").read_text())
+    broadcast = summary["experience"]["broadcast"]
+    assert broadcast["form"] == "chain"
+    assert broadcast["timed"] >= 3, broadcast
+    # 0.54 MB in 9 shards over three hops of 5 MB/s and 20 ms: no sooner than this.
+    assert 0.95 < broadcast["ratio"] < 3, broadcast
+    assert broadcast["bound_s"] > 0.54 / 5 + 3 * 0.02
+    for actor in summary["experience"]["actors"].values():
+        assert actor["predicted_weights_age_s"] > 0
+    loop = summary["bytes"]["loop"]
+    assert loop["off"] == [], loop
+    # Each of three links of the chain has carried weights; no link from the learner to the others.
+    weights = [line for line in events(folder, "node4") if line["event"] == "weights"]
+    assert weights[-1]["source"] == 2
+
+
+def events(folder, node):
+    return map(json.loads, (folder / "metrics" / f"{node}.jsonl").read_text().splitlines())

@@ -1,0 +1,405 @@
+"""Weights that actors pass on to one another, over real sockets: shard by shard, around who is gone."""
+
+import contextlib
+import socket
+import time
+
+import pytest
+import torch
+import zmq
+from torch import nn
+
+from node.transport import learner_socket, relay, sockets
+from node.transport.actor_socket import ActorSocket, Identity
+from node.transport.broadcast import parents
+from node.transport.learner_socket import LearnerSocket
+from node.transport.messages import (
+    FOLLOW,
+    PIECE_BYTES,
+    SHARD,
+    SUBSCRIBE,
+    WEIGHTS,
+    Message,
+    read_message,
+)
+from node.transport.relay import Relay
+from node.transport.shards import MOST_SHARDS, Stream, begin, split
+from node.transport.sockets import PORTS_ON
+from node.transport.weights import Encoder, decode
+
+PATIENCE_S = 120.0
+NUMBERS = 300_000  # some shards
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Who is there is looked for without waiting seconds for it."""
+    monkeypatch.setattr(learner_socket, "LOOK_FOR_PEERS_S", 0.1)
+    monkeypatch.setattr(relay, "LOOK_MS", 20)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("star", {1: 0, 2: 0, 4: 0, 5: 0, 7: 0}),
+        ("chain", {1: 0, 2: 1, 4: 2, 5: 4, 7: 5}),
+        ("tree", {1: 0, 2: 0, 4: 1, 5: 1, 7: 2}),
+    ],
+)
+def test_who_sends_to_whom(form, expected):
+    assert parents(form, [4, 1, 7, 2, 5]) == expected
+    assert parents(form, []) == {}
+
+
+def test_a_stream_is_what_was_split_and_says_whom_it_is_for():
+    body = bytes(range(256)) * 1000
+    head, *shards = split({"version": 5, "have": 3, "published_at_s": 1.0, "encoding": "f32"}, body)
+    assert {len(shard.body) for shard in shards[:-1]} == {PIECE_BYTES}
+    stream = begin(head)
+    assert (stream.version, stream.base, stream.count) == (5, None, len(shards))
+    for shard in shards:
+        assert not stream.is_complete
+        stream.add(shard)
+    assert stream.is_complete and stream.body() == body
+    assert [stream.fits(have) for have in (-1, 3, 4, 5, 6)] == [True, True, True, False, False]
+    head.header["encoding"] = "delta"
+    assert [begin(head).fits(have) for have in (-1, 3, 4, 5)] == [False, True, False, False]
+
+
+HEAD = {"version": 5, "have": 3, "shards": 2, "published_at_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"shards": 0}, {"shards": MOST_SHARDS + 1}, {"version": "5"}, {"published_at_s": None}],
+)
+def test_a_head_of_no_stream_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"."):
+        begin(Message(WEIGHTS, HEAD | wrong))
+
+
+@pytest.mark.parametrize("number", [1, -1, "0", 5])
+def test_a_shard_that_is_not_the_next_is_refused(number):
+    stream = begin(Message(WEIGHTS, HEAD))
+    with pytest.raises(ValueError, match=r"."):
+        stream.add(Message(SHARD, {"shard": number}))
+
+
+class Actor:
+    """An actor process' sockets, and its model."""
+
+    def __init__(self, address, rank):
+        torch.manual_seed(rank)
+        me = Identity(rank, time.time_ns())
+        self.rank = rank
+        self.relay = Relay(address, me)
+        self.socket = ActorSocket(address, me, 4, self.relay.port)
+        self.model = nn.ParameterDict({"w": torch.rand(NUMBERS)})
+        self.have, self.sources = -1, []
+        self.parent = 0
+
+    def turn(self):
+        for message in self.socket.receive(0.0):
+            if message.kind == FOLLOW:
+                self.parent = message.header["parent"]
+                self.relay.follow(self.parent, message.header["place"])
+        for received in self.relay.receive():
+            decode(received.header["encoding"], received.body, self.model)
+            self.have = received.header["version"]
+            self.sources.append(received.receipt["source"])
+
+    def close(self):
+        self.socket._connected = False  # say no goodbye
+        self.socket.close({})
+        return self.relay.close()
+
+
+class Broadcast:
+    """A learner and its actors, all in this process."""
+
+    def __init__(self, form, actors, encoding="f32"):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = "127.0.0.1", probe.getsockname()[1] - PORTS_ON
+        self.encoder = Encoder(encoding)
+        self.learner = LearnerSocket(self.address, self.encoder, actors + 1, form)
+        self.weights = torch.zeros(NUMBERS)
+        self.version = 0
+        self.publish(0)
+        self.actors = [Actor(self.address, rank) for rank in range(1, actors + 1)]
+
+    def publish(self, version, changed=NUMBERS):
+        self.version = version
+        self.weights[:changed] = float(version)
+        self.learner.publish(version, {"w": self.weights}, {})
+
+    def until(self, true):
+        deadline = time.monotonic() + PATIENCE_S
+        while not true():
+            assert time.monotonic() < deadline
+            self.learner.receive(self.version, 0.01)
+            for actor in self.actors:
+                actor.turn()
+
+    def all_have(self, version):
+        return all(actor.have == version for actor in self.actors)
+
+    def parents(self):
+        return {actor.rank: actor.parent for actor in self.actors}
+
+    def close(self):
+        for actor in self.actors:
+            actor.close()
+        self.learner.close()
+
+
+@contextlib.contextmanager
+def broadcast(form, actors, encoding="f32"):
+    made = Broadcast(form, actors, encoding)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("form", ["star", "chain", "tree"])
+def test_each_version_reaches_all_by_the_way_that_its_form_says(form):
+    with broadcast(form, 3) as made:
+        expected = parents(form, [1, 2, 3])
+        made.until(lambda: made.all_have(0) and made.parents() == expected)
+        sent = made.learner.traffic.bytes_by_purpose()["weights"]
+        for version in (5, 10, 15):
+            made.publish(version)
+            made.until(lambda: made.all_have(made.version))
+            for actor in made.actors:
+                assert torch.equal(actor.model["w"], made.weights)
+                assert actor.sources[-1] == expected[actor.rank]
+        copies = sum(parent == 0 for parent in expected.values())
+        more = made.learner.traffic.bytes_by_purpose()["weights"] - sent
+        assert more == pytest.approx(3 * copies * 4 * NUMBERS, rel=0.01)
+        passed_on = [actor.close().bytes_by_purpose().get("weights", 0) for actor in made.actors]
+        made.actors.clear()
+        for rank, count in enumerate(passed_on, 1):
+            children = sum(parent == rank for parent in expected.values())
+            assert count >= 3 * children * 4 * NUMBERS
+
+
+def test_who_is_behind_one_that_is_gone_gets_weights_from_before_it_and_who_is_back_takes_its_place():
+    with broadcast("chain", 3) as made:
+        made.until(lambda: made.all_have(0) and made.parents() == {1: 0, 2: 1, 3: 2})
+        made.actors.pop(1).close()
+        made.until(lambda: made.parents() == {1: 0, 3: 1})
+        made.publish(5)
+        made.until(lambda: made.all_have(5))
+        assert made.actors[1].sources[-1] == 1
+        made.actors.insert(1, Actor(made.address, 2))
+        made.until(lambda: made.all_have(5) and made.parents() == {1: 0, 2: 1, 3: 2})
+        made.publish(10)
+        made.until(lambda: made.all_have(10))
+        assert made.actors[2].sources[-1] == 2
+
+
+def test_deltas_are_passed_on_and_who_comes_later_gets_all():
+    with broadcast("chain", 2, "delta") as made:
+        made.until(lambda: made.all_have(0) and made.parents() == {1: 0, 2: 1})
+        for version in (5, 10, 15):
+            made.publish(version, changed=100)
+            made.until(lambda: made.all_have(made.version))
+        assert made.learner.changed == pytest.approx(100 / NUMBERS, rel=0.01)
+        made.actors.pop(1).close()
+        made.until(lambda: made.learner.peers[2].is_gone)
+        for version in (20, 25):
+            made.publish(version, changed=100)
+            made.until(lambda: made.all_have(made.version))
+        made.actors.append(Actor(made.address, 2))
+        made.until(lambda: made.all_have(25) and made.parents() == {1: 0, 2: 1})
+        made.publish(30, changed=100)
+        made.until(lambda: made.all_have(30))
+        for actor in made.actors:
+            assert torch.equal(actor.model["w"], made.weights)
+
+
+class Parent:
+    """Sends what a test says, as whoever a relay follows."""
+
+    def __init__(self):
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.ROUTER)
+        sockets.set_up(self.socket)
+        self.socket.setsockopt(zmq.RCVTIMEO, int(PATIENCE_S * 1000))
+        port = self.socket.bind_to_random_port("tcp://127.0.0.1")
+        self.place = f"tcp://127.0.0.1:{port}"
+        self.learner = "127.0.0.1", port - PORTS_ON
+
+    def asked(self):
+        self.route, *frames = self.socket.recv_multipart()
+        message = read_message(frames)
+        assert message.kind == SUBSCRIBE
+        return message.header["have"]
+
+    def send(self, *messages):
+        for message in messages:
+            self.socket.send_multipart([self.route, *message.frames()])
+
+
+class Child:
+    """Follows a relay."""
+
+    def __init__(self, context, port, rank=2, have=-1):
+        self.socket = context.socket(zmq.DEALER)
+        sockets.set_up(self.socket)
+        self.socket.setsockopt(zmq.RCVTIMEO, int(PATIENCE_S * 1000))
+        self.socket.connect(f"tcp://127.0.0.1:{port}")
+        self.ask(rank, have)
+
+    def ask(self, rank, have):
+        header = {"rank": rank, "life": 1, "have": have}
+        self.socket.send_multipart(Message(SUBSCRIBE, header).frames())
+
+    def got(self):
+        return read_message(self.socket.recv_multipart())
+
+
+@pytest.fixture
+def parent():
+    made = Parent()
+    yield made
+    made.context.destroy(linger=0)
+
+
+@pytest.fixture
+def followed(parent):
+    made = Relay(parent.learner, Identity(1, 1))
+    yield made
+    made.close()
+
+
+def weights(version, have=-1, encoding="f32", size=3 * PIECE_BYTES):
+    header = {"version": version, "have": have, "encoding": encoding, "advice": {}}
+    return split(header | {"published_at_s": 1.0}, bytes([version]) * size)
+
+
+def received(followed):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := followed.receive()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def test_a_shard_is_passed_on_before_the_next_has_come(parent, followed):
+    child = Child(parent.context, followed.port)
+    assert parent.asked() == -1
+    head, *shards = weights(5)
+    parent.send(head)
+    assert child.got().header["version"] == 5
+    for number, shard in enumerate(shards):
+        assert not followed.receive()
+        parent.send(shard)
+        assert child.got() == Message(SHARD, {"shard": number}, shard.body)
+    assert received(followed)[0].body == bytes([5]) * 3 * PIECE_BYTES
+    assert parent.asked() == 5
+    late = Child(parent.context, followed.port, rank=3)  # gets what there is
+    assert [late.got().kind for _ in range(4)] == [WEIGHTS, SHARD, SHARD, SHARD]
+
+
+def test_a_version_that_breaks_off_is_no_version_and_its_place_takes_the_next(parent, followed):
+    child = Child(parent.context, followed.port)
+    assert parent.asked() == -1
+    head, *shards = weights(5)
+    parent.send(head, shards[0], *weights(7))
+    got = [child.got() for _ in range(6)]
+    assert [message.kind for message in got] == [WEIGHTS, SHARD, WEIGHTS, SHARD, SHARD, SHARD]
+    assert [one.header["version"] for one in received(followed)] == [7]
+    assert parent.asked() == 7
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        [[b"{"]],
+        [[b"[" * 100_000]],
+        [[b'{"kind": "weights", "version": 9}']],
+        [Message(SHARD, {"shard": 0}, b"x").frames()],
+        [weights(9)[0].frames(), Message(SHARD, {"shard": 2}, b"x").frames()],
+    ],
+)
+def test_nonsense_from_who_sends_weights_costs_no_version(parent, followed, nonsense):
+    assert parent.asked() == -1
+    for frames in nonsense:
+        parent.socket.send_multipart([parent.route, *frames])
+    parent.send(*weights(5))
+    found = received(followed)
+    assert [one.header["version"] for one in found] == [5]
+
+
+def test_nonsense_from_who_follows_costs_nobody_else_anything(parent, followed):
+    with parent.context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(f"tcp://127.0.0.1:{followed.port}")
+        for frames in ([b"{"], [b'{"kind": "subscribe", "rank": "x"}'], [b'{"kind": "bye"}']):
+            stranger.send_multipart(frames)
+        child = Child(parent.context, followed.port)
+        parent.asked()
+        parent.send(*weights(5))
+        assert child.got().header["version"] == 5
+
+
+def test_who_is_behind_is_sent_the_delta_from_what_it_has_or_all(parent, monkeypatch):
+    monkeypatch.setattr(relay, "KEPT_STREAMS", 2)
+    followed = Relay(parent.learner, Identity(1, 1))
+    try:
+        assert parent.asked() == -1
+        parent.send(*weights(5))
+        for version in (6, 7, 8):
+            assert parent.asked() == version - 1
+            parent.send(*weights(version, version - 1, "delta"))
+        assert parent.asked() == 8
+        child = Child(parent.context, followed.port, have=6)
+        assert [child.got().header.get("version") for _ in range(4)] == [7, None, None, None]
+        child.ask(2, 7)
+        assert [child.got().header.get("version") for _ in range(4)] == [8, None, None, None]
+        child.ask(2, 4)
+        assert parent.asked() == -1
+        parent.send(*weights(8))
+        assert [child.got().header.get("version") for _ in range(4)] == [8, None, None, None]
+        assert parent.asked() == 8
+        assert [one.header["version"] for one in received(followed)] == [5, 6, 7, 8]
+    finally:
+        followed.close()
+
+
+def test_a_relay_follows_whom_it_is_told_to(parent, followed):
+    assert parent.asked() == -1
+    parent.send(weights(5)[0])  # and no shard
+    other = Parent()
+    try:
+        followed.follow(3, other.place)
+        followed.follow(3, other.place)
+        assert other.asked() == -1
+        other.send(*weights(6))
+        found = received(followed)
+        assert [(one.header["version"], one.receipt["source"]) for one in found] == [(6, 3)]
+        assert other.asked() == 6
+    finally:
+        other.context.destroy(linger=0)
+
+
+def test_a_thread_that_ended_says_so(parent, followed, monkeypatch):
+    def fail():
+        raise OSError("no")
+
+    assert parent.asked() == -1
+    monkeypatch.setattr(followed, "_hear", fail)
+    parent.send(*weights(5))
+    deadline = time.monotonic() + PATIENCE_S
+    with pytest.raises(RuntimeError, match="relay of weights ended"):
+        while time.monotonic() < deadline:
+            followed.receive()
+            time.sleep(0.01)
+
+
+def test_a_complete_stream_takes_no_more():
+    stream = Stream(Message(WEIGHTS), 5, None, 0)
+    with pytest.raises(ValueError, match="not the next"):
+        stream.add(Message(SHARD, {"shard": 0}))
