@@ -3,6 +3,8 @@
     python examples/compare_rl.py ppo            # cart-pole over mobile, by strategy: six hours, most of them ddp's
     python examples/compare_rl.py staleness      # how old weights are, and should be: twenty minutes
     python examples/compare_rl.py corrections    # what helps against old experience: an hour and a half
+    python examples/compare_rl.py broadcast      # a star, a chain and a tree of nine nodes: ten minutes
+    python examples/compare_rl.py deltas         # how many weights change, by learning rate: five minutes
     python examples/compare_rl.py seeds          # cart-pole and pendulum over wan, five seeds each: half an hour
     python examples/compare_rl.py ppo --quick    # --quick of any: two nodes, a few steps, a minute
 
@@ -19,6 +21,12 @@ corrections: the return of impala by what is done about old experience: nothing 
 what is more than S updates behind (reject-S), or waiting for newer weights (pace-S). --pull-every makes it older.
 `kept_over_all_steps` is the mean length of the pieces that were kept ÷ of all; impala's are all as long, so it is 1.
 The learner tests between updates. Those seconds are not counted, but actors act on meanwhile.
+
+broadcast: median seconds from when the learner publishes 8 MB of weights until the last of eight actors has them, over
+uplinks that all copies share, beside what the links allow (docs/formats.md); of `timed` versions that all waited for.
+
+deltas: the share of weights whose bf16 has changed since the version before, by learning rate (mapf, a version an
+update): what `weights=delta` sends.
 
 seeds: the return of each seed, and the mean, averaging every 20 minibatches (pendulum: 32).
 
@@ -56,6 +64,7 @@ FIGURES = [
     *("return_at_end", "best_return", "reached_s", "reached_mbyte", "loop_s", "wall_s"),
     *("carried_mbyte", "env_steps", "rejected_share", "kept_over_all_steps"),
     *("predicted_age_s", "measured_age_s", "ratio", "worst"),
+    *("broadcast_s", "bound_s", "broadcast_ratio", "timed", "changed"),
     *("stale_updates_median", "stale_updates_p95", "stale_median_s", "stale_p95_s"),
 ]
 POINT = ["step", "seconds", "bytes", "return"]
@@ -183,6 +192,7 @@ def experience_figures(experience: Mapping[str, Any]) -> Row:
     ratios = [one["predicted_over_measured"] for one in actors if one["predicted_over_measured"]]
     updates, seconds = experience["staleness_updates"], experience["staleness_s"]
     mean_steps = experience["mean_steps"]
+    broadcast = experience["broadcast"] or {}
     return {
         "env_steps": experience["env_steps"],
         "rejected_share": experience["rejected_share"],
@@ -192,6 +202,11 @@ def experience_figures(experience: Mapping[str, Any]) -> Row:
         "ratio": mean(ratios),
         "worst": worst(ratios),
         "ratios": " ".join(map(cell, ratios)),
+        "broadcast_s": broadcast.get("seconds"),
+        "bound_s": broadcast.get("bound_s"),
+        "broadcast_ratio": broadcast.get("ratio"),
+        "timed": broadcast.get("timed"),
+        "changed": experience["changed"],
         "stale_updates_median": updates.get("median"),
         "stale_updates_p95": updates.get("p95"),
         "stale_median_s": seconds.get("median"),

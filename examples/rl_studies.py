@@ -9,6 +9,9 @@ from typing import Any
 
 from kept_runs import Row
 
+from cluster.base.paths import PROJECT_DIR
+from node.transport import BROADCASTS, ENCODINGS
+
 STRATEGIES = {
     "ddp": "--strategy ddp",
     "fedavg-4": "--strategy fedavg --set H=4",
@@ -34,6 +37,10 @@ FLAGS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "UPDATES",
         "help": "of reject and pace (default %(default)s)",
     },
+    "broadcasts": {"nargs": "+", "choices": BROADCASTS, "metavar": "FORM"},
+    "weights": {"nargs": "+", "choices": ENCODINGS, "metavar": "ENCODING"},
+    "publish_every": {"type": int, "help": "updates between versions (default %(default)s)"},
+    "rates": {"nargs": "+", "type": float, "metavar": "LR", "help": "(default %(default)s)"},
     "seeds": {"nargs": "+", "type": int, "metavar": "SEED", "help": "(default %(default)s)"},
     "profiles": {"nargs": "+", "metavar": "PROFILE", "help": "(default %(default)s)"},
     "nodes": {"type": int, "help": "(default %(default)s)"},
@@ -154,6 +161,30 @@ def seeds_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
             yield Case(label, words(args, "ppo", {"env": env}, [*fedavg, "--seed", str(seed)]))
 
 
+def broadcast_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
+    """Every way for weights to go out, and every way to make bytes of them; 2 million parameters."""
+    sizes = {"hidden": 1000, "eval_episodes": 5, "publish_every": args.publish_every}
+    for seed in args.seeds:
+        for form in args.broadcasts:
+            for encoding in args.weights:
+                label = {"profile": Path(profile).stem, "broadcast": form, "weights": encoding}
+                label |= {"seed": seed}
+                options = {"broadcast": form, "weights": encoding, "pull_every": 0, **sizes}
+                own = ["--batch-size", "1", "--seed", str(seed)]
+                yield Case(label, words(args, "impala", options, own))
+
+
+def deltas_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
+    """Every learning rate, each version asked for that is published."""
+    options = {"weights": "delta", "publish_every": args.publish_every, "pull_every": 0}
+    tests = {"optimum": "false", "eval_instances": 10, "eval_most_steps": 16}
+    for seed in args.seeds:
+        for rate in args.rates:
+            label = {"profile": profile, "lr": rate, "seed": seed}
+            own = ["--lr", str(rate), "--lr-schedule", "constant", "--seed", str(seed)]
+            yield Case(label, words(args, "mapf", {**options, **tests}, own))
+
+
 def words(
     args: argparse.Namespace, task: str, options: Mapping[str, object], own: Sequence[str]
 ) -> list[str]:
@@ -219,6 +250,46 @@ STUDIES = {
             *("loop_s", "env_steps", "rejected_share", "kept_over_all_steps"),
             *("stale_updates_median", "runs", "status"),
         ],
+    ),
+    "broadcast": Study(
+        "seconds until all actors have a version of the weights, by how it is sent",
+        broadcast_cases,
+        {
+            **COMMON,
+            "nodes": 9,
+            "profiles": [str(PROJECT_DIR / "examples" / "uplinks.yml")],
+            "broadcasts": list(BROADCASTS),
+            "weights": ["f32"],
+            "publish_every": 300,
+            "seeds": [1],
+            "steps": 2100,
+        },
+        {**QUICK, "nodes": 3, "weights": ["f32"], "publish_every": 20, "steps": 100},
+        [["profile", "broadcast", "weights"]],
+        [
+            *("profile", "broadcast", "weights", "broadcast_s", "bound_s", "broadcast_ratio"),
+            *("timed", "carried_mbyte", "changed", "loop_s", "runs", "status"),
+        ],
+    ),
+    "deltas": Study(
+        "share of weights whose bf16 changes between versions, by learning rate",
+        deltas_cases,
+        {
+            **COMMON,
+            "profiles": ["wan"],
+            "rates": [1e-3, 1e-4, 1e-5, 1e-6],
+            "publish_every": 1,
+            "seeds": [1],
+            "steps": 400,
+        },
+        {
+            **QUICK,
+            "rates": [1e-3, 1e-6],
+            "publish_every": 1,
+            "task_set": ["learn_after=500", "most_steps=16"],
+        },
+        [["profile", "lr"]],
+        ["profile", "lr", "changed", "carried_mbyte", "loop_s", "runs", "status"],
     ),
     "seeds": Study(
         "return of ppo, seed by seed",

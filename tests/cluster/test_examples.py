@@ -67,6 +67,8 @@ def test_one_that_is_stopped_takes_its_nodes_down(compare, number):
         ("ppo", "return_at_end", 2),
         ("staleness", "measured_age_s", 2),
         ("corrections", "return_at_end", 4),
+        ("broadcast", "broadcast_s", 3),
+        ("deltas", "changed", 2),
         ("seeds", "return_at_end", 3),
     ],
 )

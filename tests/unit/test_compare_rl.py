@@ -32,6 +32,8 @@ EXPERIENCE = {
     "mean_steps_kept": 15.0,
     "staleness_updates": {"mean": 5.0, "median": 4.0, "p95": 9.0, "max": 12.0},
     "staleness_s": {},
+    "changed": 0.5,
+    "broadcast": {"seconds": 2.0, "bound_s": 1.6, "ratio": 1.25, "timed": 4},
     "actors": {
         "node2": {
             "weights_age_s": 2.0,
@@ -101,6 +103,9 @@ def test_actors_are_told_by_their_mean_and_by_the_worst_of_them():
     assert (found["rejected_share"], found["kept_over_all_steps"]) == (0.25, 0.75)
     assert (found["stale_updates_p95"], found["stale_median_s"]) == (9.0, None)
     assert found["env_steps"] == 1600
+    assert (found["broadcast_s"], found["bound_s"], found["changed"]) == (2.0, 1.6, 0.5)
+    without = row(experience=EXPERIENCE | {"broadcast": None}, environments=None)
+    assert without["broadcast_s"] is None
 
 
 def test_worst_is_farthest_from_1_on_either_side():
