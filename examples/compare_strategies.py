@@ -14,31 +14,20 @@ table.csv and table.json, and each by itself: what is there already, with the sa
 """
 
 import argparse
-import csv
-import hashlib
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster import Cluster, training
-from cluster.accounting.metrics_table import metric_rows
-from cluster.accounting.wire_bytes import parse_sent
+import kept_runs
+from kept_runs import Row, cell, loop_s, payload_to, steps_of, tests_bytes, write_table
+
+from cluster import Cluster
 from cluster.base.console import Console, print_table
-from cluster.base.errors import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    ClusterError,
-    RunFailed,
-    UsageError,
-)
+from cluster.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, ClusterError
 from cluster.base.paths import PROJECT_DIR
 from cluster.cli.command_line import hear_signals
-from cluster.links.profiles import load_profile
-from cluster.run.run_folder import last_events
 
 # What each is run with, {H} by --H; all else is as node.train has it. DeMo steps by signs: its rate is a small one.
 STRATEGIES = {
@@ -69,7 +58,6 @@ COLUMNS = [
     *("task", "strategy", "status", "steps", "target", "reached_s", "reached_step", "best"),
     *("reached_mbyte", "carried_mbyte", "loop_s", "communication_share", "run"),
 ]
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -108,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for strategy in args.strategies:
                     console.say(f"=== {task}, {strategy}")
                     rows.append(known_or_run(cluster, task, strategy, args))
-                    write_table(args.out, rows)
+                    write_table(args.out, "table", rows, COLUMNS)
     except ClusterError as error:  # what is done is there; the same command goes on
         console.fail(error)
         return error.exit_code
@@ -163,26 +151,12 @@ def parse_targets(words: Iterable[str]) -> dict[str, Target]:
 
 def known_or_run(cluster: Cluster, task: str, strategy: str, args: argparse.Namespace) -> Row:
     """The row of one task and strategy: from an earlier time, if it was asked for in the same way, or of a new run."""
-    target = args.targets[task]
-    asked = settings(task, strategy, args)
-    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
-    path = args.out / f"{task}-{strategy}-{digest}.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    if known and Path(known["folder"]).is_dir():
-        folder, summary = Path(known["folder"]), known["summary"]
-    else:
-        folder, summary = run(cluster, asked["words"], verify=not args.no_verify)
-        if summary["status"] == "done":  # what failed is tried again the next time
-            known = {"asked": asked, "folder": str(folder), "summary": summary}
-            path.write_text(json.dumps(known, indent=2) + "\n")
-    return make_row(task, strategy, target, summary, _steps(folder), tests_bytes(folder, summary))
-
-
-def _steps(folder: Path) -> list[Row]:
-    try:
-        return metric_rows(folder)
-    except UsageError:
-        return []  # it failed before its first step
+    asked, name = settings(task, strategy, args), f"{task}-{strategy}"
+    folder, summary = kept_runs.known_or_run(
+        lambda: cluster, asked, args.out, name, verify=not args.no_verify
+    )
+    for_tests = tests_bytes(folder, summary)
+    return make_row(task, strategy, args.targets[task], summary, steps_of(folder), for_tests)
 
 
 def settings(task: str, strategy: str, args: argparse.Namespace) -> Row:
@@ -190,19 +164,7 @@ def settings(task: str, strategy: str, args: argparse.Namespace) -> Row:
     own = STRATEGIES[strategy].format(H=args.H).split()
     words = ["--task", task, "--strategy", strategy, *own]
     words += ["--steps", str(args.steps), "--eval-every", str(args.eval_every), "--eval", "after"]
-    # Not by its name alone: a file of the same name may say something else now.
-    profile = asdict(load_profile(args.profile))
-    return {"words": words, "nodes": args.nodes, "profile": profile}
-
-
-def run(cluster: Cluster, words: Sequence[str], *, verify: bool) -> tuple[Path, Row]:
-    """One training: its folder and summary, also of one that failed."""
-    try:
-        summary = cluster.launch(training(words), verify=verify).summary
-    except RunFailed as failure:
-        cluster.console.fail(failure)
-        summary = dict(failure.document)  # type: ignore[call-overload]
-    return Path(summary["folder"]), summary
+    return kept_runs.settings(words, args.nodes, args.profile)
 
 
 def make_row(
@@ -234,40 +196,9 @@ def make_row(
     }
 
 
-def tests_bytes(folder: Path, summary: Mapping[str, Any]) -> int:
-    """What links have carried for tests, headers included: by what the ranks say that they sent for them."""
-    nodes = list(summary["exit_codes"])
-    total = 0
-    for node in nodes:
-        end = last_events(folder, node).get("end", {})
-        tests = [one for one in end.get("collectives", ()) if one["purpose"] == "eval"]
-        for sent in parse_sent(nodes, node, {"collectives": tests}):
-            total += sent.forward_bytes + sent.answer_bytes + sent.ack_bytes
-    return total
-
-
-def payload_to(row: Row, steps: Sequence[Row]) -> int:
-    """What the strategy had sent in all by a step, without headers."""
-    return sum(one["sent_bytes_so_far"] for one in steps if one["step"] == row["step"])
-
-
-def loop_s(seconds: Mapping[str, float]) -> float:
-    """Of a rank's seconds those of training: from when it was ready until the last step, without tests."""
-    return seconds["total"] - seconds["startup"] - seconds["eval"]
-
-
 def communication_share(seconds: Mapping[str, float]) -> float:
     """Of a rank's seconds of training those in which it waited for others, or for what is on its way."""
     return round((seconds["transfer"] + seconds["waiting"]) / loop_s(seconds), 3)
-
-
-def write_table(out: Path, rows: Sequence[Row]) -> None:
-    """table.csv and table.json; what a run does not have stays empty, or null."""
-    (out / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
-    with (out / "table.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def print_rows(rows: Sequence[Row]) -> None:
@@ -279,15 +210,9 @@ def print_rows(rows: Sequence[Row]) -> None:
     header += ["CARRIED MB", "LOOP s", "COMMUNICATION", "STATUS"]
     names = [*("task", "strategy", "reached_s", "reached_step", "best", "reached_mbyte")]
     names += ["carried_mbyte", "loop_s", "communication_share", "status"]
-    print_table(header, [[_cell(row[name]) for name in names] for row in ranked])
+    print_table(header, [[cell(row[name]) for name in names] for row in ranked])
     targets = dict.fromkeys(f"{row['task']} {row['target']:g}" for row in rows)
     print(f"targets: {', '.join(targets)}; - is never; tested is the average over all ranks")
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

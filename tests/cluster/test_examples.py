@@ -1,4 +1,4 @@
-"""examples/compare_strategies.py on real nodes, in short."""
+"""examples/compare_strategies.py and compare_rl.py on real nodes, in short."""
 
 import csv
 import signal
@@ -9,6 +9,7 @@ import pytest
 from containers import PROJECT_DIR, TIMEOUT_S, eventually, hear_interrupts
 
 EXAMPLE = PROJECT_DIR / "examples" / "compare_strategies.py"
+REINFORCEMENT = PROJECT_DIR / "examples" / "compare_rl.py"
 SHORT = ["--tasks", "fashion-mnist", "--strategies", "fedavg", "--nodes", "2", "--profile", "wan"]
 SHORT += ["--steps", "4", "--H", "2", "--eval-every", "2", "--no-verify"]
 
@@ -57,6 +58,37 @@ def test_one_that_is_stopped_takes_its_nodes_down(compare, number):
     assert running.returncode == 130, said
     assert "Traceback" not in said
     assert compare.cluster.things() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("study", "column", "lines"),
+    [
+        ("ppo", "return_at_end", 2),
+        ("staleness", "measured_age_s", 2),
+        ("corrections", "return_at_end", 4),
+        ("broadcast", "broadcast_s", 3),
+        ("deltas", "changed", 2),
+        ("seeds", "return_at_end", 3),
+    ],
+)
+def test_each_study_of_reinforcement_learning_has_its_table(
+    make_cluster, tmp_path, study, column, lines
+):
+    cluster = make_cluster("compare")
+    argv = [sys.executable, REINFORCEMENT, study, "--quick", "--name", cluster.name]
+    running = subprocess.Popen(
+        [*map(str, argv), "--out", tmp_path],
+        cwd=PROJECT_DIR,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=hear_interrupts,
+    )
+    table = rows(running, tmp_path)
+    assert [row["status"] for row in table] == ["done"] * lines
+    assert all(float(row[column]) > 0 for row in table)
+    assert cluster.things() == []
 
 
 def rows(running, folder):

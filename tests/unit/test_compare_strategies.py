@@ -6,10 +6,13 @@ import sys
 
 import pytest
 
+from cluster.base.console import Console
+from cluster.base.errors import RunFailed
 from cluster.base.paths import PROJECT_DIR
 
 sys.path.insert(0, str(PROJECT_DIR / "examples"))
 import compare_strategies as compare  # noqa: E402
+import kept_runs  # noqa: E402
 
 SECONDS = {"total": 50.0, "startup": 5.0, "eval": 5.0, "compute": 10.0, "transfer": 20.0}
 SUMMARY = {
@@ -99,7 +102,7 @@ def test_who_is_there_first_stands_first(capsys, tmp_path):
     compare.print_rows([never, slow, fast])
     names = [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:4]]
     assert names == ["fast", "slow", "never"]
-    compare.write_table(tmp_path, [slow, never])
+    kept_runs.write_table(tmp_path, "table", [slow, never], compare.COLUMNS)
     assert json.loads((tmp_path / "table.json").read_text())[1]["reached_s"] is None
     with (tmp_path / "table.csv").open(newline="") as file:
         assert [line["reached_s"] for line in csv.DictReader(file)] == ["4.0", ""]
@@ -111,12 +114,12 @@ RUNS = {"slow": [0.1, 0.9], "fast": [0.9, 0.9], "never": [0.1, 0.2]}
 def test_what_is_there_is_not_run_again(monkeypatch, tmp_path):
     ran = []
 
-    def run(cluster, words, *, verify):
+    def run(cluster, words, nodes, *, verify):
         ran.append(words)
         return tmp_path, SUMMARY | {"folder": str(tmp_path)}
 
-    monkeypatch.setattr(compare, "run", run)
-    monkeypatch.setattr(compare, "metric_rows", lambda folder: steps([0.9]))
+    monkeypatch.setattr(kept_runs, "run", run)
+    monkeypatch.setattr(kept_runs, "metric_rows", lambda folder: steps([0.9]))
     args = compare.parse(["--out", str(tmp_path)])
     first, second = (compare.known_or_run(None, "language", "diloco", args) for _ in range(2))
     assert first == second
@@ -126,6 +129,22 @@ def test_what_is_there_is_not_run_again(monkeypatch, tmp_path):
         None, "language", "diloco", compare.parse(["--out", str(tmp_path), "--steps", "7"])
     )
     assert len(ran) == 2
+
+
+def test_a_run_whose_ranks_are_done_and_that_failed_all_the_same_has_failed(tmp_path):
+    """Its links were lost, or results stayed on their node: it is tried again the next time."""
+
+    class Lost:
+        console = Console()
+
+        def launch(self, program, *, verify):
+            raise RunFailed("lost links", document=SUMMARY)
+
+    words = ["--strategy", "ddp", "--steps", "4"]
+    asked = kept_runs.settings(words, 2, "wan")
+    _, summary = kept_runs.known_or_run(Lost, asked, tmp_path, "one", verify=True)
+    assert summary["status"] == "failed"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_quick_is_short_and_flags_still_count():

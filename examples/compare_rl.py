@@ -1,0 +1,349 @@
+"""Reinforcement learning over slow links, measured at length: one command a study, one table each.
+
+    python examples/compare_rl.py ppo            # cart-pole over mobile, by strategy: six hours, most of them ddp's
+    python examples/compare_rl.py staleness      # how old weights are, and should be: twenty minutes
+    python examples/compare_rl.py corrections    # what helps against old experience: an hour and a half
+    python examples/compare_rl.py broadcast      # a star, a chain and a tree of nine nodes: ten minutes
+    python examples/compare_rl.py deltas         # how many weights change, by learning rate: five minutes
+    python examples/compare_rl.py seeds          # cart-pole and pendulum over wan, five seeds each: half an hour
+    python examples/compare_rl.py ppo --quick    # --quick of any: two nodes, a few steps, a minute
+
+ppo: the return of 100 test episodes, seconds and bytes, by what ranks send each other; and when a return was reached
+(--target; bytes by then are payload, without headers). All tests are made after the last step (--eval after): they are
+in no figure but `wall_s`.
+
+staleness: predicted ÷ measured age of actors' weights, over three profiles and with three pull intervals; `worst` is
+that of the actor farthest from 1. By --task mapf, whose weights (some 0.4 MB) take time on links, and whose actors act
+all the time: impala's are 37 kB, and its actors wait for the learner, of which the prediction knows nothing. 600
+updates are a minute.
+
+corrections: the return of impala by what is done about old experience: nothing (none), V-trace (vtrace), or rejecting
+what is more than S updates behind (reject-S), or waiting for newer weights (pace-S). --pull-every makes it older.
+`kept_over_all_steps` is the mean length of the pieces that were kept ÷ of all; impala's are all as long, so it is 1.
+The learner tests between updates. Those seconds are not counted, but actors act on meanwhile.
+
+broadcast: median seconds from when the learner publishes 8 MB of weights until the last of eight actors has them, over
+uplinks that all copies share, beside what the links allow (docs/formats.md); of `timed` versions that all waited for.
+
+deltas: the share of weights whose bf16 has changed since the version before, by learning rate (mapf, a version an
+update): what `weights=delta` sends.
+
+seeds: the return of each seed, and the mean, averaging every 20 minibatches (pendulum: 32).
+
+A line is the mean over the seeds of runs that are done; where one failed, it and the exit code say so. Into --out go
+table (what is printed), runs (a row a run), curves (a row a test), as CSV and JSON, and each run by itself: what is
+there already, with the same settings, is not run again. --pictures draws, as SVG, and wants matplotlib.
+"""
+
+import argparse
+import importlib.util
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import kept_runs
+from kept_runs import Row, cell, loop_s, payload_to, steps_of, tests_bytes, write_table
+from rl_studies import FLAGS, STUDIES, Study
+
+from cluster import Cluster
+from cluster.base.console import Console, print_table
+from cluster.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, ClusterError, UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.cli.command_line import hear_signals
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES = [
+    *("return_at_end", "best_return", "reached_s", "reached_mbyte", "loop_s", "wall_s"),
+    *("carried_mbyte", "env_steps", "rejected_share", "kept_over_all_steps"),
+    *("predicted_age_s", "measured_age_s", "ratio", "worst"),
+    *("broadcast_s", "bound_s", "broadcast_ratio", "timed", "changed"),
+    *("stale_updates_median", "stale_updates_p95", "stale_median_s", "stale_p95_s"),
+]
+POINT = ["step", "seconds", "bytes", "return"]
+
+
+@dataclass
+class Found:
+    """What there is so far: a row a run, a point a test."""
+
+    rows: list[Row] = field(default_factory=list)
+    points: list[Row] = field(default_factory=list)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what is not there yet, print and write the table; the exit code is 1 where a run failed."""
+    args = parse(sys.argv[1:] if argv is None else argv)
+    console = Console(program_output=sys.stderr)  # standard output is the table's
+    args.out.mkdir(parents=True, exist_ok=True)
+    hear_signals()
+    found = Found()
+    try:
+        if args.pictures:
+            require_matplotlib()
+        for profile in args.profiles:
+            run_over(profile, args, console, found)
+    except ClusterError as error:  # what is done is there; the same command goes on
+        console.fail(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    print_lines(STUDIES[args.study], found.rows)
+    if args.pictures:
+        print(f"drawn: {draw(args.out, args.study, found)}")
+    return EXIT_FAILED if any(row["status"] == "failed" for row in found.rows) else EXIT_DONE
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The flags; each study has its own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    studies = parser.add_subparsers(dest="study", required=True, metavar="STUDY")
+    for name, study in STUDIES.items():
+        own = studies.add_parser(name, help=study.what, description=study.what)
+        for flag, how in FLAGS.items():
+            if flag in study.defaults:
+                own.add_argument(f"--{flag.replace('_', '-')}", **how)
+        own.set_defaults(**{**study.defaults, **(study.quick if "--quick" in argv else {})})
+    args = parser.parse_args(argv)
+    if min(getattr(args, "max_staleness", [1])) < 1:
+        parser.error("--max-staleness: 1 or more; without a bound there is `none`")
+    folder = f"rl-{args.study}-quick" if args.quick else f"rl-{args.study}"
+    args.out = args.out or PROJECT_DIR / "runs" / folder
+    return args
+
+
+def run_over(profile: str, args: argparse.Namespace, console: Console, found: Found) -> None:
+    """All runs over a profile; the cluster comes up for the first that is not known."""
+    with ExitStack() as stack:
+
+        @cache
+        def cluster() -> Cluster:
+            nodes = Cluster(args.name, nodes=args.nodes, profile=profile, console=console)
+            return stack.enter_context(nodes)
+
+        for case in STUDIES[args.study].cases(args, profile):
+            console.say(f"=== {args.study}: {case.name}")
+            asked = kept_runs.settings(case.words, args.nodes, profile)
+            folder, summary = kept_runs.known_or_run(
+                cluster, asked, args.out, f"{args.study}-{case.name}", verify=not args.no_verify
+            )
+            points = curve(case.label, steps_of(folder))
+            for_tests = tests_bytes(folder, summary)
+            target = getattr(args, "target", math.inf)
+            found.rows.append(make_row(case.label, summary, points, for_tests, target))
+            found.points += [{"study": args.study} | point for point in points]
+            write(args.out, args.study, found)
+
+
+def curve(label: Row, steps: Sequence[Row]) -> list[Row]:
+    """What tests told, with seconds of training and bytes of payload until then.
+
+    A learner's own tests are not counted in its seconds. What its actors had sent is not known step by step.
+    """
+    learns_alone = all(row["rank"] == 0 for row in steps)
+    points, tested_s = [], 0.0
+    for row in steps:
+        if row["rank"] == 0 and "test_return" in row:
+            seconds = round(row["elapsed_s"] - tested_s, 2)
+            sent = None if learns_alone else payload_to(row, steps)
+            values = (row["step"], seconds, sent, round(row["test_return"], 2))
+            points.append(label | dict(zip(POINT, values, strict=True)))
+            tested_s += row["eval_s"] if learns_alone else 0.0
+    return points
+
+
+def make_row(
+    label: Row, summary: Mapping[str, Any], points: Sequence[Row], for_tests: int, target: float
+) -> Row:
+    """What one run tells; `points` are its `curve`, `for_tests` bytes on the links."""
+    is_done = summary["status"] == "done"
+    first = next((point for point in points if point["return"] >= target), None)
+    seconds: Mapping[str, float] = next(iter(summary["seconds"].values()), {})
+    return {
+        **label,
+        "status": summary["status"],
+        "return_at_end": points[-1]["return"] if points and is_done else None,
+        "best_return": max((point["return"] for point in points), default=None),
+        "reached_s": first and first["seconds"],
+        "reached_mbyte": first and first["bytes"] and round(first["bytes"] / 1e6, 2),
+        "loop_s": round(loop_s(seconds), 1) if seconds else None,
+        "wall_s": round(summary["wall_s"], 1),
+        "carried_mbyte": round((summary["bytes"]["total"] - for_tests) / 1e6, 2),
+        "env_steps": (summary.get("environments") or {}).get("steps"),
+        **experience_figures(summary.get("experience") or {}),
+        "run": Path(summary["folder"]).name,
+    }
+
+
+def experience_figures(experience: Mapping[str, Any]) -> Row:
+    """What summary.json says of a learner and its actors; nothing of what had none."""
+    if not experience:
+        return {}
+    actors = experience["actors"].values()
+    ratios = [one["predicted_over_measured"] for one in actors if one["predicted_over_measured"]]
+    updates, seconds = experience["staleness_updates"], experience["staleness_s"]
+    mean_steps = experience["mean_steps"]
+    broadcast = experience["broadcast"] or {}
+    return {
+        "env_steps": experience["env_steps"],
+        "rejected_share": experience["rejected_share"],
+        "kept_over_all_steps": experience["mean_steps_kept"] / mean_steps if mean_steps else None,
+        "predicted_age_s": mean(one["predicted_weights_age_s"] for one in actors),
+        "measured_age_s": mean(one.get("weights_age_s") for one in actors),
+        "ratio": mean(ratios),
+        "worst": worst(ratios),
+        "ratios": " ".join(map(cell, ratios)),
+        "broadcast_s": broadcast.get("seconds"),
+        "bound_s": broadcast.get("bound_s"),
+        "broadcast_ratio": broadcast.get("ratio"),
+        "timed": broadcast.get("timed"),
+        "changed": experience["changed"],
+        "stale_updates_median": updates.get("median"),
+        "stale_updates_p95": updates.get("p95"),
+        "stale_median_s": seconds.get("median"),
+        "stale_p95_s": seconds.get("p95"),
+    }
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of those that there are; None of none."""
+    known = [value for value in values if value is not None]
+    return round(fmean(known), 4) if known else None
+
+
+def worst(ratios: Iterable[float | None]) -> float | None:
+    """The one farthest from 1, above or below; None of none."""
+    return max((one for one in ratios if one), key=lambda one: abs(math.log(one)), default=None)
+
+
+def table_lines(study: Study, rows: Sequence[Row]) -> list[Row]:
+    """The lines of the table."""
+    lines = []
+    for names in study.lines:
+        groups: dict[tuple[object, ...], list[Row]] = {}
+        for row in rows:
+            groups.setdefault(tuple(row[name] for name in names), []).append(row)
+        lines += [
+            dict(zip(names, key, strict=True)) | average(group) for key, group in groups.items()
+        ]
+    lines = beside_ddp(lines)
+    return [{name: line.get(name, "all") for name in study.columns} for line in lines]
+
+
+def average(group: Sequence[Row]) -> Row:
+    """Of runs that differ in their seeds: the figures of those that are done."""
+    done = [row for row in group if row["status"] == "done"]
+    reached = sum(row["reached_s"] is not None for row in done)
+    return {name: mean(row.get(name) for row in done) for name in FIGURES} | {
+        "worst": worst(row.get("worst") for row in done),
+        "ratios": "; ".join(row["ratios"] for row in done if "ratios" in row),
+        "returns": " ".join(cell(row["return_at_end"]) for row in group),
+        "reached": f"{reached}/{len(group)}",
+        "runs": f"{len(done)}/{len(group)}",
+        "status": "done" if len(done) == len(group) else "failed",
+    }
+
+
+def beside_ddp(lines: Sequence[Row]) -> list[Row]:
+    """With each line's bytes over those of ddp over the same links, where there are some."""
+    ddp = {
+        line["profile"]: line["carried_mbyte"] for line in lines if line.get("strategy") == "ddp"
+    }
+    ratios = []
+    for line in lines:
+        own, of_ddp = line["carried_mbyte"], ddp.get(line["profile"])
+        ratios.append(round(own / of_ddp, 4) if own and of_ddp else None)
+    return [line | {"bytes_over_ddp": one} for line, one in zip(lines, ratios, strict=True)]
+
+
+def write(out: Path, name: str, found: Found) -> None:
+    """table, runs and curves, each as CSV and JSON."""
+    study = STUDIES[name]
+    label = [column for column in study.columns if column in found.rows[0]]
+    write_table(out, "table", table_lines(study, found.rows), study.columns)
+    columns = dict.fromkeys(["profile", "seed", *label, "status", *FIGURES, "ratios", "run"])
+    rows = [{column: row.get(column) for column in columns} for row in found.rows]
+    write_table(out, "runs", rows, list(columns))
+    if found.points:
+        write_table(out, "curves", found.points, list(found.points[0]))
+
+
+def print_lines(study: Study, rows: Sequence[Row]) -> None:
+    """The table for readers."""
+    lines = table_lines(study, rows)
+    header = [heading(column) for column in study.columns]
+    print_table(header, [[cell(line[name]) for name in study.columns] for line in lines])
+    print("figures are means over the seeds of runs that are done; - is none, or never")
+
+
+def heading(column: str) -> str:
+    """A column's name for readers, its unit apart."""
+    for suffix, unit in {"_s": " s", "_mbyte": " MB"}.items():
+        if column.endswith(suffix):
+            return column.removesuffix(suffix).replace("_", " ").upper() + unit
+    return column.replace("_", " ").upper()
+
+
+def require_matplotlib() -> None:
+    """See that pictures can be drawn, before anything is started.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--pictures wants matplotlib, which is not here", "pip install matplotlib")
+
+
+def draw(out: Path, study: str, found: Found) -> Path:
+    """Curves where tests tell returns, else ages of weights; one file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    (draw_curves if found.points else draw_ages)(figure, found)
+    path = out / f"{study}.svg"
+    figure.savefig(path)
+    return path
+
+
+def draw_curves(figure: "Figure", found: Found) -> None:
+    """Return against seconds, and against bytes or, where those are not known, steps; a colour for all seeds of one."""
+    by_run: dict[tuple[object, ...], list[Row]] = {}
+    for point in found.points:
+        label = tuple(value for name, value in point.items() if name not in ("study", *POINT))
+        by_run.setdefault(label, []).append(point)
+    names = list(dict.fromkeys(" ".join(map(str, label[:-1])) for label in by_run))
+    other = "step" if found.points[0]["bytes"] is None else "bytes"
+    for axes, x in zip(figure.subplots(1, 2, sharey=True), ("seconds", other), strict=True):
+        for label, points in by_run.items():
+            colour = f"C{names.index(' '.join(map(str, label[:-1])))}"
+            axes.plot([p[x] for p in points], [p["return"] for p in points], color=colour)
+        for number, name in enumerate(names):
+            axes.plot([], [], color=f"C{number}", label=name)
+        axes.set(xlabel=x, ylabel="return of tests", xscale="linear" if x == "step" else "log")
+    axes.legend(fontsize="small")
+
+
+def draw_ages(figure: "Figure", found: Found) -> None:
+    """Predicted against measured age of weights; on the line they are the same."""
+    axes = figure.subplots()
+    known = [row for row in found.rows if row.get("predicted_age_s") and row.get("measured_age_s")]
+    for profile in dict.fromkeys(row["profile"] for row in known):
+        own = [row for row in known if row["profile"] == profile]
+        ages = [[row[name] for row in own] for name in ("measured_age_s", "predicted_age_s")]
+        axes.scatter(*ages, label=profile)
+    axes.axline((1, 1), slope=1, color="grey")
+    axes.set(xlabel="measured age, s", ylabel="predicted age, s", xscale="log", yscale="log")
+    axes.legend()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
