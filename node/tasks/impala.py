@@ -24,7 +24,11 @@ class Impala(ActorLearnerTask):
     """An actor-critic with V-trace: rank 0 learns, the others act; a step is an update of the learner."""
 
     env: str = option("CartPole-v1", "the environment", choices=tuple(PRESETS))
-    pull_every: int = option(20, "steps of each environment between pulls of weights", at_least=1)
+    pull_every: int = option(
+        20,
+        "steps of each environment between pulls of weights; 0: each version as it comes",
+        at_least=0,
+    )
     publish_every: int = option(1, "updates between versions of the weights", at_least=1)
     unroll: int = option(20, "steps of each environment that are handed over together", at_least=1)
     queue: int = option(4, "pieces that wait at the learner; more stay with actors", at_least=1)
