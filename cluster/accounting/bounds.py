@@ -50,20 +50,26 @@ class Network:
     source: str
 
 
-def bound_s(collective: Collective, network: Network) -> float | None:
+def bound_s(collective: Collective, network: Network, *, sharing: bool = True) -> float | None:
     """Seconds from when the last rank has come until the last one that counts can be done, at best; 0: at once.
 
     None for a rank that only sends, and where a route does not exist.
+
+    Args:
+        collective: what there is to carry.
+        network: links.
+        sharing: whether what is shared counts.
     """
-    flows = _flows(collective)
+    flows = flows_of(collective)
     if not flows or any((part.rank, peer) not in network.routes for part, peer in flows):
         return None
     in_ring = collective.key[0] in RINGS
     ends = _ring_ends(collective.parts, network) if in_ring else _direct_ends(flows, network)
-    return max(0.0, max(*ends, _shared_end(flows, network)) - collective.complete_at)
+    shared = [_shared_end(flows, network)] if sharing else []
+    return max(0.0, max([*ends, *shared]) - collective.complete_at)
 
 
-def _flows(collective: Collective) -> list[tuple[Part, int]]:
+def flows_of(collective: Collective) -> list[tuple[Part, int]]:
     """Senders and receivers of what must arrive."""
     if collective.key[0] != "exchange":
         return [(part, peer) for part in collective.parts for peer in part.to]

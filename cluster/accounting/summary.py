@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.accounting.attribution import attribute_run
 from cluster.accounting.broadcast import Receipt, read_receipts
 from cluster.accounting.collective_stats import (
     all_sent,
@@ -35,7 +36,7 @@ def account(
     *,
     changing: bool,
 ) -> dict[str, Any]:
-    """`bytes`, `collectives`, `bounds`, `seconds`, `environments` and `experience` of summary.json.
+    """`bytes`, `collectives`, `attribution`, `bounds`, `seconds`, `environments` and `experience` of summary.json.
 
     Args:
         folder: the run's, with what the ranks left.
@@ -69,6 +70,7 @@ def account(
         "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
+        "attribution": attribute_run(collectives, network if known else None),
         "seconds": bucket_seconds(ends, collectives),
         # Who was started again has counted from 0 again: of actors the learner tells.
         "environments": None if experience else environment_summary(told),

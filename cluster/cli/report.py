@@ -11,6 +11,7 @@ from cluster.ssh.remote_process import LOST
 BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout"}  # only where there is any
 MOST_ROWS = 5
+LEAST_SHARE = 0.005  # of a part that is worth a word
 FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2, "test_success": 3}
 
 
@@ -136,6 +137,20 @@ def _print_collectives(summary: dict[str, Any]) -> None:
         print(f"… and {len(rows) - MOST_ROWS} more: summary.json")
     if summary["bounds"]:
         print(f"bound: what the links, as {summary['bounds']}, allow at best")
+    _print_attribution(summary["attribution"])
+
+
+def _print_attribution(attribution: dict[str, Any] | None) -> None:
+    """Where the time of collectives went, the largest part first."""
+    if not attribution:
+        return
+    seconds = attribution["seconds"]
+    transfer_s = sum(value for part, value in seconds.items() if part != "skew")
+    shares = sorted(attribution["share"].items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{part} {share:.0%}" for part, share in shares if abs(share) >= LEAST_SHARE)
+    print(
+        f"collectives took {transfer_s:.1f} s once all ranks were there ({parts}); until then {seconds['skew']:.1f} s"
+    )
 
 
 def _figure(value: float | None, digits: int) -> str:

@@ -26,6 +26,7 @@ SUMMARY = {
     "seconds": {},
     "bytes": {"links": {}, "total": 0, "expected": None, "loop": None},
     "collectives": [],
+    "attribution": None,
     "tested": {},
     "test_accuracy": None,
     "environments": None,

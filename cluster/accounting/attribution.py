@@ -1,0 +1,130 @@
+"""Attribution: where the time of collectives went, in parts that add up to what was measured. Pure.
+
+Each part is what is added when one more thing is made real, always in this order:
+
+    skew         waiting for the last rank: from when the first came until all were there
+    distance     the delay of links, as if they were infinitely fast
+    bytes        their rates, each transfer as if it were alone
+    sharing      what several transfers take together: a link, an uplink, a downlink
+    algorithm    gloo's way: it asks for room for each message (gloo_timing.py)
+    unexplained  what was measured beyond that: TCP's window, lost packets, a busy host; less than nothing where it was
+                 quicker than the model
+
+The second to the fourth are the lower bound (bounds.py). The order matters: what two things take together counts as
+the earlier's.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.accounting.bounds import Network, bound_s
+from cluster.accounting.collectives import Collective
+from cluster.accounting.gloo_timing import gloo_end
+
+PARTS = ("skew", "distance", "bytes", "sharing", "algorithm", "unexplained")
+MOST_STEPS = 300_000  # messages of all ranks that are replayed: a few seconds
+REPLAYS = 4
+Seconds = dict[str, float]
+
+
+def attribute(collective: Collective, network: Network) -> Seconds | None:
+    """Seconds of one collective by part, from when the first rank came until the last was done.
+
+    None where it is not known when it was done, or nothing is known of its links.
+    """
+    if collective.hidden:
+        return None
+    fast = replace(
+        network,
+        routes={pair: replace(r, byte_s=math.inf) for pair, r in network.routes.items()},
+    )
+    distance_s = bound_s(collective, fast, sharing=False)
+    bytes_s = bound_s(collective, network, sharing=False)
+    sharing_s = bound_s(collective, network)
+    end = gloo_end(collective, network)
+    if distance_s is None or bytes_s is None or sharing_s is None or end is None:
+        return None
+    came = [part.entered for part in (*collective.parts, *collective.others)]
+    took_s = max(part.ended for part in collective.parts) - collective.complete_at
+    gloo_s = max(sharing_s, end - collective.complete_at)
+    until = [max(came) - min(came), distance_s, bytes_s, sharing_s, gloo_s, took_s]
+    parts = [until[0], until[1], *(b - a for a, b in zip(until[1:], until[2:], strict=False))]
+    return dict(zip(PARTS, parts, strict=True))
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Of all collectives of a kind, purpose and size.
+
+    Attributes:
+        key: those.
+        count: how many there were whose end is known; of exchanges each rank's part is one.
+        replayed: of how many of them the parts are known.
+        seconds: by part, of all of them: of those that were not replayed as of those that were. Of exchanges, which
+            ranks make at the same time, the mean over ranks.
+    """
+
+    key: tuple[str, str, int]
+    count: int
+    replayed: int
+    seconds: Seconds
+
+
+def attribute_run(
+    collectives: Iterable[Collective], network: Network | None
+) -> dict[str, Any] | None:
+    """`attribution` of summary.json; None where nothing can be said.
+
+    Returns:
+        {"seconds": {part: seconds}, "share": {part: of all but skew}, "collectives": [the same by kind, purpose, size]}
+    """
+    rows = [one for one in _by_key(collectives, network) if one.replayed] if network else []
+    if not rows:
+        return None
+    rows.sort(key=lambda row: -sum(row.seconds.values()))
+    total = {part: sum(row.seconds[part] for row in rows) for part in PARTS}
+    return {
+        "seconds": _rounded(total),
+        "share": shares(total),
+        "collectives": [
+            dict(zip(("kind", "purpose", "bytes"), row.key, strict=True))
+            | {"count": row.count, "replayed": row.replayed}
+            | {"seconds": _rounded(row.seconds), "share": shares(row.seconds)}
+            for row in rows
+        ],
+    }
+
+
+def shares(seconds: Mapping[str, float]) -> Seconds:
+    """Of the transfer: of all that is not skew."""
+    transfer_s = sum(value for part, value in seconds.items() if part != "skew")
+    parts = (part for part in PARTS if part != "skew")
+    return {part: round(seconds[part] / transfer_s, 4) if transfer_s > 0 else 0.0 for part in parts}
+
+
+def _by_key(collectives: Iterable[Collective], network: Network) -> list[Attribution]:
+    groups: dict[tuple[str, str, int], list[Collective]] = {}
+    for one in collectives:
+        if not one.hidden:
+            groups.setdefault(one.key, []).append(one)
+    return [_of_group(key, group, network, len(groups)) for key, group in groups.items()]
+
+
+def _of_group(
+    key: tuple[str, str, int], group: Sequence[Collective], network: Network, groups: int
+) -> Attribution:
+    """Evenly spread ones are replayed, as many as can be afforded."""
+    steps = sum(part.messages for part in group[0].parts) * REPLAYS
+    most = max(1, MOST_STEPS // groups // max(1, steps))
+    stride = -(-len(group) // most)
+    found = [parts for one in group[::stride] if (parts := attribute(one, network))]
+    at_once = len({one.parts[0].rank for one in group}) if key[0] == "exchange" else 1
+    scale = len(group) / at_once / len(found) if found else 0.0
+    seconds = {part: scale * sum(one[part] for one in found) for part in PARTS}
+    return Attribution(key, len(group), len(found), seconds)
+
+
+def _rounded(seconds: Mapping[str, float]) -> Seconds:
+    return {part: round(value, 4) for part, value in seconds.items()}
