@@ -24,8 +24,8 @@ from cluster.accounting.collectives import Collective
 from cluster.accounting.gloo_timing import gloo_end
 
 PARTS = ("skew", "distance", "bytes", "sharing", "algorithm", "unexplained")
-MOST_STEPS = 300_000  # messages of all ranks that are replayed: a few seconds
-REPLAYS = 4
+MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
+REPLAYS = 4  # of each collective
 Seconds = dict[str, float]
 
 
@@ -115,11 +115,12 @@ def _by_key(collectives: Iterable[Collective], network: Network) -> list[Attribu
 def _of_group(
     key: tuple[str, str, int], group: Sequence[Collective], network: Network, groups: int
 ) -> Attribution:
-    """Evenly spread ones are replayed, as many as can be afforded."""
-    steps = sum(part.messages for part in group[0].parts) * REPLAYS
-    most = max(1, MOST_STEPS // groups // max(1, steps))
-    stride = -(-len(group) // most)
-    found = [parts for one in group[::stride] if (parts := attribute(one, network))]
+    """Evenly spread ones are replayed, as many as can be afforded: none of a few that are too large."""
+    steps = REPLAYS * max(sum(part.messages for part in one.parts) for one in group)
+    most = MOST_STEPS // groups // max(1, steps)
+    stride = -(-len(group) // most) if most else len(group)
+    replayed = group[::stride] if most else ()
+    found = [parts for one in replayed if (parts := attribute(one, network))]
     at_once = len({one.parts[0].rank for one in group}) if key[0] == "exchange" else 1
     scale = len(group) / at_once / len(found) if found else 0.0
     seconds = {part: scale * sum(one[part] for one in found) for part in PARTS}

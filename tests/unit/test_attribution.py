@@ -128,3 +128,15 @@ def test_of_a_run_all_seconds_are_told_also_of_what_was_not_replayed(monkeypatch
     assert sum(found["seconds"].values()) == pytest.approx(40.5, abs=1e-3)
     assert sum(found["share"].values()) == pytest.approx(1, abs=1e-3)
     assert "skew" not in found["share"]
+
+
+def test_what_would_take_hours_is_left_out():
+    huge = Collective(tuple(ring(3, 3_000_000, messages=20_000)))
+    few = attribute_run([huge] * 3 + [all_reduce(3, 3, 0.8)] + [all_reduce(3, 6, 0.8)] * 9, mesh(3))
+    assert {row["bytes"]: row["replayed"] for row in few["collectives"]} == {
+        6: 9,
+        3_000_000: 1,
+        3: 1,
+    }
+    many = [Collective(tuple(ring(3, 3_000_000 + i, messages=20_000))) for i in range(100)]
+    assert attribute_run(many, mesh(3)) is None
