@@ -12,7 +12,7 @@ than its rate: that is a second bound, and the larger one counts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cluster.accounting.collectives import Collective, Part
 from cluster.links.expected import IN_THE_AIR
@@ -43,11 +43,13 @@ class Network:
         routes: by sender and receiver.
         byte_s: payload bytes a second of each carrier.
         source: where the figures are from: 'measured' or 'asked'.
+        delay_s: of each link.
     """
 
     routes: Mapping[tuple[int, int], RankRoute]
     byte_s: Mapping[str, float]
     source: str
+    delay_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def bound_s(collective: Collective, network: Network, *, sharing: bool = True) -> float | None:

@@ -53,7 +53,8 @@ def make_network(
     pairs = permutations(range(len(nodes)), 2)
     homes = {(a, b): (nodes[a], nodes[b]) for a, b in pairs}
     between = {pair: routes[home] for pair, home in homes.items() if home in routes}
-    return Network(between, byte_s, "measured" if measured else "asked")
+    by_name = {_name(*pair): delay_s for pair, delay_s in delays_s.items()}
+    return Network(between, byte_s, "measured" if measured else "asked", by_name)
 
 
 def link_paths(

@@ -16,6 +16,7 @@ from cluster.accounting.collective_stats import (
 from cluster.accounting.experience import experience_summary
 from cluster.accounting.metrics import read_events
 from cluster.accounting.routes import Contract, link_paths, make_network
+from cluster.accounting.what_if import what_if
 from cluster.accounting.wire_bytes import Sent, expected_by_link
 from cluster.links.topology import Pair
 from cluster.shaping.link_state import LinkState
@@ -36,7 +37,7 @@ def account(
     *,
     changing: bool,
 ) -> dict[str, Any]:
-    """`bytes`, `collectives`, `attribution`, `bounds`, `seconds`, `environments` and `experience` of summary.json.
+    """What summary.json says of bytes, collectives and their bounds, seconds, environments and experience.
 
     Args:
         folder: the run's, with what the ranks left.
@@ -71,6 +72,7 @@ def account(
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "attribution": attribute_run(collectives, network if known else None),
+        "what_if": what_if(collectives, network if known else None),
         "seconds": bucket_seconds(ends, collectives),
         # Who was started again has counted from 0 again: of actors the learner tells.
         "environments": None if experience else environment_summary(told),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from cluster.accounting.what_if import sentence
 from cluster.base.console import print_table
 from cluster.run.runner import Run
 from cluster.shaping.host_load import overload_sentence
@@ -137,19 +138,21 @@ def _print_collectives(summary: dict[str, Any]) -> None:
         print(f"… and {len(rows) - MOST_ROWS} more: summary.json")
     if summary["bounds"]:
         print(f"bound: what the links, as {summary['bounds']}, allow at best")
-    _print_attribution(summary["attribution"])
+    _print_attribution(summary["attribution"], summary["what_if"])
 
 
-def _print_attribution(attribution: dict[str, Any] | None) -> None:
-    """Where the time of collectives went, the largest part first."""
+def _print_attribution(attribution: dict[str, Any] | None, changes: list[dict[str, Any]]) -> None:
+    """Where the time of collectives went, the largest part first, and what would have helped most."""
     if not attribution:
         return
     seconds = attribution["seconds"]
     transfer_s = sum(value for part, value in seconds.items() if part != "skew")
     shares = sorted(attribution["share"].items(), key=lambda item: -item[1])
     parts = ", ".join(f"{part} {share:.0%}" for part, share in shares if abs(share) >= LEAST_SHARE)
+    better = sentence(changes)
     print(
         f"collectives took {transfer_s:.1f} s once all ranks were there ({parts}); until then {seconds['skew']:.1f} s"
+        + (f"\n{better}" if better else "")
     )
 
 

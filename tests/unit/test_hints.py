@@ -27,6 +27,7 @@ SUMMARY = {
     "bytes": {"links": {}, "total": 0, "expected": None, "loop": None},
     "collectives": [],
     "attribution": None,
+    "what_if": [],
     "tested": {},
     "test_accuracy": None,
     "environments": None,

@@ -1,0 +1,132 @@
+"""What would have helped: seconds of collectives that one better link would have saved, predicted. Pure.
+
+Each change is of one link, uplink or downlink: twice its rate, or half its delay. The collectives are reckoned again as
+gloo makes them (gloo_timing.py), and at least as long as the bound. What else took time stays.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.accounting.bounds import Network, bound_s, flows_of
+from cluster.accounting.collectives import Collective
+from cluster.accounting.gloo_timing import gloo_end
+
+MOST_STEPS = 1_000_000  # messages of all ranks that are reckoned with: some seconds
+MOST_SAMPLES = 8  # of a kind, purpose and size
+MOST_TOLD = 5
+REPLAYS = 2  # of a collective, a change
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing made better.
+
+    Attributes:
+        what: rate (twice) or delay (half).
+        carrier: of a link, an uplink or a downlink.
+    """
+
+    what: str
+    carrier: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some collectives that stand for all of a kind, purpose and size.
+
+    Attributes:
+        collectives: those.
+        each: for how many each of them stands.
+    """
+
+    collectives: Sequence[Collective]
+    each: float
+
+
+def what_if(collectives: Iterable[Collective], network: Network | None) -> list[dict[str, Any]]:
+    """`what_if` of summary.json: {"what", "carrier", "saves_s"}, what saves most first; those that save anything."""
+    samples = list(_samples(collectives))
+    if network is None or not samples:
+        return []
+    changes = _changes(samples, network)
+    steps = sum(part.messages for s in samples for one in s.collectives for part in one.parts)
+    if steps * REPLAYS * (1 + len(changes)) > MOST_STEPS:
+        return []
+    before_s = _seconds(samples, network)
+    saved = {change: before_s - _seconds(samples, improve(network, change)) for change in changes}
+    best = sorted(saved.items(), key=lambda item: -item[1])[:MOST_TOLD]
+    return [
+        {"what": change.what, "carrier": change.carrier, "saves_s": round(s, 3)}
+        for change, s in best
+        if s > 1e-3
+    ]
+
+
+def improve(network: Network, change: Change) -> Network:
+    """The network with one thing better."""
+    name = change.carrier
+    if change.what == "delay":
+        less_s = network.delay_s[name] / 2
+        routes = {
+            pair: replace(r, delay_s=r.delay_s - less_s) if name in r.carriers else r
+            for pair, r in network.routes.items()
+        }
+        return replace(network, routes=routes)
+    byte_s = {**network.byte_s, name: 2 * network.byte_s[name]}
+    routes = {
+        pair: replace(r, byte_s=min(byte_s[one] for one in r.carriers)) if name in r.carriers else r
+        for pair, r in network.routes.items()
+    }
+    return replace(network, routes=routes, byte_s=byte_s)
+
+
+def _samples(collectives: Iterable[Collective]) -> Iterator[Sample]:
+    """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many."""
+    groups: dict[tuple[str, str, int], list[Collective]] = {}
+    for one in collectives:
+        if not one.hidden and not one.tests:
+            groups.setdefault(one.key, []).append(one)
+    for key, group in groups.items():
+        some = group[:: -(-len(group) // MOST_SAMPLES)]
+        at_once = len({one.parts[0].rank for one in group}) if key[0] == "exchange" else 1
+        yield Sample(some, len(group) / at_once / len(some))
+
+
+def _changes(samples: Iterable[Sample], network: Network) -> list[Change]:
+    """Of all that carries something, there or back: gloo's asking for room goes the other way."""
+    flows = {
+        pair
+        for sample in samples
+        for one in sample.collectives
+        for part, peer in flows_of(one)
+        for pair in ((part.rank, peer), (peer, part.rank))
+    }
+    used = dict.fromkeys(
+        name
+        for pair in sorted(flows & network.routes.keys())
+        for name in network.routes[pair].carriers
+    )
+    rates = [Change("rate", name) for name in used]
+    return rates + [Change("delay", name) for name in used if network.delay_s.get(name)]
+
+
+def _seconds(samples: Iterable[Sample], network: Network) -> float:
+    return sum(
+        sample.each * sum(_reckoned_s(one, network) for one in sample.collectives)
+        for sample in samples
+    )
+
+
+def _reckoned_s(one: Collective, network: Network) -> float:
+    bound, end = bound_s(one, network), gloo_end(one, network)
+    return 0.0 if bound is None or end is None else max(bound, end - one.complete_at)
+
+
+def sentence(changes: Sequence[Mapping[str, Any]]) -> str:
+    """For readers: the first of them; empty where nothing would help."""
+    if not changes:
+        return ""
+    best = changes[0]
+    how = "twice the rate" if best["what"] == "rate" else "half the delay"
+    return f"{how} of {best['carrier']} would save {best['saves_s']:.1f} s of that"

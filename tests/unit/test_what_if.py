@@ -1,0 +1,90 @@
+"""What one better link would have saved: the planted one comes first, and saves what the formula says."""
+
+import pytest
+from books import part, ring
+
+from cluster.accounting.bounds import Network
+from cluster.accounting.collectives import Collective, put_together
+from cluster.accounting.gloo_timing import gloo_end
+from cluster.accounting.routes import make_network
+from cluster.accounting.what_if import Change, improve, sentence, what_if
+from cluster.links.link import Link
+
+NAMES = ["node1", "node2", "node3"]
+BYTE_S = 1e6 * 1448 / 1514  # payload, of 1 MB/s on the wire
+
+
+def network(slow=None, far=None, uplink=None):
+    """Links of 10 MB/s and 10 ms, but for a slow one of 1 MB/s and a far one of 500 ms."""
+    links = [
+        Link(
+            src=a,
+            dst=b,
+            rate_mbyte_s=1.0 if (a, b) == slow else 10.0,
+            delay_ms=500.0 if (a, b) == far else 10.0,
+            buffer_ms=100.0,
+            jitter_ms=0.0,
+            loss_pct=0.0,
+        )
+        for a in NAMES
+        for b in NAMES
+        if a != b
+    ]
+    return make_network(NAMES, links, {"uplink": {uplink: 1.0}} if uplink else {})
+
+
+def all_reduces(size, count=20):
+    return [Collective(tuple(ring(3, size, ended=100.0)))] * count
+
+
+def test_the_slow_link_is_named_and_what_twice_its_rate_saves():
+    first, *_ = what_if(all_reduces(30_000_000), network(slow=("node2", "node1")))
+    assert (first["what"], first["carrier"]) == ("rate", "node2->node1")
+    # It carries 40 MB of each of 20, and is what all wait for until it is twice as fast.
+    assert first["saves_s"] == pytest.approx(20 * 40e6 / BYTE_S / 2, rel=0.02)
+    assert (
+        sentence([first])
+        == f"twice the rate of node2->node1 would save {first['saves_s']:.1f} s of that"
+    )
+
+
+def test_a_link_that_carries_nothing_saves_nothing():
+    """An all-reduce goes round one way: not by node1 -> node2, but that is where node2 asks for room."""
+    changes = what_if(all_reduces(30_000_000), network(slow=("node1", "node2")))
+    assert ("rate", "node1->node2") not in [(one["what"], one["carrier"]) for one in changes]
+
+
+def test_the_far_link_is_named_whichever_way_it_leads():
+    tiny = all_reduces(3)
+    for far in (("node2", "node1"), ("node1", "node2")):
+        links = network(far=far)
+        first, *_ = what_if(tiny, links)
+        assert (first["what"], first["carrier"]) == ("delay", "->".join(far))
+        better = network(far=far)
+        at_half = gloo_end(tiny[0], improve(better, Change("delay", "->".join(far))))
+        assert first["saves_s"] == pytest.approx(
+            20 * (gloo_end(tiny[0], links) - at_half), abs=1e-3
+        )
+    assert sentence([first]).startswith("half the delay of node1->node2")
+
+
+def test_an_uplink_is_named():
+    sends = [part(r, "all_to_all", {p: 500_000 for p in range(3) if p != r}) for r in range(3)]
+    first, *_ = what_if([Collective(tuple(sends))], network(uplink="node3"))
+    assert (first["what"], first["carrier"]) == ("rate", "node3 uplink")
+    assert first["saves_s"] == pytest.approx(0.5 / BYTE_S * 1e6, rel=0.02)
+
+
+def test_of_exchanges_which_ranks_make_at_once_the_mean_counts():
+    parts = [[part(r, "exchange", {1 - r: 3_000_000}, sources=[1 - r])] * 4 for r in range(2)]
+    both = what_if(put_together(parts), network(slow=("node1", "node2")))
+    assert both[0]["saves_s"] == pytest.approx(4 * 1.5e6 / BYTE_S / 2, rel=0.1)
+
+
+def test_where_nothing_is_known_or_it_would_take_hours_nothing_is_told():
+    assert what_if(all_reduces(3), None) == []
+    assert what_if([], network()) == []
+    assert what_if(all_reduces(3), Network({}, {}, "asked")) == []
+    huge = [Collective(tuple(ring(3, 3_000_000 + i, messages=20_000))) for i in range(100)]
+    assert what_if(huge, network()) == []
+    assert sentence([]) == ""
