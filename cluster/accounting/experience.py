@@ -10,6 +10,7 @@ from cluster.accounting.broadcast import (
     arrivals_s,
     broadcast_summary,
 )
+from cluster.accounting.tcp_timing import transfer_s
 
 Event = Mapping[str, Any]
 # Of the learner's last line, told as they are.
@@ -24,6 +25,8 @@ def experience_summary(
     told: Mapping[str, Mapping[str, Event]],
     network: Network | None,
     receipts: Mapping[int, Mapping[int, Receipt]] | None = None,
+    *,
+    slow_start: bool = False,
 ) -> dict[str, Any] | None:
     """`experience` of summary.json; None where no learner came to its end.
 
@@ -31,6 +34,7 @@ def experience_summary(
         told: rank, by its name -> event -> its last line; in the order of ranks.
         network: routes between the ranks; None where nothing is known of them.
         receipts: version -> rank -> when its weights came, where each version goes to all.
+        slow_start: whether a connection that was idle begins as a new one.
     """
     names = list(told)
     end = told[names[LEARNER]].get("end", {})
@@ -41,7 +45,7 @@ def experience_summary(
     of_actors = {int(r): figures for r, figures in learner["actors"].items() if int(r) < len(names)}
     arrivals = _arrivals_s(receipts, network) if receipts and network else {}
     actors = {
-        names[rank]: _actor(rank, figures, learner, network, arrivals.get(rank))
+        names[rank]: _actor(rank, figures, learner, network, arrivals.get(rank), slow_start)
         for rank, figures in of_actors.items()
     }
     pieces = learner["pieces"]
@@ -62,6 +66,7 @@ def predicted_age_s(
     pull_interval_s: float,
     publish_interval_s: float,
     update_s: float,
+    slow_start: bool = False,
 ) -> float:
     """How old an actor's weights should be when it acts, on average.
 
@@ -77,8 +82,12 @@ def predicted_age_s(
         pull_interval_s: between an actor's questions.
         publish_interval_s: between versions.
         update_s: of the learner.
+        slow_start: whether TCP's window is small again after a pause; else it is as large as it must be.
     """
-    travel_s = back.delay_s + weights_bytes / back.byte_s
+    paused_s = pull_interval_s if slow_start else 0.0
+    rtt_s = there.delay_s + back.delay_s
+    sending_s = transfer_s(weights_bytes, rtt_s, back.byte_s, paused_s=paused_s)
+    travel_s = back.delay_s + sending_s
     answer_s = there.delay_s + update_s / 2 + travel_s
     return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
 
@@ -115,6 +124,7 @@ def _actor(
     learner: Mapping[str, Any],
     network: Network | None,
     arrival_s: float | None,
+    slow_start: bool,
 ) -> dict[str, Any]:
     """What the learner says of one actor process, with the age that its weights should have had."""
     predicted = None
@@ -122,7 +132,7 @@ def _actor(
         interval_s = learner["publish_every"] / learner["updates_s"]
         predicted = predicted_broadcast_age_s(arrival_s, interval_s)
     elif network and learner["pull_every"]:
-        predicted = _predict(rank, figures, learner, network)
+        predicted = _predict(rank, figures, learner, network, slow_start)
     measured = figures.get("weights_age_s")
     ratio = round(predicted / measured, 4) if predicted and measured else None
     return dict(figures) | {
@@ -132,7 +142,11 @@ def _actor(
 
 
 def _predict(
-    rank: int, figures: Mapping[str, Any], learner: Mapping[str, Any], network: Network
+    rank: int,
+    figures: Mapping[str, Any],
+    learner: Mapping[str, Any],
+    network: Network,
+    slow_start: bool,
 ) -> float | None:
     routes = network.routes.get((rank, LEARNER)), network.routes.get((LEARNER, rank))
     known = ("pulled_bytes", "step_interval_s")
@@ -148,6 +162,7 @@ def _predict(
         pull_interval_s=learner["pull_every"] * figures["step_interval_s"],
         publish_interval_s=learner["publish_every"] * update_s,
         update_s=update_s,
+        slow_start=slow_start,
     )
 
 
