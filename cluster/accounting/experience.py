@@ -10,7 +10,7 @@ from cluster.accounting.broadcast import (
     arrivals_s,
     broadcast_summary,
 )
-from cluster.accounting.tcp_timing import transfer_s
+from cluster.accounting.tcp_timing import transfer_s, window_after
 
 Event = Mapping[str, Any]
 # Of the learner's last line, told as they are.
@@ -84,10 +84,9 @@ def predicted_age_s(
         update_s: of the learner.
         slow_start: whether TCP's window is small again after a pause; else it is as large as it must be.
     """
-    paused_s = pull_interval_s if slow_start else 0.0
     rtt_s = there.delay_s + back.delay_s
-    sending_s = transfer_s(weights_bytes, rtt_s, back.byte_s, paused_s=paused_s)
-    travel_s = back.delay_s + sending_s
+    window = window_after(pull_interval_s if slow_start else 0.0, rtt_s)
+    travel_s = back.delay_s + transfer_s(weights_bytes, rtt_s, back.byte_s, window_bytes=window)
     answer_s = there.delay_s + update_s / 2 + travel_s
     return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
 

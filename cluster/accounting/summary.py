@@ -73,7 +73,9 @@ def account(
         "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
-        "attribution": attribute_run(collectives, network if known else None),
+        "attribution": attribute_run(
+            collectives, network if known else None, slow_start=link_state.slow_start_after_idle
+        ),
         "what_if": what_if(collectives, network if known else None),
         "seconds": bucket_seconds(ends, collectives),
         # Who was started again has counted from 0 again: of actors the learner tells.

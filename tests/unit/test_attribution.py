@@ -105,6 +105,35 @@ def test_an_exchange_waits_for_room_of_its_receiver():
     assert found["unexplained"] == pytest.approx(0.5 - 0.3)
 
 
+def test_after_a_pause_the_window_is_a_part():
+    """Messages of 125 kB over links of 10 MB/s and a round trip of 0.2 s: 14,480 bytes a round trip at first."""
+    far = mesh(3, delay_s=0.1, byte_s=1e7)
+    one = all_reduce(3, 750_000, 5.0)
+    at_once, paused = attribute(one, far), attribute(one, far, paused_s=3.0)
+    assert at_once["window"] == 0
+    # 14,480, 28,960 and 57,920 bytes of the first message go a round trip apart, of the others all at once.
+    assert paused["window"] == pytest.approx(3 * 0.2, abs=0.2)
+    assert {**paused, "window": 0, "unexplained": 0} == {**at_once, "unexplained": 0}
+    sender = part(0, "exchange", {1: 100_000}, sources=[])
+    hearer = part(1, "exchange", {}, sources=[0], done_s=2.0)
+    found = attribute(Collective((hearer,), (sender,)), far, paused_s=3.0)
+    # 14,480 and 28,960 bytes, and then the other 56,560.
+    assert found["window"] == pytest.approx(2 * 0.2 + 56_560e-7 - 0.01)
+
+
+def test_only_what_comes_after_a_pause_begins_slowly():
+    def at(entered):
+        return Collective(tuple(ring(3, 750_000, entered=[entered] * 3, ended=entered + 2)))
+
+    far = mesh(3, delay_s=0.1, byte_s=1e7)
+    close = attribute_run([at(0.0), at(2.1), at(4.2)], far, slow_start=True)
+    apart = attribute_run([at(0.0), at(9.0), at(18.0)], far, slow_start=True)
+    assert close["seconds"]["window"] == pytest.approx(
+        apart["seconds"]["window"] / 3, abs=1e-3
+    )  # the first
+    assert attribute_run([at(0.0), at(9.0)], far)["seconds"]["window"] == 0
+
+
 def test_what_is_hidden_or_leads_nowhere_is_not_attributed():
     hidden = Collective(tuple(replace(p, hidden=True) for p in ring(3, 3)))
     assert attribute(hidden, mesh(3)) is None
@@ -118,7 +147,7 @@ def test_of_a_run_all_seconds_are_told_also_of_what_was_not_replayed(monkeypatch
     exchanges = put_together(
         [[part(r, "exchange", {1 - r: 100_000}, sources=[1 - r], done_s=0.5)] for r in range(2)]
     )
-    monkeypatch.setattr("cluster.accounting.attribution.MOST_STEPS", 2 * 24 * 4 * 10)
+    monkeypatch.setattr("cluster.accounting.attribution.MOST_STEPS", 2 * 24 * 5 * 10)
     found = attribute_run([*many, *exchanges], mesh(3))
     first, second = found["collectives"]
     assert (first["kind"], first["count"], first["replayed"]) == ("all_reduce", 50, 10)
