@@ -1,8 +1,9 @@
 """Broadcasts of weights, held against what the links allow: the alpha-beta model of a pipelined chain or tree. Pure.
 
-A version goes out in shards; a rank passes each on as it comes. With links alike a chain of d hops takes
-P/B · (1 + (d - 1)/s) + d · delay for P bytes in s shards; here the same shard by shard, as links are not alike. What
-several transfers share (the learner's uplink, in a star) carries no more than its rate: that is a second bound.
+A version goes out in shards; a rank passes each on as it comes. With links and shards alike a chain of d hops takes
+P/B · (1 + (d - 1)/s) + d · delay for P bytes in s shards; here the same shard by shard, as links are not alike and the
+last shard is shorter. What several transfers share (the learner's uplink, in a star) carries no more than its rate:
+that is a second bound.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from cluster.accounting.bounds import Network
 
 LEARNER = 0
+SHARD_BYTES = 65_536  # node/transport/shards.py
 MOST_STEPS = 1_000_000  # of bounds, each a shard on a link: a second
 
 
@@ -22,15 +24,15 @@ class Receipt:
 
     Attributes:
         source: the rank that it came from.
-        asked_at_s: when this rank was there to get it, Unix time, as are the others.
-        published_at_s: when the learner had it.
-        received_at_s: when all of it was there.
+        bytes: payload; of changes fewer than of all.
+        waited: whether this rank waited for it when it was published.
+        published_at_s: when the learner had it, Unix time.
+        received_at_s: when all of it was there, Unix time.
     """
 
     source: int
-    shards: int
     bytes: int
-    asked_at_s: float
+    waited: bool
     published_at_s: float
     received_at_s: float
 
@@ -39,29 +41,52 @@ Receipts = Mapping[int, Receipt]
 """Of one version, by rank."""
 
 
-def arrivals_s(
-    parents: Mapping[int, int], size: int, shards: int, network: Network
-) -> dict[int, float]:
+def arrivals_s(parents: Mapping[int, int], size: int, network: Network) -> dict[int, float]:
     """When each rank has all of a version at best, from when the learner begins; nothing where a route is missing.
 
     Args:
         parents: of each rank who sends to it.
         size: payload bytes.
-        shards: how many those are cut into.
         network: routes and rates.
     """
     order = _from_the_root(parents)
     if len(order) < len(parents) or any((parents[r], r) not in network.routes for r in order):
         return {}
-    heard = {LEARNER: [0.0] * shards}
+    shards = _shards(size)
+    heard = {LEARNER: [0.0] * len(shards)}
     for rank in order:
         route = network.routes[parents[rank], rank]
         free, heard[rank] = 0.0, []
-        for there_s in heard[parents[rank]]:
-            free = max(free, there_s) + size / shards / route.byte_s
+        for shard, there_s in zip(shards, heard[parents[rank]], strict=True):
+            free = max(free, there_s) + shard / route.byte_s
             heard[rank].append(free + route.delay_s)
     shared = _shared_ends_s(parents, {r: times[0] for r, times in heard.items()}, size, network)
     return {rank: max(heard[rank][-1], shared[rank]) for rank in order}
+
+
+def cycles_s(parents: Mapping[int, int], size: int, network: Network) -> dict[int, float]:
+    """How soon after a version the next one can follow it to each rank: the slowest hop of its way.
+
+    Each rank asks for the next when it has all: a question's delay, and the transfer.
+
+    Args:
+        parents: of each rank who sends to it; of all of them a way leads to the learner.
+        size: payload bytes.
+        network: with all their routes.
+    """
+    cycles = {LEARNER: 0.0}
+    for rank in _from_the_root(parents):
+        pair = parents[rank], rank
+        route, back = network.routes[pair], network.routes.get(pair[::-1])
+        shared_s = [
+            size * users / network.byte_s[carrier]
+            for carrier in route.carriers
+            if (users := _users(parents, carrier, network))
+        ]
+        hop_s = max([size / route.byte_s, *shared_s]) + route.delay_s
+        cycles[rank] = max(cycles[parents[rank]], hop_s + (back.delay_s if back else route.delay_s))
+    del cycles[LEARNER]
+    return cycles
 
 
 def broadcast_summary(
@@ -103,16 +128,33 @@ def read_receipts(
     return receipts
 
 
+def parents_and_size(receipts: Receipts) -> tuple[dict[int, int], int]:
+    """Who sent a version to whom, and its bytes: where some got all and others what had changed, of those."""
+    parents = {rank: one.source for rank, one in receipts.items()}
+    return parents, min(one.bytes for one in receipts.values())
+
+
+def _shards(size: int) -> list[int]:
+    whole, rest = divmod(size, SHARD_BYTES)
+    return [SHARD_BYTES] * whole + ([rest] if rest else [])
+
+
+def _users(parents: Mapping[int, int], carrier: str, network: Network) -> int:
+    """How many transfers a carrier has at once."""
+    pairs = ((parent, rank) for rank, parent in parents.items())
+    return sum(carrier in network.routes[pair].carriers for pair in pairs)
+
+
 def _all_waited(receipts: Receipts) -> bool:
     """Else it was late because what came before it was."""
-    return all(one.asked_at_s <= one.published_at_s for one in receipts.values())
+    return all(one.waited for one in receipts.values())
 
 
 def _affordable(timed: Sequence[Receipts]) -> Iterator[Receipts]:
     """Those that the bounds of can be had for."""
     steps = 0
     for receipts in timed:
-        steps += sum(one.shards for one in receipts.values())
+        steps += (parents_and_size(receipts)[1] // SHARD_BYTES + 1) * len(receipts)
         if steps > MOST_STEPS:
             return
         yield receipts
@@ -123,11 +165,7 @@ def _seconds(receipts: Receipts) -> float:
 
 
 def _bound_s(receipts: Receipts, network: Network) -> float | None:
-    parents = {rank: one.source for rank, one in receipts.items()}
-    size, shards = (
-        max(getattr(one, name) for one in receipts.values()) for name in ("bytes", "shards")
-    )
-    return max(arrivals_s(parents, size, shards, network).values(), default=None)
+    return max(arrivals_s(*parents_and_size(receipts), network).values(), default=None)
 
 
 def _from_the_root(parents: Mapping[int, int]) -> list[int]:

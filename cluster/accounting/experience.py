@@ -9,6 +9,8 @@ from cluster.accounting.broadcast import (
     Receipt,
     arrivals_s,
     broadcast_summary,
+    cycles_s,
+    parents_and_size,
 )
 from cluster.accounting.tcp_timing import transfer_s, window_after
 
@@ -43,9 +45,9 @@ def experience_summary(
         return None
     summary = {name: learner.get(name) for name in FIGURES}
     of_actors = {int(r): figures for r, figures in learner["actors"].items() if int(r) < len(names)}
-    arrivals = _arrivals_s(receipts, network) if receipts and network else {}
+    ways = _ways_s(receipts, network) if receipts and network else {}
     actors = {
-        names[rank]: _actor(rank, figures, learner, network, arrivals.get(rank), slow_start)
+        names[rank]: _actor(rank, figures, learner, network, ways.get(rank), slow_start)
         for rank, figures in of_actors.items()
     }
     pieces = learner["pieces"]
@@ -53,7 +55,7 @@ def experience_summary(
     return summary | {
         "rejected_share": round(learner["rejected"] / pieces, 4) if pieces else None,
         "bytes": _bytes_by_purpose([events.get("end", {}) for events in told.values()]),
-        "broadcast": broadcast and {"form": learner["broadcast"], **broadcast},
+        "broadcast": broadcast and {"topology": learner["broadcast"], **broadcast},
         "actors": actors,
     }
 
@@ -91,30 +93,30 @@ def predicted_age_s(
     return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
 
 
-def predicted_broadcast_age_s(travel_s: float, publish_interval_s: float) -> float:
+def predicted_broadcast_age_s(travel_s: float, cycle_s: float, publish_interval_s: float) -> float:
     """How old weights should be when they act, on average, where each version comes by itself.
 
-    One is as old as it travels when it comes, and acts until the next has come, which is asked for when all of it is
-    there: one that travels for longer than a publish interval is followed by what is half of that old already.
+    One is as old as it travels when it comes, and acts until the next has come. Where a hop takes longer than a publish
+    interval, what it takes next is half of that old already.
 
     Args:
         travel_s: from the learner until all of it is there.
+        cycle_s: how soon after a version the next one can follow: the slowest hop.
         publish_interval_s: between versions.
     """
-    waits_s = publish_interval_s / 2 if travel_s > publish_interval_s else 0.0
-    return waits_s + travel_s + max(publish_interval_s, travel_s) / 2
+    waits_s = publish_interval_s / 2 if cycle_s > publish_interval_s else 0.0
+    return waits_s + travel_s + max(publish_interval_s, cycle_s) / 2
 
 
-def _arrivals_s(
+def _ways_s(
     receipts: Mapping[int, Mapping[int, Receipt]], network: Network
-) -> dict[int, float]:
-    """How long a version travels to each rank at best, on the ways that the last of them took."""
+) -> dict[int, tuple[float, float]]:
+    """For each rank the travel of a version at best, and its slowest hop, on the ways that the last of them took."""
     last = {rank: one for _, of in sorted(receipts.items()) for rank, one in of.items()}
-    parents = {rank: one.source for rank, one in last.items()}
-    size, shards = (
-        max(getattr(one, name) for one in last.values()) for name in ("bytes", "shards")
-    )
-    return arrivals_s(parents, size, shards, network)
+    way = *parents_and_size(last), network
+    arrivals = arrivals_s(*way)
+    cycles = cycles_s(*way) if arrivals else {}
+    return {rank: (travel_s, cycles[rank]) for rank, travel_s in arrivals.items()}
 
 
 def _actor(
@@ -122,14 +124,14 @@ def _actor(
     figures: Mapping[str, Any],
     learner: Mapping[str, Any],
     network: Network | None,
-    arrival_s: float | None,
+    way_s: tuple[float, float] | None,
     slow_start: bool,
 ) -> dict[str, Any]:
     """What the learner says of one actor process, with the age that its weights should have had."""
     predicted = None
-    if arrival_s is not None and learner["updates_s"]:
+    if way_s is not None and learner["updates_s"]:
         interval_s = learner["publish_every"] / learner["updates_s"]
-        predicted = predicted_broadcast_age_s(arrival_s, interval_s)
+        predicted = predicted_broadcast_age_s(*way_s, interval_s)
     elif network and learner["pull_every"]:
         predicted = _predict(rank, figures, learner, network, slow_start)
     measured = figures.get("weights_age_s")

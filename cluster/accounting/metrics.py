@@ -15,6 +15,7 @@ from typing import Any
 MOST_LINE_BYTES = 1 << 22
 MOST_COLLECTIVES = 20_000  # lines of them that a rank writes
 MOST_MESSAGES = 20_000  # of one collective, in pieces of 1 MiB: each is reckoned with
+MOST_WEIGHTS_BYTES = 1 << 30  # of a message: node/transport/messages.py
 LARGEST = 1e18
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 Check = Callable[[object], bool]
@@ -169,9 +170,8 @@ ENDED_EXPERIENCE: dict[str, Check] = {
 RECEIPT: dict[str, Check] = {
     "version": _is_count,
     "source": _is_count,
-    "shards": lambda value: _is_messages(value) and value != 0,
-    "bytes": _is_count,
-    "asked_at_s": _is_number,
+    "bytes": lambda value: _is_count(value) and 0 < value <= MOST_WEIGHTS_BYTES,
+    "waited": lambda value: isinstance(value, bool),
     "published_at_s": _is_number,
     "received_at_s": _is_number,
 }

@@ -65,7 +65,7 @@ def account(
     known = bool(link_state.links) and not changing
     lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_flawed]
     loop = loop_bytes(starts, ends, nodes, paths, lossy)
-    receipts = _receipts(folder, ranks) if ends and "experience" in ends[ranks[0]] else {}
+    receipts = _receipts(folder, ranks, ends)
     experience = experience_summary(
         told, network if known else None, receipts, slow_start=link_state.slow_start_after_idle
     )
@@ -84,15 +84,26 @@ def account(
     }
 
 
-def _receipts(folder: Path, ranks: Sequence[str]) -> dict[int, dict[int, Receipt]]:
-    """When weights came to which rank: of a broadcast, else nothing."""
-    files = {rank: folder / "metrics" / f"{name}.jsonl" for rank, name in enumerate(ranks)}
-    return read_receipts(
-        {
-            rank: (line for line in read_events(path) if line["event"] == "weights")
-            for rank, path in files.items()
-        }
-    )
+def _receipts(
+    folder: Path, ranks: Sequence[str], ends: Mapping[str, Event]
+) -> dict[int, dict[int, Receipt]]:
+    """When weights came to which actor: of a broadcast, else nothing."""
+    learner = ends[ranks[0]].get("experience") if ranks else None
+    if not learner or learner["pull_every"]:
+        return {}
+    files = {rank: folder / "metrics" / f"{name}.jsonl" for rank, name in enumerate(ranks) if rank}
+    return read_receipts({rank: _latest_weights(path) for rank, path in files.items()})
+
+
+def _latest_weights(path: Path) -> list[Event]:
+    """Lines of `weights` since the rank was started last."""
+    lines: list[Event] = []
+    for line in read_events(path):
+        if line["event"] == "start":
+            lines = []
+        elif line["event"] == "weights":
+            lines.append(line)
+    return lines
 
 
 def environment_summary(told: Told) -> dict[str, Any] | None:

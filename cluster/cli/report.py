@@ -106,7 +106,7 @@ def _print_experience(experience: dict[str, Any] | None) -> None:
     )
     if broadcast := experience["broadcast"]:
         print(
-            f"broadcast ({broadcast['form']}) of {broadcast['versions']} versions"
+            f"broadcast ({broadcast['topology']}) of {broadcast['versions']} versions"
             f"   {_figure(broadcast['seconds'], 2)} s each, bound {_figure(broadcast['bound_s'], 2)} s,"
             f" ratio {_figure(broadcast['ratio'], 2)} (medians of {broadcast['timed']} that all waited for)"
         )

@@ -14,6 +14,7 @@ from node.base.once_in import OnceIn
 from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart
 from node.training.config import TrainConfig
 from node.transport.actor_socket import ActorSocket, Identity
+from node.transport.broadcast import LEARNER
 from node.transport.messages import FINISHED, FOLLOW, Message
 from node.transport.relay import Received, Relay
 from node.transport.weights import decode
@@ -51,7 +52,7 @@ class _Acting:
         self._actor: Actor = task.make_actor(model, _part(config, task))
         me = Identity(ranks.rank, time.time_ns())
         address = (ranks.master_addr, ranks.master_port)
-        self._relay = None if task.pull_every else Relay(address, me)
+        self._relay = None if task.pull_every else Relay(address, me, ranks.world_size)
         port = self._relay.port if self._relay else 0
         self._socket = ActorSocket(address, me, task.window, port)
         self._have = -1  # version of the learner's weights
@@ -93,8 +94,8 @@ class _Acting:
         waits = self._must_wait()
         with self._clock.measure("comm"):
             self._heed(self._socket.receive(WAIT_S if waits else 0.0))
-            for received in self._relay.receive() if self._relay else ():
-                self._take_broadcast(received)
+            if self._relay:
+                self._take_broadcasts(self._relay)
         if not waits:
             self._step()
         self._require_learner()
@@ -147,14 +148,36 @@ class _Acting:
         else:  # they are those that act; or what has changed since others
             self._actor.heed(message.header["advice"])
 
-    def _take_broadcast(self, received: Received) -> None:
-        self._take_weights(received.header, received.body)
-        self._metrics.write("weights", {"step": self._have, **received.receipt})
+    def _take_broadcasts(self, relay: Relay) -> None:
+        """Take what has come of weights that are passed on: of whole ones only the latest."""
+        received = relay.receive()
+        first = max((i for i, one in enumerate(received) if one.base is None), default=0)
+        for number, one in enumerate(received):
+            if number >= first and not self._can_take(one):
+                relay.start_over()
+                return
+            self._metrics.write("weights", {"step": one.receipt["version"], **one.receipt})
+
+    def _can_take(self, received: Received) -> bool:
+        """Whether weights that were passed on are of use; if so they act.
+
+        Raises:
+            ValueError: they are not, and came from the learner.
+        """
+        if received.base not in (None, self._have):
+            return False
+        try:
+            self._take_weights(received.header, received.body)
+        except ValueError:
+            if received.receipt["source"] == LEARNER:
+                raise
+            return False
+        return True
 
     def _take_weights(self, header: Mapping[str, Any], body: bytes) -> None:
         """Let them act."""
-        self._actor.heed(header["advice"])
         decode(header["encoding"], body, self._model)
+        self._actor.heed(header["advice"])
         self._have = self._actor.version = header["version"]
         self._pulled_bytes.add(len(body))
         self._publish_lag_s.add(time.time() - header["published_at_s"])

@@ -108,7 +108,8 @@ class _Learning:
     def _turn(self, update: int) -> float:
         """An update, and what follows it."""
         loss = self._update(update)
-        if update % self._task.publish_every == 0:
+        # The last ones nobody would act by.
+        if update % self._task.publish_every == 0 and update < self._config.steps:
             self._publish(update)
         if self._config.tests_after(update):
             self._test(update)

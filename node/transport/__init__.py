@@ -9,4 +9,4 @@ another: broadcast (who to whom), shards (how they are cut), relay (an actor's p
 ENCODINGS = ("f32", "bf16", "int8", "delta")
 """How weights may be sent: `weights`. Here, as options are checked where there is neither torch nor ZeroMQ."""
 BROADCASTS = ("star", "chain", "tree")
-"""Who sends weights to actors: `broadcast`."""
+"""Who sends weights to whom: `broadcast`."""

@@ -1,21 +1,21 @@
-"""Which rank sends weights to which: the learner to all, or actors pass on what they get. Pure."""
+"""Topologies of a broadcast: which rank gets weights from which. Pure."""
 
 from collections.abc import Iterable, Mapping
 
 LEARNER = 0
 CHILDREN = {"chain": 1, "tree": 2}
-"""To how many ranks each rank sends, by form; in a star the learner sends to all."""
+"""To how many ranks each rank sends, by topology; in a star the learner sends to all."""
 
 
-def parents(form: str, actors: Iterable[int]) -> Mapping[int, int]:
+def parents(topology: str, actors: Iterable[int]) -> Mapping[int, int]:
     """Who sends weights to each of these actors, in the order of ranks: a heap whose root is the learner.
 
     Args:
-        form: star, chain or tree (of two children).
+        topology: star, chain or tree (of two children).
         actors: ranks that are there.
     """
-    if form not in CHILDREN:
+    if topology not in CHILDREN:
         return dict.fromkeys(actors, LEARNER)
     order = [LEARNER, *sorted(actors)]
-    children = CHILDREN[form]
+    children = CHILDREN[topology]
     return {rank: order[(place - 1) // children] for place, rank in enumerate(order) if place}

@@ -40,6 +40,7 @@ from node.transport.weights import Encoder, State
 MOST_AT_ONCE = 64  # messages that are taken before anything else is done
 SAY_GOODBYE_MS = 2000
 LOOK_FOR_PEERS_S = 2.0  # in a broadcast: who is still there?
+MOST_PORT = 65_535
 
 
 @dataclass
@@ -102,7 +103,7 @@ class LearnerSocket:
         address: torchrun's MASTER_ADDR and MASTER_PORT.
         encoder: makes bytes of what is published.
         ranks: how many there are, this one among them.
-        form: of a broadcast: star, chain or tree.
+        topology: of a broadcast: star, chain or tree.
 
     Attributes:
         traffic: what was sent.
@@ -111,13 +112,13 @@ class LearnerSocket:
     """
 
     def __init__(
-        self, address: tuple[str, int], encoder: Encoder, ranks: int, form: str = "star"
+        self, address: tuple[str, int], encoder: Encoder, ranks: int, topology: str = "star"
     ) -> None:
-        self._encoder, self._ranks, self._form = encoder, ranks, form
+        self._encoder, self._ranks, self._topology = encoder, ranks, topology
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         set_up(self._socket)
-        # Each answer is to a message of an actor that waits for it, so there are few; one too many would be dropped.
+        # Nearly all that is sent is an answer, so there is little of it; one too many would be dropped.
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
         self._socket.setsockopt(zmq.IPV6, 1)
@@ -126,7 +127,9 @@ class LearnerSocket:
         self._published: dict[str, Any] = {}
         self._to_acknowledge: set[int] = set()
         self._subscribed: dict[int, tuple[bytes, int]] = {}  # by rank: route, version that it has
+        self._parents: dict[int, int] = {}  # as told
         self._look_due = OnceIn(LOOK_FOR_PEERS_S)
+        self._must_assign = False
         self.traffic = Traffic()
         self.peers: dict[int, Peer] = {}
         self.malformed = 0
@@ -142,9 +145,9 @@ class LearnerSocket:
         """From now on who asks gets these parameters, their version the number of the update, and the advice (JSON)."""
         self._encoder.publish(update, state)
         self._published = {"advice": dict(advice), "published_at_s": time.time()}
-        for rank, (route, have) in self._subscribed.items():
-            self._stream(route, rank, have)
-        self._subscribed.clear()
+        subscribed, self._subscribed = self._subscribed, {}
+        for rank, (route, have) in subscribed.items():
+            self._stream(route, rank, have, waited=True)
 
     def receive(
         self, update: int, timeout_s: float = 0.0, most: int = MOST_AT_ONCE
@@ -154,11 +157,9 @@ class LearnerSocket:
         Of experience no more than `most` pieces: what is behind them stays where it is.
         """
         self._update = update
-        if self._form in CHILDREN and self._look_due():
-            self._assign()
+        self._must_assign |= self._topology in CHILDREN and self._look_due()
         arrivals: list[Arrival] = []
-        if not self._socket.poll(max(0.0, timeout_s) * 1000):
-            return arrivals
+        self._socket.poll(max(0.0, timeout_s) * 1000)
         for _ in range(MOST_AT_ONCE):
             if len(arrivals) >= most:
                 break
@@ -172,6 +173,8 @@ class LearnerSocket:
             except Exception:  # whatever it is that somebody sent, it costs nobody else anything
                 self.malformed += 1
         self._acknowledge()
+        if self._must_assign:
+            self._assign()
         return arrivals
 
     def finish(self, timeout_s: float) -> None:
@@ -194,10 +197,9 @@ class LearnerSocket:
     def _take(self, route: bytes, frames: Sequence[bytes], ip: str) -> list[Arrival]:
         message = read_message(frames)
         peer = self._peer(route, message)
-        if message.kind == HELLO and (port := read_count(message.header, "relay")) > 0:
+        if message.kind == HELLO and 0 < (port := read_count(message.header, "relay")) <= MOST_PORT:
             peer.relay = f"tcp://{in_brackets(ip)}:{port}"
-            if self._form in CHILDREN:
-                self._assign()
+            self._must_assign = self._topology in CHILDREN
         if message.kind == BYE:
             peer.has_ended, peer.figures = True, read_figures(message.header)
             self._send(route, peer.rank, Message(PARTED))
@@ -266,10 +268,11 @@ class LearnerSocket:
         if have == self._encoder.version:
             self._subscribed[rank] = route, have
         else:
-            self._stream(route, rank, have)
+            self._stream(route, rank, have, waited=False)
 
-    def _stream(self, route: bytes, rank: int, have: int) -> None:
-        for message in split(*self._encoded(have)):
+    def _stream(self, route: bytes, rank: int, have: int, *, waited: bool) -> None:
+        header, body = self._encoded(have)
+        for message in split({**header, "waited": waited}, body):
             self._send(route, rank, message)
 
     def _encoded(self, have: int) -> tuple[dict[str, Any], bytes]:
@@ -286,15 +289,19 @@ class LearnerSocket:
 
     def _assign(self) -> None:
         """Tell all that are there whom they get weights from. Who cannot be told is gone, until it says hello again."""
+        self._must_assign = False
         there = {
             rank: peer
             for rank, peer in self.peers.items()
             if peer.relay and not (peer.is_gone or peer.has_ended)
         }
-        for rank, parent in parents(self._form, there).items():
+        for rank, parent in parents(self._topology, there).items():
             place = "" if parent == LEARNER else there[parent].relay
             follow = Message(FOLLOW, {"parent": parent, "place": place})
             there[rank].is_gone = not self._send(there[rank].route, rank, follow)
+            if parent != self._parents.get(rank, LEARNER):
+                self._subscribed.pop(rank, None)  # it has asked here before it knew
+            self._parents[rank] = parent
 
     def _send(self, route: bytes, rank: int, message: Message) -> bool:
         """Where nobody is any more it is lost, and will be asked for again; returns whether somebody was."""

@@ -22,11 +22,12 @@ HELLO, EXPERIENCE, ASK, BYE = "hello", "experience", "ask", "bye"
 # From the learner: what it has got, weights, whom to get them from, the end, and the answer to a goodbye.
 ACKNOWLEDGED, WEIGHTS, FOLLOW = "acknowledged", "weights", "follow"
 FINISHED, PARTED = "finished", "parted"
-# Of weights that are passed on: what follows the head. From who gets them: it waits for newer ones.
-SHARD, SUBSCRIBE = "shard", "subscribe"
+# Of weights that are passed on: what follows the head; and that there are none here that apply. From who gets them: it
+# waits for newer ones.
+SHARD, ELSEWHERE, SUBSCRIBE = "shard", "elsewhere", "subscribe"
 KINDS = {
     *(HELLO, EXPERIENCE, ASK, BYE, ACKNOWLEDGED, WEIGHTS, FOLLOW, FINISHED, PARTED),
-    *(SHARD, SUBSCRIBE),
+    *(SHARD, ELSEWHERE, SUBSCRIBE),
 }
 PURPOSES = {EXPERIENCE: "experience", WEIGHTS: "weights", SHARD: "weights"}
 """What the bytes of a kind are for; of all others it is control."""
@@ -70,9 +71,9 @@ def read_message(frames: Sequence[bytes]) -> Message:
         header = json.loads(frames[0])
     except RecursionError:
         raise ValueError("a message of endless depth") from None
-    if not isinstance(header, dict) or header.get("kind") not in KINDS:
+    kind = header.pop("kind", None) if isinstance(header, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError("a message of no kind")
-    kind = header.pop("kind")
     return Message(kind, header, b"".join(frames[1:]))
 
 

@@ -1,37 +1,42 @@
 """An actor's part in a broadcast: a thread that gets weights from one rank and passes each shard on as it comes.
 
 Who has all of a version asks for a newer one; the answer comes when there is one. So a version goes down a chain or a
-tree while it is still coming in, and a rank whose link is slow misses versions without holding up who is before it.
+tree while it is still coming in. The learner says whom to get weights from; who cannot reach that rank, or is too far
+behind what it keeps, gets them from the learner itself.
 """
 
+import math
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from node.transport.actor_socket import MOST_RECONNECT_MS, RECONNECT_MS, Identity
 from node.transport.broadcast import LEARNER
-from node.transport.messages import (
-    SHARD,
-    SUBSCRIBE,
-    WEIGHTS,
-    Message,
-    read_count,
-    read_message,
-)
+from node.transport.messages import ELSEWHERE, SHARD, SUBSCRIBE, WEIGHTS, Message, read_message
 from node.transport.shards import Stream, begin
-from node.transport.sockets import endpoint, local_ip, set_up
+from node.transport.sockets import SILENCE_MS, endpoint, local_ip, set_up
+from node.transport.subscribers import Subscribers
 from node.transport.traffic import Traffic
 
 LOOK_MS = 200  # for what its process wants of it
-KEPT_STREAMS = 8  # deltas: for who is behind by a few
+MOST_AT_ONCE = 64  # messages that are read before anything else is done
+MOST_WAITING = 8  # versions that its process has not taken yet
+UNREACHABLE_S = SILENCE_MS / 1000  # without a connection
+RETRY_S = 30.0
 CLOSE_S = 10.0
+
+
+class Source(NamedTuple):
+    """Who weights come from: a rank, and ZeroMQ's endpoint of it."""
+
+    rank: int
+    endpoint: str
 
 
 @dataclass(frozen=True)
@@ -40,29 +45,16 @@ class Received:
 
     Attributes:
         header: what the learner says of it.
+        base: the version that they are changes of; None: they are whole.
         body: as `weights.decode` takes it.
-        receipt: of its broadcast: `version`, `source` (the rank it came from), `shards`, `bytes`, and as Unix times
-            `asked_at_s`, `published_at_s`, `received_at_s`.
+        receipt: `version`, `source` (the rank it came from), `bytes`, `waited` (whether it was waited for when it was
+            published), `published_at_s`, `received_at_s` (Unix times).
     """
 
     header: Mapping[str, Any]
+    base: int | None
     body: bytes
-    receipt: Mapping[str, float]
-
-
-@dataclass
-class Child:
-    """Who waits for newer weights, or is getting them.
-
-    Attributes:
-        route: of its connection.
-        have: the version that it has.
-        stream: what it is getting.
-    """
-
-    route: bytes
-    have: int
-    stream: Stream | None = None
+    receipt: Mapping[str, Any]
 
 
 class Relay:
@@ -71,36 +63,34 @@ class Relay:
     Args:
         learner: torchrun's MASTER_ADDR and MASTER_PORT.
         me: goes with every message.
+        ranks: how many there are.
 
     Attributes:
         port: at which other ranks may ask.
     """
 
-    def __init__(self, learner: tuple[str, int], me: Identity) -> None:
-        self._me, self._learner = me, endpoint(learner)
-        self._follows = LEARNER, self._learner
+    def __init__(self, learner: tuple[str, int], me: Identity, ranks: int) -> None:
+        self._me = me
+        self._learner = Source(LEARNER, endpoint(learner))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._children = self._context.socket(zmq.ROUTER)
-        set_up(self._children)
-        self._children.setsockopt(zmq.SNDHWM, 0)
-        self._children.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
-        self._children.setsockopt(zmq.IPV6, 1)
-        self._children.bind(f"tcp://{local_ip(learner)}:0")
-        bound: bytes = self._children.getsockopt(zmq.LAST_ENDPOINT)
-        self.port = int(bound.rpartition(b":")[2])
-        self._orders: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._subscribers = Subscribers(self._context, local_ip(learner), me.rank, ranks)
+        self.port = self._subscribers.port
+        self._told = self._learner  # whom to follow
+        self._orders: queue.SimpleQueue[Source | None] = queue.SimpleQueue()  # None: start over
         self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self._over = threading.Event()
+        self._close_by = math.inf
         self._fault: BaseException | None = None
         # What follows is the thread's.
-        self._waiting: dict[int, Child] = {}  # by rank
-        self._streams: deque[Stream] = deque(maxlen=KEPT_STREAMS)  # the last is the latest
+        self._assigned = self._learner
+        self._go_back_at = math.inf  # to who is assigned, from the learner
+        self._returns = False  # there, as soon as a version has come
+        self._stream: Stream | None = None  # that is coming
         self._have = -1
-        self._asked_at_s = 0.0
-        self._traffic = Traffic()
+        self._control = Traffic()
         self._poller = zmq.Poller()
-        self._poller.register(self._children, zmq.POLLIN)
-        self._connect(*self._follows)
+        self._poller.register(self._subscribers.socket, zmq.POLLIN)
+        self._connect(self._learner)
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._thread.start()
 
@@ -109,203 +99,220 @@ class Relay:
 
         Args:
             rank: of who has them.
-            place: ZeroMQ's word for where it listens; empty: the learner's.
+            place: ZeroMQ's endpoint of it; empty: the learner's.
         """
-        wanted = rank, place or self._learner
-        if wanted != self._follows:
-            self._follows = wanted
+        wanted = Source(rank, place or self._learner.endpoint)
+        if wanted != self._told:
+            self._told = wanted
             self._orders.put(wanted)
 
+    def start_over(self) -> None:
+        """What came is of no use: get all from the learner."""
+        self._orders.put(None)
+
     def receive(self) -> list[Received]:
-        """What has come, oldest first: of deltas each wants the one before.
+        """What has come, oldest first.
 
         Raises:
             RuntimeError: the thread has ended.
         """
         if self._fault is not None:
-            raise RuntimeError("the relay of weights ended") from self._fault
+            raise RuntimeError(f"the relay of weights ended: {self._fault}") from self._fault
         received = []
         while not self._received.empty():
             received.append(self._received.get())
         return received
 
     def close(self) -> Traffic:
-        """Pass nothing on any more; what was sent."""
+        """Pass on what is coming in, for a while, and nothing after that; what was sent."""
+        self._close_by = time.monotonic() + CLOSE_S
         self._over.set()
-        self._thread.join(CLOSE_S)
-        return self._traffic
+        self._thread.join(2 * CLOSE_S)
+        self._control.include(self._subscribers.traffic)
+        return self._control
 
     def _run(self) -> None:
         try:
-            while not self._over.is_set():
+            while not self._over.is_set() or (self._stream and time.monotonic() < self._close_by):
                 self._turn()
         except BaseException as fault:  # its process says so
             self._fault = fault
         finally:
             self._disconnect()
-            self._children.close(0)
+            self._subscribers.close()
             self._context.term()
 
     def _turn(self) -> None:
         ready = dict(self._poller.poll(LOOK_MS))
-        if not self._orders.empty():
-            self._disconnect()
-            self._connect(*self._orders.get())
+        if self._has_new_source():
             return
-        if self._monitor in ready and self._is_connected_anew():
-            self._subscribe(self._wanted())
+        if self._monitor in ready:
+            self._watch_connection()
         if self._parent in ready:
-            self._hear()
-        if self._children in ready:
-            self._heed()
+            self._receive()
+        if self._subscribers.socket in ready:
+            self._subscribers.receive()
+        if self._may_ask():
+            self._subscribe()
 
-    def _connect(self, rank: int, place: str) -> None:
-        self._source = rank
+    def _has_new_source(self) -> bool:
+        """Follow another rank, if there is a reason to: an order, nobody there, or that it is time to go back."""
+        now = time.monotonic()
+        if not self._orders.empty():
+            self._obey(self._orders.get())
+        elif self._source != self._learner and now > self._reachable_until:
+            self._leave(go_back_at=now + RETRY_S)
+        elif now > self._go_back_at and self._stream is None:
+            self._go_to(self._assigned)
+        else:
+            return False
+        return True
+
+    def _obey(self, order: Source | None) -> None:
+        if order is not None:
+            self._assigned = order
+            self._go_to(order)
+            return
+        self._have = -1
+        self._subscribers.clear()
+        self._leave(go_back_at=time.monotonic() + RETRY_S)
+
+    def _leave(self, *, go_back_at: float) -> None:
+        """Get weights from the learner for a while."""
+        self._go_to(self._learner)
+        self._go_back_at = go_back_at if self._assigned != self._learner else math.inf
+
+    def _go_to(self, source: Source) -> None:
+        self._disconnect()
+        self._connect(source)
+        self._go_back_at, self._returns = math.inf, False
+
+    def _connect(self, source: Source) -> None:
+        self._source = source
+        self._is_connected = self._has_asked = False
+        self._reachable_until = time.monotonic() + UNREACHABLE_S
         self._parent = self._context.socket(zmq.DEALER)
         set_up(self._parent)
         self._parent.setsockopt(zmq.IPV6, 1)
         self._parent.setsockopt(zmq.IMMEDIATE, 1)
         self._parent.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._parent.setsockopt(zmq.RECONNECT_IVL_MAX, MOST_RECONNECT_MS)
-        self._monitor = self._parent.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self._parent.connect(place)
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        self._monitor = self._parent.get_monitor_socket(events)
+        self._parent.connect(source.endpoint)
         for socket in (self._parent, self._monitor):
             self._poller.register(socket, zmq.POLLIN)
 
     def _disconnect(self) -> None:
-        """What has come of a stream in part is of no use."""
+        self._abort()
         for socket in (self._parent, self._monitor):
             self._poller.unregister(socket)
         self._parent.disable_monitor()
         self._monitor.close(0)
         self._parent.close(0)
-        self._drop_partial()
 
-    def _drop_partial(self) -> None:
-        if not self._streams or self._streams[-1].is_complete:
-            return
-        partial = self._streams.pop()
-        for child in self._waiting.values():
-            if child.stream is partial:
-                child.stream = None
+    def _abort(self) -> None:
+        """What has come of a stream in part is of no use."""
+        if self._stream is not None:
+            self._subscribers.abort(self._stream)
+            self._stream = None
 
-    def _is_connected_anew(self) -> bool:
-        seen = False
+    def _watch_connection(self) -> None:
         while self._monitor.poll(0):
-            recv_monitor_message(self._monitor)
-            seen = True
-        return seen
+            event = recv_monitor_message(self._monitor)["event"]
+            self._is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._has_asked = False
+            seconds = math.inf if self._is_connected else UNREACHABLE_S
+            self._reachable_until = time.monotonic() + seconds
 
-    def _subscribe(self, have: int) -> None:
-        """Where there is no connection: once there is one."""
-        header = {"rank": self._me.rank, "life": self._me.life, "have": have}
+    def _may_ask(self) -> bool:
+        """One question at a time, and none while its process is behind."""
+        is_free = not self._has_asked and self._received.qsize() < MOST_WAITING
+        return self._is_connected and is_free and not self._over.is_set()
+
+    def _subscribe(self) -> None:
+        """Ask for weights that are newer than these."""
+        header = {"rank": self._me.rank, "life": self._me.life, "have": self._have}
         frames = Message(SUBSCRIBE, header).frames()
         try:
             self._parent.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
+        except zmq.Again:  # the connection has broken: once it is there again
             return
-        self._asked_at_s = time.time()
-        self._traffic.add("control", self._source, frames)
+        self._has_asked = True
+        self._control.add("control", self._source.rank, frames)
 
-    def _hear(self) -> None:
-        """Take what has come of weights; what is none costs nothing."""
-        while True:
+    def _receive(self) -> None:
+        for _ in range(MOST_AT_ONCE):
             try:
-                message = read_message(self._parent.recv_multipart(zmq.NOBLOCK))
+                frames = self._parent.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            except ValueError:
-                continue
             try:
-                if message.kind == WEIGHTS:
-                    self._begin(message)
-                elif message.kind == SHARD:
-                    self._take(message)
-            except ValueError:
-                self._drop_partial()
-                self._subscribe(self._wanted())
+                self._take(read_message(frames))
+            except Exception as error:
+                self._distrust(error)
+                return
 
-    def _begin(self, head: Message) -> None:
-        self._drop_partial()
-        stream = begin(head)
-        if stream.base is None:
-            self._streams.clear()  # it serves all
-        self._streams.append(stream)
-        for rank in list(self._waiting):
-            self._serve(rank)
+    def _distrust(self, error: Exception) -> None:
+        """Who sends what is none is not asked any more, for a while; there is nobody instead of the learner.
 
-    def _take(self, shard: Message) -> None:
-        """The next shard of the latest stream: it goes on at once."""
-        if not self._streams:
+        Raises:
+            ValueError: it was the learner.
+        """
+        if self._source == self._learner:
+            raise ValueError(f"the learner sent what are no weights: {error}") from error
+        self._leave(go_back_at=time.monotonic() + RETRY_S)
+
+    def _take(self, message: Message) -> None:
+        """Weights, or where to get them.
+
+        Raises:
+            ValueError: nothing of the kind.
+        """
+        if message.kind == WEIGHTS:
+            self._begin(begin(message))
+        elif message.kind == SHARD and self._stream is not None:
+            self._add(self._stream, message)
+        elif message.kind == SHARD:
             raise ValueError("a shard of nothing")
-        stream = self._streams[-1]
+        elif message.kind == ELSEWHERE and self._source != self._learner:
+            self._leave(go_back_at=math.inf)
+            self._returns = True
+
+    def _begin(self, stream: Stream) -> None:
+        """A version begins to come.
+
+        Raises:
+            ValueError: it is none that was asked for.
+        """
+        self._abort()
+        if not stream.applies_to(self._have):
+            raise ValueError("weights that nobody has asked for")
+        self._stream = stream
+        self._subscribers.begin(stream)
+
+    def _add(self, stream: Stream, shard: Message) -> None:
+        """The next shard goes on at once.
+
+        Raises:
+            ValueError: it is not the next.
+        """
         stream.add(shard)
-        for rank, child in list(self._waiting.items()):
-            if child.stream is stream:
-                self._send(rank, child, [shard])
+        self._subscribers.pass_on(stream)
         if stream.is_complete:
-            self._finish(stream)
+            self._stream, self._have, self._has_asked = None, stream.version, False
+            self._received.put(self._to_hand_over(stream))
+            if self._returns:
+                self._go_back_at = -math.inf
 
-    def _finish(self, stream: Stream) -> None:
-        """Hand it over, and ask for what comes after it."""
-        for rank in [rank for rank, child in self._waiting.items() if child.stream is stream]:
-            del self._waiting[rank]  # it asks again when it has all
-        if stream.fits(self._have):
-            self._have = stream.version
-            self._received.put(Received(stream.head.header, stream.body(), self._receipt(stream)))
-        self._subscribe(self._wanted())
-
-    def _wanted(self) -> int:
-        """The version that newer weights may be changes of; -1, whole ones, where who waits has an older one."""
-        is_behind = any(child.have < self._have for child in self._waiting.values())
-        return -1 if is_behind else self._have
-
-    def _receipt(self, stream: Stream) -> dict[str, float]:
-        return {
+    def _to_hand_over(self, stream: Stream) -> Received:
+        header, body = stream.head.header, stream.body()
+        receipt = {
             "version": stream.version,
-            "source": self._source,
-            "shards": stream.count,
-            "bytes": sum(len(shard.body) for shard in stream.shards),
-            "asked_at_s": self._asked_at_s,
-            "published_at_s": stream.head.header["published_at_s"],
+            "source": self._source.rank,
+            "bytes": len(body),
+            "waited": header["waited"],
+            "published_at_s": header["published_at_s"],
             "received_at_s": stream.received_at_s,
         }
-
-    def _heed(self) -> None:
-        """Who asks gets what there is for it, or waits."""
-        while True:
-            try:
-                route, *frames = self._children.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                message = read_message(frames)
-                rank, have = (read_count(message.header, name) for name in ("rank", "have"))
-            except ValueError:
-                continue
-            if message.kind == SUBSCRIBE:
-                self._waiting[rank] = Child(route, have)
-                self._serve(rank)
-                if rank in self._waiting and have < self._have and not self._waiting[rank].stream:
-                    self._subscribe(-1)  # nothing that comes by itself would be of use
-
-    def _serve(self, rank: int) -> None:
-        child = self._waiting[rank]
-        fitting = [stream for stream in self._streams if stream.fits(child.have)]
-        if child.stream is not None or not fitting:
-            return
-        child.stream = fitting[-1]
-        self._send(rank, child, child.stream.messages)
-        if child.stream.is_complete:
-            self._waiting.pop(rank, None)
-
-    def _send(self, rank: int, child: Child, messages: list[Message]) -> None:
-        """To who is not there any more: nothing."""
-        for message in messages:
-            frames = message.frames()
-            try:
-                self._children.send_multipart([child.route, *frames], zmq.NOBLOCK)
-            except zmq.ZMQError:
-                self._waiting.pop(rank, None)
-                return
-            self._traffic.add(message.purpose, rank, frames)
+        return Received(header, stream.base, body, receipt)

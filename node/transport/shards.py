@@ -1,10 +1,12 @@
 """Weights as a stream: a head that says what they are, then shards, each of which can be passed on when it has come."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node.transport import ENCODINGS
 from node.transport.messages import (
     MOST_BODY_BYTES,
     PIECE_BYTES,
@@ -50,13 +52,8 @@ class Stream:
         """Whether all shards are there."""
         return len(self.shards) == self.count
 
-    @property
-    def messages(self) -> list[Message]:
-        """All that has come, as it is passed on."""
-        return [self.head, *self.shards]
-
-    def fits(self, have: int) -> bool:
-        """Whether it is something new for who has this version, and of use."""
+    def applies_to(self, have: int) -> bool:
+        """Whether it is newer than what somebody has, and whole or changes of just that."""
         return self.version > have and (self.base is None or self.base == have)
 
     def add(self, message: Message) -> None:
@@ -70,6 +67,11 @@ class Stream:
         self.shards.append(message)
         self.received_at_s = time.time()
 
+    def messages(self, *, waited: bool) -> list[Message]:
+        """All that has come, for who waited for it when it was published, or has asked for it later."""
+        has_waited = waited and self.head.header["waited"]
+        return [Message(WEIGHTS, {**self.head.header, "waited": has_waited}), *self.shards]
+
     def body(self) -> bytes:
         """All shards."""
         return b"".join(shard.body for shard in self.shards)
@@ -81,10 +83,15 @@ def begin(head: Message) -> Stream:
     Raises:
         ValueError: it announces none.
     """
-    version, have, count = (read_count(head.header, name) for name in ("version", "have", "shards"))
+    header = head.header
+    version, have, count = (read_count(header, name) for name in ("version", "have", "shards"))
     if not 0 < count <= MOST_SHARDS:
         raise ValueError("weights of no shards, or too many")
-    if not isinstance(head.header.get("published_at_s"), float):
+    published_at_s = header.get("published_at_s")
+    if not isinstance(published_at_s, float) or not math.isfinite(published_at_s):
         raise ValueError("weights of no time")
-    is_delta = head.header.get("encoding") == "delta"
-    return Stream(head, version, have if is_delta else None, count)
+    if header.get("encoding") not in ENCODINGS or not isinstance(header.get("advice"), dict):
+        raise ValueError("weights of no encoding, or without advice")
+    if not isinstance(header.get("waited"), bool):
+        raise ValueError("weights of which nobody knows who waited")
+    return Stream(head, version, have if header["encoding"] == "delta" else None, count)

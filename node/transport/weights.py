@@ -43,10 +43,12 @@ class Encoder:
         self._encoding = encoding
         self._versions: OrderedDict[int, State] = OrderedDict()
         self._whole: dict[int, Encoded] = {}
+        self._latest_changes: dict[int, Encoded] = {}  # by the version that they are changes of
 
     def publish(self, version: int, state: State) -> None:
         """Keep a copy of these parameters: what is asked for from now on."""
         self._whole.clear()
+        self._latest_changes.clear()
         kind = torch.float32 if self._encoding in ("f32", "int8") else torch.bfloat16
         self._versions[version] = {
             name: value.detach().to("cpu", kind, copy=True) for name, value in state.items()
@@ -64,9 +66,10 @@ class Encoder:
         """The latest parameters, for who has version `have`."""
         latest = self._versions[self.version]
         if self._encoding == "delta" and have in self._versions:
-            changes = _changes(self._versions[have], latest)
-            if changes.changed < 1:
-                return changes
+            if have not in self._latest_changes:
+                self._latest_changes[have] = _changes(self._versions[have], latest)
+            if self._latest_changes[have].changed < 1:
+                return self._latest_changes[have]
         if self.version not in self._whole:
             self._whole[self.version] = _whole(self._encoding, latest)
         return self._whole[self.version]

@@ -20,7 +20,7 @@ def test_in_a_chain_over_uplinks_a_version_takes_as_long_as_the_links_say(shared
     folder = Path(done.stdout.splitlines()[-1].split()[-1])
     summary = json.loads((folder / "summary.json").read_text())
     broadcast = summary["experience"]["broadcast"]
-    assert broadcast["form"] == "chain"
+    assert broadcast["topology"] == "chain"
     assert broadcast["timed"] >= 3, broadcast
     # 0.54 MB in 9 shards over three hops of 5 MB/s and 20 ms: no sooner than this.
     assert 0.95 < broadcast["ratio"] < 3, broadcast

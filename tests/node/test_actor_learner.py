@@ -129,6 +129,7 @@ def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, weigh
         versions = [line["version"] for line in lines]
         assert versions == sorted(set(versions)) == [line["step"] for line in lines]
         assert all(line["received_at_s"] >= line["published_at_s"] for line in lines)
+        assert any(line["waited"] for line in lines)
         assert experience["actors"][str(rank)]["pulled_bytes"] > 0
     sent = {one["purpose"]: one for one in run.events(1, "end")[0]["collectives"]}
     assert sent["weights"]["to"]["2"]["bytes"] >= 10_000

@@ -6,14 +6,17 @@ import pytest
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.broadcast import (
+    SHARD_BYTES,
     arrivals_s,
     broadcast_summary,
+    cycles_s,
     read_receipts,
 )
 from cluster.accounting.experience import predicted_broadcast_age_s
 from cluster.accounting.metrics import is_event
 
-BYTE_S, DELAY_S, SIZE = 5e6, 0.02, 8_000_000
+SHARDS = 32
+BYTE_S, DELAY_S, SIZE = 5e6, 0.02, SHARDS * SHARD_BYTES
 
 
 def network(ranks, uplink_byte_s=None):
@@ -33,21 +36,21 @@ STAR = dict.fromkeys(range(1, 9), 0)
 
 
 def test_of_links_alike_a_chain_takes_what_the_formula_says():
-    found = arrivals_s(CHAIN, SIZE, 32, network(9))
+    found = arrivals_s(CHAIN, SIZE, network(9))
     for hops in range(1, 9):
-        assert found[hops] == pytest.approx(SIZE / BYTE_S * (1 + (hops - 1) / 32) + hops * DELAY_S)
+        assert found[hops] == pytest.approx(
+            SIZE / BYTE_S * (1 + (hops - 1) / SHARDS) + hops * DELAY_S
+        )
 
 
 def test_a_star_takes_a_copy_for_each_through_an_uplink_and_one_without():
-    assert arrivals_s(STAR, SIZE, 32, network(9))[8] == pytest.approx(SIZE / BYTE_S + DELAY_S)
-    shared = arrivals_s(STAR, SIZE, 32, network(9, BYTE_S))
+    assert arrivals_s(STAR, SIZE, network(9))[8] == pytest.approx(SIZE / BYTE_S + DELAY_S)
+    shared = arrivals_s(STAR, SIZE, network(9, BYTE_S))
     assert shared[1] == shared[8] == pytest.approx(8 * SIZE / BYTE_S + DELAY_S)
 
 
 def test_a_chain_through_uplinks_is_as_one_without():
-    assert arrivals_s(CHAIN, SIZE, 32, network(9, BYTE_S)) == arrivals_s(
-        CHAIN, SIZE, 32, network(9)
-    )
+    assert arrivals_s(CHAIN, SIZE, network(9, BYTE_S)) == arrivals_s(CHAIN, SIZE, network(9))
 
 
 def test_links_that_differ_shard_by_shard():
@@ -59,28 +62,28 @@ def test_links_that_differ_shard_by_shard():
             (src, dst): RankRoute(rng.random(), rng.uniform(1e5, 1e7), ())
             for dst, src in parents.items()
         }
-        shards = rng.randrange(1, 9)
-        found = arrivals_s(parents, SIZE, shards, Network(routes, {}, "asked"))
+        sizes = [SHARD_BYTES] * rng.randrange(9) + [rng.randrange(1, SHARD_BYTES)]
+        found = arrivals_s(parents, sum(sizes), Network(routes, {}, "asked"))
         for rank in parents:
             way, at = [], rank
             while at:
                 way.insert(0, routes[parents[at], at])
                 at = parents[at]
-            times = [0.0] * shards
+            times = [0.0] * len(sizes)
             for route in way:
-                for number in range(shards):
+                for number, size in enumerate(sizes):
                     before = times[number - 1] - route.delay_s if number else 0.0
-                    times[number] = max(times[number], before) + SIZE / shards / route.byte_s
+                    times[number] = max(times[number], before) + size / route.byte_s
                     times[number] += route.delay_s
             assert found[rank] == pytest.approx(times[-1])
 
 
 def test_of_a_way_that_is_none_nothing_is_said():
-    assert arrivals_s({1: 2, 2: 1}, SIZE, 4, network(3)) == {}
-    assert arrivals_s({1: 0, 5: 1}, SIZE, 4, network(3)) == {}
+    assert arrivals_s({1: 2, 2: 1}, SIZE, network(3)) == {}
+    assert arrivals_s({1: 0, 5: 1}, SIZE, network(3)) == {}
 
 
-def line(version, published_at_s, received_at_s, asked_at_s=0.0, source=0):
+def line(version, published_at_s, received_at_s, waited=True, source=0, size=SIZE):
     return {
         "event": "weights",
         "rank": 1,
@@ -88,9 +91,8 @@ def line(version, published_at_s, received_at_s, asked_at_s=0.0, source=0):
         "step": version,
         "version": version,
         "source": source,
-        "shards": 32,
-        "bytes": SIZE,
-        "asked_at_s": asked_at_s,
+        "bytes": size,
+        "waited": waited,
         "published_at_s": published_at_s,
         "received_at_s": received_at_s,
     }
@@ -100,13 +102,13 @@ def test_what_counts_is_when_the_last_of_all_has_it_if_all_were_waiting():
     receipts = read_receipts(
         {
             1: [line(5, 100.0, 101.8), line(10, 110.0, 111.9), line(15, 120.0, 122.0)],
-            2: [line(5, 100.0, 102.0, source=1), line(10, 110.0, 115.0, 112.0, source=1)],
+            2: [line(5, 100.0, 102.0, source=1), line(10, 110.0, 115.0, waited=False, source=1)],
         }
     )
     summary = broadcast_summary(receipts, [1, 2], network(3))
     assert (summary["versions"], summary["timed"]) == (3, 1)
     assert summary["seconds"] == 2.0
-    bound_s = SIZE / BYTE_S * (1 + 1 / 32) + 2 * DELAY_S
+    bound_s = SIZE / BYTE_S * (1 + 1 / SHARDS) + 2 * DELAY_S
     assert summary["bound_s"] == pytest.approx(bound_s, abs=1e-4)
     assert summary["ratio"] == pytest.approx(2.0 / bound_s, abs=1e-4)
     unknown = broadcast_summary(receipts, [1, 2], None)
@@ -115,7 +117,8 @@ def test_what_counts_is_when_the_last_of_all_has_it_if_all_were_waiting():
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"), [("shards", 0), ("shards", 10**6), ("source", -1), ("bytes", "many")]
+    ("name", "wrong"),
+    [("bytes", 0), ("bytes", 10**17), ("source", -1), ("bytes", "many"), ("waited", 1)],
 )
 def test_what_a_hostile_actor_says_counts_as_not_said(name, wrong):
     assert is_event(line(5, 1.0, 2.0))
@@ -124,22 +127,63 @@ def test_what_a_hostile_actor_says_counts_as_not_said(name, wrong):
     assert not is_event(without)
 
 
-def simulated_age_s(travel_s, interval_s, versions=5000):
-    """The mean age of what acts, version by version: the next is asked for when the last has come."""
-    ages, asked, had, came = [], 0.0, 0.0, 0.0
-    for _ in range(versions):
-        latest = asked // interval_s * interval_s
-        made = latest if latest > had else latest + interval_s
-        comes = max(asked, made) + travel_s
-        if had:
-            ages.append(((came + comes) / 2 - had, comes - came))
-        had, came, asked = made, comes, comes
-    return sum(age * s for age, s in ages) / sum(s for _, s in ages)
+def simulated_age_s(hops, interval_s, transfer_s, delay_s, versions=3000):
+    """The mean age of what acts at the end of a chain, hop by hop: a rank asks for the next when it has all of one.
+
+    A hop begins with a version as soon as it begins to come to who sends it, and ends no sooner than that does.
+    """
+    asked = [0.0] * hops  # when the question of each hop reaches who sends
+    came = {}
+    for number in range(versions):
+        made_at = number * interval_s
+        if made_at < asked[0] and (number + 1) * interval_s <= asked[0]:
+            continue  # there will be a newer one when the first hop asks
+        start = end = max(made_at, asked[0])
+        for hop in range(hops):
+            if asked[hop] > end:  # it is too busy with an older one
+                break
+            start = max(start, asked[hop])
+            end = max(end, start + transfer_s) + delay_s
+            start += delay_s
+            asked[hop] = end + delay_s
+        else:
+            came[end] = made_at
+    times = sorted(came)
+    ages = [(a, b, came[a]) for a, b in zip(times, times[1:], strict=False)]
+    seconds = sum(b - a for a, b, _ in ages)
+    return sum(((a + b) / 2 - made) * (b - a) for a, b, made in ages) / seconds
 
 
+@pytest.mark.parametrize("hops", [1, 3, 8])
 @pytest.mark.parametrize(
-    ("travel_s", "interval_s"), [(0.3, 1.0), (0.9, 1.0), (3.37, 1.0), (7.71, 1.0)]
+    ("interval_s", "transfer_s", "delay_s"), [(0.5, 0.2, 0.1), (1.0, 0.9, 0.02), (1.0, 0.1, 0.0)]
 )
-def test_the_age_of_what_comes_by_itself_is_what_a_simulation_gives(travel_s, interval_s):
-    found = predicted_broadcast_age_s(travel_s, interval_s)
-    assert found == pytest.approx(simulated_age_s(travel_s, interval_s), rel=0.05)
+def test_the_age_of_what_comes_by_itself_is_what_a_simulation_gives(
+    hops, interval_s, transfer_s, delay_s
+):
+    expected_s = simulated_age_s(hops, interval_s, transfer_s, delay_s)
+    travel_s, cycle_s = transfer_s + hops * delay_s, transfer_s + 2 * delay_s
+    found = predicted_broadcast_age_s(travel_s, cycle_s, interval_s)
+    assert found == pytest.approx(expected_s, rel=0.05)
+
+
+def test_where_a_hop_is_slower_than_versions_are_made_it_decides():
+    for transfer_s, delay_s in ((3.37, 0.08), (7.71, 0.5)):
+        expected_s = simulated_age_s(1, 1.0, transfer_s, delay_s)
+        travel_s = transfer_s + delay_s
+        found = predicted_broadcast_age_s(travel_s, travel_s + delay_s, 1.0)
+        assert found == pytest.approx(expected_s, rel=0.1)
+
+
+def test_the_slowest_hop_of_a_way_is_how_soon_the_next_version_follows():
+    hop_s = SIZE / BYTE_S + 2 * DELAY_S
+    assert cycles_s(CHAIN, SIZE, network(9)) == dict.fromkeys(CHAIN, pytest.approx(hop_s))
+    assert cycles_s(STAR, SIZE, network(9)) == dict.fromkeys(STAR, pytest.approx(hop_s))
+    shared_s = 8 * SIZE / BYTE_S + 2 * DELAY_S
+    assert cycles_s(STAR, SIZE, network(9, BYTE_S)) == dict.fromkeys(STAR, pytest.approx(shared_s))
+
+
+def test_where_some_got_all_and_others_what_had_changed_the_bound_is_that_of_the_changes():
+    receipts = read_receipts({1: [line(5, 0.0, 3.0)], 2: [line(5, 0.0, 3.0, source=1, size=1000)]})
+    bound_s = broadcast_summary(receipts, [1, 2], network(3))["bound_s"]
+    assert bound_s == pytest.approx(2 * (1000 / BYTE_S + DELAY_S), abs=1e-4)

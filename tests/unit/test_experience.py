@@ -83,11 +83,11 @@ def test_the_summary_says_what_the_learner_said_and_what_links_allow():
 
 def test_of_a_broadcast_what_is_predicted_is_when_weights_come():
     """Every 1.25 s a version of 1 MB, whole in 0.2 s and a delay after it was published."""
-    came = Receipt(0, 16, 1_000_000, 99.0, 100.0, 100.3)
+    came = Receipt(0, 1_000_000, True, 100.0, 100.3)
     summary = experience_summary(told(END), NETWORK, {5: {1: came}})
     actor = summary["actors"]["node2"]
     assert actor["predicted_weights_age_s"] == pytest.approx(0.225 + 1.25 / 2)
-    assert summary["broadcast"]["form"] == "star"
+    assert summary["broadcast"]["topology"] == "star"
     assert (summary["broadcast"]["versions"], summary["broadcast"]["timed"]) == (1, 0)
 
 
