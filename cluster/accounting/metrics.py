@@ -122,6 +122,10 @@ def _is_messages(value: object) -> bool:
     return isinstance(value, int) and _is_count(value) and value <= MOST_MESSAGES
 
 
+def _is_weights_size(value: object) -> bool:
+    return isinstance(value, int) and _is_count(value) and 0 < value <= MOST_WEIGHTS_BYTES
+
+
 SUM: dict[str, Check] = {
     "kind": _is_name,
     "purpose": _is_name,
@@ -170,7 +174,7 @@ ENDED_EXPERIENCE: dict[str, Check] = {
 RECEIPT: dict[str, Check] = {
     "version": _is_count,
     "source": _is_count,
-    "bytes": lambda value: _is_count(value) and 0 < value <= MOST_WEIGHTS_BYTES,
+    "bytes": _is_weights_size,
     "waited": lambda value: isinstance(value, bool),
     "published_at_s": _is_number,
     "received_at_s": _is_number,
