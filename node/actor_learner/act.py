@@ -53,6 +53,8 @@ class _Acting:
         me = Identity(ranks.rank, time.time_ns())
         address = (ranks.master_addr, ranks.master_port)
         self._relay = None if task.pull_every else Relay(address, me, ranks.world_size)
+        if self._relay and task.broadcast == "star":
+            self._relay.follow(LEARNER, "")  # of other topologies the learner tells
         port = self._relay.port if self._relay else 0
         self._socket = ActorSocket(address, me, task.window, port)
         self._have = -1  # version of the learner's weights

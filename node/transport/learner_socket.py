@@ -199,6 +199,7 @@ class LearnerSocket:
         peer = self._peer(route, message)
         if message.kind == HELLO and 0 < (port := read_count(message.header, "relay")) <= MOST_PORT:
             peer.relay = f"tcp://{in_brackets(ip)}:{port}"
+            self._parents.pop(peer.rank, None)
             self._must_assign = self._topology in CHILDREN
         if message.kind == BYE:
             peer.has_ended, peer.figures = True, read_figures(message.header)
@@ -273,7 +274,8 @@ class LearnerSocket:
     def _stream(self, route: bytes, rank: int, have: int, *, waited: bool) -> None:
         header, body = self._encoded(have)
         for message in split({**header, "waited": waited}, body):
-            self._send(route, rank, message)
+            if not self._send(route, rank, message):
+                return
 
     def _encoded(self, have: int) -> tuple[dict[str, Any], bytes]:
         """The latest weights for who has these."""

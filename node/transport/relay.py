@@ -58,7 +58,7 @@ class Received:
 
 
 class Relay:
-    """Of one actor process. It gets weights from the learner until it is told to follow another.
+    """Of one actor process. It begins when it is told for the first time whom to follow.
 
     Args:
         learner: torchrun's MASTER_ADDR and MASTER_PORT.
@@ -75,7 +75,7 @@ class Relay:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._subscribers = Subscribers(self._context, local_ip(learner), me.rank, ranks)
         self.port = self._subscribers.port
-        self._told = self._learner  # whom to follow
+        self._told: Source | None = None  # whom to follow
         self._orders: queue.SimpleQueue[Source | None] = queue.SimpleQueue()  # None: start over
         self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -90,9 +90,7 @@ class Relay:
         self._control = Traffic()
         self._poller = zmq.Poller()
         self._poller.register(self._subscribers.socket, zmq.POLLIN)
-        self._connect(self._learner)
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def follow(self, rank: int, place: str) -> None:
         """Get weights from this rank from now on.
@@ -102,9 +100,12 @@ class Relay:
             place: ZeroMQ's endpoint of it; empty: the learner's.
         """
         wanted = Source(rank, place or self._learner.endpoint)
-        if wanted != self._told:
-            self._told = wanted
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(wanted,), daemon=True)
+            self._thread.start()
+        elif wanted != self._told:
             self._orders.put(wanted)
+        self._told = wanted
 
     def start_over(self) -> None:
         """What came is of no use: get all from the learner."""
@@ -127,11 +128,16 @@ class Relay:
         """Pass on what is coming in, for a while, and nothing after that; what was sent."""
         self._close_by = time.monotonic() + CLOSE_S
         self._over.set()
-        self._thread.join(2 * CLOSE_S)
+        if self._thread is None:
+            self._close_sockets()
+        else:
+            self._thread.join(2 * CLOSE_S)
         self._control.include(self._subscribers.traffic)
         return self._control
 
-    def _run(self) -> None:
+    def _run(self, first: Source) -> None:
+        self._assigned = first
+        self._connect(first)
         try:
             while not self._over.is_set() or (self._stream and time.monotonic() < self._close_by):
                 self._turn()
@@ -139,8 +145,11 @@ class Relay:
             self._fault = fault
         finally:
             self._disconnect()
-            self._subscribers.close()
-            self._context.term()
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        self._subscribers.close()
+        self._context.term()
 
     def _turn(self) -> None:
         ready = dict(self._poller.poll(LOOK_MS))

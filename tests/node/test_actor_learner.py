@@ -118,7 +118,7 @@ def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_p
 @pytest.mark.parametrize("weights", ["f32", "delta"])
 def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, weights):
     """Once it knows that it is there; before that from the learner."""
-    run = Run(tmp_path, flags(tmp_path, 600, broadcast="chain", weights=weights, pull_every=0))
+    run = Run(tmp_path, flags(tmp_path, 80, broadcast="chain", weights=weights, pull_every=0))
     experience = run.finish()["experience"]
     assert (experience["broadcast"], experience["pull_every"]) == ("chain", 0)
     came = {rank: run.events(rank, "weights") for rank in (1, 2)}

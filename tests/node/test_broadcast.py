@@ -105,11 +105,13 @@ def test_a_shard_that_is_not_the_next_is_refused(number):
 class Actor:
     """An actor process' sockets, and its model."""
 
-    def __init__(self, address, rank, ranks):
+    def __init__(self, address, rank, ranks, topology):
         torch.manual_seed(rank)
         me = Identity(rank, time.time_ns())
         self.rank = rank
         self.relay = Relay(address, me, ranks)
+        if topology == "star":
+            self.relay.follow(LEARNER, "")
         self.socket = ActorSocket(address, me, 4, self.relay.port)
         self.model = nn.ParameterDict({"w": torch.rand(NUMBERS)})
         self.have, self.sources = -1, []
@@ -143,11 +145,11 @@ class Broadcast:
         self.weights = torch.zeros(NUMBERS)
         self.version = 0
         self.publish(0)
-        self.ranks = actors + 1
+        self.ranks, self.topology = actors + 1, topology
         self.actors = [self.actor(rank) for rank in range(1, self.ranks)]
 
     def actor(self, rank):
-        return Actor(self.address, rank, self.ranks)
+        return Actor(self.address, rank, self.ranks, self.topology)
 
     def publish(self, version, changed=NUMBERS):
         self.version = version
@@ -166,10 +168,10 @@ class Broadcast:
         return all(actor.have == version for actor in self.actors)
 
     def settles(self, parents):
-        """Whether all know whom to follow, and only the learner's own children wait for it to publish."""
-        told = {actor.rank: actor.parent for actor in self.actors}
-        own = {rank for rank, parent in parents.items() if parent == LEARNER}
-        return told == parents and self.learner._subscribed.keys() == own
+        """Whether all know whom to follow, and wait for what comes from there."""
+        relays = [actor.relay for actor in self.actors]
+        sources = [relay._thread and relay._source.rank for relay in relays]
+        return sources == list(parents.values()) and all(relay._has_asked for relay in relays)
 
     def close(self):
         for actor in self.actors:
@@ -293,9 +295,15 @@ def parent():
 
 @pytest.fixture
 def followed(parent):
-    made = Relay(parent.learner, Identity(1, 1), ranks=4)
+    made = relay_of(parent)
     yield made
     made.close()
+
+
+def relay_of(parent):
+    made = Relay(parent.learner, Identity(1, 1), ranks=4)
+    made.follow(LEARNER, "")
+    return made
 
 
 def weights(version, have=-1, encoding="f32", size=3 * PIECE_BYTES):
@@ -406,7 +414,10 @@ def test_nonsense_from_who_subscribes_costs_nobody_else_anything(parent, followe
         parent.asked()
         parent.send(*weights(5))
         assert child.got().header["version"] == 5
-        assert followed._subscribers.malformed == len(HOSTILE)
+        deadline = time.monotonic() + PATIENCE_S
+        while followed._subscribers.malformed < len(HOSTILE):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_asking_again_while_something_comes_gets_nothing_twice(parent, followed):
@@ -427,7 +438,7 @@ def test_asking_again_while_something_comes_gets_nothing_twice(parent, followed)
 
 def test_who_is_behind_is_sent_the_delta_from_what_it_has_or_elsewhere(parent, monkeypatch):
     monkeypatch.setattr(subscribers, "KEPT_STREAMS", 2)
-    followed = Relay(parent.learner, Identity(1, 1), ranks=4)
+    followed = relay_of(parent)
     try:
         assert parent.asked() == -1
         parent.send(*weights(5))
@@ -474,7 +485,7 @@ def test_a_rank_that_cannot_be_reached_is_tried_again_later(parent, monkeypatch)
     monkeypatch.setattr(relay, "RETRY_S", 1.0)
     other = Parent()
     other.socket.unbind(other.endpoint)
-    followed = Relay(parent.learner, Identity(1, 1), ranks=4)
+    followed = relay_of(parent)
     try:
         assert parent.asked() == -1
         followed.follow(3, other.endpoint)
@@ -548,6 +559,14 @@ def test_a_relay_follows_whom_it_is_told_to(parent, followed):
         assert other.asked() == 6
     finally:
         other.context.destroy(linger=0)
+
+
+def test_who_is_told_nothing_asks_nobody_and_ends(parent):
+    silent = Relay(parent.learner, Identity(1, 1), ranks=4)
+    parent.socket.setsockopt(zmq.RCVTIMEO, 500)
+    with pytest.raises(zmq.Again):
+        parent.asked()
+    assert silent.close().bytes_by_purpose() == {}
 
 
 def test_a_complete_stream_takes_no_more():
