@@ -97,7 +97,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         strategy.samples = shard.size
         clip_own = start_clipping(config.clip_norm, strategy)
 
-        kept: dict[int, Tensor] = {}  # what is still to be tested, by step
+        kept: dict[int, list[Tensor]] = {}  # what is still to be tested, by step
         checkpoints = Checkpoints(config, task, model, optimizer, strategy, comm, kept)
         done = 0
         if config.resume:

@@ -6,7 +6,7 @@ compute: options are checked where there is no torch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -122,6 +122,10 @@ class Task(AnyTask, ABC):
     @abstractmethod
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
         """Figures on held-out data: `test_loss`, say. Called in eval mode, no gradients."""
+
+    def statistics(self, model: "nn.Module") -> "Sequence[Tensor]":
+        """Buffers that training changes and a test depends on, beside those of batch norms."""
+        return []
 
     def state(self) -> dict[str, Any]:
         """What else a checkpoint must hold for `load_state`: numbers, texts, tensors, and dicts and lists of them."""

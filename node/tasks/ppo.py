@@ -9,7 +9,7 @@ Options are called, and mean, what they do in CleanRL's ppo.py; that each enviro
 minibatch is ours (node/rl/minibatches.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -253,6 +253,10 @@ class Ppo(Task):
         from node.rl.play import evaluate
 
         return evaluate(model, self.env, self.eval_episodes, self._part.seed, device)
+
+    def statistics(self, model: "ActorCritic") -> "Sequence[Tensor]":
+        """Of what was seen."""
+        return list(model.normaliser.buffers()) if model.normaliser else []
 
     def state(self) -> dict[str, Any]:
         """Environments, and the rollout that is being gone through."""

@@ -38,7 +38,7 @@ class Checkpoints:
         optimizer: Optimizer,
         strategy: Strategy,
         comm: Comm,
-        kept: dict[int, Tensor],
+        kept: dict[int, list[Tensor]],
     ) -> None:
         self._config = config
         self._task = task
