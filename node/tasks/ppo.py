@@ -284,9 +284,7 @@ class Ppo(Task):
         from node.rl.regroup import deal_environments, deal_rollout
 
         tasks = [state["task"] for state in states]
-        if (
-            self.normalise and self.sync == "none"
-        ):  # then each rank has counted its own environments alone
+        if self.normalise and self.sync == "none":  # each rank has counted its own alone
             for name in ("normaliser.obs.count", "normaliser.returns.count"):
                 together["model"][name] *= len(states) / self._part.world_size
         rollouts = [task["rollout"] for task in tasks]
