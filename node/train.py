@@ -92,17 +92,17 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         initial = to_bytes(list(model.parameters()))
         shared = {"options": config.shared(), "data": data}
         comm.require_equal({**shared, "initial parameters": initial}, device)
-        strategy = strategy_class(config.strategy)(**config.strategy_options)
-        strategy.setup(model, optimizer, comm, config.seed)
-        strategy.samples = shard.size
-        clip_own = start_clipping(config.clip_norm, strategy)
-
-        kept: dict[int, Tensor] = {}  # what is still to be tested, by step
-        checkpoints = Checkpoints(config, task, model, optimizer, strategy, comm, kept)
+        kept: dict[int, list[Tensor]] = {}  # what is still to be tested, by step
+        checkpoints = Checkpoints(config, task, model, optimizer, comm, kept)
         done = 0
         if config.resume:
             with clock.measure("checkpoint"):
                 done = checkpoints.resume()
+        strategy = strategy_class(config.strategy)(**config.strategy_options)
+        strategy.setup(model, optimizer, comm, config.seed)
+        strategy.samples = shard.size
+        checkpoints.recall(strategy)
+        clip_own = start_clipping(config.clip_norm, strategy)
 
         metrics = Metrics(
             config.run_dir, rank, ranks.local_world_size, append=config.resume is not None
@@ -164,7 +164,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
 
             if config.saves_after(step):
                 with clock.measure("checkpoint"):
-                    checkpoints.save(step)
+                    checkpoints.save(step, strategy)
 
         if rank == 0 and config.run_dir:
             write_model(config.run_dir, model)

@@ -1,7 +1,8 @@
 """Sends checkpoints of an earlier run back to the nodes that wrote them.
 
 The folder of a run holds what nodes sent. Of it go back plain files of the names that node/training/checkpoint.py
-gives, each to its own node, and nothing that a link leads to.
+gives, and nothing that a link leads to: to each node its own, or all to every node where ranks are others, or
+elsewhere, than they were. What another number of ranks makes of them: node/training/regroup.py.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import os
 import re
 import stat
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from cluster.base.errors import NodeError, UsageError
+from cluster.run.placement import RankPlacement
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
 
@@ -36,30 +38,55 @@ def find_checkpoints(run: Path) -> dict[str, list[Path]]:
         if paths := _plain(folder, CHECKPOINT, stat.S_ISREG):
             found[folder.name] = paths
     for node, paths in found.items():
-        size = sum(path.lstat().st_size for path in paths)
-        if size > MOST_BYTES:
-            raise UsageError(
-                f"the checkpoints of {node} in {run} are {size / 1e9:.3g} GB, more than "
-                f"{MOST_BYTES / 1e9:.0f} GB",
-                "remove those of steps that no run shall go on from",
-            )
+        _check_size(paths, f"of {node} in {run}")
     return found
 
 
-def send_checkpoints(fleet: Fleet, run: Path, place: str) -> None:
-    """Send each node its own; a node that had none gets an empty folder.
+def deal_checkpoints(run: Path, places: Sequence[RankPlacement]) -> Mapping[str, Sequence[Path]]:
+    """Which checkpoints of a run go to each node that ranks are on now.
+
+    Each rank finds its own where it is the one that it was. Otherwise it looks through all of them.
+
+    Raises:
+        UsageError: they are too large to send.
+    """
+    found = find_checkpoints(run)
+    own = {_rank(path): node for node, paths in found.items() for path in paths}
+    nodes = {place.node for place in places}
+    if own == {place.rank: place.node for place in places if place.is_essential}:
+        return {node: found.get(node, []) for node in nodes}
+    everything = [path for paths in found.values() for path in paths]
+    _check_size(everything, f"of all nodes in {run}, which each node needs,")
+    return dict.fromkeys(nodes, everything)
+
+
+def send_checkpoints(fleet: Fleet, run: Path, place: str, places: Sequence[RankPlacement]) -> None:
+    """Send each node those that its ranks need; a node that needs none gets an empty folder.
 
     Raises:
         NodeError: it could not be done; UsageError: they are too large.
     """
-    found = find_checkpoints(run)
+    dealt = deal_checkpoints(run, places)
     fleet.each(
-        lambda node: _send(fleet.start(node.name, [*TAKE, place]), found.get(node.name, [])),
+        lambda node: _send(fleet.start(node.name, [*TAKE, place]), dealt.get(node.name, [])),
         "the checkpoints could not be sent",
     )
 
 
-def _send(process: RemoteProcess, paths: list[Path]) -> None:
+def _rank(path: Path) -> int:
+    return int(path.name.removeprefix("checkpoint-rank").partition("-")[0])
+
+
+def _check_size(paths: Sequence[Path], whose: str) -> None:
+    size = sum(path.lstat().st_size for path in paths)
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"the checkpoints {whose} are {size / 1e9:.3g} GB, more than {MOST_BYTES / 1e9:.0f} GB",
+            "remove those of steps that no run shall go on from",
+        )
+
+
+def _send(process: RemoteProcess, paths: Sequence[Path]) -> None:
     for path in paths:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             _send_file(process, path.name, file)

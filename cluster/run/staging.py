@@ -11,7 +11,7 @@ from cluster.base.console import Console
 from cluster.run.checkpoints import send_checkpoints
 from cluster.run.job import Job, run_dir, work_dir
 from cluster.run.placement import RankPlacement
-from cluster.run.program import FIT, RESUME, Program, pack
+from cluster.run.program import FIT, RESUME, pack
 from cluster.run.rank_exit import RankExit
 from cluster.run.results import SILENCE_S, Fetch, fetch_results
 from cluster.run.run_folder import sort_results
@@ -44,20 +44,21 @@ def staged(fleet: Fleet, job: Job, folder: Path, console: Console) -> Iterator[S
     """The program is on every node as long as the block lasts; then what its ranks left is in the run folder."""
     staging = Staging()
     try:
-        _send_program(fleet, job.program, work_dir(folder.name))
+        _send_program(fleet, job, work_dir(folder.name))
         yield staging
     finally:
         _fetch(fleet, job, folder, staging, console)
 
 
-def _send_program(fleet: Fleet, program: Program, place: str) -> None:
+def _send_program(fleet: Fleet, job: Job, place: str) -> None:
+    program = job.program
     names = [node.name for node in fleet.nodes]
     if program.folder:
         _send(fleet, dict.fromkeys(names, pack(program.folder)), place)
     if program.order:
         _send(fleet, dict.fromkeys(names, pack(program.order)), f"{place}/{FIT}")
     if program.resume:
-        send_checkpoints(fleet, program.resume, f"{place}/{RESUME}")
+        send_checkpoints(fleet, program.resume, f"{place}/{RESUME}", job.places)
 
 
 def _send(fleet: Fleet, archives: Mapping[str, bytes], place: str) -> None:

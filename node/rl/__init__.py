@@ -2,5 +2,5 @@
 
 Read in this order: presets (what each environment is trained with), environments (this rank's part of them), policy
 (actor and critic), rollout (one round of collecting, advantages), minibatches (which samples a step takes), moments
-(running means and variances, of all ranks together), loss.
+(running means and variances, of all ranks together), loss; regroup (other ranks' environments, dealt out anew).
 """

@@ -6,7 +6,7 @@ compute: options are checked where there is no torch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -73,11 +73,13 @@ class Task(AnyTask, ABC):
         train_size: how many training samples there are, once they are loaded.
         labels: the class of each of them, int64, shape (train_size,); None where they have none.
         own_samples: whether they are this rank's alone; others are dealt out.
+        regroups: whether another number of ranks can go on from its checkpoints, by `regroup`.
     """
 
     train_size: int
     labels: "Tensor | None" = None
     own_samples: bool = False
+    regroups: ClassVar[bool] = False
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> None:
@@ -123,6 +125,10 @@ class Task(AnyTask, ABC):
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
         """Figures on held-out data: `test_loss`, say. Called in eval mode, no gradients."""
 
+    def statistics(self, model: "nn.Module") -> "Sequence[Tensor]":
+        """Buffers that training changes and a test depends on, beside those of batch norms."""
+        return []
+
     def state(self) -> dict[str, Any]:
         """What else a checkpoint must hold for `load_state`: numbers, texts, tensors, and dicts and lists of them."""
         return {}
@@ -130,3 +136,13 @@ class Task(AnyTask, ABC):
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
         return
+
+    def regroup(self, states: Sequence[dict[str, Any]], together: dict[str, Any]) -> dict[str, Any]:
+        """What `load_state` takes on this rank, of the checkpoints of all the ranks that there were.
+
+        Args:
+            states: by rank (docs/formats.md).
+            together: this rank's to be: the step, and means of parameters and what the optimiser keeps. Statistics
+                of the model that are no means are mended here.
+        """
+        raise NotImplementedError

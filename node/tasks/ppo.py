@@ -9,7 +9,7 @@ Options are called, and mean, what they do in CleanRL's ppo.py; that each enviro
 minibatch is ours (node/rl/minibatches.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -70,6 +70,7 @@ class Ppo(Task):
         "autocast": "the rollouts, which are made without",
     }
     own_samples = True
+    regroups = True
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
@@ -162,7 +163,7 @@ class Ppo(Task):
         self._clip = self.clip_coef
         if self.anneal_clip:
             self._clip *= 1 - (step - 1) / self._part.steps
-        self._order = self._draw_minibatches(rollout)
+        self._order = self._draw_minibatches(rollout, self._numbers)
         self._rollout, seen = self._collector.collect(model, self._draw_noise(rollout, model))
         gains = self._rollout.advantages[self._order].double()
         sums = self._add_up(comm, seen.to(gains.device), sums_by_minibatch(gains))
@@ -172,15 +173,15 @@ class Ppo(Task):
         self._advantages = mean_and_std(sums[len(seen) :].view(2, -1), count)
         return self._figures(rollout)
 
-    def _draw_minibatches(self, rollout: int) -> "Tensor":
-        """Samples of each minibatch of a rollout, int64, shape (minibatches_a_rollout, samples)."""
+    def _draw_minibatches(self, rollout: int, numbers: Sequence[int]) -> "Tensor":
+        """Samples of each minibatch of these environments' rollout, int64, (minibatches_a_rollout, samples)."""
         import torch
 
         from node.rl.minibatches import minibatches
 
         sizes = self.num_steps, self.num_envs, self.num_minibatches
         epochs = [
-            minibatches(self._part.seed, rollout, epoch, *sizes, self._numbers)
+            minibatches(self._part.seed, rollout, epoch, *sizes, numbers)
             for epoch in range(self.update_epochs)
         ]
         return torch.cat(epochs)
@@ -254,6 +255,10 @@ class Ppo(Task):
 
         return evaluate(model, self.env, self.eval_episodes, self._part.seed, device)
 
+    def statistics(self, model: "ActorCritic") -> "Sequence[Tensor]":
+        """Of what was seen."""
+        return list(model.normaliser.buffers()) if model.normaliser else []
+
     def state(self) -> dict[str, Any]:
         """Environments, and the rollout that is being gone through."""
         return {
@@ -273,6 +278,34 @@ class Ppo(Task):
         self._order = state["order"].cpu()
         self._advantages = state["advantages"]
         self._clip = state["clip"]
+
+    def regroup(self, states: Sequence[dict[str, Any]], together: dict[str, Any]) -> dict[str, Any]:
+        """This rank's environments, of all of them, and their rollout."""
+        from node.rl.regroup import deal_environments, deal_rollout
+
+        tasks = [state["task"] for state in states]
+        if self.normalise and self.sync == "none":  # each rank has counted its own alone
+            for name in ("normaliser.obs.count", "normaliser.returns.count"):
+                together["model"][name] *= len(states) / self._part.world_size
+        rollouts = [task["rollout"] for task in tasks]
+        number = (together["step"] - 1) // self.minibatches_a_rollout
+        return {
+            "collector": deal_environments([task["collector"] for task in tasks], self._numbers),
+            "rollout": deal_rollout(rollouts, self.num_steps, self._numbers),
+            "order": self._draw_minibatches(number, self._numbers),
+            "advantages": self._advantages_of(rollouts, number),
+            "clip": tasks[0]["clip"],
+        }
+
+    def _advantages_of(self, rollouts: "Sequence[dict[str, Tensor]]", number: int) -> "Tensor":
+        """By minibatch, means and deviations of the advantages that `sync` normalises together."""
+        from node.rl.moments import mean_and_std, sums_by_minibatch
+        from node.rl.regroup import deal_rollout
+
+        alike = range(self.num_envs) if self.sync == "all" else self._numbers
+        gains = deal_rollout(rollouts, self.num_steps, alike)["advantages"]
+        gains = gains[self._draw_minibatches(number, alike)].double()
+        return mean_and_std(sums_by_minibatch(gains).view(2, -1), gains.shape[1])
 
 
 def preset_of(env: str) -> Preset:

@@ -3,6 +3,7 @@
 Every rank writes a file of its own, checkpoint-rank0-step40.pt, and reads it again: parameters, the
 states of optimiser and strategy, random generators. A file is whole or not there, and the one
 before is removed when all ranks have written theirs: there is always one step that all have.
+Where there were more or fewer ranks, and the task can be dealt out anew: node/training/regroup.py.
 """
 
 import json
@@ -10,6 +11,7 @@ import os
 import random
 import re
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from node.dist.comm import Comm
 from node.strategies.base import Strategy
 from node.tasks.base import Task
 from node.training.config import TrainConfig
+from node.training.regroup import regroup
 from node.training.strategy_state import freeze, thaw
 
 MOST = 64  # checkpoints of a rank that are looked at, from the latest on
@@ -36,20 +39,20 @@ class Checkpoints:
         task: Task,
         model: nn.Module,
         optimizer: Optimizer,
-        strategy: Strategy,
         comm: Comm,
-        kept: dict[int, Tensor],
+        kept: dict[int, list[Tensor]],
     ) -> None:
         self._config = config
         self._task = task
         self._model = model
         self._optimizer = optimizer
-        self._strategy = strategy
         self._comm = comm
         self._kept = kept  # for tests after the training: node/training/evaluation.py
         self._device = next(model.parameters()).device
+        self._of_strategy: dict[str, Any] = {}  # what was read and is still to be given to it
+        self._generators: dict[str, Any] = {}
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, strategy: Strategy) -> None:
         """Write one after a step; returns when all ranks have."""
         folder = self._config.run_dir
         assert folder is not None  # or parse_config has refused
@@ -58,7 +61,7 @@ class Checkpoints:
             "step": step,
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "strategy": freeze(self._strategy),
+            "strategy": freeze(strategy),
             "kept": self._kept,
             "task": self._task.state(),
             "torch": torch.get_rng_state(),
@@ -72,37 +75,80 @@ class Checkpoints:
     def resume(self) -> int:
         """Read the latest one that all ranks have; returns its step.
 
+        Called before the strategy is set up, which begins where the model is; what it remembered comes by `recall`.
+
         Raises:
             OptionError: there is none, it is damaged, or of another run.
         """
         folder = self._config.resume
         assert folder is not None
-        paths = find_for_resume(folder, self._comm.rank)
-        path = paths[self._latest_common(list(paths))]
-        state = read(path, self._device)
-        require_same(path, state["settings"], self._config)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        thaw(self._strategy, state["strategy"])
-        self._kept.update(state.get("kept", {}))
-        self._task.load_state(state.get("task", {}))
-        torch.set_rng_state(state["torch"].cpu())
-        if state["cuda"] is not None and self._device.type == "cuda":
-            torch.cuda.set_rng_state(state["cuda"].cpu())
-        random.setstate(state["python"])
+        paths = find_fetched(folder, self._comm.rank)
+        latest = self._latest_common(list(paths))
+        state = read(paths[latest], self._device) if latest else {}
+        if latest and state["settings"].get("ranks") == self._comm.world_size:
+            require_same(paths[latest], state["settings"], self._config)
+            self._of_strategy = state["strategy"]
+            self._generators = {name: state[name] for name in ("torch", "cuda", "python")}
+        else:
+            state = self._of_others(folder)
         step: int = state["step"]
         if step >= self._config.steps:
-            raise OptionError(f"--steps: {path} is of step {step} already")
+            raise OptionError(f"--steps: the checkpoint in {folder} is of step {step} already")
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._kept.update(state.get("kept", {}))
+        self._task.load_state(state.get("task", {}))
         return step
 
+    def recall(self, strategy: Strategy) -> None:
+        """Let a strategy that is set up remember what `resume` has read of it; random generators go on, too."""
+        thaw(strategy, self._of_strategy)
+        if not self._generators:
+            return
+        torch.set_rng_state(self._generators["torch"].cpu())
+        if self._generators["cuda"] is not None and self._device.type == "cuda":
+            torch.cuda.set_rng_state(self._generators["cuda"].cpu())
+        random.setstate(self._generators["python"])
+        self._of_strategy, self._generators = {}, {}
+
+    def _of_others(self, folder: Path) -> dict[str, Any]:
+        """This rank's part of what another number of ranks has written.
+
+        Raises:
+            OptionError: they were as many; one's is missing, damaged or of another run; or the task cannot do that.
+        """
+        found = find_all(folder)
+        rank, size = self._comm.rank, self._comm.world_size
+        ranks = self._ranks_of(found) if found else size
+        if ranks == size and rank not in found:
+            raise _missing(folder, rank)
+        if ranks == size:
+            raise OptionError(f"--resume {folder}: no step that all ranks have")
+        if not self._task.regroups:
+            raise OptionError(f"--resume: {folder} was made with ranks {ranks}, not {size}")
+        paths = latest_of_all(folder, found, ranks)
+        states = [read(path, self._device) for path in paths]
+        _require_one_run(paths, states)
+        require_same(paths[0], states[0]["settings"], self._config, self._free())
+        return regroup(states, self._task)
+
+    def _ranks_of(self, found: dict[int, dict[int, Path]]) -> int:
+        """How many ranks there were, by the latest checkpoint of the first of them."""
+        paths = found[min(found)]
+        ranks: int = read(paths[max(paths)], self._device)["settings"]["ranks"]
+        return ranks
+
+    def _free(self) -> set[str]:
+        """Settings that may differ where the number of ranks does. One process sends nothing: any strategy will do."""
+        alone = {"strategy", "strategy_options"} if self._comm.world_size == 1 else set()
+        return {"rank", "ranks", *self._task.settled, *alone}
+
     def _latest_common(self, steps: list[int]) -> int:
+        """The latest step that all ranks have; 0: none."""
         latest = sorted(steps, reverse=True)[:MOST]
         mine = torch.tensor(latest + [0] * (MOST - len(latest)), device=self._device)
         everyone: list[list[int]] = self._comm.all_gather(mine, purpose="control").tolist()
-        common: set[int] = set.intersection(*map(set, everyone)) - {0}
-        if not common:
-            raise OptionError(f"--resume {self._config.resume}: no step that all ranks have")
-        return max(common)
+        return max(set.intersection(*map(set, everyone)), default=0)
 
 
 def find(folder: Path, rank: int) -> dict[int, Path]:
@@ -114,18 +160,50 @@ def find(folder: Path, rank: int) -> dict[int, Path]:
     return {int(match[1]): path for path, match in names.items() if match}
 
 
+def find_fetched(folder: Path, rank: int) -> dict[int, Path]:
+    """A rank's checkpoints in a folder, or in what a launcher has fetched from its node into one, by their step."""
+    paths: dict[int, Path] = {}
+    for place in (*folder.glob("files/node*"), folder):
+        paths |= find(place, rank)
+    return paths
+
+
 def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
-    """A rank's checkpoints in a folder, or in what a launcher has fetched from its node into one.
+    """The same.
 
     Raises:
         OptionError: there are none.
     """
-    paths: dict[int, Path] = {}
-    for place in (*folder.glob("files/node*"), folder):
-        paths |= find(place, rank)
-    if not paths:
-        raise OptionError(f"--resume {folder}: no checkpoint-rank{rank}-step….pt there")
-    return paths
+    if paths := find_fetched(folder, rank):
+        return paths
+    raise _missing(folder, rank)
+
+
+def find_all(folder: Path) -> dict[int, dict[int, Path]]:
+    """All ranks' checkpoints there, by rank and step."""
+    paths = (*folder.glob("files/node*/checkpoint-*.pt"), *folder.glob("checkpoint-*.pt"))
+    names = [re.match(r"checkpoint-rank(\d+)-step", path.name) for path in paths]
+    found = {rank: find_fetched(folder, rank) for rank in {int(name[1]) for name in names if name}}
+    return {rank: paths for rank, paths in found.items() if paths}
+
+
+def latest_of_all(folder: Path, found: dict[int, dict[int, Path]], ranks: int) -> list[Path]:
+    """Of the latest step that all of so many ranks have, by rank.
+
+    Raises:
+        OptionError: one has none, or there is no such step.
+    """
+    for rank in range(ranks):
+        if rank not in found:
+            raise _missing(folder, rank, f", and there were {ranks} ranks")
+    common = set.intersection(*(set(found[rank]) for rank in range(ranks)))
+    if not common:
+        raise OptionError(f"--resume {folder}: no step that all {ranks} ranks have")
+    return [found[rank][max(common)] for rank in range(ranks)]
+
+
+def _missing(folder: Path, rank: int, why: str = "") -> OptionError:
+    return OptionError(f"--resume {folder}: no checkpoint-rank{rank}-step….pt there{why}")
 
 
 def write_whole(path: Path, state: dict[str, Any]) -> None:
@@ -167,13 +245,23 @@ def read(path: Path, device: torch.device) -> dict[str, Any]:
     return state
 
 
-def require_same(path: Path, before: dict[str, Any], config: TrainConfig) -> None:
-    """Raise OptionError where what decides the result is not what it was."""
+def require_same(
+    path: Path, before: dict[str, Any], config: TrainConfig, free: Collection[str] = ()
+) -> None:
+    """Raise OptionError where what decides the result is not what it was, but for what is free to differ."""
     now = config.decisive()
-    for key in sorted(before.keys() | now.keys()):
+    for key in sorted((before.keys() | now.keys()) - set(free)):
         if before.get(key) != now.get(key):
             was, what = json.dumps(before.get(key)), json.dumps(now.get(key))
             raise OptionError(f"--resume: {path} was made with {key} {was}, not {what}")
+
+
+def _require_one_run(paths: list[Path], states: list[dict[str, Any]]) -> None:
+    """Raise OptionError where these are not, by rank, of one run."""
+    first = states[0]["settings"]
+    for rank, (path, state) in enumerate(zip(paths, states, strict=True)):
+        if state["settings"] != {**first, "rank": rank}:
+            raise OptionError(f"--resume: {path} is of another run than {paths[0]}")
 
 
 def remove_others(folder: Path, rank: int, step: int) -> None:

@@ -3,7 +3,8 @@
 During training rank 0 tests what the ranks last agreed on, or its own parameters where they agree on nothing before
 the end (sparta, gossip), and the others go on. So rank 0 comes late to what follows, and who computes meanwhile has
 that time for nothing. After training (`--eval after`) tests are all made at the end, each of the average over all
-ranks at its step, of which every rank has kept its own part: they take no time from training, nor give it any.
+ranks at its step, of which every rank has kept its own part: they take no time from training, nor give it any. What
+else a task says that a test depends on (`Task.statistics`) is tested as rank 0 had it then.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ class Evaluation:
         clock: whose bucket `eval` all of it is.
         metrics: get a line for each test.
         progress: says it.
-        kept: by step, what is still to be tested: parameters and running statistics as one flat tensor.
+        kept: by step, what is still to be tested: parameters and running statistics as one flat tensor, then copies
+            of the task's statistics.
 
     Attributes:
         tested: the figures of the last test; empty on all ranks but 0.
@@ -48,7 +50,7 @@ class Evaluation:
         clock: Clock,
         metrics: Metrics,
         progress: Progress,
-        kept: dict[int, Tensor],
+        kept: dict[int, list[Tensor]],
     ) -> None:
         self._config = config
         self._task = task
@@ -59,6 +61,7 @@ class Evaluation:
         self._progress = progress
         self._kept = kept
         self._statistics = running_statistics(strategy.model)
+        self._own_statistics = task.statistics(strategy.model)
         self._device = strategy.parameters[0].device
         self.tested: dict[str, float] = {}
 
@@ -82,22 +85,30 @@ class Evaluation:
 
     def _keep(self, step: int) -> None:
         with self._strategy.outer_model():
-            self._kept[step] = flatten(self._tensors)
+            self._kept[step] = self._now()
+
+    def _now(self) -> list[Tensor]:
+        return [flatten(self._tensors), *(tensor.clone() for tensor in self._own_statistics)]
+
+    def _be(self, flat: Tensor, *statistics: Tensor) -> None:
+        unflatten_into(flat, self._tensors)
+        for tensor, value in zip(self._own_statistics, statistics, strict=True):
+            tensor.copy_(value)
 
     def _test_kept(self) -> None:
         if not self._kept:
             return
-        own = flatten(self._tensors)
-        checks = [to_bytes([flat]) for flat in self._kept.values()]
+        own = self._now()
+        checks = [to_bytes(kept[:1]) for kept in self._kept.values()]
         alike = self._comm.are_equal(checks, self._device, purpose="eval")
-        for (step, flat), same in zip(self._kept.items(), alike, strict=True):
+        for (step, (flat, *statistics)), same in zip(self._kept.items(), alike, strict=True):
             if not same:  # what all have is its own average
                 self._comm.all_reduce(flat, purpose="eval")
                 flat /= self._comm.world_size
-            unflatten_into(flat, self._tensors)
+            self._be(flat, *statistics)
             if self._comm.rank == 0:
                 self._test(step, self._strategy.model)
-        unflatten_into(own, self._tensors)
+        self._be(*own)
         self._kept.clear()
 
     def _test(self, step: int, model: nn.Module) -> None:

@@ -20,6 +20,20 @@ def test_policies_are_averaged_over_wan(shared):
     assert [line["env_steps"] for line in rollouts] == [128, 256, 384]
 
 
+def test_six_ranks_go_on_from_the_checkpoints_of_three(unshaped):
+    """Each node is sent all of them, and each rank finds its environments there."""
+    words = ("--task", "ppo", *SHORT, "--strategy", "ddp", "--task-set", "sync=all")
+    first = unshaped.json("launch", *words, "--checkpoint-every", "30")
+    more = ("--nproc-per-node", "2", "--resume", first["folder"])
+    second = unshaped.json("launch", *words, *more)
+    lines = (Path(second["folder"]) / "metrics" / "node3-1.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    steps = [event["step"] for event in events if event["event"] == "step"]
+    assert steps == list(range(31, 61))
+    assert [event["env_steps"] for event in events if event["event"] == "rollout"] == [3 * 32 * 2]
+    assert 8 <= second["tested"]["test_return"] <= 500
+
+
 def test_environments_that_three_ranks_cannot_share_are_refused_before_anything_starts(shared):
     words = ("--task", "ppo", "--task-set", "num_envs=10")
     refused = shared.run("launch", "--nodes", "3", *words, check=2)

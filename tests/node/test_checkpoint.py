@@ -197,6 +197,9 @@ def test_ranks_go_on_from_the_latest_step_that_all_have(run):
     (ahead.run_dir / "checkpoint-rank0-step4.pt").unlink()
     with pytest.raises(AssertionError, match="no step that all ranks have"):
         run(2, *flags, "--resume", str(ahead.run_dir))
+    (ahead.run_dir / "checkpoint-rank1-step4.pt").unlink()  # nor does anybody wait for who has none
+    with pytest.raises(AssertionError, match="no checkpoint-rank1-step….pt there"):
+        run(2, *flags, "--resume", str(ahead.run_dir))
 
 
 def test_a_killed_run_goes_on(run, data_dir, tmp_path):

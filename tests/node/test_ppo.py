@@ -273,6 +273,24 @@ def test_it_goes_on_bit_for_bit_from_a_checkpoint(run, at):
     assert rollouts[1] == rollouts[0][2:]
 
 
+@pytest.mark.parametrize("sync", ["needed", "none"])
+def test_tests_after_the_training_see_the_world_by_the_statistics_of_their_step(run, sync):
+    """As those during the training do, where ranks have the same parameters after each step."""
+    flags = (*SMALL, "--task-set", "env=Pendulum-v1", "--task-set", "normalise=true")
+    flags += ("--strategy", "ddp", "--task-set", f"sync={sync}", "--eval-every", "3")
+    during, after = run(2, *flags), run(2, *flags, "--eval", "after")
+    tests = [
+        [(line["step"], line["test_return"]) for line in ranks.of("eval")]
+        for ranks in (during, after)
+    ]
+    assert [step for step, _ in tests[0]] == [3, 6, 8]
+    assert tests[0] == tests[1]
+    assert torch.equal(during.buffers[0], after.buffers[0])
+    stopped = run(2, *flags, "--eval", "after", "--checkpoint-every", "5")
+    rest = run(2, *flags, "--eval", "after", "--resume", str(stopped.run_dir))
+    assert [(line["step"], line["test_return"]) for line in rest.of("eval")] == tests[0]
+
+
 def test_what_was_trained_plays_in_one_process(run):
     ranks = run(2, *SMALL, "--task-set", "normalise=true", "--seed", "4")
     model = ActorCritic(4, 2, 1, 64, normalise=True)

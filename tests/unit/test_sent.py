@@ -7,7 +7,8 @@ import pytest
 
 from cluster.base.errors import UsageError
 from cluster.run import checkpoints
-from cluster.run.checkpoints import find_checkpoints
+from cluster.run.checkpoints import deal_checkpoints, find_checkpoints
+from cluster.run.placement import place_ranks
 from cluster.run.program import pack, training
 
 
@@ -123,6 +124,37 @@ def test_checkpoints_that_are_too_large_are_refused_before_anything_starts(run):
         file.truncate(10**10)
     with pytest.raises(UsageError, match="checkpoints of node2 .* are 10 GB"):
         find_checkpoints(run)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks_a_node", "essential"),
+    [(2, 1, None), (3, 1, {0, 1}), (1, 1, None), (1, 2, None), (3, 1, None)],
+)
+def test_each_node_gets_its_own_and_all_where_ranks_are_others_or_elsewhere(
+    run, nodes, ranks_a_node, essential
+):
+    """Those that are not essential, actors, have written none."""
+    names = [f"node{n + 1}" for n in range(nodes)]
+    dealt = deal_checkpoints(run, place_ranks(names, ranks_a_node, essential))
+    assert dealt.keys() == set(names)
+    sent = {node: [path.name for path in paths] for node, paths in dealt.items()}
+    own = {
+        "node1": ["checkpoint-rank0-step5.pt"],
+        "node2": ["checkpoint-rank1-step5.pt"],
+        "node3": [],
+    }
+    as_before = nodes == 2 or essential is not None
+    everything = own["node1"] + own["node2"]
+    assert sent == {node: own[node] if as_before else everything for node in names}
+
+
+def test_all_together_are_refused_too_if_they_are_too_large(run):
+    for path in run.glob("files/node?/checkpoint-rank?-step5.pt"):
+        with path.open("wb") as file:
+            file.truncate(5 * 10**9)
+    assert len(deal_checkpoints(run, place_ranks(["node1", "node2"]))) == 2
+    with pytest.raises(UsageError, match="of all nodes in .* are 10 GB, more than 8 GB"):
+        deal_checkpoints(run, place_ranks(["node1"]))
 
 
 def test_a_virtual_environment_stays_here_whatever_its_name(tmp_path):
