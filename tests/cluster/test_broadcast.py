@@ -6,7 +6,7 @@ from pathlib import Path
 from containers import PROJECT_DIR
 
 WORDS = ["--task", "impala", "--steps", "400", "--batch-size", "1", "--no-verify"]
-OPTIONS = ["hidden=256", "publish_every=40", "eval_episodes=5"]
+OPTIONS = ["hidden=256", "publish_every=80", "eval_episodes=5"]
 UPLINKS = PROJECT_DIR / "examples" / "uplinks.yml"
 
 
@@ -22,14 +22,13 @@ def test_in_a_chain_over_uplinks_a_version_takes_as_long_as_the_links_say(shared
     broadcast = summary["experience"]["broadcast"]
     assert broadcast["topology"] == "chain"
     assert broadcast["timed"] >= 3, broadcast
-    # 0.54 MB in 9 shards over three hops of 5 MB/s and 20 ms: no sooner than this.
+    # 0.54 MB in 9 shards over three hops of 1 MB/s and 20 ms: no sooner than this.
     assert 0.95 < broadcast["ratio"] < 3, broadcast
-    assert broadcast["bound_s"] > 0.54 / 5 + 3 * 0.02
+    assert broadcast["bound_s"] > 0.54 + 3 * 0.02
     for actor in summary["experience"]["actors"].values():
         assert actor["predicted_weights_age_s"] > 0
     loop = summary["bytes"]["loop"]
     assert loop["off"] == [], loop
-    # Each of three links of the chain has carried weights; no link from the learner to the others.
     weights = [line for line in events(folder, "node4") if line["event"] == "weights"]
     assert weights[-1]["source"] == 2
 
