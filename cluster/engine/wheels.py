@@ -73,9 +73,8 @@ def _find(requirements: Path, architecture: str) -> dict[str, list[Path]]:
 def _download(requirements: Path, architecture: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     words = ("--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes")
-    target = ("--only-binary", ":all:", "--python-version", IMAGE_PYTHON)
-    target += ("--platform", IMAGE_PLATFORM.format(architecture))
-    argv = [sys.executable, "-m", "pip", "download", *words, *target]
+    target = ("--python-version", IMAGE_PYTHON, "--platform", IMAGE_PLATFORM.format(architecture))
+    argv = [sys.executable, "-m", "pip", "download", *words, "--only-binary", ":all:", *target]
     argv += ["--dest", str(folder), "--requirement", str(requirements)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=PIP_TIMEOUT_S)
