@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         "--base", metavar="IMAGE", help=f"the Debian 13 image to build on (default: {BASE_IMAGE})"
     )
     parser.add_argument(
-        "--mujoco", action=BooleanOptionalAction, help="with MuJoCo, 77 MB more (default: as it is)"
+        "--mujoco", action=BooleanOptionalAction, help="with MuJoCo, 80 MB more (default: as it is)"
     )
     return run_verb(parser, build_image, argv)
 
