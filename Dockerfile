@@ -3,6 +3,7 @@
 #   BASE_IMAGE  a Debian 13 image. Where no registry answers, `python -m cluster.image` bootstraps one under this tag.
 #   TORCH       debian (default: 2.6, CPU), or the version of torch and torchvision to take from PyPI, for CUDA, and for
 #               FSDP2 and libuv on the CPU: TORCH=2.9.1 TORCHVISION=0.24.1 USE_LIBUV=1
+#   MUJOCO      1: with requirements-mujoco.txt
 ARG BASE_IMAGE=debian:trixie-slim
 # The wire's per-packet path in C. The compiler stays behind.
 FROM ${BASE_IMAGE} AS compiler
@@ -10,10 +11,11 @@ ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev python3-pip
 # Python packages that Debian has not. `python -m cluster.image` sends them along, so that a build wants no more of the
 # network than Debian's packages; a plain `docker build` fetches them.
-COPY requirements-image.txt wheel[s] /wheels/
+COPY requirements-image.txt requirements-mujoco.txt wheel[s] /wheels/
+ARG MUJOCO=
 RUN if ls /wheels/*.whl > /dev/null 2>&1; then from="--no-index --find-links /wheels"; fi \
  && pip install --quiet --no-cache-dir --no-deps --no-compile --target /packages --require-hashes $from \
-      --requirement /wheels/requirements-image.txt
+      --requirement /wheels/requirements-image.txt ${MUJOCO:+--requirement /wheels/requirements-mujoco.txt}
 COPY node/wire/nfqueue/fast_path.c /
 RUN gcc -shared -fPIC -O2 -Wall -Wextra -Werror -o /libfastpath.so /fast_path.c
 

@@ -3,11 +3,12 @@
 python -m cluster.image
 python -m cluster.image --torch 2.9.1 --torchvision 0.24.1     # PyPI's torch, for CUDA, and FSDP2 on the CPU
 python -m cluster.image --torch debian                         # back to Debian's 2.6
+python -m cluster.image --mujoco  # for --task-set env=Hopper-v5 and Walker2d-v5; --no-mujoco goes back
 python -m cluster.image --base OURS  # on a Debian 13 image of yours, say one with your network's certificates
 """
 
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 
 from cluster.base.console import Console
 from cluster.base.spec import IMAGE
@@ -26,6 +27,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--base", metavar="IMAGE", help=f"the Debian 13 image to build on (default: {BASE_IMAGE})"
     )
+    parser.add_argument(
+        "--mujoco", action=BooleanOptionalAction, help="with MuJoCo, 80 MB more (default: as it is)"
+    )
     return run_verb(parser, build_image, argv)
 
 
@@ -33,7 +37,9 @@ def build_image(args: Namespace) -> dict[str, object]:
     """The verb: builds if it must, says which it was."""
     console, engine = Console(), Engine()
     with console.progress("image") as report:
-        wanted = requested_args(last_args(engine), args.torch, args.torchvision, args.base)
+        wanted = requested_args(
+            last_args(engine), args.torch, args.torchvision, args.base, mujoco=args.mujoco
+        )
         built = ensure_image(engine, report, wanted)
     console.say(f"{IMAGE}: {'built' if built else 'already that of this checkout'}")
     return {"image": IMAGE, "built": built}

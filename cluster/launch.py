@@ -32,13 +32,15 @@ import sys
 import threading
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from cluster.api import Cluster
-from cluster.base.errors import UsageError, unknown
+from cluster.base.errors import PrerequisiteError, UsageError, unknown
 from cluster.cli.command_line import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.cli.report import print_summary
+from cluster.engine.image import require_packages
 from cluster.links.changes import parse_seconds
 from cluster.run.job import Job
 from cluster.run.placement import place_ranks, resolve_max_restarts
@@ -142,6 +144,9 @@ def launch_verb(
     names = [node.name for node in spec.nodes]
     ranks = len(place_ranks(names, args.nproc_per_node))
     chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks)
+    if needed := chosen.needed_packages:
+        with suppress(PrerequisiteError):  # no engine answers: there is a plan all the same
+            require_packages(cluster.engine, spec.image, needed)
     places = place_ranks(names, args.nproc_per_node, chosen.essential_ranks)
     max_restarts = resolve_max_restarts(args.max_restarts, places)
     check_steps(schedule, int(chosen.config.get("steps", 0)))

@@ -191,6 +191,11 @@ class Engine:
             info = self._api.info()
         return int(info["NCPU"]), int(info["MemTotal"])
 
+    def architecture(self) -> str:
+        """What its images are for, as wheels' names have it: x86_64, aarch64."""
+        with _engine_errors():
+            return str(self._api.info()["Architecture"])
+
     def remove(self, name: str) -> list[str]:
         """Remove all containers, anonymous volumes and networks of a cluster; returns what it removed."""
         containers = self.containers(name)

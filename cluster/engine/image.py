@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -37,13 +37,18 @@ BASE_DPKG_OPTIONS = (
 NEEDED_DISK_BYTES = 5 * 10**9  # 1.3 GB of image, as much again while its largest layer is made
 NEEDED_WITH_PYPI_BYTES = 16 * 10**9  # 7.5 GB of image, likewise
 REQUIREMENTS = "requirements-image.txt"
+EXTRAS = {"MUJOCO": "requirements-mujoco.txt"}
+"""Packages that the image has only where it is asked for them: the build argument, and what it installs."""
 SOURCES = {
     "Dockerfile": IMAGE_DIR,
     ".dockerignore": IMAGE_DIR,
     REQUIREMENTS: IMAGE_DIR,
+    **dict.fromkeys(EXTRAS.values(), IMAGE_DIR),
     "node": CODE_DIR,
 }
 """What the image is built from, and where it lies: in a checkout all of it in one folder."""
+
+TORCH_ARGS = ("TORCH", "TORCHVISION", "USE_LIBUV")
 
 Report = Callable[[str], None]
 """Takes one line of progress."""
@@ -80,7 +85,7 @@ def ensure_image(
         "building the node image: minutes to install its packages, seconds where only node/ changed"
     )
     before = engine.image_id(IMAGE)
-    wheels = ensure_wheels(IMAGE_DIR / REQUIREMENTS, report)
+    wheels = _wheels(engine, args, report)
     with _build_context(wheels) as context:
         _stream(_build_argv(args, wanted), report, f"the image {IMAGE} could not be built", context)
     if before and before != engine.image_id(IMAGE):
@@ -102,6 +107,28 @@ def require_image(engine: Engine, image: str) -> None:
         raise PrerequisiteError(f"image {image} is not built on today's {IMAGE}", "build it again")
 
 
+def require_packages(engine: Engine, image: str, needed: Mapping[str, str]) -> None:
+    """A node image must have what a training needs; of a user's own image only its ranks can tell.
+
+    Args:
+        engine: has the image, or will have built it like the last one.
+        image: of the nodes.
+        needed: Python packages, each with what needs it.
+
+    Raises:
+        UsageError: it was built without one of them.
+    """
+    if image != IMAGE:
+        return
+    built_in = last_args(engine)
+    for package, why in needed.items():
+        if package.upper() not in built_in:
+            raise UsageError(
+                f"{why} needs {package}, which {IMAGE} is built without",
+                f"python -m cluster.image --{package}",
+            )
+
+
 def is_current(engine: Engine, image: str = IMAGE) -> bool:
     """Whether an image has in it the node/ of this checkout; one built FROM ours inherits our label."""
     built = engine.image_source(image)
@@ -111,6 +138,15 @@ def is_current(engine: Engine, image: str = IMAGE) -> bool:
 def last_args(engine: Engine) -> dict[str, str]:
     """The build arguments of the image that is there."""
     return _args_of(engine.image_source(IMAGE))
+
+
+def _wheels(engine: Engine, args: Collection[str], report: Report) -> list[Path]:
+    """What the build wants of PyPI."""
+    files = [REQUIREMENTS, *(file for extra, file in EXTRAS.items() if extra in args)]
+    architecture = engine.architecture()
+    return [
+        wheel for file in files for wheel in ensure_wheels(IMAGE_DIR / file, architecture, report)
+    ]
 
 
 def _label(args: Mapping[str, str]) -> str:
@@ -288,7 +324,12 @@ def _remedy(said: str) -> str:
 
 
 def requested_args(
-    last: Mapping[str, str], torch: str | None, torchvision: str | None, base: str | None
+    last: Mapping[str, str],
+    torch: str | None,
+    torchvision: str | None,
+    base: str | None,
+    *,
+    mujoco: bool | None = None,
 ) -> dict[str, str]:
     """The build arguments that are asked for; what is not spoken of stays as in the last build.
 
@@ -298,9 +339,12 @@ def requested_args(
     for word in (torch, torchvision, base):
         if word is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+:/@-]*", word):
             raise UsageError(f"{word!r} is neither a version nor an image")
-    args = {key: value for key, value in last.items() if key == "BASE_IMAGE"} if torch else last
-    args = {**args, **_torch_args(torch, torchvision), **({"BASE_IMAGE": base} if base else {})}
-    return {key: value for key, value in args.items() if (key, value) != ("BASE_IMAGE", BASE_IMAGE)}
+    args = {key: value for key, value in last.items() if not torch or key not in TORCH_ARGS}
+    args |= _torch_args(torch, torchvision)
+    args |= {"BASE_IMAGE": base} if base else {}
+    args |= {"MUJOCO": "1" if mujoco else ""} if mujoco is not None else {}
+    default = {"BASE_IMAGE": BASE_IMAGE, "MUJOCO": ""}
+    return {key: value for key, value in args.items() if default.get(key) != value}
 
 
 def _torch_args(torch: str | None, torchvision: str | None) -> dict[str, str]:

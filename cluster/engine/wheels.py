@@ -1,7 +1,7 @@
 """Python packages of the node image: fetched by this Python's pip, which knows this network, and sent with a build.
 
 So the build itself wants Debian's packages alone, also where PyPI is behind a mirror or a certificate of one's own that
-containers do not know. Each is held against the checksum in requirements-image.txt, by pip and again here.
+containers do not know. Each is held against its checksums in requirements-*.txt, by pip and again here.
 """
 
 import hashlib
@@ -15,15 +15,19 @@ from pathlib import Path
 from cluster.base.errors import ClusterError
 
 IMAGE_PYTHON = "3.13"  # Debian 13's
+IMAGE_PLATFORM = "manylinux_2_28_{}"  # of wheels that know a processor; Debian 13's glibc is newer
 PIP_TIMEOUT_S = 300
 CHECKSUM = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
-def ensure_wheels(requirements: Path, report: Callable[[str], None]) -> list[Path]:
+def ensure_wheels(
+    requirements: Path, architecture: str, report: Callable[[str], None]
+) -> list[Path]:
     """Have a wheel for each line of a requirements file, in this user's cache.
 
     Args:
-        requirements: a name, a version and a checksum a line.
+        requirements: a name, a version and checksums a line, one for each architecture that has a wheel of its own.
+        architecture: of the image: x86_64, aarch64.
         report: takes one line of progress.
 
     Returns:
@@ -32,16 +36,17 @@ def ensure_wheels(requirements: Path, report: Callable[[str], None]) -> list[Pat
     Raises:
         ClusterError: pip could not get them.
     """
-    wanted = set(CHECKSUM.findall(requirements.read_text()))
-    folder = cache_folder()
-    found = _known(folder, wanted)
-    if found.keys() != wanted:
+    found = _find(requirements, architecture)
+    if not all(found.values()):
         report("fetching Python packages of the image")
-        _download(requirements, folder)
-        found = _known(folder, wanted)
-    if missing := wanted - found.keys():
-        raise ClusterError(f"pip left no wheel with checksum {min(missing)}", see=str(requirements))
-    return sorted(found.values())
+        _download(requirements, architecture, cache_folder())
+        found = _find(requirements, architecture)
+    if missing := [line for line, wheels in found.items() if not wheels]:
+        name = missing[0].split()[0]
+        raise ClusterError(
+            f"pip left no wheel of {name} with one of its checksums", see=str(requirements)
+        )
+    return sorted(path for wheels in found.values() for path in wheels)
 
 
 def cache_folder() -> Path:
@@ -50,17 +55,26 @@ def cache_folder() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "gradwire" / "wheels"
 
 
-def _known(folder: Path, wanted: set[str]) -> dict[str, Path]:
-    """Checksum -> wheel, of those that are wanted."""
-    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in folder.glob("*.whl")}
-    return {digest: path for digest, path in digests.items() if digest in wanted}
+def _find(requirements: Path, architecture: str) -> dict[str, list[Path]]:
+    """The wheels in the cache, by the line that wants them."""
+    fitting = [
+        path
+        for path in cache_folder().glob("*.whl")
+        if path.stem.endswith(("-any", f"_{architecture}"))
+    ]
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in fitting}
+    return {
+        line: [digests[each] for each in wanted if each in digests]
+        for line in requirements.read_text().splitlines()
+        if (wanted := CHECKSUM.findall(line))
+    }
 
 
-def _download(requirements: Path, folder: Path) -> None:
+def _download(requirements: Path, architecture: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     words = ("--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes")
-    target = ("--only-binary", ":all:", "--python-version", IMAGE_PYTHON)
-    argv = [sys.executable, "-m", "pip", "download", *words, *target]
+    target = ("--python-version", IMAGE_PYTHON, "--platform", IMAGE_PLATFORM.format(architecture))
+    argv = [sys.executable, "-m", "pip", "download", *words, "--only-binary", ":all:", *target]
     argv += ["--dest", str(folder), "--requirement", str(requirements)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=PIP_TIMEOUT_S)

@@ -69,6 +69,12 @@ class Program:
         """Whether anything goes to the nodes first."""
         return self.folder is not None or self.resume is not None
 
+    @property
+    def needed_packages(self) -> Mapping[str, str]:
+        """Python packages that not every node image has, each with what needs it."""
+        needed: Mapping[str, str] = self.config.get("needed_packages", {})
+        return needed
+
 
 def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) -> Program:
     """`python -m node.train` with these arguments, checked before anything is started.

@@ -26,6 +26,7 @@ from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.engine.client import Engine
 from cluster.engine.cpu_limits import CpuLimits
+from cluster.engine.image import require_packages
 from cluster.engine.node_fate import node_fate
 from cluster.run.job import Job, run_dir
 from cluster.run.placement import place_ranks, resolve_max_restarts
@@ -82,7 +83,7 @@ def run_program(
 
     Raises:
         UsageError: the schedule speaks of what is not there, so many ranks cannot be, an essential one does not exist,
-            or none could be started again; nothing was started.
+            or none could be started again, or the node image lacks what is needed; nothing was started.
         ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
         ContractBroken: a link is not what was asked for; nothing was started.
         ContractUndecided: nobody can tell, as the host was the limit; nothing was started.
@@ -103,6 +104,7 @@ def run_program(
         resolve_max_restarts(max_restarts, places),
     )
     job.check()
+    require_packages(engine, spec.image, program.needed_packages)
     folder = make_run_folder(RUNS_DIR, link_state.profile or "unshaped", program.name)
     try:
         return _run(engine, fleet, job, folder, console, stall_timeout_s)

@@ -9,6 +9,7 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 from node.rl.moments import Normaliser
 
 SMALL = 1e-6
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class ActorCritic(nn.Module):
@@ -22,6 +23,8 @@ class ActorCritic(nn.Module):
         normalise: whether observations and rewards are, by what was seen so far.
         gsde: whether noise depends on the state (Raffin, Kober and Stulp, 2021, arXiv 2005.05719): it is a matrix that
             maps what the actor's last hidden layer says, and the same for several steps.
+        activation: of hidden layers: a key of ACTIVATIONS.
+        log_std: the logarithm of how far noise goes at first, where an action is numbers.
 
     Attributes:
         noise_size: numbers that it takes to draw an action.
@@ -38,12 +41,15 @@ class ActorCritic(nn.Module):
         *,
         normalise: bool,
         gsde: bool = False,
+        activation: str = "tanh",
+        log_std: float = 0.0,
     ) -> None:
         super().__init__()
-        self.actor = perceptron(features, hidden, actions or action_size, gain=0.01)
-        self.critic = perceptron(features, hidden, 1, gain=1.0)
+        sizes = features, hidden, actions or action_size
+        self.actor = perceptron(*sizes, gain=0.01, activation=activation)
+        self.critic = perceptron(features, hidden, 1, gain=1.0, activation=activation)
         shape = (hidden, action_size) if gsde else (action_size,)
-        self.log_std = None if actions else nn.Parameter(torch.zeros(shape))
+        self.log_std = None if actions else nn.Parameter(torch.full(shape, log_std))
         self.normaliser = Normaliser(features) if normalise else None
         self.noise_size = actions or math.prod(shape)
         self._gsde = gsde
@@ -95,13 +101,15 @@ class ActorCritic(nn.Module):
         return outputs.argmax(-1) if self.log_std is None else outputs
 
 
-def perceptron(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
-    """Two hidden layers of tanh; orthogonal weights, the last layer's scaled by `gain`."""
+def perceptron(
+    inputs: int, hidden: int, outputs: int, gain: float, activation: str
+) -> nn.Sequential:
+    """Two hidden layers; orthogonal weights, the last layer's scaled by `gain`."""
     return nn.Sequential(
         linear(inputs, hidden, math.sqrt(2)),
-        nn.Tanh(),
+        ACTIVATIONS[activation](),
         linear(hidden, hidden, math.sqrt(2)),
-        nn.Tanh(),
+        ACTIVATIONS[activation](),
         linear(hidden, outputs, gain),
     )
 

@@ -1,7 +1,8 @@
 """Environments by name, and what each is trained with unless it is told otherwise. Nothing here imports gymnasium.
 
 The numbers are those of RL Baselines3 Zoo (https://github.com/DLR-RM/rl-baselines3-zoo, hyperparams/ppo.yml), but for
-`num_envs`, which 2, 3, 4 and 6 ranks can share, and so `num_steps`.
+`num_envs`, which 2, 3, 4 and 6 ranks can share, and so `num_steps`. Those of Hopper and Walker2d are the zoo's for -v4,
+whose one environment makes 512 steps a rollout, in minibatches of 32: here twelve make 48 each, in minibatches of 36.
 """
 
 from collections.abc import Mapping
@@ -17,13 +18,24 @@ class Preset:
     Attributes:
         options: of the task, by name (node/tasks/ppo.py).
         flags: of node.train, by name: lr, lr_schedule, final_lr, clip_norm.
+        acts_in_numbers: whether an action is numbers, and not one of several.
+        needs: the Python package that it needs besides gymnasium.
     """
 
     options: Mapping[str, Value] = field(default_factory=dict)
     flags: Mapping[str, Value] = field(default_factory=dict)
+    acts_in_numbers: bool = False
+    needs: str = ""
 
 
 LINEAR: Mapping[str, Value] = {"lr_schedule": "linear", "final_lr": 0.0}
+MUJOCO_ROLLOUT: Mapping[str, Value] = {
+    "total_timesteps": 1_000_000,
+    "num_envs": 12,
+    "num_steps": 48,
+    "num_minibatches": 16,
+    "normalise": True,
+}
 PRESETS: Mapping[str, Preset] = {
     "CartPole-v1": Preset(
         {
@@ -61,5 +73,40 @@ PRESETS: Mapping[str, Preset] = {
             "gsde": True,
         },
         {"lr": 1e-3},
+        acts_in_numbers=True,
+    ),
+    "Hopper-v5": Preset(
+        {
+            **MUJOCO_ROLLOUT,
+            "update_epochs": 5,
+            "gamma": 0.999,
+            "gae_lambda": 0.99,
+            "ent_coef": 0.00229519,
+            "vf_coef": 0.835671,
+            "hidden": 256,
+            "activation": "relu",
+            "log_std": -2.0,
+        },
+        {"lr": 9.80828e-5, "clip_norm": 0.7},
+        acts_in_numbers=True,
+        needs="mujoco",
+    ),
+    "Walker2d-v5": Preset(
+        {
+            **MUJOCO_ROLLOUT,
+            "update_epochs": 20,
+            "clip_coef": 0.1,
+            "ent_coef": 0.000585045,
+            "vf_coef": 0.871923,
+        },
+        {"lr": 5.05041e-5, "clip_norm": 1.0},
+        acts_in_numbers=True,
+        needs="mujoco",
     ),
 }
+
+
+def needed_packages(env: str) -> Mapping[str, str]:
+    """Python packages that an environment needs besides gymnasium, each with the words that ask for it."""
+    needs = PRESETS[env].needs
+    return {needs: f"env={env}"} if needs else {}

@@ -48,6 +48,11 @@ class AnyTask:
     settled: ClassVar[Mapping[str, str]] = {}
     essential_ranks: ClassVar[tuple[int, ...] | None] = None
 
+    @property
+    def needed_packages(self) -> Mapping[str, str]:
+        """Python packages that the node image has only where it was asked for them, each with what needs it."""
+        return {}
+
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
         """Defaults of options that depend on others, of which these are set.

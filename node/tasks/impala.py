@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from node.base.options import Value, option
-from node.rl.presets import PRESETS
+from node.rl.presets import PRESETS, needed_packages
 from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart, Learner
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class Impala(ActorLearnerTask):
         """
         own = {"steps": 1500, "batch_size": 2, "lr": 1e-3, "clip_norm": 0.5}
         return {**super().flag_defaults(world_size), **own}
+
+    @property
+    def needed_packages(self) -> Mapping[str, str]:
+        """What the environment needs."""
+        return needed_packages(self.env)
 
     def make_model(self) -> "ActorCritic":
         """An `ActorCritic`."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from node.base.options import OptionError, Value, option, unknown
-from node.rl.presets import PRESETS, Preset
+from node.rl.presets import PRESETS, Preset, needed_packages
 from node.tasks.base import RunPart, Task
 
 if TYPE_CHECKING:
@@ -61,6 +61,13 @@ class Ppo(Task):
         choices=("needed", "all", "none"),
     )
     hidden: int = option(64, "units of each hidden layer", at_least=1)
+    activation: str = option("tanh", "of hidden layers", choices=("tanh", "relu"))
+    log_std: float = option(
+        0.0,
+        "where actions are numbers: the logarithm of how far noise goes, at first",
+        at_least=-20.0,
+        at_most=2.0,
+    )
     eval_episodes: int = option(100, "episodes of a test, by the likeliest actions", at_least=1)
 
     settled: ClassVar[Mapping[str, str]] = {
@@ -101,8 +108,7 @@ class Ppo(Task):
                 f"num_minibatches={self.num_minibatches} must divide num_steps={self.num_steps}: each takes as many"
                 " steps of every environment"
             )
-        if self.gsde and "gsde" not in preset_of(self.env).options:
-            raise OptionError(f"gsde: the actions of {self.env} are no numbers")
+        self._check_noise()
         return {
             "weight_decay": 0.0,
             "clip_norm": 0.5,
@@ -110,6 +116,17 @@ class Ppo(Task):
             "steps": self.rollouts * self.minibatches_a_rollout,
             "batch_size": self.num_envs // world_size * self.num_steps // self.num_minibatches,
         }
+
+    def _check_noise(self) -> None:
+        """Refuse what is said of noise where actions are chosen."""
+        said = [name for name in ("gsde", "log_std") if getattr(self, name)]
+        if said and not preset_of(self.env).acts_in_numbers:
+            raise OptionError(f"{said[0]}: the actions of {self.env} are no numbers")
+
+    @property
+    def needed_packages(self) -> Mapping[str, str]:
+        """What the environment needs."""
+        return needed_packages(self.env)
 
     @property
     def rollouts(self) -> int:
@@ -151,7 +168,14 @@ class Ppo(Task):
         """An `ActorCritic`."""
         from node.rl.policy import ActorCritic
 
-        return ActorCritic(*self._shape, self.hidden, normalise=self.normalise, gsde=self.gsde)
+        return ActorCritic(
+            *self._shape,
+            self.hidden,
+            normalise=self.normalise,
+            gsde=self.gsde,
+            activation=self.activation,
+            log_std=self.log_std,
+        )
 
     def prepare(self, step: int, model: "ActorCritic", comm: "Comm") -> Mapping[str, Value]:
         """Collect a rollout, where one is due: what came of it."""

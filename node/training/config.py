@@ -6,6 +6,7 @@ get wrong is refused here, before torch is imported and before any process group
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,7 @@ class TrainConfig:
     slowest_mbyte_s: float | None
     ranks: RankEnv
     essential_ranks: tuple[int, ...] | None
+    needed_packages: dict[str, str]
     dry_run: bool
 
     def to_json(self) -> dict[str, object]:
@@ -90,7 +92,7 @@ class TrainConfig:
 
     def shared(self) -> bytes:
         """What must be the same on every rank, as bytes to compare."""
-        own = {"data_dir", "run_dir", "resume", "threads", "ranks", "dry_run"}
+        own = {"data_dir", "run_dir", "resume", "threads", "ranks", "needed_packages", "dry_run"}
         values = {key: value for key, value in self.to_json().items() if key not in own}
         values["resumes"] = self.resume is not None  # from where is each rank's own
         return json.dumps(values, sort_keys=True).encode()
@@ -192,9 +194,12 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         slowest_mbyte_s=parse_environ(environ, "GRADWIRE_SLOWEST_MBYTE_S", 0.0) or None,
         ranks=ranks,
         essential_ranks=task.essential_ranks if task else None,
+        needed_packages=dict(task(**task_options).needed_packages) if task else {},
         dry_run=args.dry_run,
     )
     _check(config, given)
+    if not config.dry_run:
+        _check_packages(config.needed_packages)
     if wants.replaces_gradient:
         _check_plain_sgd(config)
     return config
@@ -293,6 +298,16 @@ def _check(config: TrainConfig, given: argparse.Namespace) -> None:
     if given.final_lr is not None and config.lr_schedule == "constant":
         raise OptionError("--final-lr is an option of --lr-schedule cosine and linear: add one")
     check_bounds("--warmup-steps", config.warmup_steps, {"at most": config.steps})
+
+
+def _check_packages(needed: Mapping[str, str]) -> None:
+    """Refuse what packages are missing for; a dry run is made where none of them is."""
+    for package, why in needed.items():
+        if importlib.util.find_spec(package) is None:
+            raise OptionError(
+                f"{why} needs {package}, which is not here: `python -m cluster.image --{package}` builds it into"
+                f" the node image, `pip install 'gradwire[{package}]'` is for this Python"
+            )
 
 
 def _check_plain_sgd(config: TrainConfig) -> None:

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
 from containers import PROJECT_DIR, last_run
+
+from cluster.engine.client import Engine
+from cluster.engine.image import last_args
 
 SHORT = ("--task-set", "total_timesteps=1152", "--task-set", "eval_episodes=20")
 
@@ -39,6 +43,15 @@ def test_environments_that_three_ranks_cannot_share_are_refused_before_anything_
     refused = shared.run("launch", "--nodes", "3", *words, check=2)
     assert "num_envs: 10 environments cannot be shared evenly by 3 ranks" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 2
+
+
+def test_an_environment_that_the_image_lacks_is_refused_before_anything_starts(shared):
+    if "MUJOCO" in last_args(Engine()):
+        pytest.skip("the node image has MuJoCo")
+    words = ("--task", "ppo", "--task-set", "env=Hopper-v5")
+    refused = shared.run("launch", "--nodes", "3", *words, check=2)
+    assert "env=Hopper-v5 needs mujoco" in refused.stderr
+    assert "python -m cluster.image --mujoco" in refused.stderr
 
 
 def test_a_script_by_ksims_names_is_launched_as_any_other(unshaped, tmp_path):

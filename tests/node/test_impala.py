@@ -1,6 +1,7 @@
 """V-trace against the paper's sums, what actors hand over, and what the learner makes of it."""
 
 import math
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ from node.tasks.impala import Impala
 from node.transport.messages import Experience
 
 pytestmark = pytest.mark.computes
+HOPPER = pytest.param(
+    "Hopper-v5",
+    marks=pytest.mark.skipif(
+        not find_spec("mujoco"), reason="needs `python -m cluster.image --mujoco`"
+    ),
+)
 
 
 def by_the_sum(log_ratios, rewards, discounts, values, last_values, rho_bar, c_bar):
@@ -67,7 +74,7 @@ def unrolls(task, count, seed=1):
     return model, actor, found
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", HOPPER])
 def test_pieces_follow_one_another_without_a_gap(env):
     task = Impala(env=env, unroll=5)
     model, actor, found = unrolls(task, 12)

@@ -1,6 +1,7 @@
 """PPO: its parts by hand and by definition, and the whole on real ranks."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -20,7 +21,11 @@ pytestmark = pytest.mark.computes
 SMALL = ("--task", "ppo", "--task-set", "num_envs=6", "--task-set", "num_steps=16")
 SMALL += ("--task-set", "total_timesteps=192", "--task-set", "update_epochs=2")
 SMALL += ("--task-set", "num_minibatches=2", "--task-set", "eval_episodes=20")
-KINDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"]
+NEEDS_MUJOCO = pytest.mark.skipif(
+    not find_spec("mujoco"), reason="needs `python -m cluster.image --mujoco`"
+)
+WALKERS = [pytest.param(name, marks=NEEDS_MUJOCO) for name in ("Hopper-v5", "Walker2d-v5")]
+KINDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", *WALKERS]
 
 
 def actions_of(environments, steps, seed=3):
@@ -237,6 +242,23 @@ def test_noise_that_depends_on_the_state_lasts_for_some_steps_and_ranks_share_it
     one, three = (run(ranks, *SMALL, *words, "--steps", "4") for ranks in (1, 3))
     for parameters in three.parameters:
         assert torch.allclose(parameters, one.parameters[0], atol=1e-5)
+
+
+def test_noise_goes_as_far_at_first_as_it_is_told():
+    torch.manual_seed(4)
+    model = ActorCritic(3, 0, 2, 16, normalise=False, log_std=-2.0, activation="relu")
+    seen = torch.randn(5, 3)
+    assert torch.allclose(model.distribution(seen).stddev, torch.tensor(-2.0).exp().expand(5, 2))
+    hidden = model.actor[1](model.actor[0](seen))
+    assert float(hidden.min()) == 0.0 < float(hidden.max())
+
+
+@pytest.mark.parametrize("env", WALKERS)
+def test_mujocos_environments_are_learnt_in_by_several_ranks(run, env):
+    words = ("--task-set", f"env={env}", "--strategy", "fedavg", "--set", "H=4")
+    ranks = run(2, *SMALL, *words, "--task-set", "eval_episodes=3")
+    assert torch.equal(*ranks.parameters)
+    assert ranks.end["tested"]["test_length"] > 1
 
 
 def test_choices_have_no_noise_that_depends_on_the_state():

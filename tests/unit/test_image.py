@@ -10,6 +10,7 @@ from cluster.engine.image import requested_args
 
 PYPI = {"TORCH": "2.9.1", "TORCHVISION": "0.24.1", "USE_LIBUV": "1"}
 OURS = {"BASE_IMAGE": "ours:13"}
+MUJOCO = {"MUJOCO": "1"}
 
 
 def test_torch_of_pypi_comes_with_its_torchvision_and_libuv():
@@ -26,6 +27,36 @@ def test_the_way_back():
     assert requested_args(PYPI | OURS, "debian", None, None) == OURS
     assert requested_args(PYPI | OURS, None, None, image.BASE_IMAGE) == PYPI
     assert requested_args(PYPI | OURS, "debian", None, image.BASE_IMAGE) == {}
+
+
+def test_mujoco_comes_and_goes_whatever_else_is_asked_for():
+    assert requested_args(PYPI, None, None, None, mujoco=True) == PYPI | MUJOCO
+    assert requested_args(MUJOCO | OURS, "2.9.1", "0.24.1", None) == PYPI | MUJOCO | OURS
+    assert requested_args(PYPI | MUJOCO, "debian", None, None) == MUJOCO
+    assert requested_args(PYPI | MUJOCO, None, None, None, mujoco=False) == PYPI
+
+
+@pytest.mark.parametrize("args", [{}, MUJOCO])
+def test_only_an_image_with_mujoco_is_sent_its_wheels(args, monkeypatch):
+    monkeypatch.setattr(image, "ensure_wheels", lambda file, arch, report: [(file.name, arch)])
+    found = image._wheels(SimpleNamespace(architecture=lambda: "aarch64"), args, print)
+    extra = [("requirements-mujoco.txt", "aarch64")] if args else []
+    assert found == [("requirements-image.txt", "aarch64"), *extra]
+
+
+def test_what_the_image_was_built_without_is_refused_with_the_command_that_builds_it_in():
+    def require(args, name=image.IMAGE):
+        engine = SimpleNamespace(image_source=lambda tag: image._label(args))
+        image.require_packages(engine, name, {"mujoco": "env=Hopper-v5"})
+
+    with pytest.raises(UsageError) as refused:
+        require(PYPI)
+    assert refused.value.message == (
+        "env=Hopper-v5 needs mujoco, which gradwire-node is built without"
+    )
+    assert refused.value.hint == "python -m cluster.image --mujoco"
+    require(PYPI | MUJOCO)
+    require({}, name="mine")  # which may have it from elsewhere
 
 
 @pytest.mark.parametrize(
@@ -45,13 +76,13 @@ def test_what_cannot_be_is_refused(torch, torchvision, base):
         requested_args({}, torch, torchvision, base)
 
 
-@pytest.mark.parametrize("args", [{}, PYPI, OURS, PYPI | OURS])
+@pytest.mark.parametrize("args", [{}, PYPI, OURS, PYPI | OURS | MUJOCO])
 def test_the_label_remembers_the_arguments(args):
     assert image._args_of(image._label(args)) == args
 
 
 def test_each_torch_has_a_hash_of_its_own():
-    assert len({image.source_hash(args) for args in ({}, PYPI, OURS)}) == 3
+    assert len({image.source_hash(args) for args in ({}, PYPI, OURS, MUJOCO)}) == 4
 
 
 def test_the_base_image_is_handed_on_once():
@@ -68,9 +99,11 @@ def test_torch_of_pypi_wants_more_disk(free_gb, args, fits, monkeypatch):
         image_source=lambda tag: None,
         image_id=lambda tag: "there",
         free_disk_bytes=lambda: free_gb * 10**9,
+        architecture=lambda: "x86_64",
     )
     monkeypatch.setattr(image, "_stream", lambda argv, report, failure, stdin: None)
     monkeypatch.setattr(image, "_forget", lambda image_id: None)
+    monkeypatch.setattr(image, "ensure_wheels", lambda file, architecture, report: [])
     if fits:
         assert image.ensure_image(engine, print, args)
     else:

@@ -1,10 +1,13 @@
 """Which of launch's words are about links, and which about the training."""
 
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 import cluster.launch
+from cluster import api
+from cluster.base.errors import PrerequisiteError
 from cluster.run import program
 
 PLAN = ["--dry-run", "--json", "--name", "t-words", "--nodes", "3", "--profile", "mobile"]
@@ -118,6 +121,23 @@ def test_ranks_that_cannot_be_essential_are_refused_in_one_line(capsys, script, 
     with suppress(SystemExit):  # argparse's way
         assert cluster.launch.main([*PLAN, *(script if w == "SCRIPT" else w for w in words)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["ppo", "impala"])
+def test_an_environment_that_the_node_image_lacks_is_refused_before_anything_starts(
+    capsys, monkeypatch, task
+):
+    def no_engine(engine, request):
+        raise PrerequisiteError("no Docker")
+
+    monkeypatch.setattr(api, "inspect_cluster", no_engine)
+    engine = SimpleNamespace(image_source=lambda tag: "0123", limits=None, containers=None)
+    monkeypatch.setattr(api.Cluster, "engine", engine)
+    words = ["--task", task, "--task-set", "env=Hopper-v5"]
+    assert cluster.launch.main([*PLAN[2:], *words]) == 2
+    said = capsys.readouterr().err
+    assert "env=Hopper-v5 needs mujoco, which gradwire-node is built without" in said
+    assert "python -m cluster.image --mujoco" in said
 
 
 def test_a_dry_run_counts_a_schedule_in(plan, tmp_path):

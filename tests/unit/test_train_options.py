@@ -73,6 +73,15 @@ def node_train(*flags):
             "environment 'CartPol-v1': did you mean 'CartPole",
         ),
         (
+            "--task ppo --task-set env=Walker-v5",
+            "environment 'Walker-v5': did you mean 'Walker2d-v5'?",
+        ),
+        (
+            "--task impala --task-set env=Hoper-v5",
+            "unknown value of --task-set env: 'Hoper-v5': did you mean 'Hopper-v5'?",
+        ),
+        ("--task ppo --task-set log_std=-1", "log_std: the actions of CartPole-v1 are no numbers"),
+        (
             "--task ppo --task-set num_envs=10 --nnodes 3 --node-rank 0 --master-addr a",
             "num_envs: 10 environments cannot be shared evenly by 3 ranks",
         ),
@@ -336,3 +345,20 @@ def test_ppo_is_trained_as_its_environment_wants_unless_it_is_told_otherwise():
     pendulum = config("--task-set env=Pendulum-v1 --task-set gamma=0.8 --lr 0.5")
     assert pendulum.task_options["gamma"] == 0.8 and pendulum.lr == 0.5
     assert pendulum.task_options["num_steps"] != cart_pole.task_options["num_steps"]
+
+
+def test_mujocos_environments_are_trained_as_the_zoo_does_and_named_to_whoever_starts_ranks():
+    config = parse_config(["--dry-run", "--task", "ppo", "--task-set", "env=Hopper-v5"], {})
+    assert config.needed_packages == {"mujoco": "env=Hopper-v5"}
+    # 1,000,000 steps of the environments are 1,737 rollouts of 12 x 48, each gone through 5 times, 36 at a time.
+    assert (config.steps, config.batch_size) == (1737 * 5 * 16, 36)
+    assert (config.lr, config.clip_norm) == (9.80828e-5, 0.7)
+    assert config.task_options["log_std"] == -2.0
+    assert parse_config(["--task", "ppo"], {}).needed_packages == {}
+
+
+@pytest.mark.parametrize("env", ["Hopper-v5", "Walker2d-v5"])
+def test_a_rank_without_mujoco_says_in_one_line_what_installs_it(env, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(OptionError, match=f"^env={env} needs mujoco, which is not here: [^\n]*$"):
+        parse_config(["--task", "ppo", "--task-set", f"env={env}"], {})
