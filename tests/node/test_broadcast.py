@@ -311,6 +311,14 @@ def weights(version, have=-1, encoding="f32", size=3 * PIECE_BYTES):
     return split(header, bytes([version]) * size)
 
 
+def until_waits(followed, rank=2):
+    """Until a relay knows that somebody waits."""
+    deadline = time.monotonic() + PATIENCE_S
+    while all(one.rank != rank for one in list(followed._subscribers._by_route.values())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def received(followed):
     deadline = time.monotonic() + PATIENCE_S
     while not (found := followed.receive()):
@@ -338,6 +346,7 @@ def test_a_shard_is_passed_on_before_the_next_has_come(parent, followed):
 def test_a_version_that_breaks_off_is_no_version_and_its_place_takes_the_next(parent, followed):
     child = Child(parent.context, followed.port)
     assert parent.asked() == -1
+    until_waits(followed)
     head, *shards = weights(5)
     parent.send(head, shards[0], *weights(7))
     got = [child.got() for _ in range(6)]
@@ -350,7 +359,7 @@ def test_who_waited_when_it_was_published_is_told_from_who_asked_later(parent, f
     assert parent.asked() == -1
     head, *shards = weights(5)
     early = Child(parent.context, followed.port)
-    time.sleep(0.5)  # it has asked
+    until_waits(followed)
     parent.send(head)
     assert early.got().header["waited"] is True
     late = Child(parent.context, followed.port, rank=3)
@@ -420,14 +429,25 @@ def test_nonsense_from_who_subscribes_costs_nobody_else_anything(parent, followe
             time.sleep(0.01)
 
 
-def test_asking_again_while_something_comes_gets_nothing_twice(parent, followed):
+def test_asking_again_while_something_comes_gets_nothing_twice(parent, followed, monkeypatch):
     child = Child(parent.context, followed.port)
     assert parent.asked() == -1
     head, *shards = weights(5)
     parent.send(head)
     assert child.got().kind == WEIGHTS
+    subscribe, asked = followed._subscribers._subscribe, []
+
+    def counted(route, message):
+        asked.append(message)
+        subscribe(route, message)
+
+    monkeypatch.setattr(followed._subscribers, "_subscribe", counted)
     for _ in range(20):
         child.ask(2, -1)
+    deadline = time.monotonic() + PATIENCE_S
+    while len(asked) < 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     parent.send(*shards)
     assert [child.got().kind for _ in shards] == [SHARD] * 3
     assert parent.asked() == 5
