@@ -40,6 +40,9 @@ from node.transport.weights import Encoder, State
 MOST_AT_ONCE = 64  # messages that are taken before anything else is done
 SAY_GOODBYE_MS = 2000
 LOOK_FOR_PEERS_S = 2.0  # in a broadcast: who is still there?
+WAIT_FOR_ALL_S = (
+    30.0  # from when the first has come, before the others get weights without who has not
+)
 MOST_PORT = 65_535
 
 
@@ -130,6 +133,7 @@ class LearnerSocket:
         self._parents: dict[int, int] = {}  # as told
         self._look_due = OnceIn(LOOK_FOR_PEERS_S)
         self._must_assign = False
+        self._begins_by: float | None = None  # a broadcast, whoever is missing
         self.traffic = Traffic()
         self.peers: dict[int, Peer] = {}
         self.malformed = 0
@@ -173,7 +177,7 @@ class LearnerSocket:
             except Exception:  # whatever it is that somebody sent, it costs nobody else anything
                 self.malformed += 1
         self._acknowledge()
-        if self._must_assign:
+        if self._must_assign and self._has_begun():
             self._assign()
         return arrivals
 
@@ -288,6 +292,15 @@ class LearnerSocket:
     def _head(self, have: int) -> dict[str, Any]:
         version = self._encoder.version
         return {"version": version, "update": self._update, "have": have, **self._published}
+
+    def _has_begun(self) -> bool:
+        """Whether all are there, or were waited for: who comes later changes whom others follow meanwhile."""
+        now = time.monotonic()
+        if self._begins_by is None:
+            self._begins_by = now + WAIT_FOR_ALL_S
+        if len(self.peers) == self._ranks - 1:
+            self._begins_by = now
+        return now >= self._begins_by
 
     def _assign(self) -> None:
         """Tell all that are there whom they get weights from. Who cannot be told is gone, until it says hello again."""

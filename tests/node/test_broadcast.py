@@ -225,6 +225,17 @@ def test_who_is_behind_one_that_is_gone_gets_weights_from_before_it_and_who_is_b
         assert made.actors[2].sources[-1] == 2
 
 
+def test_nobody_is_told_whom_to_follow_before_all_are_there_or_were_waited_for():
+    with broadcast("chain", 2) as made:
+        made.learner._ranks = 4  # one more than will come
+        made.until(lambda: len(made.learner.peers) == 2)
+        until = time.monotonic() + 1.0
+        made.until(lambda: time.monotonic() > until)
+        assert [actor.relay._thread for actor in made.actors] == [None, None]
+        made.learner._begins_by = time.monotonic()
+        made.until(lambda: made.all_have(0) and made.settles({1: 0, 2: 1}))
+
+
 def test_deltas_are_passed_on_and_who_comes_later_gets_all():
     with broadcast("chain", 2, "delta") as made:
         made.until(lambda: made.all_have(0) and made.settles({1: 0, 2: 1}))
