@@ -12,7 +12,6 @@ from cluster.accounting.broadcast import (
     cycles_s,
     parents_and_size,
 )
-from cluster.accounting.tcp_timing import transfer_s, window_after
 
 Event = Mapping[str, Any]
 # Of the learner's last line, told as they are.
@@ -27,8 +26,6 @@ def experience_summary(
     told: Mapping[str, Mapping[str, Event]],
     network: Network | None,
     receipts: Mapping[int, Mapping[int, Receipt]] | None = None,
-    *,
-    slow_start: bool = False,
 ) -> dict[str, Any] | None:
     """`experience` of summary.json; None where no learner came to its end.
 
@@ -36,7 +33,6 @@ def experience_summary(
         told: rank, by its name -> event -> its last line; in the order of ranks.
         network: routes between the ranks; None where nothing is known of them.
         receipts: version -> rank -> when its weights came, where each version goes to all.
-        slow_start: whether a connection that was idle begins as a new one.
     """
     names = list(told)
     end = told[names[LEARNER]].get("end", {})
@@ -47,7 +43,7 @@ def experience_summary(
     of_actors = {int(r): figures for r, figures in learner["actors"].items() if int(r) < len(names)}
     ways = _ways_s(receipts, network) if receipts and network else {}
     actors = {
-        names[rank]: _actor(rank, figures, learner, network, ways.get(rank), slow_start)
+        names[rank]: _actor(rank, figures, learner, network, ways.get(rank))
         for rank, figures in of_actors.items()
     }
     pieces = learner["pieces"]
@@ -68,7 +64,6 @@ def predicted_age_s(
     pull_interval_s: float,
     publish_interval_s: float,
     update_s: float,
-    slow_start: bool = False,
 ) -> float:
     """How old an actor's weights should be when it acts, on average.
 
@@ -84,11 +79,8 @@ def predicted_age_s(
         pull_interval_s: between an actor's questions.
         publish_interval_s: between versions.
         update_s: of the learner.
-        slow_start: whether TCP's window is small again after a pause; else it is as large as it must be.
     """
-    rtt_s = there.delay_s + back.delay_s
-    window = window_after(pull_interval_s if slow_start else 0.0, rtt_s)
-    travel_s = back.delay_s + transfer_s(weights_bytes, rtt_s, back.byte_s, window_bytes=window)
+    travel_s = back.delay_s + weights_bytes / back.byte_s
     answer_s = there.delay_s + update_s / 2 + travel_s
     return (publish_interval_s - update_s) / 2 + travel_s + max(pull_interval_s, answer_s) / 2
 
@@ -125,7 +117,6 @@ def _actor(
     learner: Mapping[str, Any],
     network: Network | None,
     way_s: tuple[float, float] | None,
-    slow_start: bool,
 ) -> dict[str, Any]:
     """What the learner says of one actor process, with the age that its weights should have had."""
     predicted = None
@@ -133,7 +124,7 @@ def _actor(
         interval_s = learner["publish_every"] / learner["updates_s"]
         predicted = predicted_broadcast_age_s(*way_s, interval_s)
     elif network and learner["pull_every"]:
-        predicted = _predict(rank, figures, learner, network, slow_start)
+        predicted = _predict(rank, figures, learner, network)
     measured = figures.get("weights_age_s")
     ratio = round(predicted / measured, 4) if predicted and measured else None
     return dict(figures) | {
@@ -143,11 +134,7 @@ def _actor(
 
 
 def _predict(
-    rank: int,
-    figures: Mapping[str, Any],
-    learner: Mapping[str, Any],
-    network: Network,
-    slow_start: bool,
+    rank: int, figures: Mapping[str, Any], learner: Mapping[str, Any], network: Network
 ) -> float | None:
     routes = network.routes.get((rank, LEARNER)), network.routes.get((LEARNER, rank))
     known = ("pulled_bytes", "step_interval_s")
@@ -163,7 +150,6 @@ def _predict(
         pull_interval_s=learner["pull_every"] * figures["step_interval_s"],
         publish_interval_s=learner["publish_every"] * update_s,
         update_s=update_s,
-        slow_start=slow_start,
     )
 
 

@@ -66,9 +66,7 @@ def account(
     lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_flawed]
     loop = loop_bytes(starts, ends, nodes, paths, lossy)
     receipts = _receipts(folder, ranks, ends)
-    experience = experience_summary(
-        told, network if known else None, receipts, slow_start=link_state.slow_start_after_idle
-    )
+    experience = experience_summary(told, network if known else None, receipts)
     return {
         "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,

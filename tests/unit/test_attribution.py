@@ -1,5 +1,6 @@
 """Where the time of collectives went: parts that add up, each planted cause in its own part."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from cluster.accounting.attribution import PARTS, attribute, attribute_run
 from cluster.accounting.bounds import Network, bound_s
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.gloo_timing import gloo_end
+from cluster.accounting.tcp_timing import FIRST_WINDOW_BYTES, transfer_s, window_after
 
 DELAY_S, BYTE_S = 0.1, 1e6
 
@@ -169,3 +171,15 @@ def test_what_would_take_hours_is_left_out():
     }
     many = [Collective(tuple(ring(3, 3_000_000 + i, messages=20_000))) for i in range(100)]
     assert attribute_run(many, mesh(3)) is None
+
+
+def test_after_a_pause_tcp_begins_slowly():
+    """14,480 bytes, twice as many after each round trip, until the link is full or nothing is left."""
+    assert window_after(0.15, 0.1) == window_after(0.9, 1.0) == math.inf
+    small = {"window_bytes": window_after(0.25, 0.1)}
+    assert small == {"window_bytes": FIRST_WINDOW_BYTES} == {"window_bytes": window_after(2, 1)}
+    assert transfer_s(1e6, 0.1, 1e6) == 1.0
+    assert transfer_s(14_000, 0.1, 1e6, **small) == 0.014
+    # 14,480 + 28,960 + 57,920 in three round trips; a link of 1 MB/s has no more than 100,000 bytes in one.
+    assert transfer_s(1e6, 0.1, 1e6, **small) == pytest.approx(0.3 + (1e6 - 101_360) / 1e6)
+    assert transfer_s(50_000, 1.0, 1e9, **small) == pytest.approx(2.0, abs=1e-3)

@@ -8,7 +8,6 @@ from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.broadcast import Receipt
 from cluster.accounting.experience import experience_summary, predicted_age_s
 from cluster.accounting.metrics import is_event
-from cluster.accounting.tcp_timing import FIRST_WINDOW_BYTES, transfer_s, window_after
 
 DISTRIBUTION = {"mean": 2.0, "median": 1.5, "p95": 4.0, "max": 9.0}
 ACTED = {
@@ -142,25 +141,6 @@ def test_an_actor_asks_no_sooner_than_it_has_an_answer():
         update_s=0.0,
     )
     assert age_s == pytest.approx(10 + (10 + 0.025) / 2)
-
-
-def test_after_a_pause_tcp_begins_slowly():
-    """14,480 bytes, twice as many after each round trip, until the link is full or nothing is left."""
-    assert window_after(0.15, 0.1) == window_after(0.9, 1.0) == math.inf
-    small = {"window_bytes": window_after(0.25, 0.1)}
-    assert small == {"window_bytes": FIRST_WINDOW_BYTES} == {"window_bytes": window_after(2, 1)}
-    assert transfer_s(1e6, 0.1, 1e6) == 1.0
-    assert transfer_s(14_000, 0.1, 1e6, **small) == 0.014
-    # 14,480 + 28,960 + 57,920 in three round trips; a link of 1 MB/s has no more than 100,000 bytes in one.
-    assert transfer_s(1e6, 0.1, 1e6, **small) == pytest.approx(0.3 + (1e6 - 101_360) / 1e6)
-    assert transfer_s(50_000, 1.0, 1e9, **small) == pytest.approx(2.0, abs=1e-3)
-    usual = {"weights_bytes": 1e6, "pull_interval_s": 4.0, "publish_interval_s": 1, "update_s": 0.2}
-    far = RankRoute(0.5, 5e6, ())
-    later_s = predicted_age_s(far, far, **usual, slow_start=True) - predicted_age_s(
-        far, far, **usual
-    )
-    # Six round trips and 88 kB for 0.2 s; and the next answer is waited for longer than a pull interval.
-    assert later_s == pytest.approx(6.0176 - 0.2 + (7.1176 - 4) / 2, abs=1e-3)
 
 
 @pytest.mark.parametrize(
