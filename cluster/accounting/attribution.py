@@ -7,7 +7,7 @@ Each part is what is added when one more thing is made real, always in this orde
     bytes        their rates, each transfer as if it were alone
     sharing      what several transfers take together: a link, an uplink, a downlink
     algorithm    gloo's way: it asks for room for each message (gloo_timing.py)
-    window       TCP's, which is small after a pause (tcp_timing.py)
+    window       TCP's, if it is as small after a pause as that of a new connection: an upper limit (tcp_timing.py)
     unexplained  what was measured beyond that: lost packets, a busy host; less than nothing where it was quicker than
                  the model
 
