@@ -80,8 +80,9 @@ def test_an_actor_that_is_cut_off_loses_nothing_and_comes_back(shared, tmp_path)
     actors = summary["experience"]["actors"]
     assert actors["node2"]["connections"] == 1
     assert actors["node3"]["connections"] >= 2 and actors["node3"]["lives"] == 1
-    # What it had done by the end and the learner has not is what was on its way then.
-    assert actors["node3"]["not_handed_over"] <= 16
+    # What it had done by the end and the learner has not is what was on its way then: a window of 16, and what the
+    # other seven of eight environments ended in the step that filled it.
+    assert actors["node3"]["not_handed_over"] <= 16 + 7
     lines = (Path(summary["folder"]) / "metrics" / "node1.jsonl").read_text().splitlines()
     steps = [line for line in map(json.loads, lines) if line["event"] == "step"]
     slowest_s = max(b["time"] - a["time"] for a, b in zip(steps, steps[1:], strict=False))
