@@ -17,7 +17,7 @@ FLAGS := $(NAME_FLAG) $(if $(NODES),--nodes $(NODES)) --profile $(PROFILE) \
 WIRE_CAPABILITIES := NET_ADMIN NET_RAW SYS_NICE SETUID SETGID KILL
 
 .PHONY: help demo prerequisites venv image cluster-up cluster-down cluster-status train logs verify doctor \
-  test test-slow lint test-unit test-pythons test-node test-cluster test-links test-netem conformance clean
+  test test-slow lint test-unit test-pythons test-browser test-node test-cluster test-links test-netem conformance clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -35,7 +35,7 @@ venv: prerequisites $(VENV)/ready ## make .venv with what the host side needs
 $(VENV)/ready: pyproject.toml
 	@echo "making $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,report]'
 	@touch $@
 
 image: venv ## build the node image if anything changed
@@ -69,8 +69,8 @@ test: venv $(VENV)/readers ## every obligation, in short
 	@$(SIDE_BY_SIDE) lint test-unit test-pythons image
 	@echo "2 of 3: some minutes: netem in a machine of its own, which keeps to the last processor; clusters"
 	@$(SIDE_BY_SIDE) test-netem test-cluster
-	@echo "3 of 3: some minutes: links, which wait more than they compute; the training inside the image, for which they leave time"
-	@$(SIDE_BY_SIDE) test-links test-node
+	@echo "3 of 3: some minutes: links, which wait more than they compute; the training and the report inside the image, for which they leave time"
+	@$(SIDE_BY_SIDE) test-links test-node test-browser
 
 test-slow: venv ## the long forms, which `make test` leaves out
 	@$(SIDE_BY_SIDE) FORM=slow test-netem test-cluster
@@ -84,7 +84,7 @@ test-unit: venv $(VENV)/readers ## pure tests: no Docker, seconds
 
 # TensorBoard itself reads what we write for it. Only tests want it; a demo does without.
 $(VENV)/readers: $(VENV)/ready
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[tensorboard]' tensorboard
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[report,tensorboard]' tensorboard
 	@touch $@
 
 # The oldest and the newest Python that a user may have, where this machine has them: tests/pythons.py.
@@ -97,6 +97,16 @@ test-node: image ## training in real gloo processes, and the wire, inside the im
 	  said=$$(docker build --quiet --tag "$$image-test" --build-arg "IMAGE=$$image" tests/node 2>&1) || { echo "$$said" >&2; exit 1; }; \
 	  docker run --rm --init --cap-drop ALL $(addprefix --cap-add ,$(WIRE_CAPABILITIES)) --cpu-shares 128 \
 	  --volume $(CURDIR)/tests/node:/root/tests:ro "$$image-test" python3 -m pytest -q -ra -p no:cacheprovider tests
+
+# Reports are written here and looked at there: no browser of this machine's, and no network.
+test-browser: image ## reports in a headless browser
+	@reports=$$(mktemp -d) && trap 'rm -rf "$$reports"' EXIT && chmod 755 "$$reports"; \
+	  $(BIN)/python tests/browser/make_reports.py "$$reports" >/dev/null; \
+	  image=$$($(BIN)/python -c 'from cluster.base.spec import IMAGE; print(IMAGE)'); \
+	  said=$$(docker build --quiet --tag "$$image-browser" --build-arg "IMAGE=$$image" tests/browser 2>&1) || { echo "$$said" >&2; exit 1; }; \
+	  docker run --rm --init --network none --cap-drop ALL --cpu-shares 128 --shm-size 256m --env GRADWIRE_REPORTS=/reports \
+	  --volume "$$reports:/reports:ro" --volume $(CURDIR)/tests/browser:/root/tests:ro "$$image-browser" \
+	  python3 -m pytest -q -ra -p no:cacheprovider /root/tests
 
 # Of tests on real parts: all but those marked slow; `slow`, these alone; `slow or not slow`, all.
 FORM ?= not slow

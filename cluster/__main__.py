@@ -11,12 +11,15 @@ from cluster.base.errors import EXIT_DONE, EXIT_USAGE, unknown
 
 VERBS = (
     "launch",
+    "watch",
     "up",
     "status",
     "shape",
     "verify",
     "logs",
+    "report",
     "export",
+    "whatif",
     "doctor",
     "down",
     "image",

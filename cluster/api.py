@@ -12,7 +12,8 @@ A `with` block takes down at its end what it brought up; a cluster that was ther
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from cluster.base.console import Console, command_line
@@ -29,7 +30,13 @@ from cluster.lifecycle.reconcile import CONNECT_TIMEOUT_S
 from cluster.lifecycle.removal import remove_cluster
 from cluster.lifecycle.request import Request
 from cluster.links.changes import Change, change_plans, check_pairs, undo_changes
-from cluster.links.link_spec import LinkSpec, link_plans, make_link_spec, reject_unused_link_options
+from cluster.links.link_spec import (
+    LinkSpec,
+    Plan,
+    link_plans,
+    make_link_spec,
+    reject_unused_link_options,
+)
 from cluster.run.ranks import refuse_busy
 from cluster.shaping.link_record import plans_to_be, read_record, write_record
 from cluster.shaping.link_state import (
@@ -48,6 +55,7 @@ from cluster.ssh.fleet import Fleet
 if TYPE_CHECKING:
     from cluster.contract.verdicts import Contract
     from cluster.links.traces import Playback
+    from cluster.live.live_run import LiveOptions
     from cluster.run.program import Program
     from cluster.run.runner import Run
     from cluster.schedule.events import Event
@@ -251,6 +259,30 @@ class Cluster:
             note.unlink(missing_ok=True)
         return self.links()
 
+    @contextmanager
+    def changed(self, change: Callable[[Mapping[str, Plan]], Mapping[str, Plan]]) -> Iterator[None]:
+        """Other links within the block, and those before after it, also when it is interrupted.
+
+        No other command can use the cluster meanwhile. Where we are killed the next one takes the change back.
+
+        Args:
+            change: makes of the plans in force those of the nodes whose plans change.
+
+        Raises:
+            UsageError: there is no such link; nothing has been changed.
+            ClusterError: the cluster is in use, or a node could not.
+        """
+        with self.alone:
+            before = self.settle().plans
+            plans = change(before)
+            note = note_temporary_change(self.spec, command_line())
+            try:
+                apply_some(self.fleet, plans)
+                yield
+            finally:
+                apply_some(self.fleet, {node: before[node] for node in plans})
+                note.unlink(missing_ok=True)
+
     def replay(self, playback: Playback) -> TraceExit:
         """Play a trace on links of the running cluster, to its end; then they are as before, also when interrupted.
 
@@ -311,6 +343,8 @@ class Cluster:
         max_results: str = "10g",
         stall_timeout_s: float | None = None,
         max_restarts: int | None = None,
+        rank_order: str | None = None,
+        live_options: LiveOptions | None = None,
     ) -> Run:
         """Run a program on every node; None trains with the defaults. See `cluster.run.runner`.
 
@@ -323,9 +357,11 @@ class Cluster:
             max_results: how much of what ranks left is fetched of one node at most ("500m").
             stall_timeout_s: end the run when nothing has moved for so long; None: only say so.
             max_restarts: how often each rank is started again after a failure that is not essential; None: 3 times.
+            rank_order: which node has which ranks: node1,node3,node2, or best, by the links; None: as the nodes are.
+            live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).
         """
         from cluster.run.program import training
-        from cluster.run.runner import run_program
+        from cluster.run.runner import LIVE, run_program
 
         with self.alone:
             return run_program(
@@ -342,6 +378,8 @@ class Cluster:
                 max_results=max_results,
                 stall_timeout_s=stall_timeout_s,
                 max_restarts=max_restarts,
+                rank_order=rank_order,
+                live_options=live_options or LIVE,
             )
 
     def down(self) -> list[str]:

@@ -1,8 +1,9 @@
-"""Write what a run measured for other programs: CSV, TensorBoard's event files, Weights & Biases.
+"""Write what a run measured for other programs: CSV, TensorBoard's event files, Weights & Biases, Perfetto.
 
 python -m cluster.export runs/20261121-101500-mobile-fedavg                  # metrics.csv, a row a step and rank
 python -m cluster.export runs/20261121-101500-mobile-fedavg --csv --tensorboard
 python -m cluster.export runs/20261121-101500-mobile-fedavg --wandb PROJECT
+python -m cluster.export runs/20261121-101500-mobile-fedavg --trace          # trace.json, for ui.perfetto.dev
 
 The files go into the run's own folder. TensorBoard's want `pip install -e '.[tensorboard]'`, W&B wants
 `pip install wandb` and an account; a run itself needs neither.
@@ -10,6 +11,7 @@ The files go into the run's own folder. TensorBoard's want `pip install -e '.[te
 
 import csv
 import importlib
+import json
 import shutil
 import sys
 from argparse import Namespace
@@ -24,7 +26,10 @@ import yaml
 
 from cluster.accounting.metrics_table import COLUMNS, Row, metric_rows
 from cluster.base.errors import UsageError
+from cluster.base.files import write_atomically
 from cluster.cli.command_line import make_parser, run_verb
+from cluster.reporting.read_run import read_run
+from cluster.reporting.trace import trace
 
 FIGURES = [name for name in COLUMNS if name not in ("step", "rank", "node", "time")]
 
@@ -37,18 +42,22 @@ def main(argv: list[str] | None = None) -> int:
     add("--csv", action="store_true", help="metrics.csv; the default")
     add("--tensorboard", action="store_true", help="tensorboard/node1/, …")
     add("--wandb", metavar="PROJECT", help="a run of this project, named as the folder")
+    add("--trace", action="store_true", help="trace.json: all ranks and links on one clock")
     return run_verb(parser, export, argv)
 
 
 def export(args: Namespace) -> dict[str, object]:
     """The verb: everything that it needs is there before anything is written."""
-    rows = metric_rows(args.folder)
+    wants_rows = args.csv or args.tensorboard or args.wandb or not args.trace
+    rows = metric_rows(args.folder) if wants_rows else []
     board = (
         _library("tensorboardX", "pip install -e '.[tensorboard]'") if args.tensorboard else None
     )
     wandb = _library("wandb", "pip install wandb") if args.wandb else None
     written = []
-    if args.csv or not (board or wandb):
+    if args.trace:
+        written.append(write_trace(args.folder))
+    if args.csv or not written and not (board or wandb):
         written.append(write_csv(args.folder / "metrics.csv", rows))
     if board:
         written.append(write_events(args.folder / "tensorboard", rows, board))
@@ -65,6 +74,22 @@ def write_csv(path: Path, rows: Sequence[Row]) -> str:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
+    return str(path)
+
+
+def write_trace(folder: Path) -> str:
+    """All ranks and links on one clock, in a file that Perfetto reads.
+
+    Raises:
+        UsageError: the folder is no run's, or its program left no moments.
+    """
+    run = read_run(folder)
+    if not run.steps and not run.moves:
+        raise UsageError(
+            f"no metrics in {folder}", "the folder of a run of node.train: runs/<time>-…"
+        )
+    path = folder / "trace.json"
+    write_atomically(path, json.dumps(trace(run), allow_nan=False).encode(), 0o666)
     return str(path)
 
 

@@ -7,6 +7,7 @@
     python -m cluster.launch --profile wan --schedule examples/storm.yml
     python -m cluster.launch --nodes 2 --nproc-per-node 4 -- train.py
     python -m cluster.launch --essential-ranks 0 -- actors_and_learner.py
+    python -m cluster.launch --profile mobile --rank-order best
 
 Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
 where one is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on),
@@ -35,22 +36,29 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.api import Cluster
 from cluster.base.errors import PrerequisiteError, UsageError, unknown
 from cluster.cli.command_line import add_name, add_shape, add_size, make_parser, run_verb
+from cluster.cli.live_options import add_http, served_page
 from cluster.cli.report import print_summary
 from cluster.engine.image import require_packages
 from cluster.links.changes import parse_seconds
+from cluster.live.live_run import LiveOptions
 from cluster.run.job import Job
 from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program, fit_program, training, user_program
+from cluster.run.rank_order import check_rank_order, resolve_rank_order
 from cluster.run.results import MOST_RESULTS, parse_max_results
 from cluster.run.run_folder import check_writable
 from cluster.run.runner import RUNS_DIR
 from cluster.schedule.events import check_nodes, check_schedule, check_slow_start, check_steps
 from cluster.schedule.schedule_file import load_schedule
 from cluster.up import cluster_of
+
+if TYPE_CHECKING:
+    from cluster.live.http_page import HttpPage
 
 LEAST_STALL_TIMEOUT_S = 3.0
 
@@ -85,6 +93,12 @@ def main(argv: list[str] | None = None) -> int:
         help="ranks on each node, which send nothing over links to one another (default: %(default)s)",
     )
     parser.add_argument(
+        "--rank-order",
+        metavar="NODE,NODE|best",
+        help="nodes as their ranks follow one another, node1,node3,node2, or the order in which the links let an"
+        " all-reduce be quickest; rank 0 stays on node1 (default: node1, node2, …)",
+    )
+    parser.add_argument(
         "--max-results",
         default=MOST_RESULTS,
         metavar="SIZE",
@@ -115,6 +129,16 @@ def main(argv: list[str] | None = None) -> int:
         metavar="N",
         help="how often each rank that is not essential is started again after a failure (default: 3)",
     )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--plain", action="store_true", help="no screen on a terminal, lines alone, as elsewhere"
+    )
+    shown.add_argument(
+        "--no-live",
+        action="store_true",
+        help="ask no node while the run goes on: no screen, nothing for `python -m cluster.watch`",
+    )
+    add_http(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, do nothing"
     )
@@ -134,6 +158,8 @@ def launch_verb(
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     if program and rest:
         raise unknown("option", rest[0].partition("=")[0], flags)
+    if args.http is not None and args.no_live:
+        raise UsageError("--http and --no-live exclude each other", "leave one of them out")
     if args.fit and not program:
         raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
     max_results_bytes = parse_max_results(args.max_results)
@@ -143,6 +169,7 @@ def launch_verb(
     spec = cluster.planned()
     names = [node.name for node in spec.nodes]
     ranks = len(place_ranks(names, args.nproc_per_node))
+    check_rank_order(args.rank_order, names)
     chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks)
     if needed := chosen.needed_packages:
         with suppress(PrerequisiteError):  # no engine answers: there is a plan all the same
@@ -157,10 +184,13 @@ def launch_verb(
     try:
         if args.dry_run:
             link_state = cluster.planned_link_state(spec)
+            order = resolve_rank_order(args.rank_order, names, link_state, args.nproc_per_node)
+            if order.words:
+                cluster.console.say(order.words)
             job = Job(
                 spec,
                 chosen,
-                places,
+                place_ranks(order.nodes, args.nproc_per_node, chosen.essential_ranks),
                 link_state,
                 schedule,
                 verify=not args.no_verify,
@@ -169,7 +199,7 @@ def launch_verb(
             )
             return _print_plan(args, cluster, job)
         check_writable(RUNS_DIR)
-        with cluster.alone:
+        with served_page(args.http) as page, cluster.alone:
             run = cluster.up().launch(
                 chosen,
                 verify=not args.no_verify,
@@ -179,12 +209,23 @@ def launch_verb(
                 max_results=args.max_results,
                 stall_timeout_s=stall_timeout_s,
                 max_restarts=args.max_restarts,
+                rank_order=args.rank_order,
+                live_options=_live_options(args, page),
             )
     finally:
         cluster.close()
     if not args.json:
         print_summary(run)
     return run.summary
+
+
+def _live_options(args: Namespace, page: HttpPage | None) -> LiveOptions:
+    on_terminal = sys.stderr.isatty() and not args.plain and not args.no_live
+    if on_terminal:
+        from cluster.live.terminal import can_draw  # and rich, which only a terminal needs
+
+        on_terminal = can_draw()
+    return LiveOptions(is_on=not args.no_live, on_terminal=on_terminal, page=page)
 
 
 def _stall_timeout_s(text: str) -> float:

@@ -32,4 +32,4 @@ fi
 
 echo "$HOSTNAME: sshd is up"
 exec /usr/sbin/sshd -D -e -f /opt/gradwire/node/sshd_config \
-  -o "SetEnv=GLOO_SOCKET_IFNAME=$device USE_LIBUV=${USE_LIBUV:-} PYTHONPATH=${PYTHONPATH:-} PYTHONDONTWRITEBYTECODE=1"
+  -o "SetEnv=GLOO_SOCKET_IFNAME=$device TP_SOCKET_IFNAME=$device USE_LIBUV=${USE_LIBUV:-} PYTHONPATH=${PYTHONPATH:-} PYTHONDONTWRITEBYTECODE=1"

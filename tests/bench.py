@@ -3,6 +3,7 @@
     python tests/bench.py up --nodes 3            # cluster.up against a bare compose up of the same file
     python tests/bench.py launch                  # to the first training step, against `docker exec` by hand
     python tests/bench.py wire                    # what a link carries and costs, by the size of its packets
+    python tests/bench.py live --nodes 16         # what the live view of a run takes, against --no-live
 
 Uses a cluster named t-bench. Machines are noisy: read the medians, on a quiet one.
 """
@@ -31,6 +32,7 @@ NODES = [f"{project_name(NAME)}-node{n}" for n in (1, 2)]
 REST_S, FLOW_S = 3.0, 4
 FRAME = 1514
 TICKS = os.sysconf("SC_CLK_TCK")
+LIVE_STEPS, LIVE_REST_S = 200, 60
 STEPS = ["--strategy", "fedavg", "--set", "H=20", "--steps", "2"]
 
 
@@ -39,12 +41,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["up", "launch", "wire"])
+    parser.add_argument("what", choices=["up", "launch", "wire", "live"])
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
     if args.what == "wire":
         wire_table(args.repeat)
+        return
+    if args.what == "live":
+        live_table(args.nodes, args.repeat)
         return
     measure = {"up": pair_of_ups, "launch": pair_of_launches}[args.what]
     pairs = []
@@ -151,6 +156,67 @@ def wire_table(repeat: int) -> None:
         print(f"no rate, 1 ms: {ours:.1f} MB/s, no wire {bare:.1f}, ratio {ours / bare:.2f}")
     finally:
         verb("down")
+
+
+def live_table(nodes: int, repeat: int) -> None:
+    """Runs with the live view and without, in turn: seconds of wall time, and of a processor beside them.
+
+    Two kinds: a training, whose wall time counts, and ranks that rest, beside which every second of a processor shows.
+    """
+    try:
+        verb("up", "--nodes", str(nodes), "--profile", "mobile")
+        for kind, program in live_programs().items():
+            pairs = []
+            for turn in range(repeat):
+                ways = [[], ["--no-live"]]
+                order = ways[::-1] if turn % 2 else ways  # machines drift: neither is always first
+                found = {bool(flags): live_launch(program, *flags) for flags in order}
+                pairs.append((found[False], found[True]))
+                print_live(kind, *pairs[-1])
+            walls = [live[0] / bare[0] for live, bare in pairs]
+            cores = [live[1] / live[0] - bare[1] / bare[0] for live, bare in pairs]
+            print(
+                f"{kind}, {nodes} nodes: wall time, ratio of medians {ratio_of_medians(pairs):.4f},"
+                f" median of ratios {statistics.median(walls):.4f};"
+                f" {100 * statistics.median(cores):.2f} % of a core more"
+            )
+    finally:
+        verb("down")
+
+
+def live_programs() -> dict[str, list[str]]:
+    """What is launched: a training's options, and a program that rests."""
+    rest = Path(tempfile.mkdtemp()) / "rest.py"
+    rest.write_text(f"import time\ntime.sleep({LIVE_REST_S})\n")
+    return {"training": ["--steps", str(LIVE_STEPS)], "rest": ["--", str(rest)]}
+
+
+def live_launch(program: list[str], *flags: str) -> tuple[float, float, dict]:
+    """Seconds of a run, seconds that processors worked meanwhile, and what the live view says of itself at the end."""
+    time.sleep(REST_S)
+    before = machine_s()
+    summary = verb("launch", "--no-verify", *flags, *program)
+    worked_s = machine_s() - before
+    live = Path(summary["folder"]) / "live.json"
+    return summary["wall_s"], worked_s, json.loads(live.read_text()) if live.exists() else {}
+
+
+def print_live(kind: str, live: tuple[float, float, dict], bare: tuple[float, float, dict]) -> None:
+    """One pair."""
+    own = " ".join(f"{key} {live[2].get(key)}" for key in ("nodes_cpu_pct", "host_cpu_pct"))
+    print(
+        f"{kind:8}  live {live[0]:6.2f} s, {live[1]:6.2f} s of processors   "
+        f"without {bare[0]:6.2f} s, {bare[1]:6.2f} s   {own}",
+        flush=True,
+    )
+
+
+def ratio_of_medians(pairs: list) -> float:
+    """Of wall times."""
+    live, bare = (
+        statistics.median(one[0] for one in column) for column in zip(*pairs, strict=True)
+    )
+    return live / bare
 
 
 def shape(rate_mbyte_s: float, delay_ms: float) -> None:

@@ -7,30 +7,37 @@ Each part is what is added when one more thing is made real, always in this orde
     bytes        their rates, each transfer as if it were alone
     sharing      what several transfers take together: a link, an uplink, a downlink
     algorithm    gloo's way: it asks for room for each message (gloo_timing.py)
-    window       TCP's, if it is as small after a pause as that of a new connection: an upper limit (tcp_timing.py)
-    unexplained  what was measured beyond that: lost packets, a busy host; less than nothing where it was quicker than
-                 the model
+    window       TCP's, which is small after a pause or a loss: as ranks' sockets told; where they did not, as small
+                 after a pause as that of a new connection, which is an upper limit (tcp_timing.py)
+    loss         what is left where TCP sent something again, a timeout for each segment at most
+    unexplained  what was measured beyond that: a busy host, what no model has; less than nothing where it was quicker
+                 than the model
 
 The second to the fourth are the lower bound (bounds.py). The order matters: what two things take together counts as
 the earlier's.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.accounting.bounds import Network, bound_s
-from cluster.accounting.collectives import Collective
+from cluster.accounting.bounds import Network, bound_s, flows_of
+from cluster.accounting.collectives import Collective, by_key, made_at_once
 from cluster.accounting.gloo_timing import gloo_end
+from cluster.accounting.tcp_timing import Windows
+from cluster.accounting.tcp_windows import windows_of_run
 
-PARTS = ("skew", "distance", "bytes", "sharing", "algorithm", "window", "unexplained")
+PARTS = ("skew", "distance", "bytes", "sharing", "algorithm", "window", "loss", "unexplained")
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 REPLAYS = 5  # of each collective
 Seconds = dict[str, float]
+Replay = Callable[[Collective], Seconds | None]
 
 
-def attribute(collective: Collective, network: Network, paused_s: float = 0.0) -> Seconds | None:
+def attribute(
+    collective: Collective, network: Network, windows: Windows | None = None
+) -> Seconds | None:
     """Seconds of one collective by part, from when the first rank came until the last was done.
 
     None where it is not known when it was done, or nothing is known of its links.
@@ -38,18 +45,14 @@ def attribute(collective: Collective, network: Network, paused_s: float = 0.0) -
     Args:
         collective: what was done.
         network: links.
-        paused_s: for how long nothing was sent before it, where TCP then begins slowly; else 0.
+        windows: of TCP at its beginning; None: as large as they must be.
     """
     if collective.hidden:
         return None
-    fast = replace(
-        network,
-        routes={pair: replace(r, byte_s=math.inf) for pair, r in network.routes.items()},
-    )
-    distance_s = bound_s(collective, fast, sharing=False)
+    distance_s = bound_s(collective, _infinitely_fast(collective, network), sharing=False)
     bytes_s = bound_s(collective, network, sharing=False)
     sharing_s = bound_s(collective, network)
-    end, slow_end = (gloo_end(collective, network, paused_s=s) for s in (0.0, paused_s))
+    end, slow_end = (gloo_end(collective, network, some) for some in (None, windows))
     if None in (distance_s, bytes_s, sharing_s, end, slow_end):
         return None
     assert distance_s is not None and bytes_s is not None and sharing_s is not None
@@ -58,9 +61,23 @@ def attribute(collective: Collective, network: Network, paused_s: float = 0.0) -
     took_s = max(part.ended for part in collective.parts) - collective.complete_at
     gloo_s = max(sharing_s, end - collective.complete_at)
     window_s = max(gloo_s, slow_end - collective.complete_at)
-    until = [max(came) - min(came), distance_s, bytes_s, sharing_s, gloo_s, window_s, took_s]
+    loss_s = max(window_s, min(took_s, window_s + _most_lost_s(collective)))
+    until = [max(came) - min(came), distance_s, bytes_s, sharing_s, gloo_s, window_s, loss_s]
     parts = [until[0], until[1], *(b - a for a, b in zip(until[1:], until[2:], strict=False))]
-    return dict(zip(PARTS, parts, strict=True))
+    return dict(zip(PARTS, [*parts, took_s - loss_s], strict=True))
+
+
+def _most_lost_s(collective: Collective) -> float:
+    """How long TCP can have waited at most, of one connection, for what it sent again: a timeout each."""
+    flows = [part.tcp[peer] for part, peer in flows_of(collective) if peer in part.tcp]
+    return max((state.sent_again * state.rto_s for state in flows), default=0.0)
+
+
+def _infinitely_fast(collective: Collective, network: Network) -> Network:
+    """The routes that it takes, without their rates."""
+    used = {(part.rank, peer) for part, peer in flows_of(collective)} & network.routes.keys()
+    routes = {pair: replace(network.routes[pair], byte_s=math.inf) for pair in used}
+    return replace(network, routes=routes)
 
 
 @dataclass(frozen=True)
@@ -96,8 +113,13 @@ def attribute_run(
     """
     if network is None:
         return None
-    pauses_s = _pauses_s(collectives) if slow_start else {}
-    rows = [one for one in _by_key(collectives, network, pauses_s) if one.replayed]
+    known = network
+    windows = windows_of_run(collectives, network, slow_start=slow_start)
+
+    def replay(one: Collective) -> Seconds | None:
+        return attribute(one, known, windows(one))
+
+    rows = [one for one in _by_key(collectives, replay) if one.replayed]
     if not rows:
         return None
     rows.sort(key=lambda row: -sum(row.seconds.values()))
@@ -116,37 +138,26 @@ def attribute_run(
 
 def shares(seconds: Mapping[str, float]) -> Seconds:
     """Of the transfer: of all that is not skew."""
-    transfer_s = sum(value for part, value in seconds.items() if part != "skew")
+    total_s = transfer_s(seconds)
     parts = (part for part in PARTS if part != "skew")
-    return {part: round(seconds[part] / transfer_s, 4) if transfer_s > 0 else 0.0 for part in parts}
+    return {part: round(seconds[part] / total_s, 4) if total_s > 0 else 0.0 for part in parts}
 
 
-def _pauses_s(collectives: Iterable[Collective]) -> dict[int, float]:
-    """By identity: for how long nothing was under way before a collective began."""
-    pauses_s: dict[int, float] = {}
-    busy_until = -math.inf
-    for one in sorted(collectives, key=lambda one: min(part.entered for part in one.parts)):
-        pauses_s[id(one)] = max(0.0, one.complete_at - busy_until)
-        busy_until = max(busy_until, *(part.ended for part in one.parts))
-    return pauses_s
+def transfer_s(seconds: Mapping[str, float]) -> float:
+    """Once all ranks were there."""
+    return sum(value for part, value in seconds.items() if part != "skew")
 
 
-def _by_key(
-    collectives: Iterable[Collective], network: Network, pauses_s: Mapping[int, float]
-) -> list[Attribution]:
-    groups: dict[tuple[str, str, int], list[Collective]] = {}
-    for one in collectives:
-        if not one.hidden:
-            groups.setdefault(one.key, []).append(one)
+def _by_key(collectives: Iterable[Collective], replay: Replay) -> list[Attribution]:
+    groups = by_key(one for one in collectives if not one.hidden)
     each = MOST_STEPS // max(1, len(groups))
-    return [_of_group(key, group, network, pauses_s, each) for key, group in groups.items()]
+    return [_of_group(key, group, replay, each) for key, group in groups.items()]
 
 
 def _of_group(
     key: tuple[str, str, int],
     group: Sequence[Collective],
-    network: Network,
-    pauses_s: Mapping[int, float],
+    replay: Replay,
     most_steps: int,
 ) -> Attribution:
     """Evenly spread ones are replayed, as many as can be afforded: none of a few that are too large."""
@@ -154,10 +165,8 @@ def _of_group(
     most = most_steps // max(1, steps)
     stride = -(-len(group) // most) if most else len(group)
     replayed = group[::stride] if most else ()
-    replays = (attribute(one, network, pauses_s.get(id(one), 0.0)) for one in replayed)
-    found = [parts for parts in replays if parts]
-    at_once = len({one.parts[0].rank for one in group}) if key[0] == "exchange" else 1
-    scale = len(group) / at_once / len(found) if found else 0.0
+    found = [parts for parts in map(replay, replayed) if parts]
+    scale = len(group) / made_at_once(group) / len(found) if found else 0.0
     seconds = {part: scale * sum(one[part] for one in found) for part in PARTS}
     return Attribution(key, len(group), len(found), seconds)
 

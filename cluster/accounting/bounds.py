@@ -67,7 +67,8 @@ def bound_s(collective: Collective, network: Network, *, sharing: bool = True) -
         return None
     in_ring = collective.key[0] in RINGS
     ends = _ring_ends(collective.parts, network) if in_ring else _direct_ends(flows, network)
-    shared = [_shared_end(flows, network)] if sharing else []
+    load = heaviest_load(flows, network) if sharing else None
+    shared = [load.end] if load else []
     return max(0.0, max([*ends, *shared]) - collective.complete_at)
 
 
@@ -104,15 +105,42 @@ def _ring_ends(parts: Sequence[Part], network: Network) -> list[float]:
     return [times[-1] for times in heard.values()]
 
 
-def _shared_end(flows: Sequence[tuple[Part, int]], network: Network) -> float:
-    """When the last byte can have come through what has most to carry."""
-    loads: dict[str, list[tuple[int, float, float]]] = {}
+@dataclass(frozen=True)
+class Load:
+    """What one carrier has to take in a collective.
+
+    Attributes:
+        carrier: its name.
+        first: the sender that came first.
+        peer: to whom that one sends.
+        sending_s: of all bytes together.
+        delay_s: the shortest way of any of them.
+    """
+
+    carrier: str
+    first: Part
+    peer: int
+    sending_s: float
+    delay_s: float
+
+    @property
+    def end(self) -> float:
+        """When the last byte can have come through, Unix time."""
+        return self.first.entered + self.sending_s + self.delay_s
+
+
+def heaviest_load(flows: Sequence[tuple[Part, int]], network: Network) -> Load | None:
+    """Of what has most to carry; None where all stays within nodes."""
+    loads: dict[str, list[tuple[Part, int]]] = {}
     for part, peer in flows:
-        route = network.routes[part.rank, peer]
-        for carrier in route.carriers:
-            loads.setdefault(carrier, []).append((part.to[peer], part.entered, route.delay_s))
-    ends: list[float] = []
-    for carrier, load in loads.items():
-        counts, entered, delays_s = zip(*load, strict=True)
-        ends.append(min(entered) + sum(counts) / network.byte_s[carrier] + min(delays_s))
-    return max(ends, default=0.0)  # none: all of it stays within nodes
+        for carrier in network.routes[part.rank, peer].carriers:
+            loads.setdefault(carrier, []).append((part, peer))
+    found = (_load(carrier, load, network) for carrier, load in loads.items())
+    return max(found, key=lambda load: load.end, default=None)
+
+
+def _load(carrier: str, flows: Sequence[tuple[Part, int]], network: Network) -> Load:
+    first, peer = min(flows, key=lambda flow: flow[0].entered)
+    sending_s = sum(part.to[to] for part, to in flows) / network.byte_s[carrier]
+    delay_s = min(network.routes[part.rank, to].delay_s for part, to in flows)
+    return Load(carrier, first, peer, sending_s, delay_s)

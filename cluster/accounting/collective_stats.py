@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s
-from cluster.accounting.collectives import Collective, Part, parse_part, put_together
+from cluster.accounting.collectives import Collective, Part, by_key, parse_part, put_together
 from cluster.accounting.metrics import read_parts
 from cluster.accounting.wire_bytes import Sent, parse_sent, reconcile_links
 from cluster.links.topology import Pair
@@ -16,12 +16,17 @@ from cluster.links.topology import Pair
 MOST_BOUNDS = 1000  # of one kind, purpose and size: a bound takes 0.1 to 1 ms
 
 
-def read_collectives(folder: Path, ranks: Sequence[str]) -> list[Collective]:
-    """What the ranks, by name, left of their collectives; a line that a killed rank did not finish is left out."""
+def read_collectives(
+    folder: Path, ranks: Sequence[str], addresses: Sequence[str] = ()
+) -> list[Collective]:
+    """What the ranks, by name, left of their collectives; a line that a killed rank did not finish is left out.
+
+    `addresses` are those of their nodes, by rank: with them what they tell of TCP is read, too.
+    """
     parts: list[list[Part]] = []
     for rank, name in enumerate(ranks):
         lines = read_parts(folder / "metrics" / f"{name}.collectives.jsonl")
-        parts.append([parse_part(rank, line) for line in lines])
+        parts.append([parse_part(rank, line, addresses) for line in lines])
     return put_together(parts)
 
 
@@ -54,14 +59,11 @@ def collective_rows(
         {"kind", "purpose", "bytes", "count", "timed", "seconds", "bound_s", "ratio"}, those with most seconds first.
         `seconds` and `bound_s` are means over the `timed`, from when the last rank has come until the last is done.
     """
-    groups: dict[tuple[str, str, int], list[Collective]] = {}
-    for collective in collectives:
-        groups.setdefault(collective.key, []).append(collective)
     rows = [
         dict(zip(("kind", "purpose", "bytes"), key, strict=True))
         | {"count": _count(key, ends)}
         | _times(group, network)
-        for key, group in groups.items()
+        for key, group in by_key(collectives).items()
     ]
     return sorted(rows, key=lambda row: -(row["seconds"] or 0.0) * row["count"])
 

@@ -5,10 +5,13 @@ of the others. An exchange concerns those who send to one another: the k-th that
 that the other has from it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
+
+from cluster.accounting.tcp_timing import SocketState, Window
 
 Line = Mapping[str, Any]
 
@@ -23,6 +26,7 @@ class Part:
         messages: in how many pieces to each of them.
         sources: whom it waits for, where it is an exchange.
         hidden: whether it was done before the rank waited for it: some time before `ended`.
+        tcp: of the connections to whom it sends, by rank; of ranks that share a node they are not told apart.
     """
 
     rank: int
@@ -37,6 +41,7 @@ class Part:
     to: Mapping[int, int]
     messages: int
     sources: tuple[int, ...]
+    tcp: Mapping[int, SocketState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,17 @@ class Collective:
         return max(0.0, min(part.ended, self.complete_at) - waited_since)
 
 
-def parse_part(rank: int, line: Line) -> Part:
-    """A line of a rank's collectives.jsonl."""
+def parse_part(rank: int, line: Line, addresses: Sequence[str] = ()) -> Part:
+    """A line of a rank's collectives.jsonl.
+
+    Args:
+        rank: whose.
+        line: as docs/formats.md has it.
+        addresses: of the ranks' nodes, by rank; without them nothing is known of TCP.
+    """
+    to = {int(peer): count for peer, count in line["to"].items()}
+    tcp = line.get("tcp", {})
+    homes = {peer: addresses[peer] for peer in to if peer < len(addresses)}
     return Part(
         rank=rank,
         step=line["step"],
@@ -91,10 +105,32 @@ def parse_part(rank: int, line: Line) -> Part:
         ended=line["time"] + line["done_s"],
         waited_s=line["waited_s"],
         hidden=line["hidden"],
-        to={int(peer): count for peer, count in line["to"].items()},
+        to=to,
         messages=line["messages"],
         sources=tuple(line.get("sources", ())),
+        tcp={peer: _parse_tcp(tcp[home]) for peer, home in homes.items() if home in tcp},
     )
+
+
+def _parse_tcp(told: Line) -> SocketState:
+    ssthresh = told["ssthresh_bytes"]
+    window = Window(told["window_bytes"], math.inf if ssthresh is None else ssthresh)
+    return SocketState(window, told["idle_s"], told["rto_s"], told["sent_again"])
+
+
+def by_key(collectives: Iterable[Collective]) -> dict[tuple[str, str, int], list[Collective]]:
+    """By kind, purpose and size."""
+    groups: dict[tuple[str, str, int], list[Collective]] = {}
+    for collective in collectives:
+        groups.setdefault(collective.key, []).append(collective)
+    return groups
+
+
+def made_at_once(group: Sequence[Collective]) -> int:
+    """How many of a kind, purpose and size ranks make at the same time: of exchanges each rank's part is one."""
+    if group[0].key[0] != "exchange":
+        return 1
+    return len({one.parts[0].rank for one in group})
 
 
 def put_together(parts: Sequence[Sequence[Part]]) -> list[Collective]:

@@ -31,7 +31,7 @@ def read_parts(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_objects(path)):
         if number == MOST_COLLECTIVES:
             return
-        if _has(line, PART, required=PART.keys() - {"sources"}):
+        if _has(line, PART, required=PART.keys() - {"sources", "tcp"}):
             yield line
 
 
@@ -87,6 +87,15 @@ def _is_number(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and _is_number(value) and value >= 0
+
+
+def _is_positive(value: object) -> bool:
+    """A number that may be divided by."""
+    return isinstance(value, int | float) and _is_number(value) and value > 1e-6
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and len(value) < 64
 
 
 def _is_figure(value: object) -> bool:
@@ -231,6 +240,13 @@ REQUIRED = {
     "experience": ("step",),
     "weights": ("step", *RECEIPT),
 }
+TCP_STATE: dict[str, Check] = {
+    "window_bytes": _is_positive,
+    "ssthresh_bytes": lambda value: value is None or _is_positive(value),
+    "idle_s": _is_number,
+    "rto_s": _is_positive,
+    "sent_again": _is_count,
+}
 PART: dict[str, Check] = {
     "time": _is_number,
     "step": _is_count,
@@ -243,4 +259,5 @@ PART: dict[str, Check] = {
     "waited_s": _is_number,
     "hidden": lambda value: isinstance(value, bool),
     "sources": _sequence(_is_count),
+    "tcp": _mapping(_is_address, _record(TCP_STATE)),
 }

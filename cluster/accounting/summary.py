@@ -1,10 +1,12 @@
 """Computes the figures of summary.json from counters and metrics: bytes, collectives, seconds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.accounting.attribution import attribute_run
+from cluster.accounting.bounds import Network
 from cluster.accounting.broadcast import Receipt, read_receipts
 from cluster.accounting.collective_stats import (
     all_sent,
@@ -13,8 +15,11 @@ from cluster.accounting.collective_stats import (
     loop_bytes,
     read_collectives,
 )
+from cluster.accounting.collectives import Collective
+from cluster.accounting.critical_path import find_path, path_summary
 from cluster.accounting.experience import experience_summary
 from cluster.accounting.metrics import read_events
+from cluster.accounting.rank_time import rank_time
 from cluster.accounting.routes import Contract, link_paths, make_network
 from cluster.accounting.what_if import what_if
 from cluster.accounting.wire_bytes import Sent, expected_by_link
@@ -31,6 +36,7 @@ def account(
     folder: Path,
     told: Told,
     nodes: Sequence[str],
+    addresses: Sequence[str],
     link_state: LinkState,
     carried: Mapping[str, int],
     contract: Contract | None,
@@ -43,6 +49,7 @@ def account(
         folder: the run's, with what the ranks left.
         told: what the ranks said.
         nodes: where each of them ran.
+        addresses: of those nodes, by rank.
         link_state: the links in force when the run began.
         carried: bytes on each link, from before the ranks started until after they ended.
         contract: what was measured of the links, if anything was.
@@ -53,7 +60,7 @@ def account(
         {name: events.get(which, {}) for name, events in told.items()} for which in ("start", "end")
     )
     paths = link_paths(nodes, link_state.links, isolated=link_state.isolated)
-    collectives = read_collectives(folder, ranks)
+    collectives = read_collectives(folder, ranks, addresses)
     network = make_network(
         nodes,
         link_state.links,
@@ -75,11 +82,35 @@ def account(
             collectives, network if known else None, slow_start=link_state.slow_start_after_idle
         ),
         "what_if": what_if(collectives, network if known else None),
+        "critical_path": _critical_path(
+            folder, ends, collectives, network, slow_start=link_state.slow_start_after_idle
+        )
+        if known and not experience
+        else None,
         "seconds": bucket_seconds(ends, collectives),
         # Who was started again has counted from 0 again: of actors the learner tells.
         "environments": None if experience else environment_summary(told),
         "experience": experience,
     }
+
+
+def _critical_path(
+    folder: Path,
+    ends: Mapping[str, Event],
+    collectives: Sequence[Collective],
+    network: Network,
+    *,
+    slow_start: bool,
+) -> dict[str, Any] | None:
+    """None where a rank left no end, or not a line of each of its collectives."""
+    times = [rank_time(name, read_events(folder / "metrics" / f"{name}.jsonl")) for name in ends]
+    ranks = [one for one in times if one is not None]
+    parts = Counter(part.rank for one in collectives for part in one.parts)
+    booked = [sum(one["count"] for one in end.get("collectives", ())) for end in ends.values()]
+    if len(ranks) < len(times) or [parts[rank] for rank in range(len(times))] != booked:
+        return None
+    path = find_path(collectives, ranks, network, slow_start=slow_start)
+    return path_summary(path, ranks)
 
 
 def _receipts(

@@ -4,17 +4,18 @@ Each change is of one link, uplink or downlink: twice its rate, or half its dela
 gloo makes them (gloo_timing.py), and at least as long as the bound. What else took time stays.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s, flows_of
-from cluster.accounting.collectives import Collective
+from cluster.accounting.collectives import Collective, by_key, made_at_once
 from cluster.accounting.gloo_timing import gloo_end
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are reckoned with: some seconds
 MOST_SAMPLES = 8  # of a kind, purpose and size
 MOST_TOLD = 5
+LEAST_S = 1e-3
 REPLAYS = 2  # of a collective, a change
 
 
@@ -46,21 +47,32 @@ class Sample:
 
 def what_if(collectives: Iterable[Collective], network: Network | None) -> list[dict[str, Any]]:
     """`what_if` of summary.json: {"what", "carrier", "saves_s"}, what saves most first; those that save anything."""
-    samples = list(_samples(collectives))
+    samples = take_samples(collectives)
     if network is None or not samples:
         return []
-    changes = _changes(samples, network)
-    steps = sum(part.messages for s in samples for one in s.collectives for part in one.parts)
-    if steps * REPLAYS * (1 + len(changes)) > MOST_STEPS:
+    changes = better_links(samples, network)
+    if count_steps(samples) * REPLAYS * (1 + len(changes)) > MOST_STEPS:
         return []
-    before_s = _seconds(samples, network)
-    saved = {change: before_s - _seconds(samples, improve(network, change)) for change in changes}
-    best = sorted(saved.items(), key=lambda item: -item[1])[:MOST_TOLD]
+    best = savings(samples, network, changes)[:MOST_TOLD]
     return [
         {"what": change.what, "carrier": change.carrier, "saves_s": round(s, 3)}
         for change, s in best
-        if s > 1e-3
+        if s > LEAST_S
     ]
+
+
+def savings(
+    samples: Sequence[Sample], network: Network, changes: Iterable[Change]
+) -> list[tuple[Change, float]]:
+    """Seconds that each change saves, the most first."""
+    before_s = samples_s(samples, network)
+    saved = [(one, before_s - samples_s(samples, improve(network, one))) for one in changes]
+    return sorted(saved, key=lambda item: -item[1])
+
+
+def count_steps(samples: Iterable[Sample]) -> int:
+    """Messages of all ranks that one replay reckons with."""
+    return sum(part.messages for s in samples for one in s.collectives for part in one.parts)
 
 
 def improve(network: Network, change: Change) -> Network:
@@ -81,19 +93,17 @@ def improve(network: Network, change: Change) -> Network:
     return replace(network, routes=routes, byte_s=byte_s)
 
 
-def _samples(collectives: Iterable[Collective]) -> Iterator[Sample]:
+def take_samples(collectives: Iterable[Collective], most: int = MOST_SAMPLES) -> list[Sample]:
     """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many."""
-    groups: dict[tuple[str, str, int], list[Collective]] = {}
-    for one in collectives:
-        if not one.hidden and not one.tests:
-            groups.setdefault(one.key, []).append(one)
-    for key, group in groups.items():
-        some = group[:: -(-len(group) // MOST_SAMPLES)]
-        at_once = len({one.parts[0].rank for one in group}) if key[0] == "exchange" else 1
-        yield Sample(some, len(group) / at_once / len(some))
+    timed = (one for one in collectives if not one.hidden and not one.tests)
+    samples = []
+    for group in by_key(timed).values():
+        some = group[:: -(-len(group) // most)]
+        samples.append(Sample(some, len(group) / made_at_once(group) / len(some)))
+    return samples
 
 
-def _changes(samples: Iterable[Sample], network: Network) -> list[Change]:
+def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
     """Of all that carries something, there or back: gloo's asking for room goes the other way."""
     flows = {
         pair
@@ -111,7 +121,8 @@ def _changes(samples: Iterable[Sample], network: Network) -> list[Change]:
     return rates + [Change("delay", name) for name in used if network.delay_s.get(name)]
 
 
-def _seconds(samples: Iterable[Sample], network: Network) -> float:
+def samples_s(samples: Iterable[Sample], network: Network) -> float:
+    """Of all for which they stand, as gloo makes them."""
     return sum(
         sample.each * sum(_reckoned_s(one, network) for one in sample.collectives)
         for sample in samples

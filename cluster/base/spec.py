@@ -6,7 +6,7 @@ so that clusters live side by side and every address can be read off a node's na
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,11 @@ class ClusterSpec:
     def nodes(self) -> tuple[Node, ...]:
         """node1 … nodeN, in rank order."""
         return tuple(self._node(rank) for rank in range(self.size))
+
+    def addresses(self, names: Sequence[str]) -> list[str]:
+        """Of nodes, by name."""
+        known = {node.name: node.address for node in self.nodes}
+        return [known[name] for name in names]
 
     @property
     def subnet(self) -> str:

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from cluster.accounting import critical_path
+from cluster.accounting.attribution import transfer_s
 from cluster.accounting.what_if import sentence
 from cluster.base.console import print_table
+from cluster.reporting.after_run import report_file
 from cluster.run.runner import Run
 from cluster.shaping.host_load import overload_sentence
 from cluster.ssh.remote_process import LOST
@@ -40,6 +43,8 @@ def print_summary(run: Run) -> None:
     if restarts := summary["restarts"]:
         print(f"restarts: {', '.join(f'{name} {count}' for name, count in restarts.items())}")
     _print_collectives(summary)
+    if path := summary["critical_path"]:
+        print(critical_path.sentence(path, summary["what_if"]))
     _print_tests(summary)
     _print_experience(summary["experience"])
     print(f"wall {summary['wall_s']:.1f} s   {bytes_sentence(summary['bytes'])}")
@@ -51,6 +56,8 @@ def print_summary(run: Run) -> None:
         print(f"the links were not all proved (--allow-undecided): {summary['undecided']}")
     if overload := overload_sentence(summary["host"]):
         print(overload)
+    if report := report_file(run.folder):
+        print(f"report {report}")
     print(f"run   {run.folder}")
 
 
@@ -146,14 +153,13 @@ def _print_attribution(attribution: dict[str, Any] | None, changes: list[dict[st
     if not attribution:
         return
     seconds = attribution["seconds"]
-    transfer_s = sum(value for part, value in seconds.items() if part != "skew")
     shares = sorted(attribution["share"].items(), key=lambda item: -item[1])
     parts = ", ".join(f"{part} {share:.0%}" for part, share in shares if abs(share) >= LEAST_SHARE)
     better = sentence(changes)
-    print(
-        f"collectives took {transfer_s:.1f} s once all ranks were there ({parts}); until then {seconds['skew']:.1f} s"
-        + (f"\n{better}" if better else "")
-    )
+    took = f"collectives took {transfer_s(seconds):.1f} s once all ranks were there ({parts})"
+    print(f"{took}; until then {seconds['skew']:.1f} s")
+    if better:
+        print(better)
 
 
 def _figure(value: float | None, digits: int) -> str:

@@ -11,7 +11,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.links.link import Link, collective_timeout_s
 from cluster.links.link_spec import link_plans
 from cluster.links.traces import Playback
-from cluster.run.placement import RankPlacement, rank_environment
+from cluster.run.placement import RankPlacement, fill_arguments, rank_environment
 from cluster.run.program import Program
 from cluster.run.run_folder import METRICS
 from cluster.schedule.events import (
@@ -91,6 +91,11 @@ class Job:
         ranks = [place.rank for place in self.places if place.is_essential]
         return None if len(ranks) == len(self.places) else ranks
 
+    @property
+    def rank_order(self) -> list[str]:
+        """Nodes as their ranks follow one another."""
+        return list(dict.fromkeys(place.node for place in self.places))
+
     def _link_sets(self) -> list[Sequence[Link]]:
         """The links in force, and those that the schedule will make of them; none quicker than its ends' access."""
         now = self.link_state
@@ -111,16 +116,29 @@ class Job:
         spec, link_state, program = self.spec, self.link_state, self.program
         return {
             "command": command_line(),
-            "cluster": {"name": spec.name, "nodes": spec.size, "slot": spec.slot},
+            "cluster": {
+                "name": spec.name,
+                "nodes": spec.size,
+                "slot": spec.slot,
+                "image": spec.image,
+            },
             "shaping": (link_state.link_spec.origin() if link_state.link_spec else {})
             | {"wire": link_state.wire, "tcp": link_state.tcp, "mtu": link_state.mtu},
             "settings": settings_document(link_state),
-            "program": {"argv": list(program.argv), "folder": str(program.folder or "")},
+            "program": {
+                "name": program.name,
+                "argv": list(program.argv),
+                "folder": str(program.folder or ""),
+                "resume": str(program.resume or ""),
+                "order": str(program.order or ""),
+            },
             "training": program.config,
             "collective_timeout_s": round(self.timeout_s),
             "verify": self.verify,
             "allow_undecided": self.allow_undecided,
             "nproc_per_node": self.places[0].local_world_size,
+            "rank_order": self.rank_order,
+            "max_results_bytes": self.max_results_bytes,
             "essential_ranks": self.essential_ranks,
             "max_restarts": self.max_restarts,
             "limits": limits,
@@ -134,7 +152,7 @@ class Job:
         return {
             place: {
                 "run": run,
-                "argv": self.program.argv,
+                "argv": fill_arguments(self.program.argv, place, self.places),
                 "cwd": work_dir(run) if self.program.sends else "/root",
                 "run_dir": run_dir(run),
                 "env": rank_environment(
@@ -158,6 +176,8 @@ class Job:
         return {
             "plans": dict(self.link_state.plans),
             "argv": list(self.program.argv),
+            "arguments": {place.name: order["argv"] for place, order in orders.items()},
+            "rank_order": self.rank_order,
             "collective_timeout_s": round(self.timeout_s),
             "essential_ranks": self.essential_ranks,
             "max_restarts": self.max_restarts,

@@ -1,5 +1,6 @@
 """Placement: which rank runs on which node, with which environment. Pure."""
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ MASTER_PORT = 29500
 MOST_RANKS = 64  # of a node: each has a session of its own, and sshd allows 100 (node/sshd_config)
 MAX_RESTARTS = 3  # of each rank that is not essential, unless somebody says otherwise
 RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
+PLACEHOLDER = re.compile(r"\{(rank|local_rank|world_size|node|master_addr|master_port)\}")
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,21 @@ def rank_environment(
         environ["OMP_NUM_THREADS"] = "1"  # as torchrun: else each takes all processors
     # Else gloo connects every rank with every other before it does anything.
     return environ | {"TORCH_GLOO_LAZY_INIT": "1"} if isolated else environ
+
+
+def fill_arguments(
+    argv: Sequence[str], place: RankPlacement, places: Sequence[RankPlacement]
+) -> list[str]:
+    """A program's arguments, for one rank: {rank}, {node} and so on; other braces stay as they are."""
+    values = {
+        "{rank}": str(place.rank),
+        "{local_rank}": str(place.local_rank),
+        "{world_size}": str(len(places)),
+        "{node}": place.node,
+        "{master_addr}": places[0].node,
+        "{master_port}": str(MASTER_PORT),
+    }
+    return [PLACEHOLDER.sub(lambda found: values[found[0]], word) for word in argv]
 
 
 def _neighbours(

@@ -35,18 +35,6 @@ def add_line(line: str, path: Path) -> None:
         log.write(line)
 
 
-def last_lines(path: Path, count: int, most_bytes: int = 65536) -> list[str]:
-    """The end of a log, however long that is; nothing where there is none."""
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, 2)
-            log.seek(max(0, size - most_bytes))
-            lines = log.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []
-    return lines[-count:]
-
-
 class _Log:
     """A file of lines, each written at once; after the first error it is left as it is."""
 

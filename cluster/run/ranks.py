@@ -19,6 +19,7 @@ from typing import Any
 
 from cluster.base.console import LinePrinter
 from cluster.base.errors import EXIT_USAGE, NodeError
+from cluster.live.news import News, RankEnded, RankRestarted
 from cluster.run.placement import RESTART_COUNT, RankPlacement
 from cluster.run.rank_exit import RankExit, how_it_ended, read_report
 from cluster.run.rank_output import add_line, copy_lines
@@ -64,6 +65,7 @@ class RankProcesses:
         watch: for stalls.
         say: tells the user something.
         max_restarts: how often each rank that is not essential is started again after a failure.
+        tell: gets what becomes of ranks, for who looks on.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class RankProcesses:
         watch: StallWatch,
         say: Callable[[str], None],
         max_restarts: int = 0,
+        tell: Callable[[News], None] = lambda news: None,
     ) -> None:
         self._fleet, self._orders = fleet, orders
+        self._tell_live = tell
         self._printer = printer
         self._watch = watch
         self._log_dir = log_dir
@@ -179,7 +183,9 @@ class RankProcesses:
                 end = self._follow_again(end)
         finally:  # whoever waits for the end must hear of it, whatever went wrong
             self._watch.forget(place)
-            self._ended.put(end or RankExit(place, LOST, time.time()))
+            end = end or RankExit(place, LOST, time.time())
+            self._tell_live(RankEnded(place.name, end.exit_code))
+            self._ended.put(end)
 
     def _follow(self, place: RankPlacement, process: RemoteProcess) -> RankExit:
         show = partial(self._printer.print, place.name)
@@ -199,6 +205,7 @@ class RankProcesses:
             return RankExit(place, LOST, time.time(), restarts=end.restarts)
         self._processes[place] = process
         self._watch.watch_again(place)
+        self._tell_live(RankRestarted(place.name, restarts))
         if self._stopped_at < math.inf:  # `stop` may have been a moment too early to see it
             _tell_to_end(process)
         return replace(self._follow(place, process), restarts=restarts)

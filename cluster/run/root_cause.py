@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster.base.errors import RunFailed
+from cluster.base.log_tail import last_lines
 from cluster.base.spec import Node
 from cluster.links.link import Link
 from cluster.run.rank_exit import RankExit, how_it_ended
-from cluster.run.rank_output import last_lines
 from cluster.run.stall import Stall
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched

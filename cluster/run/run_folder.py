@@ -5,6 +5,7 @@ run.yml          the resolved configuration, versions, the command
 hostfile         node1 slots=1 …: nodes, and how many ranks on each
 links.json       every link, as in force
 contract.json    asked against measured
+live.json        its state while it went on, as it was last
 events.jsonl     what a schedule did to the links, and when
 logs/node1.log … what each rank printed; with several on a node node1-0.log, node1-1.log …, and so below
 metrics/node1.jsonl …, metrics/node1.collectives.jsonl …

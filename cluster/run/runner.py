@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from cluster.accounting.routes import Contract
 from cluster.accounting.summary import account
-from cluster.base.console import Console, LinePrinter, command_line, eprint
+from cluster.base.console import Console, command_line, eprint
 from cluster.base.errors import ClusterError, RunFailed
 from cluster.base.json_file import finite, write_json
 from cluster.base.paths import PROJECT_DIR
@@ -28,10 +28,15 @@ from cluster.engine.client import Engine
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
 from cluster.engine.node_fate import node_fate
+from cluster.live.live_run import LiveOptions, LiveRun, live_run
+from cluster.live.news import Phase
+from cluster.reporting.after_run import report_run
 from cluster.run.job import Job, run_dir
+from cluster.run.live_view import live_posts, live_tracker
 from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program
 from cluster.run.rank_exit import RankExit
+from cluster.run.rank_order import resolve_rank_order
 from cluster.run.ranks import RankProcesses
 from cluster.run.results import MOST_RESULTS, parse_max_results
 from cluster.run.root_cause import raise_failure
@@ -48,6 +53,7 @@ from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import LOST
 
 RUNS_DIR = PROJECT_DIR / "runs"
+LIVE = LiveOptions()
 
 
 @dataclass(frozen=True)
@@ -73,17 +79,21 @@ def run_program(
     max_results: str = MOST_RESULTS,
     stall_timeout_s: float | None = None,
     max_restarts: int | None = None,
+    rank_order: str | None = None,
+    live_options: LiveOptions = LIVE,
 ) -> Run:
     """Verify the links, run the program on every node, `nproc_per_node` ranks each, collect what it left.
 
     `link_state` is the links in force as they were just read, `allow_undecided` whether links may be undecided because
     of a busy host, `max_results` how much is fetched of one node; after `stall_timeout_s` without anything moving the
     run is ended; `max_restarts` is how often each rank is started again after a failure that is not essential, None
-    takes what is usual.
+    takes what is usual; `rank_order` is which node has which ranks (`cluster.run.rank_order`), `live_options` how it is
+    shown while it goes on.
 
     Raises:
-        UsageError: the schedule speaks of what is not there, so many ranks cannot be, an essential one does not exist,
-            or none could be started again, or the node image lacks what is needed; nothing was started.
+        UsageError: the schedule speaks of what is not there, so many ranks cannot be, or not in this order, an
+            essential one does not exist, or none could be started again, or the node image lacks what is needed;
+            nothing was started.
         ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
         ContractBroken: a link is not what was asked for; nothing was started.
         ContractUndecided: nobody can tell, as the host was the limit; nothing was started.
@@ -91,7 +101,10 @@ def run_program(
             fetched.
     """
     names = [node.name for node in spec.nodes]
-    places = place_ranks(names, nproc_per_node, program.essential_ranks)
+    order = resolve_rank_order(rank_order, names, link_state, nproc_per_node)
+    if order.words:
+        console.say(order.words)
+    places = place_ranks(order.nodes, nproc_per_node, program.essential_ranks)
     job = Job(
         spec,
         program,
@@ -106,11 +119,17 @@ def run_program(
     job.check()
     require_packages(engine, spec.image, program.needed_packages)
     folder = make_run_folder(RUNS_DIR, link_state.profile or "unshaped", program.name)
+    tracker = live_tracker(job, folder, time.time())
     try:
-        return _run(engine, fleet, job, folder, console, stall_timeout_s)
-    except KeyboardInterrupt:
-        console.say(f"interrupted; what there is of the run: {folder}")
+        with live_run(tracker, spec.state_dir, folder, live_options, console.say) as live:
+            run = _run(engine, fleet, job, folder, console, stall_timeout_s, live)
+    except (KeyboardInterrupt, ClusterError) as error:
+        if isinstance(error, KeyboardInterrupt):
+            console.say(f"interrupted; what there is of the run: {folder}")
+        report_run(folder, console.say, is_named=True)
         raise
+    report_run(folder, console.say)
+    return run
 
 
 def _run(
@@ -120,12 +139,14 @@ def _run(
     folder: Path,
     console: Console,
     stall_timeout_s: float | None,
+    live: LiveRun,
 ) -> Run:
     processors = CpuLimits(engine, job.spec.name)
     write_links(folder, job.link_state.links, job.places)
     write_config(folder, job.config(processors.document()))
     contract = None
     if job.verify and job.link_state.links:
+        live.tell(Phase("measuring"))
         contract = _verify(fleet, job, folder, console)
         # With the counters as they are now: the probes' bytes are not this run's.
         job = replace(job, link_state=read_link_state(fleet))
@@ -141,7 +162,7 @@ def _run(
     started, since = time.monotonic(), time.time()
     watch = StallWatch(fleet, folder.name, console.say, stall_timeout_s)
     with _noted(job, processors, player):
-        staging = _run_ranks(fleet, job, folder, console, player, watch)
+        staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     summary = _collect(fleet, job, folder, staging, time.monotonic() - started, contract, console)
     _write_summary(folder, summary)
     isolated = job.link_state.links if job.link_state.isolated else ()
@@ -208,12 +229,14 @@ def _run_ranks(
     console: Console,
     player: ScheduleRunner,
     watch: StallWatch,
+    live: LiveRun,
 ) -> Staging:
     """Start the ranks and stay until all have ended."""
-    printer = LinePrinter([place.name for place in job.places], console.program_output)
-    with staged(fleet, job, folder, console) as staging, player:
+    printer = live.printer([place.name for place in job.places], console.program_output)
+    posts, say, tell = live_posts(job, folder.name), console.say, live.tell
+    with staged(fleet, job, folder, console) as staging, player, live.following(fleet, posts):
         orders, logs = job.orders(folder.name), folder / "logs"
-        ranks = RankProcesses(fleet, orders, logs, printer, watch, console.say, job.max_restarts)
+        ranks = RankProcesses(fleet, orders, logs, printer, watch, say, job.max_restarts, tell)
         staging.ended += ranks.wait()
     return staging
 
@@ -305,10 +328,11 @@ def _account(
 ) -> dict[str, Any]:
     """The accounts, or what there is without the ranks' own: theirs need not fit together."""
     changing = bool(job.schedule)
+    at = job.spec.addresses(nodes)
     try:
-        return account(folder, told, nodes, before, carried, contract, changing=changing)
+        return account(folder, told, nodes, at, before, carried, contract, changing=changing)
     except Exception as error:  # each line is of its types, but whoever wrote it may have lied
         console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
         nothing: dict[str, dict[str, Any]] = {name: {} for name in told}
         nowhere = folder / "none"
-        return account(nowhere, nothing, nodes, before, carried, contract, changing=changing)
+        return account(nowhere, nothing, nodes, at, before, carried, contract, changing=changing)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.accounting.open_collective import OpenCollective, read_collective
 from cluster.base.spec import Node
 from cluster.run.placement import RankPlacement
 
@@ -24,21 +25,6 @@ SUSPECT_STATES = {
 }
 STOPPED = "Tt"
 STATES = SUSPECT_STATES | {"R": "it runs (R)", "S": "it waits (S)"}
-
-
-@dataclass(frozen=True)
-class OpenCollective:
-    """What a rank of node.train is in: how many that concern all ranks it has begun, and the one under way.
-
-    Attributes:
-        begun: how many of those, this one included.
-        words: the one under way; empty where there is none.
-        began_at: since when, Unix time.
-    """
-
-    begun: int
-    words: str = ""
-    began_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -188,16 +174,5 @@ def _read_state(said: Mapping[str, Any]) -> RankState:
         int(said["bytes"]),
         unread,
         unsent,
-        _read_collective(str(said["collective"])),
+        read_collective(str(said["collective"])),
     )
-
-
-def _read_collective(note: str) -> OpenCollective | None:
-    """A note of node/accounting/ledger.py: ranks in it, how many under way, then kind, bytes, purpose, step, time."""
-    if not note:
-        return None
-    begun, under_way, kind, size, purpose, step, began_at = note.split()
-    if int(under_way) == 0:
-        return OpenCollective(int(begun))
-    words = f"{kind[:20]} of {int(size) / 1e6:.3g} MB ({purpose[:10]}, step {int(step)})"
-    return OpenCollective(int(begun), words, float(began_at))

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cluster.base.files import write_atomically
+from cluster.base.processes import process_started
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import Limit
 
@@ -46,7 +47,7 @@ def note_temporary_change(
     path = spec.state_dir / f"temporary-{os.getpid()}-{time.monotonic_ns()}.json"
     document = {
         "pid": os.getpid(),
-        "started": _started(os.getpid()),
+        "started": process_started(os.getpid()),
         "what": what,
         "limits": {node: asdict(limit) for node, limit in (limits or {}).items()},
     }
@@ -64,16 +65,7 @@ def _read(path: Path) -> TemporaryChange | None:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         limits = {node: Limit(**limit) for node, limit in said["limits"].items()}
-        alive = _started(int(said["pid"])) == said["started"]
+        alive = process_started(int(said["pid"])) == said["started"]
         return TemporaryChange(path, str(said["what"]), alive, limits)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _started(pid: int) -> str:
-    """When a process began, in the kernel's ticks: numbers of processes are used again. '' where there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] == "Z" else fields[19]

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node.accounting.gloo_traffic import Flow
+from node.accounting.tcp_state import LEAST_BYTES, TcpSockets, TcpState, changes
 
-# A line has 200 bytes: 4 MB a rank. More collectives than that are in the sums alone.
+# A line has 200 bytes, and 130 for each peer: 7 MB a rank that sends to one. More collectives than that are in the sums
+# alone.
 MAX_LINES = 20_000
 NOTE_NAME, NOTE_BYTES = "gradwire-collective", 160
 
@@ -22,6 +24,8 @@ class Entry:
         done_s: seconds from there until it was known to be done.
         waited_s: seconds of those in which the rank did nothing but wait for it.
         hidden: whether it was done before the rank waited for it: then it took `done_s` or less.
+        tcp_before: this process's sockets as it was started.
+        tcp: what they did for it (tcp_state.py), by peer's address.
     """
 
     flow: Flow
@@ -32,6 +36,8 @@ class Entry:
     done_s: float = 0.0
     waited_s: float = 0.0
     hidden: bool = False
+    tcp_before: dict[int, TcpState] = field(default_factory=dict)
+    tcp: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
         """As docs/formats.md has it."""
@@ -50,7 +56,8 @@ class Entry:
             "waited_s": round(self.waited_s, 6),
             "hidden": self.hidden,
         }
-        return values | {"sources": flow.sources} if flow.kind == "exchange" else values
+        sources = {"sources": flow.sources} if flow.kind == "exchange" else {}
+        return values | sources | ({"tcp": self.tcp} if self.tcp else {})
 
 
 @dataclass
@@ -121,10 +128,12 @@ class Ledger:
         self._lines: list[dict[str, Any]] = []
         self._taken = 0
         self._note = Note()
+        self._sockets = TcpSockets()
 
     def begin(self, flow: Flow, purpose: str) -> Entry:
         """A collective starts now."""
-        entry = Entry(flow, purpose, self.step, time.time(), time.perf_counter())
+        before = self._sockets.read() if self._has_room else {}
+        entry = Entry(flow, purpose, self.step, time.time(), time.perf_counter(), tcp_before=before)
         self._note.begin(entry)
         return entry
 
@@ -136,8 +145,23 @@ class Ledger:
         self._note.end()
         key = (entry.flow.kind, entry.purpose, entry.flow.size)
         self._sums.setdefault(key, Sum()).add(entry)
-        if self._taken + len(self._lines) < MAX_LINES:
+        if self._has_room:
+            entry.tcp = self._tcp_of(entry)
             self._lines.append(entry.line())
+
+    @property
+    def _has_room(self) -> bool:
+        """For one more line."""
+        return self._taken + len(self._lines) < MAX_LINES
+
+    def _tcp_of(self, entry: Entry) -> dict[str, dict[str, Any]]:
+        """What TCP did for a collective that has ended; nothing for what is too small to tell."""
+        if entry.flow.sent_bytes < LEAST_BYTES:
+            return {}
+        told = changes(entry.tcp_before, self._sockets.read())
+        if not told:
+            self._sockets.forget()
+        return told
 
     def take_lines(self) -> list[dict[str, Any]]:
         """The lines of those that have ended since the last call."""

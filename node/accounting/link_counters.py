@@ -31,11 +31,11 @@ def wait_until_delivered(timeout_s: float) -> None:
     wait at the link.
     """
     deadline = time.monotonic() + timeout_s
-    while any(map(_unacknowledged_bytes, _tcp_sockets())) and time.monotonic() < deadline:
+    while any(map(_unacknowledged_bytes, tcp_sockets())) and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
-def _tcp_sockets() -> list[int]:
+def tcp_sockets() -> list[int]:
     """The file descriptors of this process that are TCP sockets."""
     fds = [int(path.name) for path in OPEN_FILES.iterdir()] if OPEN_FILES.exists() else []
     return [fd for fd in fds if _is_tcp(fd)]

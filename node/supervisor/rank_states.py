@@ -60,7 +60,7 @@ def find_ranks(run: str) -> dict[str, list[Process]]:
                 if "=" in word
             )
             if environ.get("TORCHELASTIC_RUN_ID") == run:
-                ranks.setdefault(environ["RANK"], []).append(_process(path))
+                ranks.setdefault(environ["RANK"], []).append(read_process(path))
     for processes in ranks.values():
         processes.sort(key=lambda process: process.started)
     return ranks
@@ -105,8 +105,14 @@ def state_of(processes: list[Process], sockets: list[Socket]) -> dict[str, Any]:
     }
 
 
-def _process(path: Path) -> Process:
-    """The second field of its stat, the name in brackets, may hold anything."""
+def read_process(path: Path) -> Process:
+    """A process, or a thread, by its folder in /proc.
+
+    The second field of its stat, the name in brackets, may hold anything.
+
+    Raises:
+        OSError: it has ended; ValueError, IndexError: its stat is none.
+    """
     fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
     cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_S
     return Process(int(path.name), fields[0], cpu_s, int(fields[19]))
@@ -121,13 +127,22 @@ def _disk_bytes(pid: int) -> int:
         return 0
 
 
-def _collective(pid: int) -> str:
-    """What a rank of node.train has noted; nothing of other programs."""
+def find_note(pid: int) -> Path | None:
+    """Where a rank of node.train notes its collectives; None of other programs."""
     for path in (PROC / str(pid) / "fd").glob("*"):
         with suppress(OSError):
             if NOTE in path.readlink().name:
-                return path.read_text(errors="replace").strip()
-    return ""
+                return path
+    return None
+
+
+def _collective(pid: int) -> str:
+    """What a rank of node.train has noted; nothing of other programs."""
+    note = find_note(pid)
+    try:
+        return note.read_text(errors="replace").strip() if note else ""
+    except OSError:  # it has ended meanwhile
+        return ""
 
 
 if __name__ == "__main__":

@@ -33,16 +33,14 @@ from node.transport.messages import (
     unpack_arrays,
 )
 from node.transport.shards import split
-from node.transport.sockets import endpoint, in_brackets, set_up
+from node.transport.sockets import endpoint, in_brackets, make_router
 from node.transport.traffic import Traffic
 from node.transport.weights import Encoder, State
 
 MOST_AT_ONCE = 64  # messages that are taken before anything else is done
 SAY_GOODBYE_MS = 2000
 LOOK_FOR_PEERS_S = 2.0  # in a broadcast: who is still there?
-WAIT_FOR_ALL_S = (
-    30.0  # from when the first has come, before the others get weights without who has not
-)
+WAIT_FOR_ALL_S = 30.0  # from when the first has come; then the others begin without who has not
 MOST_PORT = 65_535
 
 
@@ -119,12 +117,7 @@ class LearnerSocket:
     ) -> None:
         self._encoder, self._ranks, self._topology = encoder, ranks, topology
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        set_up(self._socket)
-        # Nearly all that is sent is an answer, so there is little of it; one too many would be dropped.
-        self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
-        self._socket.setsockopt(zmq.IPV6, 1)
+        self._socket = make_router(self._context)  # nearly all that it sends is an answer
         self._socket.bind(endpoint(address))
         self._update = 0
         self._published: dict[str, Any] = {}

@@ -23,6 +23,17 @@ def set_up(end: "zmq.Socket[bytes]") -> None:
     end.setsockopt(zmq.RCVHWM, 0)
 
 
+def make_router(context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
+    """What others connect to, each of which is sent answers of its own; it is not bound yet."""
+    router = context.socket(zmq.ROUTER)
+    set_up(router)
+    # Of a full queue the next message would be dropped in silence; who sends bounds what there is.
+    router.setsockopt(zmq.SNDHWM, 0)
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
+    router.setsockopt(zmq.IPV6, 1)
+    return router
+
+
 def endpoint(address: tuple[str, int]) -> str:
     """ZeroMQ's word for the learner's address: torchrun's MASTER_ADDR and MASTER_PORT.
 

@@ -8,7 +8,7 @@ import zmq
 
 from node.transport.messages import ELSEWHERE, SUBSCRIBE, Message, read_count, read_message
 from node.transport.shards import Stream
-from node.transport.sockets import set_up
+from node.transport.sockets import make_router
 from node.transport.traffic import Traffic
 
 KEPT_STREAMS = 8  # deltas: for who is behind by a few
@@ -49,11 +49,7 @@ class Subscribers:
     def __init__(
         self, context: "zmq.Context[zmq.Socket[bytes]]", ip: str, me: int, ranks: int
     ) -> None:
-        self.socket = context.socket(zmq.ROUTER)
-        set_up(self.socket)
-        self.socket.setsockopt(zmq.SNDHWM, 0)  # no more than the streams that are kept
-        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
-        self.socket.setsockopt(zmq.IPV6, 1)
+        self.socket = make_router(context)  # it has no more to send than the streams that are kept
         self.socket.bind(f"tcp://{ip}:0")
         bound: bytes = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         self.port = int(bound.rpartition(b":")[2])

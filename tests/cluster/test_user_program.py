@@ -30,6 +30,7 @@ CONTRACT = {
     "TORCHELASTIC_MAX_RESTARTS": "0",
     "ROLE_WORLD_SIZE": "3",
     "GLOO_SOCKET_IFNAME": "eth0",
+    "TP_SOCKET_IFNAME": "eth0",
 }
 
 
@@ -62,6 +63,28 @@ def test_a_script_runs_with_its_folder_and_arguments_and_what_it_leaves_comes_ba
     files = last_run(unshaped, "train") / "files"
     assert [p.read_text() for p in sorted(files.glob("*/result.txt"))] == ["6", "6", "6"]
     assert unshaped.exec("node1", "ls", "/root/work").split() == []  # and nothing stays behind
+
+
+RPC = """\
+import sys
+import torch.distributed.rpc as rpc
+
+name, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+options = rpc.TensorPipeRpcBackendOptions(init_method=sys.argv[4])
+rpc.init_rpc(name, rank=rank, world_size=size, rpc_backend_options=options)
+if rank == 0:
+    print("answers", [rpc.rpc_sync(f"node{n}", pow, args=(n, 2)) for n in (2, 3)])
+rpc.shutdown()
+"""
+
+
+def test_a_script_that_wants_its_rank_as_an_argument_is_given_it_and_torchs_rpc_finds_its_device(
+    unshaped, tmp_path
+):
+    (tmp_path / "call.py").write_text(RPC)
+    words = ["{node}", "{rank}", "{world_size}", "tcp://{master_addr}:{master_port}"]
+    done = unshaped.run("launch", "--", tmp_path / "call.py", *words)
+    assert "node1 | answers [4, 9]" in done.stdout
 
 
 def test_what_links_lead_to_reaches_the_nodes(unshaped, folder, tmp_path_factory):

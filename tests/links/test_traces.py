@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from statistics import median
 
 import pytest
 from containers import TIMEOUT_S, eventually
@@ -109,7 +110,8 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
         for line in done.stderr.splitlines()
         if "time=" in line
     ]
-    assert far[0] == pytest.approx(10, abs=2) and far[-1] == pytest.approx(10, abs=2)
+    # One ping of a busy host can be late by more than the link's own delay: before and after are medians.
+    assert median(far[:5]) == pytest.approx(10, abs=2) and median(far[-9:]) == pytest.approx(10, abs=2), far
     assert len([ms for ms in far if 64 < ms < 67]) >= 2, far
     assert min(far[9:13]) > 60, far  # also while the profile changes
     run = near.state_dir.parents[1] / "runs" / json.loads(done.stdout)["run"]

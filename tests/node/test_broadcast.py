@@ -305,6 +305,14 @@ def parent():
 
 
 @pytest.fixture
+def other():
+    """Whom a relay may be told to follow instead."""
+    made = Parent()
+    yield made
+    made.context.destroy(linger=0)
+
+
+@pytest.fixture
 def followed(parent):
     made = relay_of(parent)
     yield made
@@ -390,19 +398,15 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
-def test_who_sends_nonsense_is_left_for_the_learner(parent, followed, nonsense):
-    other = Parent()
-    try:
-        assert parent.asked() == -1
-        followed.follow(3, other.endpoint)
-        assert other.asked() == -1
-        for frames in nonsense:
-            other.socket.send_multipart([other.route, *frames])
-        assert parent.asked() == -1
-        parent.send(*weights(5))
-        assert [one.header["version"] for one in received(followed)] == [5]
-    finally:
-        other.context.destroy(linger=0)
+def test_who_sends_nonsense_is_left_for_the_learner(parent, followed, other, nonsense):
+    assert parent.asked() == -1
+    followed.follow(3, other.endpoint)
+    assert other.asked() == -1
+    for frames in nonsense:
+        other.socket.send_multipart([other.route, *frames])
+    assert parent.asked() == -1
+    parent.send(*weights(5))
+    assert [one.header["version"] for one in received(followed)] == [5]
 
 
 def test_a_learner_that_sends_nonsense_is_a_fault_that_is_told(parent, followed):
@@ -492,29 +496,26 @@ def test_who_is_behind_is_sent_the_delta_from_what_it_has_or_elsewhere(parent, m
         followed.close()
 
 
-def test_who_is_sent_elsewhere_gets_a_version_of_the_learner_and_comes_back(parent, followed):
-    other = Parent()
-    try:
-        assert parent.asked() == -1
-        followed.follow(3, other.endpoint)
-        assert other.asked() == -1
-        other.send(Message(ELSEWHERE))
-        assert parent.asked() == -1
-        parent.send(*weights(5))
-        assert other.asked() == 5
-        other.send(*weights(6, 5, "delta"))
-        versions = []
-        while len(versions) < 2:
-            versions += [one.header["version"] for one in received(followed)]
-        assert versions == [5, 6]
-    finally:
-        other.context.destroy(linger=0)
+def test_who_is_sent_elsewhere_gets_a_version_of_the_learner_and_comes_back(
+    parent, followed, other
+):
+    assert parent.asked() == -1
+    followed.follow(3, other.endpoint)
+    assert other.asked() == -1
+    other.send(Message(ELSEWHERE))
+    assert parent.asked() == -1
+    parent.send(*weights(5))
+    assert other.asked() == 5
+    other.send(*weights(6, 5, "delta"))
+    versions = []
+    while len(versions) < 2:
+        versions += [one.header["version"] for one in received(followed)]
+    assert versions == [5, 6]
 
 
-def test_a_rank_that_cannot_be_reached_is_tried_again_later(parent, monkeypatch):
+def test_a_rank_that_cannot_be_reached_is_tried_again_later(parent, other, monkeypatch):
     monkeypatch.setattr(relay, "UNREACHABLE_S", 0.5)
     monkeypatch.setattr(relay, "RETRY_S", 1.0)
-    other = Parent()
     other.socket.unbind(other.endpoint)
     followed = relay_of(parent)
     try:
@@ -527,26 +528,21 @@ def test_a_rank_that_cannot_be_reached_is_tried_again_later(parent, monkeypatch)
         assert other.asked() == 5
     finally:
         followed.close()
-        other.context.destroy(linger=0)
 
 
-def test_weights_that_are_of_no_use_are_got_whole_from_the_learner(parent, followed):
-    other = Parent()
-    try:
-        assert parent.asked() == -1
-        parent.send(*weights(5))
-        assert parent.asked() == 5
-        followed.follow(3, other.endpoint)
-        assert other.asked() == 5
-        followed.start_over()
-        assert parent.asked() == -1
-        parent.send(*weights(5))
-        versions = []
-        while len(versions) < 2:
-            versions += [one.header["version"] for one in received(followed)]
-        assert versions == [5, 5]
-    finally:
-        other.context.destroy(linger=0)
+def test_weights_that_are_of_no_use_are_got_whole_from_the_learner(parent, followed, other):
+    assert parent.asked() == -1
+    parent.send(*weights(5))
+    assert parent.asked() == 5
+    followed.follow(3, other.endpoint)
+    assert other.asked() == 5
+    followed.start_over()
+    assert parent.asked() == -1
+    parent.send(*weights(5))
+    versions = []
+    while len(versions) < 2:
+        versions += [one.header["version"] for one in received(followed)]
+    assert versions == [5, 5]
 
 
 def test_a_process_that_takes_nothing_is_sent_no_more_than_so_many_versions(parent, followed):
@@ -576,20 +572,16 @@ def test_what_is_coming_in_when_it_is_over_is_passed_on_to_its_end(parent, follo
     assert not closing.is_alive()
 
 
-def test_a_relay_follows_whom_it_is_told_to(parent, followed):
+def test_a_relay_follows_whom_it_is_told_to(parent, followed, other):
     assert parent.asked() == -1
     parent.send(weights(5)[0])  # and no shard
-    other = Parent()
-    try:
-        followed.follow(3, other.endpoint)
-        followed.follow(3, other.endpoint)
-        assert other.asked() == -1
-        other.send(*weights(6))
-        found = received(followed)
-        assert [(one.header["version"], one.receipt["source"]) for one in found] == [(6, 3)]
-        assert other.asked() == 6
-    finally:
-        other.context.destroy(linger=0)
+    followed.follow(3, other.endpoint)
+    followed.follow(3, other.endpoint)
+    assert other.asked() == -1
+    other.send(*weights(6))
+    found = received(followed)
+    assert [(one.header["version"], one.receipt["source"]) for one in found] == [(6, 3)]
+    assert other.asked() == 6
 
 
 def test_who_is_told_nothing_asks_nobody_and_ends(parent):

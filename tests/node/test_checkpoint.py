@@ -210,8 +210,8 @@ def test_a_killed_run_goes_on(run, data_dir, tmp_path):
     # Gloo misses one death in some forty (docs/LOG.md), and then it is the timeout that ends the other.
     patience = {"GRADWIRE_TIMEOUT_S": "20"}
     ranks = [ForkedTrain(endless, torchrun_environ(r, 2, port) | patience) for r in range(2)]
-    for line in ranks[0].stdout:
-        if line.startswith("step"):
+    for _ in ranks[0].stdout:
+        if all([*folder.glob(f"checkpoint-rank{r}-*.pt")] for r in range(2)):
             break
     ranks[1].kill()
     for rank in ranks:

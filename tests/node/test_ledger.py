@@ -14,7 +14,7 @@ import torch.distributed as dist
 from node.accounting import ledger
 from node.accounting.gloo_traffic import all_reduce, exchange
 from node.accounting.ledger import Ledger
-from node.accounting.link_counters import _is_tcp, _tcp_sockets, wait_until_delivered
+from node.accounting.link_counters import _is_tcp, tcp_sockets, wait_until_delivered
 from node.accounting.metrics import Clock, Metrics
 from node.dist.comm import Comm
 
@@ -43,7 +43,7 @@ def do(comm, kind, floats=FLOATS):
 def acknowledged():
     """Bytes that this process has got through to each peer: (own port, its port) -> bytes."""
     counts = {}
-    for fd in _tcp_sockets():
+    for fd in tcp_sockets():
         one = socket.socket(fileno=fd)
         try:
             ports = one.getsockname()[1], one.getpeername()[1]
@@ -84,6 +84,28 @@ def test_gloo_sends_what_the_books_say_to_whom_they_say(pools, kind):
             # gloo's own words, 96 bytes a message there and 48 back.
             assert count == pytest.approx(payload, rel=0.001, abs=100 * 12 * 1.5), (peer, kind)
         assert line["kind"] == kind and sum(line["to"].values()) == line["sent_bytes"]
+
+
+def paused(ranks, nap_s):
+    """What TCP was like at the beginning of an all-reduce after a pause, and of a tiny one."""
+    comm = comm_of(ranks)
+    do(comm, "all_reduce")
+    wait_until_delivered(5)
+    time.sleep(nap_s)
+    do(comm, "all_reduce")
+    do(comm, "all_reduce", 8)
+    return comm.ledger.take_lines()
+
+
+def test_the_books_tell_what_tcp_was_ready_for(pools):
+    """On loopback all have one address; nothing is lost, and the first window is ten segments or more."""
+    for _, after_a_pause, tiny in pools(3).run(paused, 0.5):
+        (state,) = after_a_pause["tcp"].values()
+        assert list(after_a_pause["tcp"]) == ["127.0.0.1"]
+        assert state["window_bytes"] >= 10 * 1448
+        assert 0.4 <= state["idle_s"] <= 5
+        assert 0.2 <= state["rto_s"] <= 5
+        assert "tcp" not in tiny
 
 
 def exchanged(ranks):

@@ -246,6 +246,22 @@ def test_of_a_super_packet_that_does_not_fit_single_frames_are_dropped_and_count
     assert counted["dropped_packets"] == 40 - passed
 
 
+def test_telemetry_reads_the_counters_that_tc_shows(name):
+    """By rtnetlink, and of each link its own; what waits goes on meanwhile, so the two sums are compared."""
+    apply(plan(name, peers=(2, 3), rate_mbyte_s=0.005, buffer_ms=6000.0))
+    counted = send_super_packets(1)
+    look = "import json; from node.telemetry.link_looks import LinkLooks; print(json.dumps(LinkLooks().look()))"
+    looked = json.loads(output(sys.executable, "-c", look))
+    sent_bytes, backlog_bytes, dropped_packets, asked_mbyte_s = looked["node2"]
+    assert sent_bytes + backlog_bytes == counted["sent_bytes"] + counted["backlog_bytes"]
+    assert backlog_bytes > 0
+    assert dropped_packets == counted["dropped_packets"] > 0
+    assert asked_mbyte_s == 0.005
+    assert looked["node3"] == [0, 0, 0, 0.005]
+    assert wire("clear").returncode == 0
+    assert json.loads(output(sys.executable, "-c", look)) == {}
+
+
 def test_a_plan_with_other_peers_takes_their_links_and_no_others(name):
     apply(plan(name, peers=(2, 3)))
     apply(plan(name, peers=(3, 4)))

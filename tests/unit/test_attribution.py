@@ -11,7 +11,14 @@ from cluster.accounting.attribution import PARTS, attribute, attribute_run
 from cluster.accounting.bounds import Network, bound_s
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.gloo_timing import gloo_end
-from cluster.accounting.tcp_timing import FIRST_WINDOW_BYTES, transfer_s, window_after
+from cluster.accounting.tcp_timing import (
+    FIRST_WINDOW_BYTES,
+    UNLIMITED,
+    SocketState,
+    Window,
+    transfer_s,
+    window_after,
+)
 
 DELAY_S, BYTE_S = 0.1, 1e6
 
@@ -111,14 +118,15 @@ def test_after_a_pause_the_window_is_a_part():
     """Messages of 125 kB over links of 10 MB/s and a round trip of 0.2 s: 14,480 bytes a round trip at first."""
     far = mesh(3, delay_s=0.1, byte_s=1e7)
     one = all_reduce(3, 750_000, 5.0)
-    at_once, paused = attribute(one, far), attribute(one, far, paused_s=3.0)
+    small = dict.fromkeys(far.routes, window_after(3.0, 0.2))
+    at_once, paused = attribute(one, far), attribute(one, far, small)
     assert at_once["window"] == 0
     # 14,480, 28,960 and 57,920 bytes of the first message go a round trip apart, of the others all at once.
     assert paused["window"] == pytest.approx(3 * 0.2, abs=0.2)
     assert {**paused, "window": 0, "unexplained": 0} == {**at_once, "unexplained": 0}
     sender = part(0, "exchange", {1: 100_000}, sources=[])
     hearer = part(1, "exchange", {}, sources=[0], done_s=2.0)
-    found = attribute(Collective((hearer,), (sender,)), far, paused_s=3.0)
+    found = attribute(Collective((hearer,), (sender,)), far, small)
     # 14,480 and 28,960 bytes, and then the other 56,560.
     assert found["window"] == pytest.approx(2 * 0.2 + 56_560e-7 - 0.01)
 
@@ -175,11 +183,76 @@ def test_what_would_take_hours_is_left_out():
 
 def test_after_a_pause_tcp_begins_slowly():
     """14,480 bytes, twice as many after each round trip, until the link is full or nothing is left."""
-    assert window_after(0.15, 0.1) == window_after(0.9, 1.0) == math.inf
-    small = {"window_bytes": window_after(0.25, 0.1)}
-    assert small == {"window_bytes": FIRST_WINDOW_BYTES} == {"window_bytes": window_after(2, 1)}
+    assert window_after(0.15, 0.1) == window_after(0.9, 1.0) == UNLIMITED
+    small = window_after(0.25, 0.1)
+    assert small == Window(FIRST_WINDOW_BYTES) == window_after(2, 1)
     assert transfer_s(1e6, 0.1, 1e6) == 1.0
-    assert transfer_s(14_000, 0.1, 1e6, **small) == 0.014
+    assert transfer_s(14_000, 0.1, 1e6, small) == 0.014
     # 14,480 + 28,960 + 57,920 in three round trips; a link of 1 MB/s has no more than 100,000 bytes in one.
-    assert transfer_s(1e6, 0.1, 1e6, **small) == pytest.approx(0.3 + (1e6 - 101_360) / 1e6)
-    assert transfer_s(50_000, 1.0, 1e9, **small) == pytest.approx(2.0, abs=1e-3)
+    assert transfer_s(1e6, 0.1, 1e6, small) == pytest.approx(0.3 + (1e6 - 101_360) / 1e6)
+    assert transfer_s(50_000, 1.0, 1e9, small) == pytest.approx(2.0, abs=1e-3)
+
+
+def test_beyond_ssthresh_the_window_stays_as_it_is():
+    """20,000 and 40,000 bytes, and then 50,000 a round trip; enough for a link of 0.5 MB/s, of 1 MB/s half."""
+    window = Window(20_000, 50_000)
+    assert [window.grown(n).size_bytes for n in (0, 20_000, 90_000)] == [20_000, 40_000, 50_000]
+    assert Window(60_000, 50_000).grown(1e6).size_bytes == 60_000
+    assert transfer_s(1e6, 0.1, 1e6, window) == pytest.approx(0.2 + 940_000 / 50_000 * 0.1)
+    assert transfer_s(1e6, 0.1, 5e5, window) == pytest.approx(0.2 + 940_000 / 5e5)
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "slow_start", "size", "ssthresh"),
+    [
+        (0.3, True, 160_000, math.inf),  # less than a timeout
+        (0.31, True, 80_000, math.inf),
+        (0.65, True, 40_000, math.inf),
+        (60.0, True, FIRST_WINDOW_BYTES, math.inf),
+        (60.0, False, 160_000, math.inf),
+    ],
+)
+def test_each_timeout_without_anything_sent_halves_the_window(idle_s, slow_start, size, ssthresh):
+    """tcp_cwnd_restart of net/ipv4/tcp_output.c."""
+    told = SocketState(Window(160_000), idle_s, rto_s=0.3, sent_again=0)
+    assert told.window_now(slow_start=slow_start) == Window(size, ssthresh)
+
+
+def test_after_a_loss_and_a_pause_slow_start_ends_at_three_quarters_of_what_was():
+    told = SocketState(Window(160_000, 90_000), 1.0, rto_s=0.3, sent_again=0)
+    assert told.window_now(slow_start=True) == Window(20_000, 120_000)
+    tiny = SocketState(Window(5_000, 3_000), 9.0, rto_s=0.3, sent_again=0)
+    assert tiny.window_now(slow_start=True) == Window(5_000, 3_000)
+
+
+def with_tcp(one, state):
+    """Each of its ranks tells the same of TCP."""
+    parts = [replace(p, tcp=dict.fromkeys(p.to, state)) for p in one.parts]
+    return Collective(tuple(parts), one.others)
+
+
+def test_the_window_that_ranks_tell_counts_and_not_what_a_pause_may_have_made_of_it():
+    far = mesh(3, delay_s=0.1, byte_s=1e7)
+    one = all_reduce(3, 750_000, 5.0)
+    guessed = attribute_run([one], far, slow_start=True)["seconds"]["window"]
+    large = SocketState(Window(1e9), idle_s=9.0, rto_s=5.0, sent_again=0)
+    assert attribute_run([with_tcp(one, large)], far, slow_start=True)["seconds"]["window"] == 0
+    idle = SocketState(Window(1e9), idle_s=9.0, rto_s=0.3, sent_again=0)
+    found = attribute_run([with_tcp(one, idle)], far, slow_start=True)["seconds"]["window"]
+    assert found == guessed > 0.4
+    assert attribute_run([with_tcp(one, idle)], far)["seconds"]["window"] == 0
+
+
+def test_what_was_sent_again_explains_a_timeout_each_and_no_more_than_there_is():
+    links = mesh(3)
+    plain = attribute(all_reduce(3, 3, 5.0), links)
+
+    def losing(segments):
+        state = SocketState(UNLIMITED, idle_s=0.0, rto_s=0.5, sent_again=segments)
+        return attribute(with_tcp(all_reduce(3, 3, 5.0), state), links)
+
+    assert losing(0) == plain
+    assert losing(2)["loss"] == pytest.approx(1.0)
+    assert losing(2)["unexplained"] == pytest.approx(plain["unexplained"] - 1.0)
+    assert losing(1000)["unexplained"] == 0
+    assert sum(losing(1000).values()) == pytest.approx(sum(plain.values()))

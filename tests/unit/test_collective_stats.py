@@ -13,6 +13,7 @@ from cluster.accounting.collective_stats import (
 )
 from cluster.accounting.collectives import put_together
 from cluster.accounting.routes import link_paths
+from cluster.accounting.tcp_timing import SocketState, Window
 from cluster.accounting.wire_bytes import Sent, expected_by_link, payload_by_link, reconcile_links
 from cluster.links.link import Link
 
@@ -218,3 +219,45 @@ def test_ranks_of_one_node_share_its_links_and_send_each_other_nothing_over_them
     }
     assert loop["payload"] == 1_000_000
     assert loop["links"]["node2->node1"]["carried"] == 19_900
+
+
+TCP = {
+    "window_bytes": 14_480,
+    "ssthresh_bytes": None,
+    "idle_s": 0.1,
+    "rto_s": 0.3,
+    "sent_again": 2,
+}
+
+
+def with_tcp(folder, tcp):
+    """What is read of the first of two ranks, whose second line tells this of TCP."""
+    plain = line("all_reduce", {1: 5})
+    lines = {"node1": [plain, plain | {"tcp": tcp}], "node2": [line("all_reduce", {0: 5})] * 2}
+    (folder / "metrics").mkdir()
+    for name, own in lines.items():
+        text = "".join(f"{json.dumps(one)}\n" for one in own)
+        (folder / "metrics" / f"{name}.collectives.jsonl").write_text(text)
+    found = read_collectives(folder, list(lines), ["10.77.0.11", "10.77.0.12"])
+    return [one.parts[0].tcp for one in found]
+
+
+def test_what_a_rank_tells_of_tcp_is_of_whom_it_sends_to(tmp_path):
+    state = SocketState(Window(14_480), 0.1, 0.3, 2)
+    assert with_tcp(tmp_path, {"10.77.0.12": TCP, "10.77.0.99": TCP}) == [{}, {1: state}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rto_s": 0},
+        {"rto_s": -1.0},
+        {"window_bytes": 0},
+        {"window_bytes": "many"},
+        {"ssthresh_bytes": float("nan")},
+        {"idle_s": None},
+        {"sent_again": -1},
+    ],
+)
+def test_a_line_that_says_of_tcp_what_cannot_be_is_not_there(tmp_path, wrong):
+    assert with_tcp(tmp_path, {"10.77.0.12": TCP | wrong}) == [{}]

@@ -12,6 +12,7 @@ import pytest
 from cluster.accounting.summary import account
 from cluster.base.console import Console, LinePrinter
 from cluster.base.errors import NodeError, RunFailed
+from cluster.base.spec import ClusterSpec
 from cluster.cli.report import print_summary
 from cluster.run import ranks, runner, stall_watcher
 from cluster.run.placement import place_ranks, rank_environment
@@ -297,7 +298,8 @@ def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch
 
     monkeypatch.setattr(runner, "read_link_state", read)
     fleet = SimpleNamespace(nodes=[SimpleNamespace(name=node) for node in NODES])
-    job = SimpleNamespace(link_state=make_link_state({}, {}, {}), places=PLACES, schedule=())
+    state = make_link_state({}, {}, {})
+    job = SimpleNamespace(spec=ClusterSpec(), link_state=state, places=PLACES, schedule=())
     ended = [RankExit(place, code, 1.0) for place, code in zip(PLACES, (0, -9, LOST), strict=True)]
     ended[1] = replace(ended[1], restarts=3)
     staging = Staging(ended, lost={"node3"}, not_fetched={"node3": "the connection broke"})
@@ -324,7 +326,7 @@ def test_the_accounts_do_without_the_last_lines_of_ranks_that_were_killed(tmp_pa
     (metrics / "node2.jsonl").write_text(f"{json.dumps(start)}\n{json.dumps(start)[:20]}")
     told = {node: last_events(tmp_path, node) for node in NODES}
     state = make_link_state({}, {}, {})
-    accounts = account(tmp_path, told, NODES, state, {}, None, changing=False)
+    accounts = account(tmp_path, told, NODES, [], state, {}, None, changing=False)
     assert accounts["seconds"] == {
         "node1": {"startup": 1.0, "compute": 2.0, "transfer": 0.5, "waiting": 0.0, "total": 3.5}
     }

@@ -28,6 +28,7 @@ SUMMARY = {
     "collectives": [],
     "attribution": None,
     "what_if": [],
+    "critical_path": None,
     "tested": {},
     "test_accuracy": None,
     "environments": None,

@@ -6,7 +6,12 @@ from cluster.accounting.routes import make_network
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import make_link_spec
-from cluster.run.placement import place_ranks, rank_environment, resolve_max_restarts
+from cluster.run.placement import (
+    fill_arguments,
+    place_ranks,
+    rank_environment,
+    resolve_max_restarts,
+)
 from cluster.run.run_folder import write_links
 
 NODES = ClusterSpec(size=4).nodes
@@ -119,3 +124,22 @@ def test_between_ranks_of_one_node_nothing_takes_time():
     assert network.routes[0, 1].carriers == ()
     assert network.routes[0, 2] == network.routes[1, 3]
     assert network.routes[0, 4].carriers  # two hops away
+
+
+def test_arguments_name_the_rank_and_where_all_meet():
+    places = place_ranks(["node1", "node2"], 2)
+    words = ["t.py", "--rank={rank}/{world_size}", "{local_rank}", "{node}"]
+    words.append("tcp://{master_addr}:{master_port}")
+    assert fill_arguments(words, places[3], places) == [
+        "t.py",
+        "--rank=3/4",
+        "1",
+        "node2",
+        "tcp://node1:29500",
+    ]
+
+
+@pytest.mark.parametrize("word", ['{"rank": 1}', "{}", "{ rank }", "{nodes}", "{", "{{a}}"])
+def test_other_braces_stay_as_they_are(word):
+    places = place_ranks(["node1"])
+    assert fill_arguments([word], places[0], places) == [word]

@@ -1,0 +1,242 @@
+"""Single changes of a run, and how many seconds each would have saved: predicted. Pure.
+
+    rate         a link, an uplink or a downlink twice as fast (what_if.py)
+    delay        a link half as long
+    rank_order   the nodes in the order in which the run's largest all-reduce is quickest (ring_order.py)
+    window       no slow start after pauses: what was measured beyond gloo's model, up to what TCP's window explains
+    codec        bf16 between ranks, of strategies that can: all-reduces of half the bytes
+    loss         no loss on a link; not predicted, as no model here has lost packets
+
+Predicted are the collectives that ranks waited for, each as it was come to. What is saved twice, by a collective that
+is quicker and one after it that begins earlier, is not there: computing stays as it was.
+
+int8 is left out, as it makes other collectives (an all-to-all and an all-gather), and so is every other strategy: what
+each sends depends on how it learns.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.accounting.attribution import attribute_run
+from cluster.accounting.bounds import Network
+from cluster.accounting.collectives import Collective, by_key, made_at_once
+from cluster.accounting.ring_order import best_order, ring_messages
+from cluster.accounting.what_if import (
+    LEAST_S,
+    REPLAYS,
+    Sample,
+    better_links,
+    count_steps,
+    samples_s,
+    savings,
+    take_samples,
+)
+from cluster.links.link import Link
+
+MOST_STEPS = 5_000_000  # messages of all ranks that are reckoned with: some ten seconds
+SAMPLES = (8, 2, 1)  # of a kind, purpose and size: as many as can be afforded
+HALVED = ("diloco", "eager-diloco", "streaming-diloco")  # strategies whose averages take a codec
+NO_LOSS_MODEL = "not predicted: no model here has lost packets"
+NODES_ANEW = "not tried: the nodes would have to be made anew"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One change.
+
+    Attributes:
+        what: rate, delay, rank_order, window, codec or loss.
+        of: what changes: node2->node1, node3 uplink, node1,node3,node2, bf16; all links, of the window.
+        saves_s: predicted; None where it cannot be.
+        note: what else to know of it.
+        can_be_tried: whether `cluster.whatif --try` does.
+    """
+
+    what: str
+    of: str
+    saves_s: float | None
+    note: str = ""
+    can_be_tried: bool = True
+
+    @property
+    def words(self) -> str:
+        """For readers."""
+        match self.what:
+            case "rate":
+                return f"{self.of} twice as fast"
+            case "delay":
+                return f"{self.of} half as long"
+            case "rank_order":
+                return f"rank order {self.of}"
+            case "window":
+                return "no slow start after pauses"
+            case "codec":
+                return f"{self.of} between ranks"
+            case _:
+                return f"no loss on {self.of}"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a run left that predictions need.
+
+    Attributes:
+        collectives: all that have a line.
+        network: between its ranks.
+        links: in force.
+        nodes: as their ranks follow one another.
+        ranks_a_node: how many each has.
+        slow_start: whether a connection that was idle begins as a new one.
+        training: its configuration, where it is one of ours.
+    """
+
+    collectives: Sequence[Collective]
+    network: Network
+    links: Sequence[Link]
+    nodes: Sequence[str]
+    ranks_a_node: int
+    slow_start: bool
+    training: Mapping[str, object]
+
+
+def predict(run: Recorded) -> list[Alternative] | None:
+    """What would have helped, the most first, then what cannot be predicted; None where it would take too long."""
+    samples = _affordable(run)
+    if samples is None:
+        return None
+    links = savings(samples, run.network, better_links(samples, run.network))
+    found = [
+        *(Alternative(change.what, change.carrier, s) for change, s in links),
+        *_rank_order(run, samples),
+        *_window(run),
+        *_codec(run, samples),
+    ]
+    useful = [one for one in found if one.saves_s is not None and one.saves_s > LEAST_S]
+    useful.sort(key=lambda one: -(one.saves_s or 0.0))
+    return [*useful, *_losses(run, samples)]
+
+
+def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Network:
+    """The network as ranks find it when their nodes stand in another order.
+
+    Args:
+        network: between ranks as they were.
+        order: nodes by their numbers before: order[0] is where the first ranks will be.
+        ranks_a_node: how many follow one another on each.
+    """
+
+    def before(rank: int) -> int:
+        return order[rank // ranks_a_node] * ranks_a_node + rank % ranks_a_node
+
+    ranks = range(len(order) * ranks_a_node)
+    pairs = [(a, b) for a in ranks for b in ranks if a != b]
+    routes = {
+        (a, b): network.routes[before(a), before(b)]
+        for a, b in pairs
+        if (before(a), before(b)) in network.routes
+    }
+    return replace(network, routes=routes)
+
+
+def _affordable(run: Recorded) -> list[Sample] | None:
+    for most in SAMPLES:
+        samples = take_samples(run.collectives, most)
+        changes = better_links(samples, run.network)
+        if count_steps(samples) * REPLAYS * (1 + len(changes)) <= MOST_STEPS:
+            return samples
+    return None
+
+
+def _rank_order(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
+    """By the all-reduce that takes most of all; of it, and all others, the seconds."""
+    rings = [s for s in samples if s.collectives[0].key[0] == "all_reduce"]
+    if not rings or len(run.nodes) < 3:
+        return []
+    largest = max(rings, key=lambda sample: samples_s([sample], run.network))
+    each, size = run.ranks_a_node, len(run.nodes)
+    routes = {
+        (a, b): run.network.routes[a * each, b * each]
+        for a in range(size)
+        for b in range(size)
+        if (a * each, b * each) in run.network.routes
+    }
+    between = replace(run.network, routes=routes)
+    found = best_order(between, size, largest.collectives[0].key[2], each)
+    if found.order == tuple(range(size)):
+        return []
+    then = reorder(run.network, found.order, each)
+    if any(samples_s([sample], then) == 0 < samples_s([sample], run.network) for sample in samples):
+        return []  # where links are few it lets some ranks reach others no longer
+    saves_s = samples_s(samples, run.network) - samples_s(samples, then)
+    note = "" if found.is_proved else "a better order was not ruled out"
+    return [Alternative("rank_order", ",".join(run.nodes[n] for n in found.order), saves_s, note)]
+
+
+def _window(run: Recorded) -> list[Alternative]:
+    """Windows that no pause has made smaller; where a collective was quicker than its model, as much less."""
+    timed = [one for one in run.collectives if not one.tests]
+    now = attribute_run(timed, run.network, slow_start=run.slow_start)
+    then = attribute_run(timed, run.network, slow_start=False)
+    if not run.slow_start or now is None or then is None:
+        return []
+    less_s = {_key(row): row["seconds"]["window"] for row in then["collectives"]}
+    saves_s = sum(
+        max(0.0, seconds["window"] - less_s[_key(row)] + min(0.0, seconds["unexplained"]))
+        for row in now["collectives"]
+        for seconds in [row["seconds"]]
+    )
+    return [Alternative("window", "all links", saves_s, NODES_ANEW, can_be_tried=False)]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["kind"], row["purpose"], row["bytes"]
+
+
+def _codec(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
+    """All-reduces of a strategy that can send halves, and does not yet."""
+    options = run.training.get("strategy_options")
+    chosen = options.get("codec") if isinstance(options, dict) else None
+    if run.training.get("strategy") not in HALVED or chosen != "none":
+        return []
+    halved = [
+        replace(sample, collectives=[_halved(one) for one in sample.collectives])
+        for sample in samples
+    ]
+    saves_s = samples_s(samples, run.network) - samples_s(halved, run.network)
+    note = "sends other bytes: the model learns by rounded averages"
+    return [Alternative("codec", "bf16", saves_s, note)]
+
+
+def _halved(one: Collective) -> Collective:
+    if one.key[:2] != ("all_reduce", "train"):
+        return one
+    parts = [
+        replace(
+            part,
+            size=part.size // 2,
+            to={peer: count // 2 for peer, count in part.to.items()},
+            messages=ring_messages(len(one.parts), part.size // 2),
+        )
+        for part in one.parts
+    ]
+    return Collective(tuple(parts), one.others)
+
+
+def _losses(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
+    """Of links that something was sent over."""
+    used = {change.carrier for change in better_links(samples, run.network)}
+    names = [f"{link.src}->{link.dst}" for link in run.links if link.loss_pct]
+    return [Alternative("loss", name, None, NO_LOSS_MODEL) for name in names if name in used]
+
+
+def collectives_s(collectives: Sequence[Collective]) -> float:
+    """Seconds that ranks spent in collectives once all had come, but in those of tests."""
+    timed = [one for one in collectives if not one.hidden and not one.tests]
+    return sum(_mean_s(group) for group in by_key(timed).values())
+
+
+def _mean_s(group: Sequence[Collective]) -> float:
+    """Of exchanges, which ranks make at the same time, the mean over ranks."""
+    took = (max(part.ended for part in one.parts) - one.complete_at for one in group)
+    return sum(took) / made_at_once(group)

@@ -1,0 +1,105 @@
+"""What a rank did when, between its collectives: computing, evaluation, and what no line tells apart. Pure."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Line = Mapping[str, Any]
+MOST_STINTS = 200_000
+REST = ("data", "rollout", "checkpoint", "other")
+
+
+@dataclass(frozen=True)
+class Stint:
+    """A time in which a rank did one thing for a share of it, besides what it waited for.
+
+    Attributes:
+        since: Unix time; `until` likewise.
+        what: compute or eval.
+        share: of what it did not wait.
+    """
+
+    since: float
+    until: float
+    what: str
+    share: float
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """A rank from its start to its end.
+
+    Attributes:
+        name: of the rank.
+        start: when it was ready, Unix time; `end` when it was done.
+        stints: in order; they do not overlap.
+        rest: what no line tells apart, in shares that add up to 1.
+    """
+
+    name: str
+    start: float
+    end: float
+    stints: Sequence[Stint]
+    rest: Mapping[str, float]
+
+    def between(self, since: float, until: float) -> dict[str, float]:
+        """Seconds of a time in which it waited for nobody, by what it did; startup is before its start."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        seconds["startup"] += max(0.0, min(until, self.start) - since)
+        since = max(since, self.start)
+        rest_s = max(0.0, until - since)
+        first = bisect_right(self.stints, since, key=lambda stint: stint.until)
+        for stint in self.stints[first:]:
+            if stint.since >= until:
+                break
+            done_s = stint.share * (min(until, stint.until) - max(since, stint.since))
+            seconds[stint.what] += done_s
+            rest_s -= done_s
+        for what, share in self.rest.items():
+            seconds[what] += share * max(0.0, rest_s)
+        return {what: s for what, s in seconds.items() if s > 0}
+
+
+def rank_time(name: str, lines: Iterable[Line]) -> RankTime | None:
+    """Of a rank's metrics; None where it did not come to its end, began more than once, or left too many lines.
+
+    Args:
+        name: of the rank.
+        lines: its events, as `cluster.accounting.metrics.read_events` gives them.
+    """
+    starts, ends, stints = list[Line](), list[Line](), list[Stint]()
+    before = 0.0
+    for line in lines:
+        at = float(line["time"])
+        if line["event"] == "start":
+            starts.append(line)
+            before = at
+        elif line["event"] == "end":
+            ends.append(line)
+        elif line["event"] in ("step", "eval") and at > before:
+            stints.append(_stint(line, before, at))
+            before = at
+        if max(len(starts), len(ends)) > 1 or len(stints) > MOST_STINTS:
+            return None
+    if not (starts and ends):
+        return None
+    start, end = float(starts[0]["time"]), float(ends[0]["time"])
+    return RankTime(name, start, end, stints, _rest(ends[0].get("seconds", {})))
+
+
+def _stint(line: Line, before: float, at: float) -> Stint:
+    if line["event"] == "eval":
+        since = max(before, at - max(0.0, float(line.get("eval_s", 0.0))))
+        return Stint(since, at, "eval", 1.0)
+    compute_s, comm_s = (max(0.0, float(line.get(key, 0.0))) for key in ("compute_s", "comm_s"))
+    alone_s = max(at - before - comm_s, compute_s)
+    return Stint(before, at, "compute", compute_s / alone_s if alone_s > 0 else 0.0)
+
+
+def _rest(seconds: Mapping[str, float]) -> dict[str, float]:
+    """As the rank's own buckets of the whole run are."""
+    found = {what: seconds[what] for what in REST if seconds.get(what, 0.0) > 0}
+    whole_s = sum(found.values())
+    return {what: s / whole_s for what, s in found.items()} if whole_s else {"other": 1.0}

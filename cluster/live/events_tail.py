@@ -1,0 +1,36 @@
+"""Follows events.jsonl of a run folder, which the schedule writes: each line is read once."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from cluster.live.news import Happened
+
+
+class EventsTail:
+    """What a schedule has done.
+
+    Args:
+        path: of events.jsonl, which need not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._place = path, 0
+
+    def look(self) -> list[Happened]:
+        """What it did since the last look."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._place)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return []
+        self._place += len(whole) + len(newline)
+        found = []
+        for line in whole.splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                said = json.loads(line)
+                found.append(Happened(float(said["after_s"]), str(said["what"])[:300]))
+        return found

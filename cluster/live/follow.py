@@ -1,0 +1,125 @@
+"""Finds the run that goes on in a cluster, for who looks on from another process.
+
+    .gradwire/NAME/run.json     {"pid", "started", "folder"}: whose launch, by process, and its run folder
+    runs/…/live.json            the state, written anew at each interval (docs/formats.md)
+
+Who looks on asks no node and no engine. The first file is there as long as the launch; of one that was killed it stays,
+and its process tells: `started` is in the kernel's ticks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.base.errors import ClusterError
+from cluster.base.files import write_atomically
+from cluster.base.processes import process_started
+from cluster.base.spec import ClusterSpec, name_flag
+from cluster.live.state import MOST_BYTES, LiveState, parse_state
+
+POINTER, STATE = "run.json", "live.json"
+LOOK_S = 0.25
+FIRST_STATE_S = 5.0  # for a launch that has only just begun
+
+
+@dataclass(frozen=True)
+class RunPointer:
+    """A launch that goes on, or was killed.
+
+    Attributes:
+        folder: of the run.
+        pid: of the launch.
+        started: when that process began, in the kernel's ticks.
+    """
+
+    folder: Path
+    pid: int
+    started: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the launch still runs."""
+        return process_started(self.pid) == self.started
+
+
+@contextmanager
+def pointed_at(state_dir: Path, folder: Path) -> Iterator[None]:
+    """Others find the run as long as the block lasts; where that cannot be written, they do not."""
+    path, pid = state_dir / POINTER, os.getpid()
+    document = {"pid": pid, "started": process_started(pid), "folder": str(folder.resolve())}
+    with suppress(OSError):
+        write_atomically(path, json.dumps(document).encode())
+    try:
+        yield
+    finally:
+        found = read_pointer(state_dir)
+        if found is not None and found.pid == pid:
+            with suppress(OSError):
+                path.unlink()
+
+
+def read_pointer(state_dir: Path) -> RunPointer | None:
+    """The launch that is at work on a cluster, or was killed there; None where there is none."""
+    try:
+        said = json.loads((state_dir / POINTER).read_text(encoding="utf-8"))
+        return RunPointer(Path(said["folder"]), int(said["pid"]), str(said["started"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def read_state(folder: Path) -> LiveState | None:
+    """The state of a run; None where there is none yet, or none that this version reads."""
+    try:
+        with (folder / STATE).open("rb") as file:
+            return parse_state(file.read(MOST_BYTES + 1))
+    except OSError:
+        return None
+
+
+def find_run(spec: ClusterSpec) -> RunPointer:
+    """The run that goes on in a cluster.
+
+    Raises:
+        ClusterError: there is none.
+    """
+    found = read_pointer(spec.state_dir)
+    if found is None or not found.is_alive:
+        raise ClusterError(
+            f"no run is going on in cluster {spec.name!r}",
+            f"python -m cluster.launch{name_flag(spec.name)}; one with --no-live is not shown",
+        )
+    return found
+
+
+def follow(pointer: RunPointer) -> Iterator[LiveState]:
+    """Each new state of a run, to its last.
+
+    Raises:
+        ClusterError: its launch was killed, or tells nothing that can be read.
+    """
+    last, deadline = 0.0, time.monotonic() + FIRST_STATE_S
+    while True:
+        is_alive = pointer.is_alive  # before the look: what it wrote last is seen
+        state = read_state(pointer.folder)
+        if state is not None and state.time != last:
+            last = state.time
+            yield state
+        if state is not None and state.is_over:
+            return
+        if not is_alive:
+            raise ClusterError(
+                f"the launch of {pointer.folder.name} has gone without an end",
+                "python -m cluster.status",
+            )
+        if state is None and time.monotonic() > deadline:
+            raise ClusterError(
+                f"{pointer.folder / STATE} is not there, or of another version of gradwire",
+                "watch with the version that launched it",
+            )
+        time.sleep(LOOK_S)

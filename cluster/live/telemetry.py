@@ -1,0 +1,147 @@
+"""Readers of the nodes' telemetry: one process a node over the SSH that is there, one thread for each.
+
+Its bytes go over the host's SSH connections, as a launch's own do: to the host no node has a link, so they pass the
+class of what belongs to none, unshaped, and no link counts them (node/wire/htb.py).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.base.errors import ClusterError
+from cluster.live.news import Measured, News
+from cluster.live.sample import parse_sample
+from cluster.ssh.fleet import Fleet
+from cluster.ssh.remote_process import RemoteProcess
+
+TELEMETRY = ("python3", "-S", "-m", "node.telemetry")
+MOST_STARTS, AGAIN_AFTER_S = 3, 5.0
+MOST_BYTES, WITHIN_S = 1 << 20, 5.0  # who says more than that has something else in mind
+CLOSE_TIMEOUT_S = 2.0
+MOST_WORDS = 200
+
+
+@dataclass(frozen=True)
+class Post:
+    """What is read of one node.
+
+    Attributes:
+        metrics: by rank, where it leaves its metrics on the node.
+        peers: where the links of the node lead to.
+    """
+
+    node: str
+    run: str
+    metrics: Mapping[int, str]
+    peers: Sequence[str]
+
+    def order(self, interval_s: float) -> bytes:
+        """The first line of its standard input: docs/formats.md."""
+        paths = {str(rank): path for rank, path in self.metrics.items()}
+        document = {"run": self.run, "ranks": paths, "interval_s": interval_s}
+        return json.dumps(document).encode() + b"\n"
+
+
+class Telemetry:
+    """Reads all nodes from `start` to `close`; neither waits for a node, nor does anything it does.
+
+    Args:
+        fleet: connections to the nodes.
+        posts: what is read of each.
+        interval_s: how often nodes look.
+        tell: gets each line, as news.
+        complain: gets a sentence where a node tells nothing.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        posts: Sequence[Post],
+        interval_s: float,
+        tell: Callable[[News], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._fleet, self._posts, self._interval_s = fleet, posts, interval_s
+        self._tell, self._complain = tell, complain
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._processes: dict[str, RemoteProcess] = {}
+
+    def start(self) -> None:
+        """Begin, beside whatever else begins now."""
+        for post in self._posts:
+            threading.Thread(target=self._keep_up, args=(post,), daemon=True).start()
+
+    def close(self) -> None:
+        """End it, in bounded time, whatever the nodes do."""
+        self._over.set()
+        with self._lock:
+            processes = list(self._processes.values())
+        closing = [threading.Thread(target=one.close, daemon=True) for one in processes]
+        for thread in closing:
+            thread.start()
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        for thread in closing:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _keep_up(self, post: Post) -> None:
+        """Read a node, and begin again where its telemetry has ended; a few times, for it may be unable to."""
+        why = ""
+        for _ in range(MOST_STARTS):
+            why = self._follow(post)
+            if self._over.wait(AGAIN_AFTER_S) or post.node in self._fleet.lost:
+                return  # that a node is lost others say
+        self._complain(f"{post.node} tells nothing of itself any more: {why[-MOST_WORDS:]}")
+
+    def _follow(self, post: Post) -> str:
+        """Read a node until its telemetry ends; returns why."""
+        try:
+            process = self._begin(post)
+            if process is None:
+                return ""
+            try:
+                for line in bounded(process.lines()):
+                    if sample := parse_sample(line, post.metrics.keys(), post.peers):
+                        self._tell(Measured(post.node, sample))
+            finally:
+                process.close()
+            exit_code, stderr = process.wait()
+        except (ClusterError, OSError, EOFError) as error:
+            return str(error)
+        words = " ".join(stderr[-4 * MOST_WORDS :].decode(errors="replace").split())
+        return words or f"exit code {exit_code}"
+
+    def _begin(self, post: Post) -> RemoteProcess | None:
+        process = self._fleet.start(post.node, TELEMETRY)
+        with self._lock:
+            self._processes[post.node] = process
+        if self._over.is_set():  # `close` may have been a moment too early to see it
+            process.close()
+            return None
+        process.write(post.order(self._interval_s))
+        return process
+
+
+def bounded(lines: Iterable[str]) -> Iterator[str]:
+    """Lines, as long as they are not too many.
+
+    Raises:
+        ClusterError: they are.
+    """
+    began, came = time.monotonic(), 0
+    for line in lines:
+        if time.monotonic() - began > WITHIN_S:
+            began, came = time.monotonic(), 0
+        came += len(line) + 1
+        if came > MOST_BYTES:
+            raise ClusterError(f"more than {MOST_BYTES >> 20} MiB in {WITHIN_S:.0f} s")
+        yield line
+
+
+def interval_s(nodes: int) -> float:
+    """How often nodes look: on a big cluster less, as all that is for the same processors."""
+    return 1.0 if nodes <= 16 else 2.0

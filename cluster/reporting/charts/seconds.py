@@ -1,0 +1,84 @@
+"""Where the time went: one bar a rank, a piece for each bucket of seconds."""
+
+from cluster.reporting.charts.theme import (
+    NARROW_PX,
+    WIDE_PX,
+    Chart,
+    Rows,
+    Spec,
+    kind_scale,
+    quantitative,
+    row_axis,
+    row_px,
+    spec,
+)
+from cluster.reporting.run_data import RunData
+
+BUCKETS = ("startup", "rollout", "compute", "transfer", "waiting", "eval", "checkpoint", "other")
+AS = {
+    "data": "startup",
+    "comm": "transfer",
+}  # `data` is part of starting; `comm` of runs without a ledger
+LEAST_SHARE = 0.002  # of the longest bar
+
+
+def seconds_rows(run: RunData) -> Rows:
+    """{"rank", "bucket", "seconds"}: those that can be seen."""
+    longest_s = max((rank.total_s for rank in run.ranks), default=0.0)
+    rows: Rows = []
+    for rank in run.ranks:
+        sums: dict[str, float] = {}
+        for name, value in rank.seconds.items():
+            if name != "total":
+                bucket = AS.get(name, name)
+                bucket = bucket if bucket in BUCKETS else "other"
+                sums[bucket] = sums.get(bucket, 0.0) + value
+        rows += [
+            {
+                "rank": rank.name,
+                "bucket": bucket,
+                "order": BUCKETS.index(bucket),
+                "seconds": round(s, 3),
+            }
+            for bucket, s in sorted(sums.items(), key=lambda item: BUCKETS.index(item[0]))
+            if s > LEAST_SHARE * longest_s
+        ]
+    return rows
+
+
+def seconds_chart(run: RunData) -> Chart | None:
+    """None where no rank counted its seconds."""
+    rows = seconds_rows(run)
+    if not rows:
+        return None
+    names = [rank.name for rank in run.ranks if rank.seconds]
+    kinds = [bucket for bucket in BUCKETS if any(row["bucket"] == bucket for row in rows)]
+    caption = "One bar a rank, all on one scale. Exactly one bucket runs at any time: a bar is the rank's whole life."
+    wide, narrow = (_spec(px, names, kinds) for px in (WIDE_PX, NARROW_PX))
+    return Chart("seconds", caption, wide, narrow, {"seconds": rows})
+
+
+def _spec(width_px: int, names: list[str], kinds: list[str]) -> Spec:
+    columns = {"columns": 4} if width_px == NARROW_PX else {}
+    height = row_px(len(names))
+    return spec(width_px) | {
+        "height": height * len(names),
+        "data": {"name": "seconds"},
+        "mark": {"type": "bar", "height": {"band": 0.72 if height > 12 else 0.9}},
+        "encoding": {
+            "y": {"field": "rank", **row_axis(names)},
+            "x": quantitative("seconds", "seconds") | {"stack": "zero"},
+            "color": {
+                "field": "bucket",
+                "type": "nominal",
+                "scale": kind_scale(kinds),
+                "legend": columns,
+            },
+            "order": {"field": "order"},
+            "tooltip": [
+                {"field": "rank", "type": "nominal"},
+                {"field": "bucket", "type": "nominal"},
+                {"field": "seconds", "type": "quantitative", "format": ".2f"},
+            ],
+        },
+    }

@@ -1,0 +1,146 @@
+"""How charts look: colours as CSS variables, so that one picture does for light and dark; sizes; the Vega-Lite config.
+
+The colours of kinds are after Okabe and Ito's palette, made darker for white and lighter for black paper until each has
+a contrast of 3 to 1 with it (WCAG 1.4.11); tests/unit/test_report_page.py measures that, and how far apart they are
+for readers with one of three kinds of colour blindness.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+WIDE_PX, NARROW_PX = 940, 344
+FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+
+# Kind -> (on light paper, on dark paper).
+KIND_COLOURS = {
+    "compute": ("#0b5fa5", "#4fa3e0"),
+    "transfer": ("#b53a00", "#f07f3c"),
+    "waiting": ("#b08c00", "#f2e08a"),
+    "eval": ("#00785a", "#2fc79b"),
+    "rollout": ("#7a1f6b", "#f2c2e4"),
+    "checkpoint": ("#5b5fc7", "#a3a6f5"),
+    "startup": ("#7d838c", "#80868f"),
+    "other": ("#8d939c", "#6f757e"),
+}
+OTHER_COLOURS = {
+    "paper": ("#ffffff", "#14171b"),
+    "panel": ("#f5f6f8", "#1c2026"),
+    "ink": ("#1b1f24", "#e6e9ed"),
+    "muted": ("#5c6570", "#9aa3ae"),
+    "line": ("#d9dde2", "#333a43"),
+    "good": ("#00734f", "#3ecf97"),
+    "bad": ("#b3261e", "#ff8a80"),
+    "unknown": ("#7a5c00", "#e3c04d"),
+}
+# Runs on one page: after Okabe and Ito, too.
+RUN_KINDS = ("compute", "transfer", "eval", "rollout", "waiting", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture, in two widths, from the same data.
+
+    Attributes:
+        name: unique on the page.
+        caption: what it shows and how it is read, in a sentence.
+        wide, narrow: specifications whose data have names.
+        data: name -> rows, all there are.
+        few: name -> fewer rows, for a picture that nobody can zoom into; of those names that have too many.
+    """
+
+    name: str
+    caption: str
+    wide: Spec
+    narrow: Spec
+    data: Mapping[str, Rows]
+    few: Mapping[str, Rows] = field(default_factory=dict)
+
+
+def colour(name: str) -> str:
+    """Of a kind or of the page, as CSS has it."""
+    return f"var(--{name})"
+
+
+def kind_scale(kinds: list[str]) -> Spec:
+    """Kinds in this order, each always in its own colour."""
+    return {"domain": kinds, "range": [colour(kind) for kind in kinds]}
+
+
+def spec(width_px: int, *, height_px: int | None = None) -> Spec:
+    """What all specifications begin with."""
+    size: Spec = {"width": width_px, **({} if height_px is None else {"height": height_px})}
+    return {"$schema": SCHEMA, **size, **frame()}
+
+
+def frame() -> Spec:
+    """What belongs to the whole picture, of one view or of several."""
+    return {
+        "background": "transparent",
+        "padding": 2,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": CONFIG,
+    }
+
+
+CONFIG: Spec = {
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "domain": False,
+        "tickColor": colour("line"),
+        "gridColor": colour("line"),
+        "gridWidth": 0.6,
+        "labelColor": colour("muted"),
+        "titleColor": colour("muted"),
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "labelFontWeight": "normal",
+        "tickSize": 3,
+        "labelPadding": 5,
+    },
+    "axisY": {"ticks": False},
+    "legend": {
+        "orient": "top",
+        "direction": "horizontal",
+        "title": None,
+        "labelColor": colour("ink"),
+        "labelFontSize": 11,
+        "symbolType": "square",
+        "symbolSize": 90,
+        "symbolStrokeWidth": 0,
+        "columnPadding": 12,
+        "offset": 6,
+    },
+    "text": {"color": colour("ink"), "fontSize": 11},
+    "title": {"color": colour("muted"), "fontSize": 11, "fontWeight": "normal", "anchor": "start"},
+    "mark": {"aria": False, "tooltip": False},
+}
+
+
+def quantitative(field_name: str, title: str | None = None) -> Spec:
+    """An axis of numbers."""
+    return {
+        "field": field_name,
+        "type": "quantitative",
+        "title": title,
+        "axis": {"tickCount": 6},
+    }
+
+
+def row_axis(names: list[str]) -> Spec:
+    """Labels of rows: all of a few, else some."""
+    axis: Spec = {"labelLimit": 110, "labelOverlap": True, "grid": False}
+    return {"type": "nominal", "title": None, "scale": {"domain": names}, "axis": axis}
+
+
+LINE_LEGEND: Spec = {"symbolType": "stroke", "symbolStrokeWidth": 2}
+
+
+def row_px(rows: int) -> int:
+    """How high a row is: many share a page."""
+    return 26 if rows <= 8 else 18 if rows <= 16 else 11 if rows <= 32 else 8

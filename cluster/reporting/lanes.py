@@ -1,0 +1,215 @@
+"""What each rank did from moment to moment, from its steps and its part in collectives. Pure.
+
+A step line says when the step ended and how long it computed; the ledger says when each collective was entered, when
+all were there, and when it was done. So within a step waiting and transfer lie where they were measured, tests where
+they ended, and computing fills what is free, from the front, as long as it took; the rest is `other`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+from cluster.reporting.run_data import Move, RunData, StepPoint
+
+LEAST_S = 1e-4
+KINDS = ("startup", "rollout", "compute", "transfer", "waiting", "eval", "other")
+Span = tuple[float, float]
+Ranked = TypeVar("Ranked", Move, StepPoint)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a rank did, in seconds since the run's first event.
+
+    Attributes:
+        kind: one of KINDS.
+        label: more of it: the collective.
+    """
+
+    rank: int
+    kind: str
+    start_s: float
+    end_s: float
+    step: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Who came last to collectives: how often, and how long the first to come then waited, in all."""
+
+    rank: int
+    times: int
+    waited_s: float
+
+
+def slices(run: RunData) -> list[Slice]:
+    """By rank, in the order of time; those of a rank do not overlap."""
+    moves, steps = _by_rank(run.moves), _by_rank(run.steps)
+    found: list[Slice] = []
+    for rank in range(len(run.ranks)):
+        pieces = [piece for move in moves.get(rank, ()) for piece in move_slices(move)]
+        busy = _apart(sorted(pieces + _tests(run, rank), key=lambda one: one.start_s))
+        found += _of_rank(rank, run.starts_s.get(rank), steps.get(rank, []), busy)
+        if rank not in steps:
+            found += _acting(run, rank)
+    return found
+
+
+def _by_rank(items: Iterable[Ranked]) -> dict[int, list[Ranked]]:
+    groups: dict[int, list[Ranked]] = {}
+    for one in items:
+        groups.setdefault(one.rank, []).append(one)
+    return groups
+
+
+def _of_rank(
+    rank: int, start_s: float | None, steps: Iterable[StepPoint], busy: Sequence[Slice]
+) -> list[Slice]:
+    """What the ledger and tests fill, and between them what steps say."""
+    found, ends_s = list(busy), [one.end_s for one in busy]
+    begins_s = [one.start_s for one in busy[:1]] + ([] if start_s is None else [start_s])
+    if begins_s and min(begins_s) > LEAST_S:
+        found.append(Slice(rank, "startup", 0.0, min(begins_s), 0))
+    until_s = max([start_s or 0.0, *(one.end_s for one in busy if one.step == 0)])
+    for step in sorted(steps, key=lambda one: one.at_s):
+        if until_s < step.at_s:
+            first, last = bisect_right(ends_s, until_s), bisect_right(ends_s, step.at_s)
+            found += _fill(step, until_s, busy[first : last + 1])
+        until_s = max(until_s, step.at_s)
+    return sorted(found, key=lambda one: one.start_s)
+
+
+def _fill(step: StepPoint, start_s: float, busy: Sequence[Slice]) -> Iterator[Slice]:
+    """What is free in a step: computing first, as long as it took, then other things.
+
+    Without a ledger what the rank waited for is at the end: it is called transfer, as nobody knows for whom.
+    """
+    left_s = step.compute_s
+    unknown_s = 0.0 if any(one.kind in ("transfer", "waiting") for one in busy) else step.comm_s
+    for begin_s, end_s in _free(busy, start_s, step.at_s):
+        compute_s = min(left_s, end_s - begin_s)
+        transfer_s = min(unknown_s, end_s - begin_s - compute_s)
+        left_s, unknown_s = left_s - compute_s, unknown_s - transfer_s
+        at_s = begin_s
+        for kind, took_s in (
+            ("compute", compute_s),
+            ("transfer", transfer_s),
+            ("other", end_s - begin_s),
+        ):
+            until_s = min(end_s, at_s + took_s)
+            if until_s - at_s > LEAST_S:
+                yield Slice(step.rank, kind, at_s, until_s, step.step)
+            at_s = until_s
+
+
+def _free(busy: Sequence[Slice], start_s: float, end_s: float) -> Iterator[Span]:
+    for one in busy:
+        if one.start_s > start_s:
+            yield start_s, min(one.start_s, end_s)
+        start_s = max(start_s, one.end_s)
+    if start_s < end_s:
+        yield start_s, end_s
+
+
+def move_slices(move: Move) -> Iterator[Slice]:
+    """Waiting until all were there, then transfer: what a rank did while it did nothing but wait."""
+    label = f"{move.kind} of {move.size_bytes:,} bytes"
+    met_s = min(max(move.complete_s, move.waited_from_s), move.ended_s)
+    kinds = ("eval", "eval") if move.tests else ("waiting", "transfer")
+    spans = ((move.waited_from_s, met_s), (met_s, move.ended_s))
+    for kind, (start_s, end_s) in zip(kinds, spans, strict=True):
+        if end_s - start_s > LEAST_S:
+            yield Slice(move.rank, kind, start_s, end_s, move.step, label)
+
+
+def _acting(run: RunData, rank: int) -> Iterator[Slice]:
+    """Of an actor, which has no steps, only how far its environments' lines go is known."""
+    start_s = run.starts_s.get(rank)
+    ends_s = [one.at_s for one in run.measures if one.rank == rank and one.name == "env_steps"]
+    if start_s is not None and ends_s and max(ends_s) > start_s:
+        yield Slice(rank, "rollout", start_s, max(ends_s), 0)
+
+
+def _tests(run: RunData, rank: int) -> list[Slice]:
+    return [
+        Slice(rank, "eval", max(0.0, one.at_s - one.value), one.at_s, one.step)
+        for one in run.measures
+        if one.name == "eval_s" and one.rank == rank and one.value > LEAST_S
+    ]
+
+
+def _apart(busy: Iterable[Slice]) -> list[Slice]:
+    """None begins before the one before it has ended."""
+    found: list[Slice] = []
+    end_s = 0.0
+    for one in busy:
+        start_s = max(one.start_s, end_s)
+        if one.end_s - start_s > LEAST_S:
+            found.append(Slice(one.rank, one.kind, start_s, one.end_s, one.step, one.label))
+            end_s = one.end_s
+    return found
+
+
+def lateness(run: RunData) -> list[Lateness]:
+    """By rank, who made others wait longest first; exchanges, which few take part in, count as any other."""
+    times: dict[int, int] = {}
+    waited_s: dict[int, float] = {}
+    together = [move for move in run.moves if not move.tests and move.kind != "exchange"]
+    for _, group in groupby(together, key=lambda move: move.number):
+        parts = sorted(group, key=lambda move: move.entered_s)
+        last, first = parts[-1], parts[0]
+        if len(parts) > 1:
+            times[last.rank] = times.get(last.rank, 0) + 1
+            waited_s[last.rank] = waited_s.get(last.rank, 0.0) + last.entered_s - first.entered_s
+    found = [Lateness(rank, times[rank], waited_s[rank]) for rank in times]
+    return sorted(found, key=lambda one: -one.waited_s)
+
+
+def thinned(found: Sequence[Slice], most: int) -> list[Slice]:
+    """At most so many, for a picture: time in bins, in each what the rank did most; what is alike is joined."""
+    if len(found) <= most:
+        return list(found)
+    ranks = len({one.rank for one in found})
+    end_s = max(one.end_s for one in found)
+    bins = 2048
+    while True:
+        merged = _binned(found, bins, end_s / bins)
+        if len(merged) <= most or bins * ranks <= most:
+            return merged
+        bins //= 2
+        if bins < 1:
+            return merged[:most]
+
+
+def _binned(found: Sequence[Slice], bins: int, width_s: float) -> list[Slice]:
+    merged: list[Slice] = []
+    for rank, own in groupby(sorted(found, key=lambda one: one.rank), key=lambda one: one.rank):
+        for index, kind in sorted(_majority(own, width_s).items()):
+            before = merged[-1] if merged else None
+            start_s, end_s = index * width_s, (index + 1) * width_s
+            if (
+                before
+                and before.rank == rank
+                and before.kind == kind
+                and start_s - before.end_s < width_s / 2
+            ):
+                merged[-1] = Slice(rank, kind, before.start_s, end_s, 0)
+            else:
+                merged.append(Slice(rank, kind, start_s, end_s, 0))
+    return merged
+
+
+def _majority(own: Iterable[Slice], width_s: float) -> dict[int, str]:
+    """Bin -> the kind that fills most of it; none where little happened."""
+    seconds: dict[int, dict[str, float]] = {}
+    for one in own:
+        for index in range(int(one.start_s / width_s), int(one.end_s / width_s) + 1):
+            inside_s = min(one.end_s, (index + 1) * width_s) - max(one.start_s, index * width_s)
+            if inside_s > 0:
+                kinds = seconds.setdefault(index, {})
+                kinds[one.kind] = kinds.get(one.kind, 0.0) + inside_s
+    chosen = {index: max(kinds, key=lambda kind: kinds[kind]) for index, kinds in seconds.items()}
+    return {i: k for i, k in chosen.items() if sum(seconds[i].values()) > width_s / 4}

@@ -1,0 +1,360 @@
+"""Reads a run folder, of whatever age and however it ended. Nothing in it is changed.
+
+Whatever is missing, cut short, or not of its type is left out: a report of a run that failed is worth most. What was
+left out for its size is named in the run's notes.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cluster.accounting.collective_stats import read_collectives
+from cluster.accounting.collectives import Collective
+from cluster.accounting.metrics import NAME, read_events
+from cluster.base.errors import UsageError
+from cluster.base.log_tail import last_lines
+from cluster.reporting.experiment import command_of, facts_of, title_of
+from cluster.reporting.link_figures import proof_of, read_links
+from cluster.reporting.run_data import (
+    Attribution,
+    ByteFigures,
+    CollectiveRow,
+    Experience,
+    Measure,
+    Move,
+    Rank,
+    RunData,
+    ScheduleEvent,
+    StepPoint,
+    Tail,
+    WhatIf,
+    how_it_ended,
+)
+from cluster.reporting.values import (
+    MOST_JSON_BYTES,
+    Record,
+    count,
+    lines,
+    number,
+    numbers,
+    read_json,
+    record,
+    records,
+    word,
+    words,
+)
+from cluster.reporting.yaml_document import read_run_yml
+
+MOST_RANKS = 1000
+MOST_STEP_LINES = 400_000  # of all ranks together
+LEAST_STEP_LINES = 2_000  # of each
+MOST_MOVES = 300_000
+MOST_EVENTS = 500
+MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
+STOPPED = (-15, -2)  # signals by which we end ranks
+MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")
+FIGURES = (
+    *("test_accuracy", "test_loss", "validation_loss", "validation_bits", "test_return"),
+    *("test_length", "test_success", "test_steps", "steps_over_cbs"),
+)
+OF_ROLLOUTS = ("env_steps", "episode_return", "episode_length")
+OF_EXPERIENCE = ("env_steps", "updates_s", "replay_ratio")
+DISTRIBUTIONS = ("staleness_updates", "staleness_s", "weights_age_s")
+Line = Mapping[str, object]
+
+
+def read_run(folder: Path) -> RunData:
+    """All that a report says of a run.
+
+    Raises:
+        UsageError: the folder is no run's.
+    """
+    if not folder.is_dir() or not any((folder / mark).exists() for mark in MARKS):
+        raise UsageError(f"{folder} is no folder of a run", "runs/<time>-<profile>-<what>")
+    summary = record(read_json(folder / "summary.json"))
+    config = read_run_yml(folder / "run.yml")
+    contract = record(read_json(folder / "contract.json"))
+    ranks = read_ranks(folder, summary)
+    links = read_links(contract, read_json(folder / "links.json"), record(summary.get("bytes")))
+    run = RunData(
+        name=word(folder.resolve().name),
+        status=_status(summary),
+        wall_s=number(summary.get("wall_s")),
+        ranks=ranks,
+        proof=proof_of(summary, contract, links),
+        links=links,
+        limits=_limits(summary),
+        bytes=_bytes(record(summary.get("bytes"))),
+        final_loss=number(summary.get("final_loss")),
+        steps_done=count(summary.get("steps")),
+        tested=numbers(summary.get("tested")),
+        collectives=[_collective(row) for row in records(summary.get("collectives"))],
+        bounds=word(summary.get("bounds")),
+        attribution=_attribution(record(summary.get("attribution"))),
+        what_if=_what_if(summary.get("what_if")),
+        experience=_experience(record(summary.get("experience"))),
+        title=title_of(config, ranks),
+        command=command_of(config),
+        facts=facts_of(config, contract),
+        tails=_tails(folder, ranks, summary),
+        notes=_notes(folder, summary),
+    )
+    return _with_metrics(run, folder)
+
+
+def read_ranks(folder: Path, summary: Record) -> list[Rank]:
+    """The ranks in their order: as summary.json has them, else by what they left."""
+    codes = record(summary.get("exit_codes"))
+    names = [name for name in codes if NAME.fullmatch(name)] or _names_of_files(folder)
+    seconds, restarts = record(summary.get("seconds")), numbers(summary.get("restarts"))
+    return [
+        Rank(
+            name,
+            name.partition("-")[0],
+            _exit_code(codes.get(name)),
+            numbers(seconds.get(name)),
+            int(restarts.get(name, 0)),
+        )
+        for name in names[:MOST_RANKS]
+    ]
+
+
+def _names_of_files(folder: Path) -> list[str]:
+    """Of a run without an end: node10 after node9."""
+    metrics = {p.stem for p in folder.glob("metrics/*.jsonl") if "." not in p.stem}
+    found = metrics | {path.stem for path in folder.glob("logs/*.log")}
+    names = [name for name in found if NAME.fullmatch(name)]
+    return sorted(names, key=lambda name: [int(n) for n in _digits(name)] or [0])
+
+
+def _digits(name: str) -> list[str]:
+    return "".join(
+        letter if letter.isdecimal() and letter.isascii() else " " for letter in name
+    ).split()
+
+
+def _exit_code(value: object) -> int | None:
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def _status(summary: Record) -> str:
+    if not summary:
+        return "open"
+    if summary.get("status") in ("done", "failed"):
+        failed = summary["status"] == "failed" or word(summary.get("links_lost")) != ""
+        return "failed" if failed or record(summary.get("not_fetched")) else "done"
+    codes = record(summary.get("exit_codes")).values()  # older than `status`
+    return "failed" if any(code != 0 for code in codes) else "done"
+
+
+def _limits(summary: Record) -> tuple[str, ...] | None:
+    host = record(summary.get("host"))
+    return words(host["limits"]) if isinstance(host.get("limits"), list) else None
+
+
+def _bytes(found: Record) -> ByteFigures:
+    loop = record(found.get("loop"))
+    return ByteFigures(
+        number(found.get("total")), number(loop.get("ratio")), words(loop.get("off"))
+    )
+
+
+def _collective(row: Record) -> CollectiveRow:
+    return CollectiveRow(
+        word(row.get("kind"), 64),
+        word(row.get("purpose"), 64),
+        count(row.get("bytes")) or 0,
+        count(row.get("count")) or 0,
+        number(row.get("seconds")),
+        number(row.get("bound_s")),
+        number(row.get("ratio")),
+    )
+
+
+def _attribution(found: Record) -> Attribution | None:
+    seconds = numbers(found.get("seconds"))
+    rows = [
+        (_collective(row), numbers(row.get("seconds"))) for row in records(found.get("collectives"))
+    ]
+    return Attribution(seconds, rows) if seconds else None
+
+
+def _what_if(found: object) -> list[WhatIf]:
+    """Those that say how much; `tried` came later, and may be in any state."""
+    changes = []
+    for row in records(found):
+        saves_s, tried = number(row.get("saves_s")), record(row.get("tried"))
+        if saves_s is not None:
+            achieved_s = number(tried.get("achieved_s"))
+            changes.append(
+                WhatIf(word(row.get("what"), 64), word(row.get("carrier"), 64), saves_s, achieved_s)
+            )
+    return changes
+
+
+def _experience(found: Record) -> Experience | None:
+    if not found:
+        return None
+    medians = {
+        f"{name} median": number(record(found.get(name)).get("median")) for name in DISTRIBUTIONS
+    }
+    known = {name: value for name, value in medians.items() if value is not None}
+    actors = {word(name, 64): numbers(actor) for name, actor in record(found.get("actors")).items()}
+    return Experience(numbers(found) | known, actors)
+
+
+def _notes(folder: Path, summary: Record) -> list[str]:
+    """What is there and cannot be read, and what the summary says was lost."""
+    notes = []
+    for name in ("summary.json", "contract.json"):
+        path = folder / name
+        if path.exists() and not record(read_json(path)):
+            notes.append(
+                f"{name} cannot be read: cut short, or larger than {MOST_JSON_BYTES >> 20} MiB"
+            )
+    if lost := word(summary.get("links_lost"), 500):
+        notes.append(f"links that were lost: {lost}")
+    if missing := record(summary.get("not_fetched")):
+        notes.append(f"not fetched of: {', '.join(word(name, 64) for name in list(missing)[:20])}")
+    return notes
+
+
+def _with_metrics(run: RunData, folder: Path) -> RunData:
+    """What the ranks' own lines add, on one clock that begins with the first of them."""
+    names = [rank.name for rank in run.ranks]
+    most = max(LEAST_STEP_LINES, MOST_STEP_LINES // max(1, len(names)))
+    own = [_first_lines(folder / "metrics" / f"{name}.jsonl", most) for name in names]
+    collectives = read_collectives(folder, names)
+    events = list(_schedule_events(folder / "events.jsonl"))
+    began = _began(own, collectives, [at for at, _ in events])
+    notes = [
+        f"of {name} the first {most} lines of metrics are shown"
+        for name, some in zip(names, own, strict=True)
+        if len(some) == most
+    ]
+    return replace(
+        run,
+        steps=[point for rank, some in enumerate(own) for point in _steps(rank, some, began)],
+        measures=[one for rank, some in enumerate(own) for one in _measures(rank, some, began)],
+        moves=list(_moves(collectives, began))[:MOST_MOVES],
+        starts_s={r: one for r, some in enumerate(own) for one in _starts(some, began)},
+        events=[ScheduleEvent(at - began, what) for at, what in events],
+        notes=[*run.notes, *notes],
+        began_at=began,
+    )
+
+
+def _first_lines(path: Path, most: int) -> list[Line]:
+    found: list[Line] = []
+    for line in read_events(path):
+        found.append(line)
+        if len(found) == most:
+            break
+    return found
+
+
+def _began(
+    own: Iterable[Sequence[Line]], collectives: Iterable[Collective], events: Iterable[float]
+) -> float:
+    """Unix time of the first thing that is known: when a rank had started its program, where it says that."""
+    times = [_time(some[0]) - _startup_s(some[0]) for some in own if some]
+    times += [part.entered for one in collectives for part in one.parts]
+    return min([*times, *events], default=0.0)
+
+
+def _time(line: Line) -> float:
+    return number(line.get("time")) or 0.0
+
+
+def _startup_s(line: Line) -> float:
+    """How long before its first line a rank began."""
+    found = numbers(line.get("seconds")).get("total", 0.0) if line.get("event") == "start" else 0.0
+    return found if 0.0 <= found < 86_400.0 else 0.0
+
+
+def _starts(own: Sequence[Line], began: float) -> Iterator[float]:
+    first = next((line for line in own if line["event"] == "start"), None)
+    if first is not None:
+        yield _time(first) - began
+
+
+def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
+    for line in (line for line in own if line["event"] == "step"):
+        yield StepPoint(
+            rank,
+            count(line["step"]) or 0,
+            _time(line) - began,
+            number(line.get("loss")),
+            number(line.get("compute_s")) or 0.0,
+            number(line.get("comm_s")) or 0.0,
+            number(line.get("sent_bytes")) or 0.0,
+        )
+
+
+def _measures(rank: int, own: Sequence[Line], began: float) -> Iterator[Measure]:
+    """Figures of tests, rollouts and experience; `eval_s` says how long a test took."""
+    names = {"eval": (*FIGURES, "eval_s"), "rollout": OF_ROLLOUTS, "experience": OF_EXPERIENCE}
+    for line in (line for line in own if line["event"] in names):
+        at_s, step = _time(line) - began, count(line["step"]) or 0
+        values = {name: number(line.get(name)) for name in names[str(line["event"])]}
+        if line["event"] == "experience":
+            values |= {
+                f"{name} {which}": number(record(line.get(name)).get(which))
+                for name in DISTRIBUTIONS
+                for which in ("median", "p95")
+            }
+        for name, value in values.items():
+            if value is not None:
+                yield Measure(name, rank, step, at_s, value)
+
+
+def _moves(collectives: Sequence[Collective], began: float) -> Iterator[Move]:
+    for index, one in enumerate(collectives):
+        for part in one.parts:
+            yield Move(
+                number=index,
+                rank=part.rank,
+                step=part.step,
+                kind=part.kind,
+                purpose=part.purpose,
+                size_bytes=part.size,
+                entered_s=part.entered - began,
+                waited_from_s=part.ended - part.waited_s - began,
+                complete_s=one.complete_at - began,
+                ended_s=part.ended - began,
+                hidden=part.hidden,
+                tests=one.tests,
+                to=part.to,
+            )
+
+
+def _schedule_events(path: Path) -> Iterator[tuple[float, str]]:
+    """Unix time, and what was done."""
+    if not path.is_file() or path.stat().st_size > MOST_JSON_BYTES:
+        return
+    with path.open("rb") as file:
+        for text in list(file)[:MOST_EVENTS]:
+            try:
+                line = record(json.loads(text))
+            except (ValueError, RecursionError):
+                continue
+            at = number(line.get("time"))
+            if at is not None:
+                yield at, word(line.get("what"))
+
+
+def _tails(folder: Path, ranks: Sequence[Rank], summary: Record) -> list[Tail]:
+    """Of ranks that failed by themselves, else of those that we stopped; of a run without an end, of all."""
+    failed = [rank for rank in ranks if rank.exit_code not in (None, 0)] if summary else list(ranks)
+    by_themselves = [rank for rank in failed if rank.exit_code not in STOPPED] or failed
+    return [
+        Tail(rank.name, how_it_ended(rank.exit_code), _tail(folder / "logs" / f"{rank.name}.log"))
+        for rank in by_themselves[:MOST_TAILS]
+    ]
+
+
+def _tail(path: Path) -> tuple[str, ...]:
+    text = "\n".join(last_lines(path, MOST_TAIL_LINES))
+    return tuple(lines(text[-MOST_TAIL_LETTERS:], MOST_TAIL_LETTERS).split("\n")) if text else ()

@@ -1,0 +1,138 @@
+"""Specifications to pictures, by vl-convert: the extra `report`. The only file that needs it.
+
+SVG comes as small as it can be: pieces of one colour that follow each other are one path, coordinates have one digit.
+"""
+
+import base64
+import gzip
+import importlib
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+from cluster.base.errors import UsageError
+from cluster.reporting.charts.theme import KIND_COLOURS, OTHER_COLOURS, Chart, Rows, Spec
+
+REMEDY = "pip install 'gradwire[report]', or in a checkout .venv/bin/pip install -e '.[report]'"
+VEGA_LITE = "6.4"
+PNG_SCALE = 2.0
+SVG = "http://www.w3.org/2000/svg"
+DRAWN = {"svg", "g", "path", "line", "text", "rect", "tspan", "defs", "clipPath"}
+DROPPED = re.compile(r"(?:aria-.*|role|pointer-events|class|.*xlink.*|version)$")
+NUMBER = re.compile(r"-?\d+\.\d+")
+GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "viewBox")
+
+
+def converter() -> ModuleType:
+    """vl-convert.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module("vl_convert")
+    except ImportError:
+        raise UsageError("charts need vl-convert-python, which is not installed", REMEDY) from None
+
+
+def svg(chart: Chart, specification: Spec, convert: ModuleType) -> str:
+    """A picture for a page: colours are the page's variables."""
+    text: str = convert.vegalite_to_svg(
+        _with_data(specification, {**chart.data, **chart.few}), vl_version=VEGA_LITE
+    )
+    return small_svg(text, chart.caption)
+
+
+def png(chart: Chart, convert: ModuleType) -> bytes:
+    """A picture for light paper, for places that know no variables."""
+    specification = coloured(_with_data(chart.wide, {**chart.data, **chart.few}), dark=False)
+    image: bytes = convert.vegalite_to_png(
+        specification | {"background": OTHER_COLOURS["paper"][0]},
+        vl_version=VEGA_LITE,
+        scale=PNG_SCALE,
+    )
+    return image
+
+
+def library(convert: ModuleType) -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script."""
+    script: str = convert.javascript_bundle(vl_version=VEGA_LITE)
+    return script
+
+
+def packed(text: str) -> str:
+    """By gzip and base64: letters that end no element, a third of the size."""
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
+
+
+def _with_data(specification: Spec, data: Mapping[str, Rows]) -> Spec:
+    return specification | {"datasets": dict(data)}
+
+
+def coloured(value: Any, *, dark: bool) -> Any:  # noqa: ANN401 - JSON
+    """The same with colours in place of variables."""
+    if isinstance(value, dict):
+        return {
+            key: coloured(item, dark=dark) for key, item in value.items() if key != "datasets"
+        } | ({"datasets": value["datasets"]} if "datasets" in value else {})
+    if isinstance(value, list):
+        return [coloured(item, dark=dark) for item in value]
+    if isinstance(value, str) and value.startswith("var(--"):
+        return ({**OTHER_COLOURS, **KIND_COLOURS})[value[6:-1]][1 if dark else 0]
+    return value
+
+
+def small_svg(text: str, description: str) -> str:
+    """Only what draws, in one digit, as one image with a description."""
+    root = ElementTree.fromstring(text)
+    _shrink(root)
+    width, height = root.get("width", "0"), root.get("height", "0")
+    root.attrib.update({"role": "img", "aria-label": description, "style": f"max-width:{width}px"})
+    root.attrib.setdefault("viewBox", f"0 0 {width} {height}")
+    ElementTree.register_namespace("", SVG)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _shrink(element: ElementTree.Element) -> None:
+    for name in list(element.attrib):
+        if DROPPED.match(name):
+            del element.attrib[name]
+        elif name in GEOMETRY:
+            element.attrib[name] = NUMBER.sub(_short, element.attrib[name])
+    for child in list(element):
+        if child.tag.rpartition("}")[2] not in DRAWN or _draws_nothing(child):
+            element.remove(child)
+        else:
+            _shrink(child)
+            if child.tag == f"{{{SVG}}}g" and not len(child) and not child.text:
+                element.remove(child)
+    _join_paths(element)
+
+
+def _draws_nothing(element: ElementTree.Element) -> bool:
+    return element.get("display") == "none" or element.get("class") == "background"
+
+
+def _short(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.1f}".removesuffix(".0")
+
+
+def _join_paths(parent: ElementTree.Element) -> None:
+    """Closed paths of one look that touch no other's place are one path: what is drawn stays the same."""
+    looks: dict[tuple[tuple[str, str], ...], ElementTree.Element] = {}
+    for child in list(parent):
+        if (
+            child.tag != f"{{{SVG}}}path"
+            or child.get("transform")
+            or not child.get("d", "").endswith("Z")
+        ):
+            looks.clear()
+            continue
+        look = tuple(sorted(item for item in child.attrib.items() if item[0] != "d"))
+        if look in looks and "stroke" not in child.attrib:
+            looks[look].set("d", looks[look].get("d", "") + child.get("d", ""))
+            parent.remove(child)
+        else:
+            looks.setdefault(look, child)

@@ -1,0 +1,218 @@
+"""The one sentence above each section, made of what the run's folder says. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from cluster.reporting.charts.attribution import MEANINGS
+from cluster.reporting.charts.helped import change_words
+from cluster.reporting.charts.seconds import seconds_rows
+from cluster.reporting.lanes import lateness
+from cluster.reporting.run_data import Attribution, CollectiveRow, LinkFigures, RunData
+
+TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
+DOING = {
+    "compute": "computing",
+    "transfer": "moving bytes",
+    "waiting": "waiting for a slower rank",
+    "eval": "testing",
+    "rollout": "acting in environments",
+    "checkpoint": "writing checkpoints",
+    "startup": "starting",
+    "other": "with other things",
+}
+
+
+def seconds_words(value_s: float) -> str:
+    """`58.4 s`, or `0.012 s` of what is short."""
+    return f"{value_s:.1f} s" if abs(value_s) >= 1 else f"{value_s:.3g} s"
+
+
+def bytes_words(count: float) -> str:
+    """`40.2 MB`: 10^6 bytes."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def tested_words(run: RunData) -> str:
+    """The figure of the last test that matters most, and the loss; empty where there was none."""
+    names = [name for name in TEST_DIGITS if name in run.tested] or list(run.tested)[:1]
+    said = [f"{n.replace('_', ' ')} {run.tested[n]:.{TEST_DIGITS.get(n, 4)}f}" for n in names[:1]]
+    said += [f"loss {run.final_loss:.4f}"] if run.final_loss is not None else []
+    return ", ".join(said)
+
+
+def lead(run: RunData) -> str:
+    """The whole run."""
+    endings = {"done": "done in", "failed": "it failed after", "open": "it has no recorded end"}
+    took = f" {seconds_words(run.wall_s)}" if run.wall_s is not None else ""
+    ended = f"{endings[run.status]}{took}" if took else endings[run.status].rpartition(" ")[0]
+    ended = endings["open"] if run.status == "open" else ended
+    steps = f", {counted(run.steps_done, 'step')}" if run.steps_done else ""
+    tested = f": {tested_words(run)}" if tested_words(run) else ""
+    return f"{run.title}; {ended}{steps}{tested}."
+
+
+def where_time_went(run: RunData) -> str:
+    """The largest buckets, as means over ranks."""
+    counting = [rank for rank in run.ranks if rank.seconds]
+    if not counting:
+        return "The program counted no seconds: only our own training does."
+    total_s = sum(rank.total_s for rank in counting)
+    sums: dict[str, float] = {}
+    for row in seconds_rows(run):
+        sums[row["bucket"]] = sums.get(row["bucket"], 0.0) + row["seconds"]
+    largest = sorted(sums.items(), key=lambda item: -item[1])[:3]
+    if total_s <= 0 or not largest:
+        return "The ranks counted no time at all."
+    each = "each rank spent" if len(counting) > 1 else "the rank spent"
+    parts = [f"{s / total_s:.0%} {DOING[name]}" for name, s in largest]
+    mean_s = total_s / len(counting)
+    return f"Of {seconds_words(mean_s)}{' on average' if len(counting) > 1 else ''}, {each} {_listed(parts)}."
+
+
+def would_have_helped(run: RunData) -> str:
+    """The best change, and what became of those that were tried."""
+    best = max(run.what_if, key=lambda one: one.saves_s, default=None)
+    if best is None:
+        return "No single better link would have saved anything that can be reckoned."
+    share = f" ({best.saves_s / run.wall_s:.0%} of the run)" if run.wall_s else ""
+    text = f"{change_words(best)} would have saved {seconds_words(best.saves_s)}{share}"
+    if best.achieved_s is not None:
+        return f"{text}; it was tried, and saved {seconds_words(best.achieved_s)}."
+    tried = sum(one.achieved_s is not None for one in run.what_if)
+    return f"{text}: predicted, not tried{f' ({tried} others were)' if tried else ''}."
+
+
+def attributed(attribution: Attribution) -> str:
+    """The two largest parts of the transfer, and how much nobody can explain."""
+    transfer = {part: s for part, s in attribution.seconds.items() if part != "skew"}
+    total_s = sum(transfer.values())
+    if total_s <= 0:
+        return "Collectives took no time that can be told apart."
+    known = sorted(
+        ((s, part) for part, s in transfer.items() if part != "unexplained"), reverse=True
+    )
+    parts = [f"{MEANINGS.get(part, part)} ({s / total_s:.0%})" for s, part in known[:2]]
+    unexplained = transfer.get("unexplained", 0.0) / total_s
+    skew_s = attribution.seconds.get("skew", 0.0)
+    return (
+        f"Collectives took {seconds_words(total_s)} once all ranks were there, most of it for {_listed(parts)}; "
+        f"{unexplained:.0%} is unexplained. Until the last rank had come, {seconds_words(skew_s)} more."
+    )
+
+
+def timeline_words(run: RunData) -> str:
+    """Who made others wait, and what the schedule did meanwhile."""
+    late = lateness(run)
+    events = f" The schedule acted {counted(len(run.events), 'time')}." if run.events else ""
+    if not late:
+        return f"What each rank did, moment by moment.{events}"
+    total = sum(one.times for one in late)
+    worst = late[0]
+    if worst.waited_s < 0.01:
+        return f"The ranks came to their {counted(total, 'collective')} together.{events}"
+    return (
+        f"{run.rank_name(worst.rank)} was the last to come to {worst.times:,} of {counted(total, 'collective')}; "
+        f"until it came, the first had waited {seconds_words(worst.waited_s)} in all.{events}"
+    )
+
+
+def links_words(run: RunData) -> str:
+    """Whether they are as asked, and which carried most."""
+    if not run.links:
+        return "No links were shaped: the nodes talked as fast as this machine does."
+    busiest = max(run.links, key=lambda link: link.carried_bytes or 0.0)
+    carried = busiest.carried_bytes or 0.0
+    most = f" {busiest.name} carried most: {bytes_words(carried)}." if carried else ""
+    return f"{_proof_words(run)}{most}"
+
+
+def _proof_words(run: RunData) -> str:
+    of_verdict = {name: _named(run.links, name) for name in ("broken", "undecided")}
+    if of_verdict["broken"]:
+        return f"Not as asked: {of_verdict['broken']}."
+    if of_verdict["undecided"]:
+        return f"A busy host lets nobody tell of {of_verdict['undecided']}."
+    ratios = [link.speed_ratio for link in run.links if link.speed_ratio]
+    if not any(link.verdict for link in run.links):
+        return f"{counted(len(run.links), 'link')} asked for; nobody measured whether they are so."
+    speeds = (
+        f": measured goodput is {min(ratios):.2f} to {max(ratios):.2f} of what was asked"
+        if ratios
+        else ""
+    )
+    return f"All {counted(len(run.links), 'link')} are as asked{speeds}."
+
+
+def _named(links: Iterable[LinkFigures], verdict: str) -> str:
+    found = [f"{link.name} ({', '.join(link.broken)})" for link in links if link.verdict == verdict]
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more
+
+
+def learning_words(run: RunData) -> str:
+    """How far the loss fell, or returns rose."""
+    first, last = _ends(run)
+    if first is None or last is None:
+        return (
+            "The loss was not recorded twice."
+            if not run.tested
+            else f"At the end: {tested_words(run)}."
+        )
+    way = "fell" if last < first else "went"
+    tested = {n: v for n, v in run.tested.items() if n in TEST_DIGITS}
+    figures = [f"{n.replace('_', ' ')} {v:.{TEST_DIGITS[n]}f}" for n, v in tested.items()]
+    end = f"; at the end {', '.join(figures)}" if figures else ""
+    return f"The training loss {way} from {first:.3f} to {last:.3f}{end}."
+
+
+def _ends(run: RunData) -> tuple[float | None, float | None]:
+    """The mean loss over ranks of the first and the last step."""
+    numbers = sorted({point.step for point in run.steps if point.loss is not None})
+    if len(numbers) < 2:
+        return None, None
+    first, last = (
+        [p.loss for p in run.steps if p.step == step and p.loss is not None]
+        for step in (numbers[0], numbers[-1])
+    )
+    return sum(first) / len(first), sum(last) / len(last)
+
+
+def collectives_words(rows: Sequence[CollectiveRow]) -> str:
+    """Those that took most of the time."""
+    if not rows:
+        return "No collectives were recorded."
+    row = rows[0]
+    text = f"{counted(row.count, row.kind)} of {bytes_words(row.size_bytes)} ({row.purpose})"
+    took = f" took {seconds_words(row.seconds)} each" if row.seconds is not None else ""
+    bound = f", {row.ratio:.2f} times what the links allow at best" if row.ratio else ""
+    return f"{text}{took}{bound}."
+
+
+def failed_words(run: RunData) -> str:
+    """Who failed."""
+    names = [f"{tail.rank} {tail.how}" for tail in run.tails]
+    if run.status == "open":
+        return "The run has no recorded end: it was refused, interrupted or killed. The ends of its logs:"
+    logs = "the end of its log:" if len(names) == 1 else "the ends of their logs:"
+    return f"{_listed(names[:3])}{' …' if len(names) > 3 else ''}; {logs}"
+
+
+def experience_words(run: RunData) -> str:
+    """What came to the learner."""
+    figures = run.experience.figures if run.experience else {}
+    steps, pieces = figures.get("env_steps", 0.0), figures.get("pieces", 0.0)
+    age = figures.get("staleness_updates median")
+    stale = f"; half of it was {age:g} updates old or older" if age is not None else ""
+    return f"The actors' environments made {steps:,.0f} steps, which came in {pieces:,.0f} pieces{stale}."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,0 +1,34 @@
+"""The same tables as CSV, a row a cell: section, table, row, column, value. Pure."""
+
+import csv
+import io
+
+from cluster.reporting.page import Page
+from cluster.reporting.sections import Cell
+
+HEADER = ("section", "table", "row", "column", "value")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def page_csv(page: Page) -> str:
+    """All tables; figures in full. Words that a spreadsheet would reckon with get an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEADER)
+    for verdict in page.verdicts:
+        writer.writerow(
+            ["verdict", "verdicts", verdict.question, verdict.state, _safe(verdict.answer)]
+        )
+    for section in page.sections:
+        for table in section.tables:
+            for row in table.rows:
+                first = _safe(row[0])
+                for name, cell in zip(table.header[1:], row[1:], strict=True):
+                    writer.writerow([section.key, table.name, first, name, _safe(cell)])
+    return out.getvalue()
+
+
+def _safe(cell: Cell) -> object:
+    if isinstance(cell, str):
+        return f"'{cell}" if cell.startswith(FORMULAS) else cell
+    return "" if cell is None else cell

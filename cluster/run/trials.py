@@ -1,0 +1,164 @@
+"""Trials of single changes: what of a cluster's links changes, and what came of it. Pure, but for reading runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from cluster.accounting.alternatives import Alternative, collectives_s
+from cluster.accounting.collective_stats import read_collectives
+from cluster.base.json_file import write_json
+from cluster.links.changes import Change, change_plans
+from cluster.links.limits import ACCESS_LIMITS, LIMITS
+from cluster.links.link_spec import Plan
+from cluster.run.past_run import PastRun, took_s
+
+FILE = "whatif.json"
+ON_LINKS = ("rate", "delay", "loss")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How long one run took.
+
+    Attributes:
+        folder: of the run.
+        seconds: from the first rank's start to the last one's end.
+        collectives_s: of them in collectives, once all ranks had come.
+    """
+
+    folder: str
+    seconds: float
+    collectives_s: float
+
+
+@dataclass
+class Trial:
+    """One change, and the runs with it.
+
+    Attributes:
+        change: what was changed.
+        runs: with the change, in order; the baselines before them are the same for all.
+    """
+
+    change: Alternative
+    runs: list[Measured] = field(default_factory=list)
+
+
+def choose_trials(predicted: Sequence[Alternative], count: int) -> list[Trial]:
+    """The first so many that can be tried: those that save most, then those of which nobody knows."""
+    return [Trial(one) for one in predicted if one.can_be_tried][:count]
+
+
+def changed_plans(plans: Mapping[str, Plan], change: Alternative) -> dict[str, Plan]:
+    """The plans of the nodes whose links change, as they become; none where the change is not of links.
+
+    Raises:
+        UsageError: there is no such link.
+    """
+    if change.what not in ON_LINKS:
+        return {}
+    src, arrow, dst = change.of.partition("->")
+    if not arrow:
+        node, _, kind = change.of.partition(" ")
+        return _faster_access(plans, node, f"{kind}_mbyte_s")
+    [link] = [one for one in plans[src]["links"] if (one["src"], one["dst"]) == (src, dst)]
+    return change_plans(plans, [Change(src, dst, _better(link, change.what))])
+
+
+def measure(folder: Path, ranks: Sequence[str]) -> Measured | None:
+    """Of a run that is over; None where its ranks did not come to their ends."""
+    seconds = took_s(folder, ranks)
+    if seconds is None:
+        return None
+    return Measured(str(folder), seconds, collectives_s(read_collectives(folder, ranks)))
+
+
+def trial_row(trial: Trial, baselines: Sequence[Measured]) -> dict[str, Any]:
+    """One of `tried` in whatif.json: docs/formats.md."""
+    before = baselines[: len(trial.runs)]
+    return {
+        "what": trial.change.what,
+        "of": trial.change.of,
+        "predicted_s": _rounded(trial.change.saves_s),
+        "achieved_s": _difference([one.seconds for one in before], [r.seconds for r in trial.runs]),
+        "achieved_collectives_s": _difference(
+            [one.collectives_s for one in before], [r.collectives_s for r in trial.runs]
+        ),
+        "baselines": [_document(one) for one in before],
+        "runs": [_document(one) for one in trial.runs],
+    }
+
+
+def whatif_document(
+    run: PastRun,
+    predicted: Sequence[Alternative],
+    trials: Sequence[Trial],
+    baselines: Sequence[Measured],
+) -> dict[str, Any]:
+    """whatif.json: docs/formats.md."""
+    return {
+        "run": run.folder.resolve().name,
+        "took_s": _rounded(run.took_s),
+        "collectives_s": _rounded(collectives_s(run.recorded.collectives)),
+        "links": run.source,
+        "changes": [
+            {
+                "what": one.what,
+                "of": one.of,
+                "saves_s": _rounded(one.saves_s),
+                "can_be_tried": one.can_be_tried,
+                "note": one.note,
+            }
+            for one in predicted
+        ],
+        "tried": [trial_row(trial, baselines) for trial in trials if trial.runs],
+    }
+
+
+def write_document(folder: Path, document: Mapping[str, Any]) -> Path:
+    """Write whatif.json into the run folder.
+
+    Raises:
+        OSError: it could not be written; what was there before is as it was.
+    """
+    write_json(folder / FILE, document)
+    return folder / FILE
+
+
+def _better(link: Mapping[str, Any], what: str) -> dict[str, float]:
+    """The new value of a link's field, by its name."""
+    match what:
+        case "rate":
+            return {"rate_mbyte_s": min(LIMITS["rate_mbyte_s"][1], 2 * link["rate_mbyte_s"])}
+        case "delay":
+            return {"delay_ms": link["delay_ms"] / 2}
+        case _:
+            return {"loss_pct": 0.0}
+
+
+def _faster_access(plans: Mapping[str, Plan], node: str, key: str) -> dict[str, Plan]:
+    """The plans in which a node can send, or receive, twice as much in all."""
+    plan = copy.deepcopy(plans[node])
+    plan[key] = min(ACCESS_LIMITS[key][1], 2 * plan[key])
+    return {node: plan}
+
+
+def _difference(before: Sequence[float], after: Sequence[float]) -> float:
+    return round(mean(before) - mean(after), 4)
+
+
+def _document(one: Measured) -> dict[str, Any]:
+    return {
+        "folder": one.folder,
+        "took_s": round(one.seconds, 4),
+        "collectives_s": round(one.collectives_s, 4),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,264 @@
+"""What would have made a run faster? Single changes, by the seconds that they would have saved; and tried.
+
+    python -m cluster.whatif runs/20261121-101500-mobile-fedavg
+    python -m cluster.whatif runs/20261121-101500-mobile-fedavg --try 2
+    python -m cluster.whatif runs/20261121-101500-mobile-fedavg --try 1 --repeat 3 --json
+
+Predicted from what the run recorded: a link twice as fast or half as long, another order of ranks, no slow start after
+pauses, smaller numbers between ranks (cluster/accounting/alternatives.py). --try N makes the best N of them on the
+run's own cluster, which is brought up as it was if it is not: the same program with the same arguments and seeds, over
+links that are proved before each run. The run as it was is launched again before each round of them, as a machine is
+not every hour as quick; what is achieved is against these. Links are as before at the end, however that comes. What
+was found goes into the run's folder, as whatif.json.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.accounting.alternatives import Alternative, predict
+from cluster.base.console import Console, print_table
+from cluster.base.errors import ClusterError, RunFailed, UsageError
+from cluster.base.spec import name_flag
+from cluster.cli.command_line import make_parser, run_verb
+from cluster.engine.cpu_limits import CpuLimits
+from cluster.run.launch_again import (
+    Options,
+    options_again,
+    program_again,
+    resources_again,
+    with_option,
+)
+from cluster.run.past_run import PastRun, read_past_run, same_links
+from cluster.run.trials import (
+    ON_LINKS,
+    Measured,
+    Trial,
+    changed_plans,
+    choose_trials,
+    measure,
+    whatif_document,
+    write_document,
+)
+
+if TYPE_CHECKING:
+    from cluster.api import Cluster
+    from cluster.lifecycle.request import Request
+    from cluster.run.program import Program
+
+MOST_ROWS = 12
+MOST_REPEATS = 100
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Rank changes of a run, and try some."""
+    parser = make_parser("cluster.whatif", __doc__)
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN_FOLDER", help="runs/<time>-<profile>-<what>")
+    add("--name", help="the cluster to try on (default: the run's own)")
+    add(
+        "--try",
+        dest="tries",
+        type=int,
+        default=0,
+        metavar="N",
+        help="launch the run again as it was, and with each of the best N changes (default: none)",
+    )
+    add(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="K",
+        help="so many times, in turn (default: %(default)s)",
+    )
+    return run_verb(parser, whatif, argv)
+
+
+def whatif(args: Namespace) -> dict[str, Any]:
+    """The verb."""
+    if args.tries < 0 or not 1 <= args.repeat <= MOST_REPEATS:
+        raise UsageError(
+            f"--try {args.tries} --repeat {args.repeat}", f"0 or more, and 1 to {MOST_REPEATS}"
+        )
+    run = read_past_run(args.folder)
+    if args.name:
+        run = replace(run, spec=replace(run.spec, name=args.name))
+    predicted = _predict(run)
+    trials, baselines = choose_trials(predicted, args.tries), list[Measured]()
+    if args.tries and not trials:
+        raise UsageError(f"{run.folder}: nothing that could be tried would help", "without --try")
+    if trials:
+        console = Console(program_output=sys.stderr)  # standard output is the table's
+        attempt = _Attempt(run, program_again(run), options_again(run), console, predicted)
+        attempt.all(trials, baselines, args.repeat)
+    document = whatif_document(run, predicted, trials, baselines)
+    if not args.json:
+        _print(run, predicted, document)
+    return document
+
+
+def _predict(run: PastRun) -> Sequence[Alternative]:
+    """What would have helped.
+
+    Raises:
+        UsageError: nobody can tell.
+    """
+    try:
+        predicted = predict(run.recorded)
+    except Exception as error:  # each line is of its types, but whoever wrote it may have lied
+        raise UsageError(
+            f"{run.folder}: what its ranks left does not fit together ({error!r})",
+            "a run whose metrics are as they came",
+        ) from error
+    if predicted is None:
+        raise UsageError(
+            f"{run.folder}: its collectives are too many, or too large, to be replayed",
+            "a run of fewer steps",
+        )
+    return predicted
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """Launches of a run as it was, and with changes.
+
+    Attributes:
+        run: as it was.
+        program: what it launched.
+        options: how.
+        console: for messages.
+        predicted: all changes, for the file.
+    """
+
+    run: PastRun
+    program: Program
+    options: Options
+    console: Console
+    predicted: Sequence[Alternative]
+
+    def all(self, trials: Sequence[Trial], baselines: list[Measured], repeat: int) -> None:
+        """In turn; what is done is in the file at once.
+
+        Raises:
+            ClusterError: the cluster is not what it was, or is in use; RunFailed: a run did not come to its end.
+        """
+        from cluster.api import Cluster
+
+        spec = self.run.spec
+        cluster = Cluster(spec.name, console=self.console)
+        try:
+            with cluster.alone:
+                self._bring_up(cluster)
+                for _ in range(repeat):
+                    baselines.append(self._launch(cluster, "as it was"))
+                    for trial in trials:
+                        trial.runs.append(self._try(cluster, trial.change))
+                        document = whatif_document(self.run, self.predicted, trials, baselines)
+                        write_document(self.run.folder, document)
+        finally:
+            cluster.close()
+
+    def _bring_up(self, cluster: Cluster) -> None:
+        """The cluster as the run had it: made so where there is none, else held against it."""
+        existing = cluster.engine.cluster(self.run.spec.name)
+        if existing is None:
+            cluster.request = self._request(cluster)
+        elif (existing.size, existing.image) != (self.run.spec.size, self.run.spec.image):
+            raise _other_cluster(
+                self.run,
+                f"{existing.size} nodes of {existing.image}, not {self.run.spec.size} of {self.run.spec.image}",
+            )
+        cluster.up()
+        if not same_links(cluster.settle().links, self.run.links):
+            raise _other_cluster(self.run, "other links than the run had")
+        if CpuLimits(cluster.engine, cluster.name).document() != self.run.config.get("limits"):
+            raise _other_cluster(self.run, "nodes that may use more, or less, than in the run")
+
+    def _request(self, cluster: Cluster) -> Request:
+        """What makes the cluster again."""
+        return replace(
+            cluster.request,
+            size=self.run.spec.size,
+            image=self.run.spec.image,
+            link_spec=self.run.link_spec,
+            resources=resources_again(self.run),
+        )
+
+    def _try(self, cluster: Cluster, change: Alternative) -> Measured:
+        with (
+            cluster.changed(partial(changed_plans, change=change))
+            if change.what in ON_LINKS
+            else nullcontext()
+        ):
+            return self._launch(cluster, change.words, change)
+
+    def _launch(self, cluster: Cluster, words: str, change: Alternative | None = None) -> Measured:
+        """The same program with the same arguments, over links that are proved as they were then."""
+        self.console.say(f"=== {words}")
+        order, program = self.run.recorded.nodes, self.program
+        if change is not None and change.what == "rank_order":
+            order = change.of.split(",")
+        if change is not None and change.what == "codec":
+            program = with_option(program, "codec", change.of)
+        done = cluster.launch(
+            program,
+            verify=self.options.verify,
+            allow_undecided=self.options.allow_undecided,
+            nproc_per_node=self.run.recorded.ranks_a_node,
+            max_results=self.options.max_results,
+            max_restarts=self.options.max_restarts,
+            rank_order=",".join(order),
+        )
+        measured = measure(done.folder, list(done.summary["exit_codes"]))
+        if measured is None:
+            raise RunFailed(f"{done.folder}: its ranks left no end, so nothing can be compared")
+        self.console.say(f"=== {words}: {measured.seconds:.1f} s")
+        return measured
+
+
+def _other_cluster(run: PastRun, what: str) -> ClusterError:
+    flag = name_flag(run.spec.name)
+    return ClusterError(
+        f"cluster {run.spec.name!r} is up, and has {what}",
+        f"python -m cluster.down{flag}: it is then brought up as it was",
+    )
+
+
+def _print(run: PastRun, predicted: Sequence[Alternative], document: dict[str, Any]) -> None:
+    """The table, and beside each prediction what was achieved."""
+    whole_s = document["took_s"]
+    tried = {(one["what"], one["of"]): one for one in document["tried"]}
+    rows = [
+        [
+            one.words,
+            _figure(one.saves_s),
+            _figure(tried[one.what, one.of]["achieved_s"]) if (one.what, one.of) in tried else "-",
+            f"{one.saves_s / whole_s:.0%}" if one.saves_s is not None and whole_s else "-",
+            one.note,
+        ]
+        for one in predicted[:MOST_ROWS]
+    ]
+    print_table(["CHANGE", "SAVES s", "ACHIEVED s", "OF THE RUN", "NOTE"], rows)
+    if len(predicted) > MOST_ROWS:
+        print(f"… and {len(predicted) - MOST_ROWS} more: --json")
+    took = f" of {whole_s:.1f} s" if whole_s else ""
+    print(
+        f"predicted by the links as {run.source}, for collectives of {document['collectives_s']:.1f} s{took}"
+    )
+    if tried:
+        print(f"each beside a run as it was: {run.folder / 'whatif.json'}")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

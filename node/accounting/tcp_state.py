@@ -1,0 +1,117 @@
+"""What TCP does for a collective: how much it may send when one begins, and what it has sent again when it ends.
+
+From TCP_INFO (tcp(7), linux/tcp.h) of this process's own sockets: some microseconds a socket. Which peer a socket leads
+to is told by its address, which ranks of one node share.
+"""
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from node.accounting.link_counters import tcp_sockets
+
+# struct tcp_info: 8 bytes, 24 u32, 4 u64, 6 u32, 4 u64, 2 u32, 2 u64.
+TCP_INFO = struct.Struct("=8B24I4Q6I4Q2I2Q")
+RTO_US, MSS_BYTES, LAST_SENT_MS, SSTHRESH, CWND = 8, 10, 17, 25, 26
+SENT_AGAIN, SENT_BYTES = 31, 48
+NO_SSTHRESH = 0x7FFFFFFF  # TCP_INFINITE_SSTHRESH: nothing was ever lost
+LEAST_BYTES = 2048  # gloo's own messages, which ask for room, are smaller
+
+
+@dataclass(frozen=True)
+class TcpState:
+    """Of one socket.
+
+    Attributes:
+        address: the peer's.
+        window_bytes: that may be under way (cwnd).
+        ssthresh_bytes: from where on the window grows slowly; None: nothing was lost yet.
+        idle_s: for how long nothing was sent.
+        rto_s: after how long something counts as lost.
+        sent_bytes: so far.
+        sent_again: segments that were sent again, so far.
+    """
+
+    address: str
+    window_bytes: int
+    ssthresh_bytes: int | None
+    idle_s: float
+    rto_s: float
+    sent_bytes: int
+    sent_again: int
+
+
+class TcpSockets:
+    """The sockets of this process: they are remembered, and looked for again when one of them is gone."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] | None = None
+
+    def read(self) -> dict[int, TcpState]:
+        """By file descriptor, of those that are connected."""
+        if self._fds is None:
+            self._fds = tcp_sockets()
+        states = {fd: _read(fd) for fd in self._fds}
+        found = {fd: state for fd, state in states.items() if state}
+        self._fds = list(found) if len(found) == len(states) else None
+        return found
+
+    def forget(self) -> None:
+        """Look for them again: what was sent has gone over others."""
+        self._fds = None
+
+
+def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str, dict[str, Any]]:
+    """What there was at the beginning, and what was sent again since, by peer's address: docs/formats.md.
+
+    Of several sockets to one address that which sent most tells its window; what sent next to nothing tells nothing.
+    """
+    sent = {fd: one.sent_bytes - before[fd].sent_bytes for fd, one in after.items() if fd in before}
+    used = sorted((fd for fd, count in sent.items() if count >= LEAST_BYTES), key=sent.__getitem__)
+    told: dict[str, dict[str, Any]] = {}
+    for fd in used:  # what sent most comes last
+        one = before[fd]
+        again = after[fd].sent_again - one.sent_again
+        again += told.get(one.address, {"sent_again": 0})["sent_again"]
+        told[one.address] = {
+            "window_bytes": one.window_bytes,
+            "ssthresh_bytes": one.ssthresh_bytes,
+            "idle_s": one.idle_s,
+            "rto_s": one.rto_s,
+            "sent_again": again,
+        }
+    return told
+
+
+def _read(fd: int) -> TcpState | None:
+    """None for what is not connected, or not there any more."""
+    try:
+        one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
+    except OSError:
+        return None
+    try:
+        return _parse(
+            one.getpeername()[0], one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        )
+    except (OSError, AttributeError):  # closed meanwhile; no Linux
+        return None
+    finally:
+        one.detach()  # it is not ours to close
+
+
+def _parse(address: str, info: bytes) -> TcpState | None:
+    if len(info) < TCP_INFO.size:
+        return None  # a kernel before 4.19
+    values = TCP_INFO.unpack_from(info)
+    mss = values[MSS_BYTES]
+    ssthresh = values[SSTHRESH]
+    return TcpState(
+        address=address.removeprefix("::ffff:"),
+        window_bytes=values[CWND] * mss,
+        ssthresh_bytes=None if ssthresh >= NO_SSTHRESH else ssthresh * mss,
+        idle_s=values[LAST_SENT_MS] / 1e3,
+        rto_s=values[RTO_US] / 1e6,
+        sent_bytes=values[SENT_BYTES],
+        sent_again=values[SENT_AGAIN],
+    )

@@ -1,0 +1,98 @@
+"""Follows a rank's metrics while they grow: every byte is read at most once, and no more than a bound at a look."""
+
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MOST_NEW_BYTES = 1 << 16  # at one look, some 400 steps: of more the first are passed over
+MOST_LINE_BYTES = 1 << 14  # a longer one counts as not there
+LARGEST = 1e15
+SCORES = (
+    "test_accuracy",
+    "test_return",
+    "test_success",
+    "validation_bits",
+    "test_loss",
+    "episode_return",
+)
+Json = dict[str, Any]
+
+
+class MetricsTail:
+    """The latest of one rank's metrics, and sums over its steps.
+
+    Where more came between two looks than one look reads, the sums are scaled up by bytes: an estimate.
+
+    Args:
+        path: the rank's metrics.jsonl, which need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin_again()
+
+    def look(self) -> Json:
+        """What there is by now, docs/formats.md; nothing before the first line."""
+        with suppress(OSError):  # no file yet, or none that can be read
+            self._read_new()
+        return dict(self._seen)
+
+    def _begin_again(self) -> None:
+        self._place, self._rest = 0, b""
+        self._seen: Json = {}
+
+    def _read_new(self) -> None:
+        # Whoever runs here may have put anything in its place: a pipe would keep us waiting.
+        file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(file)
+            if stat.S_ISREG(found.st_mode):
+                self._take(file, found.st_size)
+        finally:
+            os.close(file)
+
+    def _take(self, file: int, size: int) -> None:
+        if size < self._place:  # a rank that was started again writes it anew
+            self._begin_again()
+        came = size - self._place
+        if came > MOST_NEW_BYTES:
+            self._place, self._rest = size - MOST_NEW_BYTES, b""
+        read = os.pread(file, min(came, MOST_NEW_BYTES), self._place)
+        self._place += len(read)
+        *lines, rest = (self._rest + read).split(b"\n")
+        self._rest = rest[-MOST_LINE_BYTES:]
+        scale = came / len(read) if read else 1.0
+        for line in lines:
+            self._read_line(line, scale)
+
+    def _read_line(self, line: bytes, scale: float) -> None:
+        with suppress(ValueError, RecursionError):
+            said = json.loads(line[: MOST_LINE_BYTES + 1])
+            if isinstance(said, dict):
+                self._add(said, scale)
+
+    def _add(self, said: Json, scale: float) -> None:
+        seen = self._seen
+        if (at := _number(said.get("time"))) is not None:
+            seen.setdefault("began", at)
+            seen["time"] = at
+        if (step := _number(said.get("step"))) is not None and said.get("event") != "eval":
+            seen["step"] = int(step)
+        if said.get("event") == "step":
+            seen["loss"] = _number(said.get("loss"))
+            for key in ("compute_s", "comm_s", "sent_bytes"):
+                seen[key] = seen.get(key, 0) + scale * (_number(said.get(key)) or 0)
+        for name in SCORES:
+            if (score := _number(said.get(name))) is not None:
+                seen["score"] = [name, score]
+                return
+
+
+def _number(value: object) -> float | None:
+    """A finite one of bearable size; a loss that is none is None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < LARGEST else None

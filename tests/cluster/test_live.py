@@ -1,0 +1,332 @@
+"""A run is seen while it goes on: on its own terminal, from another shell, as a page; and looking on harms nothing."""
+
+import fcntl
+import http.client
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from containers import PROJECT_DIR, TIMEOUT_S, eventually, last_run
+
+from cluster.live.state import parse_state
+
+STEPS = ["--strategy", "ddp", "--steps", "100000", "--eval-every", "0"]
+ATTACHED_S = 2.0
+BUSY_FACTOR = 5  # Python itself may take long to start on a busy machine; what is measured is said
+ROWS, COLUMNS = 40, 120
+SLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Pty:
+    """A verb on a terminal of its own, and all that it has shown there."""
+
+    def __init__(self, argv):
+        self.master, slave = pty.openpty()
+        resize(slave, ROWS, COLUMNS)
+        self.before = termios.tcgetattr(slave)
+        environ = os.environ | {"TERM": "xterm", "COLUMNS": "", "LINES": ""}
+        self.process = subprocess.Popen(
+            argv, cwd=PROJECT_DIR, stdin=slave, stdout=slave, stderr=slave, env=environ,
+            start_new_session=True, preexec_fn=hear_interrupts,
+        )  # fmt: skip
+        self.slave, self.text = slave, ""
+
+    def read(self, for_s=0.1):
+        """What was shown since, added to the rest."""
+        while select.select([self.master], [], [], for_s)[0]:
+            self.text += os.read(self.master, 65536).decode(errors="replace")
+        return self.text
+
+    def wait(self):
+        """The exit code, once it has ended."""
+        deadline = time.monotonic() + 120
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.text[-3000:]
+            self.read()
+        self.read()
+        return self.process.returncode
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+def hear_interrupts():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def resize(terminal, rows, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+@pytest.fixture
+def on_terminal(shared):
+    """Start a verb on a terminal; it is interrupted at the end."""
+    begun = []
+
+    def start(verb, *args):
+        begun.append(Pty(shared.argv(verb, *args)))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        one.close()
+
+
+@pytest.fixture
+def going_on(mobile):
+    """A training over mobile links that has made steps; its launcher, without a terminal."""
+    launched = mobile.start("launch", "--no-verify", *STEPS)
+    try:
+        eventually(lambda: (document(mobile) or {"step": None})["step"], 90)
+        yield mobile, launched
+    finally:
+        if launched.poll() is None:
+            launched.send_signal(signal.SIGINT)
+        launched.communicate(timeout=90)
+
+
+def document(cluster):
+    """The state of the run that goes on, as the file has it; None where there is none."""
+    try:
+        pointer = json.loads((cluster.state_dir / "run.json").read_text())
+        return json.loads((Path(pointer["folder"]) / "live.json").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def eventually_shown(terminal, pattern, timeout_s=90):
+    return eventually(lambda: re.search(pattern, terminal.read()), timeout_s)
+
+
+def test_a_launch_on_a_terminal_shows_steps_links_and_lines(mobile, on_terminal):
+    shown = on_terminal("launch", "--no-verify", *STEPS)
+    eventually_shown(shown, r"step [1-9]\d*/100000")
+    for node in ("node1", "node2", "node3"):
+        eventually_shown(shown, rf"{node} +\S*(computing|collective|waiting)")
+    eventually_shown(shown, r"node1->node2 +\d+\.\d{3}")
+    eventually_shown(shown, r"# computing \d+%")
+    assert re.search(r"node1 \| ", shown.text)  # lines pass above it
+    resize(shown.slave, 15, 50)
+    shown.process.send_signal(signal.SIGWINCH)
+    time.sleep(3)
+    shown.read()
+    shown.process.send_signal(signal.SIGINT)
+    assert shown.wait() == 130
+    assert "Traceback" not in shown.text
+    assert "\x1b[?1049h" not in shown.text  # its scrollback stays
+    assert shown.text.rfind("\x1b[?25h") >= shown.text.rfind("\x1b[?25l")
+    assert termios.tcgetattr(shown.slave) == shown.before
+
+
+def test_a_launcher_that_is_killed_leaves_the_terminal_in_order(unshaped, on_terminal, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SLEEP)
+    shown = on_terminal("launch", "--", script)
+    eventually_shown(shown, r"node3 +\S*waiting")
+    os.killpg(shown.process.pid, signal.SIGKILL)
+    shown.wait()
+    assert shown.text.rfind("\x1b[?25h") >= shown.text.rfind("\x1b[?25l")
+    assert termios.tcgetattr(shown.slave) == shown.before
+    done = unshaped.run("watch", check=1)
+    assert "no run is going on" in done.stderr
+    eventually(lambda: not unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False), 30)
+
+
+def test_plain_and_pipes_have_lines_alone(unshaped, on_terminal, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text("import time\nprint('words')\ntime.sleep(3)\n")
+    shown = on_terminal("launch", "--plain", "--", script)
+    assert shown.wait() == 0
+    plain = COLOUR.sub("", shown.text)
+    assert plain.count("| words") == 3
+    assert "COMP %" not in plain
+    done = unshaped.run("launch", "--", script)
+    assert sorted(line for line in done.stdout.splitlines() if "| words" in line) == [
+        "node1 | words",
+        "node2 | words",
+        "node3 | words",
+    ]
+    assert "\x1b" not in done.stdout + done.stderr and "COMP %" not in done.stdout + done.stderr
+
+
+def test_another_shell_sees_the_run_within_two_seconds(going_on):
+    cluster, _ = going_on
+    for words in (["--once"], ["--once", "--json"]):
+        started = time.monotonic()
+        done = subprocess.run(
+            cluster.argv("watch", *words), cwd=PROJECT_DIR, capture_output=True, text=True, timeout=TIMEOUT_S
+        )  # fmt: skip
+        took_s = time.monotonic() - started
+        print(f"watch {' '.join(words)}: {took_s:.2f} s")
+        assert done.returncode == 0, done.stderr
+        assert took_s < ATTACHED_S * (BUSY_FACTOR if python_s() > 0.5 else 1)
+    state = parse_state(done.stdout)
+    assert time.time() - state.time < 30  # the file is being written
+    assert state.step > 0 and len(state.ranks) == 3 and len(state.links) == 6
+
+
+def python_s():
+    """How long a Python with nothing to do takes here."""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import rich.live"], check=True)
+    return time.monotonic() - started
+
+
+def test_what_is_shown_is_what_the_kernels_say(going_on):
+    cluster, _ = going_on
+    shown, counted = shown_bytes(cluster), kernel_bytes(cluster)
+    eventually(lambda: shown_bytes(cluster) > shown + 10**7, 120)
+    grown, really = shown_bytes(cluster) - shown, kernel_bytes(cluster) - counted
+    assert 0.5 * really < grown < 1.5 * really  # the two were not read at one moment
+    assert first_link(cluster)["asked_mbyte_s"] > 1
+    assert first_link(cluster)["mbyte_s"] < 1.5 * first_link(cluster)["asked_mbyte_s"]
+
+
+def first_link(cluster):
+    """node1 -> node3, which carries a ring all-reduce."""
+    links = eventually(lambda: document(cluster), 30)["links"]
+    return next(one for one in links if (one["src"], one["dst"]) == ("node1", "node3"))
+
+
+def shown_bytes(cluster):
+    return first_link(cluster)["sent_bytes"]
+
+
+def kernel_bytes(cluster):
+    shown = json.loads(cluster.exec("node1", "python3", "-m", "node.wire", "show"))
+    return shown["counters"]["node3"]["sent_bytes"]
+
+
+def test_killing_who_looks_on_leaves_the_run(going_on, on_terminal):
+    cluster, launched = going_on
+    for number in (signal.SIGINT, signal.SIGKILL):
+        shown = on_terminal("watch")
+        eventually_shown(shown, r"step [1-9]\d*/100000", 30)
+        shown.process.send_signal(number)
+        assert shown.wait() == (130 if number == signal.SIGINT else -9)
+    assert launched.poll() is None
+    before = document(cluster)["step"]
+    eventually(lambda: document(cluster)["step"] > before)
+
+
+def test_who_looks_on_ends_with_the_run(unshaped, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text("import time\ntime.sleep(8)\n")
+    launched = unshaped.start("launch", "--", script)
+    eventually(lambda: (document(unshaped) or {}).get("phase") == "running", 60)
+    watching = unshaped.start("watch", "--json")
+    assert launched.wait(timeout=90) == 0
+    launched.communicate()
+    said, _ = watching.communicate(timeout=10)
+    assert watching.returncode == 0
+    states = [parse_state(line) for line in said.splitlines()]
+    assert len(states) > 3 and states[-1].is_over
+    assert [row.state for row in states[-1].ranks] == ["ended"] * 3
+    assert "no run is going on" in unshaped.run("watch", "--once", check=1).stderr
+
+
+@pytest.mark.parametrize("verb", ["launch", "watch"])
+def test_the_page_answers_on_this_machine_and_ends(unshaped, tmp_path, verb):
+    script = tmp_path / "job.py"
+    script.write_text("import time\nprint('words', flush=True)\ntime.sleep(12)\n")
+    page = ["--http", "0"]
+    launched = unshaped.start("launch", *(page if verb == "launch" else []), "--", script)
+    if verb == "watch":
+        eventually(lambda: (document(unshaped) or {}).get("phase") == "running", 60)
+    showing = launched if verb == "launch" else unshaped.start("watch", *page)
+    line = showing.stderr.readline()
+    while "http://127.0.0.1:" not in line:
+        assert line, "it said nothing of a page"
+        line = showing.stderr.readline()
+    port = int(re.search(r"http://127.0.0.1:(\d+)/", line)[1])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/")
+    assert b"<title>gradwire" in connection.getresponse().read()
+    connection.request("GET", "/events")
+    events = connection.getresponse()
+    seen = []
+    while line := events.readline():  # which ends with the run
+        seen += [parse_state(line[6:])] if line.startswith(b"data: {") else []
+    assert seen[-1].is_over and any(state.lines for state in seen)
+    assert listeners(port) == set()
+    for process in {launched, showing}:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def listeners(port):
+    """The addresses on which somebody listens at this port, a moment after the run."""
+    time.sleep(2)
+    said = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True)
+    return {line.split()[3] for line in said.stdout.splitlines()}
+
+
+def test_a_node_that_is_paused_is_shown_as_silent(unshaped, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SLEEP)
+    launched = unshaped.start("launch", "--", script)
+    container = unshaped.container("node2")
+    try:
+        eventually(lambda: states(unshaped) == ["waiting"] * 3, 60)
+        subprocess.run(["docker", "pause", container], check=True, capture_output=True)
+        eventually(lambda: states(unshaped) == ["waiting", "silent", "waiting"], 14)
+    finally:
+        subprocess.run(["docker", "unpause", container], capture_output=True)
+        launched.send_signal(signal.SIGINT)
+        launched.communicate(timeout=90)
+
+
+def states(cluster):
+    return [rank["state"] for rank in (document(cluster) or {"ranks": []})["ranks"]]
+
+
+def test_without_it_no_node_is_asked(unshaped, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SLEEP)
+    launched = unshaped.start("launch", "--no-live", "--", script)
+    try:
+        eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "job.py", check=False), 60)
+        time.sleep(3)
+        assert not unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False)
+        assert "no run is going on" in unshaped.run("watch", check=1).stderr
+        assert not (last_run(unshaped, "job") / "live.json").exists()
+    finally:
+        launched.send_signal(signal.SIGINT)
+        launched.communicate(timeout=90)
+
+
+def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(10)\n")
+    launched = unshaped.start("launch", "--", script)
+    eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False), 60)
+    unshaped.exec("node2", "pkill", "-KILL", "-f", "node.telemetry", check=False)
+    _, stderr = launched.communicate(timeout=90)
+    assert launched.returncode == 0
+    assert "Traceback" not in stderr
+
+
+def test_its_bytes_pass_no_link(going_on):
+    """They go to the host, to which no node has a link: the class of what belongs to none has them."""
+    cluster, _ = going_on
+    said = cluster.exec("node2", "ss", "-Htn", "state", "established", "sport = :22")
+    peers = {line.split()[3].rpartition(":")[0].strip("[]") for line in said.splitlines()}
+    nodes = {node["address"] for node in cluster.json("status")["nodes"]}
+    assert peers and not peers & nodes

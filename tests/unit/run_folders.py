@@ -1,0 +1,131 @@
+"""Run folders that never were: what a launch would have left, in any size, to be read back by reports."""
+
+import json
+import random
+
+import yaml
+from books import line
+
+BEGAN = 1_700_000_000.0
+STEP_S = 0.5
+MODEL_BYTES = 4_799_528
+
+
+def make_run(folder, *, nodes=3, steps=20, every=5, contract=True, program=False, events=()):
+    """A training of so many nodes and steps, that meets every so many; `program`: one that leaves no metrics."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"node{n + 1}" for n in range(nodes)]
+    (folder / "logs").mkdir(exist_ok=True)
+    for name in names:
+        (folder / "logs" / f"{name}.log").write_text(f"{name} says hello\n")
+    (folder / "run.yml").write_text(yaml.safe_dump(config(nodes, program=program)))
+    links = [link(a, b) for a in names for b in names if a != b]
+    write_json(folder / "links.json", links)
+    if contract:
+        write_json(folder / "contract.json", contract_of(links))
+    if events:
+        write_lines(folder / "events.jsonl", events)
+    if not program:
+        write_metrics(folder, names, steps, every)
+    write_json(folder / "summary.json", summary(folder.name, names, links, steps, program=program))
+    return folder
+
+
+def config(nodes, *, program):
+    training = {"task": "fashion-mnist", "strategy": "fedavg", "seed": 1, "steps": 20}
+    argv = ["python3", "train.py"] if program else ["python3", "-m", "node.train"]
+    return {
+        "command": "python -m cluster.launch --profile mobile",
+        "cluster": {"nodes": nodes},
+        "shaping": {"profile": {"name": "mobile", "rate_mbyte_s": [1.0, 10.0]}, "topology": "full"},
+        "program": {"argv": argv, "folder": ""},
+        **({} if program else {"training": training}),
+    }
+
+
+def link(src, dst):
+    values = {"rate_mbyte_s": 5.0, "delay_ms": 80.0, "jitter_ms": 0.0, "loss_pct": 0.0}
+    return {"src": src, "dst": dst, **values}
+
+
+def contract_of(links):
+    expected = {"goodput_mbyte_s": 4.78, "rtt_ms": 160.0}
+    measured = {"goodput_mbyte_s": 4.75, "rtt_ms": 160.2}
+    rows = [
+        {"link": one, "expected": expected, "measured": measured, "broken": [], "undecided": []}
+        for one in links
+    ]
+    return {"holds": True, "broken": False, "decided": True, "links": rows, "settings": []}
+
+
+def write_metrics(folder, names, steps, every):
+    (folder / "metrics").mkdir(exist_ok=True)
+    noise = random.Random(1)
+    for rank, name in enumerate(names):
+        lines = [{"event": "start", "rank": rank, "time": BEGAN, "seconds": {"total": 2.0}}]
+        books, at = [], BEGAN
+        for step in range(1, steps + 1):
+            came = at + STEP_S + 0.05 * noise.random()
+            meets = step % every == 0
+            at = BEGAN + step * STEP_S + (step // every) * 2.0 + 0.1
+            values = {"loss": 2 / step + noise.random(), "compute_s": STEP_S, "sent_bytes": 0}
+            if meets:
+                peer = {(rank + 1) % len(names): MODEL_BYTES}
+                took = {"at": came, "done_s": at - came, "step": step, "size": MODEL_BYTES}
+                books.append(line("all_reduce", peer, **took))
+                values |= {"comm_s": at - came, "sent_bytes": MODEL_BYTES}
+            lines.append({"event": "step", "rank": rank, "step": step, "time": at} | values)
+        if rank == 0:
+            for step in (steps // 2, steps):
+                tested = {"test_accuracy": 0.5 + step / steps / 4, "eval_s": 0.3}
+                lines.append({"event": "eval", "rank": 0, "step": step, "time": at + step} | tested)
+        write_lines(folder / "metrics" / f"{name}.jsonl", lines)
+        write_lines(folder / "metrics" / f"{name}.collectives.jsonl", books)
+
+
+def summary(run, names, links, steps, *, program):
+    carried = {f"{one['src']}->{one['dst']}": 1_000_000 * i for i, one in enumerate(links)}
+    seconds = {"startup": 2.0, "compute": 10.0, "transfer": 8.0, "waiting": 1.0, "eval": 0.3}
+    seconds |= {"total": sum(seconds.values())}
+    parts = {"skew": 1.0, "distance": 2.0, "bytes": 4.0, "sharing": 0.0, "algorithm": 1.5}
+    parts |= {"window": 1.0, "unexplained": -0.5}
+    row = {"kind": "all_reduce", "purpose": "train", "bytes": MODEL_BYTES, "count": 4}
+    loop = {"ratio": 1.001, "off": []}
+    known = {
+        "tested": {"test_accuracy": 0.75},
+        "final_loss": 0.4,
+        "steps": steps,
+        "seconds": dict.fromkeys(names, seconds),
+        "collectives": [row | {"seconds": 2.0, "bound_s": 1.5, "ratio": 1.33}],
+        "attribution": {"seconds": parts, "collectives": [row | {"seconds": parts}]},
+        "what_if": [{"what": "rate", "carrier": "node1->node2", "saves_s": 3.5}],
+        "bounds": "measured",
+    }
+    return {
+        "run": run,
+        "status": "done",
+        "wall_s": 21.3,
+        "exit_codes": dict.fromkeys(names, 0),
+        "bytes": {
+            "total": sum(carried.values()),
+            "links": carried,
+            "loop": None if program else loop,
+        },
+        "host": {"limits": []},
+        "verified": True,
+        **({} if program else known),
+    }
+
+
+def change_summary(folder, **values):
+    """The same summary with other values."""
+    found = json.loads((folder / "summary.json").read_text())
+    write_json(folder / "summary.json", found | values)
+
+
+def write_json(path, document):
+    path.write_text(json.dumps(document))
+
+
+def write_lines(path, lines):
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))

@@ -1,0 +1,255 @@
+"""What a report says of a run, and of folders that are hardly one."""
+
+import csv
+import json
+
+import pytest
+from run_folders import BEGAN, change_summary, make_run, write_json, write_lines
+
+from cluster.base.errors import UsageError
+from cluster.reporting import sentences
+from cluster.reporting.compare import comparison_page
+from cluster.reporting.lanes import lateness, slices, thinned
+from cluster.reporting.markdown import page_markdown
+from cluster.reporting.read_run import read_run
+from cluster.reporting.run_data import WhatIf
+from cluster.reporting.sections import sections
+from cluster.reporting.tables import page_csv
+from cluster.reporting.verdicts import verdicts
+from cluster.reporting.write import run_page
+
+ORDER = [
+    *("seconds", "helped", "attribution", "timeline", "links", "learning", "collectives"),
+    "reproduce",
+]
+
+
+def keys(run):
+    return [section.key for section in sections(run)]
+
+
+def charts(run):
+    return {chart.name: chart for section in sections(run) for chart in section.charts}
+
+
+def answers(run):
+    return {one.question: (one.state, one.answer) for one in verdicts(run)}
+
+
+def test_a_normal_run_has_all_sections_in_their_order(tmp_path):
+    run = read_run(make_run(tmp_path / "run"))
+    assert keys(run) == ORDER
+    assert all(section.sentence for section in sections(run))
+    drawn = {"seconds", "helped", "attribution", "timeline", "links", "topology", "learning"}
+    assert charts(run).keys() == drawn
+    assert answers(run) == {
+        "run": ("good", "done in 21.3 s"),
+        "links": ("good", "6 of 6 proved"),
+        "host": ("good", "not the limit"),
+        "bytes": ("good", "reconcile (1.001)"),
+        "result": ("good", "test accuracy 0.7500, loss 0.4000"),
+    }
+    assert sentences.lead(run).startswith("3 nodes trained fashion-mnist with fedavg over mobile")
+
+
+def test_sentences_suffice(tmp_path):
+    run = read_run(make_run(tmp_path / "run"))
+    assert sentences.where_time_went(run) == (
+        "Of 21.3 s on average, each rank spent 47% computing, 38% moving bytes and 9% starting."
+    )
+    assert sentences.would_have_helped(run) == (
+        "node1->node2 at twice the rate would have saved 3.5 s (16% of the run): predicted, not tried."
+    )
+    assert (
+        "once all ranks were there, most of it for the rates of links (50%)"
+        in sentences.attributed(run.attribution)
+    )
+    assert "-6% is unexplained" in sentences.attributed(run.attribution)
+    assert sentences.links_words(run).startswith("All 6 links are as asked")
+    assert "1.33 times what the links allow at best" in sentences.collectives_words(run.collectives)
+
+
+def test_the_waterfall_ends_at_what_was_measured(tmp_path):
+    rows = charts(read_run(make_run(tmp_path / "run")))["attribution"].data["attribution"]
+    for before, after in zip(rows, rows[1:-1], strict=False):
+        assert after["from_s"] == before["to_s"]
+    assert (rows[-1]["part"], rows[-1]["to_s"]) == ("measured", 9.0)
+    assert [row["sign"] for row in rows][:2] == ["skew", "part"]
+
+
+def test_what_was_tried_is_marked(tmp_path):
+    folder = make_run(tmp_path / "run")
+    tried = {
+        "what": "rate",
+        "carrier": "node1->node2",
+        "saves_s": 3.5,
+        "tried": {"achieved_s": 3.2},
+    }
+    change_summary(folder, what_if=[tried, {"what": "order", "carrier": "0,2,1", "saves_s": 1.0}])
+    run = read_run(folder)
+    assert run.what_if[0] == WhatIf("rate", "node1->node2", 3.5, 3.2)
+    assert sentences.would_have_helped(run).endswith("it was tried, and saved 3.2 s.")
+    assert [row["label"] for row in charts(run)["helped"].data["helped"]] == [
+        "−3.5 s, tried: 3.2 s",
+        "−1.0 s, not tried",
+    ]
+    assert "shape" in json.dumps(charts(run)["helped"].wide)
+
+
+def test_lanes_hold_what_was_measured_and_do_not_overlap(tmp_path):
+    run = read_run(make_run(tmp_path / "run"))
+    found = slices(run)
+    for rank in range(3):
+        own = [one for one in found if one.rank == rank]
+        assert all(a.end_s <= b.start_s + 1e-9 for a, b in zip(own, own[1:], strict=False))
+    seconds = sum(one.end_s - one.start_s for one in found if one.kind in ("waiting", "transfer"))
+    assert seconds == pytest.approx(sum(m.ended_s - m.waited_from_s for m in run.moves), rel=1e-6)
+    assert {one.kind for one in found} >= {"startup", "compute", "waiting", "transfer", "eval"}
+    assert sum(one.times for one in lateness(run)) == 4
+    fewer = thinned(found, 30)
+    assert len(fewer) <= 30
+    assert fewer[-1].end_s == pytest.approx(found[-1].end_s, rel=0.1)
+
+
+def test_a_failed_run_shows_who_failed_by_itself_and_its_log(tmp_path):
+    folder = make_run(tmp_path / "run", program=True)
+    (folder / "logs" / "node2.log").write_text("".join(f"line {n}\n" for n in range(100)))
+    change_summary(folder, status="failed", exit_codes={"node1": -15, "node2": 1, "node3": -15})
+    run = read_run(folder)
+    assert answers(run)["run"] == ("bad", "failed after 21.3 s: node2")
+    assert [tail.rank for tail in run.tails] == ["node2"]
+    assert run.tails[0].lines[-1] == "line 99" and len(run.tails[0].lines) == 25
+    assert keys(run)[0] == "failed"  # nothing else is known of it
+
+
+def test_a_foreign_program_has_links_and_logs_alone(tmp_path):
+    run = read_run(make_run(tmp_path / "run", program=True))
+    assert keys(run) == ["seconds", "links", "reproduce"]
+    assert answers(run)["result"] == ("unknown", "none recorded")
+    assert "only our own training" in sections(run)[0].sentence
+
+
+def test_one_step_is_a_run(tmp_path):
+    run = read_run(make_run(tmp_path / "run", steps=1, every=1))
+    assert "timeline" in keys(run)
+    assert page_markdown(run_page(run))
+
+
+@pytest.mark.parametrize(
+    "left", [["run.yml"], ["links.json"], ["logs"], ["metrics"], ["summary.json"]]
+)
+def test_whatever_is_missing_of_a_folder_the_rest_is_shown(tmp_path, left):
+    folder = make_run(tmp_path / "run")
+    for name in ("run.yml", "links.json", "contract.json", "summary.json"):
+        if name not in left:
+            (folder / name).unlink()
+    run = read_run(folder)
+    assert page_markdown(run_page(run))
+    assert page_csv(run_page(run))
+    if "summary.json" not in left:
+        assert answers(run)["run"] == ("bad", "no recorded end")
+        assert [rank.name for rank in run.ranks] == ["node1", "node2", "node3"]
+
+
+def test_a_refused_contract_is_named(tmp_path):
+    folder = make_run(tmp_path / "run", program=True)
+    contract = json.loads((folder / "contract.json").read_text())
+    contract["links"][0]["broken"] = ["goodput_mbyte_s"]
+    write_json(folder / "contract.json", contract | {"holds": False, "broken": True})
+    (folder / "summary.json").unlink()
+    run = read_run(folder)
+    assert answers(run)["links"] == ("bad", "1 of 6 broken")
+    assert sentences.links_words(run) == "Not as asked: node1->node2 (goodput_mbyte_s)."
+
+
+@pytest.mark.parametrize("name", ["summary.json", "contract.json"])
+def test_files_cut_short_are_named_and_the_rest_is_shown(tmp_path, name):
+    folder = make_run(tmp_path / "run")
+    text = (folder / name).read_text()
+    (folder / name).write_text(text[: len(text) // 2])
+    with (folder / "metrics" / "node2.jsonl").open("a") as file:
+        file.write('{"event": "step", "ra')
+    run = read_run(folder)
+    assert [note for note in run.notes if note.startswith(f"{name} cannot be read")]
+    assert "timeline" in keys(run)
+
+
+def test_what_is_no_run_is_one_line(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match="is no folder of a run"):
+            read_run(folder)
+
+
+def test_events_of_a_schedule_stand_across_the_lanes(tmp_path):
+    events = [{"time": BEGAN + 3, "after_s": 3.0, "step": 5, "what": "at: 3s, link: node1:node2"}]
+    run = read_run(make_run(tmp_path / "run", events=events))
+    rows = charts(run)["timeline"].data["events"]
+    assert rows == [
+        {"at_s": 5.0, "what": "at: 3s, link: node1:node2"}
+    ]  # it began 2 s before the start
+    assert "The schedule acted 1 time." in sentences.timeline_words(run)
+
+
+def test_returns_of_environments_are_drawn(tmp_path):
+    folder = make_run(tmp_path / "run", steps=4)
+    rollouts = [
+        {"event": "rollout", "rank": 0, "time": BEGAN + n, "step": n, "env_steps": 64 * n}
+        | {"episodes": 1, "episode_return": 10.0 * n, "episode_length": 10.0}
+        for n in range(1, 5)
+    ]
+    with (folder / "metrics" / "node1.jsonl").open("a") as file:
+        file.writelines(json.dumps(one) + "\n" for one in rollouts)
+    chart = charts(read_run(folder))["learning"]
+    assert [row["env_steps"] for row in chart.data["episode_return"]] == [64, 128, 192, 256]
+    assert [row["value"] for row in chart.data["episode_return"]] == [10, 20, 30, 40]
+
+
+def test_several_ranks_a_node_keep_their_names(tmp_path):
+    folder = make_run(tmp_path / "run", program=True)
+    change_summary(folder, exit_codes={"node1-0": 0, "node1-1": 0, "node2-0": 0, "node2-1": 0})
+    run = read_run(folder)
+    assert run.nodes == ["node1", "node2"]
+    assert sentences.lead(run).startswith("2 nodes, 4 ranks, ran train.py over mobile links")
+
+
+def test_csv_has_every_figure_of_every_table(tmp_path):
+    text = page_csv(run_page(read_run(make_run(tmp_path / "run"))))
+    rows = list(csv.DictReader(text.splitlines()))
+    found = {(row["section"], row["row"], row["column"]): row["value"] for row in rows}
+    assert found["seconds", "node2", "compute s"] == "10.0"
+    assert found["collectives", "all_reduce", "measured ÷ bound"] == "1.33"
+    assert found["links", "node1->node3", "goodput MB/s"] == "4.75"
+
+
+def test_runs_are_compared(tmp_path):
+    first, second = (make_run(tmp_path / name, steps=n) for name, n in (("a", 10), ("b", 20)))
+    change_summary(second, wall_s=42.6, host={"limits": ["packets were late"]})
+    page = comparison_page([read_run(first), read_run(second)])
+    assert page.lead == "a was the fastest, 21.3 s; b took 2.00 times as long."
+    assert [section.key for section in page.sections] == [
+        *("runs", "losses", "attribution", "reproduce")
+    ]
+    assert "The host was the limit of b" in page.sections[0].sentence
+    rows = page.sections[1].charts[0].data["losses"]
+    assert {row["run"] for row in rows} == {"a", "b"}
+
+
+def test_a_run_is_compared_with_itself(tmp_path):
+    run = read_run(make_run(tmp_path / "a"))
+    page = comparison_page([run, run])
+    assert [row[0] for row in page.sections[0].tables[0].rows] == ["a (1)", "a (2)"]
+
+
+def test_metrics_without_end_are_read_as_far_as_they_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("cluster.reporting.read_run.MOST_STEP_LINES", 30)
+    monkeypatch.setattr("cluster.reporting.read_run.LEAST_STEP_LINES", 10)
+    folder = make_run(tmp_path / "run", nodes=2, steps=50)
+    run = read_run(folder)
+    assert len(run.steps) == 2 * 14  # of 15 lines the first is the start
+    assert "of node1 the first 15 lines of metrics are shown" in run.notes
+
+
+def test_lines_that_are_none_are_left_out(tmp_path):
+    folder = make_run(tmp_path / "run")
+    write_lines(folder / "events.jsonl", [3, "x", {"time": "soon"}, {"time": BEGAN, "what": ["x"]}])
+    assert [one.what for one in read_run(folder).events] == [""]
