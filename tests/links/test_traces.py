@@ -111,7 +111,9 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
         if "time=" in line
     ]
     # One ping of a busy host can be late by more than the link's own delay: before and after are medians.
-    assert median(far[:5]) == pytest.approx(10, abs=2) and median(far[-9:]) == pytest.approx(10, abs=2), far
+    assert median(far[:5]) == pytest.approx(10, abs=2) and median(far[-9:]) == pytest.approx(
+        10, abs=2
+    ), far
     assert len([ms for ms in far if 64 < ms < 67]) >= 2, far
     assert min(far[9:13]) > 60, far  # also while the profile changes
     run = near.state_dir.parents[1] / "runs" / json.loads(done.stdout)["run"]
