@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from containers import PROJECT_DIR, TIMEOUT_S, eventually, last_run
+from containers import PROJECT_DIR, TIMEOUT_S, bring_up, eventually, last_run
 
 from cluster.live.state import parse_state
 
@@ -25,6 +25,14 @@ ATTACHED_S = 2.0
 BUSY_FACTOR = 5  # Python itself may take long to start on a busy machine; what is measured is said
 ROWS, COLUMNS = 40, 120
 SLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+# It ends as soon as its argument is a file on its node: `end` makes it.
+UNTIL_ENDED = """\
+import os, sys, time
+print("words", flush=True)
+deadline = time.monotonic() + 120
+while not os.path.exists(sys.argv[1]) and time.monotonic() < deadline:
+    time.sleep(0.1)
+"""
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -89,17 +97,32 @@ def on_terminal(shared):
         one.close()
 
 
-@pytest.fixture
-def going_on(mobile):
-    """A training over mobile links that has made steps; its launcher, without a terminal."""
-    launched = mobile.start("launch", "--no-verify", *STEPS)
+@pytest.fixture(scope="module")
+def going_on(shared):
+    """A training over mobile links that has made steps; its launcher, without a terminal. For the last tests here."""
+    bring_up(shared, "--profile", "mobile")
+    launched = shared.start("launch", "--no-verify", *STEPS)
     try:
-        eventually(lambda: (document(mobile) or {"step": None})["step"], 90)
-        yield mobile, launched
+        eventually(lambda: (document(shared) or {"step": None})["step"], 90)
+        yield shared, launched
     finally:
         if launched.poll() is None:
             launched.send_signal(signal.SIGINT)
         launched.communicate(timeout=90)
+
+
+@pytest.fixture
+def job(unshaped, tmp_path):
+    """A program that goes on until it is ended: the words that launch it, and what ends it."""
+    script = tmp_path / "job.py"
+    script.write_text(UNTIL_ENDED)
+    over = f"/tmp/{tmp_path.name}"
+
+    def end():
+        for node in ("node1", "node2", "node3"):
+            unshaped.exec(node, "touch", over)
+
+    return ["--", script, over], end
 
 
 def document(cluster):
@@ -166,6 +189,109 @@ def test_plain_and_pipes_have_lines_alone(unshaped, on_terminal, tmp_path):
     assert "\x1b" not in done.stdout + done.stderr and "COMP %" not in done.stdout + done.stderr
 
 
+def test_who_looks_on_ends_with_the_run(unshaped, job):
+    words, end = job
+    launched = unshaped.start("launch", *words)
+    eventually(lambda: (document(unshaped) or {}).get("phase") == "running", 60)
+    watching = unshaped.start("watch", "--json")
+    states = [parse_state(watching.stdout.readline()) for _ in range(3)]
+    assert not any(state.is_over for state in states)
+    end()
+    launched.communicate(timeout=90)
+    assert launched.returncode == 0
+    said, _ = watching.communicate(timeout=10)
+    assert watching.returncode == 0
+    states = [parse_state(line) for line in said.splitlines()]
+    assert states[-1].is_over
+    assert [row.state for row in states[-1].ranks] == ["ended"] * 3
+    assert "no run is going on" in unshaped.run("watch", "--once", check=1).stderr
+
+
+@pytest.mark.parametrize("verb", ["launch", "watch"])
+def test_the_page_answers_on_this_machine_and_ends(unshaped, job, verb):
+    words, end = job
+    page = ["--http", "0"]
+    launched = unshaped.start("launch", *(page if verb == "launch" else []), *words)
+    if verb == "watch":
+        eventually(lambda: (document(unshaped) or {}).get("phase") == "running", 60)
+    showing = launched if verb == "launch" else unshaped.start("watch", *page)
+    line = showing.stderr.readline()
+    while "http://127.0.0.1:" not in line:
+        assert line, "it said nothing of a page"
+        line = showing.stderr.readline()
+    port = int(re.search(r"http://127.0.0.1:(\d+)/", line)[1])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/")
+    assert b"<title>gradwire" in connection.getresponse().read()
+    connection.request("GET", "/events")
+    events = connection.getresponse()
+    seen, is_ended = [], False
+    while line := events.readline():  # which ends with the run
+        if line.startswith(b"data: {"):
+            seen.append(parse_state(line[6:]))
+            if seen[-1].lines and not is_ended:
+                end()
+                is_ended = True
+    assert seen[-1].is_over and any(state.lines for state in seen)
+    for process in {launched, showing}:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert listeners(port) == set()
+
+
+def listeners(port):
+    """The addresses on which somebody listens at this port."""
+    said = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True)
+    return {line.split()[3] for line in said.stdout.splitlines()}
+
+
+def test_a_node_that_is_paused_is_shown_as_silent(unshaped, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SLEEP)
+    launched = unshaped.start("launch", "--", script)
+    container = unshaped.container("node2")
+    try:
+        eventually(lambda: states(unshaped) == ["waiting"] * 3, 60)
+        subprocess.run(["docker", "pause", container], check=True, capture_output=True)
+        eventually(lambda: states(unshaped) == ["waiting", "silent", "waiting"], 14)
+    finally:
+        subprocess.run(["docker", "unpause", container], capture_output=True)
+        launched.send_signal(signal.SIGINT)
+        launched.communicate(timeout=90)
+
+
+def states(cluster):
+    return [rank["state"] for rank in (document(cluster) or {"ranks": []})["ranks"]]
+
+
+def test_without_it_no_node_is_asked(unshaped, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SLEEP)
+    launched = unshaped.start("launch", "--no-live", "--", script)
+    try:
+        eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "job.py", check=False), 60)
+        time.sleep(3)
+        assert not unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False)
+        assert "no run is going on" in unshaped.run("watch", check=1).stderr
+        assert not (last_run(unshaped, "job") / "live.json").exists()
+    finally:
+        launched.send_signal(signal.SIGINT)
+        launched.communicate(timeout=90)
+
+
+def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, job):
+    words, end = job
+    launched = unshaped.start("launch", *words)
+    eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False), 60)
+    unshaped.exec("node2", "pkill", "-KILL", "-f", "node.telemetry", check=False)
+    killed_at = time.time()
+    eventually(lambda: document(unshaped)["time"] > killed_at + 2)  # the launcher looks on
+    end()
+    _, stderr = launched.communicate(timeout=90)
+    assert launched.returncode == 0
+    assert "Traceback" not in stderr
+
+
 def test_another_shell_sees_the_run_within_two_seconds(going_on):
     cluster, _ = going_on
     for words in (["--once"], ["--once", "--json"]):
@@ -224,103 +350,6 @@ def test_killing_who_looks_on_leaves_the_run(going_on, on_terminal):
     assert launched.poll() is None
     before = document(cluster)["step"]
     eventually(lambda: document(cluster)["step"] > before)
-
-
-def test_who_looks_on_ends_with_the_run(unshaped, tmp_path):
-    script = tmp_path / "job.py"
-    script.write_text("import time\ntime.sleep(8)\n")
-    launched = unshaped.start("launch", "--", script)
-    eventually(lambda: (document(unshaped) or {}).get("phase") == "running", 60)
-    watching = unshaped.start("watch", "--json")
-    assert launched.wait(timeout=90) == 0
-    launched.communicate()
-    said, _ = watching.communicate(timeout=10)
-    assert watching.returncode == 0
-    states = [parse_state(line) for line in said.splitlines()]
-    assert len(states) > 3 and states[-1].is_over
-    assert [row.state for row in states[-1].ranks] == ["ended"] * 3
-    assert "no run is going on" in unshaped.run("watch", "--once", check=1).stderr
-
-
-@pytest.mark.parametrize("verb", ["launch", "watch"])
-def test_the_page_answers_on_this_machine_and_ends(unshaped, tmp_path, verb):
-    script = tmp_path / "job.py"
-    script.write_text("import time\nprint('words', flush=True)\ntime.sleep(12)\n")
-    page = ["--http", "0"]
-    launched = unshaped.start("launch", *(page if verb == "launch" else []), "--", script)
-    if verb == "watch":
-        eventually(lambda: (document(unshaped) or {}).get("phase") == "running", 60)
-    showing = launched if verb == "launch" else unshaped.start("watch", *page)
-    line = showing.stderr.readline()
-    while "http://127.0.0.1:" not in line:
-        assert line, "it said nothing of a page"
-        line = showing.stderr.readline()
-    port = int(re.search(r"http://127.0.0.1:(\d+)/", line)[1])
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", "/")
-    assert b"<title>gradwire" in connection.getresponse().read()
-    connection.request("GET", "/events")
-    events = connection.getresponse()
-    seen = []
-    while line := events.readline():  # which ends with the run
-        seen += [parse_state(line[6:])] if line.startswith(b"data: {") else []
-    assert seen[-1].is_over and any(state.lines for state in seen)
-    assert listeners(port) == set()
-    for process in {launched, showing}:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-
-
-def listeners(port):
-    """The addresses on which somebody listens at this port, a moment after the run."""
-    time.sleep(2)
-    said = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True)
-    return {line.split()[3] for line in said.stdout.splitlines()}
-
-
-def test_a_node_that_is_paused_is_shown_as_silent(unshaped, tmp_path):
-    script = tmp_path / "job.py"
-    script.write_text(SLEEP)
-    launched = unshaped.start("launch", "--", script)
-    container = unshaped.container("node2")
-    try:
-        eventually(lambda: states(unshaped) == ["waiting"] * 3, 60)
-        subprocess.run(["docker", "pause", container], check=True, capture_output=True)
-        eventually(lambda: states(unshaped) == ["waiting", "silent", "waiting"], 14)
-    finally:
-        subprocess.run(["docker", "unpause", container], capture_output=True)
-        launched.send_signal(signal.SIGINT)
-        launched.communicate(timeout=90)
-
-
-def states(cluster):
-    return [rank["state"] for rank in (document(cluster) or {"ranks": []})["ranks"]]
-
-
-def test_without_it_no_node_is_asked(unshaped, tmp_path):
-    script = tmp_path / "job.py"
-    script.write_text(SLEEP)
-    launched = unshaped.start("launch", "--no-live", "--", script)
-    try:
-        eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "job.py", check=False), 60)
-        time.sleep(3)
-        assert not unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False)
-        assert "no run is going on" in unshaped.run("watch", check=1).stderr
-        assert not (last_run(unshaped, "job") / "live.json").exists()
-    finally:
-        launched.send_signal(signal.SIGINT)
-        launched.communicate(timeout=90)
-
-
-def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, tmp_path):
-    script = tmp_path / "job.py"
-    script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(10)\n")
-    launched = unshaped.start("launch", "--", script)
-    eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False), 60)
-    unshaped.exec("node2", "pkill", "-KILL", "-f", "node.telemetry", check=False)
-    _, stderr = launched.communicate(timeout=90)
-    assert launched.returncode == 0
-    assert "Traceback" not in stderr
 
 
 def test_its_bytes_pass_no_link(going_on):

@@ -9,16 +9,21 @@ import pytest
 import yaml
 from containers import eventually
 
-SLOW = "links:\n  - {src: node2, dst: node1, rate_mbyte_s: 1.0}\n"
+SLOW = "base: full\nlinks:\n  - {src: node2, dst: node1, rate_mbyte_s: 1.0}\n"
+SLOW_BOTH_WAYS = f"{SLOW}  - {{src: node1, dst: node2, rate_mbyte_s: 1.0}}\n"
 TRAINING = ["--no-verify", "--strategy", "fedavg", "--batch-size", "8"]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A profile of near links, and a topology in which one of them is slow."""
+    return make_files(tmp_path_factory, SLOW)
+
+
+def make_files(tmp_path_factory, topology):
     folder = tmp_path_factory.mktemp("slow")
     (folder / "near.yml").write_text("rate_mbyte_s: 8\ndelay_ms: 5\n")
-    (folder / "slow.yml").write_text(f"base: full\n{SLOW}")
+    (folder / "slow.yml").write_text(topology)
     return ["--profile", folder / "near.yml", "--topology", folder / "slow.yml"]
 
 
@@ -31,9 +36,9 @@ def slow(shared, files):
 
 @pytest.fixture(scope="module")
 def trained(shared, files):
-    """A short training over these links: three averages of 4.8 MB."""
+    """A short training over these links: two averages of 4.8 MB."""
     shared.run("up", "--nodes", "3", *files)
-    summary = shared.json("launch", *files, *TRAINING, "--set", "H=4", "--steps", "12")
+    summary = shared.json("launch", *files, *TRAINING, "--set", "H=4", "--steps", "8")
     return Path(summary["folder"]), summary
 
 
@@ -43,12 +48,12 @@ def rates(cluster):
 
 
 def test_the_slow_link_is_on_the_critical_path(trained):
-    """Of 6.4 MB an average over 1 MB/s: 6 s at least, three times."""
+    """Of 6.4 MB an average over 1 MB/s: 6 s at least, twice."""
     _, summary = trained
     path = summary["critical_path"]
     first, *_ = path["links"]
     assert first == "node2->node1"
-    assert path["links"][first]["bytes_s"] > 15
+    assert path["links"][first]["bytes_s"] > 10
     carried = sum(link["seconds"] for link in path["links"].values())
     alone = sum(s for own in path["ranks"].values() for s in own.values())
     assert carried + alone + path["not_known_s"] == pytest.approx(path["wall_s"], abs=0.01)
@@ -61,7 +66,7 @@ def test_the_order_in_which_nothing_goes_over_it_is_predicted_first(trained, sha
     first, second, *_ = found["changes"]
     assert (first["what"], first["of"]) == ("rank_order", "node1,node3,node2")
     assert (second["what"], second["of"]) == ("rate", "node2->node1")
-    assert second["saves_s"] == pytest.approx(3 * 3.2, rel=0.3)
+    assert second["saves_s"] == pytest.approx(2 * 3.2, rel=0.3)
     assert not (folder / "whatif.json").exists()
 
 
@@ -132,12 +137,15 @@ def test_an_order_that_cannot_be_starts_nothing(slow):
 
 
 @pytest.fixture
-def trying(slow, trained):
-    """A trial in the middle of a run over the changed link."""
-    folder, _ = trained
-    before = rates(slow)
-    process = slow.start("whatif", folder, "--try", "2")
-    eventually(lambda: rates(slow)[("node2", "node1")] == 2.0 or process.poll() is not None, 240)
+def trying(shared, tmp_path_factory):
+    """A trial in the middle of a run over the changed link, which is tried first: no order of ranks avoids both."""
+    files = make_files(tmp_path_factory, SLOW_BOTH_WAYS)
+    shared.run("up", "--nodes", "3", *files)
+    before = rates(shared)
+    words = ["--set", "H=4", "--steps", "4"]
+    folder = shared.json("launch", *files, *TRAINING, *words)["folder"]
+    process = shared.start("whatif", folder, "--try", "1")
+    eventually(lambda: rates(shared)[("node2", "node1")] == 2.0 or process.poll() is not None, 240)
     assert process.poll() is None, process.communicate()
     yield process, before
     if process.poll() is None:
@@ -145,24 +153,24 @@ def trying(slow, trained):
         process.communicate()
 
 
-def test_an_interrupted_trial_takes_its_change_back(slow, trying):
+def test_an_interrupted_trial_takes_its_change_back(shared, trying):
     process, before = trying
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert rates(slow) == before
-    assert not list(slow.state_dir.glob("temporary-*"))
+    assert rates(shared) == before
+    assert not list(shared.state_dir.glob("temporary-*"))
 
 
 @pytest.mark.slow
-def test_what_a_killed_trial_changed_is_taken_back_by_the_next_command(slow, trying):
+def test_what_a_killed_trial_changed_is_taken_back_by_the_next_command(shared, trying):
     process, before = trying
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    eventually(lambda: not slow.exec("node1", "pgrep", "-f", "node.train", check=False))
-    assert "was killed" in slow.run("status").stdout
-    assert "laid again" in slow.run("up").stderr
-    assert rates(slow) == before
+    eventually(lambda: not shared.exec("node1", "pgrep", "-f", "node.train", check=False))
+    assert "was killed" in shared.run("status").stdout
+    assert "laid again" in shared.run("up").stderr
+    assert rates(shared) == before
 
 
 def test_a_cluster_with_other_links_is_refused_and_left_alone(slow, trained):
