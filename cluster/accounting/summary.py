@@ -1,13 +1,14 @@
 """Computes the figures of summary.json from counters and metrics: bytes, collectives, seconds."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.accounting.attribution import attribute_run
-from cluster.accounting.bounds import Network
 from cluster.accounting.broadcast import Receipt, read_receipts
+from cluster.accounting.causes import Interval, causes_summary, find_causes, parse_events
 from cluster.accounting.collective_stats import (
     all_sent,
     bucket_seconds,
@@ -19,7 +20,7 @@ from cluster.accounting.collectives import Collective
 from cluster.accounting.critical_path import find_path, path_summary
 from cluster.accounting.experience import experience_summary
 from cluster.accounting.metrics import read_events
-from cluster.accounting.rank_time import rank_time
+from cluster.accounting.rank_time import RankTime, rank_time
 from cluster.accounting.routes import Contract, link_paths, make_network
 from cluster.accounting.what_if import what_if
 from cluster.accounting.wire_bytes import Sent, expected_by_link
@@ -42,8 +43,9 @@ def account(
     contract: Contract | None,
     *,
     changing: bool,
+    throttled_s: Mapping[str, float],
 ) -> dict[str, Any]:
-    """What summary.json says of bytes, collectives and their bounds, seconds, environments and experience.
+    """What summary.json says of bytes, collectives and their bounds, seconds, causes, environments and experience.
 
     Args:
         folder: the run's, with what the ranks left.
@@ -54,6 +56,7 @@ def account(
         carried: bytes on each link, from before the ranks started until after they ended.
         contract: what was measured of the links, if anything was.
         changing: whether the links changed during the run: then nothing can be said of bounds.
+        throttled_s: for how long a CPU limit stopped each node.
     """
     ranks = list(told)
     starts, ends = (
@@ -74,19 +77,34 @@ def account(
     loop = loop_bytes(starts, ends, nodes, paths, lossy)
     receipts = _receipts(folder, ranks, ends)
     experience = experience_summary(told, network if known else None, receipts)
+    times = _rank_times(folder, ends, collectives)
+    slow_start = link_state.slow_start_after_idle
     return {
         "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "attribution": attribute_run(
-            collectives, network if known else None, slow_start=link_state.slow_start_after_idle
+            collectives, network if known else None, slow_start=slow_start
         ),
         "what_if": what_if(collectives, network if known else None),
-        "critical_path": _critical_path(
-            folder, ends, collectives, network, slow_start=link_state.slow_start_after_idle
+        "critical_path": path_summary(
+            find_path(collectives, times, network, slow_start=slow_start), times
         )
-        if known and not experience
+        if known and times and not experience
         else None,
+        "causes": causes_summary(
+            find_causes(
+                collectives,
+                times,
+                network if known else None,
+                _events(folder / "events.jsonl"),
+                throttled_s,
+                slow_start=slow_start,
+            ),
+            _wall_s(times),
+        )
+        if not experience
+        else [],
         "seconds": bucket_seconds(ends, collectives),
         # Who was started again has counted from 0 again: of actors the learner tells.
         "environments": None if experience else environment_summary(told),
@@ -94,23 +112,28 @@ def account(
     }
 
 
-def _critical_path(
-    folder: Path,
-    ends: Mapping[str, Event],
-    collectives: Sequence[Collective],
-    network: Network,
-    *,
-    slow_start: bool,
-) -> dict[str, Any] | None:
-    """None where a rank left no end, or not a line of each of its collectives."""
+def _rank_times(
+    folder: Path, ends: Mapping[str, Event], collectives: Sequence[Collective]
+) -> list[RankTime]:
+    """What ranks did when; empty where one left no end, or not a line of each of its collectives."""
     times = [rank_time(name, read_events(folder / "metrics" / f"{name}.jsonl")) for name in ends]
     ranks = [one for one in times if one is not None]
     parts = Counter(part.rank for one in collectives for part in one.parts)
     booked = [sum(one["count"] for one in end.get("collectives", ())) for end in ends.values()]
     if len(ranks) < len(times) or [parts[rank] for rank in range(len(times))] != booked:
-        return None
-    path = find_path(collectives, ranks, network, slow_start=slow_start)
-    return path_summary(path, ranks)
+        return []
+    return ranks
+
+
+def _wall_s(ranks: Sequence[RankTime]) -> float:
+    return max((r.end for r in ranks), default=0.0) - min((r.start for r in ranks), default=0.0)
+
+
+def _events(path: Path) -> list[Interval]:
+    """What the schedule did; it is we who wrote this file."""
+    if not path.is_file():
+        return []
+    return parse_events(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
 
 
 def _receipts(

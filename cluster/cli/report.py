@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.accounting import critical_path
+from cluster.accounting import causes, critical_path
 from cluster.accounting.attribution import transfer_s
 from cluster.accounting.what_if import sentence
 from cluster.base.console import print_table
@@ -45,6 +45,8 @@ def print_summary(run: Run) -> None:
     _print_collectives(summary)
     if path := summary["critical_path"]:
         print(critical_path.sentence(path, summary["what_if"]))
+    if slowed := causes.sentence(summary["causes"]):
+        print(slowed)
     _print_tests(summary)
     _print_experience(summary["experience"])
     print(f"wall {summary['wall_s']:.1f} s   {bytes_sentence(summary['bytes'])}")

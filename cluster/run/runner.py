@@ -305,7 +305,7 @@ def _collect(
         "tested": first.get("tested", {}),
         "final_loss": first.get("final_loss"),
         "steps": first.get("steps"),
-        **_account(folder, told, nodes, before, links, contract, job, console),
+        **_account(folder, told, nodes, before, links, contract, job, host, console),
         "host": host,
         "links": [asdict(link) for link in before.links],
         "links_lost": lost,
@@ -324,15 +324,16 @@ def _account(
     carried: Mapping[str, int],
     contract: Contract | None,
     job: Job,
+    host: Mapping[str, Any] | None,
     console: Console,
 ) -> dict[str, Any]:
     """The accounts, or what there is without the ranks' own: theirs need not fit together."""
-    changing = bool(job.schedule)
+    known = {"changing": bool(job.schedule), "throttled_s": (host or {}).get("throttled_s", {})}
     at = job.spec.addresses(nodes)
     try:
-        return account(folder, told, nodes, at, before, carried, contract, changing=changing)
+        return account(folder, told, nodes, at, before, carried, contract, **known)
     except Exception as error:  # each line is of its types, but whoever wrote it may have lied
         console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
         nothing: dict[str, dict[str, Any]] = {name: {} for name in told}
         nowhere = folder / "none"
-        return account(nowhere, nothing, nodes, at, before, carried, contract, changing=changing)
+        return account(nowhere, nothing, nodes, at, before, carried, contract, **known)

@@ -454,7 +454,7 @@ def accounts_of(folder, *, changing=False):
     names = ["node1", "node2", "node3"]
     told = {name: last_events(folder, name) for name in names}
     state = planned_link_state(plans())
-    return account(folder, told, names, [], state, {}, None, changing=changing)
+    return account(folder, told, names, [], state, {}, None, changing=changing, throttled_s={})
 
 
 def test_the_summary_has_the_critical_path_of_a_run_folder_and_none_where_it_cannot_be(run):

@@ -326,7 +326,7 @@ def test_the_accounts_do_without_the_last_lines_of_ranks_that_were_killed(tmp_pa
     (metrics / "node2.jsonl").write_text(f"{json.dumps(start)}\n{json.dumps(start)[:20]}")
     told = {node: last_events(tmp_path, node) for node in NODES}
     state = make_link_state({}, {}, {})
-    accounts = account(tmp_path, told, NODES, [], state, {}, None, changing=False)
+    accounts = account(tmp_path, told, NODES, [], state, {}, None, changing=False, throttled_s={})
     assert accounts["seconds"] == {
         "node1": {"startup": 1.0, "compute": 2.0, "transfer": 0.5, "waiting": 0.0, "total": 3.5}
     }

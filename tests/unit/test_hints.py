@@ -29,6 +29,7 @@ SUMMARY = {
     "attribution": None,
     "what_if": [],
     "critical_path": None,
+    "causes": [],
     "tested": {},
     "test_accuracy": None,
     "environments": None,

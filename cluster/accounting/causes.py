@@ -1,0 +1,386 @@
+"""Causes: what slowed a run down, each with the seconds that it cost, the most first. Pure.
+
+A cause is one thing that is worse than its peers, or that went wrong; its seconds are those that the run would have
+been shorter, had that thing been as its peers are:
+
+    slow_link       a link with less rate than the median of the links
+    far_link        a link with more delay than the median of the links
+    narrow_access   an uplink or downlink that its node's links have to share
+    lossy_link      a link that lost packets: TCP waited for timeouts, and began anew with small windows
+    idle_window     pauses, after which TCP begins with small windows (RFC 2861)
+    slow_node       a rank that works longer than its peers before a collective, while they wait
+    throttled_node  the same, on a node that came to its CPU limit meanwhile
+    evaluation, startup, checkpoint   what a rank did while its peers waited
+    event           a schedule's: collectives during it took longer than others of their kind
+
+A network that is slow everywhere has no cause: `what_if` says what would be better still. Seconds of links are
+predicted by the model of gloo (gloo_timing.py), those of ranks and events were measured.
+"""
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from cluster.accounting.attribution import attribute
+from cluster.accounting.bounds import Network, flows_of
+from cluster.accounting.collectives import Collective, Part, by_key, made_at_once
+from cluster.accounting.rank_time import RankTime
+from cluster.accounting.tcp_timing import SocketState
+from cluster.accounting.tcp_windows import windows_of_run
+from cluster.accounting.what_if import Sample, count_steps, samples_s, take_samples
+
+MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
+MOST_SAMPLES = 32  # of a kind, purpose and size: losses are rare
+REPLAYS = 5  # of each collective, to find its parts
+MOST_TOLD = 5
+LEAST_S, LEAST_SHARE = 0.05, 0.01  # of the run
+OVER = "over: "  # what ends an event, in events.jsonl
+WORK = {"eval": "evaluation", "startup": "startup", "checkpoint": "checkpoint"}  # else slow_node
+Found = dict[tuple[str, str], float]
+"""Cause, and of what -> seconds."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing.
+
+    Attributes:
+        cause: see above.
+        of: a link, an uplink, a rank, an event; empty where it is all connections.
+        seconds: that it cost.
+        factor: how many times worse it is than its peers; None where that says nothing.
+    """
+
+    cause: str
+    of: str
+    seconds: float
+    factor: float | None = None
+
+    @property
+    def words(self) -> str:
+        """For readers."""
+        match self.cause:
+            case "slow_link":
+                return f"{self.of} is {self.factor:.1f} times slower than the median link"
+            case "far_link":
+                return f"{self.of} takes {self.factor:.1f} times as long as the median link"
+            case "narrow_access":
+                return f"{self.of}: links share it"
+            case "lossy_link":
+                return f"{self.of} loses packets"
+            case "idle_window":
+                return "TCP begins slowly after pauses"
+            case "slow_node":
+                return f"{self.of} works longer than its peers"
+            case "throttled_node":
+                return f"{self.of} works longer than its peers, held back by its CPU limit"
+            case "evaluation":
+                return f"{self.of} tests while its peers wait"
+            case "startup":
+                return f"{self.of} starts later than its peers"
+            case "checkpoint":
+                return f"{self.of} writes checkpoints while its peers wait"
+            case _:
+                return self.of
+
+
+@dataclass(frozen=True)
+class Interval:
+    """While an event of a schedule was in force.
+
+    Attributes:
+        what: the schedule's words.
+        since: Unix time; `until` likewise, without end where none was told.
+    """
+
+    what: str
+    since: float
+    until: float = math.inf
+
+
+def find_causes(
+    collectives: Sequence[Collective],
+    ranks: Sequence[RankTime],
+    network: Network | None,
+    events: Sequence[Interval] = (),
+    throttled_s: Mapping[str, float] | None = None,
+    *,
+    slow_start: bool = False,
+) -> list[Cause]:
+    """All that cost anything, the most first.
+
+    Args:
+        collectives: of the run, all of them.
+        ranks: in order, where all of them are known.
+        network: links; None where they changed, or nothing is known of them.
+        events: of its schedule.
+        throttled_s: for how long a CPU limit stopped each node.
+        slow_start: whether a connection that was idle begins as a new one.
+    """
+    found = [*_slow_ranks(collectives, ranks, throttled_s or {}), *_events(collectives, events)]
+    if network is not None:
+        found += _links(collectives, network)
+        found += _windows(collectives, ranks, network, slow_start=slow_start)
+    return sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds)
+
+
+def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, Any]]:
+    """`causes` of summary.json: those that are worth a word."""
+    least_s = max(LEAST_S, LEAST_SHARE * wall_s)
+    told = [one for one in causes if one.seconds >= least_s][:MOST_TOLD]
+    return [
+        {
+            "cause": one.cause,
+            "of": one.of,
+            "seconds": round(one.seconds, 3),
+            "factor": None if one.factor is None else round(one.factor, 2),
+            "words": one.words,
+        }
+        for one in told
+    ]
+
+
+def sentence(causes: Sequence[Mapping[str, Any]]) -> str:
+    """For readers: the first two of summary.json; empty where nothing was worse than its peers."""
+    if not causes:
+        return ""
+    told = ", ".join(f"{one['words']} ({one['seconds']:.1f} s)" for one in causes[:2])
+    return f"slowed down by: {told}"
+
+
+def parse_events(lines: Iterable[Mapping[str, Any]]) -> list[Interval]:
+    """The lines of events.jsonl as intervals, in order."""
+    intervals: list[Interval] = []
+    for line in lines:
+        what, at = str(line["what"]), float(line["time"])
+        if not what.startswith(OVER):
+            intervals.append(Interval(what, at))
+            continue
+        for index, one in enumerate(intervals):
+            if one.what == what.removeprefix(OVER) and one.until == math.inf:
+                intervals[index] = replace(one, until=at)
+                break
+    return intervals
+
+
+def _links(collectives: Sequence[Collective], network: Network) -> list[Cause]:
+    """Links that are worse than the median one, and what they share."""
+    samples = take_samples(collectives)
+    used = _used_carriers(samples, network)
+    if not used or count_steps(samples) * (1 + 2 * len(used)) > MOST_STEPS:
+        return []
+    before_s = samples_s(samples, network)
+    typical_byte_s = median(s for name, s in network.byte_s.items() if "->" in name)
+    typical_delay_s = median(network.delay_s.values()) if network.delay_s else 0.0
+    causes = []
+    for name in used:
+        byte_s, delay_s = network.byte_s[name], network.delay_s.get(name, 0.0)
+        if "->" not in name:
+            saved_s = before_s - samples_s(samples, with_rate(network, name, math.inf))
+            causes.append(Cause("narrow_access", name, saved_s))
+            continue
+        if byte_s < typical_byte_s:
+            saved_s = before_s - samples_s(samples, with_rate(network, name, typical_byte_s))
+            causes.append(Cause("slow_link", name, saved_s, typical_byte_s / byte_s))
+        if delay_s > typical_delay_s > 0:
+            saved_s = before_s - samples_s(samples, with_delay(network, name, typical_delay_s))
+            causes.append(Cause("far_link", name, saved_s, delay_s / typical_delay_s))
+    return causes
+
+
+def _used_carriers(samples: Iterable[Sample], network: Network) -> list[str]:
+    """Of all that carries something, there or back."""
+    flows = {
+        pair
+        for sample in samples
+        for one in sample.collectives
+        for part, peer in flows_of(one)
+        for pair in ((part.rank, peer), (peer, part.rank))
+    }
+    known = sorted(flows & network.routes.keys())
+    return list(dict.fromkeys(name for pair in known for name in network.routes[pair].carriers))
+
+
+def with_rate(network: Network, name: str, byte_s: float) -> Network:
+    """The network with another rate of one carrier, payload bytes a second."""
+    rates = {**network.byte_s, name: byte_s}
+    routes = {
+        pair: replace(r, byte_s=min(rates[one] for one in r.carriers)) if name in r.carriers else r
+        for pair, r in network.routes.items()
+    }
+    return replace(network, routes=routes, byte_s=rates)
+
+
+def with_delay(network: Network, name: str, delay_s: float) -> Network:
+    """The network with another delay of one link."""
+    less_s = network.delay_s[name] - delay_s
+    routes = {
+        pair: replace(r, delay_s=r.delay_s - less_s) if name in r.carriers else r
+        for pair, r in network.routes.items()
+    }
+    return replace(network, routes=routes, delay_s={**network.delay_s, name: delay_s})
+
+
+def _windows(
+    collectives: Sequence[Collective],
+    ranks: Sequence[RankTime],
+    network: Network,
+    *,
+    slow_start: bool,
+) -> list[Cause]:
+    """What losses cost, by link, and what pauses cost."""
+    samples = take_samples(collectives, MOST_SAMPLES)
+    if count_steps(samples) * REPLAYS > MOST_STEPS:
+        return []
+    windows = windows_of_run(collectives, network, slow_start=slow_start)
+    lossy = _lossy_flows(collectives)
+    seconds: Found = defaultdict(float)
+    for sample in samples:
+        for one in sample.collectives:
+            parts = attribute(one, network, windows(one)) or {"loss": 0.0, "window": 0.0}
+            if (flow := _worst_loss(one)) is not None:
+                seconds["lossy_link", _link_name(network, flow)] += sample.each * parts["loss"]
+            small = _smallest_window(one, network)
+            if small is not None and small in lossy and not _was_idle(one, small):
+                seconds["lossy_link", _link_name(network, small)] += sample.each * parts["window"]
+            else:
+                seconds["idle_window", ""] += sample.each * parts["window"]
+    return [Cause(cause, of, s) for (cause, of), s in seconds.items()]
+
+
+def _lossy_flows(collectives: Iterable[Collective]) -> set[tuple[int, int]]:
+    """Senders and receivers between whom TCP has sent anything again."""
+    return {
+        (part.rank, peer)
+        for one in collectives
+        for part in one.parts
+        for peer, state in part.tcp.items()
+        if state.sent_again
+    }
+
+
+def _states(collective: Collective) -> dict[tuple[int, int], SocketState]:
+    return {
+        (part.rank, peer): part.tcp[peer] for part, peer in flows_of(collective) if peer in part.tcp
+    }
+
+
+def _worst_loss(collective: Collective) -> tuple[int, int] | None:
+    """The connection that may have waited longest for what it sent again."""
+    waits = {flow: s.sent_again * s.rto_s for flow, s in _states(collective).items()}
+    worst = max(waits, key=lambda flow: waits[flow], default=None)
+    return worst if worst is not None and waits[worst] > 0 else None
+
+
+def _smallest_window(collective: Collective, network: Network) -> tuple[int, int] | None:
+    """The connection that its window slows down most: by what is sent in a round trip, over the link's rate."""
+
+    def fullness(flow: tuple[int, int], state: SocketState) -> float:
+        routes = [network.routes.get(pair) for pair in (flow, flow[::-1])]
+        rtt_s = sum(route.delay_s for route in routes if route)
+        byte_s = routes[0].byte_s if routes[0] else math.inf
+        return state.window.size_bytes / (rtt_s * byte_s) if rtt_s and byte_s else math.inf
+
+    states = _states(collective)
+    return min(states, key=lambda flow: fullness(flow, states[flow]), default=None)
+
+
+def _was_idle(collective: Collective, flow: tuple[int, int]) -> bool:
+    state = _states(collective)[flow]
+    return state.idle_s > state.rto_s
+
+
+def _link_name(network: Network, flow: tuple[int, int]) -> str:
+    """The links between two ranks; hop by hop these are several."""
+    route = network.routes.get(flow)
+    links = [name for name in route.carriers if "->" in name] if route else []
+    return ", ".join(links) or f"rank {flow[0]}->rank {flow[1]}"
+
+
+def _slow_ranks(
+    collectives: Sequence[Collective], ranks: Sequence[RankTime], throttled_s: Mapping[str, float]
+) -> list[Cause]:
+    """Ranks that came last: what they did longer than their peers since each one's collective before."""
+    ended = _ends(collectives, len(ranks))
+    began = min((rank.start for rank in ranks), default=0.0)
+    seconds: Found = defaultdict(float)
+    for group in by_key(collectives).values():
+        share = 1 / made_at_once(group)
+        for one in group:
+            late = _late(one)
+            if late is None or not all(part.rank < len(ranks) for part in (late[0], *late[1])):
+                continue
+            last, others, late_s = late
+            own = _work(last, ranks, ended, began)
+            peers = [_work(part, ranks, ended, began) for part in others]
+            more = {what: s - median(p.get(what, 0.0) for p in peers) for what, s in own.items()}
+            more = {what: s for what, s in more.items() if s > 0}
+            for what, s in more.items():
+                cause = WORK.get(what, "slow_node")
+                seconds[cause, ranks[last.rank].name] += share * late_s * s / sum(more.values())
+    return [_rank_cause(cause, name, s, throttled_s) for (cause, name), s in seconds.items()]
+
+
+def _rank_cause(cause: str, name: str, s: float, throttled_s: Mapping[str, float]) -> Cause:
+    """A limit of its node is the cause where it stopped that for half as long, at least."""
+    stopped_s = throttled_s.get(name.partition("-")[0], 0.0)
+    is_throttled = cause == "slow_node" and stopped_s >= s / 2
+    return Cause("throttled_node" if is_throttled else cause, name, s)
+
+
+def _ends(collectives: Iterable[Collective], ranks: int) -> list[list[float]]:
+    """By rank: when it was done with its collectives, in order."""
+    ended: list[list[float]] = [[] for _ in range(ranks)]
+    for one in collectives:
+        for part in one.parts:
+            if part.rank < ranks:
+                ended[part.rank].append(part.ended)
+    return [sorted(own) for own in ended]
+
+
+def _late(collective: Collective) -> tuple[Part, Sequence[Part], float] | None:
+    """Who came last, all others, and for how long they had waited for that one alone."""
+    parts = sorted((*collective.parts, *collective.others), key=lambda part: part.entered)
+    if len(parts) < 2 or collective.hidden:
+        return None
+    return parts[-1], parts[:-1], parts[-1].entered - parts[-2].entered
+
+
+def _work(
+    part: Part, ranks: Sequence[RankTime], ended: Sequence[Sequence[float]], began: float
+) -> dict[str, float]:
+    """Seconds since the rank's collective before, by what it did."""
+    own = ended[part.rank]
+    before = bisect_left(own, part.entered)
+    since = own[before - 1] if before else began
+    return ranks[part.rank].between(since, part.entered)
+
+
+def _events(collectives: Iterable[Collective], events: Sequence[Interval]) -> list[Cause]:
+    """By how much collectives during an event took longer than the median of others of their kind."""
+    seconds: Found = defaultdict(float)
+    for group in by_key(one for one in collectives if not one.hidden).values():
+        during = {id(one): _event_of(one, events) for one in group}
+        others = [_took_s(one) for one in group if during[id(one)] is None]
+        if not others:
+            continue
+        share, typical_s = 1 / made_at_once(group), median(others)
+        for one in group:
+            if (event := during[id(one)]) is not None:
+                seconds["event", event.what] += share * max(0.0, _took_s(one) - typical_s)
+    return [Cause(cause, of, s) for (cause, of), s in seconds.items()]
+
+
+def _event_of(collective: Collective, events: Sequence[Interval]) -> Interval | None:
+    """The last one that began of those that it overlaps with."""
+    until = max(part.ended for part in collective.parts)
+    found = [one for one in events if one.since < until and collective.complete_at < one.until]
+    return max(found, key=lambda one: one.since, default=None)
+
+
+def _took_s(collective: Collective) -> float:
+    return max(part.ended for part in collective.parts) - collective.complete_at
