@@ -96,20 +96,20 @@ def _seconds(run: RunData) -> Section:
         for r in run.ranks
     ]
     table = Table("ranks", header, rows[:MOST_TABLE_ROWS], is_open=not buckets and bool(rows))
-    sentence = sentences.where_time_went(run)
-    return Section("seconds", "Where the time went", sentence, _charts(seconds_chart(run)), [table])
+    sentence = f"{sentences.where_time_went(run)} {sentences.path_words(run)}".strip()
+    charts, tables = _charts(seconds_chart(run), path_chart(run)), [table, *_path(run)]
+    return Section("seconds", "Where the time went", sentence, charts, tables)
 
 
 def _helped(run: RunData) -> list[Section]:
-    if not run.what_if and run.attribution is None and run.path is None:
+    if not run.what_if and run.attribution is None:
         return []
     rows: Rows = [
         [change_words(one), round(one.saves_s, 3), tried_words(one)] for one in run.what_if
     ]
     table = Table("what_if", ["change", "saves s, predicted", "tried"], rows)
-    words = f"{sentences.path_words(run)} {sentences.would_have_helped(run)}".strip()
-    charts = _charts(path_chart(run), helped_chart(run))
-    tables = [*_path(run), *([table] if rows else [])]
+    words = sentences.would_have_helped(run)
+    charts, tables = _charts(helped_chart(run)), [table] if rows else []
     return [Section("helped", "What would have helped", words, charts, tables)]
 
 

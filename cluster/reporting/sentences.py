@@ -99,7 +99,7 @@ def path_words(run: RunData) -> str:
     wall = seconds_words(run.path.wall_s)
     who, cost_s = next(iter(run.path.by_who().items()))
     if not run.path.carrier:
-        return f"{who} took {seconds_words(cost_s)} of the {wall} of the critical path by itself."
+        return f"{who} took {seconds_words(cost_s)} of the critical path's {wall} by itself."
     cost_s = run.path.by_who()[run.path.carrier]
     better = [one for one in run.what_if if one.carrier == run.path.carrier]
     best = max(better, key=lambda one: one.saves_s, default=None)
@@ -109,7 +109,7 @@ def path_words(run: RunData) -> str:
         if best
         else ""
     )
-    return f"{run.path.carrier} cost {seconds_words(cost_s)} of the {wall} of the critical path{saves}."
+    return f"{run.path.carrier} cost {seconds_words(cost_s)} of the critical path's {wall}{saves}."
 
 
 def critical_link_words(run: RunData, name: str) -> str:

@@ -81,7 +81,7 @@ def _spec(width_px: int) -> Spec:
         {"field": "rate", "title": "rate MB/s"},
         {"field": "queue_ms", "title": "queue ms"},
     ]
-    y = quantitative("rate", "MB/s") | {"axis": {"tickCount": 4}}
+    y = quantitative("rate", "MB/s") | {"axis": {"tickCount": 4}, "stack": None}
     capacity: Spec = {
         "mark": {"type": "area", "color": colour("line"), "opacity": 0.7},
         "encoding": {"x": x, "y": y},
@@ -94,7 +94,7 @@ def _spec(width_px: int) -> Spec:
         "mark": {"type": "area", "color": colour("compute"), "opacity": 0.85},
         "encoding": {
             "x": below,
-            "y": quantitative("queue_ms", "queue, ms") | {"axis": {"tickCount": 3}},
+            "y": quantitative("queue_ms", "queue, ms") | {"axis": {"tickCount": 3}, "stack": None},
             "tooltip": tooltip,
         },
     }

@@ -29,6 +29,7 @@ KINDS = {
     NOT_KNOWN: "line",
 }
 AS = {"data": "startup"}
+LEAST_SHARE = 0.002  # of the path: less cannot be seen
 
 
 def path_rows(path: CriticalPath) -> Rows:
@@ -47,6 +48,7 @@ def path_rows(path: CriticalPath) -> Rows:
     return [
         {"who": who, "kind": kind, "order": list(KINDS).index(kind), "seconds": round(s, 3)}
         for (who, kind), s in sorted(sums.items(), key=lambda item: order.index(item[0][0]))
+        if s > LEAST_SHARE * path.wall_s
     ]
 
 
@@ -56,8 +58,9 @@ def path_chart(run: RunData) -> Chart | None:
         return None
     rows = path_rows(run.path)
     caption = (
-        "The critical path: the chain of computing and carrying that made the run as long as it was. All bars "
-        "together are its length. Of a link: bytes by its rate, delay, and TCP's window, small after a pause."
+        "The critical path: the chain of computing and carrying that made the run as long as it was, from the first "
+        "rank's start to the last one's end; starting up is not in it. All bars together are its length. Of a link: "
+        "bytes by its rate, delay, and TCP's window, small after a pause."
     )
     wide, narrow = (_spec(px, rows) for px in (WIDE_PX, NARROW_PX))
     return Chart("critical_path", caption, wide, narrow, {"path": rows})

@@ -1,4 +1,4 @@
-"""The timeline: a lane a rank, with what it did, a lane a link, with what it carried; across them what a schedule did."""
+"""The timeline: a lane a rank, with what it did, a lane a link, with what it carried; and a schedule's events."""
 
 from cluster.reporting.charts.theme import (
     NARROW_PX,
