@@ -34,6 +34,7 @@ from cluster.reporting.run_data import (
     WhatIf,
     how_it_ended,
 )
+from cluster.reporting.traced_rates import traced_rates, with_traces
 from cluster.reporting.values import (
     MOST_JSON_BYTES,
     Record,
@@ -105,7 +106,7 @@ def read_run(folder: Path) -> RunData:
         tails=_tails(folder, ranks, summary),
         notes=_notes(folder, summary),
     )
-    return _with_metrics(run, folder)
+    return _with_traces(_with_metrics(run, folder), config)
 
 
 def read_ranks(folder: Path, summary: Record) -> list[Rank]:
@@ -270,6 +271,12 @@ def _with_metrics(run: RunData, folder: Path) -> RunData:
         notes=[*run.notes, *notes],
         began_at=began,
     )
+
+
+def _with_traces(run: RunData, config: Record) -> RunData:
+    """With the rates that traces gave to links."""
+    traces = traced_rates(config, run.events)
+    return replace(run, stretches=with_traces(run.stretches, traces)) if traces else run
 
 
 def _first_lines(path: Path, most: int) -> list[Line]:

@@ -4,10 +4,12 @@ import csv
 import json
 
 import pytest
+import yaml
 from live_runs import BEGAN, MBYTE, hear, running
 from run_folders import BEGAN as REPORT_BEGAN
 from run_folders import change_summary, make_run
 
+from cluster.links.traces import Trace
 from cluster.live import link_log
 from cluster.live.link_log import LinkLog
 from cluster.reporting import sentences
@@ -175,6 +177,56 @@ def test_a_critical_path_that_is_none_is_left_out(tmp_path, path):
     change_summary(folder, critical_path=path)
     run = read_run(folder)
     assert run.path is None and path_chart(run) is None and not sentences.path_words(run)
+
+
+def traced(folder, **values):
+    """A run whose link node1->node2 was under a trace from second 3 on, in rounds of 4 s."""
+    steps = [[0.0, 8.0], [1.0, 0.0], [2.0, 4.0]]
+    trace = {"event": "trace: x", "links": ["node1->node2"], "seconds": 4.0, "rate_mbyte_s": steps}
+    config = yaml.safe_load((folder / "run.yml").read_text())
+    (folder / "run.yml").write_text(yaml.safe_dump(config | {"traces": [trace | values]}))
+    return read_run(folder)
+
+
+TRACE_EVENTS = [
+    {"time": REPORT_BEGAN + 3, "what": "trace: x"},
+    {"time": REPORT_BEGAN + 11, "what": "over: trace: x"},
+]
+
+
+def test_under_a_trace_the_capacity_is_the_traces(tmp_path):
+    run = traced(make_run(tmp_path / "run", events=TRACE_EVENTS))
+    rates = [round(one.rate_mbyte_s, 6) for one in run.stretches["node1->node2"]]
+    assert rates[3:11] == [8, 0, 4, 4, 8, 0, 4, 4]  # the run began 2 s before its first look
+    assert {*rates[:3], *rates[11:]} == {5.0}
+    assert {one.rate_mbyte_s for one in run.stretches["node2->node3"]} == {5.0}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seconds": 0},
+        {"seconds": 2.0},
+        {"rate_mbyte_s": []},
+        {"rate_mbyte_s": [[1.0, 2.0]]},
+        {"rate_mbyte_s": [[0.0, -1.0]]},
+        {"rate_mbyte_s": [["0", 1.0], 7, [0.0]]},
+        {"event": 3},
+        {"links": 7},
+    ],
+)
+def test_a_trace_that_is_none_changes_nothing(tmp_path, values):
+    run = traced(make_run(tmp_path / "run", events=TRACE_EVENTS), **values)
+    assert {one.rate_mbyte_s for one in run.stretches["node1->node2"]} == {5.0}
+
+
+def test_a_run_keeps_of_a_long_trace_means(monkeypatch):
+    steps = tuple((float(n), float(n % 2)) for n in range(10))
+    trace = Trace("x.csv", "", ("rate_mbyte_s",), steps, 10.0, repeats=False)
+    assert len(trace.rates()["rate_mbyte_s"]) == 10
+    monkeypatch.setattr("cluster.links.traces.MOST_RECORDED", 5)
+    rows = trace.rates()["rate_mbyte_s"]
+    assert rows == [[2.0 * n, 0.5] for n in range(5)]
 
 
 def test_older_folders_have_a_dash_for_what_they_do_not_say(tmp_path):
