@@ -19,6 +19,7 @@ from cluster.live.sample import Sample
 NAME = "links.csv"
 HEADER = ("time_s", "link", "bytes", "backlog", "drops", "rate_mbyte_s")
 MOST_ROWS = 50_000  # some 2.5 MB
+MOST_BYTES = 1 << 25  # a run of weeks; a node that lies of the time has no more, either
 LEAST_S = 0.25  # between two looks at a node, at first
 Figures = tuple[int, int, int, float]
 Carried = Mapping[str, tuple[float, float]]
@@ -35,23 +36,24 @@ class LinkLog:
         self._path = folder / NAME
         self._file: TextIO | None = None
         self._is_over = False
-        self._least_s, self._rows = LEAST_S, 0
-        self._heard: dict[str, float] = {}
+        self._least_s, self._rows, self._bytes = LEAST_S, 0, 0
+        self._looked: dict[str, float] = {}
         self._written: dict[str, Figures] = {}
         self._kept: dict[str, tuple[float, Figures]] = {}  # looks that were like the one before
 
-    def add(self, node: str, sample: Sample, carried: Carried, heard_at: float) -> None:
+    def add(self, node: str, sample: Sample, carried: Carried) -> None:
         """A node has told of its links.
 
         Args:
             node: where they begin.
             sample: what it told.
             carried: by peer, bytes and packets dropped since its first line.
-            heard_at: when, by this machine's clock, Unix time.
         """
-        if self._is_over or heard_at - self._heard.get(node, 0.0) < self._least_s:
+        # By the node's clock: of a busy host several lines come at once, each with a time of its own.
+        since_s = sample.time - self._looked.get(node, -self._least_s)
+        if self._is_over or 0 <= since_s < self._least_s:
             return
-        self._heard[node] = heard_at
+        self._looked[node] = sample.time
         for peer, link in sample.links.items():
             sent, dropped = carried.get(peer, (0.0, 0.0))
             figures = (int(sent), int(link.backlog_bytes), int(dropped), link.asked_mbyte_s)
@@ -93,7 +95,9 @@ class LinkLog:
             self._file = self._path.open("w", encoding="utf-8", newline="")
             csv.writer(self._file, lineterminator="\n").writerow(HEADER)
         sent, backlog, dropped, rate = figures
-        self._file.write(f"{at:.3f},{link},{sent},{backlog},{dropped},{rate:g}\n")
+        self._bytes += self._file.write(f"{at:.3f},{link},{sent},{backlog},{dropped},{rate:g}\n")
         self._rows += 1
+        if self._bytes > MOST_BYTES:
+            self.close()
         if self._rows >= MOST_ROWS:
             self._rows, self._least_s = 0, 2 * max(self._least_s, 0.5)

@@ -81,11 +81,10 @@ class LiveRun:
         """Something has happened; of no effect where nobody looks on."""
         if self._options.is_on:
             with self._harmless(), self._lock:
-                now = time.time()
-                self._tracker = update(self._tracker, news, now)
+                self._tracker = update(self._tracker, news, time.time())
                 if isinstance(news, Measured) and not self._over.is_set():
                     facts = self._tracker.nodes[news.node]
-                    self._link_log.add(news.node, news.sample, facts.carried, now)
+                    self._link_log.add(news.node, news.sample, facts.carried)
 
     def hear(self, name: str, line: str) -> None:
         """A rank has printed a line."""

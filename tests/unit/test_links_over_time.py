@@ -35,7 +35,7 @@ def log_of(folder, sent, *, peer="node2"):
         at = BEGAN + second
         one = hear(one, 0, at, links={peer: [count, 0, 0, 4.0]})
         facts = one.nodes["node1"]
-        log.add("node1", facts.now, facts.carried, at)
+        log.add("node1", facts.now, facts.carried)
     log.close()
     return folder
 

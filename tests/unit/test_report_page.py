@@ -21,7 +21,7 @@ from cluster.reporting.compare import comparison_page
 from cluster.reporting.markdown import page_markdown
 from cluster.reporting.page import Drawn, page_html
 from cluster.reporting.read_run import read_run
-from cluster.reporting.render import small_svg
+from cluster.reporting.render import small_png, small_svg
 from cluster.reporting.tables import page_csv
 from cluster.reporting.write import run_page, write_page
 
@@ -238,7 +238,9 @@ def test_pictures_are_drawn_on_request(tmp_path, capsys):
     written = json.loads(capsys.readouterr().out)["written"]
     pictures = [path for path in written if path.endswith(".png")]
     assert len(pictures) == 9
-    assert (folder / "report-seconds.png").read_bytes().startswith(b"\x89PNG")
+    image = (folder / "report-timeline.png").read_bytes()
+    assert image.startswith(b"\x89PNG") and image.endswith(b"IEND\xaeB\x60\x82")
+    assert small_png(image) == image and len(image) < 200_000
     assert "](report-seconds.png)" in (folder / "report.md").read_text()
 
 
