@@ -115,7 +115,7 @@ def test_the_timeline_has_lanes_of_the_links_that_carried_most(tmp_path):
     assert {row["shade"] for row in rows} == {0.67}  # 3 of 5 MB/s
     chart = timeline_chart(run)
     names = chart.wide["layer"][0]["encoding"]["y"]["scale"]["domain"]
-    assert names == ["node1", "node2", "node3", " ", "node1->node2", "node2->node3"]
+    assert names == ["node1", "node2", "node3", "links:", "node1->node2", "node2->node3"]
 
 
 def test_a_program_without_metrics_has_a_timeline_of_its_links(tmp_path):

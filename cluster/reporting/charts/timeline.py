@@ -22,7 +22,7 @@ MOST_RULES = 200
 MOST_LINKS, LEAST_SHARE = 12, 0.05  # lanes; of what the busiest carried: acknowledgements have none
 MOST_STRETCHES, MOST_ZOOMED_STRETCHES = 240, 2_000  # of a link
 LEVELS = 6  # shades
-GAP = " "  # between ranks and links
+GAP = "links:"  # a row of its own, between ranks and links
 
 
 def timeline_chart(run: RunData) -> Chart | None:
