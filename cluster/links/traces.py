@@ -34,6 +34,7 @@ TIME = "time_s"
 FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
 EXAMPLE = "time_s,rate_mbyte_s,delay_ms"
 BIN_S = 0.1
+MOST_RECORDED = 1000  # steps of a trace in run.yml
 FRAME_BYTES = 1514
 MOMENT = re.compile(r"[0-9]{1,15}")
 LONGEST_S = 7 * 24 * 3600.0  # it is played from memory
@@ -59,6 +60,26 @@ class Trace:
     steps: tuple[tuple[float, ...], ...]
     seconds: float
     repeats: bool
+
+    def rates(self) -> dict[str, Any]:
+        """For reports: {"seconds", "rate_mbyte_s": [seconds from the start, MB/s] each}; empty where it has no rates.
+
+        Of a trace of more than MOST_RECORDED steps each stands for several, by their mean.
+        """
+        if "rate_mbyte_s" not in self.fields:
+            return {}
+        place = 1 + self.fields.index("rate_mbyte_s")
+        starts = [step[0] for step in self.steps]
+        lasts = [
+            end - start for start, end in zip(starts, [*starts[1:], self.seconds], strict=True)
+        ]
+        each = -(-len(starts) // MOST_RECORDED)
+        rows = []
+        for first in range(0, len(starts), each):
+            some = range(first, min(first + each, len(starts)))
+            whole = sum(self.steps[n][place] * lasts[n] for n in some)
+            rows.append([starts[first], round(whole / sum(lasts[n] for n in some), 6)])
+        return {"seconds": self.seconds, "rate_mbyte_s": rows}
 
     def mean(self, field: str) -> float:
         """The mean of one of its values over time."""

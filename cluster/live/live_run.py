@@ -20,7 +20,8 @@ from cluster.base.files import write_atomically
 from cluster.live.describe import describe, remember
 from cluster.live.events_tail import EventsTail
 from cluster.live.follow import STATE, pointed_at
-from cluster.live.news import News, Noted, Phase
+from cluster.live.link_log import LinkLog
+from cluster.live.news import Measured, News, Noted, Phase
 from cluster.live.state import LineRow, LiveState, to_json
 from cluster.live.telemetry import Post, Telemetry
 from cluster.live.tracker import Tracker, update
@@ -67,6 +68,7 @@ class LiveRun:
         self._lock = threading.Lock()
         self._lines: deque[LineRow] = deque(maxlen=MOST_LINES)
         self._events = EventsTail(folder / "events.jsonl")
+        self._link_log = LinkLog(folder)
         self._screen: TerminalScreen | None = None  # while it is drawn
         self._screen_to_be: TerminalScreen | None = None
         self._screen_lock = threading.Lock()
@@ -80,6 +82,9 @@ class LiveRun:
         if self._options.is_on:
             with self._harmless(), self._lock:
                 self._tracker = update(self._tracker, news, time.time())
+                if isinstance(news, Measured) and not self._over.is_set():
+                    facts = self._tracker.nodes[news.node]
+                    self._link_log.add(news.node, news.sample, facts.carried)
 
     def hear(self, name: str, line: str) -> None:
         """A rank has printed a line."""
@@ -132,6 +137,8 @@ class LiveRun:
         self._over.set()
         self._thread.join(END_TIMEOUT_S)
         self.tell(Phase("ended"))
+        with self._lock:
+            self._link_log.close()
         with self._harmless():
             self._publish()
 
@@ -152,6 +159,7 @@ class LiveRun:
         for happened in self._events.look():
             self.tell(happened)
         with self._lock:
+            self._link_log.flush()
             if self._tracker.phase == "running":
                 self._tracker = remember(self._tracker, time.time())
 

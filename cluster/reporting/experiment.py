@@ -8,6 +8,8 @@ from cluster.reporting.run_data import Rank
 from cluster.reporting.values import Record, number, record, records, word, words
 
 MOST_FACT = 400
+NEEDED = ("wire", "image id", "gradwire", "torch", "Python on the nodes")
+"""What it takes to make a run again, and older folders do not say."""
 
 
 def title_of(config: Record, ranks: Sequence[Rank]) -> str:
@@ -54,6 +56,7 @@ def facts_of(config: Record, contract: Record) -> dict[str, str]:
     """Name -> value of all that decides what a run does, as far as its folder has it."""
     training, shaping = record(config.get("training")), record(config.get("shaping"))
     profile, cluster = record(shaping.get("profile")), record(config.get("cluster"))
+    versions = record(config.get("versions"))
     found = {
         "program": " ".join(words(record(config.get("program")).get("argv"))),
         "nodes": _said(cluster.get("nodes")),
@@ -69,13 +72,20 @@ def facts_of(config: Record, contract: Record) -> dict[str, str]:
         "limits": _said(config.get("limits") or None),
         "schedule": _count_of(config.get("schedule"), "event"),
         "image": _said(config.get("image") or cluster.get("image")),
-        "image digest": _said(config.get("image_digest") or cluster.get("image_digest")),
-        "gradwire": _said(config.get("version") or record(config.get("host")).get("gradwire")),
-        "torch": _said(config.get("torch") or record(config.get("versions")).get("torch")),
+        "image id": _said(config.get("image_id")),
+        "gradwire": _gradwire(versions),
+        "torch": _said(versions.get("torch")),
+        "Python on the nodes": _said(versions.get("python")),
         "host": _host(record(config.get("host"))),
         **_kernel(records(config.get("settings")) or records(contract.get("settings"))),
     }
-    return {name: value for name, value in found.items() if value}
+    asked = NEEDED if config else ()
+    return {name: value or "–" for name, value in found.items() if value or name in asked}
+
+
+def _gradwire(versions: Record) -> str:
+    commit = _said(versions.get("commit"))
+    return f"{_said(versions.get('gradwire'))}{commit and f' (commit {commit})'}".strip()
 
 
 def _said(value: object) -> str:

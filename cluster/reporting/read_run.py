@@ -16,13 +16,16 @@ from cluster.base.errors import UsageError
 from cluster.base.log_tail import last_lines
 from cluster.reporting.experiment import command_of, facts_of, title_of
 from cluster.reporting.link_figures import proof_of, read_links
+from cluster.reporting.link_stretches import Looks, read_looks, stretches_of
 from cluster.reporting.run_data import (
     Attribution,
     ByteFigures,
     CollectiveRow,
+    CriticalPath,
     Experience,
     Measure,
     Move,
+    PathPart,
     Rank,
     RunData,
     ScheduleEvent,
@@ -31,6 +34,7 @@ from cluster.reporting.run_data import (
     WhatIf,
     how_it_ended,
 )
+from cluster.reporting.traced_rates import traced_rates, with_traces
 from cluster.reporting.values import (
     MOST_JSON_BYTES,
     Record,
@@ -61,6 +65,7 @@ FIGURES = (
 OF_ROLLOUTS = ("env_steps", "episode_return", "episode_length")
 OF_EXPERIENCE = ("env_steps", "updates_s", "replay_ratio")
 DISTRIBUTIONS = ("staleness_updates", "staleness_s", "weights_age_s")
+CARRIED = ("delay", "bytes", "window")
 Line = Mapping[str, object]
 
 
@@ -93,6 +98,7 @@ def read_run(folder: Path) -> RunData:
         bounds=word(summary.get("bounds")),
         attribution=_attribution(record(summary.get("attribution"))),
         what_if=_what_if(summary.get("what_if")),
+        path=_path(record(summary.get("critical_path"))),
         experience=_experience(record(summary.get("experience"))),
         title=title_of(config, ranks),
         command=command_of(config),
@@ -100,7 +106,7 @@ def read_run(folder: Path) -> RunData:
         tails=_tails(folder, ranks, summary),
         notes=_notes(folder, summary),
     )
-    return _with_metrics(run, folder)
+    return _with_traces(_with_metrics(run, folder), config)
 
 
 def read_ranks(folder: Path, summary: Record) -> list[Rank]:
@@ -194,6 +200,25 @@ def _what_if(found: object) -> list[WhatIf]:
     return changes
 
 
+def _path(found: Record) -> CriticalPath | None:
+    wall_s, parts = number(found.get("wall_s")), list(_path_parts(found))
+    if not wall_s or wall_s < 0 or not parts:
+        return None
+    return CriticalPath(wall_s, parts, max(0.0, number(found.get("not_known_s")) or 0.0))
+
+
+def _path_parts(found: Record) -> Iterator[PathPart]:
+    for who, seconds in list(record(found.get("ranks")).items())[:MOST_RANKS]:
+        for kind, s in numbers(seconds).items():
+            if s > 0:
+                yield PathPart(word(who, 64), kind, s, is_rank=True)
+    for who, seconds in list(record(found.get("links")).items())[:MOST_RANKS]:
+        for kind in CARRIED:
+            s = number(record(seconds).get(f"{kind}_s")) or 0.0
+            if s > 0:
+                yield PathPart(word(who, 64), kind, s, is_rank=False)
+
+
 def _experience(found: Record) -> Experience | None:
     if not found:
         return None
@@ -228,7 +253,8 @@ def _with_metrics(run: RunData, folder: Path) -> RunData:
     own = [_first_lines(folder / "metrics" / f"{name}.jsonl", most) for name in names]
     collectives = read_collectives(folder, names)
     events = list(_schedule_events(folder / "events.jsonl"))
-    began = _began(own, collectives, [at for at, _ in events])
+    looks = read_looks(folder / "links.csv", {link.name for link in run.links})
+    began = _began(own, collectives, [at for at, _ in events], looks)
     notes = [
         f"of {name} the first {most} lines of metrics are shown"
         for name, some in zip(names, own, strict=True)
@@ -240,10 +266,17 @@ def _with_metrics(run: RunData, folder: Path) -> RunData:
         measures=[one for rank, some in enumerate(own) for one in _measures(rank, some, began)],
         moves=list(_moves(collectives, began))[:MOST_MOVES],
         starts_s={r: one for r, some in enumerate(own) for one in _starts(some, began)},
+        stretches=stretches_of(looks, began),
         events=[ScheduleEvent(at - began, what) for at, what in events],
         notes=[*run.notes, *notes],
         began_at=began,
     )
+
+
+def _with_traces(run: RunData, config: Record) -> RunData:
+    """With the rates that traces gave to links."""
+    traces = traced_rates(config, run.events)
+    return replace(run, stretches=with_traces(run.stretches, traces)) if traces else run
 
 
 def _first_lines(path: Path, most: int) -> list[Line]:
@@ -256,12 +289,16 @@ def _first_lines(path: Path, most: int) -> list[Line]:
 
 
 def _began(
-    own: Iterable[Sequence[Line]], collectives: Iterable[Collective], events: Iterable[float]
+    own: Iterable[Sequence[Line]],
+    collectives: Iterable[Collective],
+    events: Iterable[float],
+    looks: Looks,
 ) -> float:
     """Unix time of the first thing that is known: when a rank had started its program, where it says that."""
     times = [_time(some[0]) - _startup_s(some[0]) for some in own if some]
     times += [part.entered for one in collectives for part in one.parts]
-    return min([*times, *events], default=0.0)
+    known = [*times, *events] or [some[0].at for some in looks.values()]
+    return min(known, default=0.0)
 
 
 def _time(line: Line) -> float:

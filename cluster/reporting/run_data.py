@@ -139,6 +139,62 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
+class PathPart:
+    """A part of the critical path.
+
+    Attributes:
+        who: a rank, or what carries: a link, an uplink, a downlink.
+        kind: what the rank did, or of what carries delay, bytes or window.
+    """
+
+    who: str
+    kind: str
+    seconds: float
+    is_rank: bool
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Which ranks and links made the run as long as it was. Seconds add up to `wall_s`."""
+
+    wall_s: float
+    parts: Sequence[PathPart]
+    not_known_s: float
+
+    def by_who(self) -> dict[str, float]:
+        """Seconds of each rank and carrier, the most first."""
+        sums: dict[str, float] = {}
+        for part in self.parts:
+            sums[part.who] = sums.get(part.who, 0.0) + part.seconds
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    @property
+    def carrier(self) -> str:
+        """The link, uplink or downlink that it led over longest; empty where it led over none."""
+        ranks = {part.who for part in self.parts if part.is_rank}
+        return next((who for who in self.by_who() if who not in ranks), "")
+
+
+@dataclass(frozen=True)
+class LinkStretch:
+    """What a link carried between two looks, in seconds since the run's first event.
+
+    Attributes:
+        mbyte_s: carried, in the mean.
+        rate_mbyte_s: asked of it at the end.
+        backlog_bytes: waiting in its queue at the end.
+        dropped: packets.
+    """
+
+    start_s: float
+    end_s: float
+    mbyte_s: float
+    rate_mbyte_s: float
+    backlog_bytes: float
+    dropped: float
+
+
+@dataclass(frozen=True)
 class StepPoint:
     """A step of one rank, by its number. `at_s` counts from the run's first event."""
 
@@ -229,6 +285,7 @@ class RunData:
         limits: in what way the host was the limit; None where nobody knows.
         tested: figures of the last test.
         starts_s: rank -> when it had met the others.
+        stretches: link -> what it carried over time.
         facts: how to make it again: name -> value, for readers.
         notes: what of the folder could not be read.
     """
@@ -248,10 +305,12 @@ class RunData:
     bounds: str = ""
     attribution: Attribution | None = None
     what_if: Sequence[WhatIf] = ()
+    path: CriticalPath | None = None
     steps: Sequence[StepPoint] = ()
     measures: Sequence[Measure] = ()
     moves: Sequence[Move] = ()
     starts_s: Mapping[int, float] = field(default_factory=dict)
+    stretches: Mapping[str, Sequence[LinkStretch]] = field(default_factory=dict)
     events: Sequence[ScheduleEvent] = ()
     experience: Experience | None = None
     title: str = ""

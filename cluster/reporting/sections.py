@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from cluster.reporting import sentences
 from cluster.reporting.charts.attribution import MEANINGS, attribution_chart
+from cluster.reporting.charts.critical_link import critical_link, critical_link_chart
+from cluster.reporting.charts.critical_path import path_chart
 from cluster.reporting.charts.helped import change_words, helped_chart, tried_words
 from cluster.reporting.charts.learning import learning_chart, staleness_chart
 from cluster.reporting.charts.links import matrix_chart, topology_chart
@@ -61,6 +63,7 @@ def sections(run: RunData) -> list[Section]:
         *_helped(run),
         *_attribution(run),
         *_timeline(run),
+        *_critical_link(run),
         _links(run),
         *_learning(run),
         *_experience(run),
@@ -93,8 +96,9 @@ def _seconds(run: RunData) -> Section:
         for r in run.ranks
     ]
     table = Table("ranks", header, rows[:MOST_TABLE_ROWS], is_open=not buckets and bool(rows))
-    sentence = sentences.where_time_went(run)
-    return Section("seconds", "Where the time went", sentence, _charts(seconds_chart(run)), [table])
+    sentence = f"{sentences.where_time_went(run)} {sentences.path_words(run)}".strip()
+    charts, tables = _charts(seconds_chart(run), path_chart(run)), [table, *_path(run)]
+    return Section("seconds", "Where the time went", sentence, charts, tables)
 
 
 def _helped(run: RunData) -> list[Section]:
@@ -107,6 +111,21 @@ def _helped(run: RunData) -> list[Section]:
     words = sentences.would_have_helped(run)
     charts, tables = _charts(helped_chart(run)), [table] if rows else []
     return [Section("helped", "What would have helped", words, charts, tables)]
+
+
+def _path(run: RunData) -> list[Table]:
+    """The critical path by rank and link, and by what each did; not cut to what a chart has room for."""
+    if run.path is None:
+        return []
+    whole, order = run.path.wall_s, list(run.path.by_who())
+    parts = sorted(run.path.parts, key=lambda one: (order.index(one.who), -one.seconds))
+    rows: Rows = [
+        [one.who, one.kind, round(one.seconds, 3), round(100 * one.seconds / whole, 1)]
+        for one in parts[:MOST_TABLE_ROWS]
+    ]
+    unknown_s = run.path.not_known_s
+    rows += [["not known", "", round(unknown_s, 3), round(100 * unknown_s / whole, 1)]]
+    return [Table("critical_path", ["rank or link", "of", "seconds", "%"], rows)]
 
 
 def _attribution(run: RunData) -> list[Section]:
@@ -135,6 +154,14 @@ def _timeline(run: RunData) -> list[Section]:
     rows: Rows = [[round(one.at_s, 3), one.what] for one in run.events]
     tables = [Table("events", ["after s", "the schedule"], rows, is_open=True)] if rows else []
     return [Section("timeline", "Timeline", sentences.timeline_words(run), charts, tables)]
+
+
+def _critical_link(run: RunData) -> list[Section]:
+    name, charts = critical_link(run), _charts(critical_link_chart(run))
+    if not charts:
+        return []
+    words = sentences.critical_link_words(run, name)
+    return [Section("critical_link", f"The critical link: {name}", words, charts)]
 
 
 def _links(run: RunData) -> Section:

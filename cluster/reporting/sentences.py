@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from cluster.reporting.charts.attribution import MEANINGS
+from cluster.reporting.charts.critical_link import queue_ms
 from cluster.reporting.charts.helped import change_words
 from cluster.reporting.charts.seconds import seconds_rows
 from cluster.reporting.lanes import lateness
+from cluster.reporting.link_stretches import carried_mb
 from cluster.reporting.run_data import Attribution, CollectiveRow, LinkFigures, RunData
 
+BUSY_SHARE = 0.05  # of a link's rate: acknowledgements are less
 TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
 DOING = {
     "compute": "computing",
@@ -87,6 +90,42 @@ def would_have_helped(run: RunData) -> str:
         return f"{text}; it was tried, and saved {seconds_words(best.achieved_s)}."
     tried = sum(one.achieved_s is not None for one in run.what_if)
     return f"{text}: predicted, not tried{f' ({tried} others were)' if tried else ''}."
+
+
+def path_words(run: RunData) -> str:
+    """What the critical path led over longest, and what one of those better would save; empty where nobody knows."""
+    if run.path is None:
+        return ""
+    wall = seconds_words(run.path.wall_s)
+    who, cost_s = next(iter(run.path.by_who().items()))
+    if not run.path.carrier:
+        return f"{who} took {seconds_words(cost_s)} of the critical path's {wall} by itself."
+    cost_s = run.path.by_who()[run.path.carrier]
+    better = [one for one in run.what_if if one.carrier == run.path.carrier]
+    best = max(better, key=lambda one: one.saves_s, default=None)
+    how = {"rate": "twice as fast", "delay": "half as long"}
+    saves = (
+        f"; {how.get(best.what, best.what)} would save {seconds_words(best.saves_s)}"
+        if best
+        else ""
+    )
+    return f"{run.path.carrier} cost {seconds_words(cost_s)} of the critical path's {wall}{saves}."
+
+
+def critical_link_words(run: RunData, name: str) -> str:
+    """How full a link was, and how long its queue."""
+    stretches = run.stretches[name]
+    busy = [one for one in stretches if one.mbyte_s > BUSY_SHARE * one.rate_mbyte_s]
+    busy_s = sum(one.end_s - one.start_s for one in busy)
+    could_mb = sum(one.rate_mbyte_s * (one.end_s - one.start_s) for one in busy)
+    carried = f"{name} carried {bytes_words(1e6 * carried_mb(stretches))}"
+    share = f"{carried_mb(busy) / could_mb:.0%} of its rate" if could_mb else ""
+    used = f": {share} in the {seconds_words(busy_s)} in which it was used" if share else ""
+    longest = max((queue_ms(one) or 0.0 for one in stretches), default=0.0)
+    queue = f"; its queue was {longest:,.0f} ms long at most" if longest >= 1 else ""
+    dropped = sum(one.dropped for one in stretches)
+    drops = f", and dropped {counted(round(dropped), 'packet')}" if dropped else ""
+    return f"{carried}{used}{queue}{drops}."
 
 
 def attributed(attribution: Attribution) -> str:

@@ -143,7 +143,11 @@ class Job:
             "max_restarts": self.max_restarts,
             "limits": limits,
             "schedule": [event.words for event in self.schedule],
-            "traces": [event.playback.record() for event in self.schedule if event.playback],
+            "traces": [
+                {"event": event.words} | event.playback.record() | event.playback.trace.rates()
+                for event in self.schedule
+                if event.playback
+            ],
         }
 
     def orders(self, run: str) -> dict[RankPlacement, dict[str, Any]]:

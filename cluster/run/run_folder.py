@@ -6,6 +6,7 @@ hostfile         node1 slots=1 …: nodes, and how many ranks on each
 links.json       every link, as in force
 contract.json    asked against measured
 live.json        its state while it went on, as it was last
+links.csv        what each link had carried, dropped and had waiting, second by second
 events.jsonl     what a schedule did to the links, and when
 logs/node1.log … what each rank printed; with several on a node node1-0.log, node1-1.log …, and so below
 metrics/node1.jsonl …, metrics/node1.collectives.jsonl …

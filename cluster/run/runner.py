@@ -43,6 +43,7 @@ from cluster.run.root_cause import raise_failure
 from cluster.run.run_folder import last_events, make_run_folder, write_config, write_links
 from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
+from cluster.run.versions import run_versions
 from cluster.schedule.events import Event
 from cluster.schedule.runner import ScheduleRunner
 from cluster.shaping.host_load import host_summary
@@ -143,7 +144,8 @@ def _run(
 ) -> Run:
     processors = CpuLimits(engine, job.spec.name)
     write_links(folder, job.link_state.links, job.places)
-    write_config(folder, job.config(processors.document()))
+    versions = run_versions(engine, fleet, job.spec)
+    write_config(folder, job.config(processors.document()) | versions)
     contract = None
     if job.verify and job.link_state.links:
         live.tell(Phase("measuring"))

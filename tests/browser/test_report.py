@@ -15,10 +15,11 @@ from chromium import Chromium
 REPORTS = Path(os.environ.get("GRADWIRE_REPORTS", "reports")).resolve()
 SHOTS = os.environ.get("GRADWIRE_SHOTS")
 CHARTS = {
-    "training/report.html": ["seconds", "helped", "attribution", "timeline", "links", "topology"]
-    + ["learning"],
+    "training/report.html": ["seconds", "critical_path", "helped", "attribution", "timeline"]
+    + ["critical_link", "links", "topology", "learning"],
     "failed/report.html": ["links", "topology"],
-    "large/report.html": ["seconds", "helped", "attribution", "timeline", "links", "learning"],
+    "large/report.html": ["seconds", "critical_path", "helped", "attribution", "timeline"]
+    + ["critical_link", "links", "learning"],
     "comparison.html": ["losses", "attributions"],
 }
 DRAWN = """[...document.querySelectorAll('figure')].map(figure => {

@@ -11,8 +11,13 @@ STEP_S = 0.5
 MODEL_BYTES = 4_799_528
 
 
-def make_run(folder, *, nodes=3, steps=20, every=5, contract=True, program=False, events=()):
-    """A training of so many nodes and steps, that meets every so many; `program`: one that leaves no metrics."""
+def make_run(
+    folder, *, nodes=3, steps=20, every=5, contract=True, program=False, events=(), seen=True
+):
+    """A training of so many nodes and steps, that meets every so many.
+
+    `program`: one that leaves no metrics; `seen`: whether its links were looked at.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"node{n + 1}" for n in range(nodes)]
     (folder / "logs").mkdir(exist_ok=True)
@@ -27,6 +32,8 @@ def make_run(folder, *, nodes=3, steps=20, every=5, contract=True, program=False
         write_lines(folder / "events.jsonl", events)
     if not program:
         write_metrics(folder, names, steps, every)
+    if seen and not program:
+        write_looks(folder, links, seconds=steps * STEP_S + (steps // every) * 2.0, every=every)
     write_json(folder / "summary.json", summary(folder.name, names, links, steps, program=program))
     return folder
 
@@ -83,6 +90,31 @@ def write_metrics(folder, names, steps, every):
         write_lines(folder / "metrics" / f"{name}.collectives.jsonl", books)
 
 
+def write_looks(folder, links, *, seconds, every):
+    """A look a second: who sends to the next one carries 3 MB/s of its 5 now and then, and others nothing."""
+    rows = ["time_s,link,bytes,backlog,drops,rate_mbyte_s"]
+    ring = [one for one in links if int(one["dst"][4:]) == int(one["src"][4:]) + 1]
+    for one in ring:
+        sent = 0
+        for second in range(int(seconds) + 1):
+            is_busy = second % every > every // 2
+            sent += 3_000_000 if is_busy else 0
+            figures = (sent, 10_000 if is_busy else 0, second // 10, one["rate_mbyte_s"])
+            name = f"{one['src']}->{one['dst']}"
+            rows.append(f"{BEGAN + second:.3f},{name},{','.join(map(str, figures))}")
+    (folder / "links.csv").write_text("\n".join(rows) + "\n")
+
+
+def critical_path(names):
+    link = {"seconds": 6.0, "delay_s": 1.0, "bytes_s": 5.0, "window_s": 0.0}
+    return {
+        "wall_s": 19.0,
+        "ranks": {names[0]: {"compute": 10.0, "eval": 0.3, "data": 1.7}},
+        "links": {f"{names[0]}->{names[-1]}": link},
+        "not_known_s": 1.0,
+    }
+
+
 def summary(run, names, links, steps, *, program):
     carried = {f"{one['src']}->{one['dst']}": 1_000_000 * i for i, one in enumerate(links)}
     seconds = {"startup": 2.0, "compute": 10.0, "transfer": 8.0, "waiting": 1.0, "eval": 0.3}
@@ -98,6 +130,7 @@ def summary(run, names, links, steps, *, program):
         "seconds": dict.fromkeys(names, seconds),
         "collectives": [row | {"seconds": 2.0, "bound_s": 1.5, "ratio": 1.33}],
         "attribution": {"seconds": parts, "collectives": [row | {"seconds": parts}]},
+        "critical_path": critical_path(names),
         "what_if": [{"what": "rate", "carrier": "node1->node2", "saves_s": 3.5}],
         "bounds": "measured",
     }

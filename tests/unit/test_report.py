@@ -19,8 +19,8 @@ from cluster.reporting.verdicts import verdicts
 from cluster.reporting.write import run_page
 
 ORDER = [
-    *("seconds", "helped", "attribution", "timeline", "links", "learning", "collectives"),
-    "reproduce",
+    *("seconds", "helped", "attribution", "timeline", "critical_link", "links", "learning"),
+    *("collectives", "reproduce"),
 ]
 
 
@@ -41,6 +41,7 @@ def test_a_normal_run_has_all_sections_in_their_order(tmp_path):
     assert keys(run) == ORDER
     assert all(section.sentence for section in sections(run))
     drawn = {"seconds", "helped", "attribution", "timeline", "links", "topology", "learning"}
+    drawn |= {"critical_path", "critical_link"}
     assert charts(run).keys() == drawn
     assert answers(run) == {
         "run": ("good", "done in 21.3 s"),

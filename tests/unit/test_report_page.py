@@ -21,7 +21,7 @@ from cluster.reporting.compare import comparison_page
 from cluster.reporting.markdown import page_markdown
 from cluster.reporting.page import Drawn, page_html
 from cluster.reporting.read_run import read_run
-from cluster.reporting.render import small_svg
+from cluster.reporting.render import small_png, small_svg
 from cluster.reporting.tables import page_csv
 from cluster.reporting.write import run_page, write_page
 
@@ -70,12 +70,20 @@ def hostile_folder(tmp_path):
         links_lost=HOSTILE,
         bytes={"links": {HOSTILE: 1}, "loop": {"off": [HOSTILE], "ratio": "x"}},
         restarts=[],
+        critical_path={
+            "wall_s": 3.0,
+            "ranks": {HOSTILE: {HOSTILE: 1.0, "compute": 1e400}},
+            "links": {HOSTILE: {"bytes_s": 1.0, "delay_s": HOSTILE}},
+            "not_known_s": [],
+        },
         not_fetched={HOSTILE: 1},
     )
     contract = json.loads((folder / "contract.json").read_text())
     contract["links"][0]["link"]["src"] = HOSTILE
     contract["links"][1] = {"link": 7, "expected": [], "measured": None, "broken": HOSTILE}
     write_json(folder / "contract.json", contract)
+    with (folder / "links.csv").open("a", encoding="utf-8") as file:
+        file.write(f"{text},{text},{text}\n1,{text},1,1,1,1\n1e999,node1->node2,1,1,1,-1\n")
     return folder
 
 
@@ -229,8 +237,10 @@ def test_pictures_are_drawn_on_request(tmp_path, capsys):
     assert main([str(folder), "--png", "--json"]) == 0
     written = json.loads(capsys.readouterr().out)["written"]
     pictures = [path for path in written if path.endswith(".png")]
-    assert len(pictures) == 7
-    assert (folder / "report-seconds.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pictures) == 9
+    image = (folder / "report-timeline.png").read_bytes()
+    assert image.startswith(b"\x89PNG") and image.endswith(b"IEND\xaeB\x60\x82")
+    assert small_png(image) == image and len(image) < 200_000
     assert "](report-seconds.png)" in (folder / "report.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""The timeline: a lane a rank, with what it did, and the schedule's events across all of them."""
+"""The timeline: a lane a rank, with what it did, a lane a link, with what it carried; and a schedule's events."""
 
 from cluster.reporting.charts.theme import (
     NARROW_PX,
@@ -13,31 +13,79 @@ from cluster.reporting.charts.theme import (
     spec,
 )
 from cluster.reporting.lanes import KINDS, Slice, slices, thinned
+from cluster.reporting.link_stretches import carried_mb, joined
 from cluster.reporting.run_data import RunData
 
 MOST_DRAWN = 6_000  # pieces of a picture; pieces of one colour are one mark in it
 MOST_ZOOMED = 60_000
 MOST_RULES = 200
+MOST_LINKS, LEAST_SHARE = 12, 0.05  # lanes; of what the busiest carried: acknowledgements have none
+MOST_STRETCHES, MOST_ZOOMED_STRETCHES = 240, 2_000  # of a link
+LEVELS = 6  # shades
+GAP = "links:"  # a row of its own, between ranks and links
 
 
 def timeline_chart(run: RunData) -> Chart | None:
     """None where nothing is known of any moment."""
-    found = slices(run)
-    if not found:
+    found, links = slices(run), busy_links(run)
+    if not found and not links:
         return None
-    names = [rank.name for rank in run.ranks]
+    names = [rank.name for rank in run.ranks] if found else []
+    names += [GAP, *links] if links and names else links
     kinds = [kind for kind in KINDS if any(one.kind == kind for one in found)]
     events: Rows = [
         {"at_s": round(one.at_s, 3), "what": one.what} for one in run.events[:MOST_RULES]
     ]
-    caption = "A lane a rank. Waiting: a slower rank had not come yet. Transfer: all were there, bytes on their way."
+    caption = ""
+    if found:
+        caption = "A lane a rank. Waiting: a slower rank had not come yet. Transfer: all were there, bytes under way."
     if any(one.kind == "rollout" for one in found):
         caption += " Of actors only from when to when they acted is known."
+    if links:
+        caption += " A lane a link, of those that carried most: the stronger its colour, the nearer it was to its rate."
     caption += " Dashed lines: what the schedule did." if events else ""
+    caption = caption.strip()
     wide, narrow = (_spec(px, names, kinds, has_events=bool(events)) for px in (WIDE_PX, NARROW_PX))
-    data = {"slices": _rows(run, thinned(found, MOST_ZOOMED)), "events": events}
-    few = {"slices": _rows(run, thinned(found, MOST_DRAWN))}
+    data = {
+        "slices": _rows(run, thinned(found, MOST_ZOOMED)),
+        "carried": link_rows(run, links, MOST_ZOOMED_STRETCHES),
+        "events": events,
+    }
+    few = {
+        "slices": _rows(run, thinned(found, MOST_DRAWN)),
+        "carried": link_rows(run, links, MOST_STRETCHES),
+    }
     return Chart("timeline", caption, wide, narrow, data, few)
+
+
+def busy_links(run: RunData) -> list[str]:
+    """Links that have a lane: what they carried can be seen, and they are not too many; in the order of ranks."""
+    sums = {name: carried_mb(some) for name, some in run.stretches.items()}
+    most = max(sums.values(), default=0.0)
+    busiest = sorted(sums, key=lambda name: -sums[name])[:MOST_LINKS]
+    shown = {name for name in busiest if sums[name] > LEAST_SHARE * most}
+    return [link.name for link in run.links if link.name in shown]
+
+
+def link_rows(run: RunData, links: list[str], most: int) -> Rows:
+    """What links carried, a shade for how near that is to their rates; those of one shade follow each other."""
+    rows: Rows = []
+    for name in links:
+        for one in joined(run.stretches[name], most):
+            share = one.mbyte_s / one.rate_mbyte_s if one.rate_mbyte_s else float(one.mbyte_s > 0)
+            shade = round(min(1.0, share) * LEVELS) / LEVELS
+            if shade:
+                rows.append(
+                    {
+                        "rank": name,
+                        "a": round(one.start_s, 3),
+                        "b": round(one.end_s, 3),
+                        "shade": round(shade, 2),
+                        "mbyte_s": round(one.mbyte_s, 3),
+                        "rate": round(one.rate_mbyte_s, 3),
+                    }
+                )
+    return sorted(rows, key=lambda row: float(row["shade"]))
 
 
 def _rows(run: RunData, found: list[Slice]) -> Rows:
@@ -88,6 +136,28 @@ def _spec(width_px: int, names: list[str], kinds: list[str], *, has_events: bool
             ],
         },
     }
+    links: Spec = {
+        "data": {"name": "carried"},
+        "mark": lanes["mark"] | {"color": colour("transfer")},
+        "encoding": {
+            "y": {"field": "rank", **row_axis(names)},
+            "x": {"field": "a", "type": "quantitative"},
+            "x2": {"field": "b"},
+            "fillOpacity": {
+                "field": "shade",
+                "type": "quantitative",
+                "scale": None,
+                "legend": None,
+            },
+            "tooltip": [
+                {"field": "rank", "title": "link"},
+                {"field": "mbyte_s", "title": "carried MB/s"},
+                {"field": "rate", "title": "rate MB/s"},
+                {"field": "a", "title": "from s", "type": "quantitative", "format": ".3f"},
+                {"field": "b", "title": "to s", "type": "quantitative", "format": ".3f"},
+            ],
+        },
+    }
     rules: Spec = {
         "data": {"name": "events"},
         "mark": {"type": "rule", "color": colour("ink"), "strokeDash": [4, 3], "clip": True},
@@ -96,5 +166,5 @@ def _spec(width_px: int, names: list[str], kinds: list[str], *, has_events: bool
             "tooltip": [{"field": "what"}, {"field": "at_s"}],
         },
     }
-    layers = [lanes, rules] if has_events else [lanes]
+    layers = [lanes, links, rules] if has_events else [lanes, links]
     return spec(width_px, height_px=height * len(names)) | {"layer": layers}

@@ -1,0 +1,115 @@
+"""What links carried over time, of links.csv (cluster/live/link_log.py); hardly anything is believed of it."""
+
+import csv
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice, pairwise
+from pathlib import Path
+
+from cluster.accounting.metrics import LARGEST
+from cluster.reporting.run_data import LinkStretch
+from cluster.reporting.values import number
+
+COLUMNS = ("time_s", "bytes", "backlog", "drops", "rate_mbyte_s")
+MOST_BYTES, MOST_ROWS = 1 << 26, 1_000_000
+SHORTEST_S = 0.02  # between two looks: less makes no rate
+LONGEST_S = 1e7  # of a run: what lies outside is no time of it
+MBYTE = 1e6
+
+
+@dataclass(frozen=True)
+class Look:
+    """The counters of a link at a moment, Unix time."""
+
+    at: float
+    sent_bytes: float
+    backlog_bytes: float
+    dropped: float
+    rate_mbyte_s: float
+
+
+Looks = Mapping[str, Sequence[Look]]
+
+
+def read_looks(path: Path, links: Collection[str]) -> dict[str, list[Look]]:
+    """By link, in the order of time.
+
+    Args:
+        path: links.csv; there may be none.
+        links: those that the run had; what is said of others is left out.
+    """
+    found: dict[str, list[Look]] = {}
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return {}
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            for row in islice(csv.DictReader(file), MOST_ROWS):
+                name, look = row.get("link"), _look(row)
+                if look is not None and name in links:
+                    found.setdefault(str(name), []).append(look)
+    except (OSError, csv.Error):
+        pass  # what came before it is good
+    return {name: sorted(some, key=lambda one: one.at) for name, some in found.items()}
+
+
+def _look(row: Mapping[str, str | None]) -> Look | None:
+    values = [_number(row.get(column)) for column in COLUMNS]
+    known = [value for value in values if value is not None and value >= 0]
+    return Look(*known) if len(known) == len(COLUMNS) else None
+
+
+def _number(text: object) -> float | None:
+    try:
+        return number(float(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def stretches_of(looks: Looks, began: float) -> dict[str, list[LinkStretch]]:
+    """What was carried between looks, in seconds since `began`, Unix time; links that carried anything."""
+    found = {name: list(_stretches(some, began)) for name, some in looks.items()}
+    return {name: some for name, some in found.items() if any(one.mbyte_s > 0 for one in some)}
+
+
+def _stretches(looks: Sequence[Look], began: float) -> Iterator[LinkStretch]:
+    """A counter that has gone back says nothing of between; before the first rank there is nothing to see."""
+    for before, now in pairwise(looks):
+        over_s, start_s = now.at - before.at, before.at - began
+        if over_s < SHORTEST_S or now.sent_bytes < before.sent_bytes or start_s > LONGEST_S:
+            continue
+        if now.at > began:
+            yield LinkStretch(
+                max(0.0, start_s),
+                now.at - began,
+                min(LARGEST, (now.sent_bytes - before.sent_bytes) / over_s / MBYTE),
+                now.rate_mbyte_s,
+                now.backlog_bytes,
+                max(0.0, now.dropped - before.dropped),
+            )
+
+
+def joined(stretches: Sequence[LinkStretch], most: int) -> list[LinkStretch]:
+    """So many at most over the whole time, means of what they stand for; the longest queue of each."""
+    if len(stretches) <= most:
+        return list(stretches)
+    start_s, end_s = stretches[0].start_s, stretches[-1].end_s
+    width_s = max(SHORTEST_S, (end_s - start_s) / most)
+    groups = groupby(stretches, key=lambda one: int((one.start_s - start_s) / width_s))
+    return [_mean(list(group)) for _, group in groups]
+
+
+def _mean(some: Sequence[LinkStretch]) -> LinkStretch:
+    seconds = [one.end_s - one.start_s for one in some]
+    whole_s = sum(seconds)
+    carried, rate = (
+        sum(value * s for value, s in zip(values, seconds, strict=True)) / whole_s
+        for values in ([one.mbyte_s for one in some], [one.rate_mbyte_s for one in some])
+    )
+    backlog = max(one.backlog_bytes for one in some)
+    dropped = sum(one.dropped for one in some)
+    return LinkStretch(some[0].start_s, some[-1].end_s, carried, rate, backlog, dropped)
+
+
+def carried_mb(stretches: Sequence[LinkStretch]) -> float:
+    """10^6 bytes, all of it."""
+    return sum(one.mbyte_s * (one.end_s - one.start_s) for one in stretches)

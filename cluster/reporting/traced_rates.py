@@ -1,0 +1,122 @@
+"""The rates of links under traces, of what run.yml keeps of each and events.jsonl says of when it was on. Pure.
+
+Nodes tell of a link the rate of the plan in force, which a schedule changes and a trace does not.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cluster.reporting.run_data import LinkStretch, ScheduleEvent
+from cluster.reporting.values import Record, number, records, word, words
+
+MOST_TRACES, MOST_STEPS, MOST_LINKS = 100, 10_000, 10_000
+LONGEST_S = 1.0  # of a stretch under a trace: that of a pause is cut, so that its rate can be seen
+MOST_PIECES = 2_000  # of one stretch
+
+
+@dataclass(frozen=True)
+class TracedRate:
+    """A trace that was on, in seconds since the run's first event.
+
+    Attributes:
+        links: on which.
+        seconds: how long one round of it is; it begins again.
+        moments: of its steps, from the beginning of a round.
+        sums: MB from there to each step, and to the end of the round.
+        rates: MB/s from each step on.
+    """
+
+    links: frozenset[str]
+    start_s: float
+    end_s: float
+    seconds: float
+    moments: Sequence[float]
+    sums: Sequence[float]
+    rates: Sequence[float]
+
+    def mean(self, start_s: float, end_s: float) -> float:
+        """MB/s between two moments."""
+        return (self._mb(end_s) - self._mb(start_s)) / (end_s - start_s)
+
+    def _mb(self, at_s: float) -> float:
+        """What could be carried by then."""
+        rounds, rest_s = divmod(at_s - self.start_s, self.seconds)
+        step = bisect_right(self.moments, rest_s) - 1
+        return (
+            rounds * self.sums[-1]
+            + self.sums[step]
+            + self.rates[step] * (rest_s - self.moments[step])
+        )
+
+
+def traced_rates(config: Record, events: Sequence[ScheduleEvent]) -> list[TracedRate]:
+    """The traces of a run that have rates; run folders of before know none."""
+    found = []
+    for trace in records(config.get("traces"), MOST_TRACES):
+        begun = word(trace.get("event"))
+        starts_s = [one.at_s for one in events if one.what == begun]
+        ends_s = [one.at_s for one in events if one.what == word(f"over: {begun}")]
+        rate = _steps(trace)
+        if starts_s and rate:
+            links = frozenset(words(trace.get("links"), MOST_LINKS))
+            until_s = ends_s[0] if ends_s else math.inf
+            found.append(TracedRate(links, starts_s[0], until_s, *rate))
+    return found
+
+
+def _steps(
+    trace: Record,
+) -> tuple[float, list[float], list[float], list[float]] | None:
+    seconds, rows = number(trace.get("seconds")), trace.get("rate_mbyte_s")
+    if not seconds or seconds <= 0 or not isinstance(rows, list):
+        return None
+    pairs = [[number(value) for value in row] for row in rows[:MOST_STEPS] if isinstance(row, list)]
+    known = [(p[0], p[1]) for p in pairs if len(p) == 2 and p[0] is not None and p[1] is not None]
+    moments, rates = [at for at, _ in known], [rate for _, rate in known]
+    if (
+        moments[:1] != [0.0]
+        or moments != sorted(moments)
+        or moments[-1] >= seconds
+        or min(rates) < 0
+    ):
+        return None
+    sums = [0.0]
+    for at, rate, until in zip(moments, rates, [*moments[1:], seconds], strict=True):
+        sums.append(sums[-1] + rate * (until - at))
+    return seconds, moments, sums, rates
+
+
+def with_traces(
+    stretches: Mapping[str, Sequence[LinkStretch]], traces: Sequence[TracedRate]
+) -> dict[str, list[LinkStretch]]:
+    """The same with the rates that traces made."""
+    return {
+        name: list(_traced(some, [one for one in traces if name in one.links]))
+        for name, some in stretches.items()
+    }
+
+
+def _traced(
+    stretches: Sequence[LinkStretch], traces: Sequence[TracedRate]
+) -> Iterator[LinkStretch]:
+    for stretch in stretches:
+        for one in _pieces(stretch) if traces else [stretch]:
+            middle_s = (one.start_s + one.end_s) / 2
+            on = next((t for t in traces if t.start_s <= middle_s < t.end_s), None)
+            if on is None:
+                yield one
+            else:
+                start_s = max(one.start_s, on.start_s)
+                yield replace(one, rate_mbyte_s=on.mean(start_s, one.end_s))
+
+
+def _pieces(stretch: LinkStretch) -> Iterator[LinkStretch]:
+    """None longer than LONGEST_S; packets are dropped in the last."""
+    whole_s = stretch.end_s - stretch.start_s
+    count = min(MOST_PIECES, max(1, math.ceil(whole_s / LONGEST_S - 1e-3)))
+    for n in range(count):
+        start_s = stretch.start_s + n * whole_s / count
+        dropped = stretch.dropped if n == count - 1 else 0.0
+        yield replace(stretch, start_s=start_s, end_s=start_s + whole_s / count, dropped=dropped)
