@@ -20,6 +20,7 @@ from cluster.reporting.link_stretches import Looks, read_looks, stretches_of
 from cluster.reporting.run_data import (
     Attribution,
     ByteFigures,
+    Cause,
     CollectiveRow,
     CriticalPath,
     Experience,
@@ -98,6 +99,7 @@ def read_run(folder: Path) -> RunData:
         bounds=word(summary.get("bounds")),
         attribution=_attribution(record(summary.get("attribution"))),
         what_if=_what_if(summary.get("what_if")),
+        causes=list(_causes(summary.get("causes"))),
         path=_path(record(summary.get("critical_path"))),
         experience=_experience(record(summary.get("experience"))),
         title=title_of(config, ranks),
@@ -198,6 +200,13 @@ def _what_if(found: object) -> list[WhatIf]:
                 WhatIf(word(row.get("what"), 64), word(row.get("carrier"), 64), saves_s, achieved_s)
             )
     return changes
+
+
+def _causes(found: object) -> Iterator[Cause]:
+    """Those that say how much, the most first as they were written."""
+    for row in records(found):
+        if (seconds := number(row.get("seconds"))) is not None:
+            yield Cause(word(row.get("words"), 200), seconds)
 
 
 def _path(found: Record) -> CriticalPath | None:

@@ -124,6 +124,14 @@ class Attribution:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """One thing that was worse than its peers, and the seconds that it cost the run."""
+
+    words: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """One better thing, what it would have saved, and what it did save where it was tried.
 
@@ -305,6 +313,7 @@ class RunData:
     bounds: str = ""
     attribution: Attribution | None = None
     what_if: Sequence[WhatIf] = ()
+    causes: Sequence[Cause] = ()
     path: CriticalPath | None = None
     steps: Sequence[StepPoint] = ()
     measures: Sequence[Measure] = ()

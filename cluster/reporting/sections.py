@@ -60,6 +60,7 @@ def sections(run: RunData) -> list[Section]:
     """All that there is something to say of; what failed comes first where it is all there is to know."""
     found = [
         _seconds(run),
+        *_causes(run),
         *_helped(run),
         *_attribution(run),
         *_timeline(run),
@@ -99,6 +100,14 @@ def _seconds(run: RunData) -> Section:
     sentence = f"{sentences.where_time_went(run)} {sentences.path_words(run)}".strip()
     charts, tables = _charts(seconds_chart(run), path_chart(run)), [table, *_path(run)]
     return Section("seconds", "Where the time went", sentence, charts, tables)
+
+
+def _causes(run: RunData) -> list[Section]:
+    if not run.causes:
+        return []
+    rows: Rows = [[one.words, round(one.seconds, 3)] for one in run.causes]
+    table = Table("causes", ["cause", "cost s"], rows, is_open=len(rows) > 1)
+    return [Section("causes", "What slowed it down", sentences.slowed_by(run), [], [table])]
 
 
 def _helped(run: RunData) -> list[Section]:

@@ -79,6 +79,14 @@ def where_time_went(run: RunData) -> str:
     return f"Of {seconds_words(mean_s)}{' on average' if len(counting) > 1 else ''}, {each} {_listed(parts)}."
 
 
+def slowed_by(run: RunData) -> str:
+    """What was worse than its peers, and cost most."""
+    worst = run.causes[0]
+    share = f" ({worst.seconds / run.wall_s:.0%} of the run)" if run.wall_s else ""
+    others = f"; {counted(len(run.causes) - 1, 'other cause')} cost less" if run.causes[1:] else ""
+    return f"{worst.words}: that cost {seconds_words(worst.seconds)}{share}{others}."
+
+
 def would_have_helped(run: RunData) -> str:
     """The best change, and what became of those that were tried."""
     best = max(run.what_if, key=lambda one: one.saves_s, default=None)

@@ -132,6 +132,22 @@ def summary(run, names, links, steps, *, program):
         "attribution": {"seconds": parts, "collectives": [row | {"seconds": parts}]},
         "critical_path": critical_path(names),
         "what_if": [{"what": "rate", "carrier": "node1->node2", "saves_s": 3.5}],
+        "causes": [
+            {
+                "cause": "slow_link",
+                "of": "node1->node2",
+                "seconds": 3.0,
+                "factor": 2.0,
+                "words": "node1->node2 is 2.0 times slower than the median link",
+            },
+            {
+                "cause": "evaluation",
+                "of": "node1",
+                "seconds": 1.0,
+                "factor": None,
+                "words": "node1 tests while its peers wait",
+            },
+        ],
         "bounds": "measured",
     }
     return {

@@ -40,7 +40,16 @@ def test_a_normal_run_has_all_sections_in_their_order(tmp_path):
     run = read_run(make_run(tmp_path / "run"))
     assert keys(run) == ORDER
     assert all(section.sentence for section in sections(run))
-    drawn = {"seconds", "helped", "attribution", "timeline", "links", "topology", "learning"}
+    drawn = {
+        "seconds",
+        "causes",
+        "helped",
+        "attribution",
+        "timeline",
+        "links",
+        "topology",
+        "learning",
+    }
     drawn |= {"critical_path", "critical_link"}
     assert charts(run).keys() == drawn
     assert answers(run) == {
@@ -254,3 +263,14 @@ def test_lines_that_are_none_are_left_out(tmp_path):
     folder = make_run(tmp_path / "run")
     write_lines(folder / "events.jsonl", [3, "x", {"time": "soon"}, {"time": BEGAN, "what": ["x"]}])
     assert [one.what for one in read_run(folder).events] == [""]
+
+
+def test_what_was_worse_than_its_peers_is_told_with_what_it_cost(tmp_path):
+    folder = make_run(tmp_path)
+    [found] = [one for one in sections(read_run(folder)) if one.key == "causes"]
+    assert found.sentence.startswith(
+        "node1->node2 is 2.0 times slower than the median link: that cost 3.0 s"
+    )
+    assert found.sentence.endswith("; 1 other cause cost less.")
+    change_summary(folder, causes=[7, {"words": "no seconds"}])
+    assert "causes" not in [one.key for one in sections(read_run(folder))]

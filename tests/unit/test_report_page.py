@@ -64,6 +64,7 @@ def hostile_folder(tmp_path):
         tested={HOSTILE: 1.0, "test_accuracy": [1]},
         seconds={"node1": {HOSTILE: 3.0, "compute": "much", "total": 1e400}, "node2": 7},
         what_if=[{"what": HOSTILE, "carrier": HOSTILE, "saves_s": 1.0}, 7, {"saves_s": "x"}],
+        causes=[{"words": HOSTILE, "seconds": 1.0}, 7, {"seconds": "x"}],
         attribution={"seconds": {HOSTILE: 1.0, "bytes": None}, "collectives": [{}, 3]},
         collectives=[{"kind": HOSTILE, "bytes": -1, "count": "x", "ratio": [], "seconds": {}}],
         host={"limits": [HOSTILE, 3]},
