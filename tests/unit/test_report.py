@@ -19,7 +19,16 @@ from cluster.reporting.verdicts import verdicts
 from cluster.reporting.write import run_page
 
 ORDER = [
-    *("seconds", "helped", "attribution", "timeline", "critical_link", "links", "learning"),
+    *(
+        "seconds",
+        "causes",
+        "helped",
+        "attribution",
+        "timeline",
+        "critical_link",
+        "links",
+        "learning",
+    ),
     *("collectives", "reproduce"),
 ]
 
@@ -42,7 +51,6 @@ def test_a_normal_run_has_all_sections_in_their_order(tmp_path):
     assert all(section.sentence for section in sections(run))
     drawn = {
         "seconds",
-        "causes",
         "helped",
         "attribution",
         "timeline",
