@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +21,22 @@ import yaml
 
 from cluster.base.console import print_table
 from cluster.base.paths import PROJECT_DIR
-from cluster.base.spec import project_name
 
 NAME = "t-planted"
 NEAR = {"rate_mbyte_s": 8, "delay_ms": 10}
-TRAINING = ("--strategy", "fedavg", "--batch-size", "16", "--eval-every", "0", "--seed", "1")
-SPIN = "while True: pass"
+TRAINING = ("--batch-size", "16", "--eval-every", "0", "--seed", "1")
+STRAGGLER = """\
+import os, time
+from dataclasses import dataclass
+from node.strategies.fedavg import FedAvg
+
+@dataclass
+class Straggler(FedAvg):
+    def step(self, step):
+        if os.environ["RANK"] == "{rank}":
+            time.sleep(0.15)
+        super().step(step)
+"""
 TIMEOUT_S = 900
 
 
@@ -40,7 +49,7 @@ class Plant:
         of: of what.
         profile: of all links; `topology` what differs; `schedule` what happens meanwhile.
         limits: of processors, NODE=CPUS.
-        busy: a node on which other processes compute.
+        straggler: a rank whose steps take 0.15 s longer; None: all are alike.
         averages: every so many steps, and how many steps in all.
     """
 
@@ -50,7 +59,7 @@ class Plant:
     topology: dict[str, object] | None = None
     schedule: list[dict[str, object]] | None = None
     limits: str = ""
-    busy: str = ""
+    straggler: int | None = None
     averages: tuple[int, int] = (8, 40)
 
 
@@ -69,8 +78,8 @@ def plants() -> Iterator[Plant]:
     for node, rate in (("node1", 1.0), ("node2", 1.5), ("node3", 2.0)):
         topology = {"base": "full", "nodes": {node: {"uplink_mbyte_s": rate}}}
         yield Plant("narrow_access", f"{node} uplink", topology=topology)
-    for node in ("node2", "node3"):
-        yield Plant("slow_node", node, busy=node, averages=(20, 60))
+    for rank in (1, 2):
+        yield Plant("slow_node", f"node{rank + 1}", straggler=rank, averages=(20, 60))
     for node, cpus in (("node1", 0.3), ("node2", 0.25), ("node3", 0.2)):
         yield Plant("throttled_node", node, limits=f"{node}={cpus}", averages=(20, 60))
     for alone, at in (("node1", 9), ("node2", 17), ("node3", 25)):
@@ -129,9 +138,8 @@ def run(plant: Plant, folder: Path) -> list[dict[str, object]]:
     if plant.schedule:
         words += ["--schedule", write(folder / "schedule.yml", plant.schedule)]
     words += ["--cpus", plant.limits or "none"]
-    with computing(plant.busy, words):
-        training = [*TRAINING, "--set", f"H={every}", "--steps", str(steps)]
-        said = verb("launch", *words, "--no-verify", *training)
+    words += ["--strategy", write_strategy(folder, plant.straggler), "--set", f"H={every}"]
+    said = verb("launch", *words, "--no-verify", *TRAINING, "--steps", str(steps))
     causes: list[dict[str, object]] = json.loads(said)["causes"]
     return causes
 
@@ -142,21 +150,14 @@ def write(path: Path, document: object) -> str:
     return str(path)
 
 
-@contextmanager
-def computing(node: str, words: list[str]) -> Iterator[None]:
-    """Others' work on a node meanwhile: as much as four processes take."""
-    if not node:
-        yield
-        return
-    verb("up", "--nodes", "3", *words)
-    argv = ["docker", "exec", f"{project_name(NAME)}-{node}", "python3", "-c", SPIN]
-    spinning = [subprocess.Popen(argv) for _ in range(4)]
-    try:
-        yield
-    finally:
-        subprocess.run([*argv[:3], "pkill", "-f", SPIN], check=False)
-        for process in spinning:
-            process.wait()
+def write_strategy(folder: Path, straggler: int | None) -> str:
+    """FedAvg, or one in which a rank is slow."""
+    if straggler is None:
+        return "fedavg"
+    own = folder / "straggler"
+    own.mkdir(exist_ok=True)
+    (own / "mine.py").write_text(STRAGGLER.format(rank=straggler))
+    return f"{own / 'mine.py'}:Straggler"
 
 
 def verb(name: str, *words: str) -> str:
