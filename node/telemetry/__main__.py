@@ -60,8 +60,13 @@ def main() -> int:
     with suppress(BrokenPipeError):
         while not _is_ended(due - time.monotonic()):
             _write(looks.line())
-            due = max(due + interval_s, time.monotonic())  # what is late is not made up for
+            due = next_due(due, interval_s, time.monotonic())
     return 0
+
+
+def next_due(due: float, interval_s: float, now: float) -> float:
+    """When to look next. What was late is not made up for: two looks at one moment tell nothing of the time between."""
+    return max(due + interval_s, now + interval_s / 2)
 
 
 def _is_ended(wait_s: float) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from cluster.base.paths import PROJECT_DIR
 from cluster.live.sample import parse_sample
 from node.telemetry import link_looks, tc_dump
+from node.telemetry.__main__ import next_due
 from node.telemetry.metrics_tail import MetricsTail
 from node.telemetry.rank_looks import RankLooks
 
@@ -237,6 +238,12 @@ def telemetry(tmp_path):
     with process:  # which closes its pipes
         yield process
         process.kill()
+
+
+def test_a_look_that_was_late_is_not_followed_at_once():
+    assert next_due(10.0, 1.0, 10.2) == 11.0
+    assert next_due(10.0, 1.0, 10.9) == 11.4
+    assert next_due(10.0, 1.0, 17.3) == 17.8
 
 
 def test_it_tells_once_an_interval_and_ends_with_its_standard_input(telemetry, metrics):
