@@ -20,6 +20,7 @@ VERBS = (
     "report",
     "export",
     "whatif",
+    "sweep",
     "doctor",
     "down",
     "image",

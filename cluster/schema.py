@@ -14,11 +14,13 @@ from argparse import Namespace
 from cluster.cli.command_line import make_parser, run_verb
 from cluster.links.schema import Schema, profile_schema, topology_schema
 from cluster.schedule.schema import schedule_schema
+from cluster.sweeps.schema import sweep_schema
 
 SCHEMAS = {
     "profile": profile_schema,
     "topology": topology_schema,
     "schedule": schedule_schema,
+    "sweep": sweep_schema,
 }
 
 

@@ -48,7 +48,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import kept_runs
-from kept_runs import Row, cell, loop_s, payload_to, steps_of, tests_bytes, write_table
+from kept_runs import Row, cell, write_table
 from rl_studies import FLAGS, STUDIES, Study
 
 from cluster import Cluster
@@ -56,6 +56,7 @@ from cluster.base.console import Console, print_table
 from cluster.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, ClusterError, UsageError
 from cluster.base.paths import PROJECT_DIR
 from cluster.cli.command_line import hear_signals
+from cluster.sweeps.figures import loop_s, payload_to, steps_of, tests_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,19 +1,16 @@
-"""Runs that an example keeps: what was run with the same settings is not run again. compare_* have this in common."""
+"""Runs that an example keeps: what was run with the same settings is not run again. compare_rl.py's."""
 
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, training
-from cluster.accounting.metrics_table import metric_rows
-from cluster.accounting.wire_bytes import parse_sent
-from cluster.base.errors import RunFailed, UsageError
+from cluster.base.errors import RunFailed
 from cluster.links.profiles import load_profile
-from cluster.run.run_folder import last_events
 
 Row = dict[str, Any]
 
@@ -57,36 +54,6 @@ def run(cluster: Cluster, words: Sequence[str], nodes: int, *, verify: bool) -> 
         # Its ranks may all be done: over links that were lost, or with results that stayed on their node.
         summary = dict(failure.document) | {"status": "failed"}  # type: ignore[call-overload]
     return Path(summary["folder"]), summary
-
-
-def steps_of(folder: Path) -> list[Row]:
-    """Every step of every rank, as `cluster.accounting.metrics_table` has them; none of one that failed before."""
-    try:
-        return metric_rows(folder)
-    except UsageError:
-        return []
-
-
-def tests_bytes(folder: Path, summary: Mapping[str, Any]) -> int:
-    """What links have carried for tests, headers included: by what the ranks say that they sent for them."""
-    nodes = list(summary["exit_codes"])
-    total = 0
-    for node in nodes:
-        end = last_events(folder, node).get("end", {})
-        tests = [one for one in end.get("collectives", ()) if one["purpose"] == "eval"]
-        for sent in parse_sent(nodes, node, {"collectives": tests}):
-            total += sent.forward_bytes + sent.answer_bytes + sent.ack_bytes
-    return total
-
-
-def payload_to(row: Row, steps: Sequence[Row]) -> int:
-    """What the strategy had sent in all by a step, without headers."""
-    return sum(one["sent_bytes_so_far"] for one in steps if one["step"] == row["step"])
-
-
-def loop_s(seconds: Mapping[str, float]) -> float:
-    """Of a rank's seconds those of training: from when it was ready until the last step, without tests."""
-    return seconds["total"] - seconds["startup"] - seconds["eval"]
 
 
 def write_table(out: Path, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ The program's folder is sent to every node, whole; there the program runs in its
 """
 
 import argparse
+import hashlib
 import io
 import json
 import os
@@ -192,6 +193,22 @@ def pack(folder: Path) -> bytes:
                     f"{path} could not be sent: {words}", "wait until nobody writes there"
                 ) from error
     return archive.getvalue()
+
+
+def folder_digest(folder: Path) -> str:
+    """By what is in it, of what would be sent: names and contents.
+
+    Raises:
+        ClusterError: a file cannot be read.
+    """
+    found = hashlib.sha256()
+    for path in _files(folder):
+        try:
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise _unreadable(path) from error
+        found.update(f"{path.relative_to(folder)}\0{content}\n".encode(errors="surrogateescape"))
+    return found.hexdigest()
 
 
 def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[str]]:

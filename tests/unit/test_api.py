@@ -46,7 +46,7 @@ def test_no_module_imports_itself_by_way_of_others(package):
 STOREYS = {
     "cluster": [
         *("base", "ssh", "engine", "links", "shaping", "contract", "accounting", "schedule"),
-        *("reporting", "live", "run", "lifecycle", "cli"),
+        *("reporting", "live", "run", "sweeps", "lifecycle", "cli"),
     ],
     "node": [
         *("base", "supervisor", "wire", "telemetry", "probe", "accounting", "dist", "transport"),

@@ -195,7 +195,7 @@ def test_what_is_known_is_not_run_again_and_needs_no_cluster(monkeypatch, tmp_pa
     monkeypatch.setattr(compare, "Cluster", Nodes)
     monkeypatch.setattr(compare, "hear_signals", lambda: None)
     monkeypatch.setattr(kept_runs, "run", run)
-    monkeypatch.setattr(kept_runs, "metric_rows", lambda folder: steps([480.0]))
+    monkeypatch.setattr("cluster.sweeps.figures.metric_rows", lambda folder: steps([480.0]))
     assert compare.main(words) == 0
     assert ran == ["up", "1", "2", "down"]
     first = capsys.readouterr().out

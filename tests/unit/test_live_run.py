@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +27,15 @@ from cluster.live.state import LineRow, parse_state, to_json
 from cluster.live.telemetry import Post, bounded
 
 
+@contextmanager
+def gone_at_the_end():
+    """Who still reads when a test closes the pipes hears what it would of a node: that it is gone."""
+    try:
+        yield
+    except ValueError as error:
+        raise NodeError("no connection", {"node1": "SSH is closed"}) from error
+
+
 class LocalProcess:
     """As RemoteProcess, on this machine."""
 
@@ -40,17 +49,22 @@ class LocalProcess:
         )
 
     def write(self, data):
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        with gone_at_the_end():
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
 
     def lines(self):
-        return (line.decode() for line in self.process.stdout)
+        with gone_at_the_end():
+            for line in self.process.stdout:
+                yield line.decode()
 
     def close(self):
-        self.process.stdin.close()
+        with gone_at_the_end():
+            self.process.stdin.close()
 
     def wait(self):
-        words = self.process.stderr.read()
+        with gone_at_the_end():
+            words = self.process.stderr.read()
         return self.process.wait(timeout=30), words
 
     def remove(self):
@@ -65,10 +79,10 @@ class Fleet:
     """Nodes that are processes of this machine; argv is replaced by what a test says."""
 
     def __init__(self, argv=None):
-        self.lost, self.argv, self.begun = {}, argv, []
+        self.lost, self.argv, self.begun, self.is_over = {}, argv, [], False
 
     def start(self, node, argv):
-        if self.argv == []:
+        if self.argv == [] or self.is_over:
             raise NodeError("no connection", {node: "SSH is closed"})
         words = self.argv or [sys.executable, *argv[1:]]
         self.begun.append(LocalProcess(words))
@@ -84,8 +98,10 @@ def make_fleet():
         return fleets[-1]
 
     yield make
-    for process in (one for fleet in fleets for one in fleet.begun):
-        process.remove()
+    for fleet in fleets:
+        fleet.is_over = True
+        for process in fleet.begun:
+            process.remove()
 
 
 @pytest.fixture

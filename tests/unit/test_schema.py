@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 import test_profiles
 import test_schedule
+import test_sweep_file
 import test_topology
 
 from cluster.base.errors import UsageError
@@ -65,6 +66,16 @@ def test_a_schedule_that_is_refused_is_refused_by_the_schema(tmp_path, text, wor
     except UsageError:
         return  # no YAML
     assert not CHECKS["schedule"].is_valid(document)
+
+
+@pytest.mark.parametrize("path", test_sweep_file.SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_sweep_is_accepted(path):
+    CHECKS["sweep"].validate(read_yaml(path))
+
+
+@pytest.mark.parametrize(("document", "words"), test_sweep_file.BAD, ids=str)
+def test_a_sweep_that_is_refused_is_refused_by_the_schema(document, words):
+    assert not CHECKS["sweep"].is_valid(document)
 
 
 def written(folder: Path, text: str) -> object:

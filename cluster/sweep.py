@@ -1,0 +1,235 @@
+"""Run an experiment with every combination of its lists, on one cluster, and rank what comes of it.
+
+    python -m cluster.sweep examples/sweeps/strategies.yml
+    python -m cluster.sweep --profile mobile,wan --strategy ddp,fedavg,diloco --seed 1,2,3 --steps 100
+    python -m cluster.sweep sweep.yml --target test_accuracy=0.8 --steps 50     # flags go over the file
+    python -m cluster.sweep sweep.yml --dry-run                  # every run in its order, and which are done
+    python -m cluster.sweep sweep.yml --retry-failed
+
+A sweep file is an experiment with lists (cluster/sweeps/sweep_file.py shows one); options that are not ours are
+node.train's, lists with commas. Everything is checked before anything is started. Links are shaped anew, and measured,
+between runs. Each block of runs has every problem and variant once, in an order drawn by --order-seed. What is done is
+not run again: the same command goes on where it was stopped. The ranking goes into --out, sweep.html, beside records.
+
+Exit codes: 0 done, 1 a run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.base.console import Console, command_line, eprint, print_table
+from cluster.base.errors import (
+    ContractBroken,
+    ContractUndecided,
+    RunFailed,
+)
+from cluster.base.json_file import write_json
+from cluster.cli.command_line import add_name, make_parser, run_verb
+from cluster.links.link_spec import LinkSpec
+from cluster.reporting.page import cell_text
+from cluster.reporting.write import write_page
+from cluster.run.program import Program
+from cluster.run.run_folder import check_writable
+from cluster.run.runner import RUNS_DIR
+from cluster.sweeps.cells import digest, ordered, sweep_cells
+from cluster.sweeps.figures import Figures, run_figures
+from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
+from cluster.sweeps.page import HEADER, lead_words, ranking_rows, sweep_page
+from cluster.sweeps.planned import Planned, plan_runs
+from cluster.sweeps.ranking import Line, Outcome, rank
+from cluster.sweeps.records import DONE, FAILED, Record, read_record, write_record
+from cluster.sweeps.sweep_file import Sweep, load_document, parse_sweep
+
+if TYPE_CHECKING:
+    from cluster.api import Cluster
+
+SWEEPS_DIR = RUNS_DIR / "sweeps"
+NAME = "sweep"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a sweep."""
+    file, words = _split_file(sys.argv[1:] if argv is None else argv)
+    parser = make_parser("cluster.sweep", __doc__)
+    parser.usage = f"{parser.prog} [FILE] [OPTION …]"
+    add_name(parser)
+    add = parser.add_argument
+    for key in ONE_VALUE:
+        add(f"--{key}", metavar="X", help=f"`{key}` of the file: one for all runs")
+    for key in LISTS:
+        add(f"--{key.replace('_', '-')}", metavar="X,Y", help=f"`{key}` of the file: some")
+    add("--target", action="append", default=[], metavar="FIGURE=VALUE", help="may be repeated")
+    add("--no-verify", action="store_true", help="do not measure the links before each run")
+    add("--out", type=Path, help="folder of the records and the report (default: runs/sweeps/NAME)")
+    add("--order-seed", type=int, default=1, help="draws the order (default: %(default)s)")
+    add("--retry-failed", action="store_true", help="run those again that failed")
+    add("--dry-run", action="store_true", help="print what would be run, do nothing")
+    return run_verb(parser, lambda args: sweep(args, file), words, keep_rest=True)
+
+
+def _split_file(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The file, first or after --json, and all else: argparse would take the value of an unknown option for it."""
+    at = 1 if words[:1] == ["--json"] else 0
+    if len(words) <= at or words[at].startswith("-"):
+        return None, list(words)
+    return Path(words[at]), [*words[:at], *words[at + 1 :]]
+
+
+def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
+    """The verb: every run is checked before the first is started."""
+    document = with_flags(load_document(file) if file else {}, args, args.rest)
+    plan = parse_sweep(document)
+    out = args.out or SWEEPS_DIR / (file.stem if file else f"flags-{digest(document)}")
+    planned = plan_runs(plan, ordered(sweep_cells(plan), args.order_seed), out)
+    todo = [one for one in planned if _is_to_run(out, one, retry=args.retry_failed)]
+    if args.dry_run:
+        return _print_plan(args, planned, todo)
+    check_writable(out)
+    console = Console(program_output=sys.stderr)  # standard output is the ranking's
+    console.say(f"{len(planned)} runs, {len(planned) - len(todo)} of them known: {out}")
+    try:
+        if todo:
+            _run_all(_cluster(args, plan, console), todo, out, plan)
+    finally:
+        document, lines = _publish(out, plan, planned, console)
+    if not args.json:
+        _print(lines)
+    if failed := document["failed"]:
+        raise RunFailed(
+            f"{failed} of {len(planned)} runs failed", "--retry-failed", document, see=str(out)
+        )
+    return document
+
+
+def _is_to_run(out: Path, planned: Planned, *, retry: bool) -> bool:
+    record = read_record(out, planned.digest)
+    return record is None or (retry and record.status == FAILED)
+
+
+def _cluster(args: Namespace, plan: Sweep, console: Console) -> Cluster:
+    from cluster.api import Cluster
+
+    return Cluster(
+        args.name,
+        nodes=plan.nodes,
+        image=plan.image,
+        cpus=plan.cpus,
+        memory=plan.memory,
+        console=console,
+    )
+
+
+def _run_all(cluster: Cluster, todo: Sequence[Planned], out: Path, plan: Sweep) -> None:
+    """One after the other; each is on record as soon as it has ended.
+
+    Raises:
+        ClusterError: the cluster is in use, or cannot be had; what is on record stays.
+    """
+    in_force: LinkSpec | None = None
+    try:
+        with cluster.alone:
+            for number, one in enumerate(todo, start=1):
+                cluster.console.say(f"=== {number} of {len(todo)}: {one.cell.name}")
+                if one.link_spec != in_force:
+                    in_force = one.link_spec
+                    cluster.request = replace(cluster.request, link_spec=in_force)
+                    cluster.up()
+                record = _run(cluster, one.program, verify=plan.verify)
+                write_record(out, one.digest, one.experiment, record)
+    finally:
+        cluster.close()
+
+
+def _run(cluster: Cluster, program: Program, *, verify: bool) -> Record:
+    """One run; that its ranks failed, or its links did not hold, is a record, too."""
+    try:
+        run = cluster.launch(program, verify=verify)
+    except RunFailed as failure:
+        cluster.console.fail(failure)
+        summary = failure.document if isinstance(failure.document, dict) else {}
+        folder = Path(summary["folder"]) if "folder" in summary else None
+        return Record(FAILED, folder, failure.message, summary)
+    except (ContractBroken, ContractUndecided) as failure:
+        cluster.console.fail(failure)
+        return Record(FAILED, None, failure.message, {})
+    return Record(DONE, run.folder, "", run.summary)
+
+
+def _publish(
+    out: Path, plan: Sweep, planned: Sequence[Planned], console: Console
+) -> tuple[dict[str, object], list[Line]]:
+    """Write sweep.json and the report of what has run so far; returns what --json prints, and the ranking."""
+    known = [(one, record) for one in planned if (record := read_record(out, one.digest))]
+    outcomes = [Outcome(one.cell, _figures(record, plan)) for one, record in known]
+    lines = rank(outcomes)
+    rows = [_row(*one, outcome) for one, outcome in zip(known, outcomes, strict=True)]
+    document: dict[str, object] = {
+        "folder": str(out),
+        "planned": len(planned),
+        "known": len(known),
+        "failed": sum(1 for _, record in known if record.status == FAILED),
+        "ranking": [asdict(line) for line in lines],
+        "runs": rows,
+    }
+    write_json(out / f"{NAME}.json", document)
+    folders = [record.folder.name if record.folder else record.reason for _, record in known]
+    page = sweep_page(out.name, lines, outcomes, len(planned), folders, command_line())
+    written = write_page(page, out, NAME)
+    if written.missing:
+        eprint(written.missing)
+    console.say(f"report {written.files[0]}")
+    return document, lines
+
+
+def _figures(record: Record, plan: Sweep) -> Figures | None:
+    if record.status != DONE or record.folder is None:
+        return None
+    return run_figures(record.folder, record.summary, plan.targets)
+
+
+def _row(one: Planned, record: Record, outcome: Outcome) -> dict[str, object]:
+    return {
+        "digest": one.digest,
+        **asdict(one.cell.problem),
+        "variant": one.cell.variant,
+        "link_seed": one.cell.link_seed,
+        "seed": one.cell.seed,
+        "words": list(one.cell.words),
+        "status": record.status,
+        "reason": record.reason,
+        "folder": str(record.folder) if record.folder else None,
+        "figures": asdict(outcome.figures) if outcome.figures else None,
+    }
+
+
+def _print_plan(
+    args: Namespace, planned: Sequence[Planned], todo: Sequence[Planned]
+) -> dict[str, object]:
+    rows = [
+        [one.digest, "to run" if one in todo else "known", one.cell.name, " ".join(one.cell.words)]
+        for one in planned
+    ]
+    if not args.json:
+        print_table(["CELL", "STATE", "RUN", "ARGUMENTS"], rows)
+    return {
+        "cells": [dict(zip(("digest", "state", "run", "words"), row, strict=True)) for row in rows]
+    }
+
+
+def _print(lines: Sequence[Line]) -> None:
+    print_table(
+        [name.strip().upper() for name in HEADER],
+        [[cell_text(value).replace("–", "-") for value in row] for row in ranking_rows(lines)],
+    )
+    if lead := lead_words(lines):
+        print(lead)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The cells of a sweep: every single run, its arguments, and the order in which they are run. Pure.
+
+In blocks: each block has every problem and variant once, by one seed, in an order drawn anew. What changes slowly, as
+the speed of a machine that others share does within a day, meets them all alike (a randomised complete block design:
+Montgomery, Design and Analysis of Experiments, chapter 4).
+"""
+
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.base.errors import UsageError
+from cluster.sweeps.sweep_file import MOST_CELLS, Options, Scalar, Sweep
+
+TASK = ("task", "")
+STRATEGY = ("strategy", "")
+DIGEST_LETTERS = 12
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What variants are compared on.
+
+    Attributes:
+        task: of node.train; empty where it is not said.
+        profile, topology, wire: of the links.
+    """
+
+    task: str
+    profile: str
+    topology: str
+    wire: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep.
+
+    Attributes:
+        problem: what it is about.
+        variant: what is compared.
+        link_seed: draws the links.
+        seed: of the training; None where it has none.
+        words: arguments of the program.
+    """
+
+    problem: Problem
+    variant: str
+    link_seed: int
+    seed: int | None
+    words: tuple[str, ...]
+
+    @property
+    def repetition(self) -> tuple[int, int | None]:
+        """Cells that have the same are a pair."""
+        return self.link_seed, self.seed
+
+    @property
+    def name(self) -> str:
+        """For readers: its problem, variant and seeds."""
+        parts = [self.problem.task, self.problem.profile, self.problem.topology, self.variant]
+        seeds = [f"links {self.link_seed}", *([] if self.seed is None else [f"seed {self.seed}"])]
+        return ", ".join(part for part in (*parts, *seeds) if part)
+
+
+def sweep_cells(sweep: Sweep) -> list[Cell]:
+    """All of them, as the file has them.
+
+    Raises:
+        UsageError: too many, or two that nobody could tell apart.
+    """
+    problems = itertools.product(sweep.profiles, sweep.topologies, sweep.wires)
+    seeds: Sequence[int | None] = sweep.seeds or (None,)
+    variants = list(_variants(sweep))
+    count = len(variants) * len(seeds) * len(sweep.link_seeds)
+    count *= len(sweep.profiles) * len(sweep.topologies) * len(sweep.wires)
+    if count > MOST_CELLS:
+        raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS}")
+    cells = [
+        Cell(Problem(task, *where), name, link_seed, seed, (*words, *_seed_words(seed)))
+        for where in problems
+        for task, name, words in variants
+        for link_seed in sweep.link_seeds
+        for seed in seeds
+    ]
+    if len(set(cells)) < len(cells):
+        raise UsageError("two variants are the same", "names, or options, that tell them apart")
+    return cells
+
+
+def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:
+    """Block by block, each in an order of its own; the same order for the same seed."""
+    blocks = dict.fromkeys(cell.repetition for cell in cells)
+    found = []
+    for number, block in enumerate(blocks):
+        own = [cell for cell in cells if cell.repetition == block]
+        random.Random(f"{order_seed} {number}").shuffle(own)
+        found += own
+    return found
+
+
+def digest(experiment: Mapping[str, object]) -> str:
+    """By which a cell is known: of all that decides its run, resolved."""
+    text = json.dumps(experiment, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
+
+
+def _variants(sweep: Sweep) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Task, name and arguments of each."""
+    for name, own in sweep.variants.items():
+        options = {**sweep.options, **own}
+        axes = [key for key, values in options.items() if len(values) > 1]
+        for values in itertools.product(*options.values()):
+            chosen = dict(zip(options, values, strict=True))
+            told = [_label(key, chosen[key]) for key in axes if key != TASK]
+            label = " ".join([*([name] if name else []), *told]) or _plain_name(sweep, options)
+            words = tuple(itertools.chain.from_iterable(_words(*one) for one in chosen.items()))
+            yield str(chosen.get(TASK, "")), label, words
+
+
+def _plain_name(sweep: Sweep, options: Options) -> str:
+    """Of the only variant there is."""
+    values = options.get(STRATEGY)
+    return str(values[0]) if values else (sweep.program or ("training",))[0]
+
+
+def _label(key: tuple[str, str], value: Scalar) -> str:
+    return str(value) if key == STRATEGY else f"{key[1] or key[0]}={value}"
+
+
+def _words(key: tuple[str, str], value: Scalar) -> tuple[str, ...]:
+    flag, name = key
+    if name:
+        return f"--{flag}", f"{name}={value}"
+    if isinstance(value, bool):
+        return (f"--{flag}",) if value else ()
+    return f"--{flag}", str(value)
+
+
+def _seed_words(seed: int | None) -> tuple[str, ...]:
+    return () if seed is None else ("--seed", str(seed))

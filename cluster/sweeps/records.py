@@ -1,0 +1,71 @@
+"""Records of a sweep: which of its cells have run, each a file by the digest of its experiment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.base.errors import UsageError
+from cluster.base.json_file import write_json
+
+CELLS = "cells"
+DONE, FAILED = "done", "failed"
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a cell's run ended.
+
+    Attributes:
+        status: done or failed.
+        folder: of the run; None where it had none, as its links did not hold.
+        reason: why it failed, in a line.
+        summary: its summary.json; empty where there is none.
+    """
+
+    status: str
+    folder: Path | None
+    reason: str
+    summary: Mapping[str, Any]
+
+
+def read_record(out: Path, digest: str) -> Record | None:
+    """What is known of a cell; None where it has not run, or its run's folder is there no more.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    path = _path(out, digest)
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        folder = Path(said["folder"]) if said["folder"] else None
+        record = Record(said["status"], folder, said["reason"], dict(said["summary"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} cannot be read", "remove it: its cell is run again") from error
+    gone = record.folder is not None and not record.folder.is_dir()
+    return None if gone or record.status not in (DONE, FAILED) else record
+
+
+def write_record(out: Path, digest: str, experiment: Mapping[str, object], record: Record) -> None:
+    """Keep a cell's end.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    path = _path(out, digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "experiment": dict(experiment),
+        "status": record.status,
+        "folder": str(record.folder) if record.folder else None,
+        "reason": record.reason,
+        "summary": dict(record.summary),
+    }
+    write_json(path, document)
+
+
+def _path(out: Path, digest: str) -> Path:
+    return out / CELLS / f"{digest}.json"

@@ -1,0 +1,56 @@
+"""The JSON Schema of sweep files, for editors: made of the very tables that the parser uses. Pure."""
+
+from cluster.links.link import WIRES
+from cluster.links.schema import DIALECT, Schema, closed
+from cluster.links.topology import BASES
+from cluster.sweeps.sweep_file import HIGHER, NOT_OPTIONS
+
+WORD: Schema = {"type": ["string", "number"], "not": {"const": ""}}
+SEED: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+SCALAR: Schema = {"type": ["string", "number", "boolean"], "not": {"const": ""}}
+
+
+def sweep_schema() -> Schema:
+    """Of `python -m cluster.sweep ./sweep.yml`."""
+    options = _options()
+    targets = closed({figure: {"type": "number"} for figure in HIGHER}) | {"minProperties": 1}
+    words = {"type": "array", "items": WORD, "minItems": 1}
+    properties: dict[str, Schema] = {
+        "nodes": {"type": "integer", "minimum": 1, "description": "one rank each"},
+        "image": WORD,
+        "cpus": WORD | {"description": "processors that a node may use"},
+        "memory": WORD,
+        "profile": _some(WORD) | {"description": "shipped ones, or files"},
+        "topology": _some(WORD) | {"examples": list(BASES)},
+        "wire": _some({"enum": list(WIRES)}),
+        "link_seed": _some(SEED) | {"description": "draw the links"},
+        "seed": _some(SEED) | {"description": "repetitions, compared with each other"},
+        "program": {"anyOf": [words, {"type": "string", "pattern": r"\S"}]},
+        "folder": WORD | {"description": "to be sent with a program of your own"},
+        "options": options | {"description": "of all runs: a list is compared"},
+        "variants": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"anyOf": [options, {"type": "null"}]},
+            "description": "name: options that go over those of all",
+        },
+        "target": targets | {"description": "what runs are ranked by the seconds to"},
+        "verify": {"type": "boolean"},
+    }
+    head = {"$schema": DIALECT, "title": "gradwire: sweep"}
+    return head | closed(properties, required=("profile",))
+
+
+def _some(one: Schema) -> Schema:
+    many = {"type": "array", "items": one, "minItems": 1, "uniqueItems": True}
+    return {"anyOf": [one, many]}
+
+
+def _options() -> Schema:
+    value = _some(SCALAR)
+    named = {"type": "object", "additionalProperties": value}
+    return {
+        "type": "object",
+        "propertyNames": {"not": {"enum": list(NOT_OPTIONS)}},
+        "additionalProperties": {"anyOf": [value, named]},
+    }

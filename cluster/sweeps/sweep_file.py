@@ -1,0 +1,244 @@
+"""Reads a sweep: an experiment with lists. What is in no list is the same in all of its runs. Pure but for the file.
+
+    nodes: 4
+    profile: [mobile, wan]
+    seed: [1, 2, 3]                  # repetitions: runs of one seed are compared with each other
+    options:                         # of node.train, each --KEY VALUE, or --KEY NAME=VALUE
+      steps: 200
+      eval-every: 20
+    variants:                        # what is compared, each with options of its own
+      ddp: {strategy: ddp}
+      diloco: {strategy: diloco, set: {H: [20, 50]}}
+    target: {test_accuracy: 0.85}    # ranked by the seconds until a test says so; left out: by the seconds of training
+
+`program: [train.py, --epochs, "2"]` runs a script of your own instead, from `folder` if it is not its own; `options`
+and `seed` are then its arguments. A path is from where you stand, as on the command line. The same keys are flags of
+`python -m cluster.sweep`, lists with commas, and go over the file's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster.base.errors import UsageError, shown, unknown
+from cluster.base.yaml_file import read_yaml
+from cluster.links.link import WIRES
+
+MOST_CELLS = 10_000
+NOT_OPTIONS = ("seed", "dry-run", "resume", "run-dir")
+HIGHER = {
+    **dict.fromkeys(("test_accuracy", "test_return", "test_success"), True),
+    **dict.fromkeys(("test_loss", "validation_loss", "validation_bits"), False),
+}
+"""Figures of tests that can be a target, and whether more of it is better."""
+Scalar = str | int | float | bool
+Options = Mapping[tuple[str, str], Sequence[Scalar]]
+"""(flag without dashes, name in front of `=` or '') -> the values to be compared."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is run.
+
+    Attributes:
+        nodes: of the cluster; one rank each.
+        image: of the nodes; None is gradwire-node.
+        cpus: that a node may use; None: as it is.
+        memory: that a node may use, likewise.
+        profiles, topologies, wires, link_seeds: of the links, to be compared.
+        seeds: of the training; empty for programs that are given none.
+        program: words of a script of the user's; empty: node.train.
+        folder: to be sent with it, or with a strategy or task of the user's; None: its own.
+        options: of all runs.
+        variants: name -> options that go over those of all; {"": {}} where there is nothing to tell apart by name.
+        targets: figure -> value to be reached.
+        verify: whether the links are measured before each run.
+    """
+
+    nodes: int = 3
+    image: str | None = None
+    cpus: str | None = None
+    memory: str | None = None
+    profiles: Sequence[str] = ()
+    topologies: Sequence[str] = ("full",)
+    wires: Sequence[str] = ("auto",)
+    link_seeds: Sequence[int] = (1,)
+    seeds: Sequence[int] = ()
+    program: Sequence[str] = ()
+    folder: str | None = None
+    options: Options = field(default_factory=dict)
+    variants: Mapping[str, Options] = field(default_factory=lambda: {"": {}})
+    targets: Mapping[str, float] = field(default_factory=dict)
+    verify: bool = True
+
+
+KEYS: dict[str, str] = {
+    "nodes": "nodes",
+    "image": "image",
+    "cpus": "cpus",
+    "memory": "memory",
+    "profile": "profiles",
+    "topology": "topologies",
+    "wire": "wires",
+    "seed": "seeds",
+    "link_seed": "link_seeds",
+    "program": "program",
+    "folder": "folder",
+    "options": "options",
+    "variants": "variants",
+    "target": "targets",
+    "verify": "verify",
+}
+"""Key of the file -> attribute."""
+
+
+def load_document(path: Path) -> dict[str, object]:
+    """A sweep file as it stands.
+
+    Raises:
+        UsageError: no such file, no YAML, or no mapping.
+    """
+    document = read_yaml(path, "examples/sweeps/strategies.yml is one")
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: a sweep is a mapping of keys to values or lists", "profile: wan")
+    for key in document:
+        if key not in KEYS:
+            raise unknown(f"key in {path}:", str(key), KEYS)
+    return document
+
+
+def parse_sweep(document: Mapping[str, object]) -> Sweep:
+    """A sweep from its mapping, whose keys are known.
+
+    Raises:
+        UsageError: a value that cannot be; names its key.
+    """
+    if "profile" not in document:
+        raise UsageError("a sweep without profile", "profile: [mobile, wan]")
+    values = {KEYS[key]: _PARSERS[key](value, key) for key, value in document.items()}
+    if not values.get("program"):
+        values.setdefault("seeds", (1,))
+    return Sweep(**values)  # type: ignore[arg-type]
+
+
+def _integers(value: object, key: str) -> tuple[int, ...]:
+    found = []
+    for one in _list(value, key):
+        if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < 2**31:
+            raise UsageError(f"{key}: {shown(one)} is no whole number", f"{key}: [1, 2, 3]")
+        found.append(one)
+    return tuple(found)
+
+
+def _integer(value: object, key: str) -> int:
+    found = () if isinstance(value, list) else _integers(value, key)
+    if found in ((), (0,)):
+        raise UsageError(f"{key} is {shown(value)}", f"{key}: 3, one for all runs")
+    return found[0]
+
+
+def _words(value: object, key: str) -> tuple[str, ...]:
+    found = _list(value, key)
+    for one in found:
+        if isinstance(one, bool) or not isinstance(one, str | int | float) or one == "":
+            raise UsageError(f"{key}: {shown(one)} is no word", f"{key}: a word, or a list of them")
+    return tuple(str(one) for one in found)
+
+
+def _word(value: object, key: str) -> str:
+    if isinstance(value, list):
+        raise UsageError(f"{key} is {shown(value)}", f"{key}: one for all runs")
+    return _words(value, key)[0]
+
+
+def _wires(value: object, key: str) -> tuple[str, ...]:
+    found = _words(value, key)
+    for one in found:
+        if one not in WIRES:
+            raise unknown("wire", one, WIRES)
+    return found
+
+
+def _list(value: object, key: str) -> list[object]:
+    """One value, or some; none twice."""
+    found = value if isinstance(value, list) else [value]
+    if not found:
+        raise UsageError(f"{key} is an empty list", "leave it out, or say which")
+    if any(one in found[:index] for index, one in enumerate(found)):
+        raise UsageError(f"{key} has a value twice: {shown(found)}")
+    return found
+
+
+def _program(value: object, key: str) -> tuple[str, ...]:
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not words:
+        raise UsageError(f"{key} is {shown(value)}", "program: [train.py, --epochs, '2']")
+    return tuple(_word(word, key) for word in words)
+
+
+def _options(value: object, key: str) -> Options:
+    if not isinstance(value, dict):
+        raise UsageError(f"{key} is {shown(value)}", f"{key}: {{strategy: ddp, steps: 200}}")
+    found: dict[tuple[str, str], Sequence[Scalar]] = {}
+    for flag, said in value.items():
+        name = str(flag).lstrip("-")
+        if not name or name in NOT_OPTIONS:
+            raise UsageError(f"{key}: {flag} cannot be an option of a sweep", "seed: [1, 2, 3]")
+        named = said.items() if isinstance(said, dict) else [("", said)]
+        for inner, one in named:
+            found[name, str(inner)] = _scalars(one, f"{key}: {name} {inner}".rstrip())
+    return found
+
+
+def _scalars(value: object, key: str) -> tuple[Scalar, ...]:
+    found: list[Scalar] = []
+    for one in _list(value, key):
+        if not isinstance(one, str | int | float) or one == "":
+            raise UsageError(f"{key} is {shown(one)}", "a word, a number, true or false")
+        found.append(one)
+    return tuple(found)
+
+
+def _variants(value: object, key: str) -> dict[str, Options]:
+    if not isinstance(value, dict) or not value:
+        raise UsageError(f"{key} is {shown(value)}", f"{key}: {{fast: {{lr: 0.01}}}}")
+    return {
+        str(name): {} if own is None else _options(own, f"{key}: {name}")
+        for name, own in value.items()
+    }
+
+
+def _targets(value: object, key: str) -> dict[str, float]:
+    if not isinstance(value, dict) or not value:
+        raise UsageError(f"{key} is {shown(value)}", f"{key}: {{test_accuracy: 0.85}}")
+    for figure, one in value.items():
+        if figure not in HIGHER:
+            raise unknown("figure of a target", figure, HIGHER)
+        if not isinstance(one, int | float) or isinstance(one, bool):
+            raise UsageError(f"{key}: {figure} is {shown(one)}", "a number")
+    return {figure: float(one) for figure, one in value.items()}
+
+
+def _flag(value: object, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} is {shown(value)}", "true or false")
+    return value
+
+
+_PARSERS = {
+    "nodes": _integer,
+    "image": _word,
+    "cpus": _word,
+    "memory": _word,
+    "profile": _words,
+    "topology": _words,
+    "wire": _wires,
+    "seed": _integers,
+    "link_seed": _integers,
+    "program": _program,
+    "folder": _word,
+    "options": _options,
+    "variants": _variants,
+    "target": _targets,
+    "verify": _flag,
+}

@@ -1,0 +1,339 @@
+"""A sweep over nodes that never were: what is run, what is known, and how variants are ranked."""
+
+import json
+import math
+import random
+from contextlib import nullcontext
+
+import pytest
+import run_folders
+
+from cluster import sweep
+from cluster.base.console import Console
+from cluster.base.errors import ContractUndecided, RunFailed
+from cluster.run.runner import Run
+from cluster.sweeps import figures
+from cluster.sweeps.cells import Cell, Problem
+from cluster.sweeps.figures import Figures, Target, make_figures
+from cluster.sweeps.page import lead_words, ranking_rows, sweep_page
+from cluster.sweeps.ranking import Outcome, bootstrap_interval, rank, ratio_interval
+
+WAN = Problem("", "wan", "full", "auto")
+TARGET = Target("test_accuracy", 0.85)
+SECONDS = {"total": 50.0, "startup": 5.0, "eval": 5.0, "transfer": 20.0, "waiting": 4.0}
+SUMMARY = {"wall_s": 61.0, "seconds": {"node1": SECONDS}, "host": {"limits": []}}
+
+
+def steps(accuracies):
+    """Two ranks, a second a step, 1 MB each; what is tested is of every second step."""
+    rows = []
+    for step in range(1, 2 * len(accuracies) + 1):
+        for rank_number in (0, 1):
+            row = {"step": step, "rank": rank_number, "elapsed_s": float(step)}
+            rows.append(row | {"sent_bytes_so_far": 10**6 * step})
+        if step % 2 == 0:
+            rows[-2] |= {"test_accuracy": accuracies[step // 2 - 1], "eval_s": 3.0}
+    return rows
+
+
+def test_a_target_is_reached_at_the_step_of_which_a_test_first_says_so():
+    found = make_figures(steps([0.5, 0.86, 0.84]), SUMMARY, TARGET, 12e6)
+    assert (found.reached_step, found.reached_s, found.reached_mbyte) == (4, 4.0, 8.0)
+    assert (found.best, found.carried_mbyte, found.loop_s) == (0.86, 12.0, 40.0)
+    assert found.communication_share == 0.6
+
+
+def test_what_never_got_there_says_how_far_it_came():
+    found = make_figures(steps([0.5, 0.7]), SUMMARY, TARGET, 0)
+    assert found.reached_s is found.reached_step is found.reached_mbyte is None
+    assert found.best == 0.7
+
+
+def test_a_loss_is_to_be_low():
+    target = Target("validation_loss", 2.7)
+    assert target.is_reached(2.6) and not target.is_reached(2.8)
+    assert target.best([3.0, 2.0, 2.5]) == 2.0
+
+
+def test_a_program_without_metrics_has_its_wall_time():
+    found = make_figures([], {"wall_s": 3.0, "seconds": {}}, None, 0)
+    assert (found.wall_s, found.loop_s, found.target) == (3.0, None, None)
+
+
+def test_what_tests_sent_is_told_from_what_training_did(tmp_path):
+    """A test's average of 1 MB between two ranks, each of which sends it once, and a step's of 2 MB."""
+    (tmp_path / "metrics").mkdir()
+    for number in (0, 1):
+        sums = [
+            {"kind": "all_reduce", "purpose": purpose, "bytes": size, "count": 1, "waited_s": 0.1}
+            | {"to": {str(1 - number): {"bytes": size, "messages": 4}}}
+            for purpose, size in (("eval", 10**6), ("train", 2 * 10**6))
+        ]
+        line = json.dumps({"event": "end", "rank": number, "time": 1.5, "collectives": sums})
+        (tmp_path / "metrics" / f"node{number + 1}.jsonl").write_text(line + "\n")
+    both = {"exit_codes": {"node1": 0, "node2": 0}}
+    assert 2e6 < figures.tests_bytes(tmp_path, both) < 1.1 * 2e6
+    assert figures.tests_bytes(tmp_path, {"exit_codes": {"node7": 1}}) == 0
+
+
+def outcomes(problem=WAN, **seconds):
+    """Variants by name, with the seconds of each seed: None failed, a tuple was limited by the host."""
+    found = []
+    for name, values in seconds.items():
+        for seed, value in enumerate(values):
+            cell = Cell(problem, name, 1, seed, ())
+            if value is None:
+                found.append(Outcome(cell, None))
+            elif isinstance(value, tuple):
+                found.append(Outcome(cell, Figures(wall_s=value[0], limits=("late",))))
+            else:
+                reached = None if math.isinf(value) else value
+                found.append(Outcome(cell, Figures(TARGET, reached_s=reached)))
+    return found
+
+
+def test_variants_are_ranked_by_medians_and_told_apart_by_pairs_of_one_seed():
+    """Seed by seed `slow` takes twice as long, though its fastest run is quicker than the slowest of `fast`."""
+    lines = rank(outcomes(slow=[20, 40, 60, 80], fast=[10, 20, 30, 40]))
+    assert [(line.variant, line.verdict) for line in lines] == [
+        ("fast", "best"),
+        ("slow", "slower"),
+    ]
+    assert (lines[1].median_s, lines[1].ratio) == (50, pytest.approx(2))
+    assert lines[1].ratio_interval == pytest.approx((2, 2))
+    assert lines[0].interval_s[0] >= 10 and lines[0].interval_s[1] <= 40
+    assert lines[0].ratio is None
+
+
+def test_what_is_now_faster_and_now_slower_cannot_be_told_apart():
+    lines = rank(outcomes(a=[10, 20, 30], b=[12, 18, 33]))
+    assert lines[1].verdict == "cannot be told apart from the best"
+    assert "no other is told apart from it" in lead_words(lines)
+
+
+def test_of_one_pair_nothing_is_told_apart():
+    lines = rank(outcomes(a=[10], b=[100]))
+    assert (lines[1].verdict, lines[1].ratio_interval) == ("too few runs", None)
+    assert lines[1].ratio == pytest.approx(10)
+
+
+def test_the_interval_of_ratios_is_students():
+    """Logarithms 0, 1 and 2: mean 1, deviation 1; 4.303 / sqrt(3) = 2.484."""
+    found = ratio_interval([math.exp(0), math.exp(1), math.exp(2)])
+    assert [math.log(end) for end in found] == pytest.approx([1 - 2.484, 1 + 2.484], abs=1e-3)
+    assert ratio_interval([2.0]) is None
+
+
+def test_equals_are_told_apart_about_once_in_twenty_times():
+    """With three pairs: what is called 95 % is that."""
+    draw = random.Random(1)
+    found = [ratio_interval([draw.lognormvariate(0, 0.2) for _ in range(3)]) for _ in range(2000)]
+    wrong = sum(not low <= 1 <= high for low, high in found) / len(found)
+    assert 0.035 < wrong < 0.065
+
+
+def test_who_does_not_reach_the_target_in_most_runs_stands_behind_all_who_do():
+    inf = math.inf
+    lines = rank(outcomes(never=[inf, inf, inf], late=[50, 60, 70], once=[10, inf, inf]))
+    assert [line.variant for line in lines][0] == "late"
+    assert {line.verdict for line in lines[1:]} == {"target not reached"}
+    rows = {row[1]: row for row in ranking_rows(lines)}
+    assert rows["once"][-1] == "target not reached, reached by 1 of 3"
+    assert rows["once"][3] is None
+
+
+def test_runs_that_the_host_limited_or_that_failed_are_counted_and_not_ranked():
+    lines = rank(outcomes(a=[10, (1,), None], b=[(1,), (2,), (3,)], c=[None, None, None]))
+    found = {line.variant: line for line in lines}
+    assert (found["a"].runs, found["a"].limited, found["a"].failed) == (1, 1, 1)
+    assert found["a"].median_s == 10
+    assert (found["b"].verdict, found["b"].limited) == ("the host was the limit", 3)
+    assert (found["c"].verdict, found["c"].failed) == ("no run is done", 3)
+
+
+def test_each_problem_has_a_best_of_its_own():
+    mobile = Problem("", "mobile", "full", "auto")
+    lines = rank([*outcomes(a=[1, 1, 1], b=[2, 2, 2]), *outcomes(mobile, a=[9, 9, 9], b=[3, 3, 3])])
+    assert [(one.problem.profile, one.variant, one.verdict) for one in lines] == [
+        ("wan", "a", "best"),
+        ("wan", "b", "slower"),
+        ("mobile", "b", "best"),
+        ("mobile", "a", "slower"),
+    ]
+    assert lead_words(lines) == (
+        "On wan a was first, 1.0 s; b took 2.0 times as long. "
+        "On mobile b was first, 3.0 s; a took 3.0 times as long."
+    )
+
+
+def test_an_interval_holds_the_median_and_is_the_same_each_time():
+    values = [3.0, 1.0, 4.0, 1.5, 9.0, 2.6]
+    low, high = bootstrap_interval(values)
+    assert 1.0 <= low <= 2.8 <= high <= 9.0
+    assert bootstrap_interval(values) == (low, high)
+    assert bootstrap_interval([1.0, 2.0]) is None
+
+
+def test_the_page_has_every_run_and_names_those_of_which_the_host_was_the_limit():
+    some = outcomes(a=[10, 20, 30], b=[20, (1,), None])
+    page = sweep_page("quick", rank(some), some, 8, ["runs/x"] * 6, "python -m cluster.sweep x")
+    ranking, runs, _ = page.sections
+    assert len(ranking.tables[0].rows) == 2 and len(runs.tables[0].rows) == 6
+    assert page.notes == ["the host was the limit, not ranked: wan, full, b, links 1, seed 1"]
+    assert "6 of 8 runs have been made so far." in page.lead
+    assert [row["label"] for row in ranking.charts[0].data["heat"]] == ["20 s", "20 s"]
+
+
+class FakeCluster:
+    """Launches that leave folders as a run does; what goes wrong is what a test says."""
+
+    def __init__(self, folder):
+        self.folder, self.launched, self.ups, self.goes_wrong = folder, [], 0, {}
+        self.console, self.request, self.alone = Console(), None, nullcontext()
+
+    def __call__(self, name, **said):
+        return self
+
+    def up(self):
+        self.ups += 1
+
+    def close(self):
+        pass
+
+    def launch(self, program, *, verify):
+        words = " ".join(program.argv)
+        self.launched.append(words)
+        for part, error in self.goes_wrong.items():
+            if part in words:
+                raise error
+        folder = run_folders.make_run(self.folder / f"run{len(self.launched)}", nodes=2)
+        summary = json.loads((folder / "summary.json").read_text())
+        return Run(folder, summary | {"folder": str(folder)})
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path):
+    cluster = FakeCluster(tmp_path / "runs")
+    monkeypatch.setattr("cluster.api.Cluster", cluster)
+    monkeypatch.setattr(sweep, "replace", lambda request, link_spec: link_spec)
+    return cluster
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """A function that runs the verb; returns its exit code and what --json prints."""
+
+    def run(*words):
+        short = ["--nodes", "2", "--profile", "mobile,wan", "--strategy", "ddp,gossip"]
+        code = sweep.main([*short, "--out", str(tmp_path / "out"), "--json", *words])
+        said = capsys.readouterr()
+        return code, json.loads(said.out) if said.out else said.err
+
+    return run
+
+
+def test_what_is_done_is_not_run_again(cluster, run):
+    code, found = run("--seed", "1,2")
+    assert (code, len(cluster.launched), found["known"]) == (0, 8, 8)
+    code, again = run("--seed", "1,2")
+    assert (code, len(cluster.launched)) == (0, 8)
+    assert again == found
+    run("--seed", "1,2,3")
+    assert len(cluster.launched) == 12
+
+
+def test_another_target_ranks_the_same_runs_anew(cluster, run):
+    _, low = run("--target", "test_accuracy=0.5")
+    _, high = run("--target", "test_accuracy=0.99")
+    assert len(cluster.launched) == 4
+    assert {row["verdict"] for row in high["ranking"]} == {"target not reached"}
+    assert low["runs"][0]["figures"]["reached_step"] == 10
+
+
+def test_one_that_is_stopped_goes_on_where_it_was(cluster, run, tmp_path):
+    cluster.goes_wrong["gossip"] = KeyboardInterrupt()
+    code, _ = run("--seed", "1,2")
+    assert code == 130
+    made = len(cluster.launched) - 1
+    assert len(list((tmp_path / "out" / "cells").iterdir())) == made
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text())["known"] == made
+    cluster.goes_wrong.clear()
+    code, found = run("--seed", "1,2")
+    assert (code, len(cluster.launched), found["known"]) == (0, 8 + 1, 8)
+
+
+@pytest.mark.parametrize("error", [RunFailed("rank 1 failed"), ContractUndecided("a busy host")])
+def test_what_failed_stays_so_and_is_run_again_on_request(cluster, run, error):
+    cluster.goes_wrong["gossip"] = error
+    code, found = run()
+    assert (code, found["failed"], found["known"]) == (1, 2, 4)
+    assert [row["reason"] for row in found["runs"] if row["status"] == "failed"] == [str(error)] * 2
+    cluster.goes_wrong.clear()
+    assert run()[0] == 1 and len(cluster.launched) == 4
+    code, found = run("--retry-failed")
+    assert (code, found["failed"], len(cluster.launched)) == (0, 0, 6)
+
+
+def test_a_run_whose_folder_is_gone_is_run_again(cluster, run):
+    _, found = run()
+    (cluster.folder / "run1").rename(cluster.folder / "elsewhere")
+    run()
+    assert len(cluster.launched) == 5
+
+
+def test_links_are_made_only_where_they_change(cluster, run):
+    run("--seed", "1")
+    assert 2 <= cluster.ups <= len(cluster.launched)
+    assert cluster.request.profile.name in ("mobile", "wan")
+
+
+def test_a_dry_run_does_nothing_and_says_what_is_known(cluster, run, tmp_path):
+    code, found = run("--dry-run")
+    assert (code, cluster.launched, (tmp_path / "out").exists()) == (0, [], False)
+    assert [cell["state"] for cell in found["cells"]] == ["to run"] * 4
+    run()
+    _, found = run("--dry-run")
+    assert [cell["state"] for cell in found["cells"]] == ["known"] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "Q=3"], "Q"),
+        (["--stepz", "3"], "--stepz"),
+        (["--profile", "nowhere"], "nowhere"),
+        (["--topology", "knot"], "knot"),
+    ],
+)
+def test_whatever_cannot_be_is_refused_before_anything_is_started(cluster, run, words, said):
+    code, text = run(*words)
+    assert code == 2 and said in text
+    assert (cluster.launched, cluster.ups) == ([], 0)
+
+
+def test_a_record_that_is_damaged_is_one_line(cluster, run, tmp_path):
+    run()
+    path = next((tmp_path / "out" / "cells").iterdir())
+    path.write_text('{"status": "done"')
+    code, text = run()
+    assert code == 2 and f"{path} cannot be read" in text
+
+
+def test_a_program_of_ones_own_is_known_by_its_files(cluster, run, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)")
+    file = tmp_path / "sweep.yml"
+    file.write_text(
+        f"profile: wan\nnodes: 2\nprogram: [{folder}/train.py]\noptions: {{speed: [1, 2]}}\n"
+    )
+    out = ["--out", str(tmp_path / "own")]
+    assert sweep.main([str(file), *out]) == 0
+    both = ["python3 train.py --speed 1", "python3 train.py --speed 2"]
+    assert sorted(cluster.launched) == both
+    assert sweep.main([str(file), *out]) == 0
+    assert len(cluster.launched) == 2
+    (folder / "train.py").write_text("print(2)")
+    assert sweep.main([str(file), *out]) == 0
+    assert len(cluster.launched) == 4
+    assert sweep.main([str(file), "--out", str(folder / "out")]) == 2

@@ -1,0 +1,212 @@
+"""What a sweep is to run: from files and from flags, and what is refused."""
+
+from argparse import Namespace
+
+import pytest
+
+from cluster.base.errors import UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.sweeps.cells import Problem, digest, ordered, sweep_cells
+from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
+from cluster.sweeps.sweep_file import load_document, parse_sweep
+
+DOCUMENT = {
+    "nodes": 2,
+    "profile": ["mobile", "wan"],
+    "seed": [1, 2],
+    "options": {"steps": 12, "eval": "after"},
+    "variants": {
+        "ddp": {"strategy": "ddp"},
+        "diloco": {"strategy": "diloco", "set": {"H": [4, 8]}},
+    },
+    "target": {"test_accuracy": 0.6},
+}
+SHIPPED = sorted((PROJECT_DIR / "examples" / "sweeps").glob("*.yml"))
+
+
+def flags(*rest, **said):
+    none = dict.fromkeys((*ONE_VALUE, *LISTS))
+    args = Namespace(**none | {"target": [], "no_verify": False} | said)
+    return with_flags({}, args, rest)
+
+
+def test_every_combination_is_a_cell_with_the_arguments_of_its_own():
+    cells = sweep_cells(parse_sweep(DOCUMENT))
+    assert len(cells) == 2 * 2 * 3
+    assert [cell.variant for cell in cells[::2]] == ["ddp", "diloco H=4", "diloco H=8"] * 2
+    words = [
+        "--steps",
+        "12",
+        "--eval",
+        "after",
+        "--strategy",
+        "diloco",
+        "--set",
+        "H=8",
+        "--seed",
+        "2",
+    ]
+    assert cells[-1].words == tuple(words)
+    assert cells[-1].problem == Problem("", "wan", "full", "auto")
+    assert cells[-1].name == "wan, full, diloco H=8, links 1, seed 2"
+
+
+def test_tasks_are_problems_of_their_own_and_lists_of_options_are_variants():
+    options = {"task": ["fashion-mnist", "language"], "strategy": ["ddp", "gossip"], "lr": [0.1, 1]}
+    cells = sweep_cells(parse_sweep({"profile": "wan", "options": options}))
+    assert {cell.problem.task for cell in cells} == {"fashion-mnist", "language"}
+    names = ["ddp lr=0.1", "ddp lr=1", "gossip lr=0.1", "gossip lr=1"]
+    assert [cell.variant for cell in cells] == names * 2
+
+
+def test_the_only_variant_is_called_by_its_strategy_or_its_script():
+    [cell] = sweep_cells(parse_sweep({"profile": "wan", "options": {"strategy": "ddp"}}))
+    assert (cell.variant, cell.seed) == ("ddp", 1)
+    [cell] = sweep_cells(parse_sweep({"profile": "wan", "program": "train.py --fast"}))
+    assert (cell.variant, cell.seed, cell.words) == ("train.py", None, ())
+
+
+def test_true_is_a_flag_and_false_is_none():
+    options = {"nesterov": [True, False], "clip": 2}
+    cells = sweep_cells(parse_sweep({"profile": "wan", "program": ["a.py"], "options": options}))
+    assert [cell.words for cell in cells] == [("--nesterov", "--clip", "2"), ("--clip", "2")]
+    assert [cell.variant for cell in cells] == ["nesterov=True", "nesterov=False"]
+
+
+def test_each_block_has_every_cell_of_its_seeds_once_in_an_order_of_its_own():
+    cells = sweep_cells(parse_sweep(DOCUMENT | {"seed": [1, 2, 3, 4]}))
+    found = ordered(cells, 1)
+    blocks = [found[start : start + 6] for start in range(0, 24, 6)]
+    for number, block in enumerate(blocks, start=1):
+        assert {cell.seed for cell in block} == {number}
+        assert len({(cell.problem, cell.variant) for cell in block}) == 6
+    orders = {tuple((cell.problem, cell.variant) for cell in block) for block in blocks}
+    assert len(orders) > 1
+    assert found == ordered(cells, 1) != ordered(cells, 2)
+
+
+def test_a_digest_tells_experiments_apart_and_not_the_order_of_their_keys():
+    assert digest({"a": 1, "b": [2, 3]}) == digest({"b": [2, 3], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+
+
+def test_flags_say_what_a_file_does():
+    words = [
+        "--strategy",
+        "ddp,diloco",
+        "--set",
+        "H=4,8",
+        "--set",
+        "p=0.1",
+        "--steps=12",
+        "--verbose",
+    ]
+    found = flags(*words, profile="mobile,wan", seed="1,2", nodes="2", target=["test_loss=0.3"])
+    assert found == {
+        "nodes": 2,
+        "profile": ["mobile", "wan"],
+        "seed": [1, 2],
+        "target": {"test_loss": 0.3},
+        "options": {
+            "strategy": ["ddp", "diloco"],
+            "set": {"H": ["4", "8"], "p": ["0.1"]},
+            "steps": ["12"],
+            "verbose": True,
+        },
+    }
+    assert len(sweep_cells(parse_sweep(found))) == 2 * 2 * 2 * 2
+
+
+def test_flags_go_over_the_file_option_by_option():
+    args = Namespace(**dict.fromkeys((*ONE_VALUE, *LISTS)) | {"target": [], "no_verify": True})
+    document = DOCUMENT | {"options": {"steps": 12, "set": {"H": 4}}}
+    found = with_flags(document, args, ["--steps", "7", "--set", "p=0.1"])
+    assert found["options"] == {"steps": ["7"], "set": {"H": 4, "p": ["0.1"]}}
+    assert found["verify"] is False
+    assert document["options"]["steps"] == 12
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_sweep_can_be_run(path):
+    assert sweep_cells(parse_sweep(load_document(path)))
+
+
+def test_the_shipped_comparison_has_every_strategy_and_tests_after_the_training():
+    """While rank 0 tests, others would compute for nothing, and what is on its way arrive for nothing."""
+    from node.strategies import STRATEGIES
+
+    found = parse_sweep(load_document(PROJECT_DIR / "examples" / "sweeps" / "strategies.yml"))
+    assert set(found.variants) == set(STRATEGIES)
+    assert found.options["eval", ""] == ("after",)
+
+
+BAD = [
+    ({}, "a sweep without profile"),
+    ({"profile": []}, "profile is an empty list"),
+    ({"profile": {"wan": 1}}, "profile: {'wan': 1} is no word"),
+    ({"profile": ["wan", "wan"]}, "profile has a value twice"),
+    ({"profile": "wan", "wire": "copper"}, "unknown wire 'copper'"),
+    ({"profile": "wan", "nodes": [2, 3]}, "nodes is [2, 3]"),
+    ({"profile": "wan", "nodes": 0}, "nodes is 0"),
+    ({"profile": "wan", "nodes": "two"}, "nodes: 'two' is no whole number"),
+    ({"profile": "wan", "seed": [1, -1]}, "seed: -1 is no whole number"),
+    ({"profile": "wan", "seed": True}, "seed: True is no whole number"),
+    ({"profile": "wan", "link_seed": [1.5]}, "link_seed: 1.5 is no whole number"),
+    ({"profile": "wan", "image": ["a", "b"]}, "image is ['a', 'b']"),
+    ({"profile": "wan", "program": 3}, "program is 3"),
+    ({"profile": "wan", "options": ["steps"]}, "options is ['steps']"),
+    ({"profile": "wan", "options": {"steps": None}}, "options: steps is None"),
+    ({"profile": "wan", "options": {"steps": []}}, "options: steps is an empty list"),
+    ({"profile": "wan", "options": {"seed": 3}}, "options: seed cannot be an option of a sweep"),
+    ({"profile": "wan", "options": {"set": {"H": {"a": 1}}}}, "options: set H is {'a': 1}"),
+    ({"profile": "wan", "variants": {}}, "variants is {}"),
+    ({"profile": "wan", "variants": {"a": "fast"}}, "variants: a is 'fast'"),
+    ({"profile": "wan", "variants": {"a": []}}, "variants: a is []"),
+    ({"profile": "wan", "target": {"accuracy": 1}}, "unknown figure of a target 'accuracy'"),
+    ({"profile": "wan", "target": {"test_accuracy": "high"}}, "target: test_accuracy is 'high'"),
+    ({"profile": "wan", "verify": "look"}, "verify is 'look'"),
+]
+
+
+@pytest.mark.parametrize(("document", "words"), BAD, ids=str)
+def test_what_cannot_be_run_is_refused_by_name(document, words):
+    with pytest.raises(UsageError) as refused:
+        parse_sweep(document)
+    assert words in refused.value.message
+
+
+def test_two_variants_that_nobody_could_tell_apart_are_refused():
+    document = {"profile": "wan", "options": {"task": ["a", "a b"]}, "variants": {"x": {}, "y": {}}}
+    assert len(sweep_cells(parse_sweep(document))) == 4
+    same = {"profile": "wan", "options": {"lr": [1, "1"]}}
+    with pytest.raises(UsageError, match="two variants are the same"):
+        sweep_cells(parse_sweep(same))
+
+
+def test_more_runs_than_anybody_has_time_for_are_refused():
+    with pytest.raises(UsageError, match="a sweep of 20000 runs"):
+        sweep_cells(parse_sweep({"profile": "wan", "seed": list(range(20_000))}))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("- 1", "a sweep is a mapping"), ("profil: wan", "unknown key in"), ("a: [", "not YAML")],
+)
+def test_a_file_that_is_no_sweep_is_refused_in_one_line(tmp_path, text, words):
+    path = tmp_path / "sweep.yml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        load_document(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "found"),
+    [
+        ((), {"seed": "1,x"}, "--seed: 'x' is no number"),
+        ((), {"target": ["high"]}, "--target high"),
+        (("steps",), {}, "steps belongs to no option"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_refused(words, said, found):
+    with pytest.raises(UsageError, match=found):
+        flags(*words, **said)
