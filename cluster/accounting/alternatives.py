@@ -22,6 +22,7 @@ from cluster.accounting.attribution import attribute_run
 from cluster.accounting.bounds import Network
 from cluster.accounting.collectives import Collective, by_key, made_at_once
 from cluster.accounting.ring_order import best_order, ring_messages
+from cluster.accounting.tcp_windows import windows_of_run
 from cluster.accounting.what_if import (
     LEAST_S,
     REPLAYS,
@@ -140,8 +141,9 @@ def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Networ
 
 
 def _affordable(run: Recorded) -> list[Sample] | None:
+    windows_of = windows_of_run(run.collectives, run.network, slow_start=run.slow_start)
     for most in SAMPLES:
-        samples = take_samples(run.collectives, most)
+        samples = take_samples(run.collectives, most, windows_of)
         changes = better_links(samples, run.network)
         if count_steps(samples) * REPLAYS * (1 + len(changes)) <= MOST_STEPS:
             return samples

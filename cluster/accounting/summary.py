@@ -86,7 +86,7 @@ def account(
         "attribution": attribute_run(
             collectives, network if known else None, slow_start=slow_start
         ),
-        "what_if": what_if(collectives, network if known else None),
+        "what_if": what_if(collectives, network if known else None, slow_start=slow_start),
         "critical_path": path_summary(
             find_path(collectives, times, network, slow_start=slow_start), times
         )

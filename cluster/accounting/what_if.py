@@ -1,16 +1,20 @@
 """What would have helped: seconds of collectives that one better link would have saved, predicted. Pure.
 
 Each change is of one link, uplink or downlink: twice its rate, or half its delay. The collectives are reckoned again as
-gloo makes them (gloo_timing.py), and at least as long as the bound. What else took time stays.
+gloo makes them (gloo_timing.py), with TCP's windows as they were (tcp_timing.py): what waits for a window waits in
+round trips, so less delay saves more than what a message takes. At least as long as the bound. What else took time
+stays.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s, flows_of
 from cluster.accounting.collectives import Collective, by_key, made_at_once
 from cluster.accounting.gloo_timing import gloo_end
+from cluster.accounting.tcp_timing import Window, Windows
+from cluster.accounting.tcp_windows import windows_of_run
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are reckoned with: some seconds
 MOST_SAMPLES = 8  # of a kind, purpose and size
@@ -39,16 +43,29 @@ class Sample:
     Attributes:
         collectives: those.
         each: for how many each of them stands.
+        windows: of TCP, as each of them began.
     """
 
     collectives: Sequence[Collective]
     each: float
+    windows: Sequence[Windows]
 
 
-def what_if(collectives: Iterable[Collective], network: Network | None) -> list[dict[str, Any]]:
-    """`what_if` of summary.json: {"what", "carrier", "saves_s"}, what saves most first; those that save anything."""
-    samples = take_samples(collectives)
-    if network is None or not samples:
+def what_if(
+    collectives: Sequence[Collective], network: Network | None, *, slow_start: bool = False
+) -> list[dict[str, Any]]:
+    """`what_if` of summary.json: {"what", "carrier", "saves_s"}, what saves most first; those that save anything.
+
+    Args:
+        collectives: of the run.
+        network: links; None where nothing is known of them.
+        slow_start: whether a connection that was idle begins as a new one.
+    """
+    if network is None:
+        return []
+    windows_of = windows_of_run(collectives, network, slow_start=slow_start)
+    samples = take_samples(collectives, windows_of=windows_of)
+    if not samples:
         return []
     changes = better_links(samples, network)
     if count_steps(samples) * REPLAYS * (1 + len(changes)) > MOST_STEPS:
@@ -66,8 +83,26 @@ def savings(
 ) -> list[tuple[Change, float]]:
     """Seconds that each change saves, the most first."""
     before_s = samples_s(samples, network)
-    saved = [(one, before_s - samples_s(samples, improve(network, one))) for one in changes]
+    saved = [(one, before_s - _improved_s(samples, network, one)) for one in changes]
     return sorted(saved, key=lambda item: -item[1])
+
+
+def _improved_s(samples: Iterable[Sample], network: Network, change: Change) -> float:
+    """With one thing better; what has grown on a link that was slower would have grown on with it."""
+    if change.what == "rate":
+        samples = [widen(sample, network, change.carrier) for sample in samples]
+    return samples_s(samples, improve(network, change))
+
+
+def widen(sample: Sample, network: Network, carrier: str) -> Sample:
+    """With twice the windows of what goes over a carrier; one that a pause has made that of a new connection stays."""
+
+    def of(pair: tuple[int, int], window: Window) -> Window:
+        route = network.routes.get(pair)
+        return window.widened(2) if route and carrier in route.carriers else window
+
+    windows = [{pair: of(pair, one) for pair, one in those.items()} for those in sample.windows]
+    return replace(sample, windows=windows)
 
 
 def count_steps(samples: Iterable[Sample]) -> int:
@@ -93,13 +128,24 @@ def improve(network: Network, change: Change) -> Network:
     return replace(network, routes=routes, byte_s=byte_s)
 
 
-def take_samples(collectives: Iterable[Collective], most: int = MOST_SAMPLES) -> list[Sample]:
-    """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many."""
+def take_samples(
+    collectives: Iterable[Collective],
+    most: int = MOST_SAMPLES,
+    windows_of: Callable[[Collective], Windows] = lambda _: {},
+) -> list[Sample]:
+    """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many.
+
+    Args:
+        collectives: of the run.
+        most: of a kind, purpose and size.
+        windows_of: tells TCP's windows as a collective began; else they count as large as they must be.
+    """
     timed = (one for one in collectives if not one.hidden and not one.tests)
     samples = []
     for group in by_key(timed).values():
         some = group[:: -(-len(group) // most)]
-        samples.append(Sample(some, len(group) / made_at_once(group) / len(some)))
+        each = len(group) / made_at_once(group) / len(some)
+        samples.append(Sample(some, each, [windows_of(one) for one in some]))
     return samples
 
 
@@ -124,13 +170,14 @@ def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
 def samples_s(samples: Iterable[Sample], network: Network) -> float:
     """Of all for which they stand, as gloo makes them."""
     return sum(
-        sample.each * sum(_reckoned_s(one, network) for one in sample.collectives)
+        sample.each * _reckoned_s(one, network, windows)
         for sample in samples
+        for one, windows in zip(sample.collectives, sample.windows, strict=True)
     )
 
 
-def _reckoned_s(one: Collective, network: Network) -> float:
-    bound, end = bound_s(one, network), gloo_end(one, network)
+def _reckoned_s(one: Collective, network: Network, windows: Windows) -> float:
+    bound, end = bound_s(one, network), gloo_end(one, network, windows)
     return 0.0 if bound is None or end is None else max(bound, end - one.complete_at)
 
 
