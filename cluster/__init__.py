@@ -8,14 +8,16 @@ if TYPE_CHECKING:
     from cluster.base.console import Console
     from cluster.base.errors import ClusterError
     from cluster.links.link import Link
+    from cluster.run.experiment import Experiment
     from cluster.run.program import training, user_program
 
-__all__ = ["Cluster", "ClusterError", "Console", "Link", "training", "user_program"]
+__all__ = ["Cluster", "ClusterError", "Console", "Experiment", "Link", "training", "user_program"]
 
 _HOMES = {
     "Cluster": "cluster.api",
     "ClusterError": "cluster.base.errors",
     "Console": "cluster.base.console",
+    "Experiment": "cluster.run.experiment",
     "Link": "cluster.links.link",
     "training": "cluster.run.program",
     "user_program": "cluster.run.program",

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from cluster.contract.verdicts import Contract
     from cluster.links.traces import Playback
     from cluster.live.live_run import LiveOptions
+    from cluster.run.experiment import Experiment
     from cluster.run.program import Program
     from cluster.run.runner import Run
     from cluster.schedule.events import Event
@@ -360,7 +361,24 @@ class Cluster:
             rank_order: which node has which ranks: node1,node3,node2, or best, by the links; None: as the nodes are.
             live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).
         """
+        from cluster.run.experiment import Experiment
         from cluster.run.program import training
+
+        experiment = Experiment(
+            program or training([]),
+            schedule,
+            verify,
+            allow_undecided,
+            nproc_per_node,
+            rank_order,
+            max_results,
+            max_restarts,
+            stall_timeout_s,
+        )
+        return self.execute(experiment, live_options)
+
+    def execute(self, experiment: Experiment, live_options: LiveOptions | None = None) -> Run:
+        """The same, of an experiment."""
         from cluster.run.runner import LIVE, run_program
 
         with self.alone:
@@ -369,17 +387,9 @@ class Cluster:
                 self.spec,
                 self.fleet,
                 self.settle(),
-                program or training([]),
+                experiment,
                 self.console,
-                verify=verify,
-                allow_undecided=allow_undecided,
-                schedule=schedule,
-                nproc_per_node=nproc_per_node,
-                max_results=max_results,
-                stall_timeout_s=stall_timeout_s,
-                max_restarts=max_restarts,
-                rank_order=rank_order,
-                live_options=live_options or LIVE,
+                live_options or LIVE,
             )
 
     def down(self) -> list[str]:

@@ -8,6 +8,7 @@
     python -m cluster.launch --nodes 2 --nproc-per-node 4 -- train.py
     python -m cluster.launch --essential-ranks 0 -- actors_and_learner.py
     python -m cluster.launch --profile mobile --rank-order best
+    python -m cluster.launch -f runs/20261121-101500-mobile-fedavg/run.yml
 
 Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
 where one is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on),
@@ -15,6 +16,10 @@ then starts the ranks over SSH with torchrun's environment, one on each node or 
 says. Without `--` it trains (node.train; its options are taken here too: python -m node.train --help). With
 `--` it runs your program, unchanged: its folder is copied to every node. What a rank writes into
 $GRADWIRE_RUN_DIR comes back into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
+
+-f launches an earlier run again as it was: the same program and arguments, seeds, links, limits and order of ranks, on
+the run's own cluster (or --name's), which is brought up as it was if it is not. What the run sent to its nodes is sent
+as it is now.
 
 Two pairs that are easily confused: --seed is the training's, --link-seed draws the links; --lr-schedule is
 the learning rate's, --schedule changes links and nodes during the run.
@@ -34,19 +39,24 @@ import threading
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.api import Cluster
 from cluster.base.errors import PrerequisiteError, UsageError, unknown
+from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.cli.command_line import add_name, add_shape, add_size, make_parser, run_verb
 from cluster.cli.live_options import add_http, served_page
 from cluster.cli.report import print_summary
+from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
 from cluster.links.changes import parse_seconds
 from cluster.live.live_run import LiveOptions
-from cluster.run.job import Job
+from cluster.run.experiment import Experiment
+from cluster.run.job import make_job
+from cluster.run.launch_again import experiment_again, refuse_other_cluster, resources_again
+from cluster.run.past_run import PastLaunch, read_past_launch
 from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program, fit_program, training, user_program
 from cluster.run.rank_order import check_rank_order, resolve_rank_order
@@ -58,9 +68,14 @@ from cluster.schedule.schedule_file import load_schedule
 from cluster.up import cluster_of
 
 if TYPE_CHECKING:
+    from cluster.lifecycle.request import Request
     from cluster.live.http_page import HttpPage
 
 LEAST_STALL_TIMEOUT_S = 3.0
+SAID_WITH_FILE = {
+    *("-f", "--file", "--name", "--json", "--plain", "--no-live", "--http", "--stall-timeout"),
+    "--dry-run",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,6 +83,13 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     split = words.index("--") if "--" in words else len(words)
     parser = make_parser("cluster.launch", __doc__)
+    parser.add_argument(
+        "-f",
+        "--file",
+        type=Path,
+        metavar="RUN.yml",
+        help="launch an earlier run again as it was: run.yml of its folder, or the folder",
+    )
     add_name(parser)
     add_size(parser)
     add_shape(parser, with_training=True)
@@ -145,15 +167,28 @@ def main(argv: list[str] | None = None) -> int:
     flags = [flag for action in parser._actions for flag in action.option_strings]
 
     def launch(args: Namespace) -> object:
-        return launch_verb(args, args.rest, words[split + 1 :], flags)
+        said = [word.partition("=")[0] for word in words[:split] if word.startswith("-")]
+        return launch_verb(args, args.rest, words[split + 1 :], flags, said)
 
     return run_verb(parser, launch, words[:split], keep_rest=True)
 
 
 def launch_verb(
-    args: Namespace, rest: Sequence[str], program: Sequence[str], flags: Sequence[str]
+    args: Namespace,
+    rest: Sequence[str],
+    program: Sequence[str],
+    flags: Sequence[str],
+    said: Sequence[str],
 ) -> object:
-    """The verb: everything is checked before anything is started."""
+    """The verb: everything is checked before anything is started.
+
+    Args:
+        args: parsed.
+        rest: options that are not ours, for the training.
+        program: what stands behind `--`.
+        flags: all that there are.
+        said: those that stand on the command line.
+    """
     if args.attached:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     if program and rest:
@@ -162,61 +197,123 @@ def launch_verb(
         raise UsageError("--http and --no-live exclude each other", "leave one of them out")
     if args.fit and not program:
         raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
-    max_results_bytes = parse_max_results(args.max_results)
-    schedule = load_schedule(args.schedule) if args.schedule else ()
+    parse_max_results(args.max_results)
     stall_timeout_s = _stall_timeout_s(args.stall_timeout) if args.stall_timeout else None
+    past = _past(args, said, program)
     cluster = cluster_of(args)
-    spec = cluster.planned()
-    names = [node.name for node in spec.nodes]
-    ranks = len(place_ranks(names, args.nproc_per_node))
-    check_rank_order(args.rank_order, names)
-    chosen = _user_program(args, program) if program else _training(args, rest, flags, ranks)
-    if needed := chosen.needed_packages:
-        with suppress(PrerequisiteError):  # no engine answers: there is a plan all the same
-            require_packages(cluster.engine, spec.image, needed)
-    places = place_ranks(names, args.nproc_per_node, chosen.essential_ranks)
-    max_restarts = resolve_max_restarts(args.max_restarts, places)
-    check_steps(schedule, int(chosen.config.get("steps", 0)))
-    check_nodes(schedule, names)
-    if (link_spec := cluster.request.link_spec) is not None:
-        check_schedule(schedule, link_spec.links(spec.nodes))
-        check_slow_start(schedule, is_on=link_spec.profile.slow_start_after_idle)
+    if past is not None:
+        cluster = Cluster(past.spec.name, console=cluster.console)
+        cluster.request = request_again(cluster.request, past)
     try:
+        spec = cluster.planned()
+        names = [node.name for node in spec.nodes]
+        experiment = (
+            _experiment(args, rest, program, flags, names)
+            if past is None
+            else experiment_again(past)
+        )
+        experiment = replace(experiment, stall_timeout_s=stall_timeout_s)
+        _check(experiment, cluster, spec)
         if args.dry_run:
-            link_state = cluster.planned_link_state(spec)
-            order = resolve_rank_order(args.rank_order, names, link_state, args.nproc_per_node)
-            if order.words:
-                cluster.console.say(order.words)
-            job = Job(
-                spec,
-                chosen,
-                place_ranks(order.nodes, args.nproc_per_node, chosen.essential_ranks),
-                link_state,
-                schedule,
-                verify=not args.no_verify,
-                max_results_bytes=max_results_bytes,
-                max_restarts=max_restarts,
-            )
-            return _print_plan(args, cluster, job)
+            return _print_plan(args, cluster, spec, experiment)
         check_writable(RUNS_DIR)
         with served_page(args.http) as page, cluster.alone:
-            run = cluster.up().launch(
-                chosen,
-                verify=not args.no_verify,
-                allow_undecided=args.allow_undecided,
-                schedule=schedule,
-                nproc_per_node=args.nproc_per_node,
-                max_results=args.max_results,
-                stall_timeout_s=stall_timeout_s,
-                max_restarts=args.max_restarts,
-                rank_order=args.rank_order,
-                live_options=_live_options(args, page),
-            )
+            if past is None:
+                cluster.up()
+            else:
+                bring_up_again(cluster, past)
+            run = cluster.execute(experiment, _live_options(args, page))
     finally:
         cluster.close()
     if not args.json:
         print_summary(run)
     return run.summary
+
+
+def _past(args: Namespace, said: Sequence[str], program: Sequence[str]) -> PastLaunch | None:
+    """The run that -f names, on the cluster that --name does.
+
+    Raises:
+        UsageError: it is none, or something else is said that would decide what is run.
+    """
+    if args.file is None:
+        return None
+    if word := next((word for word in (*said, *program) if word not in SAID_WITH_FILE), ""):
+        raise UsageError(
+            f"-f and {word} exclude each other: run.yml says all that is run",
+            f"leave it out; with -f go {', '.join(sorted(SAID_WITH_FILE - {'-f', '--file'}))}",
+        )
+    file: Path = args.file
+    past = read_past_launch(file.parent if file.name == "run.yml" else file)
+    is_named = "--name" in said or args.name != DEFAULT_NAME
+    return replace(past, spec=replace(past.spec, name=args.name)) if is_named else past
+
+
+def bring_up_again(cluster: Cluster, run: PastLaunch) -> None:
+    """The cluster as a run had it: made so where there is none, else brought to what is asked for, if anything is.
+
+    Raises:
+        ClusterError: it is not what the run had.
+    """
+    if cluster.engine.cluster(cluster.name) is None:
+        cluster.request = request_again(cluster.request, run)
+    cluster.up()
+    links, limits = cluster.settle().links, CpuLimits(cluster.engine, cluster.name).document()
+    refuse_other_cluster(run, cluster.spec, links, limits)
+
+
+def request_again(request: Request, run: PastLaunch) -> Request:
+    """What makes the cluster of a run again, by the name that is asked for."""
+    return replace(
+        request,
+        size=run.spec.size,
+        image=run.spec.image,
+        link_spec=run.link_spec,
+        resources=resources_again(run),
+    )
+
+
+def _experiment(
+    args: Namespace,
+    rest: Sequence[str],
+    program: Sequence[str],
+    flags: Sequence[str],
+    nodes: Sequence[str],
+) -> Experiment:
+    """What the options ask for; they are checked before anything is started."""
+    schedule = load_schedule(args.schedule) if args.schedule else ()
+    ranks = len(place_ranks(nodes, args.nproc_per_node))
+    check_rank_order(args.rank_order, nodes)
+    return Experiment(
+        _user_program(args, program) if program else _training(args, rest, flags, ranks),
+        schedule,
+        verify=not args.no_verify,
+        allow_undecided=args.allow_undecided,
+        nproc_per_node=args.nproc_per_node,
+        rank_order=args.rank_order,
+        max_results=args.max_results,
+        max_restarts=args.max_restarts,
+    )
+
+
+def _check(experiment: Experiment, cluster: Cluster, spec: ClusterSpec) -> None:
+    """All that can be checked before the cluster is there.
+
+    Raises:
+        UsageError: what cannot be.
+    """
+    program, schedule = experiment.program, experiment.schedule
+    names = [node.name for node in spec.nodes]
+    if needed := program.needed_packages:
+        with suppress(PrerequisiteError):  # no engine answers: there is a plan all the same
+            require_packages(cluster.engine, spec.image, needed)
+    places = place_ranks(names, experiment.nproc_per_node, program.essential_ranks)
+    resolve_max_restarts(experiment.max_restarts, places)
+    check_steps(schedule, int(program.config.get("steps", 0)))
+    check_nodes(schedule, names)
+    if (link_spec := cluster.request.link_spec) is not None:
+        check_schedule(schedule, link_spec.links(spec.nodes))
+        check_slow_start(schedule, is_on=link_spec.profile.slow_start_after_idle)
 
 
 def _live_options(args: Namespace, page: HttpPage | None) -> LiveOptions:
@@ -281,10 +378,18 @@ def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str], ranks:
         raise
 
 
-def _print_plan(args: Namespace, cluster: Cluster, job: Job) -> dict[str, object]:
+def _print_plan(
+    args: Namespace, cluster: Cluster, spec: ClusterSpec, experiment: Experiment
+) -> dict[str, object]:
+    link_state = cluster.planned_link_state(spec)
+    names = [node.name for node in spec.nodes]
+    order = resolve_rank_order(experiment.rank_order, names, link_state, experiment.nproc_per_node)
+    if order.words:
+        cluster.console.say(order.words)
+    job = make_job(experiment, spec, order.nodes, link_state)
     job.check()
-    limits = cluster.planned_limits(job.spec)
-    nodes = [asdict(node) | asdict(limits[node.name]) for node in job.spec.nodes]
+    limits = cluster.planned_limits(spec)
+    nodes = [asdict(node) | asdict(limits[node.name]) for node in spec.nodes]
     document = {"nodes": nodes} | job.document("RUN")
     if not args.json:
         print(json.dumps(document, indent=2))

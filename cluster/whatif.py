@@ -25,18 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.accounting.alternatives import Alternative, predict
 from cluster.base.console import Console, print_table
-from cluster.base.errors import ClusterError, RunFailed, UsageError
-from cluster.base.spec import name_flag
+from cluster.base.errors import RunFailed, UsageError
 from cluster.cli.command_line import make_parser, run_verb
-from cluster.engine.cpu_limits import CpuLimits
-from cluster.run.launch_again import (
-    Options,
-    options_again,
-    program_again,
-    resources_again,
-    with_option,
-)
-from cluster.run.past_run import PastRun, read_past_run, same_links
+from cluster.launch import bring_up_again
+from cluster.run.experiment import Experiment
+from cluster.run.launch_again import experiment_again, with_option
+from cluster.run.past_run import PastRun, read_past_run
 from cluster.run.trials import (
     ON_LINKS,
     Measured,
@@ -50,8 +44,6 @@ from cluster.run.trials import (
 
 if TYPE_CHECKING:
     from cluster.api import Cluster
-    from cluster.lifecycle.request import Request
-    from cluster.run.program import Program
 
 MOST_ROWS = 12
 MOST_REPEATS = 100
@@ -96,7 +88,7 @@ def whatif(args: Namespace) -> dict[str, Any]:
         raise UsageError(f"{run.folder}: nothing that could be tried would help", "without --try")
     if trials:
         console = Console(program_output=sys.stderr)  # standard output is the table's
-        attempt = _Attempt(run, program_again(run), options_again(run), console, predicted)
+        attempt = _Attempt(run, experiment_again(run), console, predicted)
         attempt.all(trials, baselines, args.repeat)
     document = whatif_document(run, predicted, trials, baselines)
     if not args.json:
@@ -131,15 +123,13 @@ class _Attempt:
 
     Attributes:
         run: as it was.
-        program: what it launched.
-        options: how.
+        experiment: what it launched, and how.
         console: for messages.
         predicted: all changes, for the file.
     """
 
     run: PastRun
-    program: Program
-    options: Options
+    experiment: Experiment
     console: Console
     predicted: Sequence[Alternative]
 
@@ -155,7 +145,7 @@ class _Attempt:
         cluster = Cluster(spec.name, console=self.console)
         try:
             with cluster.alone:
-                self._bring_up(cluster)
+                bring_up_again(cluster, self.run)
                 for _ in range(repeat):
                     baselines.append(self._launch(cluster, "as it was"))
                     for trial in trials:
@@ -164,32 +154,6 @@ class _Attempt:
                         write_document(self.run.folder, document)
         finally:
             cluster.close()
-
-    def _bring_up(self, cluster: Cluster) -> None:
-        """The cluster as the run had it: made so where there is none, else held against it."""
-        existing = cluster.engine.cluster(self.run.spec.name)
-        if existing is None:
-            cluster.request = self._request(cluster)
-        elif (existing.size, existing.image) != (self.run.spec.size, self.run.spec.image):
-            raise _other_cluster(
-                self.run,
-                f"{existing.size} nodes of {existing.image}, not {self.run.spec.size} of {self.run.spec.image}",
-            )
-        cluster.up()
-        if not same_links(cluster.settle().links, self.run.links):
-            raise _other_cluster(self.run, "other links than the run had")
-        if CpuLimits(cluster.engine, cluster.name).document() != self.run.config.get("limits"):
-            raise _other_cluster(self.run, "nodes that may use more, or less, than in the run")
-
-    def _request(self, cluster: Cluster) -> Request:
-        """What makes the cluster again."""
-        return replace(
-            cluster.request,
-            size=self.run.spec.size,
-            image=self.run.spec.image,
-            link_spec=self.run.link_spec,
-            resources=resources_again(self.run),
-        )
 
     def _try(self, cluster: Cluster, change: Alternative) -> Measured:
         with (
@@ -202,33 +166,18 @@ class _Attempt:
     def _launch(self, cluster: Cluster, words: str, change: Alternative | None = None) -> Measured:
         """The same program with the same arguments, over links that are proved as they were then."""
         self.console.say(f"=== {words}")
-        order, program = self.run.recorded.nodes, self.program
+        experiment = self.experiment
         if change is not None and change.what == "rank_order":
-            order = change.of.split(",")
+            experiment = replace(experiment, rank_order=change.of)
         if change is not None and change.what == "codec":
-            program = with_option(program, "codec", change.of)
-        done = cluster.launch(
-            program,
-            verify=self.options.verify,
-            allow_undecided=self.options.allow_undecided,
-            nproc_per_node=self.run.recorded.ranks_a_node,
-            max_results=self.options.max_results,
-            max_restarts=self.options.max_restarts,
-            rank_order=",".join(order),
-        )
+            program = with_option(experiment.program, "codec", change.of)
+            experiment = replace(experiment, program=program)
+        done = cluster.execute(experiment)
         measured = measure(done.folder, list(done.summary["exit_codes"]))
         if measured is None:
             raise RunFailed(f"{done.folder}: its ranks left no end, so nothing can be compared")
         self.console.say(f"=== {words}: {measured.seconds:.1f} s")
         return measured
-
-
-def _other_cluster(run: PastRun, what: str) -> ClusterError:
-    flag = name_flag(run.spec.name)
-    return ClusterError(
-        f"cluster {run.spec.name!r} is up, and has {what}",
-        f"python -m cluster.down{flag}: it is then brought up as it was",
-    )
 
 
 def _print(run: PastRun, predicted: Sequence[Alternative], document: dict[str, Any]) -> None:

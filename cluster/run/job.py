@@ -11,8 +11,16 @@ from cluster.base.spec import ClusterSpec
 from cluster.links.link import Link, collective_timeout_s
 from cluster.links.link_spec import link_plans
 from cluster.links.traces import Playback
-from cluster.run.placement import RankPlacement, fill_arguments, rank_environment
+from cluster.run.experiment import Experiment
+from cluster.run.placement import (
+    RankPlacement,
+    fill_arguments,
+    place_ranks,
+    rank_environment,
+    resolve_max_restarts,
+)
 from cluster.run.program import Program
+from cluster.run.results import parse_max_results
 from cluster.run.run_folder import METRICS
 from cluster.schedule.events import (
     Event,
@@ -191,6 +199,29 @@ class Job:
     def metrics_file(self, run: str) -> str:
         """Where rank 0 leaves its metrics, on its node."""
         return f"{run_dir(run)}/{self.places[0].file(METRICS)}"
+
+
+def make_job(
+    experiment: Experiment, spec: ClusterSpec, order: Sequence[str], link_state: LinkState
+) -> Job:
+    """The plan of an experiment on these nodes, in the order of their ranks, over these links.
+
+    Raises:
+        UsageError: so many ranks cannot be, an essential one does not exist, or none could be started again.
+    """
+    program = experiment.program
+    places = place_ranks(order, experiment.nproc_per_node, program.essential_ranks)
+    return Job(
+        spec,
+        program,
+        places,
+        link_state,
+        experiment.schedule,
+        experiment.verify,
+        parse_max_results(experiment.max_results),
+        experiment.allow_undecided,
+        resolve_max_restarts(experiment.max_restarts, places),
+    )
 
 
 def run_dir(run: str) -> str:

@@ -1,48 +1,74 @@
 """What it takes to launch a run again, from its run.yml. Pure, but for looking whether what it sends is still there."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cluster.base.errors import UsageError, shown
+from cluster.base.errors import ClusterError, UsageError, shown
+from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.resources import ResourceRequest, make_resource_request
-from cluster.run.past_run import HINT, PastRun, essential_of, is_words, number
+from cluster.links.link import Link
+from cluster.run.experiment import Experiment
+from cluster.run.past_run import (
+    HINT,
+    PastLaunch,
+    essential_of,
+    is_words,
+    number,
+    same_links,
+)
 from cluster.run.program import NODE_TRAIN, Program
 
 OLDER = "this run is of an older gradwire, which did not keep what it takes to launch it again"
 
 
-@dataclass(frozen=True)
-class Options:
-    """How a run was launched, besides its program.
-
-    Attributes:
-        verify: whether its links were measured first.
-        allow_undecided: whether it went on over links that a busy host let nobody judge.
-        max_results: how much of what ranks left was fetched of one node.
-        max_restarts: of ranks that were not essential; None where all were.
-    """
-
-    verify: bool
-    allow_undecided: bool
-    max_results: str
-    max_restarts: int | None
-
-
-def options_again(run: PastRun) -> Options:
-    """How to launch it; raises as `program_again`."""
+def experiment_again(run: PastLaunch) -> Experiment:
+    """What was launched, and how; raises as `program_again`."""
     config = run.config
-    all_essential = essential_of(config, run.folder) is None
-    return Options(
+    program = program_again(run)
+    all_essential = program.essential_ranks is None
+    return Experiment(
+        program,
         verify=config.get("verify") is not False,
         allow_undecided=config.get("allow_undecided") is True,
+        nproc_per_node=run.places[0].local_world_size,
+        rank_order=",".join(run.nodes),
         max_results=f"{number(config, 'max_results_bytes', run.folder)}b",
         max_restarts=None if all_essential else number(config, "max_restarts", run.folder),
     )
 
 
-def resources_again(run: PastRun) -> ResourceRequest:
+def refuse_other_cluster(
+    run: PastLaunch, spec: ClusterSpec, links: Sequence[Link], limits: Mapping[str, Any]
+) -> None:
+    """See that a cluster is what a run had.
+
+    Args:
+        run: as it was.
+        spec: what the cluster is.
+        links: in force.
+        limits: of its nodes, as run.yml has them.
+
+    Raises:
+        ClusterError: says in what it differs.
+    """
+    if (spec.size, spec.image) != (run.spec.size, run.spec.image):
+        has = f"{spec.size} nodes of {spec.image}, not {run.spec.size} of {run.spec.image}"
+    elif not same_links(links, run.links):
+        has = "other links than the run had"
+    elif limits != run.config.get("limits"):
+        has = "nodes that may use more, or less, than in the run"
+    else:
+        return
+    raise ClusterError(
+        f"cluster {spec.name!r} is up, and has {has}",
+        f"python -m cluster.down{name_flag(spec.name)}: it is then brought up as it was",
+    )
+
+
+def resources_again(run: PastLaunch) -> ResourceRequest:
     """What its nodes could use.
 
     Raises:
@@ -52,7 +78,7 @@ def resources_again(run: PastRun) -> ResourceRequest:
     return make_resource_request(cpus, memory, gpus)
 
 
-def limits_of(run: PastRun, key: str) -> Mapping[str, float | str | None]:
+def limits_of(run: PastLaunch, key: str) -> Mapping[str, float | str | None]:
     """One limit, by node; raises as `resources_again`."""
     said = run.config.get("limits") or {}
     if not isinstance(said, dict) or not all(isinstance(own, dict) for own in said.values()):
@@ -60,7 +86,7 @@ def limits_of(run: PastRun, key: str) -> Mapping[str, float | str | None]:
     return {node: own[key] for node, own in said.items() if key in own}
 
 
-def program_again(run: PastRun) -> Program:
+def program_again(run: PastLaunch) -> Program:
     """What a run launched, to be launched again.
 
     Raises:
@@ -84,7 +110,7 @@ def program_again(run: PastRun) -> Program:
         name=said["name"],
         argv=tuple(argv),
         folder=folders[0],
-        config=dict(run.recorded.training),
+        config=dict(run.training),
         resume=folders[1],
         essential_ranks=None if essential is None else frozenset(essential),
     )

@@ -33,26 +33,48 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PastRun:
-    """A run that is over.
+class PastLaunch:
+    """What was launched, whatever became of it.
 
     Attributes:
         folder: of the run.
         config: run.yml.
         spec: the cluster that it ran on.
         places: of its ranks, in order.
-        link_spec: what its links were drawn from.
+        link_spec: what its links were drawn from; None where they were not shaped.
         links: in force when it began.
-        recorded: what predictions need.
-        source: where the figures of its links are from: 'measured' or 'asked'.
     """
 
     folder: Path
     config: Mapping[str, Any]
     spec: ClusterSpec
     places: Sequence[RankPlacement]
-    link_spec: LinkSpec
+    link_spec: LinkSpec | None
     links: Sequence[Link]
+
+    @property
+    def nodes(self) -> list[str]:
+        """As their ranks follow one another."""
+        return list(dict.fromkeys(place.node for place in self.places))
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        """Its configuration, where it is one of ours."""
+        said = self.config.get("training")
+        return said if isinstance(said, dict) else {}
+
+
+@dataclass(frozen=True)
+class PastRun(PastLaunch):
+    """A run that is over, over links of which something is known.
+
+    Attributes:
+        link_spec: what its links were drawn from.
+        recorded: what predictions need.
+        source: where the figures of its links are from: 'measured' or 'asked'.
+    """
+
+    link_spec: LinkSpec
     recorded: Recorded
     source: str
 
@@ -62,26 +84,45 @@ class PastRun:
         return took_s(self.folder, [place.name for place in self.places])
 
 
+def read_past_launch(folder: Path) -> PastLaunch:
+    """A launch of any program, over links that stayed as they were, or were not shaped.
+
+    Raises:
+        UsageError: it is none, or a file of it is missing or damaged.
+    """
+    config = _read_config(folder)
+    spec, places, links = _spec(config, folder), _places(config, folder), _read_links(folder)
+    return PastLaunch(folder, config, spec, places, _link_spec(config, folder, links), links)
+
+
 def read_past_run(folder: Path) -> PastRun:
     """A run of node.train, or of a program that leaves the same, over links that stayed as they were.
 
     Raises:
         UsageError: it is none, a file of it is missing or damaged, or nothing can be said of its links.
     """
-    config = _read_config(folder)
-    spec, places = _spec(config, folder), _places(config, folder)
-    links, collectives = _read_links(folder), _read_collectives(folder, spec, places)
-    link_spec = _undamaged(folder / "run.yml", lambda: LinkSpec.from_origin(_origin(config)))
+    past = read_past_launch(folder)
+    config, spec, places, links, link_spec = (
+        past.config,
+        past.spec,
+        past.places,
+        past.links,
+        past.link_spec,
+    )
+    if link_spec is None:
+        raise UsageError(
+            f"{folder}: the links of this run were not shaped", "a run with --profile NAME"
+        )
+    collectives = _read_collectives(folder, spec, places)
     network = _network(folder, config, spec, places, links, link_spec)
-    training = config.get("training")
     recorded = Recorded(
         collectives,
         network,
         links,
-        list(dict.fromkeys(place.node for place in places)),
+        past.nodes,
         places[0].local_world_size,
         link_spec.profile.slow_start_after_idle,
-        training if isinstance(training, dict) else {},
+        past.training,
     )
     return PastRun(folder, config, spec, places, link_spec, links, recorded, network.source)
 
@@ -133,7 +174,7 @@ def _places(config: Mapping[str, Any], folder: Path) -> list[RankPlacement]:
     if config.get("schedule"):
         raise UsageError(
             f"{folder}: a schedule changed links or nodes during this run",
-            "a run without --schedule: then it is known what each collective went over",
+            "a run without --schedule; the command of this one is in its run.yml",
         )
     nodes = [node.name for node in _spec(config, folder).nodes]
     said = config.get("rank_order", nodes)
@@ -198,6 +239,13 @@ def essential_of(config: Mapping[str, Any], folder: Path) -> list[int] | None:
     return cast(list[int], said)
 
 
+def _link_spec(config: Mapping[str, Any], folder: Path, links: Sequence[Link]) -> LinkSpec | None:
+    """What its links were drawn from; None where there are none."""
+    if not links:
+        return None
+    return _undamaged(folder / "run.yml", lambda: LinkSpec.from_origin(_origin(config)))
+
+
 def _origin(config: Mapping[str, Any]) -> Mapping[str, Any]:
     said = config["shaping"]
     return {key: said[key] for key in ("profile", "topology", "seed", "wire")}
@@ -227,10 +275,6 @@ def _read_links(folder: Path) -> tuple[Link, ...]:
     rows = _read_json(path)
     if not isinstance(rows, list) or not all(_is_link(row) for row in rows):
         raise UsageError(f"{path} is not what a run leaves there", HINT)
-    if not rows:
-        raise UsageError(
-            f"{folder}: the links of this run were not shaped", "a run with --profile NAME"
-        )
     return tuple(Link(**row) for row in rows)
 
 

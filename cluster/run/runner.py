@@ -31,20 +31,17 @@ from cluster.engine.node_fate import node_fate
 from cluster.live.live_run import LiveOptions, LiveRun, live_run
 from cluster.live.news import Phase
 from cluster.reporting.after_run import report_run
-from cluster.run.job import Job, run_dir
+from cluster.run.experiment import Experiment
+from cluster.run.job import Job, make_job, run_dir
 from cluster.run.live_view import live_posts, live_tracker
-from cluster.run.placement import place_ranks, resolve_max_restarts
-from cluster.run.program import Program
 from cluster.run.rank_exit import RankExit
 from cluster.run.rank_order import resolve_rank_order
 from cluster.run.ranks import RankProcesses
-from cluster.run.results import MOST_RESULTS, parse_max_results
 from cluster.run.root_cause import raise_failure
 from cluster.run.run_folder import last_events, make_run_folder, write_config, write_links
 from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
 from cluster.run.versions import run_versions
-from cluster.schedule.events import Event
 from cluster.schedule.runner import ScheduleRunner
 from cluster.shaping.host_load import host_summary
 from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
@@ -70,26 +67,20 @@ def run_program(
     spec: ClusterSpec,
     fleet: Fleet,
     link_state: LinkState,
-    program: Program,
+    experiment: Experiment,
     console: Console,
-    *,
-    verify: bool = True,
-    allow_undecided: bool = False,
-    schedule: Sequence[Event] = (),
-    nproc_per_node: int = 1,
-    max_results: str = MOST_RESULTS,
-    stall_timeout_s: float | None = None,
-    max_restarts: int | None = None,
-    rank_order: str | None = None,
     live_options: LiveOptions = LIVE,
 ) -> Run:
-    """Verify the links, run the program on every node, `nproc_per_node` ranks each, collect what it left.
+    """Verify the links, run the program on every node, collect what it left.
 
-    `link_state` is the links in force as they were just read, `allow_undecided` whether links may be undecided because
-    of a busy host, `max_results` how much is fetched of one node; after `stall_timeout_s` without anything moving the
-    run is ended; `max_restarts` is how often each rank is started again after a failure that is not essential, None
-    takes what is usual; `rank_order` is which node has which ranks (`cluster.run.rank_order`), `live_options` how it is
-    shown while it goes on.
+    Args:
+        engine: of the cluster's containers.
+        spec: the cluster.
+        fleet: its nodes.
+        link_state: the links in force as they were just read.
+        experiment: what to do.
+        console: for messages.
+        live_options: how it is shown while it goes on.
 
     Raises:
         UsageError: the schedule speaks of what is not there, so many ranks cannot be, or not in this order, an
@@ -102,28 +93,18 @@ def run_program(
             fetched.
     """
     names = [node.name for node in spec.nodes]
-    order = resolve_rank_order(rank_order, names, link_state, nproc_per_node)
+    order = resolve_rank_order(experiment.rank_order, names, link_state, experiment.nproc_per_node)
     if order.words:
         console.say(order.words)
-    places = place_ranks(order.nodes, nproc_per_node, program.essential_ranks)
-    job = Job(
-        spec,
-        program,
-        places,
-        link_state,
-        schedule,
-        verify,
-        parse_max_results(max_results),
-        allow_undecided,
-        resolve_max_restarts(max_restarts, places),
-    )
+    job = make_job(experiment, spec, order.nodes, link_state)
     job.check()
+    program = experiment.program
     require_packages(engine, spec.image, program.needed_packages)
     folder = make_run_folder(RUNS_DIR, link_state.profile or "unshaped", program.name)
     tracker = live_tracker(job, folder, time.time())
     try:
         with live_run(tracker, spec.state_dir, folder, live_options, console.say) as live:
-            run = _run(engine, fleet, job, folder, console, stall_timeout_s, live)
+            run = _run(engine, fleet, job, folder, console, experiment.stall_timeout_s, live)
     except (KeyboardInterrupt, ClusterError) as error:
         if isinstance(error, KeyboardInterrupt):
             console.say(f"interrupted; what there is of the run: {folder}")
