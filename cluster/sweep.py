@@ -61,11 +61,14 @@ def main(argv: list[str] | None = None) -> int:
     add_name(parser)
     add = parser.add_argument
     for key in ONE_VALUE:
-        add(f"--{key}", metavar="X", help=f"`{key}` of the file: one for all runs")
+        add(
+            f"--{key.replace('_', '-')}", metavar="X", help=f"`{key}` of the file: one for all runs"
+        )
     for key in LISTS:
         add(f"--{key.replace('_', '-')}", metavar="X,Y", help=f"`{key}` of the file: some")
     add("--target", action="append", default=[], metavar="FIGURE=VALUE", help="may be repeated")
     add("--no-verify", action="store_true", help="do not measure the links before each run")
+    add("--isolated", action="store_true", help="nodes without a link cannot reach each other")
     add("--out", type=Path, help="folder of the records and the report (default: runs/sweeps/NAME)")
     add("--order-seed", type=int, default=1, help="draws the order (default: %(default)s)")
     add("--retry-failed", action="store_true", help="run those again that failed")
@@ -140,16 +143,16 @@ def _run_all(cluster: Cluster, todo: Sequence[Planned], out: Path, plan: Sweep) 
                     in_force = one.link_spec
                     cluster.request = replace(cluster.request, link_spec=in_force)
                     cluster.up()
-                record = _run(cluster, one.program, verify=plan.verify)
+                record = _run(cluster, one.program, plan)
                 write_record(out, one.digest, one.experiment, record)
     finally:
         cluster.close()
 
 
-def _run(cluster: Cluster, program: Program, *, verify: bool) -> Record:
+def _run(cluster: Cluster, program: Program, plan: Sweep) -> Record:
     """One run; that its ranks failed, or its links did not hold, is a record, too."""
     try:
-        run = cluster.launch(program, verify=verify)
+        run = cluster.launch(program, verify=plan.verify, nproc_per_node=plan.nproc_per_node)
     except RunFailed as failure:
         cluster.console.fail(failure)
         summary = failure.document if isinstance(failure.document, dict) else {}

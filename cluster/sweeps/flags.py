@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from cluster.base.errors import UsageError
 
-ONE_VALUE: dict[str, type] = {"nodes": int, "image": str, "cpus": str, "memory": str}
+ONE_VALUE: dict[str, type] = {
+    "nodes": int,
+    "nproc_per_node": int,
+    "image": str,
+    "cpus": str,
+    "memory": str,
+}
 LISTS: dict[str, type] = {
     "profile": str,
     "topology": str,
@@ -23,7 +29,7 @@ def with_flags(
 
     Args:
         document: of the file; empty where there is none.
-        args: the values of ONE_VALUE and LISTS by name, None where they were not said; target, no_verify.
+        args: the values of ONE_VALUE and LISTS by name, None where they were not said; target, no_verify, isolated.
         rest: options that are node.train's, or the program's.
 
     Raises:
@@ -38,6 +44,8 @@ def with_flags(
         found["target"] = dict(_target(word) for word in args.target)
     if args.no_verify:
         found["verify"] = False
+    if args.isolated:
+        found["isolated"] = True
     if options := rest_options(rest):
         found["options"] = merged(found.get("options") or {}, options)
     return found

@@ -49,7 +49,7 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
         program = (
             user_program([*plan.program, *words], folder)
             if plan.program
-            else training(words, folder, plan.nodes)
+            else training(words, folder, plan.nodes * plan.nproc_per_node)
         )
         if program.folder is None:
             return program, ""
@@ -59,7 +59,13 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
     @cache
     def links_of(cell: Cell) -> LinkSpec:
         problem = cell.problem
-        return make_link_spec(problem.profile, problem.topology, cell.link_seed, problem.wire)
+        return make_link_spec(
+            problem.profile,
+            problem.topology,
+            cell.link_seed,
+            problem.wire,
+            isolated=plan.isolated,
+        )
 
     found = []
     for cell in cells:
@@ -87,6 +93,7 @@ def _experiment(
         "program": {"argv": list(program.argv), "config": program.config, "files": files},
         "links": link_spec.origin(),
         "nodes": plan.nodes,
+        "nproc_per_node": plan.nproc_per_node,
         "image": plan.image,
         "cpus": plan.cpus,
         "memory": plan.memory,

@@ -16,7 +16,8 @@ def sweep_schema() -> Schema:
     targets = closed({figure: {"type": "number"} for figure in HIGHER}) | {"minProperties": 1}
     words = {"type": "array", "items": WORD, "minItems": 1}
     properties: dict[str, Schema] = {
-        "nodes": {"type": "integer", "minimum": 1, "description": "one rank each"},
+        "nodes": {"type": "integer", "minimum": 1},
+        "nproc_per_node": {"type": "integer", "minimum": 1, "description": "ranks on each"},
         "image": WORD,
         "cpus": WORD | {"description": "processors that a node may use"},
         "memory": WORD,
@@ -24,6 +25,7 @@ def sweep_schema() -> Schema:
         "topology": _some(WORD) | {"examples": list(BASES)},
         "wire": _some({"enum": list(WIRES)}),
         "link_seed": _some(SEED) | {"description": "draw the links"},
+        "isolated": {"type": "boolean", "description": "nodes without a link have no way"},
         "seed": _some(SEED) | {"description": "repetitions, compared with each other"},
         "program": {"anyOf": [words, {"type": "string", "pattern": r"\S"}]},
         "folder": WORD | {"description": "to be sent with a program of your own"},

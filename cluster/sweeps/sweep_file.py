@@ -41,11 +41,13 @@ class Sweep:
     """What is run.
 
     Attributes:
-        nodes: of the cluster; one rank each.
+        nodes: of the cluster.
+        nproc_per_node: ranks on each.
         image: of the nodes; None is gradwire-node.
         cpus: that a node may use; None: as it is.
         memory: that a node may use, likewise.
         profiles, topologies, wires, link_seeds: of the links, to be compared.
+        isolated: whether nodes without a link cannot reach each other.
         seeds: of the training; empty for programs that are given none.
         program: words of a script of the user's; empty: node.train.
         folder: to be sent with it, or with a strategy or task of the user's; None: its own.
@@ -56,6 +58,7 @@ class Sweep:
     """
 
     nodes: int = 3
+    nproc_per_node: int = 1
     image: str | None = None
     cpus: str | None = None
     memory: str | None = None
@@ -63,6 +66,7 @@ class Sweep:
     topologies: Sequence[str] = ("full",)
     wires: Sequence[str] = ("auto",)
     link_seeds: Sequence[int] = (1,)
+    isolated: bool = False
     seeds: Sequence[int] = ()
     program: Sequence[str] = ()
     folder: str | None = None
@@ -74,6 +78,7 @@ class Sweep:
 
 KEYS: dict[str, str] = {
     "nodes": "nodes",
+    "nproc_per_node": "nproc_per_node",
     "image": "image",
     "cpus": "cpus",
     "memory": "memory",
@@ -82,6 +87,7 @@ KEYS: dict[str, str] = {
     "wire": "wires",
     "seed": "seeds",
     "link_seed": "link_seeds",
+    "isolated": "isolated",
     "program": "program",
     "folder": "folder",
     "options": "options",
@@ -227,6 +233,7 @@ def _flag(value: object, key: str) -> bool:
 
 _PARSERS = {
     "nodes": _integer,
+    "nproc_per_node": _integer,
     "image": _word,
     "cpus": _word,
     "memory": _word,
@@ -235,6 +242,7 @@ _PARSERS = {
     "wire": _wires,
     "seed": _integers,
     "link_seed": _integers,
+    "isolated": _flag,
     "program": _program,
     "folder": _word,
     "options": _options,

@@ -200,7 +200,7 @@ class FakeCluster:
     def close(self):
         pass
 
-    def launch(self, program, *, verify):
+    def launch(self, program, *, verify, nproc_per_node):
         words = " ".join(program.argv)
         self.launched.append(words)
         for part, error in self.goes_wrong.items():

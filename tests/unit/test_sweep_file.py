@@ -8,6 +8,7 @@ from cluster.base.errors import UsageError
 from cluster.base.paths import PROJECT_DIR
 from cluster.sweeps.cells import Problem, digest, ordered, sweep_cells
 from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
+from cluster.sweeps.planned import plan_runs
 from cluster.sweeps.sweep_file import load_document, parse_sweep
 
 DOCUMENT = {
@@ -26,7 +27,8 @@ SHIPPED = sorted((PROJECT_DIR / "examples" / "sweeps").glob("*.yml"))
 
 def flags(*rest, **said):
     none = dict.fromkeys((*ONE_VALUE, *LISTS))
-    args = Namespace(**none | {"target": [], "no_verify": False} | said)
+    plain = {"target": [], "no_verify": False, "isolated": False}
+    args = Namespace(**none | plain | said)
     return with_flags({}, args, rest)
 
 
@@ -118,12 +120,27 @@ def test_flags_say_what_a_file_does():
 
 
 def test_flags_go_over_the_file_option_by_option():
-    args = Namespace(**dict.fromkeys((*ONE_VALUE, *LISTS)) | {"target": [], "no_verify": True})
+    plain = {"target": [], "no_verify": True, "isolated": False}
+    args = Namespace(**dict.fromkeys((*ONE_VALUE, *LISTS)) | plain)
     document = DOCUMENT | {"options": {"steps": 12, "set": {"H": 4}}}
     found = with_flags(document, args, ["--steps", "7", "--set", "p=0.1"])
     assert found["options"] == {"steps": ["7"], "set": {"H": 4, "p": ["0.1"]}}
     assert found["verify"] is False
     assert document["options"]["steps"] == 12
+
+
+def test_ranks_of_a_node_and_isolated_nodes_decide_a_run_by_file_and_by_flags(tmp_path):
+    by_flags = flags("--strategy", "ddp", profile="wan", nproc_per_node="2", isolated=True)
+    by_file = {"profile": "wan", "nproc_per_node": 2, "isolated": True}
+    by_file["options"] = {"strategy": "ddp"}
+    digests = set()
+    for document in (by_flags, by_file, by_file | {"nproc_per_node": 3}, {"profile": "wan"}):
+        plan = parse_sweep(document)
+        [one] = plan_runs(plan, sweep_cells(plan), tmp_path / "out")
+        assert one.experiment["nproc_per_node"] == document.get("nproc_per_node", 1)
+        assert one.link_spec.topology.isolated == document.get("isolated", False)
+        digests.add(one.digest)
+    assert len(digests) == 3
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -148,6 +165,8 @@ BAD = [
     ({"profile": "wan", "wire": "copper"}, "unknown wire 'copper'"),
     ({"profile": "wan", "nodes": [2, 3]}, "nodes is [2, 3]"),
     ({"profile": "wan", "nodes": 0}, "nodes is 0"),
+    ({"profile": "wan", "nproc_per_node": 0}, "nproc_per_node is 0"),
+    ({"profile": "wan", "isolated": "yes"}, "isolated is 'yes'"),
     ({"profile": "wan", "nodes": "two"}, "nodes: 'two' is no whole number"),
     ({"profile": "wan", "seed": [1, -1]}, "seed: -1 is no whole number"),
     ({"profile": "wan", "seed": True}, "seed: True is no whole number"),
