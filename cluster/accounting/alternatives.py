@@ -32,6 +32,7 @@ from cluster.accounting.what_if import (
     samples_s,
     savings,
     take_samples,
+    with_windows,
 )
 from cluster.links.link import Link
 
@@ -143,10 +144,10 @@ def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Networ
 def _affordable(run: Recorded) -> list[Sample] | None:
     windows_of = windows_of_run(run.collectives, run.network, slow_start=run.slow_start)
     for most in SAMPLES:
-        samples = take_samples(run.collectives, most, windows_of)
+        samples = take_samples(run.collectives, most)
         changes = better_links(samples, run.network)
         if count_steps(samples) * REPLAYS * (1 + len(changes)) <= MOST_STEPS:
-            return samples
+            return [with_windows(one, run.network, windows_of) for one in samples]
     return None
 
 

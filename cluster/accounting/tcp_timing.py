@@ -27,13 +27,6 @@ class Window:
         size = min(self.size_bytes + acknowledged_bytes, max(self.size_bytes, self.ssthresh_bytes))
         return Window(size, self.ssthresh_bytes)
 
-    def widened(self, factor: float) -> "Window":
-        """On a link so many times as fast; no more than a new connection's stays so."""
-        size = (
-            self.size_bytes if self.size_bytes <= FIRST_WINDOW_BYTES else factor * self.size_bytes
-        )
-        return Window(size, factor * self.ssthresh_bytes)
-
 
 UNLIMITED = Window()
 Windows = Mapping[tuple[int, int], Window]

@@ -1,9 +1,9 @@
 """What would have helped: seconds of collectives that one better link would have saved, predicted. Pure.
 
 Each change is of one link, uplink or downlink: twice its rate, or half its delay. The collectives are reckoned again as
-gloo makes them (gloo_timing.py), with TCP's windows as they were (tcp_timing.py): what waits for a window waits in
-round trips, so less delay saves more than what a message takes. At least as long as the bound. What else took time
-stays.
+gloo makes them (gloo_timing.py), and at least as long as the bound. To that comes what TCP's windows, as they were, add
+(tcp_timing.py): what waits for a window waits in round trips, so less delay saves more than what a message takes. Of
+this as much counts as was measured, since the model's is an upper limit. What else took time stays.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from typing import Any
 from cluster.accounting.bounds import Network, bound_s, flows_of
 from cluster.accounting.collectives import Collective, by_key, made_at_once
 from cluster.accounting.gloo_timing import gloo_end
-from cluster.accounting.tcp_timing import Window, Windows
+from cluster.accounting.tcp_timing import Windows
 from cluster.accounting.tcp_windows import windows_of_run
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are reckoned with: some seconds
 MOST_SAMPLES = 8  # of a kind, purpose and size
 MOST_TOLD = 5
 LEAST_S = 1e-3
-REPLAYS = 2  # of a collective, a change
+REPLAYS = 3  # of a collective, a change
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,14 @@ class Sample:
     Attributes:
         collectives: those.
         each: for how many each of them stands.
-        windows: of TCP, as each of them began.
+        windows: of TCP, as each of them began; empty: as large as they must be.
+        window_share: how much of what these add was measured, 0 to 1.
     """
 
     collectives: Sequence[Collective]
     each: float
-    windows: Sequence[Windows]
+    windows: Sequence[Windows] = ()
+    window_share: float = 0.0
 
 
 def what_if(
@@ -64,7 +66,7 @@ def what_if(
     if network is None:
         return []
     windows_of = windows_of_run(collectives, network, slow_start=slow_start)
-    samples = take_samples(collectives, windows_of=windows_of)
+    samples = [with_windows(one, network, windows_of) for one in take_samples(collectives)]
     if not samples:
         return []
     changes = better_links(samples, network)
@@ -83,26 +85,8 @@ def savings(
 ) -> list[tuple[Change, float]]:
     """Seconds that each change saves, the most first."""
     before_s = samples_s(samples, network)
-    saved = [(one, before_s - _improved_s(samples, network, one)) for one in changes]
+    saved = [(one, before_s - samples_s(samples, improve(network, one))) for one in changes]
     return sorted(saved, key=lambda item: -item[1])
-
-
-def _improved_s(samples: Iterable[Sample], network: Network, change: Change) -> float:
-    """With one thing better; what has grown on a link that was slower would have grown on with it."""
-    if change.what == "rate":
-        samples = [widen(sample, network, change.carrier) for sample in samples]
-    return samples_s(samples, improve(network, change))
-
-
-def widen(sample: Sample, network: Network, carrier: str) -> Sample:
-    """With twice the windows of what goes over a carrier; one that a pause has made that of a new connection stays."""
-
-    def of(pair: tuple[int, int], window: Window) -> Window:
-        route = network.routes.get(pair)
-        return window.widened(2) if route and carrier in route.carriers else window
-
-    windows = [{pair: of(pair, one) for pair, one in those.items()} for those in sample.windows]
-    return replace(sample, windows=windows)
 
 
 def count_steps(samples: Iterable[Sample]) -> int:
@@ -128,25 +112,34 @@ def improve(network: Network, change: Change) -> Network:
     return replace(network, routes=routes, byte_s=byte_s)
 
 
-def take_samples(
-    collectives: Iterable[Collective],
-    most: int = MOST_SAMPLES,
-    windows_of: Callable[[Collective], Windows] = lambda _: {},
-) -> list[Sample]:
-    """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many.
-
-    Args:
-        collectives: of the run.
-        most: of a kind, purpose and size.
-        windows_of: tells TCP's windows as a collective began; else they count as large as they must be.
-    """
+def take_samples(collectives: Iterable[Collective], most: int = MOST_SAMPLES) -> list[Sample]:
+    """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many."""
     timed = (one for one in collectives if not one.hidden and not one.tests)
     samples = []
     for group in by_key(timed).values():
         some = group[:: -(-len(group) // most)]
         each = len(group) / made_at_once(group) / len(some)
-        samples.append(Sample(some, each, [windows_of(one) for one in some]))
+        samples.append(Sample(some, each))
     return samples
+
+
+def with_windows(
+    sample: Sample, network: Network, windows_of: Callable[[Collective], Windows]
+) -> Sample:
+    """A sample of which it is known what TCP's windows were, and so how much of its time they explain.
+
+    Args:
+        sample: as taken.
+        network: as it was.
+        windows_of: tells the windows as a collective began.
+    """
+    windows = [windows_of(one) for one in sample.collectives]
+    pairs = list(zip(sample.collectives, windows, strict=True))
+    gloo_s = sum(_gloo_s(one, network, {}) for one in sample.collectives)
+    added_s = sum(_gloo_s(one, network, own) for one, own in pairs) - gloo_s
+    took_s = sum(max(p.ended for p in one.parts) - one.complete_at for one in sample.collectives)
+    share = min(1.0, max(0.0, (took_s - gloo_s) / added_s)) if added_s > 0 else 0.0
+    return replace(sample, windows=windows, window_share=share)
 
 
 def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
@@ -169,14 +162,19 @@ def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
 
 def samples_s(samples: Iterable[Sample], network: Network) -> float:
     """Of all for which they stand, as gloo makes them."""
-    return sum(
-        sample.each * _reckoned_s(one, network, windows)
-        for sample in samples
-        for one, windows in zip(sample.collectives, sample.windows, strict=True)
-    )
+    return sum(sample.each * _sample_s(sample, network) for sample in samples)
 
 
-def _reckoned_s(one: Collective, network: Network, windows: Windows) -> float:
+def _sample_s(sample: Sample, network: Network) -> float:
+    gloo_s = sum(_gloo_s(one, network, {}) for one in sample.collectives)
+    if not sample.window_share:
+        return gloo_s
+    pairs = zip(sample.collectives, sample.windows, strict=True)
+    slow_s = sum(_gloo_s(one, network, windows) for one, windows in pairs)
+    return gloo_s + sample.window_share * (slow_s - gloo_s)
+
+
+def _gloo_s(one: Collective, network: Network, windows: Windows) -> float:
     bound, end = bound_s(one, network), gloo_end(one, network, windows)
     return 0.0 if bound is None or end is None else max(bound, end - one.complete_at)
 
