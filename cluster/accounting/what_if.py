@@ -65,13 +65,14 @@ def what_if(
     """
     if network is None:
         return []
-    windows_of = windows_of_run(collectives, network, slow_start=slow_start)
-    samples = [with_windows(one, network, windows_of) for one in take_samples(collectives)]
+    samples = take_samples(collectives)
     if not samples:
         return []
     changes = better_links(samples, network)
     if count_steps(samples) * REPLAYS * (1 + len(changes)) > MOST_STEPS:
         return []
+    windows_of = windows_of_run(collectives, network, slow_start=slow_start)
+    samples = [with_windows(one, network, windows_of) for one in samples]
     best = savings(samples, network, changes)[:MOST_TOLD]
     return [
         {"what": change.what, "carrier": change.carrier, "saves_s": round(s, 3)}
