@@ -33,6 +33,7 @@ from cluster.accounting.what_if import (
     savings,
     take_samples,
     with_windows,
+    without_windows,
 )
 from cluster.links.link import Link
 
@@ -110,7 +111,7 @@ def predict(run: Recorded) -> list[Alternative] | None:
     links = savings(samples, run.network, better_links(samples, run.network))
     found = [
         *(Alternative(change.what, change.carrier, s) for change, s in links),
-        *_rank_order(run, samples),
+        *_rank_order(run, without_windows(samples)),
         *_window(run),
         *_codec(run, samples),
     ]

@@ -1,9 +1,10 @@
 """What would have helped: seconds of collectives that one better link would have saved, predicted. Pure.
 
 Each change is of one link, uplink or downlink: twice its rate, or half its delay. The collectives are reckoned again as
-gloo makes them (gloo_timing.py), and at least as long as the bound. To that comes what TCP's windows, as they were, add
-(tcp_timing.py): what waits for a window waits in round trips, so less delay saves more than what a message takes. Of
-this as much counts as was measured, since the model's is an upper limit. What else took time stays.
+gloo makes them (gloo_timing.py), and at least as long as the bound. To that comes what TCP's windows add
+(tcp_timing.py): what waits for a window waits in round trips, so less delay saves more than what a message takes, by
+windows as they were; with more rate it stays, since windows grow with the rate. Of it as much counts as was measured,
+since the model's is an upper limit. What else took time stays.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,9 +86,18 @@ def savings(
     samples: Sequence[Sample], network: Network, changes: Iterable[Change]
 ) -> list[tuple[Change, float]]:
     """Seconds that each change saves, the most first."""
-    before_s = samples_s(samples, network)
-    saved = [(one, before_s - samples_s(samples, improve(network, one))) for one in changes]
+    saved = [(one, _saved_s(samples, network, one)) for one in changes]
     return sorted(saved, key=lambda item: -item[1])
+
+
+def _saved_s(samples: Sequence[Sample], network: Network, change: Change) -> float:
+    some = without_windows(samples) if change.what == "rate" else samples
+    return samples_s(some, network) - samples_s(some, improve(network, change))
+
+
+def without_windows(samples: Iterable[Sample]) -> list[Sample]:
+    """Where windows would be others, so that nothing is known of what they add."""
+    return [replace(sample, windows=(), window_share=0.0) for sample in samples]
 
 
 def count_steps(samples: Iterable[Sample]) -> int:

@@ -92,6 +92,17 @@ def test_what_waits_for_a_window_waits_in_round_trips():
         assert saved[far.what, far.carrier] == pytest.approx(5 * expected, abs=2e-3), share
 
 
+def test_a_rate_saves_the_same_whatever_windows_were():
+    """They grow with it: a run whose windows were just large enough would else gain nothing."""
+    links = network(slow=("node2", "node1"))
+    found = [
+        what_if(after_pauses(3_000_000, 9.0), links, slow_start=slow_start)
+        for slow_start in (False, True)
+    ]
+    slow, fast = ([row for row in rows if row["what"] == "rate"] for rows in found)
+    assert slow[0] in fast
+
+
 def test_an_uplink_is_named():
     sends = [part(r, "all_to_all", {p: 500_000 for p in range(3) if p != r}) for r in range(3)]
     first, *_ = what_if([Collective(tuple(sends))], network(uplink="node3"))
