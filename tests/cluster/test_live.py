@@ -317,10 +317,12 @@ def python_s():
 
 def test_what_is_shown_is_what_the_kernels_say(going_on):
     cluster, _ = going_on
-    shown, counted = shown_bytes(cluster), kernel_bytes(cluster)
-    eventually(lambda: shown_bytes(cluster) > shown + 10**7, 120)
-    grown, really = shown_bytes(cluster) - shown, kernel_bytes(cluster) - counted
-    assert 0.5 * really < grown < 1.5 * really  # the two were not read at one moment
+    first, least, most = shown_between(cluster)
+    enough = max(10**7, 2 * (most - least))
+    eventually(lambda: shown_bytes(cluster) > first + enough, 120)
+    last, least_then, most_then = shown_between(cluster)
+    print(f"shown {last - first:.0f} bytes; counted {least_then - most} to {most_then - least}")
+    assert least_then - most <= last - first <= most_then - least
     assert first_link(cluster)["asked_mbyte_s"] > 1
     assert first_link(cluster)["mbyte_s"] < 1.5 * first_link(cluster)["asked_mbyte_s"]
 
@@ -333,6 +335,24 @@ def first_link(cluster):
 
 def shown_bytes(cluster):
     return first_link(cluster)["sent_bytes"]
+
+
+def shown_between(cluster):
+    """What is shown, what the kernel had counted before the look that it is from, and what it has since.
+
+    Who looks is niced, and what was seen is shown seconds later on a busy machine. So three looks must have come after
+    the kernel was asked: one may have been under way, and one waits for the next of the document.
+    """
+    least, seen = kernel_bytes(cluster), []
+
+    def looks():
+        shown = shown_bytes(cluster)
+        if shown not in seen[-1:]:
+            seen.append(shown)
+        return len(seen)
+
+    eventually(lambda: looks() > 3, 120)
+    return seen[-1], least, kernel_bytes(cluster)
 
 
 def kernel_bytes(cluster):
