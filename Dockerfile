@@ -1,4 +1,4 @@
-# The one image of every node: sshd, tc, torch, and this project's own node/ code.
+# The one image of every node: sshd, tc, torch, and this project's own code, node/ and protocol/.
 # Debian's packages make it build the same on amd64 and arm64. Build arguments, which `python -m cluster.image` sets:
 #   BASE_IMAGE  a Debian 13 image. Where no registry answers, `python -m cluster.image` bootstraps one under this tag.
 #   TORCH       debian (default: 2.6, CPU), or the version of torch and torchvision to take from PyPI, for CUDA, and for
@@ -63,6 +63,7 @@ RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire
 # Last, because it changes most: a new version of the code rebuilds in seconds. Bytecode is made once, here, so that everything on
 # a node starts sooner.
 COPY --from=compiler /packages /usr/lib/python3/dist-packages
+COPY protocol /opt/gradwire/protocol
 COPY node /opt/gradwire/node
 COPY --from=compiler /libfastpath.so /opt/gradwire/node/wire/nfqueue/
-RUN python3 -m compileall -q /opt/gradwire/node
+RUN python3 -m compileall -q /opt/gradwire

@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     from cluster.api import Cluster
     from cluster.base.console import Console
     from cluster.base.errors import ClusterError
-    from cluster.links.link import Link
     from cluster.run.experiment import Experiment
     from cluster.run.program import training, user_program
+    from protocol.link import Link
 
 __all__ = ["Cluster", "ClusterError", "Console", "Experiment", "Link", "training", "user_program"]
 

@@ -32,7 +32,6 @@ from cluster.lifecycle.request import Request
 from cluster.links.changes import Change, change_plans, check_pairs, undo_changes
 from cluster.links.link_spec import (
     LinkSpec,
-    Plan,
     link_plans,
     make_link_spec,
     reject_unused_link_options,
@@ -51,6 +50,7 @@ from cluster.shaping.link_state import (
 from cluster.shaping.restore import refuse_lost, restore_limits, restore_links
 from cluster.shaping.temporary_changes import note_temporary_change
 from cluster.ssh.fleet import Fleet
+from protocol.node_plan import NodePlan
 
 if TYPE_CHECKING:
     from cluster.contract.verdicts import Contract
@@ -261,7 +261,9 @@ class Cluster:
         return self.links()
 
     @contextmanager
-    def changed(self, change: Callable[[Mapping[str, Plan]], Mapping[str, Plan]]) -> Iterator[None]:
+    def changed(
+        self, change: Callable[[Mapping[str, NodePlan]], Mapping[str, NodePlan]]
+    ) -> Iterator[None]:
         """Other links within the block, and those before after it, also when it is interrupted.
 
         No other command can use the cluster meanwhile. Where we are killed the next one takes the change back.

@@ -13,7 +13,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from cluster.api import Cluster
 from cluster.base.console import Console
@@ -24,6 +23,7 @@ from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import compose_command
 from cluster.engine.image import NEEDED_DISK_BYTES, is_current
+from protocol.node_check import NodeCheck
 
 # The capabilities that the wires need, in a network of its own: what is tried here touches nothing.
 TRY_WIRES = (
@@ -154,35 +154,34 @@ def _nodes(cluster: Cluster) -> Iterator[Finding]:
     # Each about all others: of many nodes that takes a while.
     Console().say(f"asking {len(names)} nodes")
     yield Finding("ssh", f"{len(names)} of {len(names)} nodes answer")
-    reports = fleet.run_json(["python3", "-m", "node.check", *names])
-    yield _everywhere(
-        "names", "every node knows every node", reports, "names", "python -m cluster.up"
-    )
+    reports = fleet.run_read(NodeCheck, ["python3", "-m", "node.check", *names])
+    names_wrong = {node: report.names for node, report in reports.items()}
+    yield _everywhere("names", "every node knows every node", names_wrong, "python -m cluster.up")
+    peers_wrong = {node: report.peers for node, report in reports.items()}
     yield _everywhere(
         "data network",
         "every node reaches every node",
-        reports,
-        "peers",
+        peers_wrong,
         "python -m cluster.shape --clear",
     )
     yield _torch(reports)
-    gpus = {name: report["gpus"] for name, report in reports.items() if report["gpus"]}
+    gpus = {name: report.gpus for name, report in reports.items() if report.gpus}
     yield Finding(
         "gpu",
         f"{gpus}" if gpus else "none: ranks use gloo on the CPU (python -m cluster.up --gpus all)",
     )
 
 
-def _everywhere(what: str, fine: str, reports: dict[str, Any], key: str, advice: str) -> Finding:
-    wrong = [f"{node}: {problem}" for node, report in reports.items() for problem in report[key]]
+def _everywhere(what: str, fine: str, problems: dict[str, list[str]], advice: str) -> Finding:
+    wrong = [f"{node}: {problem}" for node, found in problems.items() for problem in found]
     return Finding(what, "; ".join(wrong), advice) if wrong else Finding(what, fine)
 
 
-def _torch(reports: dict[str, Any]) -> Finding:
-    broken = [f"{node}: {r['torch_error']}" for node, r in reports.items() if r["torch_error"]]
+def _torch(reports: dict[str, NodeCheck]) -> Finding:
+    broken = [f"{node}: {r.torch_error}" for node, r in reports.items() if r.torch_error]
     if broken:
         return Finding("torch", "; ".join(broken), "python -m cluster.image")
-    versions = sorted({report["torch"] for report in reports.values()})
+    versions = sorted({report.torch for report in reports.values()})
     return Finding(
         "torch", ", ".join(versions), "" if len(versions) == 1 else "python -m cluster.up"
     )

@@ -10,6 +10,9 @@ import socket
 import subprocess
 import sys
 
+from protocol.node_check import NodeCheck
+from protocol.reader import document
+
 PING_TIMEOUT_S = 10  # longer than the round trip of the slowest profile
 
 
@@ -17,14 +20,16 @@ def main() -> int:
     """Check, print."""
     names = sys.argv[1:]
     addresses = {name: _resolve(name) for name in names}
-    report = {
-        "names": [
-            problem for name, address in addresses.items() if (problem := _fault(name, address))
-        ],
-        "peers": _unreachable([name for name in names if name != socket.gethostname()]),
-        **_torch(),
-    }
-    print(json.dumps(report))
+    faults = (_fault(name, address) for name, address in addresses.items())
+    torch, torch_error, gpus = _torch()
+    report = NodeCheck(
+        names=[fault for fault in faults if fault],
+        peers=_unreachable([name for name in names if name != socket.gethostname()]),
+        torch=torch,
+        torch_error=torch_error,
+        gpus=gpus,
+    )
+    print(json.dumps(document(report)))
     return 0
 
 
@@ -54,13 +59,14 @@ def _unreachable(peers: list[str]) -> list[str]:
     return [f"{peer} does not answer a ping" for peer, ping in pings.items() if ping.wait() != 0]
 
 
-def _torch() -> dict[str, object]:
+def _torch() -> tuple[str, str, int]:
+    """Its version, why it cannot be imported, and how many GPUs it sees."""
     try:
         import torch
     except ImportError as error:
-        return {"torch": "", "torch_error": str(error), "gpus": 0}
+        return "", str(error), 0
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return {"torch": torch.__version__, "torch_error": "", "gpus": gpus}
+    return str(torch.__version__), "", gpus
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from cluster.base.spec import ClusterSpec, project_name
 from cluster.engine.compose_up import compose_command, up_argv
 from cluster.run.placement import place_ranks, rank_environment
 from cluster.ssh.keys import ensure_keys
-from node.wire.plan import Link
 from node.wire.segmentation import super_packet_bytes
+from protocol.link import Link
 
 NAME = "t-bench"
 NODES = [f"{project_name(NAME)}-node{n}" for n in (1, 2)]

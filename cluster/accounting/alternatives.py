@@ -35,7 +35,7 @@ from cluster.accounting.what_if import (
     with_windows,
     without_windows,
 )
-from cluster.links.link import Link
+from protocol.link import Link
 
 MOST_STEPS = 5_000_000  # messages of all ranks that are reckoned with: some ten seconds
 SAMPLES = (8, 2, 1)  # of a kind, purpose and size: as many as can be afforded

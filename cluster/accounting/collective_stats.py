@@ -11,7 +11,7 @@ from cluster.accounting.bounds import Network, bound_s
 from cluster.accounting.collectives import Collective, Part, by_key, parse_part, put_together
 from cluster.accounting.metrics import read_parts
 from cluster.accounting.wire_bytes import Sent, parse_sent, reconcile_links
-from cluster.links.topology import Pair
+from protocol.link import Pair
 
 MOST_BOUNDS = 1000  # of one kind, purpose and size: a bound takes 0.1 to 1 ms
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES
-from cluster.links.link import Link, rtt_ms
-from cluster.links.topology import Pair, next_hops, trace_path
+from cluster.links.link import rtt_ms
+from cluster.links.topology import next_hops, trace_path
+from protocol.link import Link, Pair
 
 Contract = Mapping[str, Any]
 AT_HOME = RankRoute(delay_s=0.0, byte_s=math.inf, carriers=())  # between ranks of one node

@@ -24,8 +24,8 @@ from cluster.accounting.rank_time import RankTime, rank_time
 from cluster.accounting.routes import Contract, link_paths, make_network
 from cluster.accounting.what_if import what_if
 from cluster.accounting.wire_bytes import Sent, expected_by_link
-from cluster.links.topology import Pair
 from cluster.shaping.link_state import LinkState
+from protocol.link import Pair
 
 Event = Mapping[str, Any]
 Told = Mapping[str, Mapping[str, Event]]
@@ -73,7 +73,7 @@ def account(
         isolated=link_state.isolated,
     )
     known = bool(link_state.links) and not changing
-    lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_flawed]
+    lossy = [f"{link.src}->{link.dst}" for link in link_state.links if link.is_impaired]
     loop = loop_bytes(starts, ends, nodes, paths, lossy)
     receipts = _receipts(folder, ranks, ends)
     experience = experience_summary(told, network if known else None, receipts)

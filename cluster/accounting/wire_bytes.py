@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.links.topology import Pair
+from protocol.link import Pair
 
 MSS_BYTES = 1448  # payload of a full frame at MTU 1500: IPv4, TCP with timestamps
 FRAME_OVERHEAD_BYTES = 66  # 14 Ethernet + 20 IPv4 + 20 TCP + 12 timestamps

@@ -11,7 +11,7 @@ from stat import S_ISDIR
 
 STATE_FOLDER = ".gradwire"
 CODE_DIR = Path(__file__).resolve().parents[2]
-"""The folder of the packages `cluster` and `node`."""
+"""The folder of the packages `cluster`, `node` and `protocol`."""
 WHEEL_DIR = CODE_DIR / "cluster" / "data"
 """pyproject.toml puts there what a checkout has at its top."""
 IS_CHECKOUT = not os.path.isfile(WHEEL_DIR / "Dockerfile")  # noqa: PTH113

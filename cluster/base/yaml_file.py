@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from cluster.base.errors import UsageError
+from cluster.base.errors import UsageError, shown
 
 MOST_DIGITS = 300
 
@@ -39,6 +39,18 @@ def read_yaml(path: Path, hint: str = "") -> object:
 def is_file(path: Path) -> bool:
     """Whether there is such a file; no for names that none can have, where `Path.is_file` raises."""
     return os.path.isfile(path)  # noqa: PTH113
+
+
+def number_within(value: object, limits: tuple[float, float], what: str) -> float:
+    """A number from a YAML file; `what` is named in the error.
+
+    Raises:
+        UsageError: it is none, or out of bounds.
+    """
+    low, high = limits
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UsageError(f"{what} is {shown(value)}", f"a number within {low:g} to {high:g}")
+    return float(value)
 
 
 class _Loader(yaml.SafeLoader):

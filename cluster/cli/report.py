@@ -56,7 +56,7 @@ def print_summary(run: Run) -> None:
         print("the links were not measured (--no-verify)")
     elif summary["undecided"]:
         print(f"the links were not all proved (--allow-undecided): {summary['undecided']}")
-    if overload := overload_sentence(summary["host"]):
+    if overload := overload_sentence((summary["host"] or {}).get("limits", [])):
         print(overload)
     if report := report_file(run.folder):
         print(f"report {report}")

@@ -7,7 +7,7 @@ from cluster.contract.floods import flood_error
 from cluster.contract.impairments import judge_impairments
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
-from cluster.links.link import Link
+from protocol.link import Link
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3

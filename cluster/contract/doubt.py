@@ -1,17 +1,14 @@
 """Decides which failed checks a busy host may have caused: those are undecided, all others broken. Pure functions."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.contract.checks import check_rate, round_trip_jitter_ms, rtt_tolerance_ms
 from cluster.contract.delays import OUTER_DECILES
-from cluster.contract.impairments import burst_end
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
-from cluster.links.link import Link
-from cluster.shaping.host_load import SOFTIRQ_PCT
+from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
+from protocol.link import Link, burst_chances
 
 # Of all that wait for a timer a tenth at most is later than so many times their mean (Markov's inequality).
 TENTH = 10.0
@@ -41,28 +38,28 @@ class Strain:
     dropped: int
 
 
-def make_strain(host: Mapping[str, Any], src: str = "") -> Strain | None:
-    """What `cluster.shaping.host_load.host_summary` says of the nodes on a link's way; None where the host gave enough.
+def make_strain(load: HostLoad, src: str = "") -> Strain | None:
+    """What the load of the nodes on a link's way may have done to its measurement; None where the host gave enough.
 
     Packets do not pass the wire of the node `src` where they begin.
     """
-    if not host["limits"]:
+    if not load.limits:
         return None
-    late_ms, softirq_pct = host["timers_late_ms"] or 0.0, host["softirq_pct"] or 0.0
+    late_ms, softirq_pct = load.timers_late_ms or 0.0, load.softirq_pct or 0.0
     programs_ms = TENTH * late_ms
     # A wire that cannot tell (netem) waits for timers, as programs do.
-    wires_ms = sum(host["worst_ms"].values()) if host["worst_ms"] else programs_ms
+    wires_ms = sum(load.worst_ms.values()) if load.worst_ms else programs_ms
     return Strain(
-        limits=tuple(host["limits"]),
+        limits=tuple(load.limits),
         reach_ms=wires_ms + programs_ms,
         short_pct=max(
             100 * late_ms / QUEUED_MS,
-            host["steal_pct"] or 0.0,
+            load.steal_pct or 0.0,
             softirq_pct if softirq_pct > SOFTIRQ_PCT else 0.0,
-            *host["late_pct"].values(),
-            *host["throttled_pct"].values(),
+            *load.late_pct.values(),
+            *load.throttled_pct.values(),
         ),
-        dropped=sum(count for node, count in host["dropped"].items() if node != src),
+        dropped=sum(count for node, count in load.dropped.items() if node != src),
     )
 
 
@@ -121,5 +118,5 @@ def _lost_beyond(link: Link, measured: Measured) -> float:
 
 def _bursts_beyond(link: Link, measured: Measured) -> float:
     """How many packets longer than asked the bursts of losses were, all together."""
-    end = burst_end(link)
-    return measured.sent - measured.arrived - measured.gaps / end if end else 0.0
+    chances = burst_chances(link)
+    return measured.sent - measured.arrived - measured.gaps / chances.end if chances else 0.0

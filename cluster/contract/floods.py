@@ -11,7 +11,7 @@ from typing import Any
 
 from cluster.contract.impairments import clumping
 from cluster.contract.probe_rounds import plan_rounds
-from cluster.links.link import Link
+from protocol.link import Link
 
 FLOOD_PORTS = 29401  # and up, one for each node that sends
 FRAME_BYTES = 1514
@@ -147,7 +147,7 @@ def _whole(link: Link) -> int:
 
 
 def _takes_frames(link: Link) -> bool:
-    return link.is_flawed or _whole(link) < 2
+    return link.is_impaired or _whole(link) < 2
 
 
 def _load_mbyte_s(link: Link) -> float:
@@ -163,7 +163,7 @@ def _flood(link: Link, longer: float = 1.0) -> Flood:
     jitter_s = link.jitter_ms / 1e3
     skip_s = SKIP_S + SKIP_JITTERS * jitter_s
     flawed = FLOOD_DATAGRAMS * min(clumping(link), MOST_CLUMPING)
-    datagrams = flawed if link.is_flawed else LEAST_DATAGRAMS
+    datagrams = flawed if link.is_impaired else LEAST_DATAGRAMS
     enough_s = max(LEAST_S, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
     return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s)
 

@@ -1,11 +1,10 @@
 """Expected and measured loss bursts, duplication, corruption and reordering. Pure functions."""
 
 import math
-from dataclasses import replace
 
 from cluster.contract.measured import Measured
 from cluster.links.expected import ETHERNET_BYTES, loss_interval
-from cluster.links.link import Link
+from protocol.link import Link, burst_chances
 
 CERTAIN = 3.3  # standard errors that chance is allowed: 99.9 %
 FEWEST_BURSTS = 10  # fewer tell nothing of their length
@@ -21,29 +20,17 @@ def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
         "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
         "reordering": _overtaking_holds(link, measured),
     }
-    if burst_end(link) is not None:
+    if burst_chances(link) is not None:
         checks["bursts"] = _bursts_hold(link, measured)
     return checks
 
 
-def burst_end(link: Link) -> float | None:
-    """The chance that a burst of losses ends with a packet (Gilbert's model); None where each is lost by itself.
-
-    Bursts are longer than asked where so much loss does not fit between them.
-    """
-    loss = link.loss_pct / 100
-    if link.loss_burst == 1 or not 0 < loss < 1:
-        return None
-    return min(1 / link.loss_burst, (1 - loss) / loss)
-
-
 def clumping(link: Link) -> float:
     """How many packets tell as much of a share of losses as one that is lost by itself: in bursts, each tells less."""
-    end = burst_end(link)
-    if end is None:
+    chances = burst_chances(link)
+    if chances is None:
         return 1.0
-    loss = link.loss_pct / 100
-    memory = 1 - end - end * loss / (1 - loss)  # correlation of a packet's fate with the next one's
+    memory = 1 - chances.end - chances.begin  # correlation of a packet's fate with the next one's
     return (1 + memory) / (1 - memory)
 
 
@@ -62,14 +49,15 @@ def _least_lost_pct(link: Link) -> float:
     if link.wire != "netem":
         return link.lost_pct
     harmless = ETHERNET_BYTES / SMALLEST_PING_BYTES
-    return replace(link, corrupt_pct=link.corrupt_pct * (1 - harmless)).lost_pct
+    return link._replace(corrupt_pct=link.corrupt_pct * (1 - harmless)).lost_pct
 
 
 def _bursts_hold(link: Link, measured: Measured) -> bool:
     """The mean length of runs of losses: geometric, so its standard deviation is nearly itself."""
-    end = burst_end(link)
-    if end is None or measured.gaps < FEWEST_BURSTS or link.corrupt_pct:
+    chances = burst_chances(link)
+    if chances is None or measured.gaps < FEWEST_BURSTS or link.corrupt_pct:
         return True
+    end = chances.end
     asked, found = 1 / end, (measured.sent - measured.arrived) / measured.gaps
     chance = CERTAIN * math.sqrt(1 - end) / end / math.sqrt(measured.gaps)
     return abs(found - asked) <= asked * BURST_TOLERANCE + chance

@@ -23,11 +23,11 @@ from cluster.contract.probe_session import ProbeSession
 from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, judge_access
 from cluster.contract.witness import Witness
 from cluster.links.expected import Access, Expected
-from cluster.links.link import Link, paths
-from cluster.shaping.host_load import host_summary, overload_sentence
+from cluster.links.link import paths
+from cluster.shaping.host_load import compare_readings, overload_sentence
 from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
-from cluster.ssh.answers import understood
 from cluster.ssh.fleet import Fleet
+from protocol.link import Link
 
 LOOKS = 3  # at a link that is not what was asked
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
@@ -63,7 +63,7 @@ def measure_contract(
     schedule = make_probe_schedule(asked, list(via), nodes, effort, link_state.seed, most_s)
     console.say(f"contract: {len(link_state.links)} links, about {schedule.seconds:.0f} s")
     with ProbeSession(fleet) as session, console.progress("contract") as report:
-        witness = Witness(fleet, link_state.readings)
+        witness = Witness(fleet, link_state.shown)
         survey = _Survey(session, witness, asked, via, effort, schedule, report)
         of_links, links_again = survey.until_sure(survey.links, link_state.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))
@@ -85,11 +85,9 @@ def measure_contract(
 def _note_overload(contract: Contract, fleet: Fleet, before: LinkState) -> Contract:
     """Add what the host had to do with it, if anything."""
     late_ms = max(verdict.measured.late_ms for verdict in contract.verdicts)
-    after = read_link_state(fleet).readings
-    with understood(", ".join(after)):
-        host = host_summary(before.readings, after, late_ms)
+    load = compare_readings(before.shown, read_link_state(fleet).shown, late_ms)
     # All of the time together may have been well where a part of it was not.
-    overload = overload_sentence(host if host["limits"] else {"limits": contract.limits})
+    overload = overload_sentence(load.limits or contract.limits)
     if not overload:
         return contract
     return replace(contract, notes=(*contract.notes, overload), overloaded=True)
@@ -109,7 +107,7 @@ def _check_whole(link_state: LinkState) -> None:
             "no link is shaped: there is nothing to verify",
             "python -m cluster.shape --profile mobile",
         )
-    neighbours = {peer for plan in link_state.plans.values() for peer in plan["peers"]}
+    neighbours = {peer for plan in link_state.plans.values() for peer in plan.peers}
     bare = sorted(neighbours - set(link_state.plans))
     if bare:
         message = f"the links of {', '.join(bare)} are no longer in force"

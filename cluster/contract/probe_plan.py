@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.links.link import Link, rtt_ms
+from cluster.links.link import rtt_ms
+from protocol.link import Link
 
 # So far apart that a stall of the host of 0.15 s is late for fewer than a tenth of the quiet ones: no jitter is seen.
 QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0

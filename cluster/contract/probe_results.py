@@ -18,7 +18,7 @@ from cluster.contract.probe_plan import (
     streams_of,
 )
 from cluster.contract.probe_session import ProbeSession
-from cluster.links.link import Link
+from protocol.link import Link
 
 PingOrder = Callable[[Sequence[Link], Mapping[str, str], int], dict[str, Any]]
 Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
@@ -42,7 +42,7 @@ def ping_links(
         apart: as `cluster.contract.probe_plan.delay_pings` has it.
     """
     measured = _ping_pairs(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
-    flawed = [link for link in links if link.is_flawed]
+    flawed = [link for link in links if link.is_impaired]
     if flawed:
         order = partial(loss_pings, effort=effort)
         for pair, many in _ping_pairs(prober, flawed, asked, order).items():

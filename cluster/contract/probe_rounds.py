@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from cluster.contract.probe_plan import joins, ping_pairs
-from cluster.links.link import Link
+from protocol.link import Link
 
 
 def plan_rounds(

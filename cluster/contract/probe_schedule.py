@@ -24,7 +24,7 @@ from cluster.contract.probe_plan import (
 )
 from cluster.contract.probe_rounds import path_groups, plan_rounds
 from cluster.links.expected import Expected
-from cluster.links.link import Link
+from protocol.link import Link
 
 STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
 # How long a bounded measurement may take with TCP on every link: of a few nodes, of more.
@@ -124,7 +124,7 @@ def _rest_s(asked: Expected, paths: Sequence[Link], nodes: Sequence[str], effort
 
 
 def _pings_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort, apart: float) -> float:
-    lossy = [link for link in links if link.is_flawed]
+    lossy = [link for link in links if link.is_impaired]
     streams, lossy_streams = (streams_of(ping_pairs(some, nodes)) for some in (links, lossy))
     delays_s = ping_s(delay_pings(links, {}, streams, effort, apart)) + 2 * ASK_S
     if not lossy:

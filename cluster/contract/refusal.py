@@ -17,7 +17,7 @@ def refusal(contract: Contract, cluster: str, *, of_launch: bool = False) -> Clu
         words = f"the links are not what was asked for: {contract.verdict()}{nothing}"
         return ContractBroken(words, remedy + anyway, contract.document())
     anyway = "; --allow-undecided runs all the same" if of_launch else ""
-    why = overload_sentence({"limits": contract.limits})
+    why = overload_sentence(contract.limits)
     return ContractUndecided(
         f"{contract.verdict()}{nothing}: {why}", remedy + anyway, contract.document()
     )

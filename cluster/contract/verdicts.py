@@ -14,7 +14,7 @@ from cluster.contract.checks import check_link, check_speed
 from cluster.contract.doubt import Strain, of_the_host, too_slow
 from cluster.contract.measured import Measured
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
-from cluster.links.link import Link
+from protocol.link import Link
 
 SPEEDS = frozenset({"rate", "goodput"})
 
@@ -236,7 +236,7 @@ def judge_access(
 def _verdict_document(verdict: Verdict) -> dict[str, Any]:
     measured = verdict.measured
     return {
-        "link": asdict(verdict.link),
+        "link": verdict.link._asdict(),
         "expected": {
             "rtt_ms": round(verdict.expected_rtt_ms, 3),
             "jitter_ms": verdict.link.jitter_ms,

@@ -1,7 +1,7 @@
 """The node image: built from our own files, noticed when it no longer is.
 
 The image carries the hash of the files it was built from. `up` and `launch` compare it with those here, so a
-changed node/ is rebuilt (seconds: it is the last layer) and never silently stale. The base image is pulled; where no
+changed node/ or protocol/ is rebuilt (seconds: it is the last layer) and never silently stale. The base image is pulled; where no
 registry answers, the same Debian is bootstrapped from its packages with mmdebstrap and imported under the same tag.
 """
 
@@ -45,6 +45,7 @@ SOURCES = {
     REQUIREMENTS: IMAGE_DIR,
     **dict.fromkeys(EXTRAS.values(), IMAGE_DIR),
     "node": CODE_DIR,
+    "protocol": CODE_DIR,
 }
 """What the image is built from, and where it lies: in a checkout all of it in one folder."""
 
@@ -82,7 +83,7 @@ def ensure_image(
     if args.get("BASE_IMAGE", BASE_IMAGE) == BASE_IMAGE:
         ensure_base(engine, report)
     report(
-        "building the node image: minutes to install its packages, seconds where only node/ changed"
+        "building the node image: minutes to install its packages, seconds where only our code changed"
     )
     before = engine.image_id(IMAGE)
     wheels = _wheels(engine, args, report)
@@ -130,7 +131,7 @@ def require_packages(engine: Engine, image: str, needed: Mapping[str, str]) -> N
 
 
 def is_current(engine: Engine, image: str = IMAGE) -> bool:
-    """Whether an image has in it the node/ of this checkout; one built FROM ours inherits our label."""
+    """Whether an image has in it the code of this checkout; one built FROM ours inherits our label."""
     built = engine.image_source(image)
     return built is not None and built == _label(_args_of(built))
 

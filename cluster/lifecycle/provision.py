@@ -4,7 +4,6 @@ Compose makes the containers while we already knock at the first nodes' doors; w
 one error that says which node and why.
 """
 
-import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,14 @@ from cluster.engine.compose import write_document
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.resources import Limit
 from cluster.engine.start_events import watch_start_events
-from cluster.links.link_spec import Plan, has_slow_start_after_idle
-from cluster.shaping.link_state import LinkState, Report, apply_plan, make_link_state
-from cluster.ssh.answers import parse_answer
+from cluster.links.link_spec import has_slow_start_after_idle
+from cluster.shaping.link_state import LinkState, apply_plan, encode, make_link_state
+from cluster.ssh.answers import read_answer
 from cluster.ssh.connection import TimedOut, load_paramiko
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.keys import ensure_keys
+from protocol.link_report import Report
+from protocol.node_plan import NodePlan
 
 # Generous: a node that dies and a compose that fails are noticed at once, by other means.
 START_TIMEOUT_S = 120.0
@@ -54,7 +55,7 @@ def make_nodes(
     engine: Engine,
     spec: ClusterSpec,
     there: Sequence[Container],
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, NodePlan],
     limits: Mapping[str, Limit],
     compose: ComposeUp,
 ) -> tuple[Fleet, LinkState]:
@@ -114,16 +115,16 @@ def _log_in(engine: Engine, spec: ClusterSpec, fleet: Fleet, node: Node, deadlin
         raise ClusterError(f"{error.message}; {said}") from error
 
 
-def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, Plan]) -> None:
+def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
     """Put each node's first plan beside its keys; a node without one must find none."""
     for node in spec.nodes:
         path = spec.state_dir / node.name / "plan.json"
         path.unlink(missing_ok=True)
         if node.name in plans:
-            path.write_text(json.dumps(plans[node.name]))
+            path.write_bytes(encode(plans[node.name]))
 
 
-def first_report(fleet: Fleet, node: str, plan: Plan) -> Report:
+def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:
     """What a new node says of the links that it laid while it booted; waits until they are.
 
     Raises:
@@ -132,7 +133,7 @@ def first_report(fleet: Fleet, node: str, plan: Plan) -> Report:
     done = fleet.run_on(node, FIRST_REPORT)
     if not done.stdout:
         return apply_plan(fleet, node, plan)  # it could not: to ask again is to hear why
-    return parse_answer(node, done.stdout)
+    return read_answer(Report, node, done.stdout)
 
 
 def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container]) -> bool:

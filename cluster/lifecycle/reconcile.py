@@ -16,12 +16,13 @@ from cluster.lifecycle.provision import (
     reach_nodes,
     start_timeout_s,
 )
-from cluster.links.link_spec import LinkSpec, Plan, has_slow_start_after_idle, link_plans
+from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle, link_plans
 from cluster.run.ranks import refuse_busy
 from cluster.shaping.link_record import plans_to_be, write_record
 from cluster.shaping.link_state import LinkState, apply_plans, read_link_state
 from cluster.shaping.restore import adopt_links, restore_limits, restore_links
 from cluster.ssh.fleet import Fleet
+from protocol.node_plan import NodePlan
 
 CONNECT_TIMEOUT_S = 15.0
 
@@ -86,7 +87,7 @@ def reconcile(
 
 
 def _moves_slow_start(
-    engine: Engine, there: Sequence[Container], plans: Mapping[str, Plan]
+    engine: Engine, there: Sequence[Container], plans: Mapping[str, NodePlan]
 ) -> bool:
     """Whether slow start after idle shall be what it is not in a node: then its container must be made anew."""
     asked = has_slow_start_after_idle(plans)

@@ -1,15 +1,13 @@
 """Changes of single links on a running cluster, applied to the plans in force. Pure functions."""
 
-import copy
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.base.errors import UsageError, shown, unknown
-from cluster.links.limits import LIMITS
-from cluster.links.topology import Pair
+from protocol.link import LIMITS, Link, Pair
+from protocol.node_plan import NodePlan
 
 CUT_PCT = 100.0  # the loss of a link that is cut
 LONGEST_S = 366 * 24 * 3600.0  # no wait of the system's overflows with it
@@ -60,29 +58,34 @@ def make_pairs(links: Sequence[str], *, both: bool) -> list[Pair]:
     ]
 
 
-def change_plans(
-    plans: Mapping[str, dict[str, Any]], changes: Sequence[Change]
-) -> dict[str, dict[str, Any]]:
+def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> dict[str, NodePlan]:
     """The plans of the nodes at the ends of changed links, as they become.
 
     Raises:
         UsageError: there is no such link.
     """
-    new = {name: copy.deepcopy(plan) for name, plan in plans.items()}
-    changed = set()
     for change in changes:
-        links = _link_of(new, change)
-        if not links:
+        if not _link_of(plans, change):
             raise unknown("link", f"{change.src}:{change.dst}", _names(plans))
-        for link in links:
-            link.update(change.values)
-        changed |= {change.src, change.dst}
-    return {name: plan for name, plan in new.items() if name in changed}
+    changed = {node for change in changes for node in (change.src, change.dst)}
+    return {
+        name: plan._replace(links=[changed_link(link, changes) for link in plan.links])
+        for name, plan in plans.items()
+        if name in changed
+    }
+
+
+def changed_link(link: Link, changes: Iterable[Change]) -> Link:
+    """A link with all changes that are of it, in their order."""
+    for change in changes:
+        if link.ends == (change.src, change.dst):
+            link = link._replace(**change.values)  # type: ignore[arg-type]
+    return link
 
 
 def undo_changes(
-    before: Mapping[str, dict[str, Any]],
-    now: Mapping[str, dict[str, Any]],
+    before: Mapping[str, NodePlan],
+    now: Mapping[str, NodePlan],
     changes: Sequence[Change],
 ) -> list[Change]:
     """What takes changes back: the old values, where one end at least still has the new ones.
@@ -96,22 +99,22 @@ def undo_changes(
     for change in changes:
         (old, *_), ends = _link_of(before, change), _link_of(now, change)
         values = {
-            field: old[field]
+            field: getattr(old, field)
             for field, value in change.values.items()
-            if any(end[field] == value for end in ends)
+            if any(getattr(end, field) == value for end in ends)
         }
         if values:
             undone.append(Change(change.src, change.dst, values))
     return undone
 
 
-def _link_of(plans: Mapping[str, dict[str, Any]], change: Change) -> list[dict[str, Any]]:
+def _link_of(plans: Mapping[str, NodePlan], change: Change) -> list[Link]:
     """A link as both its ends have it."""
     return [
         link
         for plan in plans.values()
-        for link in plan["links"]
-        if (link["src"], link["dst"]) == (change.src, change.dst)
+        for link in plan.links
+        if link.ends == (change.src, change.dst)
     ]
 
 
@@ -155,5 +158,5 @@ def parse_link(text: str) -> Pair:
     return src, dst
 
 
-def _names(plans: Mapping[str, dict[str, Any]]) -> set[str]:
-    return {f"{link['src']}:{link['dst']}" for plan in plans.values() for link in plan["links"]}
+def _names(plans: Mapping[str, NodePlan]) -> set[str]:
+    return {f"{link.src}:{link.dst}" for plan in plans.values() for link in plan.links}

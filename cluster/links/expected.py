@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cluster.links.link import Link, rtt_ms
+from cluster.links.link import rtt_ms
+from protocol.link import Link
 
 ETHERNET_BYTES = 14
 IP_BYTES, UDP_BYTES = 20, 8

@@ -8,52 +8,18 @@ does not move the others' draws. A link that is slow in one profile is slow in t
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.base.spec import Node
 from cluster.links.profiles import Profile, Range
 from cluster.links.regions import pair_of
-from cluster.links.topology import Pair, Topology, next_hops, trace_path
+from cluster.links.topology import Topology, next_hops, trace_path
+from protocol.link import Link, Pair, together_pct
 
-WIRES = ("auto", "netem", "nfqueue")
 MIN_TIMEOUT_S = 60.0
 MIN_BUFFER_MS = 10.0  # below this a queue holds too few frames for TCP to fill the link
-
-
-@dataclass(frozen=True)
-class Link:
-    """One directed link, src to dst. Fields as in docs/formats.md."""
-
-    src: str
-    dst: str
-    rate_mbyte_s: float
-    delay_ms: float
-    jitter_ms: float
-    loss_pct: float
-    buffer_ms: float
-    wire: str = "auto"
-    loss_burst: float = 1.0
-    duplicate_pct: float = 0.0
-    corrupt_pct: float = 0.0
-    reorder_pct: float = 0.0
-    distribution: str = "normal"
-
-    @property
-    def lost_pct(self) -> float:
-        """What does not arrive: what is lost, and of the rest what arrives damaged, for checksums tell."""
-        return _together_pct([self.loss_pct, self.corrupt_pct])
-
-    @property
-    def is_rough(self) -> bool:
-        """Whether TCP does not reach the link's rate, because packets are lost, late or out of order."""
-        return bool(self.jitter_ms or self.is_flawed)
-
-    @property
-    def is_flawed(self) -> bool:
-        """Whether something happens to packets, besides that they take their time."""
-        return bool(self.loss_pct or self.duplicate_pct or self.corrupt_pct or self.reorder_pct)
 
 
 def draw_links(
@@ -118,13 +84,13 @@ class Path:
             rate_mbyte_s=min(link.rate_mbyte_s for link in self.links),
             delay_ms=sum(link.delay_ms for link in self.links),
             jitter_ms=math.hypot(*(link.jitter_ms for link in self.links)),
-            loss_pct=_together_pct([link.loss_pct for link in self.links]),
+            loss_pct=together_pct([link.loss_pct for link in self.links]),
             buffer_ms=sum(link.buffer_ms for link in self.links),
             wire=self.links[0].wire,
             loss_burst=max(link.loss_burst for link in self.links),
-            duplicate_pct=_together_pct([link.duplicate_pct for link in self.links]),
-            corrupt_pct=_together_pct([link.corrupt_pct for link in self.links]),
-            reorder_pct=_together_pct([link.reorder_pct for link in self.links]),
+            duplicate_pct=together_pct([link.duplicate_pct for link in self.links]),
+            corrupt_pct=together_pct([link.corrupt_pct for link in self.links]),
+            reorder_pct=together_pct([link.reorder_pct for link in self.links]),
         )
 
 
@@ -158,36 +124,6 @@ def collective_timeout_s(links: Sequence[Link], size: int, tensor_bytes: float =
     return max(MIN_TIMEOUT_S, 10 * worst_s)
 
 
-def link_plan(
-    node: Node,
-    nodes: Sequence[Node],
-    links: Sequence[Link],
-    hops: Mapping[Pair, str],
-) -> dict[str, Any]:
-    """What one node is told of its links, its neighbours and the others: a part of docs/formats.md, 'The link plan'.
-
-    `hops` are as `next_hops` gives them.
-    """
-    own = [link for link in links if node.name in (link.src, link.dst)]
-    neighbours = {name for link in own for name in (link.src, link.dst)} - {node.name}
-    return {
-        "node": node.name,
-        "address": node.address,
-        "wire": own[0].wire if own else "auto",
-        "peers": {
-            n.name: {"address": n.address, "mac": n.mac} for n in nodes if n.name in neighbours
-        },
-        "routes": {
-            n.name: {"address": n.address, "via": hops[node.name, n.name]}
-            for n in nodes
-            if n is not node and n.name not in neighbours
-        },
-        "links": [
-            {key: value for key, value in asdict(link).items() if key != "wire"} for link in own
-        ],
-    }
-
-
 def _draw_link(
     profile: Profile,
     topology: Topology,
@@ -215,12 +151,6 @@ def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: in
     if profile.buffer_ms is not None:
         return _draw(profile.buffer_ms, seed, pair, "buffer_ms")
     return round(max(MIN_BUFFER_MS, delays[pair] + delays[pair[1], pair[0]]), 3)
-
-
-def _together_pct(shares_pct: Sequence[float]) -> float:
-    """What happens to a packet at least once, of things that happen to so many each."""
-    spared = math.prod(1 - share / 100 for share in shares_pct)
-    return 100 * (1 - spared)
 
 
 def _region(profile: Profile, rank: int) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 
 from cluster.base.errors import ClusterError, UsageError, unknown
 from cluster.base.spec import Node
-from cluster.links.link import WIRES, Link, draw_access, draw_links, link_plan
+from cluster.links.link import draw_access, draw_links
 from cluster.links.profiles import Profile, load_profile, parse_profile
 from cluster.links.topology import BASES, Topology, next_hops
 from cluster.links.topology_file import load_topology, parse_topology
+from protocol.link import WIRES, Link, Pair
+from protocol.node_plan import NodePlan, Peer, Route
 
-Plan = dict[str, Any]
 MOST_NAME = 255  # characters, as of a file
 
 
@@ -121,30 +122,50 @@ def reject_unused_link_options(topology: str, seed: int, wire: str, *, isolated:
             )
 
 
-def has_slow_start_after_idle(plans: Mapping[str, Plan]) -> bool:
+def has_slow_start_after_idle(plans: Mapping[str, NodePlan]) -> bool:
     """Whether these plans leave it on, as Linux has it: all nodes', or none's."""
-    return all(plan["slow_start_after_idle"] for plan in plans.values())
+    return all(plan.slow_start_after_idle for plan in plans.values())
 
 
-def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, Plan]:
-    """The plan of every node, by name: a pure function of the wish and the nodes.
+def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, NodePlan]:
+    """The plan of every node, by name: a pure function of the link spec and the nodes.
 
     Raises:
         UsageError: the topology does not fit these nodes.
     """
-    profile, seed = link_spec.profile, link_spec.seed
     links = link_spec.links(nodes)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
-    common = {
-        "tcp": profile.tcp,
-        "slow_start_after_idle": profile.slow_start_after_idle,
-        "seed": seed,
-        "isolated": link_spec.topology.isolated,
-        "origin": link_spec.origin(),
-    }
-    return {
-        node.name: link_plan(node, nodes, links, hops)
-        | draw_access(profile, link_spec.topology, node, seed)
-        | common
-        for node in nodes
-    }
+    return {node.name: _node_plan(node, nodes, link_spec, links, hops) for node in nodes}
+
+
+def _node_plan(
+    node: Node,
+    nodes: Sequence[Node],
+    link_spec: LinkSpec,
+    links: Sequence[Link],
+    hops: Mapping[Pair, str],
+) -> NodePlan:
+    """What one node is told; `hops` are as `next_hops` gives them."""
+    profile, topology = link_spec.profile, link_spec.topology
+    own = [link for link in links if node.name in link.ends]
+    neighbours = {name for link in own for name in link.ends} - {node.name}
+    access = draw_access(profile, topology, node, link_spec.seed)
+    return NodePlan(
+        node=node.name,
+        address=node.address,
+        wire=own[0].wire if own else "auto",
+        tcp=profile.tcp,
+        slow_start_after_idle=profile.slow_start_after_idle,
+        seed=link_spec.seed,
+        uplink_mbyte_s=access["uplink_mbyte_s"],
+        downlink_mbyte_s=access["downlink_mbyte_s"],
+        isolated=topology.isolated,
+        peers={n.name: Peer(n.address, n.mac) for n in nodes if n.name in neighbours},
+        routes={
+            n.name: Route(n.address, hops[node.name, n.name])
+            for n in nodes
+            if n is not node and n.name not in neighbours
+        },
+        links=own,
+        origin=link_spec.origin(),
+    )

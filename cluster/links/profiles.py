@@ -11,9 +11,9 @@ from pathlib import Path
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.paths import PROFILES_DIR
 from cluster.base.yaml_file import is_file, read_yaml
-from cluster.links.limits import ACCESS_LIMITS
-from cluster.links.limits import LIMITS as LINK_LIMITS
 from cluster.links.regions import RegionPair, parse_regions
+from protocol.link import ACCESS_LIMITS
+from protocol.link import LIMITS as LINK_LIMITS
 
 Range = tuple[float, float]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError, shown, unknown
-from cluster.links.limits import number_within
+from cluster.base.yaml_file import number_within
 
 KEYS = ("ends", "rtt_ms", "rate_mbyte_s")
 LIMITS = {"rtt_ms": (0.0, 20_000.0), "rate_mbyte_s": (0.01, 10_000.0)}

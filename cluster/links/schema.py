@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.links import regions
-from cluster.links.limits import ACCESS_LIMITS, LIMITS
 from cluster.links.profiles import FLAGS, WORDS, Profile
 from cluster.links.profiles import LIMITS as PROFILE_LIMITS
 from cluster.links.topology import BASES
+from protocol.link import ACCESS_LIMITS, LIMITS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NODE: dict[str, Any] = {"type": "string", "pattern": r"^node[0-9]+$"}

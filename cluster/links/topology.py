@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.base.errors import UsageError
+from protocol.link import Pair
 
-Pair = tuple[str, str]
 Values = dict[str, float]
 
 BASES = ("full", "ring", "star")

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
-from cluster.base.yaml_file import is_file, read_yaml
-from cluster.links.limits import ACCESS_LIMITS, LIMITS, number_within
-from cluster.links.topology import BASES, Pair, Topology, Values
+from cluster.base.yaml_file import is_file, number_within, read_yaml
+from cluster.links.topology import BASES, Topology, Values
+from protocol.link import ACCESS_LIMITS, LIMITS, Pair
 
 KEYS = {
     "topology": ("base", "links", "nodes", "isolated"),

@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.base.errors import UsageError, shown, unknown
-from cluster.links.limits import LIMITS
-from cluster.links.topology import Pair
+from protocol.link import LIMITS, Pair
 
 TIME = "time_s"
 FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")

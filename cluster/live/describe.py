@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from cluster.links.link import Link
 from cluster.live.rank_state import Seen, judge
 from cluster.live.sample import LinkSample
 from cluster.live.state import HistoryRow, LineRow, LinkRow, LiveState, RankRow
 from cluster.live.tracker import LEAST_STEP_S, LiveRank, NodeFacts, Tracker, seen_of
+from protocol.link import Link
 
 MOST_HISTORY = 120
 SPEED_WINDOW_S = 30.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cluster.links.link import Link
 from cluster.live.news import (
     Happened,
     Measured,
@@ -18,6 +17,7 @@ from cluster.live.news import (
 from cluster.live.rank_state import Seen
 from cluster.live.sample import NO_STATE, RankSample, Sample
 from cluster.live.state import EventRow, HistoryRow
+from protocol.link import Link
 
 MOST_EVENTS, MOST_NOTES = 20, 10
 LEAST_STEP_S = 0.05  # between two looks that are compared

@@ -8,7 +8,8 @@ from typing import Any
 
 from cluster.base.console import command_line
 from cluster.base.spec import ClusterSpec
-from cluster.links.link import Link, collective_timeout_s
+from cluster.links.changes import changed_link
+from cluster.links.link import collective_timeout_s
 from cluster.links.link_spec import link_plans
 from cluster.links.traces import Playback
 from cluster.run.experiment import Experiment
@@ -36,6 +37,8 @@ from cluster.shaping.link_state import (
     refuse_replayed,
     settings_document,
 )
+from protocol.link import Link
+from protocol.reader import document
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Job:
         """The plan, for whoever wants to see it before: the very links and orders that a launch would work with."""
         orders = self.orders(run)
         return {
-            "plans": dict(self.link_state.plans),
+            "plans": document(self.link_state.plans),
             "argv": list(self.program.argv),
             "arguments": {place.name: order["argv"] for place, order in orders.items()},
             "rank_order": self.rank_order,
@@ -237,17 +240,14 @@ def work_dir(run: str) -> str:
 def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:
     """Links as quick as the uplink and the downlink at their ends let one be."""
     expected = expected_of(link_state)
-    return [replace(link, rate_mbyte_s=expected.rate_mbyte_s(link)) for link in links]
+    return [link._replace(rate_mbyte_s=expected.rate_mbyte_s(link)) for link in links]
 
 
 def _while_it_lasts(link: Link, event: Event) -> Link:
     """A link as an event makes it."""
     if event.playback is not None:
         return _traced(link, event.playback)
-    for change in event.changes:
-        if (change.src, change.dst) == (link.src, link.dst):
-            link = replace(link, **change.values)  # type: ignore[arg-type]
-    return link
+    return changed_link(link, event.changes)
 
 
 def _traced(link: Link, playback: Playback) -> Link:
@@ -257,7 +257,7 @@ def _traced(link: Link, playback: Playback) -> Link:
         return link
     rate_mbyte_s = trace.mean("rate_mbyte_s") if "rate_mbyte_s" in trace.fields else 0.0
     delay_ms = trace.mean("delay_ms") if "delay_ms" in trace.fields else link.delay_ms
-    return replace(link, rate_mbyte_s=rate_mbyte_s or link.rate_mbyte_s, delay_ms=delay_ms)
+    return link._replace(rate_mbyte_s=rate_mbyte_s or link.rate_mbyte_s, delay_ms=delay_ms)
 
 
 def _lasts_s(event: Event) -> float:

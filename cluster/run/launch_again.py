@@ -9,7 +9,6 @@ from typing import Any
 from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.resources import ResourceRequest, make_resource_request
-from cluster.links.link import Link
 from cluster.run.experiment import Experiment
 from cluster.run.past_run import (
     HINT,
@@ -20,6 +19,7 @@ from cluster.run.past_run import (
     same_links,
 )
 from cluster.run.program import NODE_TRAIN, Program
+from protocol.link import Link
 
 OLDER = "this run is of an older gradwire, which did not keep what it takes to launch it again"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,12 +19,13 @@ from cluster.accounting.routes import make_network
 from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.spec import ClusterSpec
 from cluster.base.yaml_file import is_file, read_yaml
-from cluster.links.limits import LIMITS
-from cluster.links.link import WIRES, Link, draw_access
+from cluster.links.link import draw_access
 from cluster.links.link_spec import LinkSpec
 from cluster.run.placement import RankPlacement, place_ranks
 from cluster.run.rank_order import parse_rank_order
 from cluster.run.run_folder import last_events
+from protocol.link import Link
+from protocol.reader import FormatError, read
 
 MOST_BYTES = 1 << 26  # of links.json and contract.json
 MOST_MTU = 65_536
@@ -139,9 +140,8 @@ def took_s(folder: Path, ranks: Sequence[str]) -> float | None:
 def same_links(links: Sequence[Link], others: Sequence[Link]) -> bool:
     """Whether they are the same but for what delays and drops on them."""
 
-    def key(some: Sequence[Link]) -> list[dict[str, Any]]:
-        plain = (asdict(replace(link, wire="auto")) for link in some)
-        return sorted(plain, key=lambda link: (link["src"], link["dst"]))
+    def key(some: Sequence[Link]) -> list[Link]:
+        return sorted(link._replace(wire="auto") for link in some)
 
     return key(links) == key(others)
 
@@ -272,27 +272,10 @@ def _access(link_spec: LinkSpec, spec: ClusterSpec) -> dict[str, dict[str, float
 
 def _read_links(folder: Path) -> tuple[Link, ...]:
     path = folder / "links.json"
-    rows = _read_json(path)
-    if not isinstance(rows, list) or not all(_is_link(row) for row in rows):
-        raise UsageError(f"{path} is not what a run leaves there", HINT)
-    return tuple(Link(**row) for row in rows)
-
-
-def _is_link(row: object) -> bool:
-    known = {field.name for field in fields(Link)}
-    if not isinstance(row, dict) or not {"src", "dst", *list(LIMITS)[:5]} <= row.keys() <= known:
-        return False
-    words = [row["src"], row["dst"], row.get("wire", "auto"), row.get("distribution", "normal")]
-    return (
-        is_words(words)
-        and words[2] in WIRES
-        and all(_is_within(row[key], LIMITS[key]) for key in LIMITS.keys() & row.keys())
-    )
-
-
-def _is_within(value: object, limits: tuple[float, float]) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and limits[0] <= cast(float, value) <= limits[1]
+    try:
+        return tuple(read(list[Link], _read_json(path)))
+    except FormatError as error:
+        raise UsageError(f"{path} is not what a run leaves there: {error}", HINT) from error
 
 
 def is_words(value: object) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError
-from cluster.links.link import Link
+from protocol.link import Link
 
 MASTER_PORT = 29500
 MOST_RANKS = 64  # of a node: each has a session of its own, and sshd allows 100 (node/sshd_config)

@@ -8,9 +8,9 @@ from typing import Any
 from cluster.base.errors import RunFailed
 from cluster.base.log_tail import last_lines
 from cluster.base.spec import Node
-from cluster.links.link import Link
 from cluster.run.rank_exit import RankExit, how_it_ended
 from cluster.run.stall import Stall
+from protocol.link import Link
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")

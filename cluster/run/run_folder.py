@@ -19,7 +19,6 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ import yaml
 from cluster.accounting.metrics import EVENTS, MOST_LINE_BYTES, parse_event, read_events
 from cluster.base.errors import ClusterError
 from cluster.base.json_file import write_json
-from cluster.links.link import Link
 from cluster.run.placement import RankPlacement
+from protocol.link import Link
 
 METRICS, COLLECTIVES = "metrics.jsonl", "collectives.jsonl"
 MODEL = "model.pt"
@@ -79,7 +78,7 @@ def make_run_folder(parent: Path, profile: str, name: str) -> Path:
 
 def write_links(folder: Path, links: Sequence[Link], places: Sequence[RankPlacement]) -> None:
     """links.json and the hostfile."""
-    write_json(folder / "links.json", [asdict(link) for link in links])
+    write_json(folder / "links.json", [link._asdict() for link in links])
     hosts = (f"{p.node} slots={p.local_world_size}\n" for p in places if p.local_rank == 0)
     (folder / "hostfile").write_text("".join(hosts))
 

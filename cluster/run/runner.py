@@ -9,7 +9,7 @@ import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,7 +43,7 @@ from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
 from cluster.run.versions import run_versions
 from cluster.schedule.runner import ScheduleRunner
-from cluster.shaping.host_load import host_summary
+from cluster.shaping.host_load import HostLoad, compare_readings
 from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
 from cluster.shaping.restore import lost_links
 from cluster.shaping.temporary_changes import note_temporary_change
@@ -271,11 +271,10 @@ def _collect(
     alive = [node.name for node in fleet.nodes if node.name not in staging.lost]
     try:
         after = read_link_state(fleet, alive)
-        links, host = sent_bytes(before, after), host_summary(before.readings, after.readings)
+        links, load = sent_bytes(before, after), compare_readings(before.shown, after.shown)
         lost = lost_links(before, after, alive)
-    except (ClusterError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        # A node is gone, and its counters with it, or it says what it should not.
-        links, host, lost = {}, None, ""
+    except ClusterError:  # a node is gone, and its counters with it, or it says what it should not
+        links, load, lost = {}, None, ""
     ends = {end.place: end for end in staging.ended}
     summary = {
         "run": folder.name,
@@ -288,9 +287,9 @@ def _collect(
         "tested": first.get("tested", {}),
         "final_loss": first.get("final_loss"),
         "steps": first.get("steps"),
-        **_account(folder, told, nodes, before, links, contract, job, host, console),
-        "host": host,
-        "links": [asdict(link) for link in before.links],
+        **_account(folder, told, nodes, before, links, contract, job, load, console),
+        "host": load.document() if load else None,
+        "links": [link._asdict() for link in before.links],
         "links_lost": lost,
         "verified": contract is not None,
         "undecided": "" if contract is None or contract["decided"] else contract["verdict"],
@@ -307,16 +306,37 @@ def _account(
     carried: Mapping[str, int],
     contract: Contract | None,
     job: Job,
-    host: Mapping[str, Any] | None,
+    load: HostLoad | None,
     console: Console,
 ) -> dict[str, Any]:
     """The accounts, or what there is without the ranks' own: theirs need not fit together."""
-    known = {"changing": bool(job.schedule), "throttled_s": (host or {}).get("throttled_s", {})}
+    throttled_s = load.throttled_s if load else {}
+    changing = bool(job.schedule)
     at = job.spec.addresses(nodes)
     try:
-        return account(folder, told, nodes, at, before, carried, contract, **known)
+        return account(
+            folder,
+            told,
+            nodes,
+            at,
+            before,
+            carried,
+            contract,
+            changing=changing,
+            throttled_s=throttled_s,
+        )
     except Exception as error:  # each line is of its types, but whoever wrote it may have lied
         console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
         nothing: dict[str, dict[str, Any]] = {name: {} for name in told}
         nowhere = folder / "none"
-        return account(nowhere, nothing, nodes, at, before, carried, contract, **known)
+        return account(
+            nowhere,
+            nothing,
+            nodes,
+            at,
+            before,
+            carried,
+            contract,
+            changing=changing,
+            throttled_s=throttled_s,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,9 @@ from cluster.accounting.alternatives import Alternative, collectives_s
 from cluster.accounting.collective_stats import read_collectives
 from cluster.base.json_file import write_json
 from cluster.links.changes import Change, change_plans
-from cluster.links.limits import ACCESS_LIMITS, LIMITS
-from cluster.links.link_spec import Plan
 from cluster.run.past_run import PastRun, took_s
+from protocol.link import ACCESS_LIMITS, LIMITS, Link
+from protocol.node_plan import NodePlan
 
 FILE = "whatif.json"
 ON_LINKS = ("rate", "delay", "loss")
@@ -54,7 +53,7 @@ def choose_trials(predicted: Sequence[Alternative], count: int) -> list[Trial]:
     return [Trial(one) for one in predicted if one.can_be_tried][:count]
 
 
-def changed_plans(plans: Mapping[str, Plan], change: Alternative) -> dict[str, Plan]:
+def changed_plans(plans: Mapping[str, NodePlan], change: Alternative) -> dict[str, NodePlan]:
     """The plans of the nodes whose links change, as they become; none where the change is not of links.
 
     Raises:
@@ -66,7 +65,7 @@ def changed_plans(plans: Mapping[str, Plan], change: Alternative) -> dict[str, P
     if not arrow:
         node, _, kind = change.of.partition(" ")
         return _faster_access(plans, node, f"{kind}_mbyte_s")
-    [link] = [one for one in plans[src]["links"] if (one["src"], one["dst"]) == (src, dst)]
+    link = plans[src].outgoing()[dst]
     return change_plans(plans, [Change(src, dst, _better(link, change.what))])
 
 
@@ -130,22 +129,21 @@ def write_document(folder: Path, document: Mapping[str, Any]) -> Path:
     return folder / FILE
 
 
-def _better(link: Mapping[str, Any], what: str) -> dict[str, float]:
+def _better(link: Link, what: str) -> dict[str, float]:
     """The new value of a link's field, by its name."""
     match what:
         case "rate":
-            return {"rate_mbyte_s": min(LIMITS["rate_mbyte_s"][1], 2 * link["rate_mbyte_s"])}
+            return {"rate_mbyte_s": min(LIMITS["rate_mbyte_s"][1], 2 * link.rate_mbyte_s)}
         case "delay":
-            return {"delay_ms": link["delay_ms"] / 2}
+            return {"delay_ms": link.delay_ms / 2}
         case _:
             return {"loss_pct": 0.0}
 
 
-def _faster_access(plans: Mapping[str, Plan], node: str, key: str) -> dict[str, Plan]:
+def _faster_access(plans: Mapping[str, NodePlan], node: str, key: str) -> dict[str, NodePlan]:
     """The plans in which a node can send, or receive, twice as much in all."""
-    plan = copy.deepcopy(plans[node])
-    plan[key] = min(ACCESS_LIMITS[key][1], 2 * plan[key])
-    return {node: plan}
+    faster = min(ACCESS_LIMITS[key][1], 2 * getattr(plans[node], key))
+    return {node: plans[node]._replace(**{key: faster})}
 
 
 def _difference(before: Sequence[float], after: Sequence[float]) -> float:

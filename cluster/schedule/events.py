@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from cluster.base.errors import UsageError, unknown
 from cluster.engine.resources import ResourceRequest
 from cluster.links.changes import CUT_PCT, Change, check_pairs
-from cluster.links.link import Link, paths
+from cluster.links.link import paths
 from cluster.links.profiles import Profile
 from cluster.links.traces import Playback
+from protocol.link import Link
 
 
 @dataclass(frozen=True)

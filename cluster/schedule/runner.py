@@ -15,12 +15,13 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError, system_error
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.links.changes import change_plans
-from cluster.links.link_spec import Plan, link_plans
+from cluster.links.link_spec import link_plans
 from cluster.schedule.events import Event
 from cluster.shaping.link_state import LinkState, apply_some
 from cluster.shaping.trace_player import TraceExit, TracePlayer
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.node_plan import NodePlan
 
 LOOK_S = 0.05
 TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
@@ -152,7 +153,7 @@ class ScheduleRunner:
             return self._started + event.after_s
         return self._steps.get(event.step, math.inf) + event.after_s
 
-    def _plans(self) -> dict[str, Plan]:
+    def _plans(self) -> dict[str, NodePlan]:
         """What the links shall be, by all that lasts."""
         plans = dict(self._link_state.plans)
         for _, event in self._lasting:
@@ -163,7 +164,7 @@ class ScheduleRunner:
         changes = [change for _, event in self._lasting for change in event.changes_on(links)]
         return plans | change_plans(plans, changes)
 
-    def _apply(self, plans: Mapping[str, Plan], what: str) -> None:
+    def _apply(self, plans: Mapping[str, NodePlan], what: str) -> None:
         started = time.monotonic()
         self._processors.limit([event.cpus for _, event in self._lasting if event.cpus])
         new = {name: plan for name, plan in plans.items() if plan != self._in_force.get(name)}

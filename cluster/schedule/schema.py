@@ -1,10 +1,10 @@
 """The JSON Schema of schedules, for editors: made of the very tables that the parser uses. Pure."""
 
 from cluster.engine.resources import LEAST_CPUS, MOST_CPUS, NONE
-from cluster.links.limits import LIMITS
 from cluster.links.profiles import profile_names
 from cluster.links.schema import DIALECT, NODE, Schema, closed, number_properties
 from cluster.schedule.schedule_file import KINDS, MOST_FLAPS
+from protocol.link import LIMITS
 
 TIME: Schema = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"}
 MOMENT: Schema = {

@@ -4,8 +4,10 @@ Ranks that compute on all cores are no overload: they run at nice 19, and the wi
 changes the links: packets that go late or are dropped, and what no niceness helps against.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from protocol.link_report import CoreTimes, HostCounters, Lateness, Shown
 
 # Of the packets of a node, more than 1 ms after they were due. Measured: none at rest, up to 1.6 while ranks train on
 # all cores, 6 beside eight busy loops in one node, as important as its wire.
@@ -20,77 +22,100 @@ THROTTLED_PCT = 1.0
 # A timer, on average, behind its time. Measured: 0.1 at rest. Every link has two on a round trip.
 TIMERS_LATE_MS = 0.3
 
-Reading = Mapping[str, Any]
-"""What one node says of itself, `strain` and `lateness` of `node.wire show`: docs/formats.md."""
+
+@dataclass(frozen=True)
+class HostLoad:
+    """What the host gave between two readings of its nodes. Where they are on several hosts, the worst of them.
+
+    Attributes:
+        steal_pct: of all processors' time, what other guests of the machine had; None: nobody knows, as below.
+        softirq_pct: of the busiest processor's time, what the kernel spent on packets and timers.
+        idle_pct: of all processors' time.
+        waiting_pct: of the time in which some task had to wait for a processor, where the kernel tells.
+        timers_late_ms: how late a timer was, on average.
+        throttled_s, throttled_pct: by node, what its own CPU limit took from it.
+        late_pct: by node, of the packets to it those that went more than 1 ms late.
+        worst_ms: by node, the latest packet since its wire was laid.
+        dropped: by node, packets dropped unseen.
+        limits: a sentence for each way in which the host was the limit; none where it gave enough.
+    """
+
+    steal_pct: float | None = None
+    softirq_pct: float | None = None
+    idle_pct: float | None = None
+    waiting_pct: float | None = None
+    timers_late_ms: float | None = None
+    throttled_s: Mapping[str, float] = field(default_factory=dict)
+    throttled_pct: Mapping[str, float] = field(default_factory=dict)
+    late_pct: Mapping[str, float] = field(default_factory=dict)
+    worst_ms: Mapping[str, float] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    limits: Sequence[str] = ()
+
+    def document(self) -> dict[str, object]:
+        """`host` in summary.json."""
+        return asdict(self) | {"limits": list(self.limits)}
 
 
-def host_summary(
-    before: Mapping[str, Reading],
-    after: Mapping[str, Reading],
+def compare_readings(
+    before: Mapping[str, Shown],
+    after: Mapping[str, Shown],
     timers_late_ms: float | None = None,
-) -> dict[str, Any]:
-    """What the host gave between two readings; `limits` are sentences, none where it gave enough.
+) -> HostLoad:
+    """What the host gave between two readings of nodes, by name.
 
     Args:
-        before: by node.
-        after: by node.
+        before: what the nodes said then.
+        after: what they say now; nodes that are not in both count for nothing.
         timers_late_ms: how late a timer was meanwhile, on average; None: nobody looked.
-
-    Returns:
-        {"steal_pct", "softirq_pct", "idle_pct", "waiting_pct", "timers_late_ms", "throttled_s", "throttled_pct",
-        "late_pct", "worst_ms", "dropped", "limits"}: steal and idle of all cores together, softirq of the busiest,
-        `waiting` where the kernel tells how long a task had to wait for a core; throttled, late and dropped by node,
-        and the latest packet since the node's wire was laid. Where nodes are on several hosts, the worst of them.
     """
     both = {node: (before[node], after[node]) for node in after if node in before}
-    hosts = [_host(was["strain"], now["strain"]) for was, now in both.values()]
-    wires = {node: _wire(was["lateness"], now["lateness"]) for node, (was, now) in both.items()}
+    hosts = [_Host.between(was.host, now.host) for was, now in both.values()]
+    wires = {
+        node: _Wire.between(was.lateness, now.lateness)
+        for node, (was, now) in both.items()
+        if now.lateness is not None
+    }
     throttled = {
-        node: _throttled(was["strain"], now["strain"]) for node, (was, now) in both.items()
+        node: (seconds, min(100.0, _pct(seconds, now.host.at_s - was.host.at_s)))
+        for node, (was, now) in both.items()
+        if (seconds := _throttled_s(was.host, now.host)) is not None
     }
-    summary = {
-        "steal_pct": max((host["steal_pct"] for host in hosts), default=None),
-        "softirq_pct": max((host["softirq_pct"] for host in hosts), default=None),
-        "idle_pct": min((host["idle_pct"] for host in hosts), default=None),
-        "waiting_pct": max(
-            (host["waiting_pct"] for host in hosts if host["waiting_pct"] is not None), default=None
-        ),
-        "timers_late_ms": timers_late_ms,
-        **_by_node(throttled, "throttled_s", "throttled_pct"),
-        **_by_node(wires, "late_pct", "worst_ms", "dropped"),
-    }
-    return summary | {"limits": _limits(summary)}
+    waited = [host.waiting_pct for host in hosts if host.waiting_pct is not None]
+    load = HostLoad(
+        steal_pct=max((host.steal_pct for host in hosts), default=None),
+        softirq_pct=max((host.softirq_pct for host in hosts), default=None),
+        idle_pct=min((host.idle_pct for host in hosts), default=None),
+        waiting_pct=max(waited, default=None),
+        timers_late_ms=timers_late_ms,
+        throttled_s={node: seconds for node, (seconds, _) in throttled.items()},
+        throttled_pct={node: share_pct for node, (_, share_pct) in throttled.items()},
+        late_pct={node: wire.late_pct for node, wire in wires.items()},
+        worst_ms={node: wire.worst_ms for node, wire in wires.items()},
+        dropped={node: wire.dropped for node, wire in wires.items()},
+    )
+    return replace(load, limits=_limits(load))
 
 
-def overload_sentence(host: Mapping[str, Any] | None) -> str:
-    """One line for the user, where the host was the limit; '' where it was not, or nobody knows."""
-    limits = host["limits"] if host else []
+def overload_sentence(limits: Sequence[str]) -> str:
+    """One line for the user, where the host was the limit (`HostLoad.limits`); '' where it was not."""
     return f"the host, and not the links, was the limit: {'; '.join(limits)}" if limits else ""
 
 
-def _by_node(found: Mapping[str, Mapping[str, Any]], *names: str) -> dict[str, dict[str, Any]]:
-    """Each of these figures, by node; nodes of which nobody can tell are left out."""
-    return {name: {node: of[name] for node, of in found.items() if of} for name in names}
-
-
-def _limits(summary: Mapping[str, Any]) -> list[str]:
+def _limits(load: HostLoad) -> list[str]:
     said = [
+        _of_nodes(load.late_pct, LATE_PCT, "{value} % of the packets to {nodes} went too late"),
+        _of_nodes(load.dropped, 0, "{value} packets to {nodes} were dropped unseen"),
         _of_nodes(
-            summary["late_pct"], LATE_PCT, "{value} % of the packets to {nodes} went too late"
-        ),
-        _of_nodes(summary["dropped"], 0, "{value} packets to {nodes} were dropped unseen"),
-        _of_nodes(
-            summary["throttled_pct"],
-            THROTTLED_PCT,
-            "a CPU limit took {value} % of the time of {nodes}",
+            load.throttled_pct, THROTTLED_PCT, "a CPU limit took {value} % of the time of {nodes}"
         ),
     ]
-    if (summary["timers_late_ms"] or 0) > TIMERS_LATE_MS:
-        said.append(f"timers were {summary['timers_late_ms']:.1f} ms late")
-    if (summary["steal_pct"] or 0) > STEAL_PCT:
-        said.append(f"other machines took {summary['steal_pct']:.0f} % of the processors")
-    if (summary["softirq_pct"] or 0) > SOFTIRQ_PCT:
-        said.append(f"packets alone kept a core busy {summary['softirq_pct']:.0f} % of the time")
+    if (load.timers_late_ms or 0) > TIMERS_LATE_MS:
+        said.append(f"timers were {load.timers_late_ms:.1f} ms late")
+    if (load.steal_pct or 0) > STEAL_PCT:
+        said.append(f"other machines took {load.steal_pct:.0f} % of the processors")
+    if (load.softirq_pct or 0) > SOFTIRQ_PCT:
+        said.append(f"packets alone kept a core busy {load.softirq_pct:.0f} % of the time")
     return [sentence for sentence in said if sentence]
 
 
@@ -102,42 +127,53 @@ def _of_nodes(values: Mapping[str, float], most: float, words: str) -> str:
     return words.format(value=value, nodes=", ".join(beyond))
 
 
-def _host(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    cores = [
-        {key: now[key] - was[key] for key in now}
-        for was, now in zip(before["cores"], after["cores"], strict=False)
-    ]
-    total_s = sum(core["total_s"] for core in cores)
-    passed_s = after["at_s"] - before["at_s"]
-    waited = None not in (before["waiting_s"], after["waiting_s"])
-    return {
-        "steal_pct": _pct(sum(core["steal_s"] for core in cores), total_s),
-        "idle_pct": _pct(sum(core["idle_s"] for core in cores), total_s),
-        "softirq_pct": max((_pct(c["softirq_s"], c["total_s"]) for c in cores), default=0.0),
-        "waiting_pct": _pct(after["waiting_s"] - before["waiting_s"], passed_s) if waited else None,
-    }
+@dataclass(frozen=True)
+class _Host:
+    """A machine's processors between two readings."""
+
+    steal_pct: float
+    idle_pct: float
+    softirq_pct: float
+    waiting_pct: float | None
+
+    @classmethod
+    def between(cls, before: HostCounters, after: HostCounters) -> "_Host":
+        cores = [
+            CoreTimes(*(b - a for a, b in zip(was, now, strict=True)))
+            for was, now in zip(before.cores, after.cores, strict=False)
+        ]
+        total_s = sum(core.total_s for core in cores)
+        waiting_pct = None
+        if before.waiting_s is not None and after.waiting_s is not None:
+            waiting_pct = _pct(after.waiting_s - before.waiting_s, after.at_s - before.at_s)
+        return cls(
+            steal_pct=_pct(sum(core.steal_s for core in cores), total_s),
+            idle_pct=_pct(sum(core.idle_s for core in cores), total_s),
+            softirq_pct=max((_pct(c.softirq_s, c.total_s) for c in cores), default=0.0),
+            waiting_pct=waiting_pct,
+        )
 
 
-def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
-    if None in (before["throttled_s"], after["throttled_s"]):
-        return {}
-    throttled_s = after["throttled_s"] - before["throttled_s"]
-    passed_s = after["at_s"] - before["at_s"]
-    share_pct = min(100.0, _pct(throttled_s, passed_s))  # the kernel adds up what each core waited
-    return {"throttled_s": round(throttled_s, 3), "throttled_pct": share_pct}
+@dataclass(frozen=True)
+class _Wire:
+    """A node's wire between two readings."""
+
+    late_pct: float
+    worst_ms: float
+    dropped: int
+
+    @classmethod
+    def between(cls, before: Lateness | None, after: Lateness) -> "_Wire":
+        was = before or Lateness(packets=0, late=0, worst_ms=0.0, dropped=0)
+        packets, late = _since(was.packets, after.packets), _since(was.late, after.late)
+        return cls(_pct(late, packets), after.worst_ms, _since(was.dropped, after.dropped))
 
 
-def _wire(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Nothing where the wire cannot tell."""
-    if after is None:
-        return {}
-    counters = ("packets", "late", "dropped")
-    news = {name: _since(before[name] if before else 0, after[name]) for name in counters}
-    return {
-        "late_pct": _pct(news["late"], news["packets"]),
-        "worst_ms": after["worst_ms"],
-        "dropped": news["dropped"],
-    }
+def _throttled_s(before: HostCounters, after: HostCounters) -> float | None:
+    """How long its CPU limit kept a node waiting, added up over cores; None where the kernel does not tell."""
+    if before.throttled_s is None or after.throttled_s is None:
+        return None
+    return round(after.throttled_s - before.throttled_s, 3)
 
 
 def _since(before: int, after: int) -> int:

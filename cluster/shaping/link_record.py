@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from cluster.base.errors import ClusterError
 from cluster.base.files import write_atomically
 from cluster.base.spec import ClusterSpec
-from cluster.links.link_spec import LinkSpec, Plan, link_plans
+from cluster.links.link_spec import LinkSpec, link_plans
+from protocol.node_plan import NodePlan, read_plan
+from protocol.reader import document
 
 
-def read_record(spec: ClusterSpec) -> dict[str, Plan] | None:
+def read_record(spec: ClusterSpec) -> dict[str, NodePlan] | None:
     """The plans on record, by node; None where nothing was recorded yet.
 
     Raises:
@@ -22,23 +24,23 @@ def read_record(spec: ClusterSpec) -> dict[str, Plan] | None:
     """
     path = spec.state_dir / "links.json"
     try:
-        plans: dict[str, Plan] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {name: read_plan(plan) for name, plan in found.items()}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ClusterError(
             f"{path}, the record of what the links were asked to be, cannot be read: {error}",
             f"remove it, then: python -m cluster.up --name {spec.name} --profile NAME",
         ) from error
-    return plans
 
 
-def write_record(spec: ClusterSpec, plans: Mapping[str, Plan]) -> None:
+def write_record(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
     """Record what the links are asked to be from now on."""
-    write_atomically(spec.state_dir / "links.json", json.dumps(plans).encode())
+    write_atomically(spec.state_dir / "links.json", json.dumps(document(plans)).encode())
 
 
-def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, Plan]:
+def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, NodePlan]:
     """The plan that each node shall have: of the links that are wanted, else as on record.
 
     Where the cluster has other nodes than then, its links are drawn again.
@@ -50,7 +52,7 @@ def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, Plan
         return link_plans(spec.nodes, link_spec)
     recorded = read_record(spec) or {}
     addresses = {node.name: node.address for node in spec.nodes}
-    if not recorded or {name: plan["address"] for name, plan in recorded.items()} == addresses:
+    if not recorded or {name: plan.address for name, plan in recorded.items()} == addresses:
         return recorded
-    origin = next(iter(recorded.values()))["origin"]
+    origin = next(iter(recorded.values())).origin
     return link_plans(spec.nodes, LinkSpec.from_origin(origin))

@@ -6,21 +6,21 @@ while a new node boots does its plan lie beside its keys (`cluster.lifecycle.pro
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from cluster.base.errors import ClusterError, NodeError
 from cluster.links.expected import Expected, loss_note
-from cluster.links.link import Link, Path, paths
-from cluster.links.link_spec import LinkSpec, Plan, has_slow_start_after_idle
-from cluster.links.topology import Pair
-from cluster.shaping.host_load import Reading
-from cluster.shaping.kernel_settings import Settings, group_settings, parse_settings
-from cluster.ssh.answers import parse_answer, understood
+from cluster.links.link import Path, paths
+from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle
+from cluster.shaping.kernel_settings import group_settings
+from cluster.ssh.answers import read_answer, understood
 from cluster.ssh.fleet import Fleet
+from protocol.link import Link, Pair
+from protocol.link_report import LinkCounters, Report, Settings, Shown
+from protocol.node_plan import NodePlan, checked_plan
+from protocol.reader import document
 
-Report = dict[str, Any]
-Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
+Counters = Mapping[str, Mapping[str, LinkCounters]]
 
 WIRE = ("python3", "-m", "node.wire")
 
@@ -37,43 +37,40 @@ class LinkState:
         mtu: of the data network, in bytes.
         counters: node -> peer -> what the kernel counted on the link between them.
         replayed: the links that traces change at the moment, whatever `links` says of them.
-        readings: node -> what `cluster.shaping.host_load` compares: how its wire and its processors were doing.
+        shown: node -> all that it said; `cluster.shaping.host_load` compares how its wire and processors were doing.
         settings: node -> what its kernel decides of connections; none where the nodes were not asked.
     """
 
     links: tuple[Link, ...]
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, NodePlan]
     tcp: str
     notes: tuple[str, ...]
     mtu: int
     counters: Counters
     replayed: tuple[Pair, ...] = ()
-    readings: Mapping[str, Reading] = field(default_factory=dict)
+    shown: Mapping[str, Shown] = field(default_factory=dict)
     settings: Mapping[str, Settings] = field(default_factory=dict)
 
     @property
     def link_spec(self) -> LinkSpec | None:
         """What the links were drawn from; None where nothing is shaped."""
-        origin = next((plan["origin"] for plan in self.plans.values()), None)
+        origin = next((plan.origin for plan in self.plans.values()), None)
         return LinkSpec.from_origin(origin) if origin else None
 
     @property
     def uplinks(self) -> dict[str, float]:
         """What a node can send on all its links together, in MB/s; nodes without such a limit are not there."""
-        return self._limits("uplink_mbyte_s")
+        return {name: p.uplink_mbyte_s for name, p in self.plans.items() if p.uplink_mbyte_s}
 
     @property
     def downlinks(self) -> dict[str, float]:
         """Likewise, what it can receive."""
-        return self._limits("downlink_mbyte_s")
-
-    def _limits(self, key: str) -> dict[str, float]:
-        return {name: plan[key] for name, plan in self.plans.items() if plan[key]}
+        return {name: p.downlink_mbyte_s for name, p in self.plans.items() if p.downlink_mbyte_s}
 
     @property
     def isolated(self) -> bool:
         """Whether nodes without a link cannot reach each other."""
-        return any(plan["isolated"] for plan in self.plans.values())
+        return any(plan.isolated for plan in self.plans.values())
 
     @property
     def slow_start_after_idle(self) -> bool:
@@ -88,7 +85,7 @@ class LinkState:
     @property
     def seed(self) -> int:
         """What the links were drawn by; 0 where nothing is shaped."""
-        return next((int(plan["seed"]) for plan in self.plans.values()), 0)
+        return next((plan.seed for plan in self.plans.values()), 0)
 
     @property
     def wire(self) -> str:
@@ -100,7 +97,7 @@ class LinkState:
         """The profile's name; '' where nothing is shaped."""
         return self.link_spec.profile.name if self.link_spec else ""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As --json shows it."""
         return {
             "profile": self.profile,
@@ -109,7 +106,7 @@ class LinkState:
             "wire": self.wire,
             "tcp": self.tcp,
             "slow_start_after_idle": self.slow_start_after_idle,
-            "links": [asdict(link) for link in self.links],
+            "links": [link._asdict() for link in self.links],
             "uplinks": [{"node": n, "uplink_mbyte_s": rate} for n, rate in self.uplinks.items()],
             "downlinks": [
                 {"node": n, "downlink_mbyte_s": rate} for n, rate in self.downlinks.items()
@@ -120,20 +117,25 @@ class LinkState:
         }
 
 
-def apply_plan(fleet: Fleet, node: str, plan: Plan) -> Report:
-    """LinkState one node; links that are there already change in place.
+def encode(plan: NodePlan) -> bytes:
+    """A plan as a node reads it."""
+    return json.dumps(document(plan)).encode()
+
+
+def apply_plan(fleet: Fleet, node: str, plan: NodePlan) -> Report:
+    """Shape one node; links that are there already change in place.
 
     Raises:
         NodeError: it could not, in its own words.
     """
-    done = fleet.run_on(node, [*WIRE, "apply"], json.dumps(plan).encode())
+    done = fleet.run_on(node, [*WIRE, "apply"], encode(plan))
     if done.exit_code != 0:
         raise NodeError("the links could not be shaped", {node: done.words()})
-    return parse_answer(node, done.stdout)
+    return read_answer(Report, node, done.stdout)
 
 
-def apply_plans(fleet: Fleet, plans: Mapping[str, Plan]) -> LinkState:
-    """LinkState every node; the links then in force.
+def apply_plans(fleet: Fleet, plans: Mapping[str, NodePlan]) -> LinkState:
+    """Shape every node; the links then in force.
 
     Raises:
         NodeError: a node could not; ClusterError: the nodes ended with different wires.
@@ -144,13 +146,13 @@ def apply_plans(fleet: Fleet, plans: Mapping[str, Plan]) -> LinkState:
     return make_link_state(plans, reports, {})
 
 
-def apply_some(fleet: Fleet, plans: Mapping[str, Plan]) -> None:
-    """LinkState some of the nodes.
+def apply_some(fleet: Fleet, plans: Mapping[str, NodePlan]) -> None:
+    """Shape some of the nodes.
 
     Raises:
         NodeError: a node could not.
     """
-    given = {name: json.dumps(plan).encode() for name, plan in plans.items()}
+    given = {name: encode(plan) for name, plan in plans.items()}
     fleet.run([*WIRE, "apply"], stdin=given, nodes=list(plans))
 
 
@@ -165,15 +167,10 @@ def clear_some(fleet: Fleet, nodes: Sequence[str]) -> None:
     fleet.run([*WIRE, "clear"], nodes=nodes)
 
 
-def planned_link_state(plans: Mapping[str, Plan]) -> LinkState:
+def planned_link_state(plans: Mapping[str, NodePlan]) -> LinkState:
     """The links as they will be by these plans, of nodes that need not be there yet."""
-    links = [
-        Link(**link, wire=plan["wire"])
-        for name, plan in plans.items()
-        for link in plan["links"]
-        if link["src"] == name
-    ]
-    tcp = next((plan["tcp"] for plan in plans.values()), "")
+    links = [link for plan in plans.values() for link in plan.outgoing().values()]
+    tcp = next((plan.tcp for plan in plans.values()), "")
     return replace(make_link_state(plans, {}, {}), links=tuple(links), tcp=tcp)
 
 
@@ -187,36 +184,34 @@ def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkSta
     Raises:
         NodeError: a node does not answer, or something that cannot be understood.
     """
-    shown = fleet.run_json([*WIRE, "show"], nodes=nodes)
+    shown = fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes)
     for name, item in shown.items():
-        with understood(name):
-            part = _shape_of({name: item})
-            _ = part.uplinks, part.downlinks, part.isolated, part.slow_start_after_idle
-    link_state = _shape_of(shown)
+        if item.plan:
+            with understood(name):
+                checked_plan(item.plan)
+    link_state = _state_of(shown)
     with understood(next(iter(link_state.plans), "")):
         _ = link_state.link_spec  # the first one's word
     return link_state
 
 
-def _shape_of(shown: Mapping[str, Mapping[str, Any]]) -> LinkState:
+def _state_of(shown: Mapping[str, Shown]) -> LinkState:
     """The links in force, of what `show` says on these nodes."""
-    shaped = {name: item for name, item in shown.items() if item["plan"]}
     link_state = make_link_state(
-        {name: item["plan"] for name, item in shaped.items()},
-        {name: item["report"] for name, item in shaped.items()},
-        {name: item["counters"] for name, item in shown.items()},
+        {name: item.plan for name, item in shown.items() if item.plan},
+        {name: item.report for name, item in shown.items() if item.report},
+        {name: item.counters for name, item in shown.items()},
     )
-    news = _merge_notes({name: item["notes"] for name, item in shown.items()})
-    replayed = tuple(sorted({(s, d) for item in shown.values() for s, d in item["replayed"]}))
+    news = _merge_notes({name: item.notes for name, item in shown.items()})
+    replayed = tuple(sorted({pair for item in shown.values() for pair in item.replayed}))
     if replayed:
         news += (f"traces change {_names(replayed)} at the moment; shown is what comes back after",)
-    settings = {name: parse_settings(item["settings"]) for name, item in shown.items()}
     return replace(
         link_state,
         notes=link_state.notes + news,
         replayed=replayed,
-        readings=shown,
-        settings=settings,
+        shown=shown,
+        settings={name: item.settings for name, item in shown.items()},
     )
 
 
@@ -234,28 +229,23 @@ def refuse_replayed(link_state: LinkState, what: str) -> None:
 
 
 def make_link_state(
-    plans: Mapping[str, Plan], reports: Mapping[str, Report], counters: Counters
+    plans: Mapping[str, NodePlan], reports: Mapping[str, Report], counters: Counters
 ) -> LinkState:
     """The nodes' plans and reports as one.
 
     Raises:
         ClusterError: the nodes took different wires.
     """
-    wires = {name: report["wire"] for name, report in reports.items() if report["links"]}
+    wires = {name: report.wire for name, report in reports.items() if report.links}
     if len(set(wires.values())) > 1:
         raise ClusterError(f"the nodes took different wires: {wires}", "--wire nfqueue")
-    first: Report = next(iter(reports.values()), {})
+    first = next(iter(reports.values()), None)
     link_state = LinkState(
-        links=tuple(
-            Link(**link)
-            for name, r in reports.items()
-            for link in r["links"]
-            if link["src"] == name
-        ),
+        links=tuple(link for name, r in reports.items() for link in r.links if link.src == name),
         plans=dict(plans),
-        tcp=first.get("tcp", ""),
-        notes=_merge_notes({name: r["notes"] for name, r in reports.items()}),
-        mtu=first.get("mtu", 1500),
+        tcp=first.tcp if first else "",
+        notes=_merge_notes({name: r.notes for name, r in reports.items()}),
+        mtu=first.mtu if first else 1500,
         counters=counters,
     )
     note = loss_note(expected_of(link_state))
@@ -269,7 +259,7 @@ def expected_of(link_state: LinkState) -> Expected:
     )
 
 
-def settings_document(link_state: LinkState) -> list[dict[str, Any]]:
+def settings_document(link_state: LinkState) -> list[dict[str, object]]:
     """The settings of all nodes, for contract.json and run.yml: docs/formats.md."""
     here = {"wire": link_state.wire, "tcp": link_state.tcp}
     return [group | here for group in group_settings(link_state.settings)]
@@ -277,9 +267,13 @@ def settings_document(link_state: LinkState) -> list[dict[str, Any]]:
 
 def sent_bytes(before: LinkState, after: LinkState) -> dict[str, int]:
     """Bytes that each link carried between two readings: 'node1->node2' -> bytes, headers included."""
+    was = {
+        (src, dst): counter.sent_bytes
+        for src, peers in before.counters.items()
+        for dst, counter in peers.items()
+    }
     return {
-        f"{src}->{dst}": counter["sent_bytes"]
-        - before.counters.get(src, {}).get(dst, {}).get("sent_bytes", 0)
+        f"{src}->{dst}": counter.sent_bytes - was.get((src, dst), 0)
         for src, peers in after.counters.items()
         for dst, counter in peers.items()
     }

@@ -10,11 +10,12 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec, name_flag
 from cluster.engine.client import Engine
-from cluster.links.link_spec import Plan, link_plans
+from cluster.links.link_spec import link_plans
 from cluster.shaping.link_record import read_record, write_record
 from cluster.shaping.link_state import LinkState, apply_some, clear_some, read_link_state
 from cluster.shaping.temporary_changes import TemporaryChange, read_temporary_changes
 from cluster.ssh.fleet import Fleet
+from protocol.node_plan import NodePlan
 
 
 def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
@@ -109,7 +110,7 @@ def lost_links(before: LinkState, after: LinkState, asked: Collection[str]) -> s
     return f"those of {_names(lost)} are not in force any more{_why(after)}" if lost else ""
 
 
-def differing(link_state: LinkState, recorded: Mapping[str, Plan]) -> list[str]:
+def differing(link_state: LinkState, recorded: Mapping[str, NodePlan]) -> list[str]:
     """The nodes whose plan in force is not the recorded one."""
     nodes = sorted(link_state.plans.keys() | recorded.keys())
     return [node for node in nodes if link_state.plans.get(node) != recorded.get(node)]

@@ -21,6 +21,8 @@ from cluster.links.traces import Playback, first_order
 from cluster.ssh.answers import parse_answer
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.node_plan import NodePlan
+from protocol.reader import document
 
 REPLAY = ("python3", "-m", "node.wire", "replay")
 ANSWER_TIMEOUT_S = 30.0
@@ -91,10 +93,10 @@ class TracePlayer:
         """End a trace before its time; `ended` then tells of it."""
         self._tell(self._playbacks[name].nodes, {"do": "end", "trace": name})
 
-    def apply(self, plans: Mapping[str, Mapping[str, Any]]) -> None:
+    def apply(self, plans: Mapping[str, NodePlan]) -> None:
         """Give these nodes other plans, underneath the traces, and wait until they are in force."""
         for node, plan in plans.items():
-            self._tell([node], {"do": "apply", "plan": plan})
+            self._tell([node], {"do": "apply", "plan": document(plan)})
         self._hear_from(plans, "applied")
 
     def ended(self, timeout_s: float | None = 0.0) -> list[TraceExit]:
@@ -194,10 +196,3 @@ class TracePlayer:
     def _silent(self, nodes: Collection[str]) -> NodeError:
         words = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
         return NodeError("a trace could not be replayed", dict.fromkeys(sorted(nodes), words))
-
-
-def _read_answer(line: str) -> dict[str, Any]:
-    answer = json.loads(line)
-    if not isinstance(answer, dict):
-        raise ValueError(f"no answer: {line[:100]}")
-    return answer

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from cluster.base.errors import NodeError, UsageError, shown
+from protocol.reader import read
+
+T = TypeVar("T")
 
 HINT = (
     "python -m cluster.up brings nodes to this version; python -m cluster.logs shows what they said"
@@ -25,6 +28,17 @@ def parse_answer(node: str, text: bytes | str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise _not_understood(node, f"it said {shown(text)}")
     return answer
+
+
+def read_answer(kind: type[T], node: str, text: bytes | str) -> T:
+    """A node's answer, as one of the types of `protocol`.
+
+    Raises:
+        NodeError: it is no JSON, or not of this type; the message names the key.
+    """
+    answer = parse_answer(node, text)
+    with understood(node):
+        return read(kind, answer)
 
 
 @contextmanager

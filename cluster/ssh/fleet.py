@@ -7,18 +7,17 @@ place.
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import Node
-from cluster.ssh.answers import parse_answer
+from cluster.ssh.answers import read_answer
 from cluster.ssh.connection import Closing, GivenUp, hang_up, log_in, open_channel
 from cluster.ssh.liveness import MOST_SILENT_S, Liveness
 from cluster.ssh.remote_process import LOST, RemoteProcess, Result
@@ -122,21 +121,16 @@ class Fleet:
             raise NodeError(f"`{shlex.join(argv)}` failed", bad)
         return results
 
-    def run_json(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: Mapping[str, object] | None = None,
-        nodes: Sequence[str] | None = None,
-    ) -> dict[str, dict[str, Any]]:
-        """Like `run`, with a JSON document in and a JSON object out for each node.
+    def run_read(
+        self, kind: type[T], argv: Sequence[str], *, nodes: Sequence[str] | None = None
+    ) -> dict[str, T]:
+        """Like `run`, of a command that prints one JSON document of this type (`protocol`).
 
         Raises:
             NodeError: it failed somewhere, or a node answered something else.
         """
-        given = {name: json.dumps(value).encode() for name, value in (stdin or {}).items()}
-        results = self.run(argv, stdin=given, nodes=nodes)
-        return {name: parse_answer(name, result.stdout) for name, result in results.items()}
+        results = self.run(argv, nodes=nodes)
+        return {name: read_answer(kind, name, result.stdout) for name, result in results.items()}
 
     def start(self, node: str, argv: Sequence[str]) -> RemoteProcess:
         """Start a command on one node and leave it running.

@@ -1,9 +1,9 @@
 """The JSON Schema of sweep files, for editors: made of the very tables that the parser uses. Pure."""
 
-from cluster.links.link import WIRES
 from cluster.links.schema import DIALECT, Schema, closed
 from cluster.links.topology import BASES
 from cluster.sweeps.sweep_file import HIGHER, NOT_OPTIONS
+from protocol.link import WIRES
 
 WORD: Schema = {"type": ["string", "number"], "not": {"const": ""}}
 SEED: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import read_yaml
-from cluster.links.link import WIRES
+from protocol.link import WIRES
 
 MOST_CELLS = 10_000
 NOT_OPTIONS = ("seed", "dry-run", "resume", "run-dir")

@@ -5,8 +5,8 @@ import sys
 
 from node.wire.apply import apply, clear, show, trial
 from node.wire.commands import NodeError
-from node.wire.plan import PlanError
 from node.wire.replay.player import replay
+from protocol.reader import FormatError, document
 
 USAGE = """usage: python3 -m node.wire VERB
   apply < plan.json   make this node's links what the plan says, and report it; again: change them in place
@@ -22,11 +22,11 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["apply"]:
-                print(json.dumps(apply(sys.stdin.read())))
+                print(json.dumps(document(apply(sys.stdin.read()))))
             case ["replay"]:
                 replay(sys.stdin.fileno())
             case ["show"]:
-                print(json.dumps(show()))
+                print(json.dumps(document(show())))
             case ["clear"]:
                 clear()
             case ["try"]:
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
             case _:
                 print(USAGE, file=sys.stderr)
                 return EXIT_USAGE
-    except PlanError as error:
+    except FormatError as error:
         print(f"node.wire: {error}", file=sys.stderr)
         return EXIT_USAGE
     except NodeError as error:

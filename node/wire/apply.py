@@ -10,25 +10,22 @@ from typing import Any
 from node.wire import commands, egress, htb, isolation, netem, routes, segmentation, state
 from node.wire.backends import WIRES, Wire, choose
 from node.wire.commands import NodeError
-from node.wire.host_counters import read_strain
+from node.wire.host_counters import read_host_counters
 from node.wire.kernel_settings import read_settings, refuse_other_slow_start
 from node.wire.layout import Layout, lay_out
-from node.wire.plan import parse_plan
 from node.wire.replay import lock
 from node.wire.state import State
+from protocol.link_report import LinkCounters, Report, Shown
+from protocol.node_plan import parse_plan
 
-Json = dict[str, Any]
 Qdiscs = list[dict[str, Any]]
 
 
-def apply(text: str) -> Json:
+def apply(text: str) -> Report:
     """Make this node's links what the plan says: in place where there are links already.
 
-    Returns:
-        The report that docs/formats.md defines.
-
     Raises:
-        PlanError: the text is no plan; nothing has been changed.
+        FormatError: the text is no plan; nothing has been changed.
         NodeError: this node cannot do it. If it had begun, it has taken everything back.
     """
     plan = parse_plan(text)
@@ -64,30 +61,30 @@ def bring_about(before: State | None, layout: Layout, wire: Wire) -> State:
         raise
 
 
-def show() -> Json:
+def show() -> Shown:
     """The plan in force, its report, the kernel's counters and settings, and what is not as it should be."""
     saved, fault = look()
     if saved is None:
-        return {
-            "plan": None,
-            "report": None,
-            "counters": {},
-            "replayed": [],
-            "lateness": None,
-            "strain": read_strain(),
-            "settings": read_settings(),
-            "notes": [fault] if fault else [],
-        }
-    return {
-        "plan": saved.layout.plan.document(),
-        "report": saved.report,
-        "counters": _counters(saved.layout),
-        "replayed": lock.pairs_now(),
-        "lateness": WIRES[saved.wire].lateness(),
-        "strain": read_strain(),
-        "settings": read_settings(),
-        "notes": WIRES[saved.wire].warnings(),
-    }
+        return Shown(
+            plan=None,
+            report=None,
+            counters={},
+            replayed=[],
+            lateness=None,
+            host=read_host_counters(),
+            settings=read_settings(),
+            notes=[fault] if fault else [],
+        )
+    return Shown(
+        plan=saved.layout.plan,
+        report=saved.report,
+        counters=_counters(saved.layout),
+        replayed=lock.pairs_now(),
+        lateness=WIRES[saved.wire].lateness(),
+        host=read_host_counters(),
+        settings=read_settings(),
+        notes=WIRES[saved.wire].warnings(),
+    )
 
 
 def sent_bytes() -> dict[str, int]:
@@ -96,7 +93,7 @@ def sent_bytes() -> dict[str, int]:
     if saved is None:
         return {}
     counted = _counters(saved.layout)
-    return {peer: counter["sent_bytes"] for peer, counter in counted.items()}
+    return {peer: counter.sent_bytes for peer, counter in counted.items()}
 
 
 def look() -> tuple[State | None, str]:
@@ -124,7 +121,7 @@ def clear() -> None:
             _remove_all(device, found)
 
 
-def _counters(layout: Layout) -> dict[str, dict[str, int]]:
+def _counters(layout: Layout) -> dict[str, LinkCounters]:
     """What the kernel has counted on each link that starts here, by peer."""
     device = layout.device.name
     classes, queues = (
@@ -150,15 +147,15 @@ def _change(before: State | None, layout: Layout, wire: Wire) -> State:
     outgoing = plan.outgoing().values()
     segmentation.change(device.name, offloads, segmentation.wanted(outgoing, layout.frame))
     notes += [*route_notes, segmentation.note(outgoing, layout.frame)]
-    report = {
-        "node": plan.node,
-        "device": device.name,
-        "mtu": device.mtu,
-        "wire": wire.NAME,
-        "tcp": tcp,
-        "links": [link._asdict() | {"wire": wire.NAME} for link in plan.links],
-        "notes": [note for note in notes if note],
-    }
+    report = Report(
+        node=plan.node,
+        device=device.name,
+        mtu=device.mtu,
+        wire=wire.NAME,
+        tcp=tcp,
+        links=[link._replace(wire=wire.NAME) for link in plan.links],
+        notes=[note for note in notes if note],
+    )
     return State(report, layout, wire.NAME, original)
 
 

@@ -6,13 +6,14 @@ from node.wire import netem
 from node.wire.commands import NodeError
 from node.wire.layout import Layout
 from node.wire.nfqueue import backend as nfqueue
+from protocol.link_report import Lateness
 
 
 class Wire(Protocol):
     """A way to give incoming packets their link's delay, jitter and loss. Both wires are modules with these functions.
 
-    A third one is a module in WIRES below, a name in `node.wire.plan.WIRE_CHOICES` and `cluster.links.link.WIRES`, and
-    a place in the order in which `choose` tries them.
+    A third one is a module in WIRES below, a name in `protocol.link.WIRES`, and a place in the order in which `choose`
+    tries them.
     """
 
     NAME: str
@@ -35,8 +36,8 @@ class Wire(Protocol):
     def warnings(self) -> list[str]:
         """What the user should know of its work so far."""
 
-    def lateness(self) -> dict[str, Any] | None:
-        """How many packets it let go late: docs/formats.md; None where it cannot tell."""
+    def lateness(self) -> Lateness | None:
+        """How many packets it let go late; None where it cannot tell."""
 
     def fault(self, device: str, found: list[dict[str, Any]]) -> str:
         """What is missing of a wire that should be there; empty if it is whole."""

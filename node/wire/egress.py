@@ -5,8 +5,10 @@ from typing import Any
 from node.wire import htb
 from node.wire.layout import Layout, ended
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
-from node.wire.plan import Link, NodePlan
 from node.wire.segmentation import largest_packet, super_packet_bytes
+from protocol.link import Link
+from protocol.link_report import LinkCounters
+from protocol.node_plan import NodePlan
 
 MIN_QUEUE_PACKETS = 4
 MAX_QUEUE_BYTES = 2**32 - 1  # the kernel keeps a queue's limit in 32 bits
@@ -58,7 +60,7 @@ def queue_bytes(link: Link, packet: int) -> int:
 
 def counters(
     layout: Layout, classes: list[dict[str, Any]], queues: list[dict[str, Any]]
-) -> dict[str, dict[str, int]]:
+) -> dict[str, LinkCounters]:
     """The kernel's counters of each link that starts here, by peer.
 
     Args:
@@ -76,11 +78,11 @@ def counters(
     }
 
 
-def _counted(of_class: dict[str, int], queue: dict[str, int]) -> dict[str, int]:
-    return {
-        "sent_bytes": of_class["bytes"],
-        "sent_packets": of_class["packets"],
-        "dropped_packets": queue["drops"],
-        "backlog_bytes": of_class["backlog"],
-        "backlog_packets": of_class["qlen"],
-    }
+def _counted(of_class: dict[str, int], queue: dict[str, int]) -> LinkCounters:
+    return LinkCounters(
+        sent_bytes=of_class["bytes"],
+        sent_packets=of_class["packets"],
+        dropped_packets=queue["drops"],
+        backlog_bytes=of_class["backlog"],
+        backlog_packets=of_class["qlen"],
+    )

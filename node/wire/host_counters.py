@@ -3,7 +3,8 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
+
+from protocol.link_report import CoreTimes, HostCounters
 
 PROC_STAT, PRESSURE = Path("/proc/stat"), Path("/proc/pressure/cpu")
 # Of this container itself: cgroup v2, then v1 by either of its usual names.
@@ -17,30 +18,27 @@ IDLE, SOFTIRQ, STEAL, COUNTED = (
 )  # columns of /proc/stat; the rest are parts of others
 
 
-def read_strain() -> dict[str, Any]:
-    """Counters since the start of machine and container, each in seconds: docs/formats.md.
-
-    A container sees all of its host's processors in /proc/stat, and so does the host.
-    """
-    return {
-        "at_s": round(time.monotonic(), 3),
-        "cores": cores(PROC_STAT.read_text()),
-        "waiting_s": waiting_s(PRESSURE.read_text()) if PRESSURE.exists() else None,
-        "throttled_s": next((throttled_s(p.read_text()) for p in CGROUPS if p.exists()), None),
-    }
+def read_host_counters() -> HostCounters:
+    """Counters since the start of machine and container."""
+    return HostCounters(
+        at_s=round(time.monotonic(), 3),
+        cores=cores(PROC_STAT.read_text()),
+        waiting_s=waiting_s(PRESSURE.read_text()) if PRESSURE.exists() else None,
+        throttled_s=next((throttled_s(p.read_text()) for p in CGROUPS if p.exists()), None),
+    )
 
 
-def cores(stat: str) -> list[dict[str, float]]:
+def cores(stat: str) -> list[CoreTimes]:
     """Of each core the seconds since boot, from the text of /proc/stat: see proc(5)."""
     rows = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
     counted = [[int(word) for word in row[1 : COUNTED + 1]] for row in rows if row[0] != "cpu"]
     return [
-        {
-            "total_s": sum(row) / TICKS,
-            "idle_s": sum(row[column] for column in IDLE) / TICKS,
-            "softirq_s": row[SOFTIRQ] / TICKS,
-            "steal_s": row[STEAL] / TICKS,
-        }
+        CoreTimes(
+            total_s=sum(row) / TICKS,
+            idle_s=sum(row[column] for column in IDLE) / TICKS,
+            softirq_s=row[SOFTIRQ] / TICKS,
+            steal_s=row[STEAL] / TICKS,
+        )
         for row in counted
     ]
 

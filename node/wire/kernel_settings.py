@@ -1,29 +1,29 @@
-"""Reads kernel settings that affect connections (docs/formats.md, `settings`), and refuses a plan that wants others."""
+"""Reads the kernel settings of `protocol.link_report.Settings`, and refuses a plan that wants others."""
 
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 from node.wire.commands import NodeError
-from node.wire.plan import NodePlan
+from protocol.link_report import Settings
+from protocol.node_plan import NodePlan
 
 IPV4 = Path("/proc/sys/net/ipv4")
 MOST_BYTES = 2**31 - 1  # that setsockopt takes
 
 
-def read_settings() -> dict[str, Any]:
+def read_settings() -> Settings:
     """All of them, as they are now."""
-    return {
-        "kernel": os.uname().release,
-        "wmem_max_bytes": _largest_buffer(socket.SO_SNDBUF),
-        "rmem_max_bytes": _largest_buffer(socket.SO_RCVBUF),
-        "tcp_wmem_bytes": _largest_tuned("tcp_wmem"),
-        "tcp_rmem_bytes": _largest_tuned("tcp_rmem"),
-        "slow_start_after_idle": _slow_start_after_idle(),
-        "default_tcp": (IPV4 / "tcp_congestion_control").read_text().strip(),
-        "mtu": _mtu(Path("/proc/net/route").read_text()),
-    }
+    return Settings(
+        kernel=os.uname().release,
+        wmem_max_bytes=_largest_buffer(socket.SO_SNDBUF),
+        rmem_max_bytes=_largest_buffer(socket.SO_RCVBUF),
+        tcp_wmem_bytes=_largest_tuned("tcp_wmem"),
+        tcp_rmem_bytes=_largest_tuned("tcp_rmem"),
+        slow_start_after_idle=_slow_start_after_idle(),
+        default_tcp=(IPV4 / "tcp_congestion_control").read_text().strip(),
+        mtu=_mtu(Path("/proc/net/route").read_text()),
+    )
 
 
 def refuse_other_slow_start(plan: NodePlan) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from node.wire.commands import Device
-from node.wire.plan import Link, NodePlan, PlanError
+from protocol.link import Link
+from protocol.node_plan import NodePlan
+from protocol.reader import FormatError
 
 ETHERNET_HEADER = 14
 SMALL_FRAME, FULL_FRAME = 200, 1514
@@ -44,7 +46,7 @@ def lay_out(plan: NodePlan, device: Device, before: Layout | None) -> Layout:
         if peer not in slots:
             slots[peer] = next(free, 0)
     if 0 in slots.values():
-        raise PlanError(f"peers: too many ({MAX_SLOT} is the most, old and new together)")
+        raise FormatError(f"too many ({MAX_SLOT} is the most, old and new together)", "peers")
     return Layout(plan, device, slots)
 
 
@@ -64,19 +66,6 @@ def ended(before: Layout | None, after: Layout, links_of: LinksOf) -> list[int]:
         for peer in links_of(before.plan)
         if peer not in kept or before.mac(peer) != after.mac(peer)
     ]
-
-
-def burst_chances(link: Link) -> tuple[float, float] | None:
-    """Of losses that come in bursts: the chance that one begins, and that it ends, with each packet.
-
-    Gilbert's model (1960): all packets of a burst are lost, and no others. None where each is lost or not by itself.
-    Bursts are longer than asked where so much loss does not fit between them.
-    """
-    loss = link.loss_pct / 100
-    if link.loss_burst == 1 or not 0 < loss < 1:
-        return None
-    end = min(1 / link.loss_burst, (1 - loss) / loss)
-    return end * loss / (1 - loss), end
 
 
 def packets_in_flight(link: Link) -> int:

@@ -11,10 +11,11 @@ from typing import Any
 
 from node.wire import htb
 from node.wire.commands import CommandError, run, run_batch
-from node.wire.layout import FULL_FRAME, Layout, burst_chances, ended, packets_in_flight, seed_of
+from node.wire.layout import FULL_FRAME, Layout, ended, packets_in_flight, seed_of
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
-from node.wire.plan import Link, NodePlan
 from node.wire.segmentation import largest_packet, super_packet_bytes
+from protocol.link import Link, burst_chances
+from protocol.node_plan import NodePlan
 
 NAME = "netem"
 IFB = "gradwire-ifb"
@@ -191,9 +192,9 @@ def warnings() -> list[str]:
     return []
 
 
-def lateness() -> dict[str, Any] | None:
+def lateness() -> None:
     """Unknown: the kernel holds the packets, and does not tell."""
-    return None
+    return
 
 
 def fault(device: str, found: list[dict[str, Any]]) -> str:

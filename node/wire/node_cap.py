@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from node.wire import htb
-from node.wire.plan import Link
+from protocol.link import Link
 
 BURST_S = 1e-3
 """What a class may send at once after a pause, as time at its rate. It makes up for timers that fire late, on a

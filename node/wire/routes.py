@@ -13,7 +13,7 @@ from typing import Any
 from node.wire.commands import CommandError, run_batch, run_json
 from node.wire.devconf import send_redirects
 from node.wire.layout import Layout
-from node.wire.plan import NodePlan
+from protocol.node_plan import NodePlan
 
 DEFAULT_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 TCP_TABLE = "6777"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from node.wire.commands import run, run_json
-from node.wire.plan import Link
+from protocol.link import Link
 
 SUPER_PACKET_S = 2e-4
 """How long a super-packet is on its link, at most: as long as the delayer's grain, a fifth of what HTB lets go at once
@@ -38,7 +38,7 @@ def super_packet_bytes(link: Link, frame: int) -> int:
     A link that loses, doubles, damages or reorders packets does so to single ones, unless it is too fast for that.
     """
     frames = max(1, int(min(link.bytes_per_s * SUPER_PACKET_S, MAX_SUPER_PACKET)) // frame)
-    if link.rate_mbyte_s <= MAX_CUT_MBYTE_S and link.is_flawed:
+    if link.rate_mbyte_s <= MAX_CUT_MBYTE_S and link.is_impaired:
         return frame
     return frames * frame
 
@@ -67,7 +67,7 @@ def wanted(links: Collection[Link], frame: int) -> Offloads:
 
 def note(links: Iterable[Link], frame: int) -> str:
     """What the user should know: where flaws hit super-packets; or nothing."""
-    fast = [link for link in links if link.is_flawed and super_packet_bytes(link, frame) > frame]
+    fast = [link for link in links if link.is_impaired and super_packet_bytes(link, frame) > frame]
     if not fast:
         return ""
     return (

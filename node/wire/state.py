@@ -5,12 +5,14 @@ Where this file and the kernel disagree, the kernel is believed.
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from node.wire.commands import Device
 from node.wire.layout import Layout
-from node.wire.plan import plan_of
 from node.wire.segmentation import Offloads
+from protocol.link_report import Report
+from protocol.node_plan import read_plan
+from protocol.reader import document, read
 
 FOLDER = Path("/run/gradwire")
 FILE = FOLDER / "wire.json"
@@ -19,7 +21,7 @@ FILE = FOLDER / "wire.json"
 class State(NamedTuple):
     """A plan in force."""
 
-    report: dict[str, Any]
+    report: Report
     layout: Layout
     wire: str
     offloads: Offloads
@@ -33,8 +35,8 @@ def save(state: State) -> None:
     draft.write_text(
         json.dumps(
             {
-                "plan": state.layout.plan.document(),
-                "report": state.report,
+                "plan": document(state.layout.plan),
+                "report": document(state.report),
                 "device": state.layout.device,
                 "slots": state.layout.slots,
                 "wire": state.wire,
@@ -51,8 +53,9 @@ def load() -> State | None:
         return None
     try:
         fields = json.loads(FILE.read_text())
-        layout = Layout(plan_of(fields["plan"]), Device(*fields["device"]), fields["slots"])
-        return State(fields["report"], layout, fields["wire"], Offloads(*fields["offloads"]))
+        layout = Layout(read_plan(fields["plan"]), Device(*fields["device"]), fields["slots"])
+        report = read(Report, fields["report"])
+        return State(report, layout, fields["wire"], Offloads(*fields["offloads"]))
     except (KeyError, TypeError, ValueError):
         return None
 

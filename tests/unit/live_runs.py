@@ -2,11 +2,11 @@
 
 import json
 
-from cluster.links.link import Link
 from cluster.live.describe import remember
 from cluster.live.news import Measured, Phase
 from cluster.live.sample import parse_sample
 from cluster.live.tracker import LiveRank, Tracker, update
+from protocol.link import Link
 
 BEGAN = 1000.0
 MBYTE = 10**6

@@ -1,6 +1,6 @@
 """A link plan of node1 for tests that need one and care about little of it."""
 
-from node.wire.plan import NodePlan, Peer
+from protocol.node_plan import NodePlan, Peer
 
 
 def node_plan(peers, links, mac="02:67:77:00:00:0{}", **changes):

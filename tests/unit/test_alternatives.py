@@ -1,7 +1,6 @@
 """What would have helped: each planted change comes first, and saves what a formula says."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from books import part, ring
@@ -10,7 +9,7 @@ from cluster.accounting.alternatives import Recorded, collectives_s, predict, re
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.ring_order import order_seconds
 from cluster.accounting.routes import make_network
-from cluster.links.link import Link
+from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3", "node4"]
 BYTE_S = 1e6 * 1448 / 1514  # payload, of 1 MB/s on the wire
@@ -100,7 +99,7 @@ def test_loss_is_told_and_not_predicted_and_only_of_links_in_use():
 
 def test_of_the_window_no_more_is_promised_than_was_measured_beyond_gloo_s_way():
     """Two transfers in ten: 125 kB messages that begin with 10 packets, over 10 MB/s and 100 ms one way."""
-    far = [replace(link, delay_ms=100.0) for link in links()]
+    far = [link._replace(delay_ms=100.0) for link in links()]
     run = recorded(all_reduces(750_000, took_s=60.0), far, slow_start=True)
     long = told(predict(run))["window", "all links"]
     assert long == pytest.approx(10 * 3 * 0.2, abs=10 * 0.21)

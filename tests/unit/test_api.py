@@ -1,7 +1,8 @@
-"""The public surface: what `from cluster import …` offers, and that the two packages stay apart."""
+"""The public surface: what `from cluster import …` offers, and that host and node stay apart."""
 
 import ast
 import graphlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def test_an_effort_that_does_not_exist_is_refused_before_anything_is_asked():
     [
         ("cluster", {"node", "torch", "numpy"}),
         ("node", {"cluster", "docker", "paramiko", "yaml", "rich"}),
+        ("protocol", {"cluster", "node", "docker", "paramiko", "yaml", "rich", "torch", "numpy"}),
     ],
 )
 def test_host_and_node_never_import_each_other(package, foreign):
@@ -34,7 +36,14 @@ def test_host_and_node_never_import_each_other(package, foreign):
         assert not imports(path) & foreign, path
 
 
-@pytest.mark.parametrize("package", ["cluster", "node"])
+def test_what_crosses_is_defined_with_the_standard_library_alone():
+    """And with little of that: every command of a node imports it."""
+    for path in sorted((PROJECT_DIR / "protocol").rglob("*.py")):
+        assert imports(path) <= {"protocol", *sys.stdlib_module_names}, path
+        assert not imports(path) & {"dataclasses", "inspect", "asyncio", "importlib"}, path
+
+
+@pytest.mark.parametrize("package", ["cluster", "node", "protocol"])
 def test_no_module_imports_itself_by_way_of_others(package):
     """Not even for its types only, or within a function."""
     files = {module_name(path): path for path in (PROJECT_DIR / package).rglob("*.py")}

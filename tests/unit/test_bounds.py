@@ -8,7 +8,7 @@ from books import mesh, part, ring
 from cluster.accounting.bounds import Network, RankRoute, bound_s
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.routes import make_network
-from cluster.links.link import Link
+from protocol.link import Link
 
 DELAY_S, BYTE_S = 0.1, 1e6
 NAMES = ["node1", "node2", "node3", "node4"]

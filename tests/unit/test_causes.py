@@ -20,7 +20,7 @@ from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.rank_time import RankTime, Stint
 from cluster.accounting.routes import make_network
 from cluster.accounting.tcp_timing import SocketState, Window
-from cluster.links.link import Link
+from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3"]
 PAIRS = [(a, b) for a in NAMES for b in NAMES if a != b]

@@ -11,7 +11,7 @@ PLANS = link_plans(ClusterSpec(size=3).nodes, make_link_spec("mobile", "star", 1
 
 
 def values_of(plan, src, dst):
-    return next(link for link in plan["links"] if (link["src"], link["dst"]) == (src, dst))
+    return next(link for link in plan.links if link.ends == (src, dst))
 
 
 def test_a_change_is_told_to_both_ends_and_to_nobody_else():
@@ -19,10 +19,10 @@ def test_a_change_is_told_to_both_ends_and_to_nobody_else():
     assert set(changed) == {"node1", "node3"}
     for plan in changed.values():
         link = values_of(plan, "node1", "node3")
-        assert (link["delay_ms"], link["loss_pct"]) == (80.0, 2.0)
+        assert (link.delay_ms, link.loss_pct) == (80.0, 2.0)
         before = values_of(PLANS["node1"], "node1", "node3")
-        assert link["rate_mbyte_s"] == before["rate_mbyte_s"]
-        assert before["loss_pct"] == 0.0  # the plans in force are untouched
+        assert link.rate_mbyte_s == before.rate_mbyte_s
+        assert before.loss_pct == 0.0  # the plans in force are untouched
     back = values_of(changed["node3"], "node3", "node1")
     assert back == values_of(PLANS["node3"], "node3", "node1")
 
@@ -64,12 +64,12 @@ def test_taking_a_change_back_leaves_what_others_have_changed():
     for changes in (mine, theirs):
         now |= change_plans(now, changes)
     (undone,) = undo_changes(PLANS, now, mine)
-    assert undone.values == {"delay_ms": values_of(PLANS["node1"], "node1", "node3")["delay_ms"]}
+    assert undone.values == {"delay_ms": values_of(PLANS["node1"], "node1", "node3").delay_ms}
     now |= change_plans(now, [undone])
     for node in ("node1", "node3"):
-        assert values_of(now[node], "node1", "node3")["rate_mbyte_s"] == 2.0
-        assert values_of(now[node], "node1", "node3")["delay_ms"] == undone.values["delay_ms"]
-    assert values_of(now["node2"], "node1", "node2")["delay_ms"] == 40.0
+        assert values_of(now[node], "node1", "node3").rate_mbyte_s == 2.0
+        assert values_of(now[node], "node1", "node3").delay_ms == undone.values["delay_ms"]
+    assert values_of(now["node2"], "node1", "node2").delay_ms == 40.0
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("500ms", 0.5), ("1.5m", 90)])

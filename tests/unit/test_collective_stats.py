@@ -15,7 +15,7 @@ from cluster.accounting.collectives import put_together
 from cluster.accounting.routes import link_paths
 from cluster.accounting.tcp_timing import SocketState, Window
 from cluster.accounting.wire_bytes import Sent, expected_by_link, payload_by_link, reconcile_links
-from cluster.links.link import Link
+from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3"]
 LINE = [("node1", "node2"), ("node2", "node3")]

@@ -19,7 +19,7 @@ from cluster.links.expected import (
     loss_note,
     mathis_mbyte_s,
 )
-from cluster.links.link import Link
+from protocol.link import Link
 
 THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
 BACK = Link("node2", "node1", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
@@ -60,7 +60,7 @@ def test_each_deviation_breaks_the_contract_by_name(change, broken):
 
 def test_what_loss_leaves_to_tcp_is_said_before_anything_is_sent():
     """Mathis et al. (1997): 1448 bytes, 160 ms, 2 %: 1.22 x 1448 / 0.16 / 0.1414."""
-    lossy = replace(THERE, loss_pct=2.0)
+    lossy = THERE._replace(loss_pct=2.0)
     assert mathis_mbyte_s(1500, 160.0, 2.0) == pytest.approx(0.0781, rel=0.01)
     assert Expected((lossy, BACK)).goodput_mbyte_s(lossy) == pytest.approx(0.0781, rel=0.01)
     assert "node1 -> node2, 2 % lost, gets about 0.0781 of 5 MB/s" in loss_note(
@@ -82,7 +82,7 @@ def test_what_gloos_all_reduce_gets_of_a_link_is_what_was_measured(
 
 def test_links_that_an_all_reduce_does_not_fill_are_said_and_hold_all_the_same():
     """40 MB/s and 160 ms are 6 MB, and gloo has 2 MiB in the air; 5 MB/s are 0.8 MB."""
-    fast = replace(THERE, rate_mbyte_s=40.0)
+    fast = THERE._replace(rate_mbyte_s=40.0)
     asked = Expected((fast, BACK))
     there = judge(fast, asked, replace(GOOD, goodput_mbyte_s=38.2))
     back = judge(BACK, asked, GOOD)
@@ -99,7 +99,7 @@ def test_links_that_an_all_reduce_does_not_fill_are_said_and_hold_all_the_same()
 
 def test_a_link_that_this_machine_clips_is_held_against_what_it_gave():
     """Asked for 5000 MB/s and 2 ms it would be 9.6 MB; of the 150 MB/s that there are an all-reduce gets nearly all."""
-    links = tuple(replace(link, rate_mbyte_s=5000.0, delay_ms=1.0) for link in LINKS)
+    links = tuple(link._replace(rate_mbyte_s=5000.0, delay_ms=1.0) for link in LINKS)
     found = replace(GOOD, rtt_ms=2.1, goodput_mbyte_s=150.0)
     clipped = judge(links[0], Expected(links), found)
     assert clipped.clipped and gloo_note([clipped]) == ""
@@ -123,19 +123,19 @@ def test_a_narrow_uplink_is_what_a_link_can_be_expected_to_carry():
 
 
 def test_a_downlink_counts_what_comes_through():
-    links = (replace(THERE, loss_pct=10.0), BACK)
+    links = (THERE._replace(loss_pct=10.0), BACK)
     asked = Expected(links, downlinks={"node2": 2.0})
     assert asked.rate_mbyte_s(links[0]) == 2.0
     (access,) = asked.accesses()
     assert (access.kind, access.links) == ("downlink", links[:1])
     assert access.share_pct(links[0]) == 90.0
     assert asked.access_mbyte_s(access) == pytest.approx(1.8)  # no more gets there
-    wide = Expected((links[0], replace(THERE, src="node3")), downlinks={"node2": 2.0})
+    wide = Expected((links[0], THERE._replace(src="node3")), downlinks={"node2": 2.0})
     assert wide.access_mbyte_s(wide.accesses()[0]) == 2.0
 
 
 def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
-    rough = replace(THERE, loss_pct=2.0)
+    rough = THERE._replace(loss_pct=2.0)
     found = replace(GOOD, sent=600, arrived=588, goodput_mbyte_s=0.1, rate_mbyte_s=4.95)
     assert judge(rough, Expected((rough, BACK)), found).broken == ()
     assert judge(rough, Expected((rough, BACK)), replace(found, rate_mbyte_s=4.0)).broken == (
@@ -144,7 +144,7 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
     # Of 1000 datagrams in 1 s two in a hundred are lost after they have been on the link.
     assert flooded_mbyte_s(rough, 980) == pytest.approx(1.514)
     # And what comes twice has been on it once.
-    twice = replace(rough, duplicate_pct=5.0)
+    twice = rough._replace(duplicate_pct=5.0)
     assert flooded_mbyte_s(twice, 1029) == pytest.approx(1.514)
 
 
@@ -178,7 +178,7 @@ def test_the_verdict_says_what_told_the_speeds():
 
 
 def test_a_link_that_is_asked_to_lose_everything_holds_when_it_does():
-    cut = replace(THERE, loss_pct=100.0)
+    cut = THERE._replace(loss_pct=100.0)
     asked = Expected((cut, BACK))
     silent = replace(GOOD, rtt_ms=float("inf"), arrived=0, goodput_mbyte_s=None)
     assert judge(cut, asked, silent).broken == ()
@@ -205,14 +205,14 @@ def test_loss_is_held_against_its_binomial_interval():
 
 
 def test_a_link_asked_to_lose_packets_must_lose_them():
-    lossy = replace(THERE, loss_pct=5.0)
+    lossy = THERE._replace(loss_pct=5.0)
     lossless = replace(GOOD, sent=600, arrived=600)
     assert judge(lossy, Expected((lossy, BACK)), lossless).broken == ("loss",)
     assert judge(lossy, Expected((lossy, BACK)), replace(lossless, arrived=570)).broken == ()
 
 
 def test_tcp_under_jitter_or_loss_is_measured_but_not_judged():
-    rough = replace(THERE, jitter_ms=8.0)
+    rough = THERE._replace(jitter_ms=8.0)
     slow = replace(GOOD, jitter_ms=8.0, samples=600, goodput_mbyte_s=1.0)
     assert judge(rough, Expected((rough, BACK)), slow).broken == ()
     assert judge(rough, Expected((rough, BACK)), replace(slow, goodput_mbyte_s=0.0)).broken == (
@@ -221,7 +221,7 @@ def test_tcp_under_jitter_or_loss_is_measured_but_not_judged():
 
 
 def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
-    fast = replace(THERE, rate_mbyte_s=2000.0)
+    fast = THERE._replace(rate_mbyte_s=2000.0)
     slow_machine = judge(fast, Expected((fast, BACK)), replace(GOOD, goodput_mbyte_s=300.0))
     assert slow_machine.clipped
     assert slow_machine.broken == ()
@@ -294,7 +294,7 @@ def test_what_a_link_does_while_the_host_holds_nothing_up_is_told_by_the_earlies
 
 
 def test_the_table_has_its_figures_on_the_right_and_fits_a_terminal():
-    far = [replace(link, rate_mbyte_s=link.rate_mbyte_s * 100) for link in (THERE, BACK)]
+    far = [link._replace(rate_mbyte_s=link.rate_mbyte_s * 100) for link in (THERE, BACK)]
     good = replace(GOOD, rate_mbyte_s=1.0, goodput_mbyte_s=600.123, loaded_rtt_ms=1234.5)
     verdicts = [judge(THERE, Expected(LINKS), GOOD), judge(far[1], Expected(tuple(far)), good)]
     print_contract(Contract(tuple(verdicts)), said := io.StringIO())

@@ -13,10 +13,11 @@ from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
 from cluster.links.expected import Expected
-from cluster.links.link import Link
+from cluster.shaping.host_load import HostLoad
+from protocol.link import Link
 
 THERE = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0, "nfqueue")
-BACK = replace(THERE, src="node2", dst="node1")
+BACK = THERE._replace(src="node2", dst="node1")
 GOOD = Measured(
     rtt_ms=40.1,
     jitter_ms=0.1,
@@ -104,7 +105,7 @@ def test_what_tcp_makes_of_a_busy_host_on_a_link_that_carries_its_datagrams_is_u
 
 
 def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_may_not_be():
-    link, back = (replace(one, jitter_ms=8.0) for one in (THERE, BACK))
+    link, back = (one._replace(jitter_ms=8.0) for one in (THERE, BACK))
     # The earliest tenth of round trips is 1.28 x 11.3 ms before their mean.
     found = {"samples": 400, "rtt_ms": 40.0, "early_rtt_ms": 25.5, "goodput_mbyte_s": None}
     busy = replace(BUSY, reach_ms=30.0)
@@ -120,7 +121,7 @@ def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
     dropped = replace(BUSY, dropped=5)
     assert judged(dropped, arrived=995) == ((), ("loss",))
     assert judged(dropped, arrived=994) == (("loss",), ())
-    lossy = replace(THERE, loss_pct=10.0)
+    lossy = THERE._replace(loss_pct=10.0)
     found = {"goodput_mbyte_s": None}
     assert judged(dropped, lossy, **found, arrived=1000) == (("loss",), ())  # too few
     assert judged(replace(BUSY, dropped=60), lossy, **found, arrived=845) == ((), ("loss",))
@@ -128,7 +129,7 @@ def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
 
 
 def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorter_ones_never():
-    bursty = replace(THERE, loss_pct=10.0, loss_burst=2.0)
+    bursty = THERE._replace(loss_pct=10.0, loss_burst=2.0)
     found = {"goodput_mbyte_s": None, "arrived": 900}
     longer, shorter = {"gaps": 25}, {"gaps": 95}  # 4.0 and 1.05 packets each
     assert judged(replace(BUSY, dropped=50), bursty, **found, **longer) == ((), ("bursts",))
@@ -136,21 +137,21 @@ def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorte
     assert judged(replace(BUSY, dropped=500), bursty, **found, **shorter) == (("bursts",), ())
 
 
-HOST = {
-    "steal_pct": 1.0,
-    "softirq_pct": 20.0,
-    "timers_late_ms": 0.1,
-    "throttled_pct": {"node1": 0.0},
-    "late_pct": {"node1": 2.0, "node2": 6.0},
-    "worst_ms": {"node1": 3.0, "node2": 8.0},
-    "dropped": {"node1": 0, "node2": 4},
-    "limits": [LATE],
-}
+HOST = HostLoad(
+    steal_pct=1.0,
+    softirq_pct=20.0,
+    timers_late_ms=0.1,
+    throttled_pct={"node1": 0.0},
+    late_pct={"node1": 2.0, "node2": 6.0},
+    worst_ms={"node1": 3.0, "node2": 8.0},
+    dropped={"node1": 0, "node2": 4},
+    limits=(LATE,),
+)
 
 
 def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
     assert make_strain(HOST) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4)
-    assert make_strain(HOST | {"limits": []}) is None
+    assert make_strain(replace(HOST, limits=())) is None
     # What node2 has dropped is on its way to node2, and not from there.
     assert [make_strain(HOST, src=node).dropped for node in ("node1", "node2")] == [4, 0]
 
@@ -168,12 +169,12 @@ def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
     ],
 )
 def test_speeds_may_lack_what_the_host_was_short_of_most(change, short_pct):
-    assert make_strain(HOST | change).short_pct == short_pct
+    assert make_strain(replace(HOST, **change)).short_pct == short_pct
 
 
 def test_of_a_wire_that_cannot_tell_timers_are_all_that_is_known():
     silent = {"late_pct": {}, "worst_ms": {}, "dropped": {}, "throttled_pct": {}}
-    strain = make_strain(HOST | silent | {"timers_late_ms": 0.5})
+    strain = make_strain(replace(HOST, **silent, timers_late_ms=0.5))
     assert (strain.reach_ms, strain.short_pct, strain.dropped) == (10.0, 10.0, 0)
 
 

@@ -25,6 +25,7 @@ from cluster.run.staging import Staging
 from cluster.run.stall_watcher import StallWatch
 from cluster.shaping.link_state import make_link_state
 from cluster.ssh.remote_process import LOST
+from protocol.link_report import LinkCounters
 
 NODES = ["node1", "node2", "node3"]
 PLACES = place_ranks(NODES, essential=[0])
@@ -294,7 +295,7 @@ def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch
 
     def read(fleet, nodes):
         asked.extend(nodes)
-        return make_link_state({}, {}, {"node1": {"node3": {"sent_bytes": 5 * 10**6}}})
+        return make_link_state({}, {}, {"node1": {"node3": LinkCounters(5 * 10**6, 0, 0, 0, 0)}})
 
     monkeypatch.setattr(runner, "read_link_state", read)
     fleet = SimpleNamespace(nodes=[SimpleNamespace(name=node) for node in NODES])

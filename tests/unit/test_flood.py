@@ -7,8 +7,8 @@ import statistics
 import pytest
 
 from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
-from cluster.links.link import Link
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
+from protocol.link import Link
 
 
 def steady(datagrams_s, seconds, look_s=0.005, at_s=0.0, before=0):

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from cluster.shaping.host_load import host_summary, overload_sentence
-from node.wire.host_counters import cores, read_strain, throttled_s, waiting_s
+from cluster.shaping.host_load import compare_readings, overload_sentence
+from node.wire.host_counters import cores, read_host_counters, throttled_s, waiting_s
+from protocol.link_report import CoreTimes, HostCounters, Lateness, Settings, Shown
+from protocol.reader import document, read
 
 STAT = """\
 cpu  300 0 200 1400 100 0 50 50 0 0
@@ -20,28 +22,30 @@ def reading(at_s=0.0, packets=0, late=0, dropped=0, throttled=0.0, core=None, wa
     """Two cores, both as told: seconds of idle, softirq, steal of the time passed."""
     core = core or {"idle_s": at_s / 2}
     one = {"total_s": at_s, "idle_s": 0.0, "softirq_s": 0.0, "steal_s": 0.0} | core
-    return {
-        "strain": {
-            "at_s": at_s,
-            "cores": [one, one],
-            "waiting_s": waiting,
-            "throttled_s": throttled,
-        },
-        "lateness": {"packets": packets, "late": late, "worst_ms": 9.0, "dropped": dropped},
-    }
+    counters = HostCounters(at_s, [CoreTimes(**one)] * 2, waiting, throttled)
+    return Shown(
+        plan=None,
+        report=None,
+        counters={},
+        replayed=[],
+        lateness=Lateness(packets, late, 9.0, dropped),
+        host=counters,
+        settings=Settings("6.1", 1, 1, 1, 1, True, "cubic", 1500),
+        notes=[],
+    )
 
 
 def host(**after):
-    return host_summary({"node1": reading()}, {"node1": reading(at_s=100.0, **after)})
+    return compare_readings({"node1": reading()}, {"node1": reading(at_s=100.0, **after)})
 
 
 def test_ranks_that_keep_all_cores_busy_are_no_overload():
     busy = host(packets=10_000, late=100, core={"idle_s": 0.0}, waiting=90.0)
-    assert busy["idle_pct"] == 0
-    assert busy["waiting_pct"] == 90
-    assert busy["late_pct"] == {"node1": 1.0}
-    assert busy["limits"] == []
-    assert overload_sentence(busy) == ""
+    assert busy.idle_pct == 0
+    assert busy.waiting_pct == 90
+    assert busy.late_pct == {"node1": 1.0}
+    assert busy.limits == []
+    assert overload_sentence(busy.limits) == ""
 
 
 @pytest.mark.parametrize(
@@ -57,23 +61,25 @@ def test_ranks_that_keep_all_cores_busy_are_no_overload():
 )
 def test_each_kind_of_overload_is_said(after, words):
     found = host(**after)
-    assert len(found["limits"]) == 1
-    assert words in found["limits"][0]
-    assert overload_sentence(found).startswith("the host, and not the links, was the limit: ")
-    json.dumps(found)
+    assert len(found.limits) == 1
+    assert words in found.limits[0]
+    assert overload_sentence(found.limits).startswith(
+        "the host, and not the links, was the limit: "
+    )
+    json.dumps(found.document())
 
 
 def test_a_cpu_limit_is_told_in_seconds_and_as_a_share_of_the_time():
     found = host(throttled=20.0)
-    assert (found["throttled_s"], found["throttled_pct"]) == ({"node1": 20.0}, {"node1": 20.0})
+    assert (found.throttled_s, found.throttled_pct) == ({"node1": 20.0}, {"node1": 20.0})
 
 
 def test_timers_that_are_late_are_an_overload():
     """Whoever steals the time: a guest of user-mode Linux sees of it nothing else."""
-    found = host_summary({}, {}, timers_late_ms=1.26)
-    assert found["limits"] == ["timers were 1.3 ms late"]
-    assert host_summary({}, {}, timers_late_ms=0.1)["limits"] == []
-    assert host_summary({}, {})["timers_late_ms"] is None
+    found = compare_readings({}, {}, timers_late_ms=1.26)
+    assert found.limits == ["timers were 1.3 ms late"]
+    assert compare_readings({}, {}, timers_late_ms=0.1).limits == []
+    assert compare_readings({}, {}).timers_late_ms is None
 
 
 def test_only_what_happened_between_the_readings_counts():
@@ -83,31 +89,30 @@ def test_only_what_happened_between_the_readings_counts():
         "node1": reading(20.0, packets=1900, late=900, dropped=5),
         "node2": reading(20.0, packets=1900, late=1200, dropped=5),
     }
-    found = host_summary(before, after)
-    assert found["late_pct"] == {"node1": 10.0, "node2": 40.0}
-    assert found["dropped"] == {"node1": 0, "node2": 0}
-    assert found["worst_ms"] == {"node1": 9.0, "node2": 9.0}  # since the wires were laid
-    assert found["limits"] == ["up to 40 % of the packets to node1, node2 went too late"]
+    found = compare_readings(before, after)
+    assert found.late_pct == {"node1": 10.0, "node2": 40.0}
+    assert found.dropped == {"node1": 0, "node2": 0}
+    assert found.worst_ms == {"node1": 9.0, "node2": 9.0}  # since the wires were laid
+    assert found.limits == ["up to 40 % of the packets to node1, node2 went too late"]
 
 
 def test_a_wire_that_was_started_anew_or_cannot_tell_is_no_error():
     before = {"node1": reading(10.0, packets=900, late=800)}
-    anew = host_summary(before, {"node1": reading(20.0, packets=100, late=1)})
-    assert anew["late_pct"] == {"node1": 1.0}
-    silent = {"node1": reading(20.0) | {"lateness": None}}
-    assert host_summary(before, silent)["late_pct"] == {}
-    assert host_summary(silent, {"node1": reading(30.0, packets=10)})["late_pct"] == {"node1": 0.0}
-    unlimited = reading(20.0)
-    unlimited["strain"]["throttled_s"] = None
-    assert host_summary(before, {"node1": unlimited})["throttled_s"] == {}
-    assert host_summary({}, before)["limits"] == []
+    anew = compare_readings(before, {"node1": reading(20.0, packets=100, late=1)})
+    assert anew.late_pct == {"node1": 1.0}
+    silent = {"node1": reading(20.0)._replace(lateness=None)}
+    assert compare_readings(before, silent).late_pct == {}
+    assert compare_readings(silent, {"node1": reading(30.0, packets=10)}).late_pct == {"node1": 0.0}
+    unlimited = reading(20.0, throttled=None)
+    assert compare_readings(before, {"node1": unlimited}).throttled_s == {}
+    assert compare_readings({}, before).limits == []
 
 
 def test_proc_stat_is_read_core_by_core():
     first, second = cores(STAT)
-    assert first["total_s"] == pytest.approx(10.0)  # in hundredths of a second
-    assert (first["idle_s"], first["softirq_s"], first["steal_s"]) == (7.5, 0.3, 0.2)
-    assert second["steal_s"] == 0.3
+    assert first.total_s == pytest.approx(10.0)  # in hundredths of a second
+    assert (first.idle_s, first.softirq_s, first.steal_s) == (7.5, 0.3, 0.2)
+    assert second.steal_s == 0.3
 
 
 def test_pressure_and_throttling_are_read_from_either_kernel():
@@ -119,7 +124,7 @@ def test_pressure_and_throttling_are_read_from_either_kernel():
 
 
 def test_this_machine_can_be_read():
-    read = read_strain()
-    json.dumps(read)
-    assert read["cores"]
-    assert read["at_s"] > 0
+    found = read_host_counters()
+    assert read(HostCounters, json.loads(json.dumps(document(found)))) == found
+    assert found.cores
+    assert found.at_s > 0

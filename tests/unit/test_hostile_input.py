@@ -211,7 +211,11 @@ SETTINGS = {"kernel": "6.1.0", "wmem_max_bytes": 212992, "rmem_max_bytes": 21299
 SETTINGS |= {"tcp_wmem_bytes": 4194304, "tcp_rmem_bytes": 6291456}
 SETTINGS |= {"slow_start_after_idle": True, "default_tcp": "cubic", "mtu": 1500}
 WHOLE = {"plan": None, "report": None, "counters": {}, "notes": [], "replayed": []}
-WHOLE |= {"settings": SETTINGS}
+CORE = {"total_s": 9.0, "idle_s": 5.0, "softirq_s": 0.1, "steal_s": 0.0}
+HOST = {"at_s": 9.0, "cores": [CORE], "waiting_s": 1.5, "throttled_s": None}
+LATENESS = {"packets": 9, "late": 1, "worst_ms": 2.5, "dropped": 0}
+WHOLE |= {"settings": SETTINGS, "lateness": LATENESS, "host": HOST}
+HUGE = int(NINES)
 
 
 class OddFleet(Fleet):
@@ -235,7 +239,16 @@ class OddFleet(Fleet):
     + [b'{"plan": {"links": 5}, "report": {}, "counters": {}, "notes": [], "replayed": []}']
     + [b'{"plan": null, "report": null, "counters": {}, "notes": 7, "replayed": [1]}']
     + [json.dumps(WHOLE | {"settings": wrong}).encode() for wrong in (None, [], {"kernel": 5})]
-    + [json.dumps(WHOLE | {"settings": SETTINGS | {"wmem_max_bytes": -1}}).encode()],
+    + [json.dumps(WHOLE | {"settings": SETTINGS | {"wmem_max_bytes": -1}}).encode()]
+    + [
+        json.dumps(WHOLE | {"host": HOST | wrong}).encode()
+        for wrong in ({"cores": 5}, {"at_s": HUGE})
+    ]
+    + [
+        json.dumps(WHOLE | {"lateness": LATENESS | {"late": wrong}}).encode()
+        for wrong in (-1, HUGE)
+    ]
+    + [json.dumps(WHOLE | {"counters": {"node1": {"sent_bytes": 5}}}).encode()],
 )
 def test_a_node_that_answers_something_else_is_named(answer):
     """As one from another version, with a full disk, or one where somebody has changed what is asked."""

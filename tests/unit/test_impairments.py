@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from cluster.contract.impairments import burst_end, judge_impairments
+from cluster.contract.impairments import judge_impairments
 from cluster.contract.measured import Measured
-from cluster.links.link import Link
+from protocol.link import Link, burst_chances
 
 PLAIN = {"src": "node1", "dst": "node2", "rate_mbyte_s": 1.0, "delay_ms": 40.0}
 
@@ -69,7 +69,7 @@ def test_damage_is_loss_too():
 
 def test_right_links_are_hardly_ever_called_wrong():
     asked, stream = link(loss_pct=5.0, loss_burst=4.0), random.Random(1)
-    assert burst_end(asked) == 0.25
+    assert burst_chances(asked).end == 0.25
     wrong = sum(bool(broken(asked, lose_in_bursts(stream, 800, 0.05, 0.25))) for _ in range(500))
     assert wrong <= 10  # 2 %
 

@@ -11,14 +11,14 @@ from cluster.links.link import (
     MIN_TIMEOUT_S,
     collective_timeout_s,
     draw_links,
-    link_plan,
     paths,
     rtt_ms,
 )
-from cluster.links.link_spec import LinkSpec, make_link_spec
+from cluster.links.link_spec import LinkSpec, link_plans, make_link_spec
 from cluster.links.profiles import load_profile, parse_profile
 from cluster.links.topology import next_hops
 from cluster.links.topology_file import load_topology, parse_topology
+from protocol.node_plan import Route
 
 FULL, RING = load_topology("full"), load_topology("ring")
 NODES = ClusterSpec(size=4).nodes
@@ -73,19 +73,17 @@ def test_the_queue_holds_one_round_trip_unless_the_profile_says_otherwise():
 
 
 def test_a_nodes_plan_holds_its_own_links_and_their_other_ends_only():
-    links = draw_links(MOBILE, FULL, NODES, 1)
-    plan = link_plan(NODES[0], NODES, links, hops_of(links))
-    assert len(plan["links"]) == 6
-    assert all("node1" in (link["src"], link["dst"]) for link in plan["links"])
-    assert set(plan["peers"]) == {"node2", "node3", "node4"}
-    assert plan["routes"] == {}
+    plan = link_plans(NODES, LinkSpec(MOBILE, FULL))["node1"]
+    assert len(plan.links) == 6
+    assert all("node1" in link.ends for link in plan.links)
+    assert set(plan.peers) == {"node2", "node3", "node4"}
+    assert plan.routes == {}
 
 
 def test_in_a_ring_a_node_is_told_by_whom_it_reaches_the_others():
-    links = draw_links(MOBILE, RING, NODES, 1)
-    plan = link_plan(NODES[0], NODES, links, hops_of(links))
-    assert set(plan["peers"]) == {"node2", "node4"}
-    assert plan["routes"] == {"node3": {"address": NODES[2].address, "via": "node2"}}
+    plan = link_plans(NODES, LinkSpec(MOBILE, RING))["node1"]
+    assert set(plan.peers) == {"node2", "node4"}
+    assert plan.routes == {"node3": Route(NODES[2].address, "node2")}
 
 
 def test_a_way_over_several_links_takes_the_time_of_all():

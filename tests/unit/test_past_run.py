@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -40,6 +40,7 @@ from cluster.run.trials import (
 )
 from cluster.shaping.link_state import planned_link_state
 from cluster.whatif import main
+from protocol.node_plan import read_plan
 
 PROGRAM = Program(
     "fedavg",
@@ -122,7 +123,7 @@ def test_another_cluster_than_the_runs_is_refused(run):
     past = read_past_launch(run)
     limits = past.config["limits"]
     refuse_other_cluster(past, past.spec, past.links, limits)
-    wider = [replace(past.links[0], rate_mbyte_s=99.0), *past.links[1:]]
+    wider = [past.links[0]._replace(rate_mbyte_s=99.0), *past.links[1:]]
     for spec, links, own, complaint in (
         (replace(past.spec, size=4), past.links, limits, "4 nodes of"),
         (past.spec, wider, limits, "other links"),
@@ -153,8 +154,8 @@ def test_a_dry_run_of_a_runs_file_is_its_plan(run, which, capsys):
     assert plan["argv"] == config["program"]["argv"]
     assert plan["collective_timeout_s"] == config["collective_timeout_s"]
     rows = json.loads((run / "links.json").read_text())
-    state = planned_link_state(plan["plans"])
-    assert [asdict(link) for link in state.links] == rows
+    state = planned_link_state({name: read_plan(one) for name, one in plan["plans"].items()})
+    assert [link._asdict() for link in state.links] == rows
 
 
 def test_no_run_is_refused_in_one_line(tmp_path, capsys):
@@ -293,7 +294,7 @@ def alternative(what, of, saves_s=1.0, can_be_tried=True):
 
 
 def link_in(some_plans, node, src, dst):
-    return next(one for one in some_plans[node]["links"] if (one["src"], one["dst"]) == (src, dst))
+    return next(link for link in some_plans[node].links if link.ends == (src, dst))
 
 
 @pytest.mark.parametrize(
@@ -306,31 +307,29 @@ def test_one_link_changes_at_both_ends_and_nothing_else(what, field, factor):
     assert after.keys() == {"node1", "node2"}
     for node in after:
         old, new = (link_in(p, node, "node2", "node1") for p in (before, after))
-        assert new == old | {field: old[field] * factor}
+        assert new == old._replace(**{field: getattr(old, field) * factor})
         others = [
-            [one for one in p[node]["links"] if (one["src"], one["dst"]) != ("node2", "node1")]
+            [link for link in p[node].links if link.ends != ("node2", "node1")]
             for p in (before, after)
         ]
         assert others[0] == others[1]
-        assert {k: v for k, v in before[node].items() if k != "links"} == {
-            k: v for k, v in after[node].items() if k != "links"
-        }
+        assert before[node]._replace(links=[]) == after[node]._replace(links=[])
     assert before == plans()
 
 
 def test_an_uplink_changes_on_its_node_alone():
     before = plans()
-    before["node3"]["uplink_mbyte_s"] = 2.0
+    before["node3"] = before["node3"]._replace(uplink_mbyte_s=2.0)
     after = changed_plans(before, alternative("rate", "node3 uplink"))
-    assert after == {"node3": before["node3"] | {"uplink_mbyte_s": 4.0}}
+    assert after == {"node3": before["node3"]._replace(uplink_mbyte_s=4.0)}
     assert changed_plans(before, alternative("rank_order", "node1,node3,node2")) == {}
 
 
 def test_links_are_held_against_those_of_the_run_but_for_the_wire():
     state = planned_link_state(plans())
-    other = [replace(link, wire="netem") for link in reversed(state.links)]
+    other = [link._replace(wire="netem") for link in reversed(state.links)]
     assert same_links(state.links, other)
-    assert not same_links(state.links, [replace(other[0], delay_ms=1.0), *other[1:]])
+    assert not same_links(state.links, [other[0]._replace(delay_ms=1.0), *other[1:]])
     assert not same_links(state.links, other[1:])
 
 
@@ -371,7 +370,7 @@ def test_a_run_is_measured_from_its_first_start_to_its_last_end(run):
 
 def test_what_it_is_told_of_links_is_as_the_run_folder_has_it(run):
     rows = json.loads((run / "links.json").read_text())
-    assert [asdict(link) for link in read_past_run(run).links] == rows
+    assert [link._asdict() for link in read_past_run(run).links] == rows
 
 
 def accounts_of(folder, *, changing=False):

@@ -1,7 +1,5 @@
 """Pings: who pings whom, how many, how far apart."""
 
-from dataclasses import replace
-
 import pytest
 
 from cluster.base.spec import ClusterSpec
@@ -40,17 +38,17 @@ def test_one_stream_of_pings_measures_both_directions_of_a_pair(size):
 def test_pings_are_so_far_apart_that_none_waits_for_the_one_before_it():
     links, _ = links_of(2)
     assert delay_pings(links, {"node2": "x"}, 2, NORMAL)["interval_ms"] == 30
-    jittery = [replace(link, jitter_ms=8.0) for link in links]
+    jittery = [link._replace(jitter_ms=8.0) for link in links]
     assert delay_pings(jittery, {"node2": "x"}, 2, NORMAL)["interval_ms"] == 10
     assert delay_pings(jittery, {"node2": "x"}, 2, NORMAL, apart=5)["interval_ms"] == 40
 
 
 def test_pings_neither_fill_a_slow_link_nor_take_for_ever():
     links, _ = links_of(2, "poor")
-    slow = [replace(link, rate_mbyte_s=0.01, loss_pct=1.0) for link in links]
+    slow = [link._replace(rate_mbyte_s=0.01, loss_pct=1.0) for link in links]
     order = loss_pings(slow, {"node2": "x"}, 2, NORMAL)
     assert 66 / order["interval_ms"] * 1000 <= 0.1 * 10_000  # of 10 kB/s
-    far = [replace(link, jitter_ms=150.0) for link in links]
+    far = [link._replace(jitter_ms=150.0) for link in links]
     order = delay_pings(far, {"node2": "x"}, 2, NORMAL)
     assert order["count"] >= 25
     assert order["count"] * order["interval_ms"] <= 25_000
@@ -63,7 +61,7 @@ def test_many_nodes_ping_more_seldom_so_that_no_ping_waits_for_a_processor():
     order = delay_pings(links, {"node2": "x"}, streams, NORMAL)
     assert streams / order["interval_ms"] * 1000 <= PINGS_S
     assert order["count"] == 30
-    lossy = [replace(link, loss_pct=1.0) for link in links]
+    lossy = [link._replace(loss_pct=1.0) for link in links]
     order = loss_pings(lossy, {"node2": "x"}, streams, NORMAL)
     assert order["count"] == 800
     assert streams / order["interval_ms"] * 1000 <= LOSS_PINGS_S

@@ -41,7 +41,7 @@ def test_slow_start_after_idle_is_the_kernels_own_unless_said(tmp_path):
     assert LinkSpec.from_origin(wanted.origin()) == wanted
     nodes = ClusterSpec(size=2).nodes
     plans = link_plans(nodes, wanted)
-    assert [plan["slow_start_after_idle"] for plan in plans.values()] == [False, False]
+    assert [plan.slow_start_after_idle for plan in plans.values()] == [False, False]
     assert not has_slow_start_after_idle(plans)
     assert not planned_link_state(plans).document()["slow_start_after_idle"]
     assert has_slow_start_after_idle(link_plans(nodes, make_link_spec("wan", "full", 1, "auto")))

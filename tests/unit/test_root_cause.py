@@ -7,12 +7,12 @@ import pytest
 from cluster.base.errors import RunFailed
 from cluster.base.spec import ClusterSpec
 from cluster.engine.node_fate import node_fate
-from cluster.links.link import Link
 from cluster.run.placement import place_ranks
 from cluster.run.rank_exit import RankExit, read_report
 from cluster.run.root_cause import missing_links, raise_failure, root_cause
 from cluster.ssh.remote_process import LOST
 from node.supervisor.error_file import is_bystander, last_error
+from protocol.link import Link
 
 NODES = ClusterSpec(size=4).nodes
 RING = [

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from plans import node_plan
 
 import cluster.schedule.runner
 from cluster.base.errors import ClusterError
@@ -11,8 +12,9 @@ from cluster.engine.resources import Limit
 from cluster.links.changes import Change
 from cluster.schedule.events import Event
 from cluster.schedule.runner import ScheduleRunner
+from protocol.link import Link
 
-PLANS = {"node1": {"links": [{"src": "node1", "dst": "node2", "delay_ms": 5.0}]}}
+PLANS = {"node1": node_plan([2], [Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)])}
 STORM = (
     Event("straggler", cpus={"node2": 0.25}),
     Event("far", changes=(Change("node1", "node2", {"delay_ms": 60.0}),)),

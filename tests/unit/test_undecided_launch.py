@@ -12,8 +12,8 @@ from cluster.contract.doubt import Strain
 from cluster.contract.measured import Measured
 from cluster.contract.verdicts import Contract, judge
 from cluster.links.expected import Expected
-from cluster.links.link import Link
 from cluster.run import runner
+from protocol.link import Link
 
 LINK = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
 BUSY = Strain(("timers were 0.9 ms late",), reach_ms=9.0, short_pct=18.0, dropped=0)

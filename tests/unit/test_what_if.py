@@ -9,7 +9,7 @@ from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.routes import make_network
 from cluster.accounting.tcp_timing import window_after
 from cluster.accounting.what_if import Change, improve, sentence, what_if
-from cluster.links.link import Link
+from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3"]
 BYTE_S = 1e6 * 1448 / 1514  # payload, of 1 MB/s on the wire

@@ -7,11 +7,14 @@ from plans import node_plan
 
 from node.wire import egress, htb, iptables, isolation, netem, routes, segmentation
 from node.wire.commands import Device, _name_failed_line
-from node.wire.layout import MAX_SLOT, burst_chances, lay_out, packets_in_flight, seed_of
+from node.wire.layout import MAX_SLOT, lay_out, packets_in_flight, seed_of
 from node.wire.nfqueue import backend
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE
 from node.wire.node_cap import burst_bytes
-from node.wire.plan import Link, PlanError, Route
+from protocol.link import Link, burst_chances
+from protocol.link_report import LinkCounters
+from protocol.node_plan import Route
+from protocol.reader import FormatError
 
 ETH0 = Device("eth0", 1500)
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
@@ -131,15 +134,7 @@ def test_counters_are_those_of_the_links_by_peer():
     none = dict.fromkeys(stats, 0)
     classes = [{"handle": "6777:11", "stats": stats}, {"handle": "6777:2", "stats": none}]
     queues = [{"handle": "11:", "drops": 3, "backlog": 0, "qlen": 0}, {"handle": "2:"} | none]
-    assert egress.counters(shape(2), classes, queues) == {
-        "node2": {
-            "sent_bytes": 1,
-            "sent_packets": 2,
-            "dropped_packets": 3,
-            "backlog_bytes": 4,
-            "backlog_packets": 5,
-        }
-    }
+    assert egress.counters(shape(2), classes, queues) == {"node2": LinkCounters(1, 2, 3, 4, 5)}
 
 
 def test_netem_from_nothing_redirects_last():
@@ -289,7 +284,7 @@ def test_slots_stay_while_their_peer_does_and_run_out_clearly():
     third = shape(2, 3, before=second)
     assert (first.slots, second.slots) == ({"node2": 1, "node3": 2}, {"node3": 2, "node4": 3})
     assert third.slots == {"node3": 2, "node2": 1}
-    with pytest.raises(PlanError, match="too many"):
+    with pytest.raises(FormatError, match="too many"):
         shape(*range(MAX_SLOT + 1))
 
 

@@ -9,8 +9,9 @@ from node.wire import egress, netem
 from node.wire.commands import Device
 from node.wire.layout import lay_out
 from node.wire.nfqueue import backend
-from node.wire.plan import Link, PlanError
 from node.wire.replay.traces import LATE_S, Playing, Trace, parse_first_order
+from protocol.link import Link
+from protocol.reader import FormatError
 
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
 RATES = Trace(
@@ -167,5 +168,5 @@ def test_the_first_order():
     ],
 )
 def test_what_is_no_first_order(given, words):
-    with pytest.raises(PlanError, match=words):
+    with pytest.raises(FormatError, match=words):
         parse_first_order(given, shape([LINK]).plan)

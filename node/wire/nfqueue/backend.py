@@ -8,11 +8,13 @@ from typing import Any
 
 from node.wire import iptables, state
 from node.wire.commands import CommandError, NodeError
-from node.wire.layout import MAX_SLOT, Layout, burst_chances, packets_in_flight, seed_of
+from node.wire.layout import MAX_SLOT, Layout, packets_in_flight, seed_of
 from node.wire.nfqueue import daemon
 from node.wire.nfqueue.delay_line import Behaviour
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_status
-from node.wire.plan import Link, NodePlan
+from protocol.link import Link, burst_chances
+from protocol.link_report import Lateness
+from protocol.node_plan import NodePlan
 
 NAME = "nfqueue"
 IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -146,18 +148,18 @@ def warnings() -> list[str]:
     return [f"the delayer could not keep up: {lost} packets dropped"] if lost else []
 
 
-def lateness() -> dict[str, Any] | None:
+def lateness() -> Lateness | None:
     """Packets that passed, those that went more than 1 ms late, the worst of them, and those dropped."""
     answer = _ask({})
     if answer is None:
         return None
     own = _own_queues()
-    return {
-        "packets": sum(status.packets for status in own),
-        "late": answer["late"],
-        "worst_ms": answer["worst_ms"],
-        "dropped": sum(status.dropped_full + status.dropped_unread for status in own),
-    }
+    return Lateness(
+        packets=sum(status.packets for status in own),
+        late=answer["late"],
+        worst_ms=answer["worst_ms"],
+        dropped=sum(status.dropped_full + status.dropped_unread for status in own),
+    )
 
 
 def _own_queues() -> list[QueueStatus]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from node.wire import state
 from node.wire.commands import NodeError
-from node.wire.replay.traces import Pair
+from protocol.link import Pair
 
 ADDRESS = "\0gradwire-replay"
 """An abstract socket, as that of the nfqueue daemon: it belongs to the network namespace, as the links do."""

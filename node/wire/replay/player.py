@@ -21,12 +21,13 @@ from node.wire import apply, egress, state
 from node.wire.backends import WIRES
 from node.wire.commands import CommandError, NodeError
 from node.wire.layout import Layout, lay_out
-from node.wire.plan import NodePlan, PlanError, plan_of
 from node.wire.replay import lock
 from node.wire.replay.traces import Playing, check_links, parse_first_order
 from node.wire.scheduling import take_precedence
 from node.wire.segmentation import super_packet_bytes
 from node.wire.state import State
+from protocol.node_plan import NodePlan, read_plan
+from protocol.reader import FormatError
 
 STANDSTILL_LOOK_S = 0.1
 """How often the rate of an outage is set anew, to what is left of it."""
@@ -79,7 +80,7 @@ class Orders:
         """The orders that come next, if one comes within this time. None that is there is left in the pipe.
 
         Raises:
-            PlanError: a line is no JSON.
+            FormatError: a line is no JSON.
         """
         if not select.select([self._stdin], [], [], seconds)[0]:
             return []
@@ -89,7 +90,7 @@ class Orders:
         try:
             return [json.loads(line) for line in whole]
         except ValueError as error:
-            raise PlanError(f"an order is not JSON: {error}") from error
+            raise FormatError(f"an order is not JSON: {error}") from error
 
 
 class Player:
@@ -99,7 +100,7 @@ class Player:
         order: the first one, with all traces that may be begun.
 
     Raises:
-        PlanError: it is none.
+        FormatError: it is none.
         NodeError: no plan is in force here, or another replay runs.
     """
 
@@ -155,17 +156,17 @@ class Player:
         """Make another plan the one in force, underneath what traces decide.
 
         Raises:
-            PlanError: it is no plan, or one without a link of a trace; nothing has changed.
+            FormatError: it is no plan, or one without a link of a trace; nothing has changed.
             NodeError: the node could not; then nothing is shaped any more.
         """
-        plan = plan_of(document)
+        plan = read_plan(document)
         for name, trace in self._traces.items():
             check_links(trace, plan, f"traces.{name}")
         with apply.exclusive_lock():
             layout = lay_out(plan, self._now.device, self._now)
             made = self._bring_about(layout._replace(plan=self._traced(plan, layout)))
-            links = [link._asdict() | {"wire": made.wire} for link in plan.links]
-            self._state = made._replace(layout=layout, report=made.report | {"links": links})
+            links = [link._replace(wire=made.wire) for link in plan.links]
+            self._state = made._replace(layout=layout, report=made.report._replace(links=links))
             state.save(self._state)
 
     def close(self) -> list[Json]:
@@ -225,7 +226,7 @@ def replay(stdin: int) -> None:
     """Do what the orders say until they end; then all links are as the plan in force says.
 
     Raises:
-        PlanError: an order is none.
+        FormatError: an order is none.
         NodeError: this node cannot do it.
     """
     _hear_signals_as_the_end(stdin)
@@ -263,7 +264,7 @@ def _obey(links: Player, order: object) -> None:
             links.apply(plan)
             _say({"applied": True})
         case _:
-            raise PlanError(f"expected begin, end or apply, got {str(order)[:80]}")
+            raise FormatError(f"expected begin, end or apply, got {str(order)[:80]}")
 
 
 def _say(answer: Json) -> None:

@@ -4,7 +4,9 @@ import math
 from bisect import bisect_right
 from typing import Any, NamedTuple
 
-from node.wire.plan import Link, NodePlan, PlanError
+from protocol.link import Link, Pair
+from protocol.node_plan import NodePlan
+from protocol.reader import FormatError
 
 FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
 CUT_PCT = 100.0
@@ -13,8 +15,6 @@ LATE_S = 0.05
 LONGEST_STANDSTILL_S = 1.0
 ROUNDING_S = 1e-6
 """What sums of floating-point seconds may be off by."""
-
-Pair = tuple[str, str]
 
 
 class Trace(NamedTuple):
@@ -132,10 +132,10 @@ def parse_first_order(document: object, plan: NodePlan) -> tuple[list[Pair], dic
     """All links that traces change in this cluster, and the traces of this node: docs/formats.md.
 
     Raises:
-        PlanError: what is wrong with it.
+        FormatError: what is wrong with it.
     """
     if not isinstance(document, dict) or set(document) != {"links", "traces"}:
-        raise PlanError(f"expected links and traces, got {str(document)[:80]}")
+        raise FormatError(f"expected links and traces, got {str(document)[:80]}")
     pairs = [(str(src), str(dst)) for src, dst in document["links"]]
     traces = {name: _trace(given, f"traces.{name}") for name, given in document["traces"].items()}
     for name, trace in traces.items():
@@ -147,12 +147,12 @@ def check_links(trace: Trace, plan: NodePlan, key: str) -> None:
     """Refuse a trace of links that a node does not have.
 
     Raises:
-        PlanError: naming the link.
+        FormatError: naming the link.
     """
     there = [(link.src, link.dst) for link in plan.links]
     for src, dst in trace.links:
         if (src, dst) not in there:
-            raise PlanError(f"{key}.links: {plan.node} has no link from {src} to {dst}")
+            raise FormatError(f"{key}.links: {plan.node} has no link from {src} to {dst}")
 
 
 def _trace(given: dict[str, Any], key: str) -> Trace:
@@ -167,19 +167,19 @@ def _trace(given: dict[str, Any], key: str) -> Trace:
             lasts_s=math.inf if given["lasts_s"] is None else float(given["lasts_s"]),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise PlanError(f"{key}: {type(error).__name__}: {error}") from error
+        raise FormatError(f"{key}: {type(error).__name__}: {error}") from error
     _check_trace(trace, key)
     return trace
 
 
 def _check_trace(trace: Trace, key: str) -> None:
     if not trace.fields or set(trace.fields) - set(FIELDS):
-        raise PlanError(f"{key}.fields: expected some of {', '.join(FIELDS)}, got {trace.fields}")
+        raise FormatError(f"{key}.fields: expected some of {', '.join(FIELDS)}, got {trace.fields}")
     moments = [*trace.times, trace.seconds]
     if moments[0] != 0 or any(b <= a for a, b in zip(moments, moments[1:], strict=False)):
-        raise PlanError(f"{key}.steps: expected times from 0 on, each after the one before it")
+        raise FormatError(f"{key}.steps: expected times from 0 on, each after the one before it")
     numbers = [value for row in trace.rows for value in row]
     if not all(math.isfinite(value) and value >= 0 for value in numbers):
-        raise PlanError(f"{key}.steps: expected numbers that are not negative")
+        raise FormatError(f"{key}.steps: expected numbers that are not negative")
     if any(len(row) != len(trace.fields) for row in trace.rows):
-        raise PlanError(f"{key}.steps: expected {len(trace.fields)} values in each")
+        raise FormatError(f"{key}.steps: expected {len(trace.fields)} values in each")

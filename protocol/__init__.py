@@ -1,0 +1,8 @@
+"""The documents that cross between host and node, each defined once, for both sides: docs/formats.md is made of it.
+
+`cluster/` (the host) and `node/` (in every container) import this package and never each other. It imports the
+standard library alone, and little of that: every command of a node starts it.
+
+Read `reader` first (how a JSON value becomes one of these types, strictly), then `link` and `node_plan`, then what a
+node answers: `link_report`.
+"""

@@ -1,0 +1,133 @@
+"""What a node says of its links: the report of `node.wire apply`, and what `node.wire show` and `try` print.
+
+`apply` exits with 0; 1 with one line on standard error if the node could not do it, 2 for a plan that is no plan.
+`clear` removes everything that `apply` made. A new node writes its first report to `/run/gradwire/first-report.json`;
+who can take the lock `first-report.lock` there knows that it is done (an empty report: it failed). `try` prints
+`{wire: why this kernel cannot do it, or ""}`, found by trying.
+"""
+
+from typing import Annotated, NamedTuple
+
+from protocol.link import Link, Pair
+from protocol.node_plan import NodePlan
+from protocol.reader import COUNT, LINE, POSITIVE, one_of
+
+Bytes = Annotated[int, POSITIVE]
+Count = Annotated[int, COUNT]
+Seconds = Annotated[float, COUNT]
+
+
+class Report(NamedTuple):
+    """What a node has made of its plan: standard output of `node.wire apply`."""
+
+    node: str
+    """Its name."""
+    device: str
+    """The network device that carries the links."""
+    mtu: Annotated[int, POSITIVE]
+    """Its largest IP packet, in bytes."""
+    wire: Annotated[str, one_of("netem", "nfqueue")]
+    """What delays and drops."""
+    tcp: str
+    """The congestion control that the kernel really uses on the links."""
+    links: list[Link]
+    """Those of the plan, with the wire that they got."""
+    notes: list[str]
+    """Sentences for the user: a link on which losses hit super-packets, a congestion control that this kernel lacks."""
+
+
+class LinkCounters(NamedTuple):
+    """The egress class of a link that starts at this node, as the kernel counts it: frames with Ethernet header."""
+
+    sent_bytes: Count
+    """Since the link was laid, as all of these."""
+    sent_packets: Count
+    """Of these bytes."""
+    dropped_packets: Count
+    """For want of room in the link's queue."""
+    backlog_bytes: Count
+    """What waits in the queue now."""
+    backlog_packets: Count
+    """Of these bytes."""
+
+
+class Lateness(NamedTuple):
+    """How punctual the nfqueue wire was since it was laid."""
+
+    packets: Count
+    """That it has let go."""
+    late: Count
+    """Of these, more than 1 ms after they were due."""
+    worst_ms: Seconds
+    """How late the latest was."""
+    dropped: Count
+    """Packets that were dropped unseen, for want of a processor."""
+
+
+class CoreTimes(NamedTuple):
+    """What one processor has done since the machine was started: proc_stat(5)."""
+
+    total_s: Seconds
+    """All of its time."""
+    idle_s: Seconds
+    """In which it did nothing, or waited for a disk."""
+    softirq_s: Seconds
+    """In which the kernel handled packets and timers."""
+    steal_s: Seconds
+    """Which other guests of the same machine had."""
+
+
+class HostCounters(NamedTuple):
+    """What the host has withheld from this node so far. A container sees all of its host's processors."""
+
+    at_s: float
+    """When, by the node's monotonic clock."""
+    cores: list[CoreTimes]
+    """The machine's processors."""
+    waiting_s: Seconds | None
+    """How long some task had to wait for a processor (/proc/pressure/cpu); null where the kernel does not tell."""
+    throttled_s: Seconds | None
+    """How long this container was kept waiting by its own CPU limit (cgroup v1 and v2); null likewise."""
+
+
+class Settings(NamedTuple):
+    """What a node's kernel decides of connections: `settings` in contract.json and run.yml, there grouped by nodes."""
+
+    kernel: Annotated[str, LINE]
+    """Its release."""
+    wmem_max_bytes: Bytes
+    """net.core.wmem_max of the host: the most that a program may set a socket's buffer to. Asked of a socket, as on
+    older kernels a container cannot read it."""
+    rmem_max_bytes: Bytes
+    """Likewise net.core.rmem_max."""
+    tcp_wmem_bytes: Bytes
+    """The last of net.ipv4.tcp_wmem's three numbers, the node's own: the most that the kernel tunes a buffer to."""
+    tcp_rmem_bytes: Bytes
+    """Likewise of net.ipv4.tcp_rmem."""
+    slow_start_after_idle: bool
+    """net.ipv4.tcp_slow_start_after_idle, the node's own."""
+    default_tcp: Annotated[str, LINE]
+    """The congestion control of connections that leave the links: to the host, say."""
+    mtu: Bytes | None
+    """Of the data network; null in a node without a default route."""
+
+
+class Shown(NamedTuple):
+    """What is in force on a node: standard output of `node.wire show`."""
+
+    plan: NodePlan | None
+    """The plan in force; null where nothing is shaped."""
+    report: Report | None
+    """Its report."""
+    counters: dict[str, LinkCounters]
+    """By peer."""
+    replayed: list[Pair]
+    """The links of the cluster that traces change at the moment: the plan is then what comes back."""
+    lateness: Lateness | None
+    """Null where the wire cannot tell (netem)."""
+    host: HostCounters
+    """What the host has withheld from it."""
+    settings: Settings
+    """Of its kernel."""
+    notes: list[str]
+    """What is not as it should be."""

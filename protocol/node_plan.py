@@ -1,0 +1,122 @@
+"""The link plan of one node: what it must do, and all that it need know of the others.
+
+Standard input of `python -m node.wire apply`, and `/run/keys/plan.json` of a new node, which applies it while it boots.
+To apply a plan again changes links in place: nothing that is queued is lost.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
+
+from protocol.link import ACCESS_LIMITS, WIRES, Link
+from protocol.reader import ADDRESS, MAC, WORD, FormatError, one_of, parse, read, within
+
+Rate = Annotated[float, within(*ACCESS_LIMITS["uplink_mbyte_s"])]
+
+
+class Peer(NamedTuple):
+    """The neighbour at the other end of a link."""
+
+    address: Annotated[str, ADDRESS]
+    """On the data network."""
+    mac: Annotated[str, MAC]
+    """What tells neighbours apart, also for packets that are only passing through."""
+
+
+class Route(NamedTuple):
+    """A node that is no neighbour."""
+
+    address: Annotated[str, ADDRESS]
+    """On the data network."""
+    via: Annotated[str, WORD]
+    """The peer that takes packets on to it."""
+
+
+class NodePlan(NamedTuple):
+    """The link plan of one node."""
+
+    node: Annotated[str, WORD]
+    """Its name."""
+    address: Annotated[str, ADDRESS]
+    """Its own address on the data network; its device is found by it."""
+    wire: Annotated[str, one_of(*WIRES)]
+    """`auto` tries netem, then nfqueue, and takes the first that this kernel really does."""
+    tcp: Annotated[str, WORD]
+    """The congestion control of connections to the peers, e.g. `cubic`."""
+    slow_start_after_idle: bool
+    """Whether a connection that was idle begins as a new one. A node that has it otherwise refuses the plan."""
+    seed: int
+    """Of the links' random losses and delays."""
+    uplink_mbyte_s: Rate | None
+    """What this node can send on all its links together; null is as much as they carry."""
+    downlink_mbyte_s: Rate | None
+    """What it can receive on all of them together."""
+    isolated: bool
+    """Whether nobody takes packets on. `routes` then serve TCP connections alone, which are reset when they carry data
+    (packets of more than 300 bytes), but for the rendezvous."""
+    peers: dict[str, Peer]
+    """The neighbours at the other ends of its links, by name."""
+    routes: dict[str, Route]
+    """Every node that is no neighbour. Empty where every pair of nodes has a link."""
+    links: list[Link]
+    """Those that start here (rate and queue are shaped here) or end here (delay and loss happen here)."""
+    origin: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
+    """What the links were drawn from, `{"profile", "topology", "seed", "wire"}`: kept for readers, of no effect here.
+    A topology is a name (`full`, `ring`, `star`), or what a file said, as a mapping with its name."""
+
+    def outgoing(self) -> dict[str, Link]:
+        """The links that start here, by peer."""
+        return {link.dst: link for link in self.links if link.src == self.node}
+
+    def incoming(self) -> dict[str, Link]:
+        """The links that end here, by peer."""
+        return {link.src: link for link in self.links if link.dst == self.node}
+
+
+def parse_plan(text: str | bytes) -> NodePlan:
+    """Read a plan.
+
+    Raises:
+        FormatError: naming the key that is missing, unknown or wrong.
+    """
+    return checked_plan(parse(NodePlan, text, "plan"))
+
+
+def read_plan(value: object) -> NodePlan:
+    """Read a plan from a parsed JSON value; raises as `parse_plan`."""
+    return checked_plan(read(NodePlan, value))
+
+
+def checked_plan(plan: NodePlan) -> NodePlan:
+    """The same plan, if its parts agree with one another.
+
+    Raises:
+        FormatError: naming the key that contradicts others.
+    """
+    if plan.node in plan.peers:
+        raise FormatError("a node is not its own peer", f"peers.{plan.node}")
+    for field in Peer._fields:
+        for twice in _repeated(getattr(peer, field) for peer in plan.peers.values()):
+            raise FormatError(f"two of them have the {field} {twice}", "peers")
+    for name, route in plan.routes.items():
+        if route.via not in plan.peers:
+            known = ", ".join(plan.peers)
+            raise FormatError(f"expected one of {known}, got {route.via!r}", f"routes.{name}.via")
+    for number, link in enumerate(plan.links):
+        _check_ends(plan, link, f"links[{number}]")
+    for twice in _repeated(f"{link.src} to {link.dst}" for link in plan.links):
+        raise FormatError(f"{twice} is there twice", "links")
+    return plan
+
+
+def _check_ends(plan: NodePlan, link: Link, key: str) -> None:
+    if plan.node not in link.ends:
+        words = f"{link.src} to {link.dst} neither starts nor ends at {plan.node}"
+        raise FormatError(words, key)
+    peer = link.dst if link.src == plan.node else link.src
+    if peer not in plan.peers:
+        raise FormatError(f"{peer} is missing in peers", key)
+
+
+def _repeated(values: Iterable[str]) -> list[str]:
+    return [value for value, count in Counter(values).items() if count > 1]

@@ -1,0 +1,300 @@
+"""Reads a JSON value as one of this package's types, strictly: a misspelt key is an error and never a default.
+
+A document is a named tuple; its annotations say what it holds:
+
+    class Peer(NamedTuple):
+        address: Annotated[str, ADDRESS]
+        mac: Annotated[str, MAC]
+
+    read(Peer, json.loads(text))      # Peer(…), or FormatError: "mac: expected a MAC address, got '02:67'"
+
+A field with a default may be missing; every other key must be there, and no others. Known are bool, int, float, str,
+`X | None`, list, dict with str as keys, tuple, `object` (any JSON value), named tuples of these, and all of them with
+checks, as Annotated. Numbers are finite and of bearable size: what a node says may be hostile.
+
+Named tuples rather than dataclasses, as `import dataclasses` alone would cost a tenth of the time that `node.wire
+apply` takes, on every node at every start.
+"""
+
+import json
+import socket
+import types
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+
+T = TypeVar("T")
+Read = Callable[[object], Any]
+
+LARGEST = 1e18  # sums and products of such numbers are still finite
+MOST_DEEP = 100
+
+
+class FormatError(ValueError):
+    """A document is not what the format says; the message names the key.
+
+    Args:
+        words: what is wrong.
+        path: where, as `links[0].delay_ms`.
+    """
+
+    def __init__(self, words: str, path: str = "") -> None:
+        super().__init__(words)
+        self.words, self.path = words, path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.words}" if self.path else self.words
+
+    def below(self, name: str) -> "FormatError":
+        """The same error, seen from one level above: what was read is the value of the key `name`."""
+        joint = "." if self.path and not self.path.startswith("[") else ""
+        return FormatError(self.words, f"{name}{joint}{self.path}")
+
+
+class Check(NamedTuple):
+    """What a value must be besides its type; used as Annotated[float, within(0, 100)]."""
+
+    words: str
+    """Ends the sentence "expected …"."""
+    holds: Callable[[Any], bool]
+
+
+class Bounds(NamedTuple):
+    """The least and the most that a number may be, both included."""
+
+    low: float
+    high: float
+
+
+def within(low: float, high: float) -> Bounds:
+    """A number between these, both included."""
+    return Bounds(low, high)
+
+
+def one_of(*choices: str) -> Check:
+    """One of these words."""
+    return Check(f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def _is_word(value: str) -> bool:
+    return bool(value) and value.split() == [value]
+
+
+def _is_address(value: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET, value)
+    except (OSError, ValueError):  # a null character is a ValueError
+        return False
+    return True
+
+
+def _is_mac(value: str) -> bool:
+    parts = value.split(":")
+    return len(parts) == 6 and all(
+        len(part) == 2 and not set(part) - set("0123456789abcdef") for part in parts
+    )
+
+
+WORD = Check("one word", _is_word)
+LINE = Check("a printable line", lambda value: value.isprintable() and len(value) <= 200)
+ADDRESS = Check("an IPv4 address", _is_address)
+MAC = Check("a MAC address such as 02:67:77:00:00:02", _is_mac)
+COUNT = Check("no negative number", lambda value: value >= 0)
+POSITIVE = Check("a number above 0", lambda value: value > 0)
+
+
+def parse(kind: type[T], text: str | bytes, what: str = "") -> T:
+    """Read a JSON text.
+
+    Args:
+        kind: the type that it must have.
+        text: JSON.
+        what: names the document in an error.
+
+    Raises:
+        FormatError: it is no JSON, or not of this type; the message names the key.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"no JSON: {str(error)[:200]}", what) from None
+    return read(kind, value, what)
+
+
+def read(kind: type[T], value: object, what: str = "") -> T:
+    """Check a parsed JSON value and make a value of this type of it.
+
+    Raises:
+        FormatError: it is not of this type; the message names the key.
+    """
+    try:
+        found: T = _reader(cast(Any, kind))(value)
+    except FormatError as error:
+        raise (error.below(what) if what else error) from None
+    return found
+
+
+def document(value: object) -> Any:  # noqa: ANN401 - as json.dumps takes it
+    """The JSON value of a named tuple, and of what it holds; `read` makes an equal one of it."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: document(one) for name, one in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {key: document(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(one) for one in value]
+    return value
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut short."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1e100 else "a huge number"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@cache
+def _reader(kind: Any) -> Read:  # noqa: ANN401 - a type, or what Annotated and others make of one
+    """What reads values of a type: made once for each type, as a plan of 64 nodes has thousands of links."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _checked(_reader(arguments[0]), arguments[1:])
+    if origin in (Union, types.UnionType):
+        return _optional(arguments)
+    if origin is list:
+        return _sequence(_reader(arguments[0]))
+    if origin is tuple:
+        return _fixed([_reader(one) for one in arguments])
+    if origin is dict:
+        return _mapping(_reader(arguments[0]), _reader(arguments[1]))
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if hasattr(kind, "_fields"):
+        return _record(kind)
+    raise TypeError(f"{kind} is no type of a document")
+
+
+def _record(kind: Any) -> Read:  # noqa: ANN401 - a named tuple's class
+    readers = {name: _reader(kind.__annotations__[name]) for name in kind._fields}
+    optional = kind._field_defaults
+
+    def read_record(value: object) -> Any:  # noqa: ANN401 - an instance of `kind`
+        if not isinstance(value, dict):
+            raise FormatError(f"expected an object, got {shown(value)}")
+        for name in value:  # before what is missing: a misspelt key is both
+            if name not in readers:
+                raise FormatError(f"unknown key{_nearest(name, tuple(readers))}", name)
+        found = {}
+        for name, reader in readers.items():
+            if name in value:
+                try:
+                    found[name] = reader(value[name])
+                except FormatError as error:
+                    raise error.below(name) from None
+            elif name not in optional:
+                raise FormatError("missing", name)
+        return kind(**found)
+
+    return read_record
+
+
+def _checked(plain: Read, checks: tuple[Any, ...]) -> Read:
+    def read_checked(value: object) -> Any:  # noqa: ANN401
+        found = plain(value)
+        for check in checks:
+            if isinstance(check, Bounds):
+                if not check.low <= found <= check.high:
+                    words = f"{found:g} is not between {check.low:g} and {check.high:g}"
+                    raise FormatError(words)
+            elif not check.holds(found):
+                raise FormatError(f"expected {check.words}, got {shown(value)}")
+        return found
+
+    return read_checked
+
+
+def _optional(arguments: tuple[Any, ...]) -> Read:
+    [kind] = [one for one in arguments if one is not type(None)]
+    reader = _reader(kind)
+    return lambda value: None if value is None else reader(value)
+
+
+def _sequence(item: Read) -> Read:
+    def read_sequence(value: object) -> list[Any]:
+        if not isinstance(value, list | tuple):
+            raise FormatError(f"expected a list, got {shown(value)}")
+        found = []
+        for number, one in enumerate(value):
+            try:
+                found.append(item(one))
+            except FormatError as error:
+                raise error.below(f"[{number}]") from None
+        return found
+
+    return read_sequence
+
+
+def _fixed(items: list[Read]) -> Read:
+    def read_fixed(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise FormatError(f"expected a list of {len(items)}, got {shown(value)}")
+        return tuple(reader(one) for reader, one in zip(items, value, strict=True))
+
+    return read_fixed
+
+
+def _mapping(key: Read, item: Read) -> Read:
+    def read_mapping(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise FormatError(f"expected an object, got {shown(value)}")
+        found = {}
+        for name, one in value.items():
+            try:
+                found[key(name)] = item(one)
+            except FormatError as error:
+                raise error.below(str(name)[:80]) from None
+        return found
+
+    return read_mapping
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < LARGEST:
+        raise FormatError(f"expected a number, got {shown(value)}")
+    return float(value)
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not abs(value) < LARGEST:
+        raise FormatError(f"expected a whole number, got {shown(value)}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise FormatError(f"expected true or false, got {shown(value)}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise FormatError(f"expected a text, got {shown(value)}")
+    return value
+
+
+def _anything(value: object) -> object:
+    return value
+
+
+PLAIN: dict[Any, Read] = {
+    bool: _flag,
+    int: _integer,
+    float: _number,
+    str: _text,
+    object: _anything,
+}
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    import difflib  # only an error needs it, and every start would pay for it
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f", did you mean {close[0]}?" if close else ""
