@@ -1,8 +1,8 @@
 """The node image: built from our own files, noticed when it no longer is.
 
-The image carries the hash of the files it was built from. `up` and `launch` compare it with those here, so a
-changed node/ or protocol/ is rebuilt (seconds: it is the last layer) and never silently stale. The base image is pulled; where no
-registry answers, the same Debian is bootstrapped from its packages with mmdebstrap and imported under the same tag.
+The image carries the hash of the files it was built from. `up` and `launch` compare it with those here, so a change of
+node/ or protocol/ rebuilds it (seconds: they are the last layers). The base image is pulled; where no registry answers,
+the same Debian is bootstrapped from its packages with mmdebstrap and imported under the same tag.
 """
 
 import hashlib
