@@ -2,7 +2,7 @@
 
     python -m cluster.watch                 # until the run ends; Ctrl-C leaves the run alone
     python -m cluster.watch --once          # one screen, as text
-    python -m cluster.watch --json          # one JSON document a line, docs/formats.md
+    python -m cluster.watch --json          # one JSON document a line, docs/run-folder.md
     python -m cluster.watch --http 0        # as a page on 127.0.0.1, on any port that is free
 
 Shows what the launch in this checkout writes down once a second (runs/…/live.json), and asks no node for it. Without a

@@ -181,7 +181,7 @@ def _record(kind: Any) -> Read:  # noqa: ANN401 - a named tuple's class
             raise FormatError(f"expected an object, got {shown(value)}")
         for name in value:  # before what is missing: a misspelt key is both
             if name not in readers:
-                raise FormatError(f"unknown key{_nearest(name, tuple(readers))}", name)
+                raise FormatError(f"unknown key{_nearest(name, tuple(readers))}", str(name)[:80])
         found = {}
         for name, reader in readers.items():
             if name in value:
@@ -236,7 +236,13 @@ def _fixed(items: list[Read]) -> Read:
     def read_fixed(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or len(value) != len(items):
             raise FormatError(f"expected a list of {len(items)}, got {shown(value)}")
-        return tuple(reader(one) for reader, one in zip(items, value, strict=True))
+        found = []
+        for number, (reader, one) in enumerate(zip(items, value, strict=True)):
+            try:
+                found.append(reader(one))
+            except FormatError as error:
+                raise error.below(f"[{number}]") from None
+        return tuple(found)
 
     return read_fixed
 

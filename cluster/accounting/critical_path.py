@@ -254,7 +254,7 @@ def _measured(chain: Chain, ended: float) -> _Passage:
 
 
 def path_summary(path: CriticalPath | None, ranks: Sequence[RankTime]) -> dict[str, Any] | None:
-    """`critical_path` of summary.json: docs/formats.md."""
+    """`critical_path` of summary.json: docs/run-folder.md."""
     if path is None:
         return None
     by_rank: dict[str, dict[str, float]] = {}

@@ -41,7 +41,7 @@ def metric_rows(folder: Path) -> list[Row]:
     """Every step of every rank, in the order of steps; what a step did not have is not in its row.
 
     `elapsed_s` is since the first rank was ready, `waiting_s` how long a slower rank had not come yet
-    (docs/formats.md), `sent_bytes` this step's, of the strategy alone.
+    (docs/run-folder.md), `sent_bytes` this step's, of the strategy alone.
 
     Raises:
         UsageError: the folder is no run's, or its program wrote no metrics.

@@ -8,7 +8,8 @@ from cluster.contract.delays import OUTER_DECILES
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
-from protocol.link import Link, burst_chances
+from protocol.gilbert import burst_chances
+from protocol.link import Link
 
 # Of all that wait for a timer a tenth at most is later than so many times their mean (Markov's inequality).
 TENTH = 10.0

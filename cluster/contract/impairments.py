@@ -4,7 +4,8 @@ import math
 
 from cluster.contract.measured import Measured
 from cluster.links.expected import ETHERNET_BYTES, loss_interval
-from protocol.link import Link, burst_chances
+from protocol.gilbert import burst_chances
+from protocol.link import Link
 
 CERTAIN = 3.3  # standard errors that chance is allowed: 99.9 %
 FEWEST_BURSTS = 10  # fewer tell nothing of their length

@@ -85,7 +85,7 @@ class Contract:
         measured_again: how many links were doubtful, and so were measured again.
         notes: what a user should know.
         overloaded: whether the host, and not the links, was the limit of what was measured.
-        settings: what the nodes' kernels decided besides, as docs/formats.md has it.
+        settings: what the nodes' kernels decided besides, as docs/run-folder.md has it.
     """
 
     verdicts: tuple[Verdict, ...]

@@ -2,6 +2,6 @@
 
 Nothing of the run waits for it, and no account is made of it: what it fails at is left out. Reading order: `sample`
 (what one node says), `news` (all that can happen), `tracker` (what is known by then; pure), `state` (the document that
-screens, pages and programs read: docs/formats.md), `screen`, `terminal`, `http_page`, `telemetry` (the readers),
+screens, pages and programs read: docs/run-folder.md), `screen`, `terminal`, `http_page`, `telemetry` (the readers),
 `live_run` (puts these together, beside a launch), `follow` (finds the run of another process).
 """

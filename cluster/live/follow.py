@@ -1,7 +1,7 @@
 """Finds the run that goes on in a cluster, for who looks on from another process.
 
     .gradwire/NAME/run.json     {"pid", "started", "folder"}: whose launch, by process, and its run folder
-    runs/…/live.json            the state, written anew at each interval (docs/formats.md)
+    runs/…/live.json            the state, written anew at each interval (docs/run-folder.md)
 
 Who looks on asks no node and no engine. The first file is there as long as the launch; of one that was killed it stays,
 and its process tells: `started` is in the kernel's ticks.

@@ -132,7 +132,7 @@ def _host(host: Record) -> str:
 
 
 def _kernel(groups: Sequence[Record]) -> dict[str, str]:
-    """What the kernel decides, by the nodes that have the same: docs/formats.md, `settings`."""
+    """What the kernel decides, by the nodes that have the same: docs/run-folder.md, `settings`."""
     facts = {}
     for group in groups[:4]:
         nodes = words(group.get("nodes"))

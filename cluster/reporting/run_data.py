@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 GOOD, BAD, UNKNOWN = "good", "bad", "unknown"
-LOST = -1000  # an exit code that nobody knows: docs/formats.md
+LOST = -1000  # an exit code that nobody knows: docs/run-folder.md
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def measure(folder: Path, ranks: Sequence[str]) -> Measured | None:
 
 
 def trial_row(trial: Trial, baselines: Sequence[Measured]) -> dict[str, Any]:
-    """One of `tried` in whatif.json: docs/formats.md."""
+    """One of `tried` in whatif.json: docs/run-folder.md."""
     before = baselines[: len(trial.runs)]
     return {
         "what": trial.change.what,
@@ -99,7 +99,7 @@ def whatif_document(
     trials: Sequence[Trial],
     baselines: Sequence[Measured],
 ) -> dict[str, Any]:
-    """whatif.json: docs/formats.md."""
+    """whatif.json: docs/run-folder.md."""
     return {
         "run": run.folder.resolve().name,
         "took_s": _rounded(run.took_s),

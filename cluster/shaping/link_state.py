@@ -260,7 +260,7 @@ def expected_of(link_state: LinkState) -> Expected:
 
 
 def settings_document(link_state: LinkState) -> list[dict[str, object]]:
-    """The settings of all nodes, for contract.json and run.yml: docs/formats.md."""
+    """The settings of all nodes, for contract.json and run.yml: docs/run-folder.md."""
     here = {"wire": link_state.wire, "tcp": link_state.tcp}
     return [group | here for group in group_settings(link_state.settings)]
 

@@ -14,7 +14,8 @@ from node.wire.commands import CommandError, run, run_batch
 from node.wire.layout import FULL_FRAME, Layout, ended, packets_in_flight, seed_of
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.segmentation import largest_packet, super_packet_bytes
-from protocol.link import Link, burst_chances
+from protocol.gilbert import burst_chances
+from protocol.link import Link
 from protocol.node_plan import NodePlan
 
 NAME = "netem"

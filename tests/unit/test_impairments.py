@@ -6,7 +6,8 @@ import pytest
 
 from cluster.contract.impairments import judge_impairments
 from cluster.contract.measured import Measured
-from protocol.link import Link, burst_chances
+from protocol.gilbert import burst_chances
+from protocol.link import Link
 
 PLAIN = {"src": "node1", "dst": "node2", "rate_mbyte_s": 1.0, "delay_ms": 40.0}
 

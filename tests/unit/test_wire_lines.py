@@ -11,7 +11,8 @@ from node.wire.layout import MAX_SLOT, lay_out, packets_in_flight, seed_of
 from node.wire.nfqueue import backend
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE
 from node.wire.node_cap import burst_bytes
-from protocol.link import Link, burst_chances
+from protocol.gilbert import burst_chances
+from protocol.link import Link
 from protocol.link_report import LinkCounters
 from protocol.node_plan import Route
 from protocol.reader import FormatError

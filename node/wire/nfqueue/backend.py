@@ -12,7 +12,8 @@ from node.wire.layout import MAX_SLOT, Layout, packets_in_flight, seed_of
 from node.wire.nfqueue import daemon
 from node.wire.nfqueue.delay_line import Behaviour
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_status
-from protocol.link import Link, burst_chances
+from protocol.gilbert import burst_chances
+from protocol.link import Link
 from protocol.link_report import Lateness
 from protocol.node_plan import NodePlan
 

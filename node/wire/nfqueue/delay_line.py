@@ -24,7 +24,7 @@ class Behaviour(NamedTuple):
     loss: float = 0.0
     """Share of packets dropped, where bursts are not asked for."""
     bursts: tuple[float, float] | None = None
-    """The chance that a burst of losses begins, and that it ends, with each packet: protocol.link.burst_chances."""
+    """The chance that a burst of losses begins, and that it ends, with each packet: protocol.gilbert.burst_chances."""
     duplicate: float = 0.0
     corrupt: float = 0.0
     reorder: float = 0.0

@@ -1,0 +1,123 @@
+"""Writes docs/formats.md from the sources of this package: `python -m protocol > docs/formats.md`.
+
+A module is a section: its docstring is the text. A named tuple in it is a table of its fields; what stands in quotes
+behind a field is its meaning. So the page says what the reader checks, and a test holds the two together.
+"""
+
+import ast
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from protocol.reader import Bounds
+
+FOLDER = Path(__file__).parent
+ORDER = ("link", "node_plan", "link_report", "node_check")
+"""The modules with documents, as a reader needs them; a test holds that none is missing."""
+HEAD = """\
+# What crosses between host and node
+
+*Made by `python -m protocol > docs/formats.md` from the sources of `protocol/`; change those.*
+
+`cluster/` (the host) and `node/` (in every container) never import each other. What they share is data, and `protocol/`
+is its definition: both sides read a document by these types. A key that is not here is refused, and the error names it.
+Units stand in the names: `rate_mbyte_s` is 10^6 bytes a second, `delay_ms` is one way, `loss_pct` is per cent of
+packets. Numbers are finite. A key with a default may be missing.
+
+What the host writes for its users (run folders, `--json`) is in [run-folder.md](run-folder.md).
+"""
+
+
+def main() -> int:
+    """Print the page."""
+    sys.stdout.write(page())
+    return 0
+
+
+def page() -> str:
+    """docs/formats.md."""
+    return HEAD + "".join(_section(FOLDER / f"{name}.py") for name in ORDER)
+
+
+def _section(path: Path) -> str:
+    source = ast.parse(path.read_text(encoding="utf-8"))
+    module = importlib.import_module(f"protocol.{path.stem}")
+    title, _, text = (ast.get_docstring(source) or "").partition("\n")
+    parts = [f"\n## {path.stem.replace('_', ' ').capitalize()}\n", f"{title}\n"]
+    parts += [f"{text.strip()}\n"] if text.strip() else []
+    for node in source.body:
+        if isinstance(node, ast.ClassDef) and _is_document(node):
+            parts.append(_table(node, getattr(module, node.name)))
+    return "\n".join(parts)
+
+
+def _is_document(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases)
+
+
+def _table(node: ast.ClassDef, kind: Any) -> str:  # noqa: ANN401 - a named tuple's class
+    words = " ".join((ast.get_docstring(node) or "").split())
+    meanings = dict(_meanings(node))
+    rows = [
+        f"| `{name}` | {_value(kind, name)} | {_cell(meanings.get(name, ''))} |"
+        for name in kind._fields
+    ]
+    head = [f"### {node.name}\n", f"{words}\n", "| key | value | meaning |", "|---|---|---|"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _meanings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """The text behind each field that has one."""
+    for field, after in zip(node.body, node.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            yield field.target.id, " ".join(str(after.value.value).split())
+
+
+def _value(kind: Any, name: str) -> str:  # noqa: ANN401 - a named tuple's class
+    words = _cell(words_of(kind.__annotations__[name]))
+    if name not in kind._field_defaults:
+        return words
+    return f"{words}; default `{_cell(repr(kind._field_defaults[name]))}`"
+
+
+def words_of(kind: Any) -> str:  # noqa: ANN401 - a type of a document
+    """A type for a reader: `list of number, 0 to 100`."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return ", ".join([words_of(arguments[0]), *map(_check_words, arguments[1:])])
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if one is type(None) else words_of(one) for one in arguments)
+    if origin is list:
+        return f"list of {words_of(arguments[0])}"
+    if origin is tuple:
+        return f"[{', '.join(map(words_of, arguments))}]"
+    if origin is dict:
+        return f"object: {words_of(arguments[0])} → {words_of(arguments[1])}"
+    if kind in NAMES:
+        return NAMES[kind]
+    return f"[{kind.__name__}](#{kind.__name__.lower()})"
+
+
+def _check_words(check: Any) -> str:  # noqa: ANN401 - a Bounds or a Check
+    if isinstance(check, Bounds):
+        return f"{check.low:g} to {check.high:g}"
+    return str(check.words)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+NAMES = {bool: "true or false", int: "whole number", float: "number", str: "text", object: "any"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
