@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, NamedTuple, TypeVar
 
 from protocol.lines import read_each
-from protocol.reader import ADDRESS, COUNT, POSITIVE, Check, FormatError, read
+from protocol.reader import ADDRESS, COUNT, LINE, POSITIVE, Check, FormatError, read
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class Ready(NamedTuple):
 class Failure(NamedTuple):
     """A line instead of any other: it could not do it."""
 
-    error: str
+    error: Annotated[str, LINE]
     """Why."""
 
 

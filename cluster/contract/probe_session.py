@@ -73,7 +73,7 @@ class ProbeSession:
     def ask_of_each(
         self, orders: Mapping[str, NamingOrder], kind: type[T]
     ) -> dict[str, dict[str, T]]:
-        """Likewise with orders that name nodes: an answer has a value of one type for each of these; raises as `ask`."""
+        """Likewise with orders that name nodes: each answer has a value for each of these; raises as `ask`."""
         self._give(orders)
         return self._replies(
             {name: partial(read_replies, kind, order) for name, order in orders.items()}

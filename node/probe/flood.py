@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from statistics import median
 from typing import Self
 
-from protocol.probe import Flooded, FloodCount, FloodOrder, FloodSend
+from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
 DATAGRAM_BYTES = 1472  # with UDP's and IPv4's headers a full packet at MTU 1500
 SOL_UDP, UDP_SEGMENT = 17, 103  # linux/udp.h, since kernel 4.18
