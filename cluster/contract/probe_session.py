@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 # What a busy machine may add to an order's own time; TCP gives a link up after its start, twice over.
 MARGIN_S, MARGIN_TIMES = 120.0, 4.0
+# Of one answer: 4000 pings to each of 64 nodes, with some 40 bytes each.
+LONGEST_ANSWER_BYTES = 16 << 20
 
 
 class ProbeSession:
@@ -41,7 +43,8 @@ class ProbeSession:
             for name, address in self._addresses.items():
                 process = self._fleet.start(name, ("python3", "-m", "node.probe", address))
                 process.patience_s = MARGIN_S
-                self._processes[name], self._lines[name] = process, process.lines()
+                self._processes[name] = process
+                self._lines[name] = process.lines(LONGEST_ANSWER_BYTES)
             self._replies({name: lambda said: read_reply(Ready, said) for name in self._processes})
         except BaseException:
             self.__exit__()
