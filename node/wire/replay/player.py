@@ -27,7 +27,7 @@ from node.wire.segmentation import super_packet_bytes
 from node.wire.state import State
 from protocol.lines import parse_order
 from protocol.node_plan import NodePlan, checked_plan
-from protocol.reader import document
+from protocol.reader import FormatError, document, shown
 from protocol.trace import (
     ORDERS,
     Answer,
@@ -123,7 +123,15 @@ class Player:
         self._playing: dict[str, Playing] = {}
 
     def begin(self, name: str) -> None:
-        """Begin a trace, from its start."""
+        """Begin a trace, from its start.
+
+        Raises:
+            FormatError: the first order had none of this name.
+        """
+        if name not in self._traces:
+            raise FormatError(
+                f"expected one of {', '.join(self._traces)}, got {shown(name)}", "trace"
+            )
         playing = self._playing[name] = Playing(self._traces[name], monotonic())
         self._put_traced()
         playing.done(monotonic())
