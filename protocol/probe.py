@@ -1,8 +1,9 @@
-"""What `node.probe` is told and says while links are measured; it runs on every node at once.
+"""What a node's probe is told and says while links are measured: standard input and output of `node.probe`.
 
-`python -m node.probe ADDRESS` says `Ready` or `Failure` first. Then it answers each order of ORDERS with one line, in
-their order: of `ping`, `arrivals` and `flood` an object with a value for each node that the order names. It ends with
-its standard input, at once.
+`python -m node.probe ADDRESS` runs on every node at once. It says `ProbeReady` or `Failure` first. Then it answers one
+order after the other: one JSON object a line each. The key `do` of an order is its word (`ping`, `arrivals`, `send`,
+`flood`), the other keys are below. The answer to `ping`, `arrivals` and `flood` has the names of nodes as keys: exactly
+those that the order names. `Failure` may come instead of any answer. It ends with its standard input, at once.
 """
 
 from collections.abc import Collection, Mapping
@@ -122,7 +123,7 @@ ORDERS: Mapping[str, type[Order]] = {
 """By the word at their key `do`."""
 
 
-class Ready(NamedTuple):
+class ProbeReady(NamedTuple):
     """The first line: orders may come."""
 
     ready: Address

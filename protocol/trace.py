@@ -1,9 +1,10 @@
-"""What `node.wire replay` is told and says while traces change links; it runs on every node at once.
+"""What a node is told and says while traces change its links: standard input and output of `node.wire replay`.
 
-The first line is a `FirstOrder`, answered with `Ready`; then come orders of ORDERS. When standard input ends, or a
-signal comes, all links are made what the plan in force says. Meanwhile `apply` and `clear` on this node refuse, with a
-line that names the links. Exit 0; 1 with one line on standard error if the node could not do it, 2 for orders that are
-none.
+`python -m node.wire replay` runs on every node at once; orders and answers are one JSON object a line each. The first
+line is a `FirstOrder`. The key `do` of every other order is its word (`begin`, `end`, `apply`), the other keys are
+below. Answers are told apart by their first key. When standard input ends, or a signal comes, all links are made what
+the plan in force says. Meanwhile `apply` and `clear` on this node refuse, with a line that names the links. Exit 0; 1
+with one line on standard error if the node could not do it, 2 for orders that are none.
 """
 
 import itertools
@@ -37,7 +38,7 @@ class NodeTrace(NamedTuple):
 
 
 class FirstOrder(NamedTuple):
-    """The first line: all that may be played. The answer is `Ready`."""
+    """The first line: all that may be played. The answer is `ReplayReady`."""
 
     links: list[Pair]
     """All links of the cluster that traces change: what others are told who ask this node."""
@@ -72,7 +73,7 @@ ORDERS: Mapping[str, type[Order]] = {"begin": BeginOrder, "end": EndOrder, "appl
 """By the word at their key `do`."""
 
 
-class Ready(NamedTuple):
+class ReplayReady(NamedTuple):
     """Traces may begin."""
 
     ready: bool = True
@@ -99,9 +100,9 @@ class Ended(NamedTuple):
     """How late the latest came."""
 
 
-Answer = Ready | Applied | Ended
+Answer = ReplayReady | Applied | Ended
 
-ANSWERS: Mapping[str, type[Answer]] = {"ready": Ready, "applied": Applied, "ended": Ended}
+ANSWERS: Mapping[str, type[Answer]] = {"ready": ReplayReady, "applied": Applied, "ended": Ended}
 """By the key that tells them apart."""
 
 

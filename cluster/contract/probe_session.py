@@ -15,7 +15,7 @@ from protocol.probe import (
     Failure,
     NamingOrder,
     Order,
-    Ready,
+    ProbeReady,
     SendOrder,
     read_replies,
     read_reply,
@@ -45,7 +45,9 @@ class ProbeSession:
                 process.patience_s = MARGIN_S
                 self._processes[name] = process
                 self._lines[name] = process.lines(LONGEST_ANSWER_BYTES)
-            self._replies({name: lambda said: read_reply(Ready, said) for name in self._processes})
+            self._replies(
+                {name: lambda said: read_reply(ProbeReady, said) for name in self._processes}
+            )
         except BaseException:
             self.__exit__()
             raise

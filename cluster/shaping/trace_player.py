@@ -33,7 +33,7 @@ from protocol.trace import (
     Ended,
     EndOrder,
     Order,
-    Ready,
+    ReplayReady,
 )
 
 REPLAY = ("python3", "-m", "node.wire", "replay")
@@ -88,7 +88,7 @@ class TracePlayer:
         try:
             if self._playbacks:
                 self._fleet.each(self._start, "traces cannot be replayed")
-            self._hear_from(self._processes, Ready)
+            self._hear_from(self._processes, ReplayReady)
         except BaseException:
             self.close()
             raise

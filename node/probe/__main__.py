@@ -27,7 +27,7 @@ from protocol.probe import (
     Failure,
     FloodOrder,
     PingOrder,
-    Ready,
+    ProbeReady,
     SendOrder,
 )
 from protocol.reader import FormatError, document
@@ -49,7 +49,7 @@ def main() -> int:
     _in_background(answer_pings, datagrams, log)
     _in_background(serve, listener)
     _in_background(_read_orders, orders)
-    _say(Ready(address))
+    _say(ProbeReady(address))
     for number in itertools.count(1):
         try:
             _say(_obey(orders.get(), number, log, address))

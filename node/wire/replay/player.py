@@ -37,7 +37,7 @@ from protocol.trace import (
     Ended,
     EndOrder,
     FirstOrder,
-    Ready,
+    ReplayReady,
     parse_first_order,
 )
 
@@ -255,7 +255,7 @@ def replay(stdin: int) -> None:
 
 def _work(links: Player, orders: Orders, waiting: list[bytes]) -> None:
     try:
-        _say(Ready())
+        _say(ReplayReady())
         while not orders.ended:
             for order in waiting:
                 _obey(links, order)
