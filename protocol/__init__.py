@@ -4,5 +4,5 @@
 standard library alone, and little of that: every command of a node starts it.
 
 Read `reader` first (how a JSON value becomes one of these types, strictly), then `link` and `node_plan`, then what a
-node answers: `link_report`.
+node answers: `link_report`. Processes that obey orders line by line are told and say what `probe` and `trace` have.
 """

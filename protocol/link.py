@@ -24,6 +24,8 @@ LIMITS = {
     "reorder_pct": (0.0, 100.0),
 }
 """The least and the most of each value of a link: of profiles, topologies, schedules, traces and plans."""
+CUT_PCT = 100.0
+"""The loss of a link that is cut."""
 ACCESS_LIMITS = {
     "uplink_mbyte_s": LIMITS["rate_mbyte_s"],
     "downlink_mbyte_s": LIMITS["rate_mbyte_s"],

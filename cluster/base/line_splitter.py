@@ -7,8 +7,8 @@ END = re.compile(rb"([\r\n])")
 LONGEST_LINE_BYTES = 65536
 
 
-def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """The lines of what comes in chunks, without their ends; one longer than LONGEST_LINE_BYTES comes in pieces.
+def split_lines(chunks: Iterable[bytes], longest_bytes: int = LONGEST_LINE_BYTES) -> Iterator[str]:
+    """The lines of what comes in chunks, without their ends; one longer than `longest_bytes` comes in pieces.
 
     A return alone ends a line, too: progress bars write no other end.
     """
@@ -21,28 +21,28 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
             line = b"".join([*held, piece])
             held, size = [], 0
             if line or (end == b"\n" and not returned):
-                yield from _pieces(line)
+                yield from _pieces(line, longest_bytes)
             returned = end == b"\r" and (returned or bool(line))
         held.append(rest)
         size += len(rest)
-        if size > LONGEST_LINE_BYTES:
-            *full, rest = _cut(b"".join(held))
+        if size > longest_bytes:
+            *full, rest = _cut(b"".join(held), longest_bytes)
             yield from (_text(piece) for piece in full)
             held, size = [rest], len(rest)
     if size:
-        yield from _pieces(b"".join(held))
+        yield from _pieces(b"".join(held), longest_bytes)
 
 
-def _pieces(line: bytes) -> Iterator[str]:
-    return (_text(piece) for piece in _cut(line))
+def _pieces(line: bytes, longest_bytes: int) -> Iterator[str]:
+    return (_text(piece) for piece in _cut(line, longest_bytes))
 
 
-def _cut(line: bytes) -> list[bytes]:
+def _cut(line: bytes, longest_bytes: int) -> list[bytes]:
     """A line in pieces, cut between characters; the last is never empty, unless the line is."""
     pieces, start = [], 0
-    while len(line) - start > LONGEST_LINE_BYTES:
-        end = start + LONGEST_LINE_BYTES
-        while line[end] & 0xC0 == 0x80 and end > start + LONGEST_LINE_BYTES - 4:
+    while len(line) - start > longest_bytes:
+        end = start + longest_bytes
+        while line[end] & 0xC0 == 0x80 and end > start + longest_bytes - 4:
             end -= 1
         pieces.append(line[start:end])
         start = end

@@ -7,11 +7,11 @@ What arrives is counted by sender (each has a port of its own), so it does not m
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cluster.contract.impairments import clumping
 from cluster.contract.probe_rounds import plan_rounds
 from protocol.link import Link
+from protocol.probe import FloodCount, FloodOrder, FloodSend
 
 FLOOD_PORTS = 29401  # and up, one for each node that sends
 FRAME_BYTES = 1514
@@ -84,34 +84,33 @@ def floods_s(floods: Sequence[Flood]) -> float:
     return TAIL_S + max(ends, default=0.0)
 
 
-def flood_orders(
-    floods: Sequence[Flood], addresses: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
-    """What each node must send and count: docs/formats.md. `addresses` by node, in the nodes' order."""
+def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[str, FloodOrder]:
+    """What each node must send and count. `addresses` by node, in the nodes' order."""
     ports = {name: FLOOD_PORTS + index for index, name in enumerate(addresses)}
-    orders: dict[str, dict[str, Any]] = {}
+    seconds = floods_s(floods)
+    orders: dict[str, FloodOrder] = {}
     for flood in floods:
-        link = flood.link
-        for name in (link.src, link.dst):
-            orders.setdefault(
-                name, {"do": "flood", "sends": [], "counts": {}, "seconds": floods_s(floods)}
-            )
-        orders[link.src]["sends"].append(
-            {
-                "at_s": round(flood.at_s, 3),
-                "address": addresses[link.dst],
-                "port": ports[link.src],
-                "at_once": at_once(link),
-                "queued_bytes": queued_bytes(link),
-                "seconds": round(flood.seconds, 3),
-            }
+        src, dst = flood.link.ends
+        for name in (src, dst):
+            orders.setdefault(name, FloodOrder(sends=[], counts={}, seconds=seconds))
+        orders[src].sends.append(_flood_send(flood, addresses[dst], ports[src]))
+        orders[dst].counts[src] = FloodCount(
+            port=ports[src],
+            skip_s=flood.skip_s,
+            until_s=flood.seconds if flood.shares else None,
         )
-        orders[link.dst]["counts"][link.src] = {
-            "port": ports[link.src],
-            "skip_s": flood.skip_s,
-            "until_s": flood.seconds if flood.shares else None,
-        }
     return orders
+
+
+def _flood_send(flood: Flood, address: str, port: int) -> FloodSend:
+    return FloodSend(
+        at_s=round(flood.at_s, 3),
+        address=address,
+        port=port,
+        at_once=at_once(flood.link),
+        queued_bytes=queued_bytes(flood.link),
+        seconds=round(flood.seconds, 3),
+    )
 
 
 def flooded_mbyte_s(link: Link, datagrams_s: float) -> float:

@@ -2,11 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cluster.contract.delays import fit_delays, spread
+from protocol.probe import Arrivals, Pings
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Measured:
 
 
 def summarise_pings(
-    ping: Mapping[str, Any],
-    arrivals: Mapping[str, Any],
+    ping: Pings,
+    arrivals: Arrivals,
     host_ms: Sequence[float],
     *,
     jitter: bool = False,
@@ -75,37 +75,37 @@ def summarise_pings(
     """What pings say of both directions, there and back, less what the host itself costs.
 
     Args:
-        ping: one peer's part of node.probe's answer to `ping`.
-        arrivals: that peer's own answer to `arrivals`.
+        ping: what came of the pings to a peer.
+        arrivals: what of them had arrived there, as the peer itself says.
         host_ms: round trips without a link.
         jitter: whether the links are asked to jitter. Then the round trip is the sum of what is fitted to both
             directions (where two clocks differ, one is as much too long as the other is too short); else it is the
             median, which no stall of the host moves.
     """
-    there, back = arrivals, ping["back"]
-    early_rtt_ms = _early(ping["rtt_ms"]) - _early(host_ms)
-    if not ping["rtt_ms"]:
+    there, back = arrivals, ping.back
+    early_rtt_ms = _early(ping.rtt_ms) - _early(host_ms)
+    if not ping.rtt_ms:
         rtt_ms, jitters, samples = math.inf, (0.0, 0.0), (0, 0)
     elif jitter:
-        fits = [fit_delays(way["sent_ms"], way["one_way_ms"]) for way in (there, back)]
+        fits = [fit_delays(way.sent_ms, way.one_way_ms) for way in (there, back)]
         rtt_ms = sum(fit.mean_ms for fit in fits)
         jitters, samples = (fits[0].sd_ms, fits[1].sd_ms), (fits[0].free, fits[1].free)
     else:
-        rtt_ms = statistics.median(ping["rtt_ms"])
-        jitters = (spread(there["one_way_ms"]), spread(back["one_way_ms"]))
-        samples = (len(ping["rtt_ms"]),) * 2
-    sent = (ping["sent"], there["arrived"] + there["twice"])  # each copy is sent back
+        rtt_ms = statistics.median(ping.rtt_ms)
+        jitters = (spread(there.one_way_ms), spread(back.one_way_ms))
+        samples = (len(ping.rtt_ms),) * 2
+    sent = (ping.sent, there.arrived + there.twice)  # each copy is sent back
     first, second = (
         Measured(
             rtt_ms - statistics.median(host_ms),
             jitter_ms,
             free,
             count,
-            way["arrived"],
-            way["reordered"],
-            twice=way["twice"],
-            gaps=way["gaps"],
-            late_ms=ping["late_ms"],
+            way.arrived,
+            way.reordered,
+            twice=way.twice,
+            gaps=way.gaps,
+            late_ms=ping.late_ms,
             early_rtt_ms=early_rtt_ms,
         )
         for jitter_ms, free, count, way in zip(jitters, samples, sent, (there, back), strict=True)

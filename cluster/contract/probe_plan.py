@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.links.link import rtt_ms
 from protocol.link import Link
+from protocol.probe import FloodOrder, Order, PingOrder, SendOrder
 
 # So far apart that a stall of the host of 0.15 s is late for fewer than a tenth of the quiet ones: no jitter is seen.
 QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0
@@ -85,7 +85,7 @@ def delay_pings(
     streams: int,
     effort: Effort,
     apart: float = 1.0,
-) -> dict[str, Any]:
+) -> PingOrder:
     """The pings that tell delay and jitter: so far apart that most do not wait for the one before them.
 
     Packets keep their order, so a ping that follows too soon after a late one is late too.
@@ -113,13 +113,13 @@ def delay_pings(
 
 def loss_pings(
     links: Sequence[Link], peers: Mapping[str, str], streams: int, effort: Effort
-) -> dict[str, Any]:
+) -> PingOrder:
     """The pings that tell loss from chance: many, in quick succession."""
     interval_ms = max(LOSS_INTERVAL_MS, streams / LOSS_PINGS_S * 1000)
     return _ping_order(links, peers, effort.loss_pings, interval_ms)
 
 
-def send_order(link: Link, links: Sequence[Link], peer: str) -> dict[str, Any]:
+def send_order(link: Link, links: Sequence[Link], peer: str) -> SendOrder:
     """One goodput probe, as long as TCP needs to fill this link and show it.
 
     Slow start doubles from ten segments each round trip until it has the bandwidth-delay product under way.
@@ -127,51 +127,51 @@ def send_order(link: Link, links: Sequence[Link], peer: str) -> dict[str, Any]:
     rtt_s = rtt_ms(links, link.src, link.dst) / 1000
     product = link.rate_mbyte_s * 1e6 * rtt_s
     doublings = math.log2(max(1.0, product / INITIAL_WINDOW_BYTES))
-    return {
-        "do": "send",
-        "peer": peer,
-        "startup_s": 0.2 + rtt_s * (doublings + STARTUP_EXTRA_RTTS),
-        "window_s": max(MIN_WINDOW_S, WINDOW_RTTS * rtt_s),
-        "ping_interval_ms": max(
+    return SendOrder(
+        peer=peer,
+        startup_s=0.2 + rtt_s * (doublings + STARTUP_EXTRA_RTTS),
+        window_s=max(MIN_WINDOW_S, WINDOW_RTTS * rtt_s),
+        ping_interval_ms=max(
             LOADED_PING_INTERVAL_MS,
             _byte_ms(link.rate_mbyte_s) * PING_FRAME_BYTES / LOADED_PING_SHARE,
         ),
-    }
+    )
 
 
-def ping_s(order: Mapping[str, Any]) -> float:
+def ping_s(order: PingOrder) -> float:
     """How long an order to ping takes."""
-    return float(order["count"] * order["interval_ms"] + order["wait_ms"]) / 1000
+    return (order.pings * order.interval_ms + order.wait_ms) / 1000
 
 
-def send_s(order: Mapping[str, Any], rtt_ms: float) -> float:
+def send_s(order: SendOrder, rtt_ms: float) -> float:
     """How long one goodput probe takes."""
-    return float(order["startup_s"] + order["window_s"]) + STREAM_RTTS * rtt_ms / 1000
+    return order.startup_s + order.window_s + STREAM_RTTS * rtt_ms / 1000
 
 
-def order_s(order: Mapping[str, Any]) -> float:
+def order_s(order: Order) -> float:
     """How long an order takes, about, whatever it orders."""
-    match order["do"]:
-        case "ping":
+    match order:
+        case PingOrder():
             return ping_s(order)
-        case "send":
+        case SendOrder():
             return send_s(order, rtt_ms=0.0)
-    return float(order.get("seconds", 0.0))
+        case FloodOrder():
+            return order.seconds
+    return 0.0
 
 
 def _ping_order(
     links: Sequence[Link], peers: Mapping[str, str], count: int, interval_ms: float
-) -> dict[str, Any]:
+) -> PingOrder:
     slowest_mbyte_s = min(link.rate_mbyte_s for link in links)
     interval_ms = max(interval_ms, _byte_ms(slowest_mbyte_s) * PING_FRAME_BYTES / PING_SHARE)
     longest_ms = max(rtt_ms(links, link.src, link.dst) + 6 * link.jitter_ms for link in links)
-    return {
-        "do": "ping",
-        "peers": dict(peers),
-        "count": count,
-        "interval_ms": interval_ms,
-        "wait_ms": longest_ms * 1.2 + 100,
-    }
+    return PingOrder(
+        peers=dict(peers),
+        pings=count,
+        interval_ms=interval_ms,
+        wait_ms=longest_ms * 1.2 + 100,
+    )
 
 
 def _byte_ms(rate_mbyte_s: float) -> float:

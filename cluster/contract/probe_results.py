@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
 from cluster.contract.measured import Measured, summarise_pings
@@ -18,11 +17,22 @@ from cluster.contract.probe_plan import (
     streams_of,
 )
 from cluster.contract.probe_session import ProbeSession
-from protocol.link import Link
+from cluster.ssh.answers import understood
+from protocol.link import Link, Pair
+from protocol.probe import (
+    Arrivals,
+    ArrivalsOrder,
+    Flooded,
+    Goodput,
+    PingOrder,
+    Pings,
+    Series,
+    check_arrivals,
+)
 
-PingOrder = Callable[[Sequence[Link], Mapping[str, str], int], dict[str, Any]]
-Pinged = dict[tuple[str, str], Measured]  # by (src, dst)
-Rates = dict[tuple[str, str], float]  # likewise, in MB/s on the wire
+MakePingOrder = Callable[[Sequence[Link], Mapping[str, str], int], PingOrder]
+Pinged = dict[Pair, Measured]
+Rates = dict[Pair, float]  # in MB/s on the wire
 
 
 def ping_links(
@@ -58,7 +68,7 @@ def ping_links(
 
 
 def _ping_pairs(
-    prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: PingOrder
+    prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: MakePingOrder
 ) -> Pinged:
     """Each node that pings also pings itself: what that takes, at the same moment, is the host's own share."""
     pairs = ping_pairs(links, prober.nodes)
@@ -70,39 +80,44 @@ def _ping_pairs(
         )
         for src, peers in pairs.items()
     }
-    pings = prober.ask(orders)
-    host_ms = {src: pings[src].pop(src)["rtt_ms"] for src in pings}
-    arrivals = prober.ask(_arrival_orders(prober, pings))
+    pings = prober.ask_of_each(orders, Pings)
+    host_ms = {src: pings[src].pop(src).rtt_ms for src in pings}
+    arrivals = prober.ask_of_each(_arrival_orders(prober, pings), Arrivals)
     measured = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
             jitter = any(link.jitter_ms for link in asked if {link.src, link.dst} == {src, peer})
-            there, back = summarise_pings(ping, arrivals[peer][src], host_ms[src], jitter=jitter)
-            measured[src, peer], measured[peer, src] = there, back
+            with understood(peer):
+                check_arrivals(arrivals[peer][src])
+            with understood(src):
+                check_arrivals(ping.back)
+                measured[src, peer], measured[peer, src] = summarise_pings(
+                    ping, arrivals[peer][src], host_ms[src], jitter=jitter
+                )
     return measured
 
 
 def _arrival_orders(
-    prober: ProbeSession, pings: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
+    prober: ProbeSession, pings: Mapping[str, Mapping[str, Pings]]
+) -> dict[str, ArrivalsOrder]:
     """Ask every node that was pinged what arrived there, and from whom."""
-    series: dict[str, dict[str, Any]] = {}
+    series: dict[str, dict[str, Series]] = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
-            series.setdefault(peer, {})[src] = [prober.address(src), ping["series"]]
-    return {peer: {"do": "arrivals", "series": of} for peer, of in series.items()}
+            series.setdefault(peer, {})[src] = prober.address(src), ping.series
+    return {peer: ArrivalsOrder(of) for peer, of in series.items()}
 
 
 def fill_links(
     prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link]
-) -> dict[tuple[str, str], dict[str, float | None]]:
+) -> dict[Pair, dict[str, float | None]]:
     """Goodput and loaded round trip of these links, by one TCP connection on each; `asked` has both directions."""
     orders = {link.src: send_order(link, asked, prober.address(link.dst)) for link in links}
-    answers = prober.ask(orders)
+    answers = prober.ask(orders, Goodput)
     return {
         (link.src, link.dst): {
-            "goodput_mbyte_s": float(answers[link.src]["goodput_mbyte_s"]),
-            "loaded_rtt_ms": _median(answers[link.src]["loaded_rtt_ms"]),
+            "goodput_mbyte_s": answers[link.src].goodput_mbyte_s,
+            "loaded_rtt_ms": _median(answers[link.src].loaded_rtt_ms),
         }
         for link in links
     }
@@ -110,10 +125,11 @@ def fill_links(
 
 def flood_links(prober: ProbeSession, floods: Sequence[Flood]) -> Rates:
     """The rates of links, by a timetable of floods."""
-    found = prober.ask(flood_orders(floods, {name: prober.address(name) for name in prober.nodes}))
+    addresses = {name: prober.address(name) for name in prober.nodes}
+    found = prober.ask_of_each(flood_orders(floods, addresses), Flooded)
     links = [flood.link for flood in floods]
     return {
-        (link.src, link.dst): flooded_mbyte_s(link, found[link.dst][link.src]["datagrams_s"])
+        (link.src, link.dst): flooded_mbyte_s(link, found[link.dst][link.src].datagrams_s)
         for link in links
     }
 

@@ -1,17 +1,32 @@
-"""A node.probe process on every node: orders in, answers out, one JSON line each (docs/formats.md)."""
+"""A node.probe process on every node: orders in, answers out, one JSON line each (protocol/probe.py)."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Self, TypeVar
 
 from cluster.base.errors import NodeError
 from cluster.contract.probe_plan import order_s
-from cluster.ssh.answers import parse_answer
+from cluster.ssh.answers import parse_answer, understood
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.lines import encode_order
+from protocol.probe import (
+    ORDERS,
+    Failure,
+    NamingOrder,
+    Order,
+    ProbeReady,
+    SendOrder,
+    read_replies,
+    read_reply,
+)
+
+T = TypeVar("T")
 
 # What a busy machine may add to an order's own time; TCP gives a link up after its start, twice over.
 MARGIN_S, MARGIN_TIMES = 120.0, 4.0
+# Of one answer: 4000 pings to each of 64 nodes, with some 40 bytes each.
+LONGEST_ANSWER_BYTES = 16 << 20
 
 
 class ProbeSession:
@@ -28,8 +43,11 @@ class ProbeSession:
             for name, address in self._addresses.items():
                 process = self._fleet.start(name, ("python3", "-m", "node.probe", address))
                 process.patience_s = MARGIN_S
-                self._processes[name], self._lines[name] = process, process.lines()
-            self._answers(list(self._processes))
+                self._processes[name] = process
+                self._lines[name] = process.lines(LONGEST_ANSWER_BYTES)
+            self._replies(
+                {name: lambda said: read_reply(ProbeReady, said) for name in self._processes}
+            )
         except BaseException:
             self.__exit__()
             raise
@@ -48,30 +66,50 @@ class ProbeSession:
         """A node's address on the data network."""
         return self._addresses[node]
 
-    def ask(self, orders: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
-        """Give each node its order, all at once; their answers, by node.
+    def ask(self, orders: Mapping[str, SendOrder], kind: type[T]) -> dict[str, T]:
+        """Give each node its order, all at once; their answers, of one type, by node.
 
         Raises:
-            NodeError: a probe failed, or does not answer.
+            NodeError: a probe failed, does not answer, or says something that cannot be understood.
         """
+        self._give(orders)
+        return self._replies({name: lambda said: read_reply(kind, said) for name in orders})
+
+    def ask_of_each(
+        self, orders: Mapping[str, NamingOrder], kind: type[T]
+    ) -> dict[str, dict[str, T]]:
+        """Likewise with orders that name nodes: each answer has a value for each of these; raises as `ask`."""
+        self._give(orders)
+        return self._replies(
+            {name: partial(read_replies, kind, order) for name, order in orders.items()}
+        )
+
+    def _give(self, orders: Mapping[str, Order]) -> None:
         patience_s = MARGIN_S + MARGIN_TIMES * max(map(order_s, orders.values()), default=0.0)
         for name, order in orders.items():
             self._processes[name].patience_s = patience_s
-            self._processes[name].write(json.dumps(order).encode() + b"\n")
-        return self._answers(list(orders))
+            self._processes[name].write(encode_order(ORDERS, order))
 
-    def _answers(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        answers = {name: self._answer(name, self._processes[name]) for name in names}
-        errors = {name: answer["error"] for name, answer in answers.items() if "error" in answer}
-        if errors:
-            raise NodeError("the links cannot be measured", errors, "python -m cluster.doctor")
+    def _replies(self, readers: Mapping[str, Callable[[object], T | Failure]]) -> dict[str, T]:
+        """What these nodes say next."""
+        answers, failures = {}, {}
+        for name, reader in readers.items():
+            said = parse_answer(name, self._line(name))
+            with understood(name):
+                answer = reader(said)
+            if isinstance(answer, Failure):
+                failures[name] = answer.error
+            else:
+                answers[name] = answer
+        if failures:
+            raise NodeError("the links cannot be measured", failures, "python -m cluster.doctor")
         return answers
 
-    def _answer(self, name: str, process: RemoteProcess) -> dict[str, Any]:
+    def _line(self, name: str) -> str:
         line = next(self._lines[name], None)
         if line is None:
-            _, stderr = process.wait()
+            _, stderr = self._processes[name].wait()
             words = stderr.decode(errors="replace").strip().splitlines()
             gone = self._fleet.lost.get(name, "no SSH")
             raise NodeError("the probe ended", {name: words[-1] if words else gone})
-        return parse_answer(name, line)
+        return line

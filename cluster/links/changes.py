@@ -9,7 +9,6 @@ from cluster.base.errors import UsageError, shown, unknown
 from protocol.link import LIMITS, Link, Pair
 from protocol.node_plan import NodePlan
 
-CUT_PCT = 100.0  # the loss of a link that is cut
 LONGEST_S = 366 * 24 * 3600.0  # no wait of the system's overflows with it
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 

@@ -24,13 +24,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cluster.base.errors import UsageError, shown, unknown
 from protocol.link import LIMITS, Pair
+from protocol.trace import FIELDS, FirstOrder, NodeTrace
 
 TIME = "time_s"
-FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
 EXAMPLE = "time_s,rate_mbyte_s,delay_ms"
 BIN_S = 0.1
 MOST_RECORDED = 1000  # steps of a trace in run.yml
@@ -60,7 +59,7 @@ class Trace:
     seconds: float
     repeats: bool
 
-    def rates(self) -> dict[str, Any]:
+    def rates(self) -> dict[str, object]:
         """For reports: {"seconds", "rate_mbyte_s": [seconds from the start, MB/s] each}; empty where it has no rates.
 
         Of a trace of more than MOST_RECORDED steps each stands for several, by their mean.
@@ -117,17 +116,17 @@ class Playback:
         """Those at the ends of its links."""
         return {node for pair in self.pairs for node in pair}
 
-    def order(self, node: str) -> dict[str, Any]:
-        """What a node is told of it: docs/formats.md, 'Orders to a replay'."""
-        return {
-            "links": [list(pair) for pair in self.pairs if node in pair],
-            "fields": list(self.trace.fields),
-            "steps": [list(step) for step in self.trace.steps],
-            "seconds": self.trace.seconds,
-            "lasts_s": self.lasts_s if math.isfinite(self.lasts_s) else None,
-        }
+    def order(self, node: str) -> NodeTrace:
+        """What a node is told of it."""
+        return NodeTrace(
+            links=[pair for pair in self.pairs if node in pair],
+            fields=list(self.trace.fields),
+            steps=[list(step) for step in self.trace.steps],
+            seconds=self.trace.seconds,
+            lasts_s=self.lasts_s if math.isfinite(self.lasts_s) else None,
+        )
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """What a run keeps of it."""
         links = [f"{src}->{dst}" for src, dst in self.pairs]
         return {"file": self.trace.name, "sha256": self.trace.sha256, "links": links}
@@ -198,12 +197,12 @@ def bin_deliveries(moments: Sequence[int]) -> tuple[tuple[tuple[float, ...], ...
     return tuple(steps), seconds
 
 
-def first_order(playbacks: Mapping[str, Playback], node: str) -> dict[str, Any]:
+def first_order(playbacks: Mapping[str, Playback], node: str) -> FirstOrder:
     """All that a node is told before anything begins; who else asks it will hear of all links."""
-    return {
-        "links": [list(pair) for playback in playbacks.values() for pair in playback.pairs],
-        "traces": {name: p.order(node) for name, p in playbacks.items() if node in p.nodes},
-    }
+    return FirstOrder(
+        links=[pair for playback in playbacks.values() for pair in playback.pairs],
+        traces={name: p.order(node) for name, p in playbacks.items() if node in p.nodes},
+    )
 
 
 def _parse_csv(

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from cluster.base.errors import UsageError, unknown
 from cluster.engine.resources import ResourceRequest
-from cluster.links.changes import CUT_PCT, Change, check_pairs
+from cluster.links.changes import Change, check_pairs
 from cluster.links.link import paths
 from cluster.links.profiles import Profile
 from cluster.links.traces import Playback
-from protocol.link import Link
+from protocol.link import CUT_PCT, Link
 
 
 @dataclass(frozen=True)

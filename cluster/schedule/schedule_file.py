@@ -25,11 +25,11 @@ from typing import Any
 from cluster.base.errors import MOST_SHOWN, UsageError, shown, unknown
 from cluster.base.yaml_file import read_yaml
 from cluster.engine.resources import make_resource_request
-from cluster.links.changes import CUT_PCT, make_changes, make_pairs, parse_link, parse_seconds
+from cluster.links.changes import make_changes, make_pairs, parse_link, parse_seconds
 from cluster.links.profiles import load_profile
 from cluster.links.traces import Playback, load_trace
 from cluster.schedule.events import Event
-from protocol.link import LIMITS
+from protocol.link import CUT_PCT, LIMITS
 
 MOST_FLAPS = 10_000
 KINDS = {

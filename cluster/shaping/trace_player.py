@@ -7,22 +7,34 @@ links are as the plans in force say.
 Nodes that no trace concerns have one, too: so nobody else can shape the cluster meanwhile, not even in parts.
 """
 
-import json
 import queue
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from cluster.base.errors import NodeError
 from cluster.base.spec import Node
 from cluster.links.traces import Playback, first_order
-from cluster.ssh.answers import parse_answer
+from cluster.ssh.answers import parse_answer, understood
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.lines import encode_line, encode_order, read_either
 from protocol.node_plan import NodePlan
-from protocol.reader import document
+from protocol.reader import FormatError, shown
+from protocol.trace import (
+    ANSWERS,
+    ORDERS,
+    Answer,
+    Applied,
+    ApplyOrder,
+    BeginOrder,
+    Ended,
+    EndOrder,
+    Order,
+    ReplayReady,
+)
 
 REPLAY = ("python3", "-m", "node.wire", "replay")
 ANSWER_TIMEOUT_S = 30.0
@@ -44,7 +56,7 @@ class TraceExit:
     late: int
     worst_ms: float
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, float]:
         """As JSON shows it; counts of the node that did worst."""
         return {"changes": self.changes, "late": self.late, "worst_ms": self.worst_ms}
 
@@ -64,8 +76,8 @@ class TracePlayer:
         self._fleet = fleet
         self._playbacks = dict(playbacks)
         self._processes: dict[str, RemoteProcess] = {}
-        self._said: queue.Queue[tuple[str, dict[str, Any] | None]] = queue.Queue()
-        self._reports: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in playbacks}
+        self._said: queue.Queue[tuple[str, Answer | NodeError | None]] = queue.Queue()
+        self._reports: dict[str, dict[str, Ended]] = {}
 
     @property
     def is_on(self) -> bool:
@@ -76,7 +88,7 @@ class TracePlayer:
         try:
             if self._playbacks:
                 self._fleet.each(self._start, "traces cannot be replayed")
-            self._hear_from(self._processes, "ready")
+            self._hear_from(self._processes, ReplayReady)
         except BaseException:
             self.close()
             raise
@@ -87,17 +99,17 @@ class TracePlayer:
 
     def begin(self, name: str) -> None:
         """Begin a trace, on all its nodes at once."""
-        self._tell(self._playbacks[name].nodes, {"do": "begin", "trace": name})
+        self._tell(self._playbacks[name].nodes, BeginOrder(name))
 
     def end(self, name: str) -> None:
         """End a trace before its time; `ended` then tells of it."""
-        self._tell(self._playbacks[name].nodes, {"do": "end", "trace": name})
+        self._tell(self._playbacks[name].nodes, EndOrder(name))
 
     def apply(self, plans: Mapping[str, NodePlan]) -> None:
         """Give these nodes other plans, underneath the traces, and wait until they are in force."""
         for node, plan in plans.items():
-            self._tell([node], {"do": "apply", "plan": document(plan)})
-        self._hear_from(plans, "applied")
+            self._tell([node], ApplyOrder(plan))
+        self._hear_from(plans, Applied)
 
     def ended(self, timeout_s: float | None = 0.0) -> list[TraceExit]:
         """The traces that have ended since this was asked last; waits for some answer of a node that long."""
@@ -114,62 +126,87 @@ class TracePlayer:
         for process in processes.values():
             with suppress(OSError, EOFError):  # the connection has gone: the node saw that, too
                 process.close_stdin()
-        waiting = set(processes)
+        self._hear_the_end_of(processes)
+        self._check({node: process.wait() for node, process in processes.items()})
+        return self._whole()
+
+    def _hear_the_end_of(self, nodes: Collection[str]) -> None:
+        waiting, errors = set(nodes), []
         while waiting:
             try:
                 node, said = self._said.get(timeout=ANSWER_TIMEOUT_S)
             except queue.Empty as error:
                 raise self._silent(waiting) from error
-            self._keep(node, said or {})
-            waiting -= {node} if said is None else set()
-        self._check({node: process.wait() for node, process in processes.items()})
-        return self._whole()
+            if said is None or isinstance(said, NodeError):
+                waiting.discard(node)
+                errors += [said] if said else []
+            else:
+                self._keep(node, said)
+        if errors:
+            raise errors[0]
 
     def _start(self, node: Node) -> None:
         process = self._processes[node.name] = self._fleet.start(node.name, REPLAY)
         threading.Thread(target=self._follow, args=(process,), daemon=True).start()
-        process.write(json.dumps(first_order(self._playbacks, node.name)).encode() + b"\n")
+        process.write(encode_line(first_order(self._playbacks, node.name)))
 
     def _follow(self, process: RemoteProcess) -> None:
+        end: NodeError | None = None
         try:
             for line in process.lines():
-                self._said.put((process.node, parse_answer(process.node, line)))
-        except NodeError:
+                self._said.put((process.node, self._read(process.node, line)))
+        except NodeError as error:
             process.close()  # whatever it is, it is no replay
+            end = error
         finally:  # who waits for it must hear of its end
             process.patience_s = ANSWER_TIMEOUT_S
-            self._said.put((process.node, None))
+            self._said.put((process.node, end))
 
-    def _tell(self, nodes: Collection[str], order: Mapping[str, Any]) -> None:
-        line = json.dumps(order).encode() + b"\n"
+    def _read(self, node: str, line: str) -> Answer:
+        said = parse_answer(node, line)
+        with understood(node):
+            answer = read_either(ANSWERS, said)
+            if isinstance(answer, Ended):
+                playback = self._playbacks.get(answer.ended)
+                if playback is None or node not in playback.nodes:
+                    raise FormatError(f"{shown(answer.ended)} is not played there", "ended")
+        return answer
+
+    def _tell(self, nodes: Collection[str], order: Order) -> None:
+        line = encode_order(ORDERS, order)
         for node in nodes:
             self._processes[node].write(line)
 
-    def _hear_from(self, nodes: Collection[str], answer: str) -> None:
+    def _hear_from(self, nodes: Collection[str], kind: type[Answer]) -> None:
         waiting = set(nodes)
         while waiting:
             try:
                 node, said = self._hear(ANSWER_TIMEOUT_S)
             except queue.Empty as error:
                 raise self._silent(waiting) from error
-            if answer in said:
+            if isinstance(said, kind):
                 waiting.discard(node)
 
-    def _hear(self, timeout_s: float | None) -> tuple[str, dict[str, Any]]:
+    def _hear(self, timeout_s: float | None) -> tuple[str, Answer]:
         """What some node says next; a node that has ended says why."""
         node, said = (
             self._said.get(timeout=timeout_s) if timeout_s != 0 else self._said.get_nowait()
         )
-        if said is None:
-            process = self._processes.pop(node)
-            self._check({node: process.wait()})
-            raise NodeError("a trace cannot be replayed", {node: "the process ended"})
+        if said is None or isinstance(said, NodeError):
+            raise self._failure(self._processes.pop(node), said)
         self._keep(node, said)
         return node, said
 
-    def _keep(self, node: str, said: dict[str, Any]) -> None:
-        if "ended" in said:
-            self._reports[said["ended"]][node] = said
+    def _failure(self, process: RemoteProcess, error: NodeError | None) -> NodeError:
+        """Why a process has ended that should not have."""
+        if error is not None:
+            return error
+        self._check({process.node: process.wait()})
+        return NodeError("a trace cannot be replayed", {process.node: "the process ended"})
+
+    def _keep(self, node: str, said: Answer) -> None:
+        if isinstance(said, Ended):
+            self._reports.setdefault(said.ended, {})[node] = said
 
     def _whole(self) -> list[TraceExit]:
         """Those traces of which all nodes have said that they ended; each is told once."""
@@ -177,11 +214,7 @@ class TracePlayer:
         for name, reports in list(self._reports.items()):
             if reports.keys() == self._playbacks[name].nodes:
                 del self._reports[name]
-                most = {
-                    key: max(r[key] for r in reports.values())
-                    for key in ("changes", "late", "worst_ms")
-                }
-                whole.append(TraceExit(name, **most))
+                whole.append(_worst_of(name, reports.values()))
         return whole
 
     def _check(self, ends: Mapping[str, tuple[int, bytes]]) -> None:
@@ -196,3 +229,13 @@ class TracePlayer:
     def _silent(self, nodes: Collection[str]) -> NodeError:
         words = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
         return NodeError("a trace could not be replayed", dict.fromkeys(sorted(nodes), words))
+
+
+def _worst_of(name: str, reports: Collection[Ended]) -> TraceExit:
+    """How a trace went, by the node that did worst."""
+    return TraceExit(
+        name,
+        changes=max(report.changes for report in reports),
+        late=max(report.late for report in reports),
+        worst_ms=max(report.worst_ms for report in reports),
+    )

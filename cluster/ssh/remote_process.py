@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cluster.base.errors import NodeError
-from cluster.base.line_splitter import split_lines
+from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
 
 if TYPE_CHECKING:
     from paramiko import Channel
@@ -85,9 +85,9 @@ class RemoteProcess:
         while chunk := self._read(self._channel.recv):
             yield chunk
 
-    def lines(self) -> Iterator[str]:
-        """Its standard output, line by line, as it comes; raises as `chunks`."""
-        return split_lines(self.chunks())
+    def lines(self, longest_bytes: int = LONGEST_LINE_BYTES) -> Iterator[str]:
+        """Its standard output, line by line, as it comes, longer ones in pieces; raises as `chunks`."""
+        return split_lines(self.chunks(), longest_bytes)
 
     def wait(self) -> tuple[int, bytes]:
         """Its exit code (LOST where the connection went first), the end of its standard error; raises as `chunks`."""

@@ -2,17 +2,9 @@
 
     python3 -m node.probe ADDRESS        # ADDRESS: this node's own, on the data network
 
-Runs on every node at once while `cluster.verify` measures; it reads orders, one JSON object a line:
-
-    {"do": "ping", "peers": {"node2": "10.77.0.12"}, "count": 100, "interval_ms": 10, "wait_ms": 500}
-    {"do": "arrivals", "series": {"node1": ["10.77.0.11", 3]}}
-    {"do": "send", "peer": "10.77.0.12", "startup_s": 2.0, "window_s": 1.0, "ping_interval_ms": 20}
-    {"do": "flood", "sends": [{"at_s": 0.5, "address": "10.77.0.12", "port": 29401, "at_once": 8, "seconds": 0.3}],
-     "counts": {"node2": {"port": 29402, "skip_s": 0.1, "until_s": null}}, "seconds": 1.5}
-
-and answers each with one line: docs/formats.md. It ends with its standard input, at once. No nanosecond here
-is worth a C extension: a round trip through two Python processes costs some 0.1 ms, which a ping of one's own address
-measures.
+Runs on every node at once while `cluster.verify` measures; it reads orders, one JSON object a line, and answers each
+with one line: protocol/probe.py. It ends with its standard input, at once. No nanosecond here is worth a C extension: a
+round trip through two Python processes costs some 0.1 ms, which a ping of one's own address measures.
 """
 
 import itertools
@@ -22,36 +14,55 @@ import queue
 import socket
 import sys
 import threading
-from typing import Any
+from collections.abc import Callable
 
-from node.probe.datagrams import PORT, Arrivals, answer_pings, bound_socket
+from node.probe.datagrams import PORT, PingLog, answer_pings, bound_socket
 from node.probe.flood import flood
 from node.probe.goodput import send, serve
 from node.probe.pings import ping, summarise_arrivals
+from protocol.lines import parse_order
+from protocol.probe import (
+    ORDERS,
+    ArrivalsOrder,
+    Failure,
+    FloodOrder,
+    PingOrder,
+    ProbeReady,
+    SendOrder,
+)
+from protocol.reader import FormatError, document
+
+MOST_WORDS = 200
 
 
 def main() -> int:
     """Serve the peers, obey orders until standard input ends."""
     address = sys.argv[1]
-    arrivals: Arrivals = {}
+    log: PingLog = {}
     try:
         datagrams = bound_socket(address)
         listener = socket.create_server((address, PORT), backlog=128)
     except OSError as error:
-        print(json.dumps({"error": f"is another measurement under way? {error}"}), flush=True)
+        _say(Failure(f"is another measurement under way? {error}"))
         return 1
     orders: queue.Queue[str] = queue.Queue()
-    _in_background(answer_pings, datagrams, arrivals)
+    _in_background(answer_pings, datagrams, log)
     _in_background(serve, listener)
     _in_background(_read_orders, orders)
-    print(json.dumps({"ready": address}), flush=True)
+    _say(ProbeReady(address))
     for number in itertools.count(1):
-        answer = _obey(json.loads(orders.get()), number, arrivals, address)
-        print(json.dumps(answer), flush=True)
+        try:
+            _say(_obey(orders.get(), number, log, address))
+        except FormatError as error:
+            _say(Failure(str(error)[:MOST_WORDS]))
     return 0
 
 
-def _in_background(action: Any, *args: object) -> None:  # noqa: ANN401 - any function
+def _say(answer: object) -> None:
+    print(json.dumps(document(answer)), flush=True)
+
+
+def _in_background(action: Callable[..., None], *args: object) -> None:
     threading.Thread(target=action, args=args, daemon=True).start()
 
 
@@ -62,22 +73,24 @@ def _read_orders(orders: "queue.Queue[str]") -> None:
     os._exit(0)
 
 
-def _obey(
-    order: dict[str, Any], number: int, arrivals: Arrivals, own_address: str
-) -> dict[str, Any]:
-    match order["do"]:
-        case "ping":
+def _obey(line: str, number: int, log: PingLog, own_address: str) -> object:
+    """Carry out one order. Returns what to say.
+
+    Raises:
+        FormatError: it is no order.
+    """
+    match parse_order(ORDERS, line):
+        case PingOrder() as order:
             return ping(order, number)
-        case "arrivals":
+        case ArrivalsOrder() as order:
             return {
-                name: summarise_arrivals(arrivals.get((address, series), []))
-                for name, (address, series) in order["series"].items()
+                name: summarise_arrivals(log.get(series, []))
+                for name, series in order.series.items()
             }
-        case "send":
+        case SendOrder() as order:
             return send(order, number)
-        case "flood":
+        case FloodOrder() as order:
             return flood(order, own_address)
-    return {"error": f"no such order: {order['do']}"}
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ ECHO = struct.Struct("!IIdd")  # both together
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h: beyond net.core.rmem_max, with NET_ADMIN
 RECEIVE_BUFFER_BYTES = 4 << 20
 
-Arrivals = dict[tuple[str, int], list[tuple[int, float, float]]]
-"""(sender's address, series) -> [(number, time sent in s, one-way time in s, of two clocks)]."""
+Arrival = tuple[int, float, float]
+"""Of one ping (its number, time sent in s, one-way time in s, of two clocks)."""
+PingLog = dict[tuple[str, int], list[Arrival]]
+"""What has arrived, by (sender's address, series), in that order."""
 
 
 def datagram_socket() -> socket.socket:
@@ -33,7 +35,7 @@ def bound_socket(address: str) -> socket.socket:
     return sock
 
 
-def answer_pings(sock: socket.socket, arrivals: Arrivals) -> None:
+def answer_pings(sock: socket.socket, log: PingLog) -> None:
     """Send pings back, and keep a log of them, for ever."""
     while True:
         data, source = sock.recvfrom(64)
@@ -42,4 +44,4 @@ def answer_pings(sock: socket.socket, arrivals: Arrivals) -> None:
             continue
         sock.sendto(data + ARRIVED.pack(now), source)
         series, number, sent = PING.unpack(data)
-        arrivals.setdefault((source[0], series), []).append((number, sent, now - sent))
+        log.setdefault((source[0], series), []).append((number, sent, now - sent))

@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from statistics import median
-from typing import Any, Self
+from typing import Self
+
+from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
 DATAGRAM_BYTES = 1472  # with UDP's and IPv4's headers a full packet at MTU 1500
 SOL_UDP, UDP_SEGMENT = 17, 103  # linux/udp.h, since kernel 4.18
@@ -27,41 +29,40 @@ LOOKS = 5  # at most, until one is quick
 QUICK_S = 1e-4  # a look that takes longer was interrupted: nobody knows when it was
 
 
-def flood(order: dict[str, Any], address: str) -> dict[str, Any]:
-    """Send what the timetable says, count what comes; `{peer: {"datagrams_s"}}` of each that should send to us."""
+def flood(order: FloodOrder, address: str) -> dict[str, Flooded]:
+    """Send what the timetable says, count what comes, of each that should send to us."""
     start = time.monotonic()
     with ExitStack() as stack:
         gauges = {
-            name: stack.enter_context(FloodGauge(address, count["port"]))
-            for name, count in order["counts"].items()
+            name: stack.enter_context(FloodGauge(address, count.port))
+            for name, count in order.counts.items()
         }
-        sender = threading.Thread(target=_send_all, args=(order["sends"], start))
+        sender = threading.Thread(target=_send_all, args=(order.sends, start))
         sender.start()
-        _count(list(gauges.values()), start + order["seconds"])
+        _count(list(gauges.values()), start + order.seconds)
         sender.join()
     return {
-        name: {"datagrams_s": _rate(gauge.samples, order["counts"][name])}
-        for name, gauge in gauges.items()
+        name: Flooded(_rate(gauge.samples, order.counts[name])) for name, gauge in gauges.items()
     }
 
 
-def _send_all(sends: Iterable[dict[str, Any]], start: float) -> None:
+def _send_all(sends: Iterable[FloodSend], start: float) -> None:
     threads = []
-    for send in sorted(sends, key=lambda send: float(send["at_s"])):
-        time.sleep(max(0.0, start + send["at_s"] - time.monotonic()))
+    for send in sorted(sends, key=lambda send: send.at_s):
+        time.sleep(max(0.0, start + send.at_s - time.monotonic()))
         threads.append(threading.Thread(target=_send, args=(send,)))
         threads[-1].start()
     for thread in threads:
         thread.join()
 
 
-def _send(send: dict[str, Any]) -> None:
-    deadline = time.monotonic() + send["seconds"]
+def _send(send: FloodSend) -> None:
+    deadline = time.monotonic() + send.seconds
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send["queued_bytes"])
+        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send.queued_bytes)
         sock.settimeout(1.0)
-        sock.connect((send["address"], send["port"]))
-        block = bytes(DATAGRAM_BYTES * _segments(sock, send["at_once"]))
+        sock.connect((send.address, send.port))
+        block = bytes(DATAGRAM_BYTES * _segments(sock, send.at_once))
         while time.monotonic() < deadline:
             try:
                 sock.send(block)
@@ -131,10 +132,10 @@ def _count(gauges: list[FloodGauge], until: float) -> None:
         time.sleep(LOOK_S)
 
 
-def _rate(samples: list[tuple[float, int]], count: dict[str, Any]) -> float:
-    if count["until_s"] is None:
-        return rate_of(samples, count["skip_s"])
-    return share_of(samples, count["skip_s"], count["until_s"])
+def _rate(samples: list[tuple[float, int]], count: FloodCount) -> float:
+    if count.until_s is None:
+        return rate_of(samples, count.skip_s)
+    return share_of(samples, count.skip_s, count.until_s)
 
 
 def rate_of(samples: list[tuple[float, int]], skip_s: float) -> float:

@@ -4,20 +4,35 @@ Goodput is what the receiver's program reads in the last `window_s` seconds, onc
 to fill the link. In those seconds the sender also pings: a round trip under load.
 """
 
-import json
 import select
 import socket
 import struct
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import NamedTuple
 
 from node.probe.datagrams import PORT, datagram_socket
 from node.probe.pings import read_echo, send_ping
+from protocol.lines import encode_line
+from protocol.probe import Goodput, SendOrder
+from protocol.reader import FormatError, parse
 
 CHUNK_BYTES = 1 << 18
 GIVE_UP_S = 20.0  # without a sign of life, and besides twice the time that a link takes to fill
+
+
+class Request(NamedTuple):
+    """What a sender asks of the receiver, in a line of JSON ahead of what counts."""
+
+    startup_s: float
+    window_s: float
+
+
+class Received(NamedTuple):
+    """What the receiver answers, in JSON, to the end of the connection."""
+
+    goodput_mbyte_s: float
 
 
 class LoadPings:
@@ -47,32 +62,31 @@ class LoadPings:
             self.rtt_ms.append(round((echo.returned - echo.sent) * 1000, 3))
 
 
-def send(order: dict[str, Any], series: int) -> dict[str, Any]:
+def send(order: SendOrder, series: int) -> Goodput:
     """Send to one peer until it has measured enough; its answer. What does not get through has no goodput."""
     try:
         return _send(order, series)
-    except OSError as error:
-        return {"goodput_mbyte_s": 0.0, "loaded_rtt_ms": [], "note": str(error)}
+    except (OSError, FormatError) as error:
+        return Goodput(0.0, [], str(error))
 
 
-def _send(order: dict[str, Any], series: int) -> dict[str, Any]:
-    request = {"startup_s": order["startup_s"], "window_s": order["window_s"]}
-    give_up_s = GIVE_UP_S + 2 * order["startup_s"]
-    first_ping = time.monotonic() + order["startup_s"]
-    pings = LoadPings(order["peer"], series, first_ping, order["ping_interval_ms"] / 1000)
+def _send(order: SendOrder, series: int) -> Goodput:
+    give_up_s = GIVE_UP_S + 2 * order.startup_s
+    first_ping = time.monotonic() + order.startup_s
+    pings = LoadPings(order.peer, series, first_ping, order.ping_interval_ms / 1000)
     with (
         pings.sock,
-        socket.create_connection((order["peer"], PORT), timeout=give_up_s) as sock,
+        socket.create_connection((order.peer, PORT), timeout=give_up_s) as sock,
     ):
-        sock.sendall(json.dumps(request).encode() + b"\n")
+        sock.sendall(encode_line(Request(order.startup_s, order.window_s)))
         _fill(sock, pings, give_up_s)
         sock.settimeout(give_up_s)
-        answer: dict[str, Any] = json.loads(
-            sock.recv(4096) or b'{"goodput_mbyte_s": 0.0, "note": "the peer closed the connection"}'
-        )
+        answer = sock.recv(4096)
         # What still waits in our buffer is of no use to anybody: end at once, by a reset.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    return answer | {"loaded_rtt_ms": pings.rtt_ms}
+    if not answer:
+        return Goodput(0.0, pings.rtt_ms, "the peer closed the connection")
+    return Goodput(parse(Received, answer, "the peer").goodput_mbyte_s, pings.rtt_ms)
 
 
 def _fill(sock: socket.socket, pings: LoadPings, give_up_s: float) -> None:
@@ -101,9 +115,9 @@ def serve(listener: socket.socket) -> None:
 def _answer(sock: socket.socket) -> None:
     with sock:
         sock.settimeout(GIVE_UP_S)
-        request = _read_line(sock)
-        answer = _sink(sock, request["startup_s"], request["window_s"])
-        sock.sendall(json.dumps(answer).encode())
+        request = _read_request(sock)
+        answer = Received(_sink(sock, request))
+        sock.sendall(encode_line(answer))
         # To close with data unread would reset the connection, and might take the answer with it.
         sock.shutdown(socket.SHUT_WR)
         rest = bytearray(CHUNK_BYTES)
@@ -112,29 +126,28 @@ def _answer(sock: socket.socket) -> None:
                 pass
 
 
-def _read_line(sock: socket.socket) -> dict[str, Any]:
+def _read_request(sock: socket.socket) -> Request:
     """The request; byte by byte, for what follows it is not ours to take here."""
     line = b""
     while not line.endswith(b"\n"):
         line += sock.recv(1) or b"\n"
-    request: dict[str, Any] = json.loads(line)
-    return request
+    return parse(Request, line, "the request")
 
 
-def _sink(sock: socket.socket, startup_s: float, window_s: float) -> dict[str, float]:
-    """Read for `startup_s`, then count for `window_s`."""
+def _sink(sock: socket.socket, request: Request) -> float:
+    """Read for `startup_s`, then count for `window_s`. Returns the goodput in MB/s."""
     buffer = bytearray(CHUNK_BYTES)
     first = time.monotonic()
-    opens = first + startup_s
+    opens = first + request.startup_s
     received = 0
     while True:
         count = sock.recv_into(buffer)
         now = time.monotonic()
         if count == 0:
-            return {"goodput_mbyte_s": 0.0}
+            return 0.0
         if now < opens:
             first, received = now, 0
             continue
         received += count
-        if now >= opens + window_s:
-            return {"goodput_mbyte_s": received / (now - first) / 1e6}
+        if now >= opens + request.window_s:
+            return received / (now - first) / 1e6

@@ -10,9 +10,10 @@ import math
 import socket
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from node.probe.datagrams import ECHO, PING, PORT, datagram_socket
+from node.probe.datagrams import ECHO, PING, PORT, Arrival, datagram_socket
+from protocol.probe import Arrivals, PingOrder, Pings
 
 
 class Echo(NamedTuple):
@@ -29,14 +30,9 @@ def send_ping(sock: socket.socket, address: str, series: int, number: int) -> No
     sock.sendto(PING.pack(series, number, time.monotonic()), (address, PORT))
 
 
-def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
-    """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there.
-
-    Returns:
-        peer -> {"series", "sent", "late_ms": how late they were sent, on average, "rtt_ms": [...], "back": as
-        `summarise_arrivals` gives it}.
-    """
-    peers: dict[str, str] = order["peers"]
+def ping(order: PingOrder, series: int) -> dict[str, Pings]:
+    """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there."""
+    peers = order.peers
     echoes: dict[str, list[Echo]] = {address: [] for address in peers.values()}
     sock = datagram_socket()
     over = threading.Event()
@@ -44,35 +40,33 @@ def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
     reader.start()
     late_s = dict.fromkeys(peers, 0.0)
     start = time.monotonic()
-    for number in range(order["count"]):
+    for number in range(order.pings):
         for place, (name, address) in enumerate(peers.items()):
             turns = number + place / len(peers)
-            late_s[name] += _sleep_until(start + turns * order["interval_ms"] / 1000)
+            late_s[name] += _sleep_until(start + turns * order.interval_ms / 1000)
             send_ping(sock, address, series, number)
-    time.sleep(order["wait_ms"] / 1000)
+    time.sleep(order.wait_ms / 1000)
     over.set()
     reader.join()
     sock.close()
     return {
-        name: {
-            "series": series,
-            "sent": order["count"],
-            "late_ms": round(1000 * late_s[name] / order["count"], 3),
-            **_summarise_echoes(echoes[address]),
-        }
+        name: Pings(
+            series=series,
+            sent=order.pings,
+            late_ms=round(1000 * late_s[name] / order.pings, 3),
+            rtt_ms=[round((echo.returned - echo.sent) * 1000, 3) for echo in echoes[address]],
+            back=_summarise_ways_back(echoes[address]),
+        )
         for name, address in peers.items()
     }
 
 
-def _summarise_echoes(echoes: list[Echo]) -> dict[str, Any]:
+def _summarise_ways_back(echoes: list[Echo]) -> Arrivals:
     # In the order in which they left the peer: what was overtaken on the way there is no fault of the way back.
     left = sorted(echo.arrived for echo in echoes)
     place = {arrived: number for number, arrived in enumerate(left)}
     back = [(place[echo.arrived], echo.arrived, echo.returned - echo.arrived) for echo in echoes]
-    return {
-        "rtt_ms": [round((echo.returned - echo.sent) * 1000, 3) for echo in echoes],
-        "back": summarise_arrivals(back),
-    }
+    return summarise_arrivals(back)
 
 
 def _sleep_until(instant: float) -> float:
@@ -106,14 +100,8 @@ def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
     return address, Echo(number, sent, arrived, now) if its_series == series else None
 
 
-def summarise_arrivals(log: list[tuple[int, float, float]]) -> dict[str, Any]:
-    """What arrived of one series, from its log in the order of arrival.
-
-    Returns:
-        {"arrived", "twice", "gaps": runs of numbers that are missing before the last, "reordered": how many have
-        overtaken another, "sent_ms": [...], "one_way_ms": [...]}. The times are those of first copies that overtook
-        nobody; one-way times have an unknown offset where the nodes' clocks differ.
-    """
+def summarise_arrivals(log: list[Arrival]) -> Arrivals:
+    """What arrived of one series, from its log in the order of arrival."""
     numbers = [number for number, _, _ in log]
     there = sorted(set(numbers))
     overtook = overtakers(numbers)
@@ -122,14 +110,14 @@ def summarise_arrivals(log: list[tuple[int, float, float]]) -> dict[str, Any]:
         if not ahead:
             firsts.setdefault(number, (sent, one_way))
     first = min((sent for sent, _ in firsts.values()), default=0.0)
-    return {
-        "arrived": len(there),
-        "twice": len(numbers) - len(there),
-        "gaps": sum(after > before + 1 for before, after in itertools.pairwise([-1, *there])),
-        "reordered": sum(overtook),
-        "sent_ms": [round((sent - first) * 1000, 3) for sent, _ in firsts.values()],
-        "one_way_ms": [round(one_way * 1000, 3) for _, one_way in firsts.values()],
-    }
+    return Arrivals(
+        arrived=len(there),
+        twice=len(numbers) - len(there),
+        gaps=sum(after > before + 1 for before, after in itertools.pairwise([-1, *there])),
+        reordered=sum(overtook),
+        sent_ms=[round((sent - first) * 1000, 3) for sent, _ in firsts.values()],
+        one_way_ms=[round(one_way * 1000, 3) for _, one_way in firsts.values()],
+    )
 
 
 def overtakers(numbers: list[int]) -> list[bool]:

@@ -20,6 +20,7 @@ from cluster.links.expected import (
     mathis_mbyte_s,
 )
 from protocol.link import Link
+from protocol.probe import Arrivals, Pings
 
 THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
 BACK = Link("node2", "node1", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
@@ -230,23 +231,22 @@ def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
 
 
 def arrivals(one_way_ms, reordered=0, interval_ms=1000.0):
-    return {
-        "arrived": len(one_way_ms),
-        "reordered": reordered,
-        "twice": 0,
-        "gaps": 0,
-        "sent_ms": [number * interval_ms for number in range(len(one_way_ms))],
-        "one_way_ms": one_way_ms,
-    }
+    return Arrivals(
+        arrived=len(one_way_ms),
+        reordered=reordered,
+        twice=0,
+        gaps=0,
+        sent_ms=[number * interval_ms for number in range(len(one_way_ms))],
+        one_way_ms=one_way_ms,
+    )
+
+
+def pings(sent, rtt_ms, back):
+    return Pings(series=1, sent=sent, late_ms=0.1, rtt_ms=rtt_ms, back=back)
 
 
 def test_pings_are_summarised_by_direction_without_the_hosts_own_share():
-    ping = {
-        "sent": 5,
-        "late_ms": 0.1,
-        "rtt_ms": [10.3, 10.2, 30.0],
-        "back": arrivals([5.0, 5.0, 5.0]),
-    }
+    ping = pings(5, [10.3, 10.2, 30.0], arrivals([5.0, 5.0, 5.0]))
     there, back = summarise_pings(ping, arrivals([5.0, 6.0, 7.0, 6.0], reordered=1), host_ms=[0.2])
     assert there.rtt_ms == back.rtt_ms == pytest.approx(10.1)
     assert (there.samples, there.sent, there.arrived, there.reordered) == (3, 5, 4, 1)
@@ -258,7 +258,7 @@ def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks()
     stream = random.Random(4)
     there = arrivals([stream.gauss(1050, 8) for _ in range(2000)])  # a clock that is 1000 ms ahead
     back = arrivals([stream.gauss(-970, 4) for _ in range(2000)])
-    ping = {"sent": 2000, "late_ms": 0.1, "rtt_ms": [80.0], "back": back}
+    ping = pings(2000, [80.0], back)
     first, second = summarise_pings(ping, there, host_ms=[0.2], jitter=True)
     assert first.rtt_ms == second.rtt_ms == pytest.approx(79.8, abs=0.6)
     assert (first.jitter_ms, second.jitter_ms) == (
@@ -268,7 +268,7 @@ def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks()
 
 
 def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
-    silent = {"sent": 4, "late_ms": 0.1, "rtt_ms": [], "back": arrivals([])}
+    silent = pings(4, [], arrivals([]))
     there, back = summarise_pings(silent, arrivals([]), [0.2])
     assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, None)
     dead = judge(BACK, Expected(LINKS), replace(back, goodput_mbyte_s=0.0))
@@ -285,10 +285,10 @@ def test_what_a_link_does_while_the_host_holds_nothing_up_is_told_by_the_earlies
         10.3,
         *[90.0] * 12,
     ]  # of twenty two are no later than the third
-    ping = {"sent": 20, "late_ms": 0.1, "rtt_ms": trips, "back": arrivals([5.0] * 20)}
+    ping = pings(20, trips, arrivals([5.0] * 20))
     there, back = summarise_pings(ping, arrivals([5.0] * 20), host_ms=[0.2] * 5 + [7.0] * 5)
     assert there.early_rtt_ms == back.early_rtt_ms == pytest.approx(10.4 - 0.2)
-    assert summarise_pings({**ping, "rtt_ms": []}, arrivals([]), [0.2])[0].early_rtt_ms == float(
+    assert summarise_pings(ping._replace(rtt_ms=[]), arrivals([]), [0.2])[0].early_rtt_ms == float(
         "inf"
     )
 

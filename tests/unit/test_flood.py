@@ -9,6 +9,7 @@ import pytest
 from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from protocol.link import Link
+from protocol.probe import FloodCount, FloodOrder, FloodSend
 
 
 def steady(datagrams_s, seconds, look_s=0.005, at_s=0.0, before=0):
@@ -53,18 +54,16 @@ def test_the_kernel_counts_what_nobody_reads():
 
 
 def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
-    send = {"address": "127.0.0.1", "port": 29450, "at_once": 4, "queued_bytes": 60_000}
-    order = {
-        "sends": [send | {"at_s": 0.05, "seconds": 0.2}],
-        "counts": {
-            "self": {"port": 29450, "skip_s": 0.05, "until_s": None},
-            "silent": {"port": 29451, "skip_s": 0, "until_s": 0.1},
-        },
-        "seconds": 0.4,
+    send = FloodSend(
+        at_s=0.05, address="127.0.0.1", port=29450, at_once=4, queued_bytes=60_000, seconds=0.2
+    )
+    counts = {
+        "self": FloodCount(port=29450, skip_s=0.05, until_s=None),
+        "silent": FloodCount(port=29451, skip_s=0, until_s=0.1),
     }
-    found = flood(order, "127.0.0.1")
-    assert found["self"]["datagrams_s"] > 1000
-    assert found["silent"]["datagrams_s"] == 0.0
+    found = flood(FloodOrder([send], counts, seconds=0.4), "127.0.0.1")
+    assert found["self"].datagrams_s > 1000
+    assert found["silent"].datagrams_s == 0.0
 
 
 def test_what_two_share_by_turns_adds_up():

@@ -37,21 +37,21 @@ def test_one_stream_of_pings_measures_both_directions_of_a_pair(size):
 
 def test_pings_are_so_far_apart_that_none_waits_for_the_one_before_it():
     links, _ = links_of(2)
-    assert delay_pings(links, {"node2": "x"}, 2, NORMAL)["interval_ms"] == 30
+    assert delay_pings(links, {"node2": "x"}, 2, NORMAL).interval_ms == 30
     jittery = [link._replace(jitter_ms=8.0) for link in links]
-    assert delay_pings(jittery, {"node2": "x"}, 2, NORMAL)["interval_ms"] == 10
-    assert delay_pings(jittery, {"node2": "x"}, 2, NORMAL, apart=5)["interval_ms"] == 40
+    assert delay_pings(jittery, {"node2": "x"}, 2, NORMAL).interval_ms == 10
+    assert delay_pings(jittery, {"node2": "x"}, 2, NORMAL, apart=5).interval_ms == 40
 
 
 def test_pings_neither_fill_a_slow_link_nor_take_for_ever():
     links, _ = links_of(2, "poor")
     slow = [link._replace(rate_mbyte_s=0.01, loss_pct=1.0) for link in links]
     order = loss_pings(slow, {"node2": "x"}, 2, NORMAL)
-    assert 66 / order["interval_ms"] * 1000 <= 0.1 * 10_000  # of 10 kB/s
+    assert 66 / order.interval_ms * 1000 <= 0.1 * 10_000  # of 10 kB/s
     far = [link._replace(jitter_ms=150.0) for link in links]
     order = delay_pings(far, {"node2": "x"}, 2, NORMAL)
-    assert order["count"] >= 25
-    assert order["count"] * order["interval_ms"] <= 25_000
+    assert order.pings >= 25
+    assert order.pings * order.interval_ms <= 25_000
 
 
 def test_many_nodes_ping_more_seldom_so_that_no_ping_waits_for_a_processor():
@@ -59,9 +59,9 @@ def test_many_nodes_ping_more_seldom_so_that_no_ping_waits_for_a_processor():
     streams = streams_of(ping_pairs(links, names))
     assert streams == 120 + 16
     order = delay_pings(links, {"node2": "x"}, streams, NORMAL)
-    assert streams / order["interval_ms"] * 1000 <= PINGS_S
-    assert order["count"] == 30
+    assert streams / order.interval_ms * 1000 <= PINGS_S
+    assert order.pings == 30
     lossy = [link._replace(loss_pct=1.0) for link in links]
     order = loss_pings(lossy, {"node2": "x"}, streams, NORMAL)
-    assert order["count"] == 800
-    assert streams / order["interval_ms"] * 1000 <= LOSS_PINGS_S
+    assert order.pings == 800
+    assert streams / order.interval_ms * 1000 <= LOSS_PINGS_S

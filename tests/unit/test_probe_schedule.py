@@ -193,15 +193,15 @@ def test_all_links_of_an_uplink_are_flooded_together_one_node_after_the_other():
 def test_each_node_is_told_whom_to_flood_and_whom_to_count():
     links, names = links_of(3)
     orders = flood_orders(link_floods(links, names), {name: f"at-{name}" for name in names})
-    ports = {name: {send["port"] for send in orders[name]["sends"]} for name in names}
+    ports = {name: {send.port for send in orders[name].sends} for name in names}
     assert [len(of) for of in ports.values()] == [1, 1, 1]  # a sender is known by its port
     for name in names:
-        assert {send["address"] for send in orders[name]["sends"]} == {
+        assert {send.address for send in orders[name].sends} == {
             f"at-{other}" for other in names if other != name
         }
-        for other, count in orders[name]["counts"].items():
-            assert {count["port"]} == ports[other]
-        assert set(orders[name]["counts"]) == set(names) - {name}
+        for other, count in orders[name].counts.items():
+            assert {count.port} == ports[other]
+        assert set(orders[name].counts) == set(names) - {name}
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.5, 5.0, 50.0, 500.0])

@@ -14,6 +14,8 @@ from cluster.links.traces import (
     first_order,
     load_trace,
 )
+from protocol.lines import encode_line
+from protocol.trace import FirstOrder, NodeTrace, parse_first_order
 
 
 @pytest.fixture
@@ -116,15 +118,17 @@ def test_each_node_is_told_of_its_own_links(trace):
     ride = trace("time_s,delay_ms\n0,1\n1,2\n")
     both = Playback(ride, (("node1", "node2"), ("node2", "node3")), loops=True)
     orders = {node: first_order({"0": both}, node) for node in ("node1", "node2", "node4")}
-    assert orders["node1"]["traces"]["0"] == {
-        "links": [["node1", "node2"]],
-        "fields": ["delay_ms"],
-        "steps": [[0, 1], [1, 2]],
-        "seconds": 2,
-        "lasts_s": None,
-    }
-    assert len(orders["node2"]["traces"]["0"]["links"]) == 2
-    assert orders["node4"] == {"links": [["node1", "node2"], ["node2", "node3"]], "traces": {}}
+    assert orders["node1"].traces["0"] == NodeTrace(
+        links=[("node1", "node2")],
+        fields=["delay_ms"],
+        steps=[[0, 1], [1, 2]],
+        seconds=2,
+        lasts_s=None,
+    )
+    assert len(orders["node2"].traces["0"].links) == 2
+    assert orders["node4"] == FirstOrder([("node1", "node2"), ("node2", "node3")], {})
+    for order in orders.values():
+        assert parse_first_order(encode_line(order)) == order
 
 
 def test_the_example_says_that_it_is_made_up():

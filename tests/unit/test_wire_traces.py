@@ -1,5 +1,6 @@
 """Traces on a node: which step is due when, what a link is then, and what is said to tc and the delayer."""
 
+import json
 import math
 
 import pytest
@@ -9,9 +10,10 @@ from node.wire import egress, netem
 from node.wire.commands import Device
 from node.wire.layout import lay_out
 from node.wire.nfqueue import backend
-from node.wire.replay.traces import LATE_S, Playing, Trace, parse_first_order
+from node.wire.replay.traces import LATE_S, Playing, Trace, check_links, make_trace
 from protocol.link import Link
 from protocol.reader import FormatError
+from protocol.trace import Ended, parse_first_order
 
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
 RATES = Trace(
@@ -54,9 +56,9 @@ def test_the_time_is_kept_and_what_is_late_is_counted():
     assert playing.next_due() == 100.6
     assert playing.advance(102.01)  # two are due: one never came
     playing.done(102.02)
-    assert playing.report() == {"changes": 4, "late": 2, "worst_ms": 100.0}
+    assert playing.report("a") == Ended("a", changes=4, late=2, worst_ms=100.0)
     assert playing.advance(107.0)  # after the end: up to it, and nothing of the next round
-    assert playing.report()["changes"] == len([s for s in range(99) if RATES.due_s(s) < 5.0])
+    assert playing.report("a").changes == len([s for s in range(99) if RATES.due_s(s) < 5.0])
     assert playing.next_due() == playing.ends == 105.0
 
 
@@ -146,27 +148,38 @@ def test_the_delayer_is_told_of_changed_queues_alone(monkeypatch):
 
 
 def test_the_first_order():
-    pairs, traces = parse_first_order(order(), shape([LINK]).plan)
-    assert pairs == [("node1", "node2")]
-    assert traces["0"].values(1) == {"rate_mbyte_s": 1.0, "delay_ms": 60.0}
-    assert traces["0"].lasts_s == math.inf
+    first = parse_first_order(json.dumps(order()))
+    assert first.links == [("node1", "node2")]
+    trace = make_trace(first.traces["0"])
+    assert trace.values(1) == {"rate_mbyte_s": 1.0, "delay_ms": 60.0}
+    assert (trace.times, trace.seconds, trace.lasts_s) == ([0.0, 0.5], 1.0, math.inf)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([], "expected links and traces"),
-        (order(links=[["node1", "node9"]]), "node1 has no link from node1 to node9"),
-        (order(fields=["colour"]), "traces.0.fields"),
-        (order(steps=[[0, 1]]), "2 values in each"),
-        (order(steps=[]), "traces.0"),
+        ([], "expected an object"),
+        ({"links": []}, "traces: missing"),
+        (order(colour=1), "traces.0.colour: unknown key"),
+        (order(fields=["colour"]), r"traces.0.fields\[0\]: expected one of rate_mbyte_s, "),
+        (order(fields=[]), "traces.0.fields: expected one"),
+        (order(steps=[[0, 1]]), "traces.0.steps: expected a time and 2 values in each"),
+        (order(steps=[[]]), "traces.0.steps: expected a time and 2 values in each"),
+        (order(steps=[]), "traces.0.steps: expected times from 0 on"),
         (order(steps=[[0.1, 1, 1]]), "times from 0 on"),
         (order(steps=[[0, 1, 1], [0, 2, 2]]), "times from 0 on"),
         (order(seconds=0.5), "times from 0 on"),
-        (order(steps=[[0, -1, 1]]), "not negative"),
-        (order(lasts_s="long"), "ValueError"),
+        (order(steps=[[0, -1, 1]]), r"traces.0.steps\[0\]\[1\]: expected no negative number"),
+        (order(lasts_s="long"), "traces.0.lasts_s: expected a number"),
+        (order(links=[["node1"]]), r"traces.0.links\[0\]: expected a list of 2"),
     ],
 )
 def test_what_is_no_first_order(given, words):
     with pytest.raises(FormatError, match=words):
-        parse_first_order(given, shape([LINK]).plan)
+        parse_first_order(json.dumps(given))
+
+
+def test_a_trace_of_a_link_that_the_node_lacks():
+    trace = RATES._replace(links=[("node1", "node9")])
+    with pytest.raises(FormatError, match=r"traces.0.links: node1 has no link from node1 to node9"):
+        check_links(trace, shape([LINK]).plan, "traces.0")

@@ -7,15 +7,25 @@ The file without the process means that the process was killed: the links have t
 import json
 import os
 import socket
-from typing import Any
+from typing import NamedTuple
 
 from node.wire import state
 from node.wire.commands import NodeError
 from protocol.link import Pair
+from protocol.reader import FormatError, document, parse
 
 ADDRESS = "\0gradwire-replay"
 """An abstract socket, as that of the nfqueue daemon: it belongs to the network namespace, as the links do."""
 FILE = state.FOLDER / "replay.json"
+
+
+class Mark(NamedTuple):
+    """What the file says."""
+
+    process: int
+    """Who changes links."""
+    links: list[Pair]
+    """Those of the cluster that traces change."""
 
 
 def occupy(pairs: list[Pair]) -> socket.socket:
@@ -33,13 +43,14 @@ def occupy(pairs: list[Pair]) -> socket.socket:
     except OSError as error:
         sign.close()
         raise NodeError(_words()) from error
-    FILE.write_text(json.dumps({"process": os.getpid(), "links": pairs}))
+    FILE.write_text(json.dumps(document(Mark(os.getpid(), pairs))))
     return sign
 
 
 def pairs_now() -> list[Pair]:
     """The links of the cluster that traces may change at the moment."""
-    return [(src, dst) for src, dst in _read()["links"]] if _is_occupied() else []
+    mark = _read() if _is_occupied() else None
+    return mark.links if mark else []
 
 
 def refuse() -> None:
@@ -65,11 +76,11 @@ def forget() -> None:
 
 
 def _words() -> str:
-    said = _read()
-    links = ", ".join(f"{src} -> {dst}" for src, dst in said["links"])
+    mark = _read()
+    links = ", ".join(f"{src} -> {dst}" for src, dst in mark.links) if mark else ""
     return (
         f"traces are replayed on {links or 'some links'}: "
-        f"end that where it was begun, or on this node with `kill {said['process']}`"
+        f"end that where it was begun, or on this node with `kill {mark.process if mark else 'PID'}`"
     )
 
 
@@ -82,9 +93,9 @@ def _is_occupied() -> bool:
     return True
 
 
-def _read() -> dict[str, Any]:
+def _read() -> Mark | None:
+    """What the file says; None while it is about to come, or to go."""
     try:
-        said: dict[str, Any] = json.loads(FILE.read_text())
-        return said
-    except (OSError, ValueError):  # it is about to come, or to go
-        return {"process": "PID", "links": []}
+        return parse(Mark, FILE.read_text())
+    except (OSError, FormatError):
+        return None

@@ -1,6 +1,6 @@
 """Plays traces: changes links in place, many times a second, without starting a program for it.
 
-    python -m node.wire replay      # orders on standard input, answers on standard output: docs/formats.md
+    python -m node.wire replay      # orders on standard input, answers on standard output: protocol/trace.py
 
 tc reads its lines from a pipe that stays open; the nfqueue daemon is told over its socket. While this runs, `apply` and
 `clear` refuse to touch the node; who started it may send it other plans. When a trace ends, its links are as the plan
@@ -15,26 +15,36 @@ import subprocess
 from contextlib import suppress
 from time import monotonic
 from types import FrameType
-from typing import Any
 
 from node.wire import apply, egress, state
 from node.wire.backends import WIRES
 from node.wire.commands import CommandError, NodeError
 from node.wire.layout import Layout, lay_out
 from node.wire.replay import lock
-from node.wire.replay.traces import Playing, check_links, parse_first_order
+from node.wire.replay.traces import Playing, check_links, make_trace
 from node.wire.scheduling import take_precedence
 from node.wire.segmentation import super_packet_bytes
 from node.wire.state import State
-from protocol.node_plan import NodePlan, read_plan
-from protocol.reader import FormatError
+from protocol.lines import parse_order
+from protocol.node_plan import NodePlan, checked_plan
+from protocol.reader import FormatError, document, shown
+from protocol.trace import (
+    ORDERS,
+    Answer,
+    Applied,
+    ApplyOrder,
+    BeginOrder,
+    Ended,
+    EndOrder,
+    FirstOrder,
+    ReplayReady,
+    parse_first_order,
+)
 
 STANDSTILL_LOOK_S = 0.1
 """How often the rate of an outage is set anew, to what is left of it."""
 QUESTION = "qdisc show dev lo"
 """What tc is asked after its lines: that it answers proves that they are done."""
-
-Json = dict[str, Any]
 
 
 class Tc:
@@ -69,28 +79,21 @@ class Tc:
 
 
 class Orders:
-    """Orders on standard input, a JSON document a line, as they come."""
+    """Orders on standard input, a line each, as they come."""
 
     def __init__(self, stdin: int) -> None:
         self._stdin = stdin
         self._rest = b""
         self.ended = False
 
-    def wait(self, seconds: float | None) -> list[Any]:
-        """The orders that come next, if one comes within this time. None that is there is left in the pipe.
-
-        Raises:
-            FormatError: a line is no JSON.
-        """
+    def wait(self, seconds: float | None) -> list[bytes]:
+        """The orders that come next, if one comes within this time. None that is there is left in the pipe."""
         if not select.select([self._stdin], [], [], seconds)[0]:
             return []
         chunk = os.read(self._stdin, 1 << 20)
         self.ended = not chunk
         *whole, self._rest = (self._rest + chunk).split(b"\n")
-        try:
-            return [json.loads(line) for line in whole]
-        except ValueError as error:
-            raise FormatError(f"an order is not JSON: {error}") from error
+        return whole
 
 
 class Player:
@@ -100,18 +103,19 @@ class Player:
         order: the first one, with all traces that may be begun.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it has a link that this node lacks.
         NodeError: no plan is in force here, or another replay runs.
     """
 
-    def __init__(self, order: object) -> None:
+    def __init__(self, order: FirstOrder) -> None:
         with apply.exclusive_lock():
             found, fault = apply.look()
             if found is None:
                 raise NodeError(fault or "no plan is in force here: apply one first")
             self._state = found
-            pairs, self._traces = parse_first_order(order, self._state.layout.plan)
-            self._sign = lock.occupy(pairs)
+            self._traces = {name: make_trace(told) for name, told in order.traces.items()}
+            self._check_links(self._state.layout.plan)
+            self._sign = lock.occupy(order.links)
         self._tc = Tc()
         self._now = self._state.layout  # what the kernel has
         self._is_torn = False  # whether it has that only in parts
@@ -119,16 +123,24 @@ class Player:
         self._playing: dict[str, Playing] = {}
 
     def begin(self, name: str) -> None:
-        """Begin a trace, from its start."""
+        """Begin a trace, from its start.
+
+        Raises:
+            FormatError: the first order had none of this name.
+        """
+        if name not in self._traces:
+            raise FormatError(
+                f"expected one of {', '.join(self._traces)}, got {shown(name)}", "trace"
+            )
         playing = self._playing[name] = Playing(self._traces[name], monotonic())
         self._put_traced()
         playing.done(monotonic())
 
-    def end(self, name: str) -> Json:
+    def end(self, name: str) -> Ended:
         """End a trace; its links get back what the plan says. Returns how it went."""
         playing = self._playing.pop(name)
         self._put_traced()
-        return {"ended": name, **playing.report()}
+        return playing.report(name)
 
     def is_playing(self, name: str) -> bool:
         """Whether a trace has begun and not ended."""
@@ -152,16 +164,14 @@ class Player:
             dues.append(monotonic() + STANDSTILL_LOOK_S)
         return max(0.0, min(dues) - monotonic()) if dues else None
 
-    def apply(self, document: object) -> None:
+    def apply(self, plan: NodePlan) -> None:
         """Make another plan the one in force, underneath what traces decide.
 
         Raises:
-            FormatError: it is no plan, or one without a link of a trace; nothing has changed.
+            FormatError: it contradicts itself, or lacks a link of a trace; nothing has changed.
             NodeError: the node could not; then nothing is shaped any more.
         """
-        plan = read_plan(document)
-        for name, trace in self._traces.items():
-            check_links(trace, plan, f"traces.{name}")
+        self._check_links(checked_plan(plan))
         with apply.exclusive_lock():
             layout = lay_out(plan, self._now.device, self._now)
             made = self._bring_about(layout._replace(plan=self._traced(plan, layout)))
@@ -169,9 +179,9 @@ class Player:
             self._state = made._replace(layout=layout, report=made.report._replace(links=links))
             state.save(self._state)
 
-    def close(self) -> list[Json]:
+    def close(self) -> list[Ended]:
         """Put all links back, and let others at them again. Returns how it went, trace by trace."""
-        reports = [{"ended": name, **p.report()} for name, p in self._playing.items()]
+        reports = [playing.report(name) for name, playing in self._playing.items()]
         self._playing.clear()
         try:
             self._put_back()
@@ -180,6 +190,10 @@ class Player:
             lock.forget()
             self._sign.close()
         return reports
+
+    def _check_links(self, plan: NodePlan) -> None:
+        for name, trace in self._traces.items():
+            check_links(trace, plan, f"traces.{name}")
 
     def _put_back(self) -> None:
         if not self._is_torn:
@@ -232,16 +246,16 @@ def replay(stdin: int) -> None:
     _hear_signals_as_the_end(stdin)
     take_precedence()
     orders = Orders(stdin)
-    waiting: list[Any] = []
+    waiting: list[bytes] = []
     while not waiting and not orders.ended:
         waiting = orders.wait(None)
     if waiting:
-        _work(Player(waiting.pop(0)), orders, waiting)
+        _work(Player(parse_first_order(waiting.pop(0))), orders, waiting)
 
 
-def _work(links: Player, orders: Orders, waiting: list[Any]) -> None:
+def _work(links: Player, orders: Orders, waiting: list[bytes]) -> None:
     try:
-        _say({"ready": True})
+        _say(ReplayReady())
         while not orders.ended:
             for order in waiting:
                 _obey(links, order)
@@ -253,23 +267,21 @@ def _work(links: Player, orders: Orders, waiting: list[Any]) -> None:
             _say(report)
 
 
-def _obey(links: Player, order: object) -> None:
-    match order:
-        case {"do": "begin", "trace": str(name)}:
+def _obey(links: Player, line: bytes) -> None:
+    match parse_order(ORDERS, line):
+        case BeginOrder(name):
             links.begin(name)
-        case {"do": "end", "trace": str(name)}:
+        case EndOrder(name):
             if links.is_playing(name):  # else it has just come to its own end
                 _say(links.end(name))
-        case {"do": "apply", "plan": plan}:
+        case ApplyOrder(plan):
             links.apply(plan)
-            _say({"applied": True})
-        case _:
-            raise FormatError(f"expected begin, end or apply, got {str(order)[:80]}")
+            _say(Applied())
 
 
-def _say(answer: Json) -> None:
+def _say(answer: Answer) -> None:
     with suppress(OSError):  # who has asked has gone: the links matter more
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(document(answer)), flush=True)
 
 
 def _hear_signals_as_the_end(stdin: int) -> None:

@@ -2,14 +2,13 @@
 
 import math
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from protocol.link import Link, Pair
+from protocol.link import CUT_PCT, Link, Pair
 from protocol.node_plan import NodePlan
 from protocol.reader import FormatError
+from protocol.trace import Ended, NodeTrace
 
-FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
-CUT_PCT = 100.0
 LATE_S = 0.05
 """A change that comes later than this is counted as late."""
 LONGEST_STANDSTILL_S = 1.0
@@ -18,7 +17,7 @@ ROUNDING_S = 1e-6
 
 
 class Trace(NamedTuple):
-    """Values of some links over time. Where it lasts longer than a round, it begins again and again."""
+    """Values of some links over time, as they are looked up. Where it lasts longer than a round, it begins again."""
 
     links: list[Pair]
     fields: list[str]
@@ -122,25 +121,22 @@ class Playing:
             values |= {"rate_mbyte_s": rate, "buffer_ms": queue_mbyte_ms / rate}
         return Link(**(link._asdict() | values))
 
-    def report(self) -> dict[str, float]:
-        """How many changes came, how many late or never, and the latest."""
+    def report(self, name: str) -> Ended:
+        """How many changes came, how many late or never, and the latest; `name` is the trace's."""
         worst_ms = round(self._worst_s * 1e3, 1)
-        return {"changes": self._changes, "late": self._late, "worst_ms": worst_ms}
+        return Ended(ended=name, changes=self._changes, late=self._late, worst_ms=worst_ms)
 
 
-def parse_first_order(document: object, plan: NodePlan) -> tuple[list[Pair], dict[str, Trace]]:
-    """All links that traces change in this cluster, and the traces of this node: docs/formats.md.
-
-    Raises:
-        FormatError: what is wrong with it.
-    """
-    if not isinstance(document, dict) or set(document) != {"links", "traces"}:
-        raise FormatError(f"expected links and traces, got {str(document)[:80]}")
-    pairs = [(str(src), str(dst)) for src, dst in document["links"]]
-    traces = {name: _trace(given, f"traces.{name}") for name, given in document["traces"].items()}
-    for name, trace in traces.items():
-        check_links(trace, plan, f"traces.{name}")
-    return pairs, traces
+def make_trace(told: NodeTrace) -> Trace:
+    """A trace as it was told, for looking its steps up."""
+    return Trace(
+        links=told.links,
+        fields=told.fields,
+        times=[step[0] for step in told.steps],
+        rows=[step[1:] for step in told.steps],
+        seconds=told.seconds,
+        lasts_s=math.inf if told.lasts_s is None else told.lasts_s,
+    )
 
 
 def check_links(trace: Trace, plan: NodePlan, key: str) -> None:
@@ -149,37 +145,7 @@ def check_links(trace: Trace, plan: NodePlan, key: str) -> None:
     Raises:
         FormatError: naming the link.
     """
-    there = [(link.src, link.dst) for link in plan.links]
+    there = {link.ends for link in plan.links}
     for src, dst in trace.links:
         if (src, dst) not in there:
-            raise FormatError(f"{key}.links: {plan.node} has no link from {src} to {dst}")
-
-
-def _trace(given: dict[str, Any], key: str) -> Trace:
-    try:
-        rows = [[float(value) for value in row] for row in given["steps"]]
-        trace = Trace(
-            links=[(str(src), str(dst)) for src, dst in given["links"]],
-            fields=[str(field) for field in given["fields"]],
-            times=[row[0] for row in rows],
-            rows=[row[1:] for row in rows],
-            seconds=float(given["seconds"]),
-            lasts_s=math.inf if given["lasts_s"] is None else float(given["lasts_s"]),
-        )
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise FormatError(f"{key}: {type(error).__name__}: {error}") from error
-    _check_trace(trace, key)
-    return trace
-
-
-def _check_trace(trace: Trace, key: str) -> None:
-    if not trace.fields or set(trace.fields) - set(FIELDS):
-        raise FormatError(f"{key}.fields: expected some of {', '.join(FIELDS)}, got {trace.fields}")
-    moments = [*trace.times, trace.seconds]
-    if moments[0] != 0 or any(b <= a for a, b in zip(moments, moments[1:], strict=False)):
-        raise FormatError(f"{key}.steps: expected times from 0 on, each after the one before it")
-    numbers = [value for row in trace.rows for value in row]
-    if not all(math.isfinite(value) and value >= 0 for value in numbers):
-        raise FormatError(f"{key}.steps: expected numbers that are not negative")
-    if any(len(row) != len(trace.fields) for row in trace.rows):
-        raise FormatError(f"{key}.steps: expected {len(trace.fields)} values in each")
+            raise FormatError(f"{plan.node} has no link from {src} to {dst}", f"{key}.links")

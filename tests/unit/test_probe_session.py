@@ -1,0 +1,156 @@
+"""A probe on every node: orders as lines, answers as lines of any length, and nodes that answer something else."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.base.errors import NodeError
+from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
+from cluster.contract.floods import link_floods
+from cluster.contract.probe_plan import EFFORTS
+from cluster.contract.probe_results import fill_links, flood_links, ping_links
+from cluster.contract.probe_session import ProbeSession
+from protocol.lines import parse_order
+from protocol.link import Link
+from protocol.probe import ORDERS, ArrivalsOrder, PingOrder, Pings, SendOrder
+from protocol.reader import document
+
+THERE = Link("node1", "node2", 5.0, 1.0, 0.0, 0.0, 40.0)
+BACK = Link("node2", "node1", 5.0, 1.0, 0.0, 0.0, 40.0)
+ARRIVED = {
+    "arrived": 2,
+    "twice": 0,
+    "gaps": 0,
+    "reordered": 0,
+    "sent_ms": [0.0, 30.0],
+    "one_way_ms": [1.0, 1.5],
+}
+PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": ARRIVED}
+
+
+def honest(order):
+    match order:
+        case PingOrder():
+            return dict.fromkeys(order.peers, PINGED)
+        case ArrivalsOrder():
+            return dict.fromkeys(order.series, ARRIVED)
+        case SendOrder():
+            return {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0], "note": ""}
+    return dict.fromkeys(order.counts, {"datagrams_s": 3000.0})
+
+
+class Probe:
+    """`python -m node.probe` on one node, whose answers a function may make others of."""
+
+    def __init__(self, node, address, twist):
+        self.node, self.twist, self.patience_s = node, twist, 0.0
+        self.said = [twist({"ready": address})]
+
+    def lines(self, longest_bytes):
+        for said in iter(lambda: self.said.pop(0), None):
+            text = said if isinstance(said, str) else json.dumps(said)
+            yield from split_lines([text.encode() + b"\n"], longest_bytes)
+
+    def write(self, line):
+        self.said.append(self.twist(honest(parse_order(ORDERS, line))))
+
+    def close(self):
+        pass
+
+
+def make_session(twist=lambda said: said):
+    """Of two nodes, of which the second twists what it says."""
+
+    def start(node, command):
+        return Probe(node, command[-1], twist if node == "node2" else lambda said: said)
+
+    nodes = [SimpleNamespace(name=f"node{n}", address=f"10.0.0.{n}") for n in (1, 2)]
+    return ProbeSession(SimpleNamespace(nodes=nodes, lost={}, start=start))
+
+
+def ping(session):
+    return ping_links(session, [THERE, BACK], [THERE, BACK], EFFORTS["quick"])
+
+
+def test_orders_and_answers_cross_unharmed():
+    with make_session() as session:
+        pinged = ping(session)
+        assert pinged["node1", "node2"].arrived == pinged["node2", "node1"].arrived == 2
+        assert fill_links(session, [THERE], [THERE, BACK]) == {
+            ("node1", "node2"): {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": 9.0}
+        }
+
+
+def test_an_answer_may_be_longer_than_a_line_of_a_program():
+    """4000 pings of `--full` make one of 94 KB: it came in pieces, and none of them was JSON."""
+    many = PINGED | {"rtt_ms": [1.234] * LONGEST_LINE_BYTES}
+    order = PingOrder({"node1": "10.0.0.1"}, pings=2, interval_ms=1.0, wait_ms=1.0)
+    with make_session(lambda said: said | {"node1": many} if "node1" in said else said) as session:
+        found = session.ask_of_each({"node2": order}, Pings)
+    assert document(found["node2"]["node1"]) == many
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("no JSON", "it said 'no JSON'"),
+        ({"error": "no such device"}, "node2: no such device"),
+        ({"error": "\x1b[2J"}, "error: expected a printable line"),
+        ({"ready": "here"}, "ready: expected an IPv4 address"),
+        ({}, "ready: missing"),
+    ],
+)
+def test_a_node_whose_first_line_is_another_is_named(said, words):
+    with pytest.raises(NodeError, match=words) as refused, make_session(lambda _: said):
+        pass
+    assert list(refused.value.outcomes) == ["node2"]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("no JSON", "it said 'no JSON'"),
+        ({"error": "no such device"}, "node2: no such device"),
+        ({}, "node1: missing"),
+        ({"node1": ARRIVED, "node9": ARRIVED}, "node9: nobody asked for it"),
+        ({"node1": 1}, "node1: expected an object, got 1"),
+    ],
+)
+def test_a_node_that_answers_something_else_is_named(said, words):
+    def twist(honest):
+        return said if "node1" in honest else honest
+
+    with pytest.raises(NodeError, match=words) as refused, make_session(twist) as session:
+        ping(session)
+    assert list(refused.value.outcomes) == ["node2"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"arrived": -1}, "node1.arrived: expected no negative number"),
+        ({"arrived": True}, "node1.arrived: expected a whole number"),
+        ({"one_way_ms": [1.0]}, "one_way_ms: expected 2 of them"),
+        ({"arrived": 1}, "arrived: 1 are fewer than the 2 of sent_ms"),
+        ({"one_way_ms": [1.0, float("nan")]}, r"node1.one_way_ms\[1\]: expected a number"),
+        ({"colour": 1}, "node1.colour: unknown key"),
+    ],
+)
+def test_arrivals_that_are_none(values, words):
+    def twist(said):
+        return {name: one | values for name, one in said.items()} if "node1" in said else said
+
+    with pytest.raises(NodeError, match=words) as refused, make_session(twist) as session:
+        ping(session)
+    assert list(refused.value.outcomes) == ["node2"]
+
+
+def test_a_rate_that_is_none():
+    def twist(said):
+        return {name: {"datagrams_s": "many"} for name in said} if "node1" in said else said
+
+    floods = link_floods([THERE, BACK], ["node1", "node2"])
+    words = "node2: .node1.datagrams_s: expected a number"
+    with pytest.raises(NodeError, match=words), make_session(twist) as session:
+        flood_links(session, floods)
