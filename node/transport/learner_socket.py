@@ -7,7 +7,6 @@ In a broadcast (`broadcast`) it also says who gets weights from whom: who is gon
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import zmq
 
@@ -120,7 +119,7 @@ class LearnerSocket:
         self._socket = make_router(self._context)  # nearly all that it sends is an answer
         self._socket.bind(endpoint(address))
         self._update = 0
-        self._published: dict[str, Any] = {}
+        self._published: dict[str, object] = {}
         self._to_acknowledge: set[int] = set()
         self._subscribed: dict[int, tuple[bytes, int]] = {}  # by rank: route, version that it has
         self._parents: dict[int, int] = {}  # as told
@@ -138,7 +137,7 @@ class LearnerSocket:
         """Of delta: the share of numbers that differed, on average over answers."""
         return self._changed_sum / self._changed_count if self._changed_count else None
 
-    def publish(self, update: int, state: State, advice: Mapping[str, Any]) -> None:
+    def publish(self, update: int, state: State, advice: Mapping[str, object]) -> None:
         """From now on who asks gets these parameters, their version the number of the update, and the advice (JSON)."""
         self._encoder.publish(update, state)
         self._published = {"advice": dict(advice), "published_at_s": time.time()}
@@ -274,7 +273,7 @@ class LearnerSocket:
             if not self._send(route, rank, message):
                 return
 
-    def _encoded(self, have: int) -> tuple[dict[str, Any], bytes]:
+    def _encoded(self, have: int) -> tuple[dict[str, object], bytes]:
         """The latest weights for who has these."""
         encoded = self._encoder.encode(have)
         if encoded.encoding == "delta":
@@ -282,7 +281,7 @@ class LearnerSocket:
             self._changed_count += 1
         return self._head(have) | {"encoding": encoded.encoding}, encoded.body
 
-    def _head(self, have: int) -> dict[str, Any]:
+    def _head(self, have: int) -> dict[str, object]:
         version = self._encoder.version
         return {"version": version, "update": self._update, "have": have, **self._published}
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -51,10 +51,10 @@ class Received:
             published), `published_at_s`, `received_at_s` (Unix times).
     """
 
-    header: Mapping[str, Any]
+    header: Mapping[str, object]
     base: int | None
     body: bytes
-    receipt: Mapping[str, Any]
+    receipt: Mapping[str, object]
 
 
 class Relay:

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from node.transport import ENCODINGS
 from node.transport.messages import (
@@ -19,7 +18,7 @@ from node.transport.messages import (
 MOST_SHARDS = MOST_BODY_BYTES // PIECE_BYTES
 
 
-def split(header: Mapping[str, Any], body: bytes) -> list[Message]:
+def split(header: Mapping[str, object], body: bytes) -> list[Message]:
     """Weights as messages: the head, then shards of 64 KiB."""
     starts = range(0, len(body), PIECE_BYTES)
     head = Message(WEIGHTS, {**header, "shards": len(starts)})
