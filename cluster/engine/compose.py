@@ -7,11 +7,11 @@ both take it.
 
 import copy
 from collections.abc import Mapping
-from typing import Any
 
 import yaml
 
 from cluster.base.spec import IMAGE, ClusterSpec, Node
+from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
 
 LABEL_CLUSTER = "gradwire.cluster"
@@ -88,7 +88,7 @@ def write_document(
     return text
 
 
-def has_slow_start(host_config: Mapping[str, Any]) -> bool:
+def has_slow_start(host_config: HostConfig) -> bool:
     """Whether a container was made with slow start after idle, by what the engine says of it."""
     return (host_config.get("Sysctls") or {}).get(SLOW_START_AFTER_IDLE) != "0"
 
