@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from cluster.base.spec import name_flag
 from cluster.contract.checks import check_link, check_speed
@@ -95,7 +94,7 @@ class Contract:
     measured_again: int = 0
     notes: tuple[str, ...] = ()
     overloaded: bool = False
-    settings: Sequence[Mapping[str, Any]] = ()
+    settings: Sequence[Mapping[str, object]] = ()
 
     @property
     def holds(self) -> bool:
@@ -173,7 +172,7 @@ class Contract:
             return next(iter(counts))
         return ", ".join(f"of {count} {how}" for how, count in counts.most_common())
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """contract.json."""
         return {
             "holds": self.holds,
@@ -192,7 +191,7 @@ class Contract:
             "downlinks": self._access_documents("downlink"),
         }
 
-    def _access_documents(self, kind: str) -> list[dict[str, Any]]:
+    def _access_documents(self, kind: str) -> list[dict[str, object]]:
         rows = [asdict(access) for access in self.accesses if access.kind == kind]
         return [{key: value for key, value in row.items() if key != "kind"} for row in rows]
 
@@ -233,7 +232,7 @@ def judge_access(
     )
 
 
-def _verdict_document(verdict: Verdict) -> dict[str, Any]:
+def _verdict_document(verdict: Verdict) -> dict[str, object]:
     measured = verdict.measured
     return {
         "link": verdict.link._asdict(),

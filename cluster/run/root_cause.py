@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cluster.base.errors import RunFailed
 from cluster.base.log_tail import last_lines
 from cluster.base.spec import Node
 from cluster.run.rank_exit import RankExit, how_it_ended
 from cluster.run.stall import Stall
+from cluster.run.summary_document import Summary
 from protocol.link import Link
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
@@ -38,7 +38,7 @@ def raise_failure(
     stall: Stall | None,
     nodes: Sequence[Node],
     isolated: Sequence[Link],
-    summary: dict[str, Any],
+    summary: Summary,
 ) -> None:
     """Raise where an essential rank failed.
 
@@ -76,7 +76,7 @@ def raise_failure(
     raise RunFailed("\n".join(lines), document=summary, see=str(log))
 
 
-def _stalled(folder: Path, stall: Stall, summary: dict[str, Any]) -> RunFailed:
+def _stalled(folder: Path, stall: Stall, summary: Summary) -> RunFailed:
     words = "ended by --stall-timeout: " + stall.words()
     if stall.place is None:
         return RunFailed(words, document=summary, see=str(folder / "logs"))
