@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeGuard, TypeVar, cast
+from typing import TypeGuard, TypeVar
 
 from cluster.accounting.alternatives import Recorded
 from cluster.accounting.bounds import Network
@@ -236,7 +236,7 @@ def essential_of(config: Mapping[str, object], folder: Path) -> list[int] | None
         return None
     if not isinstance(said, list) or not all(isinstance(rank, int) for rank in said):
         raise UsageError(f"{folder / 'run.yml'}: essential_ranks is {shown(said)}", HINT)
-    return cast(list[int], said)
+    return said
 
 
 def _link_spec(

@@ -64,12 +64,16 @@ def run_figures(
     """All of one run; of several targets the one that its tests speak of."""
     steps = steps_of(folder)
     target = _target(steps, targets)
-    carried_bytes = number(record(summary.get("bytes")).get("total")) or 0.0
-    return make_figures(steps, summary, target, carried_bytes - tests_bytes(folder, summary))
+    total_bytes = number(record(summary.get("bytes")).get("total"))
+    carried_bytes = None if total_bytes is None else total_bytes - tests_bytes(folder, summary)
+    return make_figures(steps, summary, target, carried_bytes)
 
 
 def make_figures(
-    steps: Sequence[Row], summary: Mapping[str, object], target: Target | None, carried_bytes: float
+    steps: Sequence[Row],
+    summary: Mapping[str, object],
+    target: Target | None,
+    carried_bytes: float | None,
 ) -> Figures:
     """The same from what was read; `steps` are those of `cluster.accounting.metrics_table`."""
     tests = [row for row in steps if target and row["rank"] == 0 and target.figure in row]
@@ -82,7 +86,7 @@ def make_figures(
         first["step"] if first else None,
         round(payload_to(first, steps) / 1e6, 1) if first else None,
         target.best(row[target.figure] for row in tests) if target else None,
-        round(carried_bytes / 1e6, 1),
+        None if carried_bytes is None else round(carried_bytes / 1e6, 1),
         round(loop_s(seconds), 2) if seconds else None,
         communication_share(seconds) if seconds else None,
         None if wall_s is None else round(wall_s, 2),
