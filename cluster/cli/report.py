@@ -70,7 +70,7 @@ def print_summary(run: Run) -> None:
 
 
 def _shown_buckets(summary: Summary) -> list[str]:
-    """None of a program that counts no seconds."""
+    """The buckets to show; none for a program that counts no seconds."""
     counted = [seconds for seconds in summary["seconds"].values() if seconds]
     if not counted:
         return []

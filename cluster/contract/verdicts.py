@@ -22,11 +22,11 @@ SPEEDS = frozenset({"rate", "goodput"})
 class Verdict:
     """One link: asked, expected, measured, and what of it does not hold.
 
-    Of a pair of nodes without a link `link` is what the links between them make together, and `via` the nodes between.
+    For a pair of nodes without a link, `link` is the path over the links between them, and `via` the nodes on it.
 
     Attributes:
-        broken: the names of what is not as asked.
-        undecided: of what was not, either, but may be the host's doing (`cluster.contract.doubt`).
+        broken: the names of the checks that failed.
+        undecided: the names of those that failed, perhaps because of the host (`cluster.contract.doubt`).
         limits: in what way the host was the limit, where something is undecided.
     """
 
@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """What was not as asked, whoever did it."""
+        """The names of all checks that failed, whether the link or the host is the cause."""
         return self.broken + self.undecided
 
     @property

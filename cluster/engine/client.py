@@ -213,7 +213,7 @@ class Engine:
             list(pool.map(lambda container: self._remove_container(container.id), containers))
 
     def unpause(self, containers: Sequence[Container]) -> None:
-        """Let nodes go on that somebody has paused."""
+        """Unpause nodes that were paused."""
         with _engine_errors():
             for container in containers:
                 self._api.unpause(container.id)

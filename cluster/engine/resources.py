@@ -45,7 +45,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """New limits, by node or for `all`; None takes one away, and who is not named keeps his."""
+    """New limits, by node or for `all`; None takes a limit away; nodes that are not named keep theirs."""
 
     cpus: Mapping[str, float | None]
     memory_bytes: Mapping[str, int | None]

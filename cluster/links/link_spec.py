@@ -43,7 +43,7 @@ class LinkSpec:
         """What the links in force were drawn from, so that they can be drawn again.
 
         Raises:
-            ClusterError: no `origin` of ours: a node says it, which may have been told anything.
+            ClusterError: it is no `origin` of ours. It comes from a node, and so may be anything.
         """
         try:
             return cls._parse(origin)
@@ -91,7 +91,7 @@ def read_profile(said: object) -> Profile:
 
 
 def _checked_name(name: object) -> str:
-    """The name of a file without its ending, as which profiles and topologies of users are known."""
+    """The name of a user's profile or topology: that of its file, without the ending."""
     if not isinstance(name, str) or not name.isprintable() or "/" in name or len(name) > MOST_NAME:
         raise ValueError(f"{str(name)[:MOST_NAME]!r} is no name")
     return name

@@ -296,7 +296,7 @@ def is_words(value: object) -> TypeGuard[list[str]]:
 
 
 def _read_contract(folder: Path) -> Mapping[str, object] | None:
-    """None of a run whose links were not measured."""
+    """contract.json; None where the links were not measured."""
     path = folder / "contract.json"
     if not is_file(path):
         return None

@@ -90,7 +90,7 @@ class Trial:
 
 
 def choose_trials(predicted: Sequence[Alternative], count: int) -> list[Trial]:
-    """The first so many that can be tried: those that save most, then those of which nobody knows."""
+    """The first `count` changes that can be tried: those that save most, then those whose effect is unknown."""
     return [Trial(one) for one in predicted if one.can_be_tried][:count]
 
 
@@ -111,7 +111,7 @@ def changed_plans(plans: Mapping[str, NodePlan], change: Alternative) -> dict[st
 
 
 def measure(folder: Path, ranks: Sequence[str]) -> Measured | None:
-    """Of a run that is over; None where its ranks did not come to their ends."""
+    """The times of a run that is over; None where its ranks did not come to their ends."""
     seconds = took_s(folder, ranks)
     if seconds is None:
         return None

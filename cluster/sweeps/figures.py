@@ -31,7 +31,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run. None: it has none.
+    """The figures of one run. None: it has no such figure.
 
     Attributes:
         target: that its tests speak of.
@@ -120,12 +120,12 @@ def payload_to(row: Row, steps: Sequence[Row]) -> int:
 
 
 def loop_s(seconds: Mapping[str, float]) -> float:
-    """Of a rank's seconds those of training: from when it was ready until the last step, without tests."""
+    """A rank's seconds of training: from when it was ready until the last step, without tests."""
     return seconds["total"] - seconds["startup"] - seconds["eval"]
 
 
 def communication_share(seconds: Mapping[str, float]) -> float | None:
-    """Of a rank's seconds of training those in which it waited for others, or for what is on its way."""
+    """The share of a rank's seconds of training in which it waited for other ranks, or for data under way."""
     whole_s = loop_s(seconds)
     return round((seconds["transfer"] + seconds["waiting"]) / whole_s, 3) if whole_s > 0 else None
 
@@ -138,7 +138,7 @@ def _limits(summary: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _target(steps: Sequence[Row], targets: Mapping[str, float]) -> Target | None:
-    """The one whose figure the tests have; the first of all where there was no test."""
+    """The first target whose figure the tests have; where there was no test, the first target."""
     tested = {name for row in steps for name in row}
     known = [Target(figure, value) for figure, value in targets.items()]
     return next((one for one in known if one.figure in tested), next(iter(known), None))

@@ -82,8 +82,8 @@ class Sum:
 class Note:
     """What the rank is in the middle of, for node/supervisor/rank_states.py, which looks from outside while it hangs.
 
-    An open file without a name, which ends with the process: whoever finds it in /proc can read it, and nobody has to
-    remove it. Where there are none (macOS) nobody looks.
+    An open file without a name: it can be read through /proc, and is gone with the process. Systems without such files
+    (macOS) have no supervisor that looks.
     """
 
     def __init__(self) -> None:

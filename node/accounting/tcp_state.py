@@ -76,7 +76,8 @@ class TcpChange(TypedDict):
 def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str, TcpChange]:
     """What there was at the beginning, and what was sent again since, by peer's address: docs/formats.md.
 
-    Of several sockets to one address that which sent most tells its window; what sent next to nothing tells nothing.
+    Of several sockets to one address, the window is that of the socket that sent most; those that sent next to nothing
+    are left out.
     """
     sent = {fd: one.sent_bytes - before[fd].sent_bytes for fd, one in after.items() if fd in before}
     used = sorted((fd for fd, count in sent.items() if count >= LEAST_BYTES), key=sent.__getitem__)

@@ -55,7 +55,7 @@ class Actor(Protocol):
         """One step of every environment; the pieces of experience that it ended."""
 
     def heed(self, advice: Mapping[str, object]) -> None:
-        """What the learner said along with its weights."""
+        """Follow what the learner said along with its weights."""
 
 
 class Learner(Protocol):

@@ -31,7 +31,7 @@ MOST = 64  # checkpoints of a rank that are looked at, from the latest on
 
 
 class Checkpoints:
-    """Of one rank of one run."""
+    """The checkpoints of one rank of one run."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Checkpoints:
         return step
 
     def recall(self, strategy: Strategy) -> None:
-        """Let a strategy that is set up remember what `resume` has read of it; random generators go on, too."""
+        """Give a strategy that is set up what `resume` has read for it, and let the random generators go on."""
         before, self._unrecalled = self._unrecalled, {}
         thaw(strategy, before.get("strategy", {}))
         if not before:
@@ -175,7 +175,7 @@ def find_fetched(folder: Path, rank: int) -> dict[int, Path]:
 
 
 def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
-    """The same.
+    """As `find_fetched`.
 
     Raises:
         OptionError: there are none.
@@ -278,5 +278,5 @@ def remove_others(folder: Path, rank: int, step: int) -> None:
 
 
 def file_name(rank: int, step: int) -> str:
-    """Of a rank's checkpoint after a step."""
+    """The file name of a rank's checkpoint after a step."""
     return f"checkpoint-rank{rank}-step{step}.pt"

@@ -129,7 +129,7 @@ class ActorSocket:
         self._flush()
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """What has come: weights, whom to get them from, and the end; waits for something that long."""
+        """The messages that came: weights, whom to get them from, the end. Waits at most `timeout_s` for the first."""
         ready = dict(self._poller.poll(max(0.0, timeout_s) * 1000))
         if self._monitor in ready:
             self._watch_connection()
