@@ -10,9 +10,10 @@ that speak to the YAML language server (VS Code, Neovim, Emacs, …).
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 
 from cluster.cli.command_line import make_parser, run_verb
-from cluster.links.schema import Schema, profile_schema, topology_schema
+from cluster.links.schema import profile_schema, topology_schema
 from cluster.schedule.schema import schedule_schema
 from cluster.sweeps.schema import sweep_schema
 
@@ -31,9 +32,11 @@ def main(argv: list[str] | None = None) -> int:
     return run_verb(parser, show_schema, argv)
 
 
-def show_schema(args: Namespace) -> Schema:
+def show_schema(args: Namespace) -> Mapping[str, object]:
     """The verb: prints it, with --json as the others do."""
-    document = SCHEMAS[args.kind]() if args.kind else {kind: of() for kind, of in SCHEMAS.items()}
+    document: Mapping[str, object] = (
+        SCHEMAS[args.kind]() if args.kind else {kind: of() for kind, of in SCHEMAS.items()}
+    )
     if not args.json:
         print(json.dumps(document, indent=2))
     return document

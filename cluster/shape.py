@@ -61,12 +61,15 @@ def shape(args: Namespace) -> dict[str, object]:
         )
     cluster = Cluster(args.name, console=Console(), force=args.force)
     try:
-        document = _replay(cluster, args) if args.trace else _shape(cluster, args).document()
+        if args.trace:
+            link_state, played = _replay(cluster, args)
+        else:
+            link_state, played = _shape(cluster, args), {}
     finally:
         cluster.close()
     if not args.json:
-        print_shape(document, args.name)
-    return document
+        print_shape(link_state, args.name)
+    return link_state.document() | played
 
 
 def _is_typed(flag: str) -> bool:
@@ -118,7 +121,8 @@ def _shape(cluster: Cluster, args: Namespace) -> LinkState:
     return cluster.shape(link_spec)
 
 
-def _replay(cluster: Cluster, args: Namespace) -> dict[str, object]:
+def _replay(cluster: Cluster, args: Namespace) -> tuple[LinkState, dict[str, object]]:
+    """Play a trace to its end: the links after it, and what --json says of the trace."""
     if not args.link or any(getattr(args, field) is not None for field, _, _ in FIELDS.values()):
         raise UsageError(
             "a trace is for --link SRC:DST, and has all its values", "--link node1:node3 --trace F"
@@ -134,7 +138,7 @@ def _replay(cluster: Cluster, args: Namespace) -> dict[str, object]:
     cluster.console.say(
         f"{trace.name}: {ended.changes} changes, {ended.late} late or never, the latest by {ended.worst_ms:g} ms"
     )
-    return cluster.links().document() | {"trace": playback.record() | ended.record()}
+    return cluster.links(), {"trace": playback.record() | ended.record()}
 
 
 if __name__ == "__main__":

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from cluster.api import Cluster
 from cluster.base.console import Console, print_table
 from cluster.base.errors import NodeError
-from cluster.base.spec import name_flag
+from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.engine.resources import Limit, format_bytes
 from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
 from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import find_leftovers
+from protocol.link import Link
 
 MOST_ROWS = 90  # the links of ten nodes
 
@@ -33,119 +34,192 @@ def main(argv: list[str] | None = None) -> int:
     return run_verb(parser, status, argv)
 
 
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node as the engine knows it.
+
+    Attributes:
+        node: where it is.
+        limit: what it may use.
+        state: of its container, in the engine's word; `missing` where there is none.
+        health: likewise; empty where there is none.
+        image_is_current: whether it was made from the image as it is now.
+    """
+
+    node: Node
+    limit: Limit
+    state: str
+    health: str
+    image_is_current: bool
+
+    @property
+    def words(self) -> str:
+        """For readers."""
+        old = self.state == "running" and not self.image_is_current
+        return "running, from an older image" if old else self.state
+
+    def document(self) -> dict[str, object]:
+        """As --json shows it."""
+        own = {
+            "state": self.state,
+            "health": self.health,
+            "image_is_current": self.image_is_current,
+        }
+        return asdict(self.node) | asdict(self.limit) | own
+
+
+@dataclass(frozen=True)
+class Status:
+    """A cluster.
+
+    Attributes:
+        name: of the cluster.
+        nodes: in the order of ranks.
+        link_state: the links in force; None where a node does not tell.
+        problem: why not; empty where all do.
+        warnings: sentences for the user.
+    """
+
+    name: str
+    nodes: Sequence[NodeStatus]
+    link_state: LinkState | None
+    problem: str = ""
+    warnings: Sequence[str] = ()
+
+    def document(self) -> dict[str, object]:
+        """As --json shows it."""
+        nodes = [one.document() for one in self.nodes]
+        found: dict[str, object] = {
+            "name": self.name,
+            "nodes": nodes,
+            "links": [],
+            "problem": self.problem,
+        }
+        if self.link_state is None:
+            return found
+        return found | self.link_state.document() | {"warnings": list(self.warnings)}
+
+
 def status(args: Namespace) -> dict[str, object]:
     """The verb."""
     cluster = Cluster(args.name, console=Console())
     others = [spec.name for spec in cluster.engine.clusters() if spec.name != args.name]
     try:
-        document = read_status(cluster)
+        found = read_status(cluster)
     finally:
         cluster.close()
     if not args.json:
-        print_status(document)
+        print_status(found)
         if others:
             print(f"other clusters: {', '.join(others)}")
-    return document
+    return found.document()
 
 
-def read_status(cluster: Cluster, link_state: LinkState | None = None) -> dict[str, Any]:
-    """The state of every node and link; of links that are not given the nodes are asked.
+def read_status(cluster: Cluster, link_state: LinkState | None = None) -> Status:
+    """The state of every node and link; the nodes are asked for links that are not given.
 
     A node that does not answer says why, and the links are then unknown.
     """
-    containers = {c.node: c for c in cluster.engine.containers(cluster.name)}
-    image_id = cluster.engine.image_id(cluster.spec.image)
-    limits = cluster.engine.limits(list(containers.values()))
-    nodes = [
-        asdict(node)
-        | asdict(limits.get(node.name, Limit()))
-        | {
-            "state": containers[node.name].state if node.name in containers else "missing",
-            "health": containers[node.name].health if node.name in containers else "",
-            "image_is_current": node.name in containers
-            and containers[node.name].image_id == image_id,
-        }
-        for node in cluster.spec.nodes
-    ]
-    document: dict[str, Any] = {"name": cluster.name, "nodes": nodes, "links": [], "problem": ""}
+    nodes = _read_nodes(cluster)
     try:
         link_state = link_state or cluster.links()
     except NodeError as error:
-        return document | {"problem": error.message}
-    return document | link_state.document() | {"warnings": find_leftovers(cluster.spec, link_state)}
+        return Status(cluster.name, nodes, None, error.message)
+    return Status(
+        cluster.name, nodes, link_state, warnings=find_leftovers(cluster.spec, link_state)
+    )
 
 
-def print_status(document: dict[str, Any]) -> None:
+def _read_nodes(cluster: Cluster) -> list[NodeStatus]:
+    containers = {c.node: c for c in cluster.engine.containers(cluster.name)}
+    image_id = cluster.engine.image_id(cluster.spec.image)
+    limits = cluster.engine.limits(list(containers.values()))
+    found = []
+    for node in cluster.spec.nodes:
+        container = containers.get(node.name)
+        found.append(
+            NodeStatus(
+                node,
+                limits.get(node.name, Limit()),
+                container.state if container else "missing",
+                container.health if container else "",
+                container is not None and container.image_id == image_id,
+            )
+        )
+    return found
+
+
+def print_status(found: Status) -> None:
     """Two tables, nodes and links, and whatever the user should know."""
-    limited = any(n["cpus"] or n["memory_bytes"] or n["gpus"] for n in document["nodes"])
+    limited = any(n.limit.cpus or n.limit.memory_bytes or n.limit.gpus for n in found.nodes)
+    more = ["CPUS", "MEMORY", "GPUS"] if limited else []
     print_table(
-        [
-            "NODE",
-            "RANK",
-            "STATE",
-            "ADDRESS",
-            "SSH",
-            *(["CPUS", "MEMORY", "GPUS"] if limited else []),
-        ],
+        ["NODE", "RANK", "STATE", "ADDRESS", "SSH", *more],
         [
             [
-                n["name"],
-                n["rank"],
-                _state(n),
-                n["address"],
-                f"{n['ssh_host']}:{n['ssh_port']}",
-                *(_limits(n) if limited else []),
+                n.node.name,
+                n.node.rank,
+                n.words,
+                n.node.address,
+                f"{n.node.ssh_host}:{n.node.ssh_port}",
+                *(_limits(n.limit) if limited else []),
             ]
-            for n in document["nodes"]
+            for n in found.nodes
         ],
     )
-    if document["problem"]:
-        print(document["problem"])
+    if found.link_state is None:
+        print(found.problem)
         return
-    print_shape(document, document["name"])
-    for warning in document["warnings"]:
+    print_shape(found.link_state, found.name)
+    for warning in found.warnings:
         print(f"warning: {warning}")
 
 
-def print_shape(document: dict[str, Any], name: str) -> None:
+def print_shape(link_state: LinkState, name: str) -> None:
     """The links in force, what they were drawn from, and what the user should know of them."""
-    if not document["links"]:
+    if not link_state.links:
         print(f"links: not shaped (python -m cluster.shape{name_flag(name)} --profile mobile)")
-        _print_notes(document)
+        _print_notes(link_state)
         return
     print()
-    print_links(document["links"])
-    for kind in ("uplink", "downlink"):
-        for row in document[f"{kind}s"]:
-            rate = row[f"{kind}_mbyte_s"]
-            print(f"{kind} of {row['node']}: {rate:g} MB/s for all its links")
+    print_links(link_state.links)
+    _print_access(link_state)
+    link_spec = link_state.link_spec
+    topology, seed = (link_spec.topology.name, link_spec.seed) if link_spec else ("", None)
     print(
-        f"profile {document['profile']}, topology {document['topology']}, seed {document['seed']}, "
-        f"wire {document['wire']}, tcp {document['tcp']}"
-        + ("" if document["slow_start_after_idle"] else ", no slow start after idle")
-        + (", nodes without a link isolated" if document["isolated"] else "")
+        f"profile {link_state.profile}, topology {topology}, seed {seed}, "
+        f"wire {link_state.wire}, tcp {link_state.tcp}"
+        + ("" if link_state.slow_start_after_idle else ", no slow start after idle")
+        + (", nodes without a link isolated" if link_state.isolated else "")
     )
-    _print_notes(document)
+    _print_notes(link_state)
 
 
-def _print_notes(document: dict[str, Any]) -> None:
-    for note in document["notes"]:
+def _print_access(link_state: LinkState) -> None:
+    for kind, rates in (("uplink", link_state.uplinks), ("downlink", link_state.downlinks)):
+        for node, rate in rates.items():
+            print(f"{kind} of {node}: {rate:g} MB/s for all its links")
+
+
+def _print_notes(link_state: LinkState) -> None:
+    for note in link_state.notes:
         print(f"note: {note}")
 
 
-def print_links(links: list[dict[str, Any]]) -> None:
+def print_links(links: Sequence[Link]) -> None:
     """A table of links, of those of a big cluster the first ones."""
     left, links = len(links[MOST_ROWS:]), links[:MOST_ROWS]
     print_table(
         ["LINK", "RATE MB/s", "DELAY ms", "JITTER ms", "LOSS %", "BUFFER ms", "WIRE", ""],
         [
             [
-                f"{link['src']} -> {link['dst']}",
-                *(
-                    f"{link[key]:g}"
-                    for key in ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct", "buffer_ms")
-                ),
-                link["wire"],
+                f"{link.src} -> {link.dst}",
+                f"{link.rate_mbyte_s:g}",
+                f"{link.delay_ms:g}",
+                f"{link.jitter_ms:g}",
+                f"{link.loss_pct:g}",
+                f"{link.buffer_ms:g}",
+                link.wire,
                 _more(link),
             ]
             for link in links
@@ -155,25 +229,18 @@ def print_links(links: list[dict[str, Any]]) -> None:
         print(f"… and {left} more links: --json has all")
 
 
-def _more(link: dict[str, Any]) -> str:
+def _more(link: Link) -> str:
     """What few links have."""
-    said = describe_impairments({field: f"{link[field]:g}" for field in IMPAIRMENT_WORDS})
-    return ", ".join(said + (["uniform"] if link["distribution"] == "uniform" else []))
+    said = describe_impairments({field: f"{getattr(link, field):g}" for field in IMPAIRMENT_WORDS})
+    return ", ".join(said + (["uniform"] if link.distribution == "uniform" else []))
 
 
-def _limits(node: dict[str, Any]) -> list[str]:
-    cpus, memory = node["cpus"], node["memory_bytes"]
+def _limits(limit: Limit) -> list[str]:
     return [
-        f"{cpus:g}" if cpus else "-",
-        format_bytes(memory) if memory else "-",
-        node["gpus"] or "-",
+        f"{limit.cpus:g}" if limit.cpus else "-",
+        format_bytes(limit.memory_bytes) if limit.memory_bytes else "-",
+        limit.gpus or "-",
     ]
-
-
-def _state(node: dict[str, Any]) -> str:
-    if node["state"] != "running":
-        return str(node["state"])
-    return "running" if node["image_is_current"] else "running, from an older image"
 
 
 if __name__ == "__main__":

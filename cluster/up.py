@@ -57,7 +57,7 @@ def up(args: Namespace) -> dict[str, object]:
         print(
             f"next: python -m cluster.launch{flag} | ssh -F {config} node1 | python -m cluster.down{flag}"
         )
-    return status | {"seconds": round(seconds, 3)}
+    return status.document() | {"seconds": round(seconds, 3)}
 
 
 def cluster_of(args: Namespace, *, force: bool = False) -> Cluster:

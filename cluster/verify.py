@@ -13,7 +13,6 @@ nodes at once. Exit 0: every link is what was asked for; exit 1: the table says 
 
 import sys
 from argparse import Namespace
-from typing import Any
 
 from cluster.api import Cluster
 from cluster.cli.command_line import add_force, add_name, make_parser, run_verb
@@ -40,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     return run_verb(parser, verify, argv)
 
 
-def verify(args: Namespace) -> dict[str, Any]:
+def verify(args: Namespace) -> dict[str, object]:
     """The verb."""
     cluster = Cluster(args.name, force=args.force)
     try:

@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster.accounting.alternatives import Alternative, predict
 from cluster.base.console import Console, print_table
@@ -35,6 +35,7 @@ from cluster.run.trials import (
     ON_LINKS,
     Measured,
     Trial,
+    WhatIf,
     changed_plans,
     choose_trials,
     measure,
@@ -73,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     return run_verb(parser, whatif, argv)
 
 
-def whatif(args: Namespace) -> dict[str, Any]:
+def whatif(args: Namespace) -> WhatIf:
     """The verb."""
     if args.tries < 0 or not 1 <= args.repeat <= MOST_REPEATS:
         raise UsageError(
@@ -180,7 +181,7 @@ class _Attempt:
         return measured
 
 
-def _print(run: PastRun, predicted: Sequence[Alternative], document: dict[str, Any]) -> None:
+def _print(run: PastRun, predicted: Sequence[Alternative], document: WhatIf) -> None:
     """The table, and beside each prediction what was achieved."""
     whole_s = document["took_s"]
     tried = {(one["what"], one["of"]): one for one in document["tried"]}

@@ -1,7 +1,6 @@
 """Prints the summary of a run at the end of a launch."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from cluster.accounting import causes, critical_path
 from cluster.accounting.attribution import transfer_s
@@ -9,6 +8,13 @@ from cluster.accounting.what_if import sentence
 from cluster.base.console import print_table
 from cluster.reporting.after_run import report_file
 from cluster.run.runner import Run
+from cluster.run.summary_document import (
+    AttributionPart,
+    BytesPart,
+    ExperiencePart,
+    Summary,
+    WhatIfRow,
+)
 from cluster.shaping.host_load import overload_sentence
 from cluster.ssh.remote_process import LOST
 
@@ -56,27 +62,27 @@ def print_summary(run: Run) -> None:
         print("the links were not measured (--no-verify)")
     elif summary["undecided"]:
         print(f"the links were not all proved (--allow-undecided): {summary['undecided']}")
-    if overload := overload_sentence((summary["host"] or {}).get("limits", [])):
+    if overload := overload_sentence(summary["host"]["limits"] if summary["host"] else []):
         print(overload)
     if report := report_file(run.folder):
         print(f"report {report}")
     print(f"run   {run.folder}")
 
 
-def _shown_buckets(summary: dict[str, Any]) -> list[str]:
-    """None of a program that counts no seconds."""
+def _shown_buckets(summary: Summary) -> list[str]:
+    """The buckets to show; none for a program that counts no seconds."""
     counted = [seconds for seconds in summary["seconds"].values() if seconds]
     if not counted:
         return []
     return [b for b in BUCKETS if b not in RARE or any(seconds.get(b) for seconds in counted)]
 
 
-def _seconds(summary: dict[str, Any], rank: str, buckets: Sequence[str]) -> list[str]:
+def _seconds(summary: Summary, rank: str, buckets: Sequence[str]) -> list[str]:
     seconds = summary["seconds"].get(rank, {})
     return [f"{seconds[key]:.1f}" if key in seconds else "-" for key in buckets]
 
 
-def _print_tests(summary: dict[str, Any]) -> None:
+def _print_tests(summary: Summary) -> None:
     """The figure of the last test that matters most, and what environments did."""
     for name, digits in FIGURES.items():
         if summary["tested"].get(name) is not None:
@@ -88,7 +94,7 @@ def _print_tests(summary: dict[str, Any]) -> None:
         print(f"environments made {stepped['steps']:,} steps{rate}")
 
 
-def _print_experience(experience: dict[str, Any] | None) -> None:
+def _print_experience(experience: ExperiencePart | None) -> None:
     """How much came to the learner, how old it was, and how old its actors' weights were beside what links allow."""
     if not experience:
         return
@@ -127,7 +133,7 @@ def _median(distribution: dict[str, float]) -> str:
     return f"{distribution['median']:.1f}, {distribution['p95']:.1f}"
 
 
-def _print_collectives(summary: dict[str, Any]) -> None:
+def _print_collectives(summary: Summary) -> None:
     """Those that took most of the time, next to what these links could have done."""
     rows = summary["collectives"]
     if not rows:
@@ -136,8 +142,12 @@ def _print_collectives(summary: dict[str, Any]) -> None:
         ["COLLECTIVE", "FOR", "BYTES", "COUNT", "MEAN s", "BOUND s", "RATIO"],
         [
             [
-                *(row[key] for key in ("kind", "purpose", "bytes", "count")),
-                *(_figure(row[key], 3) for key in ("seconds", "bound_s")),
+                row["kind"],
+                row["purpose"],
+                row["bytes"],
+                row["count"],
+                _figure(row["seconds"], 3),
+                _figure(row["bound_s"], 3),
                 _figure(row["ratio"], 2),
             ]
             for row in rows[:MOST_ROWS]
@@ -150,7 +160,7 @@ def _print_collectives(summary: dict[str, Any]) -> None:
     _print_attribution(summary["attribution"], summary["what_if"])
 
 
-def _print_attribution(attribution: dict[str, Any] | None, changes: list[dict[str, Any]]) -> None:
+def _print_attribution(attribution: AttributionPart | None, changes: list[WhatIfRow]) -> None:
     """Where the time of collectives went, the largest part first, and what would have helped most."""
     if not attribution:
         return
@@ -168,7 +178,7 @@ def _figure(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def bytes_sentence(carried: dict[str, Any]) -> str:
+def bytes_sentence(carried: BytesPart) -> str:
     """What the links carried, and how near that is to what the collectives must have made them carry."""
     text = f"links carried {carried['total'] / 1e6:.1f} MB"
     loop = carried["loop"]
@@ -178,9 +188,9 @@ def bytes_sentence(carried: dict[str, Any]) -> str:
     return f"{text}; more than 5 % off: {', '.join(loop['off'])}" if loop["off"] else text
 
 
-def _sent(summary: dict[str, Any], rank: str) -> str:
+def _sent(summary: Summary, rank: str) -> str:
     """MB that the rank's node has sent; of a node with several ranks beside the first one."""
     node, _, local_rank = rank.partition("-")
-    links: dict[str, int] = summary["bytes"]["links"]
+    links = summary["bytes"]["links"]
     count = sum(count for link, count in links.items() if link.startswith(f"{node}->"))
     return f"{count / 1e6:.1f}" if local_rank in ("", "0") else ""

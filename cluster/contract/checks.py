@@ -67,12 +67,12 @@ def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
 
 
 def check_rate(link: Link, asked: Expected, datagrams_mbyte_s: float) -> tuple[bool, bool]:
-    """The same of a rate that datagrams told, of which chance takes and doubles some."""
+    """As `check_speed`, of a rate measured by datagrams, of which chance drops and doubles some."""
     return check_speed(datagrams_mbyte_s, asked.rate_mbyte_s(link), CERTAIN * flood_error(link))
 
 
 def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, tuple[bool, bool]]:
-    """What tells of this link's speed: whether that holds, and whether it is the machine that cannot give more."""
+    """For each measure of the link's speed: whether it holds, and whether the machine is what cannot give more."""
     goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
     speeds = {}
     if measured.rate_mbyte_s is not None:

@@ -46,7 +46,7 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
 
 
 def _least_lost_pct(link: Link) -> float:
-    """By netem any bit of a frame may be damaged, also of the Ethernet header, at which nobody looks behind an ifb."""
+    """The least loss to expect. netem may damage any bit, also of the Ethernet header, which is not checked."""
     if link.wire != "netem":
         return link.lost_pct
     harmless = ETHERNET_BYTES / SMALLEST_PING_BYTES

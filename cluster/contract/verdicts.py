@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from cluster.base.spec import name_flag
 from cluster.contract.checks import check_link, check_speed
@@ -23,11 +22,11 @@ SPEEDS = frozenset({"rate", "goodput"})
 class Verdict:
     """One link: asked, expected, measured, and what of it does not hold.
 
-    Of a pair of nodes without a link `link` is what the links between them make together, and `via` the nodes between.
+    For a pair of nodes without a link, `link` is the path over the links between them, and `via` the nodes on it.
 
     Attributes:
-        broken: the names of what is not as asked.
-        undecided: of what was not, either, but may be the host's doing (`cluster.contract.doubt`).
+        broken: the names of the checks that failed.
+        undecided: the names of those that failed, perhaps because of the host (`cluster.contract.doubt`).
         limits: in what way the host was the limit, where something is undecided.
     """
 
@@ -44,7 +43,7 @@ class Verdict:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """What was not as asked, whoever did it."""
+        """The names of all checks that failed, whether the link or the host is the cause."""
         return self.broken + self.undecided
 
     @property
@@ -95,7 +94,7 @@ class Contract:
     measured_again: int = 0
     notes: tuple[str, ...] = ()
     overloaded: bool = False
-    settings: Sequence[Mapping[str, Any]] = ()
+    settings: Sequence[Mapping[str, object]] = ()
 
     @property
     def holds(self) -> bool:
@@ -173,7 +172,7 @@ class Contract:
             return next(iter(counts))
         return ", ".join(f"of {count} {how}" for how, count in counts.most_common())
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """contract.json."""
         return {
             "holds": self.holds,
@@ -192,7 +191,7 @@ class Contract:
             "downlinks": self._access_documents("downlink"),
         }
 
-    def _access_documents(self, kind: str) -> list[dict[str, Any]]:
+    def _access_documents(self, kind: str) -> list[dict[str, object]]:
         rows = [asdict(access) for access in self.accesses if access.kind == kind]
         return [{key: value for key, value in row.items() if key != "kind"} for row in rows]
 
@@ -233,7 +232,7 @@ def judge_access(
     )
 
 
-def _verdict_document(verdict: Verdict) -> dict[str, Any]:
+def _verdict_document(verdict: Verdict) -> dict[str, object]:
     measured = verdict.measured
     return {
         "link": verdict.link._asdict(),

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.base.spec import IMAGE, ClusterSpec, project_name
@@ -24,6 +24,7 @@ from cluster.engine.compose import (
     LABEL_SLOT,
     has_slow_start,
 )
+from cluster.engine.inspected import HostConfig, Image, Inspected
 from cluster.engine.resources import (
     UNLIMITED_BYTES,
     Limit,
@@ -121,7 +122,7 @@ class Engine:
     def image_id(self, tag: str) -> str | None:
         """The image behind a tag, or None."""
         image = self._image(tag)
-        return str(image["Id"]) if image else None
+        return image["Id"] if image else None
 
     def image_source(self, tag: str) -> str | None:
         """The hash of the sources that an image was built from, where it says so."""
@@ -129,13 +130,13 @@ class Engine:
         labels = (image["Config"].get("Labels") or {}) if image else {}
         return labels.get(LABEL_SOURCE)
 
-    def inspect(self, container_id: str) -> dict | None:  # type: ignore[type-arg]
+    def inspect(self, container_id: str) -> Inspected | None:
         """All that the engine knows of a container; None where it has been removed."""
         import docker.errors
 
         try:
             with _engine_errors():
-                found: dict = self._api.inspect_container(container_id)  # type: ignore[type-arg]
+                found: Inspected = self._api.inspect_container(container_id)
         except docker.errors.NotFound:
             return None
         return found
@@ -212,7 +213,7 @@ class Engine:
             list(pool.map(lambda container: self._remove_container(container.id), containers))
 
     def unpause(self, containers: Sequence[Container]) -> None:
-        """Let nodes go on that somebody has paused."""
+        """Unpause nodes that were paused."""
         with _engine_errors():
             for container in containers:
                 self._api.unpause(container.id)
@@ -271,13 +272,13 @@ class Engine:
         except OSError:
             return None
 
-    def _host_configs(self, containers: Sequence[Container]) -> dict[str, dict[str, Any]]:
+    def _host_configs(self, containers: Sequence[Container]) -> dict[str, HostConfig]:
         with ThreadPoolExecutor(max_workers=16) as pool:
             found = list(pool.map(self._host_config, containers))
         return {c.node: config for c, config in zip(containers, found, strict=True)}
 
-    def _host_config(self, container: Container) -> dict[str, Any]:
-        """What a container was made and is held to; nothing of one that has just been removed."""
+    def _host_config(self, container: Container) -> HostConfig:
+        """What a container was made with and is held to; nothing of one that has just been removed."""
         found = self.inspect(container.id)
         return found["HostConfig"] if found else {}
 
@@ -299,12 +300,12 @@ class Engine:
                 f"python -m cluster.up --name {container.cluster}",
             ) from error
 
-    def _image(self, tag: str) -> dict | None:  # type: ignore[type-arg]
+    def _image(self, tag: str) -> Image | None:
         import docker.errors
 
         try:
             with _engine_errors():
-                image: dict = self._api.inspect_image(tag)  # type: ignore[type-arg]
+                image: Image = self._api.inspect_image(tag)
         except docker.errors.ImageNotFound:
             return None
         return image

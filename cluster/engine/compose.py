@@ -7,11 +7,11 @@ both take it.
 
 import copy
 from collections.abc import Mapping
-from typing import Any
 
 import yaml
 
 from cluster.base.spec import IMAGE, ClusterSpec, Node
+from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
 
 LABEL_CLUSTER = "gradwire.cluster"
@@ -40,7 +40,7 @@ SYSCTLS = {
     "net.ipv4.tcp_wmem": "4096 131072 268435456",
     # What TCP learnt on one profile must not linger into the next.
     "net.ipv4.tcp_no_metrics_save": "1",
-    # Nodes are each other's routers; nobody is told of a shorter way.
+    # Nodes are each other's routers and must not advertise shorter routes.
     "net.ipv4.ip_forward": "1",
     "net.ipv4.conf.all.send_redirects": "0",
 }
@@ -81,14 +81,14 @@ def compose_document(
 def write_document(
     spec: ClusterSpec, limits: Mapping[str, Limit], *, slow_start_after_idle: bool
 ) -> str:
-    """The cluster's Compose file, kept in its state folder for whoever wants to read it."""
+    """The cluster's Compose file, kept in its state folder for readers."""
     document = compose_document(spec, limits, slow_start_after_idle=slow_start_after_idle)
     text = yaml.safe_dump(document, sort_keys=False, width=120)
     (spec.state_dir / "compose.yml").write_text(text)
     return text
 
 
-def has_slow_start(host_config: Mapping[str, Any]) -> bool:
+def has_slow_start(host_config: HostConfig) -> bool:
     """Whether a container was made with slow start after idle, by what the engine says of it."""
     return (host_config.get("Sysctls") or {}).get(SLOW_START_AFTER_IDLE) != "0"
 

@@ -32,7 +32,7 @@ PRCTL = ctypes.CDLL(None).prctl
 class ComposeUp:
     """One call of compose for one cluster; its `with` block ends it, whatever happens.
 
-    It reads its document from standard input, and so can be started before anybody knows what it shall make:
+    It reads its document from standard input, and so can be started before it is known what it should make:
     docker-compose 1.29 takes half a second to get ready.
     """
 

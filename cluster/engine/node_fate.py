@@ -1,13 +1,12 @@
 """Describes what became of a lost node, from the engine's view of its container. Pure."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from cluster.base.signal_names import signal_name
+from cluster.engine.inspected import ContainerState, Inspected
 
 
-def node_fate(inspected: Mapping[str, Any] | None, since: float) -> str:
+def node_fate(inspected: Inspected | None, since: float) -> str:
     """Why a node may have been lost; nothing where its container tells nothing.
 
     Args:
@@ -28,7 +27,7 @@ def node_fate(inspected: Mapping[str, Any] | None, since: float) -> str:
     return ""
 
 
-def _end(state: Mapping[str, Any]) -> str:
+def _end(state: ContainerState) -> str:
     code = int(state.get("ExitCode", 0))
     how = f"exit code {code}"
     if code > 128:

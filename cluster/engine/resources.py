@@ -8,9 +8,9 @@ node whose GPUs change is made anew.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from cluster.base.errors import UsageError, shown, unknown
+from cluster.engine.inspected import DeviceRequest, HostConfig
 
 ALL = "all"
 NONE = "none"
@@ -45,7 +45,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """New limits, by node or for `all`; None takes one away, and who is not named keeps his."""
+    """New limits, by node or for `all`; None takes a limit away; nodes that are not named keep theirs."""
 
     cpus: Mapping[str, float | None]
     memory_bytes: Mapping[str, int | None]
@@ -206,7 +206,7 @@ def cpu_share_us(cpus: float) -> tuple[int, int]:
     return period_us, max(LEAST_QUOTA_US, round(cpus * period_us))
 
 
-def read_limit(host_config: Mapping[str, Any]) -> Limit:
+def read_limit(host_config: HostConfig) -> Limit:
     """What the engine says of a container: nothing, zero and less are no limit."""
     quota, period = host_config.get("CpuQuota") or 0, host_config.get("CpuPeriod") or 100_000
     nano, memory = host_config.get("NanoCpus") or 0, host_config.get("Memory") or 0
@@ -225,7 +225,7 @@ def device_request(gpus: str) -> dict[str, object]:
     return {"Driver": "nvidia", "Count": count, "DeviceIDs": ids, "Capabilities": [["gpu"]]}
 
 
-def _read_gpus(requests: Sequence[Mapping[str, Any]]) -> str | None:
+def _read_gpus(requests: Sequence[DeviceRequest]) -> str | None:
     for request in requests:
         if any("gpu" in words for words in request.get("Capabilities") or []):
             return ",".join(request.get("DeviceIDs") or []) or ALL

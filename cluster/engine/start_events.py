@@ -28,7 +28,7 @@ class StartEvents:
                 self._running[node].set()
 
     def wait(self, node: str, deadline: float, closing: threading.Event) -> None:
-        """Wait until this one runs, the deadline (time.monotonic) has come, or nobody wants to know any more."""
+        """Wait until this node runs, until the deadline (time.monotonic), or until `closing` is set."""
         while not self._running[node].wait(LOOK_S):
             if closing.is_set() or time.monotonic() > deadline:
                 return

@@ -32,7 +32,7 @@ class Created:
 def inspect_cluster(
     engine: Engine, request: Request, avoided: Collection[int] = ()
 ) -> tuple[ClusterSpec | None, ClusterSpec]:
-    """What there is of a cluster, and what it shall be: in none of the `avoided` slots, where it may choose.
+    """The cluster as it is (None: there is none), and as it should be. A free choice of slot skips the `avoided` ones.
 
     Raises:
         UsageError: it cannot be, on this machine or beside what there is.
@@ -59,7 +59,7 @@ def create_cluster(
 ) -> Created:
     """Bring a cluster up, or bring the one that is there to what is asked; by a compose that may be ready already.
 
-    With `force` also where a run has its nodes. The `avoided` slots turned out to be somebody else's.
+    With `force` also while a run uses its nodes. The `avoided` slots turned out to be taken.
 
     Raises:
         ClusterError: what happened and what to try. A cluster that was not there before is not there afterwards.

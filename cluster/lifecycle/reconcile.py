@@ -39,7 +39,7 @@ def reconcile(
 ) -> tuple[Fleet, LinkState]:
     """Bring a cluster to its spec, its nodes to the limits wished for, and its links to what is wanted.
 
-    Where no links are wanted they become, or stay, as they are on record; limits that nobody speaks of stay.
+    Where no links are asked for they become, or stay, as recorded; limits that are not mentioned stay.
 
     Returns:
         The fleet, logged in, and the links in force.
@@ -89,7 +89,7 @@ def reconcile(
 def _moves_slow_start(
     engine: Engine, there: Sequence[Container], plans: Mapping[str, NodePlan]
 ) -> bool:
-    """Whether slow start after idle shall be what it is not in a node: then its container must be made anew."""
+    """Whether a node's slow start after idle differs from what is wanted: then its container must be made anew."""
     asked = has_slow_start_after_idle(plans)
     return any(is_on != asked for is_on in engine.slow_starts(there).values())
 
@@ -148,7 +148,7 @@ def _log_in(spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
 def _unpause(
     engine: Engine, spec: ClusterSpec, there: list[Container], console: Console
 ) -> list[Container]:
-    """Let nodes go on that somebody has paused: neither Compose nor we could do anything with them."""
+    """Unpause nodes that were paused: neither Compose nor we could do anything with them."""
     paused = [container for container in there if container.state == "paused"]
     if not paused:
         return there

@@ -10,7 +10,6 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.base.spec import Node
 from cluster.links.profiles import Profile, Range
@@ -143,8 +142,21 @@ def _draw_link(
     }
     for field in ("loss_pct", "loss_burst", "duplicate_pct", "corrupt_pct", "reorder_pct"):
         drawn[field] = _draw(getattr(profile, field), seed, pair, field)
-    values: dict[str, Any] = drawn | topology.values(*pair)
-    return Link(*pair, **values, wire=wire, distribution=profile.distribution)
+    values = drawn | topology.values(*pair)
+    return Link(
+        *pair,
+        rate_mbyte_s=values["rate_mbyte_s"],
+        delay_ms=values["delay_ms"],
+        jitter_ms=values["jitter_ms"],
+        loss_pct=values["loss_pct"],
+        buffer_ms=values["buffer_ms"],
+        wire=wire,
+        loss_burst=values["loss_burst"],
+        duplicate_pct=values["duplicate_pct"],
+        corrupt_pct=values["corrupt_pct"],
+        reorder_pct=values["reorder_pct"],
+        distribution=profile.distribution,
+    )
 
 
 def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: int) -> float:

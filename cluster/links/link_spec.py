@@ -3,9 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
-from cluster.base.errors import ClusterError, UsageError, unknown
+from cluster.base.errors import ClusterError, UsageError, shown, unknown
 from cluster.base.spec import Node
 from cluster.links.link import draw_access, draw_links
 from cluster.links.profiles import Profile, load_profile, parse_profile
@@ -34,18 +33,17 @@ class LinkSpec:
         """
         return draw_links(self.profile, self.topology, nodes, self.seed, self.wire)
 
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> dict[str, object]:
         """As JSON values."""
-        profile: dict[str, Any] = json.loads(json.dumps(asdict(self.profile)))
-        topology = self.topology.document()
+        profile, topology = profile_document(self.profile), self.topology.document()
         return {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
 
     @classmethod
-    def from_origin(cls, origin: Mapping[str, Any]) -> "LinkSpec":
+    def from_origin(cls, origin: Mapping[str, object]) -> "LinkSpec":
         """What the links in force were drawn from, so that they can be drawn again.
 
         Raises:
-            ClusterError: no `origin` of ours: a node says it, which may have been told anything.
+            ClusterError: it is no `origin` of ours. It comes from a node, and so may be anything.
         """
         try:
             return cls._parse(origin)
@@ -56,25 +54,44 @@ class LinkSpec:
             ) from None
 
     @classmethod
-    def _parse(cls, origin: Mapping[str, Any]) -> "LinkSpec":
-        values = dict(origin["profile"])
-        name = _checked_name(values.pop("name"))
-        stated = {key: value for key, value in values.items() if value is not None}
-        profile = parse_profile(name, stated, "the profile in force")
+    def _parse(cls, origin: Mapping[str, object]) -> "LinkSpec":
+        profile = read_profile(origin["profile"])
         given = origin["topology"]
         if isinstance(given, str):
             topology = Topology(given, _checked_base(given))  # never the name of a file
-        else:
+        elif isinstance(given, dict):
             source = "the topology in force"
             topology = parse_topology(_checked_name(given["name"]), dict(given), source)
+        else:
+            raise TypeError(f"topology {shown(given)}")
         wire, seed = origin["wire"], origin["seed"]
-        if wire not in WIRES or not isinstance(seed, int):
-            raise ValueError(f"wire {wire!r}, seed {seed!r}")
+        if not isinstance(wire, str) or wire not in WIRES or not isinstance(seed, int):
+            raise ValueError(f"wire {shown(wire)}, seed {shown(seed)}")
         return cls(profile, topology, seed, wire)
 
 
+def profile_document(profile: Profile) -> dict[str, object]:
+    """A profile with its name, as JSON values."""
+    found: dict[str, object] = json.loads(json.dumps(asdict(profile)))
+    return found
+
+
+def read_profile(said: object) -> Profile:
+    """A profile from its document.
+
+    Raises:
+        UsageError, KeyError, TypeError, ValueError: it is none of ours.
+    """
+    if not isinstance(said, dict):
+        raise TypeError(f"profile {shown(said)}")
+    values = dict(said)
+    name = _checked_name(values.pop("name"))
+    stated = {key: value for key, value in values.items() if value is not None}
+    return parse_profile(name, stated, "the profile in force")
+
+
 def _checked_name(name: object) -> str:
-    """The name of a file without its ending, as which profiles and topologies of users are known."""
+    """The name of a user's profile or topology: that of its file, without the ending."""
     if not isinstance(name, str) or not name.isprintable() or "/" in name or len(name) > MOST_NAME:
         raise ValueError(f"{str(name)[:MOST_NAME]!r} is no name")
     return name

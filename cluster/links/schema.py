@@ -5,7 +5,6 @@ A schema cannot say all that the parsers refuse: that a range begins low, or tha
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from cluster.links import regions
 from cluster.links.profiles import FLAGS, WORDS, Profile
@@ -14,15 +13,15 @@ from cluster.links.topology import BASES
 from protocol.link import ACCESS_LIMITS, LIMITS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NODE: dict[str, Any] = {"type": "string", "pattern": r"^node[0-9]+$"}
+NODE: dict[str, object] = {"type": "string", "pattern": r"^node[0-9]+$"}
 
-Schema = dict[str, Any]
+Schema = dict[str, object]
 
 
 def profile_schema() -> Schema:
     """Of `--profile ./mine.yml`."""
     words = _described(Profile)
-    properties = {
+    properties: dict[str, Schema] = {
         **{key: _range(*limits) for key, limits in PROFILE_LIMITS.items()},
         **{key: {"enum": list(known)} for key, known in WORDS.items()},
         **{key: {"type": "boolean"} for key in FLAGS},

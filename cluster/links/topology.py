@@ -13,7 +13,6 @@ unless the topology is isolated.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cluster.base.errors import UsageError
 from protocol.link import Pair
@@ -68,7 +67,7 @@ class Topology:
         of_nodes = self.nodes.get(src, {}) | self.nodes.get(dst, {})
         return of_nodes | self.links.get((src, dst), {})
 
-    def document(self) -> str | dict[str, Any]:
+    def document(self) -> str | dict[str, object]:
         """As JSON values, from which `parse_topology` makes the same again: a name, or what a file says."""
         if self == Topology(self.name, self.name):
             return self.name

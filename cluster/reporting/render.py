@@ -8,13 +8,13 @@ import gzip
 import importlib
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
 from cluster.base.errors import UsageError
-from cluster.reporting.charts.theme import KIND_COLOURS, OTHER_COLOURS, Chart, Rows, Spec
+from cluster.reporting.charts.theme import KIND_COLOURS, OTHER_COLOURS, Chart, Row, Spec
 
 REMEDY = "pip install 'gradwire[report]', or in a checkout .venv/bin/pip install -e '.[report]'"
 VEGA_LITE = "6.4"
@@ -84,7 +84,7 @@ def packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
 
 
-def _with_data(specification: Spec, data: Mapping[str, Rows]) -> Spec:
+def _with_data(specification: Spec, data: Mapping[str, Sequence[Row]]) -> Spec:
     return specification | {"datasets": dict(data)}
 
 

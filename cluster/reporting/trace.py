@@ -11,7 +11,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from cluster.reporting.run_data import Move, RunData, StepPoint
 
 RANKS, LINKS = 1, 2  # processes of the trace
 MOST_ARROWS = 20_000
-Event = dict[str, Any]
+Event = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Piece:
     name: str
     start_us: int
     end_us: int
-    arguments: Event
+    arguments: Mapping[str, object]
     children: Sequence["Piece"] = ()
 
     def clipped(self, start_us: int, end_us: int) -> "Piece":

@@ -5,14 +5,13 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cluster.accounting.metrics import LARGEST
 from cluster.base.stdout import plain
 
 MOST_JSON_BYTES = 1 << 25
 MOST_WORD = 200
-Record = Mapping[str, Any]
+Record = Mapping[str, object]
 
 
 def read_json(path: Path) -> object:

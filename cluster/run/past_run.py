@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeGuard, TypeVar
 
 from cluster.accounting.alternatives import Recorded
 from cluster.accounting.bounds import Network
@@ -47,7 +47,7 @@ class PastLaunch:
     """
 
     folder: Path
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     spec: ClusterSpec
     places: Sequence[RankPlacement]
     link_spec: LinkSpec | None
@@ -59,7 +59,7 @@ class PastLaunch:
         return list(dict.fromkeys(place.node for place in self.places))
 
     @property
-    def training(self) -> Mapping[str, Any]:
+    def training(self) -> Mapping[str, object]:
         """Its configuration, where it is one of ours."""
         said = self.config.get("training")
         return said if isinstance(said, dict) else {}
@@ -146,7 +146,7 @@ def same_links(links: Sequence[Link], others: Sequence[Link]) -> bool:
     return key(links) == key(others)
 
 
-def _read_config(folder: Path) -> Mapping[str, Any]:
+def _read_config(folder: Path) -> Mapping[str, object]:
     if not is_file(folder / "run.yml"):
         raise UsageError(f"{folder} is no run folder: there is no run.yml in it", HINT)
     config = read_yaml(folder / "run.yml", HINT)
@@ -155,7 +155,7 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     return config
 
 
-def _spec(config: Mapping[str, Any], folder: Path) -> ClusterSpec:
+def _spec(config: Mapping[str, object], folder: Path) -> ClusterSpec:
     said = config.get("cluster")
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
         raise UsageError(f"{folder / 'run.yml'}: cluster is {shown(said)}", HINT)
@@ -165,7 +165,7 @@ def _spec(config: Mapping[str, Any], folder: Path) -> ClusterSpec:
     return replace(plain, image=image) if isinstance(image, str) else plain
 
 
-def _places(config: Mapping[str, Any], folder: Path) -> list[RankPlacement]:
+def _places(config: Mapping[str, object], folder: Path) -> list[RankPlacement]:
     """Where its ranks ran.
 
     Raises:
@@ -201,7 +201,7 @@ def _read_collectives(
 
 def _network(
     folder: Path,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     spec: ClusterSpec,
     places: Sequence[RankPlacement],
     links: Sequence[Link],
@@ -217,7 +217,7 @@ def _network(
     )
 
 
-def number(said: Mapping[str, Any], key: str, folder: Path) -> int:
+def number(said: Mapping[str, object], key: str, folder: Path) -> int:
     """A whole number of run.yml.
 
     Raises:
@@ -229,30 +229,40 @@ def number(said: Mapping[str, Any], key: str, folder: Path) -> int:
     return value
 
 
-def essential_of(config: Mapping[str, Any], folder: Path) -> list[int] | None:
+def essential_of(config: Mapping[str, object], folder: Path) -> list[int] | None:
     """Those without which it could not go on; None: all; raises as `number`."""
     said = config.get("essential_ranks")
     if said is None:
         return None
     if not isinstance(said, list) or not all(isinstance(rank, int) for rank in said):
         raise UsageError(f"{folder / 'run.yml'}: essential_ranks is {shown(said)}", HINT)
-    return cast(list[int], said)
+    return said
 
 
-def _link_spec(config: Mapping[str, Any], folder: Path, links: Sequence[Link]) -> LinkSpec | None:
+def _link_spec(
+    config: Mapping[str, object], folder: Path, links: Sequence[Link]
+) -> LinkSpec | None:
     """What its links were drawn from; None where there are none."""
     if not links:
         return None
-    return _undamaged(folder / "run.yml", lambda: LinkSpec.from_origin(_origin(config)))
+    shaping = _shaping(config, folder)
+    return _undamaged(folder / "run.yml", lambda: LinkSpec.from_origin(_origin(shaping)))
 
 
-def _origin(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    said = config["shaping"]
-    return {key: said[key] for key in ("profile", "topology", "seed", "wire")}
+def _shaping(config: Mapping[str, object], folder: Path) -> Mapping[str, object]:
+    said = config.get("shaping")
+    if not isinstance(said, dict):
+        path = folder / "run.yml"
+        raise UsageError(f"{path} is not what a run leaves there: shaping is {shown(said)}", HINT)
+    return said
 
 
-def _mtu(config: Mapping[str, Any], folder: Path) -> int:
-    mtu = number(config["shaping"], "mtu", folder)
+def _origin(shaping: Mapping[str, object]) -> Mapping[str, object]:
+    return {key: shaping[key] for key in ("profile", "topology", "seed", "wire")}
+
+
+def _mtu(config: Mapping[str, object], folder: Path) -> int:
+    mtu = number(_shaping(config, folder), "mtu", folder)
     if not 0 < mtu <= MOST_MTU:
         raise UsageError(f"{folder / 'run.yml'}: mtu is {mtu}", f"1 to {MOST_MTU}")
     return mtu
@@ -278,15 +288,15 @@ def _read_links(folder: Path) -> tuple[Link, ...]:
         raise UsageError(f"{path} is not what a run leaves there: {error}", HINT) from error
 
 
-def is_words(value: object) -> bool:
+def is_words(value: object) -> TypeGuard[list[str]]:
     """Whether it is a list of words."""
     return isinstance(value, list) and all(
         isinstance(word, str) and "\0" not in word for word in value
     )
 
 
-def _read_contract(folder: Path) -> Mapping[str, Any] | None:
-    """None of a run whose links were not measured."""
+def _read_contract(folder: Path) -> Mapping[str, object] | None:
+    """contract.json; None where the links were not measured."""
     path = folder / "contract.json"
     if not is_file(path):
         return None

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cluster.base.errors import RunFailed
 from cluster.base.log_tail import last_lines
 from cluster.base.spec import Node
 from cluster.run.rank_exit import RankExit, how_it_ended
 from cluster.run.stall import Stall
+from cluster.run.summary_document import Summary
 from protocol.link import Link
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
@@ -19,9 +19,9 @@ ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 def root_cause(failed: Sequence[RankExit]) -> RankExit:
     """The rank because of which a run failed that has not stalled.
 
-    Not always the first to say so: a rank that fails leaves the group before it can say why, and the others may be
-    quicker to say that it left; and those that we stopped failed by us. One that is not essential is no reason to fail,
-    unless it stalls: an essential one that fails because it is gone should have gone on.
+    Not always the first that reported an error: a rank that fails leaves the group before it can say why, and others
+    may report sooner that it left; ranks that we stopped failed because of us. A rank that is not essential is no root
+    cause unless it stalls: essential ranks should have gone on without it.
     """
     return min(failed, key=_guilt)
 
@@ -38,7 +38,7 @@ def raise_failure(
     stall: Stall | None,
     nodes: Sequence[Node],
     isolated: Sequence[Link],
-    summary: dict[str, Any],
+    summary: Summary,
 ) -> None:
     """Raise where an essential rank failed.
 
@@ -76,7 +76,7 @@ def raise_failure(
     raise RunFailed("\n".join(lines), document=summary, see=str(log))
 
 
-def _stalled(folder: Path, stall: Stall, summary: dict[str, Any]) -> RunFailed:
+def _stalled(folder: Path, stall: Stall, summary: Summary) -> RunFailed:
     words = "ended by --stall-timeout: " + stall.words()
     if stall.place is None:
         return RunFailed(words, document=summary, see=str(folder / "logs"))
@@ -90,7 +90,7 @@ def _stalled(folder: Path, stall: Stall, summary: dict[str, Any]) -> RunFailed:
 def missing_links(
     node: str, log: Sequence[str], nodes: Sequence[Node], isolated: Sequence[Link]
 ) -> list[str]:
-    """Of isolated nodes: which links the end of a rank's log speaks of that are not there."""
+    """Where nodes are isolated: the missing links that the end of a rank's log mentions."""
     if not isolated:
         return []
     names = {one.address: one.name for one in nodes}
@@ -116,7 +116,7 @@ def _how_each(ended: Sequence[RankExit], fates: Mapping[str, str]) -> str:
 
 
 def _how_later(end: RankExit, fates: Mapping[str, str]) -> str:
-    """Of a rank that is not the root cause: we stop it, unless it fails by itself."""
+    """How a rank ended that is not the root cause: we stop it, unless it fails by itself."""
     return (
         "was stopped"
         if end.was_stopped and end.exit_code < 0 and not end.stall

@@ -41,6 +41,7 @@ from cluster.run.root_cause import raise_failure
 from cluster.run.run_folder import last_events, make_run_folder, write_config, write_links
 from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
+from cluster.run.summary_document import Summary
 from cluster.run.versions import run_versions
 from cluster.schedule.runner import ScheduleRunner
 from cluster.shaping.host_load import HostLoad, compare_readings
@@ -59,7 +60,7 @@ class Run:
     """A launch that has ended: its folder and its summary.json."""
 
     folder: Path
-    summary: dict[str, Any]
+    summary: Summary
 
 
 def run_program(
@@ -174,7 +175,7 @@ def _run(
     return Run(folder, summary)
 
 
-def _verify(fleet: Fleet, job: Job, folder: Path, console: Console) -> dict[str, Any]:
+def _verify(fleet: Fleet, job: Job, folder: Path, console: Console) -> dict[str, object]:
     """Measure the links; contract.json.
 
     Raises:
@@ -224,7 +225,7 @@ def _run_ranks(
     return staging
 
 
-def _write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+def _write_summary(folder: Path, summary: Summary) -> None:
     """summary.json.
 
     Raises:
@@ -262,7 +263,7 @@ def _collect(
     wall_s: float,
     contract: Contract | None,
     console: Console,
-) -> dict[str, Any]:
+) -> Summary:
     """What summary.json says, whatever the ranks left."""
     before, places = job.link_state, job.places
     told = {place.name: last_events(folder, place.name) for place in places}
@@ -295,7 +296,7 @@ def _collect(
         "undecided": "" if contract is None or contract["decided"] else contract["verdict"],
         "not_fetched": staging.not_fetched,
     }
-    return cast(dict[str, Any], finite(summary))
+    return cast(Summary, finite(summary))
 
 
 def _account(
@@ -308,7 +309,7 @@ def _account(
     job: Job,
     load: HostLoad | None,
     console: Console,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The accounts, or what there is without the ranks' own: theirs need not fit together."""
     throttled_s = load.throttled_s if load else {}
     changing = bool(job.schedule)

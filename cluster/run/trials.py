@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TypedDict
 
 from cluster.accounting.alternatives import Alternative, collectives_s
 from cluster.accounting.collective_stats import read_collectives
@@ -35,6 +35,47 @@ class Measured:
     collectives_s: float
 
 
+class RunRow(TypedDict):
+    """A run of whatif.json."""
+
+    folder: str
+    took_s: float
+    collectives_s: float
+
+
+class ChangeRow(TypedDict):
+    """One of `changes` in whatif.json: what was predicted."""
+
+    what: str
+    of: str
+    saves_s: float | None
+    can_be_tried: bool
+    note: str
+
+
+class TriedRow(TypedDict):
+    """One of `tried` in whatif.json: what was predicted, and what was achieved."""
+
+    what: str
+    of: str
+    predicted_s: float | None
+    achieved_s: float
+    achieved_collectives_s: float
+    baselines: list[RunRow]
+    runs: list[RunRow]
+
+
+class WhatIf(TypedDict):
+    """whatif.json: docs/formats.md."""
+
+    run: str
+    took_s: float | None
+    collectives_s: float
+    links: str
+    changes: list[ChangeRow]
+    tried: list[TriedRow]
+
+
 @dataclass
 class Trial:
     """One change, and the runs with it.
@@ -49,7 +90,7 @@ class Trial:
 
 
 def choose_trials(predicted: Sequence[Alternative], count: int) -> list[Trial]:
-    """The first so many that can be tried: those that save most, then those of which nobody knows."""
+    """The first `count` changes that can be tried: those that save most, then those whose effect is unknown."""
     return [Trial(one) for one in predicted if one.can_be_tried][:count]
 
 
@@ -70,15 +111,15 @@ def changed_plans(plans: Mapping[str, NodePlan], change: Alternative) -> dict[st
 
 
 def measure(folder: Path, ranks: Sequence[str]) -> Measured | None:
-    """Of a run that is over; None where its ranks did not come to their ends."""
+    """The times of a run that is over; None where its ranks did not come to their ends."""
     seconds = took_s(folder, ranks)
     if seconds is None:
         return None
     return Measured(str(folder), seconds, collectives_s(read_collectives(folder, ranks)))
 
 
-def trial_row(trial: Trial, baselines: Sequence[Measured]) -> dict[str, Any]:
-    """One of `tried` in whatif.json: docs/run-folder.md."""
+def trial_row(trial: Trial, baselines: Sequence[Measured]) -> TriedRow:
+    """What came of a trial."""
     before = baselines[: len(trial.runs)]
     return {
         "what": trial.change.what,
@@ -98,12 +139,12 @@ def whatif_document(
     predicted: Sequence[Alternative],
     trials: Sequence[Trial],
     baselines: Sequence[Measured],
-) -> dict[str, Any]:
-    """whatif.json: docs/run-folder.md."""
+) -> WhatIf:
+    """All that there is to say of a run's changes."""
     return {
         "run": run.folder.resolve().name,
         "took_s": _rounded(run.took_s),
-        "collectives_s": _rounded(collectives_s(run.recorded.collectives)),
+        "collectives_s": round(collectives_s(run.recorded.collectives), 4),
         "links": run.source,
         "changes": [
             {
@@ -119,7 +160,7 @@ def whatif_document(
     }
 
 
-def write_document(folder: Path, document: Mapping[str, Any]) -> Path:
+def write_document(folder: Path, document: WhatIf) -> Path:
     """Write whatif.json into the run folder.
 
     Raises:
@@ -150,7 +191,7 @@ def _difference(before: Sequence[float], after: Sequence[float]) -> float:
     return round(mean(before) - mean(after), 4)
 
 
-def _document(one: Measured) -> dict[str, Any]:
+def _document(one: Measured) -> RunRow:
     return {
         "folder": one.folder,
         "took_s": round(one.seconds, 4),

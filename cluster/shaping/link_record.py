@@ -41,9 +41,9 @@ def write_record(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
 
 
 def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, NodePlan]:
-    """The plan that each node shall have: of the links that are wanted, else as on record.
+    """The plan that each node should have: for the links that are wanted, else as recorded.
 
-    Where the cluster has other nodes than then, its links are drawn again.
+    Where the cluster has other nodes than at that time, its links are drawn again.
 
     Raises:
         UsageError: the topology does not fit these nodes; ClusterError: the record is damaged.

@@ -33,7 +33,7 @@ def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
 def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkState:
     """Lay links again that are not in force as recorded; the links then in force.
 
-    Somebody who changes links for a while at this moment (a trace, `shape --for`) is left alone.
+    A temporary change that is going on (a trace, `shape --for`) is left alone.
 
     Raises:
         NodeError: a node does not answer, or could not lay its links.
@@ -87,7 +87,7 @@ def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
 
 
 def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
-    """What the next command will take back, and what somebody changes for a while: sentences for a user."""
+    """Sentences for a user: what the next command will restore, and which temporary changes are going on."""
     changes = read_temporary_changes(spec)
     said = [
         f"`{one.what}` changes links or processors for a while"
@@ -105,7 +105,7 @@ def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
 
 
 def lost_links(before: LinkState, after: LinkState, asked: Collection[str]) -> str:
-    """Of the nodes that were asked, those whose links are not in force any more, and why; '' where all are."""
+    """Which of the nodes that were asked have lost their links, and why; '' where none has."""
     lost = [node for node in before.plans if node in asked and node not in after.plans]
     return f"those of {_names(lost)} are not in force any more{_why(after)}" if lost else ""
 
@@ -117,7 +117,7 @@ def differing(link_state: LinkState, recorded: Mapping[str, NodePlan]) -> list[s
 
 
 def is_changing(spec: ClusterSpec, link_state: LinkState) -> bool:
-    """Whether somebody changes links for a while, and will put them back."""
+    """Whether a temporary change of links is going on; it will be put back."""
     return bool(link_state.replayed) or any(one.alive for one in read_temporary_changes(spec))
 
 

@@ -22,7 +22,7 @@ from cluster.engine.resources import Limit
 
 @dataclass(frozen=True)
 class TemporaryChange:
-    """Changes that somebody makes for a while.
+    """Temporary changes.
 
     Attributes:
         path: of the note.

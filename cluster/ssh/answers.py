@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cluster.base.errors import NodeError, UsageError, shown
 from protocol.reader import read
@@ -15,7 +15,7 @@ HINT = (
 )
 
 
-def parse_answer(node: str, text: bytes | str) -> dict[str, Any]:
+def parse_answer(node: str, text: bytes | str) -> dict[str, object]:
     """A node's answer.
 
     Raises:

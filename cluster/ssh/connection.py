@@ -40,7 +40,7 @@ class GivenUp(ClusterError):
 
 
 class Closing(threading.Event):
-    """Set when nobody wants connections any more; those that are only being made then end, too."""
+    """Set when no connections are wanted any more; those that are being made then end, too."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Fleet:
         self._clients: dict[str, SSHClient] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)))
         self.closing = Closing()
-        """Set when nobody waits for a connection any more."""
+        """Set when no caller waits for a connection any more."""
         self.lost: dict[str, str] = {}
         self._liveness = Liveness(self._lose)
 

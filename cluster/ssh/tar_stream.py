@@ -175,7 +175,7 @@ class TarStream:
         return True
 
     def _read_padding(self) -> None:
-        """Read to the end of the stream, so that whoever sends can end."""
+        """Read to the end of the stream, so that the sender can end."""
         left = MOST_PADDING_BYTES
         while self._fill():
             left -= len(self._rest)

@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cluster.accounting.metrics_table import metric_rows
+from cluster.accounting.metrics_table import Row, metric_rows
 from cluster.accounting.wire_bytes import parse_sent
 from cluster.base.errors import UsageError
+from cluster.reporting.values import number, numbers, record
 from cluster.run.run_folder import last_events
 from cluster.sweeps.sweep_file import HIGHER
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run. None: it has none.
+    """The figures of one run. None: it has no such figure.
 
     Attributes:
         target: that its tests speak of.
@@ -60,32 +58,39 @@ class Figures:
     limits: Sequence[str] = ()
 
 
-def run_figures(folder: Path, summary: Mapping[str, Any], targets: Mapping[str, float]) -> Figures:
+def run_figures(
+    folder: Path, summary: Mapping[str, object], targets: Mapping[str, float]
+) -> Figures:
     """All of one run; of several targets the one that its tests speak of."""
     steps = steps_of(folder)
     target = _target(steps, targets)
-    carried_bytes = summary["bytes"]["total"] - tests_bytes(folder, summary)
+    total_bytes = number(record(summary.get("bytes")).get("total"))
+    carried_bytes = None if total_bytes is None else total_bytes - tests_bytes(folder, summary)
     return make_figures(steps, summary, target, carried_bytes)
 
 
 def make_figures(
-    steps: Sequence[Row], summary: Mapping[str, Any], target: Target | None, carried_bytes: float
+    steps: Sequence[Row],
+    summary: Mapping[str, object],
+    target: Target | None,
+    carried_bytes: float | None,
 ) -> Figures:
     """The same from what was read; `steps` are those of `cluster.accounting.metrics_table`."""
     tests = [row for row in steps if target and row["rank"] == 0 and target.figure in row]
     first = next((row for row in tests if target and target.is_reached(row[target.figure])), None)
-    seconds: Mapping[str, float] = next(iter(summary["seconds"].values()), {})
+    seconds = numbers(next(iter(record(summary.get("seconds")).values()), None))
+    wall_s = number(summary.get("wall_s"))
     return Figures(
         target,
         round(first["elapsed_s"], 1) if first else None,
         first["step"] if first else None,
         round(payload_to(first, steps) / 1e6, 1) if first else None,
         target.best(row[target.figure] for row in tests) if target else None,
-        round(carried_bytes / 1e6, 1),
+        None if carried_bytes is None else round(carried_bytes / 1e6, 1),
         round(loop_s(seconds), 2) if seconds else None,
         communication_share(seconds) if seconds else None,
-        round(summary["wall_s"], 2),
-        tuple((summary.get("host") or {}).get("limits") or ()),
+        None if wall_s is None else round(wall_s, 2),
+        _limits(summary),
     )
 
 
@@ -97,9 +102,9 @@ def steps_of(folder: Path) -> list[Row]:
         return []
 
 
-def tests_bytes(folder: Path, summary: Mapping[str, Any]) -> int:
+def tests_bytes(folder: Path, summary: Mapping[str, object]) -> int:
     """What links have carried for tests, headers included: by what the ranks say that they sent for them."""
-    nodes = list(summary["exit_codes"])
+    nodes = list(record(summary.get("exit_codes")))
     total = 0
     for node in nodes:
         end = last_events(folder, node).get("end", {})
@@ -115,18 +120,25 @@ def payload_to(row: Row, steps: Sequence[Row]) -> int:
 
 
 def loop_s(seconds: Mapping[str, float]) -> float:
-    """Of a rank's seconds those of training: from when it was ready until the last step, without tests."""
+    """A rank's seconds of training: from when it was ready until the last step, without tests."""
     return seconds["total"] - seconds["startup"] - seconds["eval"]
 
 
 def communication_share(seconds: Mapping[str, float]) -> float | None:
-    """Of a rank's seconds of training those in which it waited for others, or for what is on its way."""
+    """The share of a rank's seconds of training in which it waited for other ranks, or for data under way."""
     whole_s = loop_s(seconds)
     return round((seconds["transfer"] + seconds["waiting"]) / whole_s, 3) if whole_s > 0 else None
 
 
+def _limits(summary: Mapping[str, object]) -> tuple[str, ...]:
+    said = record(summary.get("host")).get("limits")
+    return (
+        tuple(words for words in said if isinstance(words, str)) if isinstance(said, list) else ()
+    )
+
+
 def _target(steps: Sequence[Row], targets: Mapping[str, float]) -> Target | None:
-    """The one whose figure the tests have; the first of all where there was no test."""
+    """The first target whose figure the tests have; where there was no test, the first target."""
     tested = {name for row in steps for name in row}
     known = [Target(figure, value) for figure, value in targets.items()]
     return next((one for one in known if one.figure in tested), next(iter(known), None))

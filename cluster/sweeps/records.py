@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cluster.base.errors import UsageError
 from cluster.base.json_file import write_json
@@ -27,7 +26,7 @@ class Record:
     status: str
     folder: Path | None
     reason: str
-    summary: Mapping[str, Any]
+    summary: Mapping[str, object]
 
 
 def read_record(out: Path, digest: str) -> Record | None:

@@ -3,10 +3,9 @@
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from node.accounting.gloo_traffic import Flow
-from node.accounting.tcp_state import LEAST_BYTES, TcpSockets, TcpState, changes
+from node.accounting.tcp_state import LEAST_BYTES, TcpChange, TcpSockets, TcpState, changes
 
 # A line has 200 bytes, and 130 for each peer: 7 MB a rank that sends to one. More collectives than that are in the sums
 # alone.
@@ -37,9 +36,9 @@ class Entry:
     waited_s: float = 0.0
     hidden: bool = False
     tcp_before: dict[int, TcpState] = field(default_factory=dict)
-    tcp: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tcp: dict[str, TcpChange] = field(default_factory=dict)
 
-    def line(self) -> dict[str, Any]:
+    def line(self) -> dict[str, object]:
         """As docs/formats.md has it."""
         flow = self.flow
         values = {
@@ -83,8 +82,8 @@ class Sum:
 class Note:
     """What the rank is in the middle of, for node/supervisor/rank_states.py, which looks from outside while it hangs.
 
-    An open file without a name, which ends with the process: whoever finds it in /proc can read it, and nobody has to
-    remove it. Where there are none (macOS) nobody looks.
+    An open file without a name: it can be read through /proc, and is gone with the process. Systems without such files
+    (macOS) have no supervisor that looks.
     """
 
     def __init__(self) -> None:
@@ -125,7 +124,7 @@ class Ledger:
     def __init__(self) -> None:
         self.step = 0
         self._sums: dict[tuple[str, str, int], Sum] = {}
-        self._lines: list[dict[str, Any]] = []
+        self._lines: list[dict[str, object]] = []
         self._taken = 0
         self._note = Note()
         self._sockets = TcpSockets()
@@ -154,7 +153,7 @@ class Ledger:
         """For one more line."""
         return self._taken + len(self._lines) < MAX_LINES
 
-    def _tcp_of(self, entry: Entry) -> dict[str, dict[str, Any]]:
+    def _tcp_of(self, entry: Entry) -> dict[str, TcpChange]:
         """What TCP did for a collective that has ended; nothing for what is too small to tell."""
         if entry.flow.sent_bytes < LEAST_BYTES:
             return {}
@@ -163,13 +162,13 @@ class Ledger:
             self._sockets.forget()
         return told
 
-    def take_lines(self) -> list[dict[str, Any]]:
+    def take_lines(self) -> list[dict[str, object]]:
         """The lines of those that have ended since the last call."""
         lines, self._lines = self._lines, []
         self._taken += len(lines)
         return lines
 
-    def sums(self) -> list[dict[str, Any]]:
+    def sums(self) -> list[dict[str, object]]:
         """All of them so far, as docs/formats.md has it."""
         return [
             {

@@ -7,7 +7,7 @@ to is told by its address, which ranks of one node share.
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from node.accounting.link_counters import tcp_sockets
 
@@ -62,18 +62,31 @@ class TcpSockets:
         self._fds = None
 
 
-def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str, dict[str, Any]]:
+class TcpChange(TypedDict):
+    """What TCP did for a collective on the way to one peer; `tcp` of a line in docs/formats.md."""
+
+    window_bytes: int
+    ssthresh_bytes: int | None
+    idle_s: float
+    rto_s: float
+    sent_again: int
+    """Segments that were sent again meanwhile, of all sockets to that peer."""
+
+
+def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str, TcpChange]:
     """What there was at the beginning, and what was sent again since, by peer's address: docs/formats.md.
 
-    Of several sockets to one address that which sent most tells its window; what sent next to nothing tells nothing.
+    Of several sockets to one address, the window is that of the socket that sent most; those that sent next to nothing
+    are left out.
     """
     sent = {fd: one.sent_bytes - before[fd].sent_bytes for fd, one in after.items() if fd in before}
     used = sorted((fd for fd, count in sent.items() if count >= LEAST_BYTES), key=sent.__getitem__)
-    told: dict[str, dict[str, Any]] = {}
+    told: dict[str, TcpChange] = {}
     for fd in used:  # what sent most comes last
         one = before[fd]
         again = after[fd].sent_again - one.sent_again
-        again += told.get(one.address, {"sent_again": 0})["sent_again"]
+        if one.address in told:
+            again += told[one.address]["sent_again"]
         told[one.address] = {
             "window_bytes": one.window_bytes,
             "ssthresh_bytes": one.ssthresh_bytes,

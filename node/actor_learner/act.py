@@ -5,7 +5,7 @@ It asks the learner for them now and then, or gets each version as it comes, fro
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from node.accounting.link_counters import link_bytes
 from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
@@ -15,7 +15,15 @@ from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart
 from node.training.config import TrainConfig
 from node.transport.actor_socket import ActorSocket, Identity
 from node.transport.broadcast import LEARNER
-from node.transport.messages import FINISHED, FOLLOW, Message
+from node.transport.messages import (
+    FINISHED,
+    FOLLOW,
+    Message,
+    read_advice,
+    read_count,
+    read_text,
+    read_time,
+)
 from node.transport.relay import Received, Relay
 from node.transport.weights import decode
 
@@ -139,7 +147,9 @@ class _Acting:
                 self._is_over = True
             elif message.kind == FOLLOW:
                 if self._relay:
-                    self._relay.follow(message.header["parent"], message.header["place"])
+                    self._relay.follow(
+                        read_count(message.header, "parent"), read_text(message.header, "place")
+                    )
             else:
                 self._take_answer(message)
 
@@ -148,7 +158,7 @@ class _Acting:
         if message.body and message.header["have"] == self._have:
             self._take_weights(message.header, message.body)
         else:  # they are those that act; or what has changed since others
-            self._actor.heed(message.header["advice"])
+            self._actor.heed(read_advice(message.header))
 
     def _take_broadcasts(self, relay: Relay) -> None:
         """Take what has come of weights that are passed on: of whole ones only the latest."""
@@ -176,13 +186,13 @@ class _Acting:
             return False
         return True
 
-    def _take_weights(self, header: Mapping[str, Any], body: bytes) -> None:
+    def _take_weights(self, header: Mapping[str, object], body: bytes) -> None:
         """Let them act."""
-        decode(header["encoding"], body, self._model)
-        self._actor.heed(header["advice"])
-        self._have = self._actor.version = header["version"]
+        decode(read_text(header, "encoding"), body, self._model)
+        self._actor.heed(read_advice(header))
+        self._have = self._actor.version = read_count(header, "version")
         self._pulled_bytes.add(len(body))
-        self._publish_lag_s.add(time.time() - header["published_at_s"])
+        self._publish_lag_s.add(time.time() - read_time(header, "published_at_s"))
 
     def _require_learner(self) -> None:
         if self._socket.cut_off_s > self._config.timeout_s:

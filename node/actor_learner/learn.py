@@ -6,7 +6,7 @@ nothing else.
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +16,7 @@ from node.actor_learner.staleness import Staleness, oldest_lag, require_times
 from node.base.once_in import OnceIn
 from node.base.options import OptionError
 from node.tasks.actor_learner import ActorLearnerTask
+from node.tasks.saved import Saved
 from node.training.checkpoint import (
     file_name,
     find_for_resume,
@@ -203,7 +204,7 @@ class _Learning:
         folder = self._config.run_dir
         assert folder is not None  # or parse_config has refused
         with self._clock.measure("checkpoint"):
-            state = {
+            state: Saved = {
                 "settings": self._config.decisive(),
                 "step": update,
                 "model": self._model.state_dict(),
@@ -229,12 +230,12 @@ class _Learning:
             self._model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
             self._learner.load_state(state["task"])
-        done: int = state["step"]
+        done = state["step"]
         if done >= self._config.steps:
             raise OptionError(f"--steps: {path} is of step {done} already")
         return done
 
-    def _figures(self, update: int) -> dict[str, Any]:
+    def _figures(self, update: int) -> dict[str, object]:
         """What has come so far."""
         made = self._made
         kept = made["steps"] - made["rejected_steps"]

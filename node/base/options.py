@@ -161,7 +161,7 @@ def parse_value(name: str, word: str, kind: type[Any]) -> Any:  # noqa: ANN401
     return value
 
 
-def check_bounds(name: str, value: Any, bounds: Mapping[str, Any]) -> None:  # noqa: ANN401
+def check_bounds(name: str, value: Any, bounds: Mapping[str, float]) -> None:  # noqa: ANN401
     """Raise OptionError if a value is out of its bounds: words of BOUNDS, and a limit for each."""
     for word, limit in bounds.items():
         if not BOUNDS[word](value, limit):

@@ -118,11 +118,11 @@ class MapfLearner:
             self._target.load_state_dict(self._network.state_dict())
         return float(learnt.loss)
 
-    def advice(self) -> dict[str, Any]:
+    def advice(self) -> dict[str, object]:
         """The settings that actors draw from."""
         return {"settings": self._curriculum.settings}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The target network and the open settings; what actors did is not kept."""
         settings = [list(setting) for setting in self._curriculum.settings]
         return {"target": self._target.state_dict(), "settings": settings}

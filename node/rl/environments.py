@@ -6,7 +6,7 @@ nothing of what they do.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import gymnasium
 import numpy as np
@@ -102,13 +102,25 @@ class Environments:
         return np.asarray(obs, np.float32).reshape(len(obs), -1)
 
 
+class EpisodeState(TypedDict, total=False):
+    """How an episode began, by one of the first two, and what was done since."""
+
+    seed: int
+    random: dict[str, object]
+    """State of the environment's random generator."""
+    actions: list[object]
+    """As JSON values."""
+
+
 class Episode(gymnasium.Wrapper):
     """An environment that remembers how its episode began, and what was done since: enough to come back to it."""
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+    def reset(self, *, seed: int | None = None, options: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401
         """Begin an episode."""
-        self._begin = {"seed": seed} if seed is not None else {"random": self._random_state()}
-        self._actions: list[Any] = []
+        self._begin: EpisodeState = (
+            {"seed": seed} if seed is not None else {"random": self._random_state()}
+        )
+        self._actions: list[object] = []
         return super().reset(seed=seed, options=dict(options) if options else None)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401
@@ -116,11 +128,11 @@ class Episode(gymnasium.Wrapper):
         self._actions.append(np.asarray(action).tolist())
         return super().step(action)
 
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> EpisodeState:
         """What `replay` takes, in JSON's types."""
         return {**self._begin, "actions": self._actions}
 
-    def replay(self, state: Mapping[str, Any]) -> np.ndarray:
+    def replay(self, state: EpisodeState) -> np.ndarray:
         """Begin the same episode, and do the same again: the observation to act on next."""
         if "random" in state:
             self.unwrapped.np_random.bit_generator.state = state["random"]

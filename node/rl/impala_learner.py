@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch.optim import Optimizer
 
 from node.rl.policy import ActorCritic
 from node.rl.vtrace import vtrace
-from node.transport.messages import Experience, require_arrays
+from node.transport.messages import ArraySpec, Experience, require_arrays
 
 NAMES = ("obs", "actions", "log_probs", "rewards", "done")
 
@@ -93,7 +92,7 @@ class ImpalaLearner:
         model, settings = self._model, self._settings
         steps, shape = settings.unroll, (settings.unroll, settings.actors)
         features = model.actor[0].in_features
-        spec: dict[str, Any] = {
+        spec: dict[str, ArraySpec] = {
             "obs": (np.float32, (steps + 1, settings.actors, features)),
             **dict.fromkeys(("log_probs", "rewards"), (np.float32, shape)),
             "done": (bool, shape),
@@ -127,15 +126,15 @@ class ImpalaLearner:
         self._optimizer.step()
         return float(loss)
 
-    def advice(self) -> Mapping[str, Any]:
+    def advice(self) -> Mapping[str, object]:
         """None."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Nothing but the model and its optimiser."""
         return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, object]) -> None:
         """There is nothing to load."""
         return
 

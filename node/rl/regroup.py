@@ -2,15 +2,24 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 
+class CollectorState(TypedDict):
+    """Where the environments of a rank are."""
+
+    environments: str
+    """JSON: how to come back to each of them."""
+    counts: Tensor
+    """Reward, length and discounted reward so far, by environment."""
+
+
 def deal_environments(
-    collectors: Sequence[dict[str, Any]], numbers: Sequence[int]
-) -> dict[str, Any]:
+    collectors: Sequence[CollectorState], numbers: Sequence[int]
+) -> CollectorState:
     """What `Collector.load_state` takes.
 
     Args:

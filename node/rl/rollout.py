@@ -1,7 +1,7 @@
 """Collects experience, a rollout at a time, and reckons the advantages of what was done."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from node.rl.environments import Environments
 from node.rl.moments import sums_of
 from node.rl.policy import ActorCritic
+from node.rl.regroup import CollectorState
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ class Collector:
         self._rewards[done] = 0.0
         self._lengths[done] = 0.0
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> CollectorState:
         """What `load_state` takes: texts and tensors."""
         counts = torch.stack([self._rewards, self._lengths, self._discounted])
         return {"environments": self._environments.state(), "counts": counts}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: CollectorState) -> None:
         """Be where another was."""
         self._obs = torch.from_numpy(self._environments.load_state(state["environments"]))
         self._rewards, self._lengths, self._discounted = state["counts"].cpu().clone()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ class UnrollActor:
         self._obs = environments.reset()
         self._gained, self._lengths = np.zeros(len(self._obs)), np.zeros(len(self._obs))
         self._ended: list[tuple[float, float]] = []
-        self._kept: list[dict[str, Any]] = []
+        self._kept: list[dict[str, np.ndarray]] = []
         self._steps = 0
         self.version = 0
 
@@ -44,7 +43,7 @@ class UnrollActor:
         """Made so far, of all environments together."""
         return self._steps
 
-    def heed(self, advice: Mapping[str, Any]) -> None:
+    def heed(self, advice: Mapping[str, object]) -> None:
         """There is nothing to heed."""
         return
 
@@ -67,8 +66,8 @@ class UnrollActor:
                 "log_probs": found.log_prob(actions).numpy(),
                 "rewards": rewards.astype(np.float32),
                 "done": step.terminated | step.truncated,
-                "version": self.version,
-                "made_at_s": time.time(),
+                "version": np.asarray(self.version),
+                "made_at_s": np.asarray(time.time()),
             }
         )
         self._count(step.rewards, step.terminated | step.truncated)

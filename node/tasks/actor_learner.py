@@ -7,7 +7,7 @@ several environments run. Ranks exchange no collectives: node/transport carries 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from node.base.options import OptionError, Value, option
 from node.tasks.base import AnyTask
@@ -54,8 +54,8 @@ class Actor(Protocol):
     def step(self) -> "list[Experience]":
         """One step of every environment; the pieces of experience that it ended."""
 
-    def heed(self, advice: Mapping[str, Any]) -> None:
-        """What the learner said along with its weights."""
+    def heed(self, advice: Mapping[str, object]) -> None:
+        """Follow what the learner said along with its weights."""
 
 
 class Learner(Protocol):
@@ -86,13 +86,13 @@ class Learner(Protocol):
     def update(self, update: int) -> float:
         """Make update number `update`, 1 for the first; returns the loss."""
 
-    def advice(self) -> Mapping[str, Any]:
+    def advice(self) -> Mapping[str, object]:
         """What actors should know, JSON values."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What a checkpoint must hold beside the model and the optimiser."""
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, object]) -> None:
         """Go on from what `state` gave."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from node.base.options import Value
+from node.tasks.saved import Saved
 
 if TYPE_CHECKING:
     import torch
@@ -134,15 +135,15 @@ class Task(AnyTask, ABC):
         """Buffers that training changes and a test depends on, beside those of batch norms."""
         return []
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What else a checkpoint must hold for `load_state`: numbers, texts, tensors, and dicts and lists of them."""
         return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, object]) -> None:
         """Go on from what `state` gave."""
         return
 
-    def regroup(self, states: Sequence[dict[str, Any]], together: dict[str, Any]) -> dict[str, Any]:
+    def regroup(self, states: Sequence[Saved], together: Saved) -> dict[str, object]:
         """What `load_state` takes on this rank, of the checkpoints of all the ranks that there were.
 
         Args:

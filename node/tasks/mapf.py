@@ -7,7 +7,7 @@ DHC as published; `small` learns two agents on 10 × 10 cells on two processors.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from node.base.options import OptionError, Value, option, unknown
 from node.tasks.actor_learner import ActorLearnerTask, ActorPart, Learner
@@ -248,9 +248,11 @@ class MapfActor:
         """One step of every environment."""
         return [self._experience(finished) for finished in self._actors.step()]
 
-    def heed(self, advice: Mapping[str, Any]) -> None:
+    def heed(self, advice: Mapping[str, object]) -> None:
         """Draw from these settings."""
-        settings: Sequence[Sequence[int]] = advice["settings"]
+        settings = advice["settings"]
+        if not isinstance(settings, Sequence):
+            raise ValueError("advice without settings")
         self._settings = [(int(agents), int(size)) for agents, size in settings]
 
     def _draw(self, random: "np.random.Generator") -> "tuple[tuple[int, int], Instance]":

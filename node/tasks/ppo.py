@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from node.base.options import OptionError, Value, option, unknown
 from node.rl.presets import PRESETS, Preset, needed_packages
 from node.tasks.base import RunPart, Task
+from node.tasks.saved import Saved
 
 if TYPE_CHECKING:
     import torch
@@ -283,7 +284,7 @@ class Ppo(Task):
         """Of what was seen."""
         return list(model.normaliser.buffers()) if model.normaliser else []
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Environments, and the rollout that is being gone through."""
         return {
             "collector": self._collector.state(),
@@ -303,7 +304,7 @@ class Ppo(Task):
         self._advantages = state["advantages"]
         self._clip = state["clip"]
 
-    def regroup(self, states: Sequence[dict[str, Any]], together: dict[str, Any]) -> dict[str, Any]:
+    def regroup(self, states: Sequence[Saved], together: Saved) -> dict[str, object]:
         """This rank's environments, of all of them, and their rollout."""
         from node.rl.regroup import deal_environments, deal_rollout
 

@@ -11,9 +11,8 @@ import os
 import random
 import re
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from node.base.options import OptionError
 from node.dist.comm import Comm
 from node.strategies.base import Strategy
 from node.tasks.base import Task
+from node.tasks.saved import Saved
 from node.training.config import TrainConfig
 from node.training.regroup import regroup
 from node.training.strategy_state import freeze, thaw
@@ -31,7 +31,7 @@ MOST = 64  # checkpoints of a rank that are looked at, from the latest on
 
 
 class Checkpoints:
-    """Of one rank of one run."""
+    """The checkpoints of one rank of one run."""
 
     def __init__(
         self,
@@ -49,14 +49,13 @@ class Checkpoints:
         self._comm = comm
         self._kept = kept  # for tests after the training: node/training/evaluation.py
         self._device = next(model.parameters()).device
-        self._of_strategy: dict[str, Any] = {}  # what was read and is still to be given to it
-        self._generators: dict[str, Any] = {}
+        self._unrecalled: Saved = {}  # what `resume` has read for `recall`
 
     def save(self, step: int, strategy: Strategy) -> None:
         """Write one after a step; returns when all ranks have."""
         folder = self._config.run_dir
         assert folder is not None  # or parse_config has refused
-        state = {
+        state: Saved = {
             "settings": self._config.decisive(),
             "step": step,
             "model": self._model.state_dict(),
@@ -84,14 +83,18 @@ class Checkpoints:
         assert folder is not None
         paths = find_fetched(folder, self._comm.rank)
         latest = self._latest_common(list(paths))
-        state = read(paths[latest], self._device) if latest else {}
+        state: Saved = read(paths[latest], self._device) if latest else {}
         if latest and state["settings"].get("ranks") == self._comm.world_size:
             require_same(paths[latest], state["settings"], self._config)
-            self._of_strategy = state["strategy"]
-            self._generators = {name: state[name] for name in ("torch", "cuda", "python")}
+            self._unrecalled = {  # nothing larger: it stays until the strategy is set up
+                "strategy": state["strategy"],
+                "torch": state["torch"],
+                "cuda": state["cuda"],
+                "python": state["python"],
+            }
         else:
             state = self._of_others(folder)
-        step: int = state["step"]
+        step = state["step"]
         if step >= self._config.steps:
             raise OptionError(f"--steps: the checkpoint in {folder} is of step {step} already")
         self._model.load_state_dict(state["model"])
@@ -101,17 +104,17 @@ class Checkpoints:
         return step
 
     def recall(self, strategy: Strategy) -> None:
-        """Let a strategy that is set up remember what `resume` has read of it; random generators go on, too."""
-        thaw(strategy, self._of_strategy)
-        if not self._generators:
+        """Give a strategy that is set up what `resume` has read for it, and let the random generators go on."""
+        before, self._unrecalled = self._unrecalled, {}
+        thaw(strategy, before.get("strategy", {}))
+        if not before:
             return
-        torch.set_rng_state(self._generators["torch"].cpu())
-        if self._generators["cuda"] is not None and self._device.type == "cuda":
-            torch.cuda.set_rng_state(self._generators["cuda"].cpu())
-        random.setstate(self._generators["python"])
-        self._of_strategy, self._generators = {}, {}
+        torch.set_rng_state(before["torch"].cpu())
+        if before["cuda"] is not None and self._device.type == "cuda":
+            torch.cuda.set_rng_state(before["cuda"].cpu())
+        random.setstate(before["python"])
 
-    def _of_others(self, folder: Path) -> dict[str, Any]:
+    def _of_others(self, folder: Path) -> Saved:
         """This rank's part of what another number of ranks has written.
 
         Raises:
@@ -135,7 +138,10 @@ class Checkpoints:
     def _ranks_of(self, found: dict[int, dict[int, Path]]) -> int:
         """How many ranks there were, by the latest checkpoint of the first of them."""
         paths = found[min(found)]
-        ranks: int = read(paths[max(paths)], self._device)["settings"]["ranks"]
+        path = paths[max(paths)]
+        ranks = read(path, self._device)["settings"].get("ranks")
+        if not isinstance(ranks, int):
+            raise OptionError(f"--resume: {path} does not say how many ranks there were")
         return ranks
 
     def _free(self) -> set[str]:
@@ -169,7 +175,7 @@ def find_fetched(folder: Path, rank: int) -> dict[int, Path]:
 
 
 def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
-    """The same.
+    """As `find_fetched`.
 
     Raises:
         OptionError: there are none.
@@ -206,7 +212,7 @@ def _missing(folder: Path, rank: int, why: str = "") -> OptionError:
     return OptionError(f"--resume {folder}: no checkpoint-rank{rank}-step….pt there{why}")
 
 
-def write_whole(path: Path, state: dict[str, Any]) -> None:
+def write_whole(path: Path, state: Mapping[str, object]) -> None:
     """Write a file that is whole or not there, also if the power fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
@@ -226,7 +232,7 @@ def write_model(folder: Path, model: nn.Module) -> None:
     write_whole(folder / "model.pt", state)
 
 
-def read(path: Path, device: torch.device) -> dict[str, Any]:
+def read(path: Path, device: torch.device) -> Saved:
     """What `write_whole` has written.
 
     Raises:
@@ -236,7 +242,7 @@ def read(path: Path, device: torch.device) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
             if wrong := archive.testzip():
                 raise ValueError(f"{wrong} has another checksum")
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        state: Saved = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # zip, pickle and torch each have their own
         text = str(error).partition("\n")[0]
         raise OptionError(f"--resume: {path} is damaged, or no checkpoint: {text}") from None
@@ -246,7 +252,7 @@ def read(path: Path, device: torch.device) -> dict[str, Any]:
 
 
 def require_same(
-    path: Path, before: dict[str, Any], config: TrainConfig, free: Collection[str] = ()
+    path: Path, before: Mapping[str, object], config: TrainConfig, free: Collection[str] = ()
 ) -> None:
     """Raise OptionError where what decides the result is not what it was, but for what is free to differ."""
     now = config.decisive()
@@ -256,7 +262,7 @@ def require_same(
             raise OptionError(f"--resume: {path} was made with {key} {was}, not {what}")
 
 
-def _require_one_run(paths: list[Path], states: list[dict[str, Any]]) -> None:
+def _require_one_run(paths: list[Path], states: list[Saved]) -> None:
     """Raise OptionError where these are not, by rank, of one run."""
     first = states[0]["settings"]
     for rank, (path, state) in enumerate(zip(paths, states, strict=True)):
@@ -272,5 +278,5 @@ def remove_others(folder: Path, rank: int, step: int) -> None:
 
 
 def file_name(rank: int, step: int) -> str:
-    """Of a rank's checkpoint after a step."""
+    """The file name of a rank's checkpoint after a step."""
     return f"checkpoint-rank{rank}-step{step}.pt"

@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from node.tasks.base import Task
+from node.tasks.saved import Saved
 
-AVERAGED = ("model", "optimizer", "kept")
 
-
-def regroup(states: Sequence[dict[str, Any]], task: Task) -> dict[str, Any]:
+def regroup(states: Sequence[Saved], task: Task) -> Saved:
     """This rank's checkpoint, of those of all the ranks that there were, in their order."""
-    means = {part: mean_of([state[part] for state in states]) for part in AVERAGED}
-    together = {"step": states[0]["step"], **means}
+    together: Saved = {
+        "step": states[0]["step"],
+        "model": mean_of([state["model"] for state in states]),
+        "optimizer": mean_of([state["optimizer"] for state in states]),
+        "kept": mean_of([state["kept"] for state in states]),
+    }
     together["task"] = task.regroup(states, together)
     return together
 

@@ -25,6 +25,7 @@ from node.transport.messages import (
     Experience,
     Message,
     pack_arrays,
+    read_count,
     read_message,
 )
 from node.transport.sockets import endpoint, set_up
@@ -128,15 +129,16 @@ class ActorSocket:
         self._flush()
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """What has come: weights, whom to get them from, and the end; waits for something that long."""
+        """The messages that came: weights, whom to get them from, the end. Waits at most `timeout_s` for the first."""
         ready = dict(self._poller.poll(max(0.0, timeout_s) * 1000))
         if self._monitor in ready:
             self._watch_connection()
         messages = []
         while (message := self._next()) is not None:
-            self.learner_update = max(self.learner_update, int(message.header.get("update", 0)))
+            if "update" in message.header:
+                self.learner_update = max(self.learner_update, read_count(message.header, "update"))
             if message.kind == ACKNOWLEDGED:
-                self._acknowledge(int(message.header["number"]))
+                self._acknowledge(read_count(message.header, "number"))
             elif message.kind == PARTED:
                 self._has_parted = True
             elif message.kind in (WEIGHTS, FOLLOW, FINISHED):
@@ -171,7 +173,7 @@ class ActorSocket:
 
     def _acknowledge(self, number: int) -> None:
         """The learner has all up to this number."""
-        while self._unanswered and self._unanswered[0].header["number"] <= number:
+        while self._unanswered and read_count(self._unanswered[0].header, "number") <= number:
             self._unanswered.popleft()
 
     def _watch_connection(self) -> None:

@@ -1,4 +1,4 @@
-"""The learner's end: takes what actors send, acknowledges it, and answers who asks for weights; it waits for nobody.
+"""The learner's end: takes and acknowledges what actors send, answers requests for weights, never waits for one.
 
 An actor is its rank; each of its connections is another peer of the socket, and answers go where a message came from.
 In a broadcast (`broadcast`) it also says who gets weights from whom: who is gone, and who is back, changes that.
@@ -7,7 +7,6 @@ In a broadcast (`broadcast`) it also says who gets weights from whom: who is gon
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import zmq
 
@@ -46,21 +45,21 @@ MOST_PORT = 65_535
 
 @dataclass
 class Peer:
-    """One actor process, or what has come to its place.
+    """One actor process; after a restart, the new one with the same rank.
 
     Attributes:
-        rank: of it.
+        rank: its rank.
         life: see `actor_socket.Identity`.
         route: of its latest connection.
-        connection: the number of that, in this life.
+        connection: the number of that connection, in this life.
         number: of the latest experience that came, in this life.
         lives: how often it was started.
         connections: how often it was connected, in all its lives.
         duplicates: pieces that came twice, in all its lives.
-        relay: ZeroMQ's word for where it passes weights on; empty: nowhere.
+        relay: the ZeroMQ endpoint at which it passes weights on; empty: it does not.
         is_gone: whether nothing could be sent to it.
         has_ended: whether it has said goodbye.
-        figures: that it said goodbye with.
+        figures: those of its last message.
     """
 
     rank: int
@@ -77,7 +76,7 @@ class Peer:
     figures: Mapping[str, float] = field(default_factory=dict)
 
     def reborn(self, life: int, route: bytes) -> "Peer":
-        """What has come to its place."""
+        """The process that was started in its place."""
         counts = self.lives + 1, self.connections, self.duplicates
         return Peer(self.rank, life, route, 0, 0, *counts)
 
@@ -120,7 +119,7 @@ class LearnerSocket:
         self._socket = make_router(self._context)  # nearly all that it sends is an answer
         self._socket.bind(endpoint(address))
         self._update = 0
-        self._published: dict[str, Any] = {}
+        self._published: dict[str, object] = {}
         self._to_acknowledge: set[int] = set()
         self._subscribed: dict[int, tuple[bytes, int]] = {}  # by rank: route, version that it has
         self._parents: dict[int, int] = {}  # as told
@@ -138,8 +137,8 @@ class LearnerSocket:
         """Of delta: the share of numbers that differed, on average over answers."""
         return self._changed_sum / self._changed_count if self._changed_count else None
 
-    def publish(self, update: int, state: State, advice: Mapping[str, Any]) -> None:
-        """From now on who asks gets these parameters, their version the number of the update, and the advice (JSON)."""
+    def publish(self, update: int, state: State, advice: Mapping[str, object]) -> None:
+        """Answer requests from now on with these parameters (the version is the number of the update) and advice."""
         self._encoder.publish(update, state)
         self._published = {"advice": dict(advice), "published_at_s": time.time()}
         subscribed, self._subscribed = self._subscribed, {}
@@ -247,7 +246,7 @@ class LearnerSocket:
         return [Arrival(peer.rank, experience, size_bytes)]
 
     def _acknowledge(self) -> None:
-        """Once for all that has come of an actor: what it has sent is here up to this number."""
+        """Send each actor one acknowledgement: the number up to which its messages have arrived."""
         for rank in self._to_acknowledge:
             peer = self.peers[rank]
             header = {"number": peer.number, "update": self._update}
@@ -274,20 +273,20 @@ class LearnerSocket:
             if not self._send(route, rank, message):
                 return
 
-    def _encoded(self, have: int) -> tuple[dict[str, Any], bytes]:
-        """The latest weights for who has these."""
+    def _encoded(self, have: int) -> tuple[dict[str, object], bytes]:
+        """The latest weights, for an actor that has version `have`."""
         encoded = self._encoder.encode(have)
         if encoded.encoding == "delta":
             self._changed_sum += encoded.changed
             self._changed_count += 1
         return self._head(have) | {"encoding": encoded.encoding}, encoded.body
 
-    def _head(self, have: int) -> dict[str, Any]:
+    def _head(self, have: int) -> dict[str, object]:
         version = self._encoder.version
         return {"version": version, "update": self._update, "have": have, **self._published}
 
     def _has_begun(self) -> bool:
-        """Whether all are there, or were waited for: who comes later changes whom others follow meanwhile."""
+        """Whether all actors are there, or were waited for. One that comes later changes whom the others follow."""
         now = time.monotonic()
         if self._begins_by is None:
             self._begins_by = now + WAIT_FOR_ALL_S
@@ -296,7 +295,7 @@ class LearnerSocket:
         return now >= self._begins_by
 
     def _assign(self) -> None:
-        """Tell all that are there whom they get weights from. Who cannot be told is gone, until it says hello again."""
+        """Tell each actor whom it gets weights from. One that cannot be told is gone until it says hello again."""
         self._must_assign = False
         there = {
             rank: peer
@@ -312,7 +311,7 @@ class LearnerSocket:
             self._parents[rank] = parent
 
     def _send(self, route: bytes, rank: int, message: Message) -> bool:
-        """Where nobody is any more it is lost, and will be asked for again; returns whether somebody was."""
+        """Send a message; returns whether the actor is there. If not, it is lost, and will be asked for again."""
         frames = message.frames()
         try:
             self._socket.send_multipart([route, *frames], zmq.NOBLOCK)

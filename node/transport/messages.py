@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Message:
     """
 
     kind: str
-    header: dict[str, Any] = field(default_factory=dict)
+    header: Mapping[str, object] = field(default_factory=dict)
     body: bytes = b""
 
     @property
@@ -101,8 +100,10 @@ class Experience:
         return int(self.figures.get("env_steps", self.steps))
 
 
-Spec = Mapping[str, tuple[type[np.generic] | type[bool], Sequence[int]]]
-"""Arrays by name: of which type, and shape."""
+ArraySpec = tuple[type[np.generic] | type[bool], Sequence[int]]
+"""An array: of which type, and shape."""
+Spec = Mapping[str, ArraySpec]
+"""Arrays by name."""
 
 
 def require_arrays(arrays: Mapping[str, np.ndarray], spec: Spec) -> None:
@@ -149,7 +150,7 @@ def unpack_arrays(shapes: Mapping[str, Sequence[int]], body: bytes) -> dict[str,
     return arrays
 
 
-def read_count(header: Mapping[str, Any], name: str) -> int:
+def read_count(header: Mapping[str, object], name: str) -> int:
     """A whole number of a header, -1 or more.
 
     Raises:
@@ -161,7 +162,43 @@ def read_count(header: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def read_figures(header: Mapping[str, Any]) -> dict[str, float]:
+def read_text(header: Mapping[str, object], name: str) -> str:
+    """A text of a header.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = header.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"a message whose {name} is no text")
+    return value
+
+
+def read_time(header: Mapping[str, object], name: str) -> float:
+    """A Unix time of a header.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = header.get(name)
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise ValueError(f"a message whose {name} is no time")
+    return value
+
+
+def read_advice(header: Mapping[str, object]) -> Mapping[str, object]:
+    """The `advice` of a header: JSON values by name.
+
+    Raises:
+        ValueError: it is none.
+    """
+    advice = header.get("advice")
+    if not isinstance(advice, dict):
+        raise ValueError("a message without advice")
+    return advice
+
+
+def read_figures(header: Mapping[str, object]) -> dict[str, float]:
     """The `figures` of a header: finite numbers by name.
 
     Raises:
@@ -173,7 +210,7 @@ def read_figures(header: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
-def read_shapes(header: Mapping[str, Any]) -> dict[str, list[int]]:
+def read_shapes(header: Mapping[str, object]) -> dict[str, list[int]]:
     """The `shapes` of a header, as `pack_arrays` gave them.
 
     Raises:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -51,18 +51,18 @@ class Received:
             published), `published_at_s`, `received_at_s` (Unix times).
     """
 
-    header: Mapping[str, Any]
+    header: Mapping[str, object]
     base: int | None
     body: bytes
-    receipt: Mapping[str, Any]
+    receipt: Mapping[str, object]
 
 
 class Relay:
-    """Of one actor process. It begins when it is told for the first time whom to follow.
+    """Gets weights for one actor process, and passes them on. It begins with the first order whom to follow.
 
     Args:
         learner: torchrun's MASTER_ADDR and MASTER_PORT.
-        me: goes with every message.
+        me: the identity that goes with every message.
         ranks: how many there are.
 
     Attributes:
@@ -96,7 +96,7 @@ class Relay:
         """Get weights from this rank from now on.
 
         Args:
-            rank: of who has them.
+            rank: the rank that has them.
             place: ZeroMQ's endpoint of it; empty: the learner's.
         """
         wanted = Source(rank, place or self._learner.endpoint)
@@ -165,7 +165,7 @@ class Relay:
             self._subscribe()
 
     def _has_new_source(self) -> bool:
-        """Follow another rank, if there is a reason to: an order, nobody there, or that it is time to go back."""
+        """Follow another rank if there is a reason: an order, a rank that does not answer, or the time to go back."""
         now = time.monotonic()
         if not self._orders.empty():
             self._obey(self._orders.get())
@@ -263,7 +263,7 @@ class Relay:
                 return
 
     def _distrust(self, error: Exception) -> None:
-        """Who sends what is none is not asked any more, for a while; there is nobody instead of the learner.
+        """Stop asking a rank that sent invalid weights, for a while. Nothing can replace the learner.
 
         Raises:
             ValueError: it was the learner.

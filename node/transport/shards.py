@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from node.transport import ENCODINGS
 from node.transport.messages import (
@@ -19,7 +18,7 @@ from node.transport.messages import (
 MOST_SHARDS = MOST_BODY_BYTES // PIECE_BYTES
 
 
-def split(header: Mapping[str, Any], body: bytes) -> list[Message]:
+def split(header: Mapping[str, object], body: bytes) -> list[Message]:
     """Weights as messages: the head, then shards of 64 KiB."""
     starts = range(0, len(body), PIECE_BYTES)
     head = Message(WEIGHTS, {**header, "shards": len(starts)})
@@ -53,7 +52,7 @@ class Stream:
         return len(self.shards) == self.count
 
     def applies_to(self, have: int) -> bool:
-        """Whether it is newer than what somebody has, and whole or changes of just that."""
+        """Whether it is newer than version `have`, and either whole or made of changes to that version."""
         return self.version > have and (self.base is None or self.base == have)
 
     def add(self, message: Message) -> None:
@@ -68,7 +67,7 @@ class Stream:
         self.received_at_s = time.time()
 
     def messages(self, *, waited: bool) -> list[Message]:
-        """All that has come, for who waited for it when it was published, or has asked for it later."""
+        """All that has come so far, for a rank that waited for it when it was published, or asked for it later."""
         has_waited = waited and self.head.header["waited"]
         return [Message(WEIGHTS, {**self.head.header, "waited": has_waited}), *self.shards]
 

@@ -60,7 +60,7 @@ class Subscribers:
         self.malformed = 0
 
     def begin(self, stream: Stream) -> None:
-        """A newer version begins to come: who waits for it is sent it as it comes."""
+        """A newer version begins to come; the ranks that wait for it get each shard as it comes."""
         if stream.base is None:
             self._streams.clear()  # it serves all
         self._streams.append(stream)
@@ -106,7 +106,7 @@ class Subscribers:
         self.socket.close(FLUSH_MS)
 
     def _subscribe(self, route: bytes, message: Message) -> None:
-        """Of a rank the latest connection counts; who is being sent something gets nothing more by asking again."""
+        """Note a request. Only a rank's latest connection counts; one that is being served gets no second answer."""
         rank, have = (read_count(message.header, name) for name in ("rank", "have"))
         if message.kind != SUBSCRIBE or not 0 < rank < self._ranks or rank == self._me:
             raise ValueError("a message of nobody who could want weights")
@@ -119,7 +119,7 @@ class Subscribers:
         self._serve(route, waited=False)
 
     def _serve(self, route: bytes, *, waited: bool) -> None:
-        """Send the latest that applies; who is behind what is kept is sent to the learner; who has all that waits."""
+        """Send the latest version that applies. One too far behind is sent to the learner; one that has all waits."""
         subscriber = self._by_route[route]
         applying = [stream for stream in self._streams if stream.applies_to(subscriber.have)]
         if applying:
@@ -133,7 +133,7 @@ class Subscribers:
             self._by_route.pop(route, None)
 
     def _send(self, route: bytes, messages: Sequence[Message]) -> None:
-        """To who is not there any more: nothing."""
+        """Send messages; those to a rank that is gone are dropped."""
         for message in messages:
             frames = message.frames()
             try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 KIND = "message"
 
@@ -44,12 +43,12 @@ class Traffic:
             total[purpose] = total.get(purpose, 0) + count.sent_bytes
         return total
 
-    def sums(self) -> list[dict[str, Any]]:
+    def sums(self) -> list[dict[str, object]]:
         """As a rank's ledger says it of collectives: `bytes` is of a message, on average."""
         purposes = sorted({purpose for purpose, _ in self._counts})
         return [self._sum(purpose) for purpose in purposes]
 
-    def _sum(self, purpose: str) -> dict[str, Any]:
+    def _sum(self, purpose: str) -> dict[str, object]:
         own = {rank: count for (of, rank), count in self._counts.items() if of == purpose}
         messages = sum(count.messages for count in own.values())
         return {

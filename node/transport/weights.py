@@ -63,7 +63,7 @@ class Encoder:
         return max(self._versions)
 
     def encode(self, have: int) -> Encoded:
-        """The latest parameters, for who has version `have`."""
+        """The latest parameters, for an actor that has version `have`."""
         latest = self._versions[self.version]
         if self._encoding == "delta" and have in self._versions:
             if have not in self._latest_changes:

@@ -5,11 +5,10 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from node.wire import commands, egress, htb, isolation, netem, routes, segmentation, state
 from node.wire.backends import WIRES, Wire, choose
-from node.wire.commands import NodeError
+from node.wire.commands import NodeError, Qdisc
 from node.wire.host_counters import read_host_counters
 from node.wire.kernel_settings import read_settings, refuse_other_slow_start
 from node.wire.layout import Layout, lay_out
@@ -17,8 +16,6 @@ from node.wire.replay import lock
 from node.wire.state import State
 from protocol.link_report import LinkCounters, Report, Shown
 from protocol.node_plan import parse_plan
-
-Qdiscs = list[dict[str, Any]]
 
 
 def apply(text: str) -> Report:
@@ -97,7 +94,7 @@ def sent_bytes() -> dict[str, int]:
 
 
 def look() -> tuple[State | None, str]:
-    """The state in force, or None and what is wrong; that is empty where nothing is shaped, and nothing shall be."""
+    """The state in force and "", or None and what is wrong; "" also where nothing is shaped and nothing should be."""
     saved, found = state.load(), commands.qdiscs()
     if saved is None:
         return None, _leftovers(found)
@@ -111,7 +108,7 @@ def trial() -> dict[str, str]:
 
 
 def clear() -> None:
-    """Remove everything that `apply` made, however much of it there is."""
+    """Remove everything that `apply` made, also where only a part of it is left."""
     with exclusive_lock():
         lock.refuse()
         found = commands.qdiscs()
@@ -124,15 +121,11 @@ def clear() -> None:
 def _counters(layout: Layout) -> dict[str, LinkCounters]:
     """What the kernel has counted on each link that starts here, by peer."""
     device = layout.device.name
-    classes, queues = (
-        commands.run_json(["tc", "-json", "-statistics", kind, "show", "dev", device])
-        for kind in ("class", "qdisc")
-    )
-    return egress.counters(layout, classes, queues)
+    return egress.counters(layout, commands.class_counts(device), commands.queue_drops(device))
 
 
 def _change(before: State | None, layout: Layout, wire: Wire) -> State:
-    """Do what leads from the state before to the layout."""
+    """Bring the node from the state before to the layout."""
     device, plan = layout.device, layout.plan
     old = before.layout if before else None
     old_wire = old if before and before.wire == wire.NAME else None
@@ -159,21 +152,18 @@ def _change(before: State | None, layout: Layout, wire: Wire) -> State:
     return State(report, layout, wire.NAME, original)
 
 
-def _refuse_foreign(device: str, found: Qdiscs) -> None:
+def _refuse_foreign(device: str, found: list[Qdisc]) -> None:
     """A root qdisc that somebody else made is not ours to remove; what a device has by default is numbered 0."""
-    for row in found:
-        if (
-            row["dev"] == device
-            and row.get("root")
-            and row["handle"] not in ("0:", f"{htb.HANDLE}:")
-        ):
+    for qdisc in found:
+        is_root = qdisc.is_root and qdisc.device == device
+        if is_root and qdisc.handle not in ("0:", f"{htb.HANDLE}:"):
             raise NodeError(
-                f"{device} has a qdisc that is not ours ({row['kind']} {row['handle']}): "
+                f"{device} has a qdisc that is not ours ({qdisc.kind} {qdisc.handle}): "
                 f"remove it with `tc qdisc del dev {device} root`"
             )
 
 
-def _in_force(device: str, found: Qdiscs) -> State | None:
+def _in_force(device: str, found: list[Qdisc]) -> State | None:
     """The state on the file, if the kernel still has all of it on this device."""
     saved = state.load()
     if saved is None or saved.layout.device.name != device or _fault(saved, found):
@@ -181,7 +171,7 @@ def _in_force(device: str, found: Qdiscs) -> State | None:
     return saved
 
 
-def _fault(saved: State, found: Qdiscs) -> str:
+def _fault(saved: State, found: list[Qdisc]) -> str:
     """What the kernel no longer has of the state on the file; empty if it has all of it."""
     device = saved.layout.device.name
     if device not in _our_devices(found):
@@ -190,19 +180,19 @@ def _fault(saved: State, found: Qdiscs) -> str:
     return f"{fault}: apply the plan again" if fault else ""
 
 
-def _leftovers(found: Qdiscs) -> str:
+def _leftovers(found: list[Qdisc]) -> str:
     devices = _our_devices(found)
     return f"{devices[0]} is shaped by no known plan: apply one or clear" if devices else ""
 
 
-def _our_devices(found: Qdiscs) -> list[str]:
-    """Those that we have shaped; netem's own goes with its wire."""
-    roots = [row for row in found if row.get("root") and row["handle"] == f"{htb.HANDLE}:"]
-    return [row["dev"] for row in roots if row["dev"] != netem.IFB]
+def _our_devices(found: list[Qdisc]) -> list[str]:
+    """The devices that we have shaped, without netem's own: its wire removes that one."""
+    roots = [one for one in found if one.is_root and one.handle == f"{htb.HANDLE}:"]
+    return [one.device for one in roots if one.device != netem.IFB]
 
 
-def _remove_all(device: str, found: Qdiscs) -> None:
-    """Take back what there is of us, and forget it."""
+def _remove_all(device: str, found: list[Qdisc]) -> None:
+    """Remove everything of ours on this device, and the state file."""
     saved = state.load()
     for wire in WIRES.values():
         wire.stop(device, found)
@@ -218,7 +208,7 @@ def _remove_all(device: str, found: Qdiscs) -> None:
 
 @contextmanager
 def exclusive_lock() -> Iterator[bool]:
-    """Keep whoever else changes this node waiting. Yields whether it is the first to: nothing of us is here."""
+    """Hold the lock for changes of this node. Yields whether it was never held before: then nothing of ours is here."""
     state.FOLDER.mkdir(parents=True, exist_ok=True)
     with (state.FOLDER / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
 """The interface of both wires, netem and nfqueue, and the choice between them."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from node.wire import netem
-from node.wire.commands import NodeError
+from node.wire.commands import NodeError, Qdisc
 from node.wire.layout import Layout
 from node.wire.nfqueue import backend as nfqueue
 from protocol.link_report import Lateness
@@ -12,8 +12,8 @@ from protocol.link_report import Lateness
 class Wire(Protocol):
     """A way to give incoming packets their link's delay, jitter and loss. Both wires are modules with these functions.
 
-    A third one is a module in WIRES below, a name in `protocol.link.WIRES`, and a place in the order in which `choose`
-    tries them.
+    A third one needs a module in WIRES below, a name in `protocol.link.WIRES`, and a place in the order in which
+    `choose` tries them.
     """
 
     NAME: str
@@ -30,8 +30,8 @@ class Wire(Protocol):
     def change(self, before: Layout, after: Layout, number: int) -> list[str]:
         """Change the values of links that both have, the `number`-th time. Returns lines for tc that do the rest."""
 
-    def stop(self, device: str, found: list[dict[str, Any]]) -> None:
-        """Remove it all, however much of it there is. `found` is every qdisc of the node."""
+    def stop(self, device: str, found: list[Qdisc]) -> None:
+        """Remove it all, also where only a part is left. `found` is every qdisc of the node."""
 
     def warnings(self) -> list[str]:
         """What the user should know of its work so far."""
@@ -39,7 +39,7 @@ class Wire(Protocol):
     def lateness(self) -> Lateness | None:
         """How many packets it let go late; None where it cannot tell."""
 
-    def fault(self, device: str, found: list[dict[str, Any]]) -> str:
+    def fault(self, device: str, found: list[Qdisc]) -> str:
         """What is missing of a wire that should be there; empty if it is whole."""
 
 

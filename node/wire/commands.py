@@ -13,6 +13,26 @@ class CommandError(NodeError):
     """A command failed or does not exist; the message holds its own words."""
 
 
+class Qdisc(NamedTuple):
+    """A queueing discipline of this node."""
+
+    device: str
+    kind: str
+    handle: str
+    """As `6777:`; what a device has by default is `0:`."""
+    is_root: bool
+
+
+class Route(NamedTuple):
+    """A route of this node's main table."""
+
+    kind: str
+    """`unicast`, or `unreachable`."""
+    destination: str
+    device: str | None
+    """None where the kernel prints none."""
+
+
 class Device(NamedTuple):
     """The network device that carries the links."""
 
@@ -64,7 +84,7 @@ def _name_failed_line(message: str, lines: list[str]) -> str:
 
 
 def find_device(address: str) -> Device:
-    """The device that has this address: the names of devices follow no order that one could rely on."""
+    """The device that has this address. Nothing can be told from the names of devices: their order is not fixed."""
     for row in run_json(["ip", "-json", "-4", "address", "show", "to", f"{address}/32"]):
         if row:  # ip prints an empty object for every device that the filter leaves out
             return Device(row["ifname"].partition("@")[0], row["mtu"])
@@ -76,7 +96,29 @@ def run_json(argv: list[str]) -> Any:  # noqa: ANN401 - the shape is the command
     return json.loads(run(argv) or "[]")
 
 
-def qdiscs() -> list[dict[str, Any]]:
-    """Every queueing discipline of this node, as `tc -json qdisc show` lists them."""
-    rows: list[dict[str, Any]] = run_json(["tc", "-json", "qdisc", "show"])
-    return rows
+def qdiscs() -> list[Qdisc]:
+    """Every queueing discipline of this node."""
+    return [
+        Qdisc(row["dev"], row["kind"], row["handle"], bool(row.get("root")))
+        for row in run_json(["tc", "-json", "qdisc", "show"])
+    ]
+
+
+def class_counts(device: str) -> dict[str, dict[str, int]]:
+    """What the kernel has counted in each class of a device, by handle; the counts have the names that tc prints."""
+    rows = run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
+    return {row["handle"]: row["stats"] for row in rows}
+
+
+def queue_drops(device: str) -> dict[str, int]:
+    """How many packets each queueing discipline of a device has dropped, by handle."""
+    rows = run_json(["tc", "-json", "-statistics", "qdisc", "show", "dev", device])
+    return {row["handle"]: row["drops"] for row in rows if "drops" in row}
+
+
+def main_routes() -> list[Route]:
+    """The IPv4 routes of this node's main table."""
+    return [
+        Route(row.get("type", "unicast"), row["dst"], row.get("dev"))
+        for row in run_json(["ip", "-json", "-4", "route", "show"])
+    ]

@@ -1,6 +1,6 @@
 """Rate and queue at egress: an HTB class for each link, under the class of the node's uplink."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from node.wire import htb
 from node.wire.layout import Layout, ended
@@ -13,7 +13,7 @@ from protocol.node_plan import NodePlan
 MIN_QUEUE_PACKETS = 4
 MAX_QUEUE_BYTES = 2**32 - 1  # the kernel keeps a queue's limit in 32 bits
 CUTTER_RATE = "1tbit"
-"""Of sch_tbf, the queue of a link: it is there to cut (a packet larger than its burst becomes frames), not to limit."""
+"""Rate of a link's sch_tbf. It limits nothing: that qdisc only cuts packets larger than its burst into frames."""
 
 
 def tc_lines(before: Layout | None, after: Layout) -> list[str]:
@@ -59,30 +59,28 @@ def queue_bytes(link: Link, packet: int) -> int:
 
 
 def counters(
-    layout: Layout, classes: list[dict[str, Any]], queues: list[dict[str, Any]]
+    layout: Layout, classes: Mapping[str, Mapping[str, int]], drops: Mapping[str, int]
 ) -> dict[str, LinkCounters]:
     """The kernel's counters of each link that starts here, by peer.
 
     Args:
         layout: what is in force.
-        classes: what `tc -json -s class show` prints for the device.
-        queues: what `tc -json -s qdisc show` prints. Only there single frames of a super-packet count as dropped; all
-            else is from one look, so that nothing is in two places, or in none.
+        classes: the counts of the device's classes, by handle.
+        drops: the packets that its qdiscs have dropped, by handle. Only these count single frames of a super-packet;
+            all other counts come from the classes, so that no packet is counted in two places, or in none.
     """
-    stats = {row["handle"]: row["stats"] for row in classes}
-    of_queues = {row["handle"]: row for row in queues}
     numbers = {peer: htb.link_id(layout.slots[peer]) for peer in layout.plan.outgoing()}
     return {
-        peer: _counted(stats[f"{htb.HANDLE}:{number}"], of_queues[f"{number}:"])
+        peer: _counted(classes[f"{htb.HANDLE}:{number}"], drops[f"{number}:"])
         for peer, number in numbers.items()
     }
 
 
-def _counted(of_class: dict[str, int], queue: dict[str, int]) -> LinkCounters:
+def _counted(of_class: Mapping[str, int], dropped_packets: int) -> LinkCounters:
     return LinkCounters(
         sent_bytes=of_class["bytes"],
         sent_packets=of_class["packets"],
-        dropped_packets=queue["drops"],
+        dropped_packets=dropped_packets,
         backlog_bytes=of_class["backlog"],
         backlog_packets=of_class["qlen"],
     )

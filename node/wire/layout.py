@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(plan: NodePlan, device: Device, before: Layout | None) -> Layout:
-    """Give each peer a slot: the one that it has already, else the lowest that was nobody's in the layout before."""
+    """Give each peer a slot: the one that it already has, else the lowest that was free in the layout before."""
     old = before.slots if before else {}
     slots = {peer: old[peer] for peer in plan.peers if peer in old}
     free = (slot for slot in range(1, MAX_SLOT + 1) if slot not in old.values())

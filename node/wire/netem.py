@@ -7,10 +7,9 @@ still count as in the sender's queue.
 import math
 import socket
 from pathlib import Path
-from typing import Any
 
 from node.wire import htb
-from node.wire.commands import CommandError, run, run_batch
+from node.wire.commands import CommandError, Qdisc, run, run_batch
 from node.wire.layout import FULL_FRAME, Layout, ended, packets_in_flight, seed_of
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.segmentation import largest_packet, super_packet_bytes
@@ -148,14 +147,13 @@ def _room(plan: NodePlan, link: Link) -> int:
 
 
 def netem_options(link: Link, packets: int, seed: int) -> str:
-    """What netem shall do on a link: every option, because some are reset by leaving them out, and some are not.
+    """Options of netem for a link. All are given: of those left out, netem resets some and keeps others.
 
     Kernels before 6.6 have no seed and ignore it.
     """
     jitter = f" {link.jitter_ms:.6f}ms distribution {link.distribution}" if link.jitter_ms else ""
-    early_pct = (
-        link.reorder_pct if link.delay_ms else 0.0
-    )  # there is nobody to overtake, and tc would refuse
+    # Without a delay there is no packet to overtake, and tc would refuse.
+    early_pct = link.reorder_pct if link.delay_ms else 0.0
     return (
         f"limit {packets} delay {link.delay_ms:.6f}ms{jitter} rate {ORDER_RATE} {_loss(link)} "
         f"duplicate {link.duplicate_pct:.6f}% corrupt {link.corrupt_pct:.6f}% "
@@ -180,9 +178,9 @@ def _redirect_lines(device: str, to: str) -> list[str]:
     ]
 
 
-def stop(device: str, found: list[dict[str, Any]]) -> None:
+def stop(device: str, found: list[Qdisc]) -> None:
     """Remove all of it. Packets under way are lost."""
-    if any(row["kind"] == "ingress" and row["dev"] == device for row in found):
+    if any(qdisc.kind == "ingress" and qdisc.device == device for qdisc in found):
         run(["tc", "qdisc", "del", "dev", device, "ingress"])
     if IFB in (name for _, name in socket.if_nameindex()):
         run(["ip", "link", "del", IFB])
@@ -198,14 +196,14 @@ def lateness() -> None:
     return
 
 
-def fault(device: str, found: list[dict[str, Any]]) -> str:
+def fault(device: str, found: list[Qdisc]) -> str:
     """What is missing of a wire that should be there; empty if it is whole.
 
     Args:
         device: the device that carries the links.
         found: every qdisc of this node.
     """
-    has = {(row["dev"], row["kind"]) for row in found}
+    has = {(qdisc.device, qdisc.kind) for qdisc in found}
     if (device, "ingress") not in has:
         return f"{device} has no ingress qdisc"
     return "" if (IFB, "htb") in has else f"the device {IFB} is gone"

@@ -3,14 +3,14 @@
 `net.ipv4.tcp_congestion_control` in a container takes only what the host allows to everybody; a
 route with `congctl` needs NET_ADMIN alone.
 
-Where nodes are isolated only neighbours can be reached: whoever tries another hears so at once. TCP still goes hop by
-hop, for what node.wire.isolation says; those routes are in a table of our own, and a rule leads TCP there.
+Where nodes are isolated, only neighbours can be reached; a connection to any other node is refused at once. TCP still
+goes hop by hop, for the reason given in node.wire.isolation: those routes are in a table of our own, and a rule leads
+TCP there.
 """
 
 from pathlib import Path
-from typing import Any
 
-from node.wire.commands import CommandError, run_batch, run_json
+from node.wire.commands import CommandError, main_routes, run_batch, run_json
 from node.wire.devconf import send_redirects
 from node.wire.layout import Layout
 from protocol.node_plan import NodePlan
@@ -48,7 +48,7 @@ def _set_routes(after: Layout) -> tuple[str, str]:
 
 
 def addresses(plan: NodePlan) -> set[str]:
-    """Of all nodes that get a route."""
+    """The addresses of all nodes that get a route."""
     neighbours = {peer.address for peer in plan.peers.values()}
     return neighbours | {route.address for route in plan.routes.values()}
 
@@ -80,9 +80,9 @@ def remove(layout: Layout) -> None:
 
 def _remove_routes(layout: Layout, gone: set[str]) -> None:
     device = layout.device.name
-    rows: list[dict[str, Any]] = run_json(["ip", "-json", "-4", "route", "show"]) if gone else []
-    ours = [row for row in rows if row["dst"] in gone and row.get("dev", device) == device]
-    run_batch("ip", [f"route del {row.get('type', 'unicast')} {row['dst']}/32" for row in ours])
+    there = main_routes() if gone else []
+    ours = [one for one in there if one.destination in gone and one.device in (device, None)]
+    run_batch("ip", [f"route del {one.kind} {one.destination}/32" for one in ours])
 
 
 def _remove_tcp_routes() -> None:

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 SLICE_NS = 100_000
-"""The shortest time slice that the scheduler grants (kernel 6.12 and later): who asks for less gets it sooner."""
+"""The shortest slice that the scheduler grants (kernel 6.12 and later); a shorter slice is scheduled sooner."""
 NICE = -20
 NORMAL, DEADLINE = 0, 6
 """Scheduling policies, as linux/sched.h numbers them."""
 PERIOD_NS = 30_000_000
-"""So long that a share is not used up before somebody has looked, and given it up."""
+"""Long enough that `Reservation.look` gives up a share before it is used up."""
 MOST_SHARE = 0.3
 """Of one processor, reserved for the wire of one node."""
 MOST_TOGETHER = 0.8
@@ -40,12 +40,12 @@ def take_precedence() -> None:
 
 
 class Reservation:
-    """A share of a processor for this process, which goes before all that has none, as long as it needs no more.
+    """A share of a processor for this process. Until it is used up, it goes before all processes without one.
 
     Niceness counts only within a container: ranks of other nodes, however nice, have as much right to a processor as
     this node with its wire. A deadline counts everywhere, also where a CPU limit keeps the container waiting. Measured,
-    three nodes that train on two cores: round trips 0.7 to 1.5 ms too long without, 0.2 with (docs/LOG.md). But who has
-    used up a share must wait, some ms at a time: whoever needs more is better off without one.
+    three nodes that train on two cores: round trips 0.7 to 1.5 ms too long without, 0.2 with (docs/LOG.md). But a
+    process that has used up its share must wait, some ms at a time: one that needs more is better off without a share.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ def largest_packet(links: Iterable[Link], frame: int) -> int:
 
 
 def wanted(links: Collection[Link], frame: int) -> Offloads:
-    """What the device shall join so that its links, all of them full, carry the fewest packets.
+    """What the device should join so that its links, all of them full, carry the fewest packets.
 
     A device has one number of segments for all its links; one that takes fewer whole cuts what comes into frames.
     """
@@ -84,7 +84,7 @@ def read(device: str) -> Offloads:
 
 
 def change(device: str, now: Offloads, after: Offloads) -> None:
-    """Make it what it shall be.
+    """Change the device's offloads from `now` to `after`.
 
     Raises:
         CommandError: the device cannot.

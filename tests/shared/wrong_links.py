@@ -7,9 +7,9 @@ from node.wire import iptables, state
 from node.wire.nfqueue import backend
 layout = state.load().layout
 request = backend.request_of(layout)
-queues, wrong = request["queues"], iptables.INCOMING + layout.slots["node1"]
+queues, wrong = request.queues, iptables.INCOMING + layout.slots["node1"]
 queues[wrong] = queues[wrong]._replace(delay_s=queues[wrong].delay_s * float(sys.argv[1]))
-assert backend._ask(request)["error"] == ""
+assert backend._ask(request._asdict()).error == ""
 """
 
 

@@ -3,23 +3,11 @@
 from cluster.accounting.summary import environment_summary
 from cluster.cli.report import print_summary
 from cluster.run.runner import Run
+from cluster.shaping.link_state import make_link_state
 from cluster.status import MOST_ROWS, print_links, print_shape
+from protocol.link import Link
 
-LINK = {
-    "src": "node1",
-    "dst": "node2",
-    "rate_mbyte_s": 1,
-    "delay_ms": 1,
-    "jitter_ms": 0,
-    "loss_pct": 0,
-    "buffer_ms": 1,
-    "wire": "netem",
-    "loss_burst": 1,
-    "duplicate_pct": 0,
-    "corrupt_pct": 0,
-    "reorder_pct": 0,
-    "distribution": "normal",
-}
+LINK = Link("node1", "node2", 1.0, 1.0, 0.0, 0.0, 1.0, wire="netem")
 SUMMARY = {
     "exit_codes": {"node1": 0},
     "restarts": {},
@@ -36,14 +24,14 @@ SUMMARY = {
     "experience": None,
     "wall_s": 1,
     "host": None,
-    "links": [LINK],
+    "links": [LINK._asdict()],
     "verified": False,
     "undecided": "",
 }
 
 
 def test_a_hint_names_the_cluster(capsys):
-    print_shape({"links": [], "notes": []}, "second")
+    print_shape(make_link_state({}, {}, {}), "second")
     assert "cluster.shape --name second --profile" in capsys.readouterr().out
 
 

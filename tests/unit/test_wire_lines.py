@@ -133,9 +133,8 @@ def test_rates_are_whole_bits_from_the_slowest_to_the_fastest():
 def test_counters_are_those_of_the_links_by_peer():
     stats = {"bytes": 1, "packets": 2, "drops": 0, "backlog": 4, "qlen": 5}
     none = dict.fromkeys(stats, 0)
-    classes = [{"handle": "6777:11", "stats": stats}, {"handle": "6777:2", "stats": none}]
-    queues = [{"handle": "11:", "drops": 3, "backlog": 0, "qlen": 0}, {"handle": "2:"} | none]
-    assert egress.counters(shape(2), classes, queues) == {"node2": LinkCounters(1, 2, 3, 4, 5)}
+    classes, drops = {"6777:11": stats, "6777:2": none}, {"11:": 3, "2:": 0}
+    assert egress.counters(shape(2), classes, drops) == {"node2": LinkCounters(1, 2, 3, 4, 5)}
 
 
 def test_netem_from_nothing_redirects_last():
@@ -231,18 +230,18 @@ COMMIT
 
 def test_the_daemon_gets_a_queue_for_each_end_of_a_link():
     request = backend.request_of(shape(2, jitter_ms=10.0, loss_pct=1.0))
-    queues = request["queues"]
+    queues = request.queues
     assert sorted(queues) == [0x6701, 0x7701]
     assert queues[0x6701][:4] == (0.1, 0.01, "normal", 0.01)
-    assert (queues[0x6701].copied, request["downlink"]) == (META, None)
+    assert (queues[0x6701].copied, request.downlink) == (META, None)
 
 
 def test_the_daemon_sees_as_much_of_packets_as_it_needs():
     limited = backend.request_of(shape(2, downlink_mbyte_s=1.5))
-    assert limited["downlink"] == (1.5e6, 0.2)
-    behaviours = [limited["queues"][queue] for queue in (0x6701, 0x7701)]
+    assert limited.downlink == (1.5e6, 0.2)
+    behaviours = [limited.queues[queue] for queue in (0x6701, 0x7701)]
     assert [(b.copied, b.limited) for b in behaviours] == [(SIZE, True), (META, False)]
-    harmed = backend.request_of(shape(2, corrupt_pct=1.0))["queues"]
+    harmed = backend.request_of(shape(2, corrupt_pct=1.0)).queues
     assert harmed[0x6701].copied == WHOLE
 
 

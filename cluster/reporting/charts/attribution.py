@@ -1,10 +1,12 @@
 """Attribution: where the time of collectives went, as a waterfall by part."""
 
+from collections.abc import Sequence
+from typing import TypedDict
+
 from cluster.reporting.charts.theme import (
     NARROW_PX,
     WIDE_PX,
     Chart,
-    Rows,
     Spec,
     colour,
     quantitative,
@@ -28,9 +30,24 @@ ROUNDING_S = 5e-4
 BEYOND = "less than the model"
 
 
-def waterfall_rows(attribution: Attribution) -> Rows:
-    """{"part", "from_s", "to_s", "seconds", "sign"}: each begins where the one before it ended."""
-    rows: Rows = []
+class Bar(TypedDict):
+    """What one part adds."""
+
+    part: str
+    meaning: str
+    from_s: float
+    to_s: float
+    end_s: float
+    """The right end: of what is below zero, where it begins."""
+    seconds: float
+    sign: str
+    """The kind of its colour."""
+    label: str
+
+
+def waterfall_rows(attribution: Attribution) -> list[Bar]:
+    """Each begins where the one before it ended."""
+    rows: list[Bar] = []
     at_s = 0.0
     for part, value in attribution.seconds.items():
         rows.append(
@@ -84,7 +101,7 @@ def attribution_chart(attribution: Attribution) -> Chart:
     return Chart("attribution", caption, wide, narrow, {"attribution": rows})
 
 
-def _spec(width_px: int, rows: Rows) -> Spec:
+def _spec(width_px: int, rows: Sequence[Bar]) -> Spec:
     is_wide = width_px == WIDE_PX
     names = [row["part"] for row in rows]
     labels = {row["part"]: f"{row['part']}: {row['meaning']}" for row in rows} if is_wide else {}
@@ -94,7 +111,7 @@ def _spec(width_px: int, rows: Rows) -> Spec:
     colours = ["waiting", "transfer", "other", "ink", "eval"]
     scale = {"domain": signs, "range": [colour(name) for name in colours]}
     x = quantitative("from_s", "seconds, all ranks' collectives one after the other")
-    ends_s = [0.0, *(float(row["from_s"]) for row in rows), *(float(row["end_s"]) for row in rows)]
+    ends_s = [0.0, *(row["from_s"] for row in rows), *(row["end_s"] for row in rows)]
     room = 1.12 if is_wide else 1.25  # for figures behind the bars
     x |= {"scale": {"nice": False, "domain": [min(ends_s), room * max(ends_s) or 1.0]}}
     text_x = {"field": "end_s", "type": "quantitative"}

@@ -44,7 +44,7 @@ def losses_chart(runs: Sequence[RunData]) -> Chart | None:
     labels = run_labels(runs)
     for label, run in zip(labels, runs, strict=True):
         points = loss_rows(run.steps, Clock(run))
-        rows += [point | {"run": label} for point in points] if len(points) > 1 else []
+        rows += [{**point, "run": label} for point in points] if len(points) > 1 else []
     if not rows:
         return None
     axes = [axis for axis in AXES_COMPARED if any(row.get(axis) for row in rows)]

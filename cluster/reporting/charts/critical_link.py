@@ -68,7 +68,7 @@ def _rows(stretches: list[LinkStretch]) -> Rows:
             "rate": round(one.rate_mbyte_s, 3),
             "queue_ms": None if queue is None else round(queue, 1),
         }
-        rows += [{"at_s": round(at_s, 2)} | same for at_s in (one.start_s, one.end_s)]
+        rows += [{"at_s": round(at_s, 2), **same} for at_s in (one.start_s, one.end_s)]
     return rows
 
 

@@ -47,7 +47,7 @@ def helped_chart(run: RunData) -> Chart | None:
     caption = "Predicted by replaying the collectives with one thing better."
     was_tried = any(change.achieved_s is not None for change in changes)
     caption += " A diamond is what was saved when it was tried." if was_tried else ""
-    names = [row["change"] for row in rows]
+    names = [change_words(change) for change in changes]
     ends_s = [0.0, *(c.saves_s for c in changes), *(c.achieved_s or 0.0 for c in changes)]
     wide, narrow = (_spec(px, names, ends_s, was_tried=was_tried) for px in (WIDE_PX, NARROW_PX))
     return Chart("helped", caption, wide, narrow, {"helped": rows})

@@ -1,10 +1,11 @@
 """Where the time went: one bar a rank, a piece for each bucket of seconds."""
 
+from typing import TypedDict
+
 from cluster.reporting.charts.theme import (
     NARROW_PX,
     WIDE_PX,
     Chart,
-    Rows,
     Spec,
     kind_scale,
     quantitative,
@@ -22,10 +23,20 @@ AS = {
 LEAST_SHARE = 0.002  # of the longest bar
 
 
-def seconds_rows(run: RunData) -> Rows:
-    """{"rank", "bucket", "seconds"}: those that can be seen."""
+class SecondsRow(TypedDict):
+    """A piece of a rank's bar."""
+
+    rank: str
+    bucket: str
+    order: int
+    """Of the bucket, from the left."""
+    seconds: float
+
+
+def seconds_rows(run: RunData) -> list[SecondsRow]:
+    """Those that can be seen."""
     longest_s = max((rank.total_s for rank in run.ranks), default=0.0)
-    rows: Rows = []
+    rows: list[SecondsRow] = []
     for rank in run.ranks:
         sums: dict[str, float] = {}
         for name, value in rank.seconds.items():

@@ -5,12 +5,12 @@ a contrast of 3 to 1 with it (WCAG 1.4.11); tests/unit/test_report_page.py measu
 for readers with one of three kinds of colour blindness.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-Spec = dict[str, Any]
-Rows = list[dict[str, Any]]
+Spec = dict[str, object]
+Row = Mapping[str, object]
+Rows = list[Row]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 WIDE_PX, NARROW_PX = 940, 344
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
@@ -56,8 +56,8 @@ class Chart:
     caption: str
     wide: Spec
     narrow: Spec
-    data: Mapping[str, Rows]
-    few: Mapping[str, Rows] = field(default_factory=dict)
+    data: Mapping[str, Sequence[Row]]
+    few: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
 
 def colour(name: str) -> str:

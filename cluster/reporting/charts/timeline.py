@@ -14,7 +14,7 @@ from cluster.reporting.charts.theme import (
 )
 from cluster.reporting.lanes import KINDS, Slice, slices, thinned
 from cluster.reporting.link_stretches import carried_mb, joined
-from cluster.reporting.run_data import RunData
+from cluster.reporting.run_data import LinkStretch, RunData
 
 MOST_DRAWN = 6_000  # pieces of a picture; pieces of one colour are one mark in it
 MOST_ZOOMED = 60_000
@@ -69,23 +69,27 @@ def busy_links(run: RunData) -> list[str]:
 
 def link_rows(run: RunData, links: list[str], most: int) -> Rows:
     """What links carried, a shade for how near that is to their rates; those of one shade follow each other."""
-    rows: Rows = []
-    for name in links:
-        for one in joined(run.stretches[name], most):
-            share = one.mbyte_s / one.rate_mbyte_s if one.rate_mbyte_s else float(one.mbyte_s > 0)
-            shade = round(min(1.0, share) * LEVELS) / LEVELS
-            if shade:
-                rows.append(
-                    {
-                        "rank": name,
-                        "a": round(one.start_s, 3),
-                        "b": round(one.end_s, 3),
-                        "shade": round(shade, 2),
-                        "mbyte_s": round(one.mbyte_s, 3),
-                        "rate": round(one.rate_mbyte_s, 3),
-                    }
-                )
-    return sorted(rows, key=lambda row: float(row["shade"]))
+    shaded = [
+        (_shade(one), name, one) for name in links for one in joined(run.stretches[name], most)
+    ]
+    return [
+        {
+            "rank": name,
+            "a": round(one.start_s, 3),
+            "b": round(one.end_s, 3),
+            "shade": shade,
+            "mbyte_s": round(one.mbyte_s, 3),
+            "rate": round(one.rate_mbyte_s, 3),
+        }
+        for shade, name, one in sorted(shaded, key=lambda item: item[0])
+        if shade
+    ]
+
+
+def _shade(one: LinkStretch) -> float:
+    """How near what a link carried is to its rate, 0 to 1, in steps."""
+    share = one.mbyte_s / one.rate_mbyte_s if one.rate_mbyte_s else float(one.mbyte_s > 0)
+    return round(round(min(1.0, share) * LEVELS) / LEVELS, 2)
 
 
 def _rows(run: RunData, found: list[Slice]) -> Rows:
@@ -104,12 +108,13 @@ def _rows(run: RunData, found: list[Slice]) -> Rows:
 
 def _spec(width_px: int, names: list[str], kinds: list[str], *, has_events: bool) -> Spec:
     height = row_px(len(names))
+    mark: Spec = {"type": "rect", "height": {"band": 0.76 if height > 12 else 0.92}, "clip": True}
     lanes: Spec = {
         "data": {"name": "slices"},
         "params": [
             {"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}
         ],
-        "mark": {"type": "rect", "height": {"band": 0.76 if height > 12 else 0.92}, "clip": True},
+        "mark": mark,
         "encoding": {
             "y": {"field": "rank", **row_axis(names)},
             "x": {
@@ -138,7 +143,7 @@ def _spec(width_px: int, names: list[str], kinds: list[str], *, has_events: bool
     }
     links: Spec = {
         "data": {"name": "carried"},
-        "mark": lanes["mark"] | {"color": colour("transfer")},
+        "mark": mark | {"color": colour("transfer")},
         "encoding": {
             "y": {"field": "rank", **row_axis(names)},
             "x": {"field": "a", "type": "quantitative"},

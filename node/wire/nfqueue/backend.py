@@ -3,11 +3,12 @@
 import json
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from node.wire import iptables, state
-from node.wire.commands import CommandError, NodeError
+from node.wire.commands import CommandError, NodeError, Qdisc
 from node.wire.layout import MAX_SLOT, Layout, packets_in_flight, seed_of
 from node.wire.nfqueue import daemon
 from node.wire.nfqueue.delay_line import Behaviour
@@ -16,6 +17,7 @@ from protocol.gilbert import burst_chances
 from protocol.link import Link
 from protocol.link_report import Lateness
 from protocol.node_plan import NodePlan
+from protocol.reader import parse
 
 NAME = "nfqueue"
 IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -24,6 +26,28 @@ DAEMON_ADDRESS = "\0gradwire-delayer"
 DAEMON_LOG = state.FOLDER / "delayer.log"
 ANSWER_TIMEOUT_S = 10.0
 HINT = "load nfnetlink_queue and xt_NFQUEUE, or sch_netem and ifb, on the Docker host"
+
+
+class Request(NamedTuple):
+    """What the daemon shall do."""
+
+    queues: dict[int, Behaviour]
+    """By number."""
+    downlink: tuple[float, float] | None
+    """In front of the queues of incoming packets: bytes a second, and the longest wait in seconds; None: no limit."""
+    nodes: int
+    """Of the whole cluster: the daemons of all of them share the processors."""
+
+
+class Answer(NamedTuple):
+    """What the daemon says."""
+
+    error: str
+    """Why it could not do what was asked; empty if it could."""
+    late: int = 0
+    """Packets that went more than 1 ms late; said where nothing was asked."""
+    worst_ms: float = 0.0
+    """How late the latest went; likewise."""
 
 
 def unavailable() -> str:
@@ -60,21 +84,21 @@ def start(before: Layout | None, after: Layout) -> list[str]:
             iptables.commit("IPv6", iptables.ipv6(after, fresh))
         except CommandError as error:
             notes.append(f"IPv6 passes without delay: {error}")
-    _tell(request_of(after))
+    _tell(request_of(after)._asdict())
     return notes
 
 
 def change(before: Layout, after: Layout, number: int) -> list[str]:
     """Change the values of links that both layouts have. Chances go on as they were: `number` is of no use here."""
     del number
-    old, new = request_of(before)["queues"], request_of(after)["queues"]
+    old, new = request_of(before).queues, request_of(after).queues
     changed = {queue: behaviour for queue, behaviour in new.items() if behaviour != old[queue]}
     if changed:
         _tell({"change": changed})
     return []
 
 
-def _tell(request: dict[str, Any]) -> None:
+def _tell(request: Mapping[str, object]) -> None:
     """Have the daemon do something.
 
     Raises:
@@ -83,19 +107,16 @@ def _tell(request: dict[str, Any]) -> None:
     answer = _ask(request)
     if answer is None:
         raise NodeError(f"the delayer does not run: {_last_words()}")
-    if answer["error"]:
-        raise NodeError(f"the delayer cannot work: {answer['error']}")
+    if answer.error:
+        raise NodeError(f"the delayer cannot work: {answer.error}")
 
 
 def _has_ipv6(device: str) -> bool:
     return IPV6_ADDRESSES.exists() and device in IPV6_ADDRESSES.read_text().split()
 
 
-def request_of(layout: Layout) -> dict[str, Any]:
-    """What the daemon shall do: a behaviour for each queue, the downlink in front of those of incoming packets.
-
-    And how many nodes there are: all of their daemons want a share of the processors.
-    """
+def request_of(layout: Layout) -> Request:
+    """What the daemon shall do for this layout: one queue for each end of a link."""
     plan = layout.plan
     limited = plan.downlink_mbyte_s is not None
     queues = {
@@ -106,7 +127,7 @@ def request_of(layout: Layout) -> dict[str, Any]:
         for peer, link in plan.outgoing().items()
     }
     nodes = 1 + len(plan.peers) + len(plan.routes)
-    return {"queues": queues, "downlink": _downlink(plan), "nodes": nodes}
+    return Request(queues, _downlink(plan), nodes)
 
 
 def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
@@ -129,14 +150,14 @@ def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
 
 
 def _downlink(plan: NodePlan) -> tuple[float, float] | None:
-    """Bytes a second, and how long a packet waits at most: as long as in the longest queue of a link that ends here."""
+    """Bytes a second, and the longest wait of a packet: that of the longest queue of a link that ends here."""
     if plan.downlink_mbyte_s is None:
         return None
     longest_ms = max((link.buffer_ms for link in plan.incoming().values()), default=0.0)
     return plan.downlink_mbyte_s * 1e6, longest_ms / 1e3
 
 
-def stop(device: str, found: list[dict[str, Any]]) -> None:
+def stop(device: str, found: list[Qdisc]) -> None:
     """Remove rules and daemon. What is held goes out at once."""
     del device, found
     iptables.remove()
@@ -157,8 +178,8 @@ def lateness() -> Lateness | None:
     own = _own_queues()
     return Lateness(
         packets=sum(status.packets for status in own),
-        late=answer["late"],
-        worst_ms=answer["worst_ms"],
+        late=answer.late,
+        worst_ms=answer.worst_ms,
         dropped=sum(status.dropped_full + status.dropped_unread for status in own),
     )
 
@@ -172,14 +193,14 @@ def _own_queues() -> list[QueueStatus]:
     ]
 
 
-def fault(device: str, found: list[dict[str, Any]]) -> str:
+def fault(device: str, found: list[Qdisc]) -> str:
     """What is missing of a wire that should be there; empty if it is whole."""
     del device, found
     return "the delayer does not run: packets pass without delay" if _ask({}) is None else ""
 
 
 def _start_daemon() -> None:
-    """Fork the daemon, with a socket that listens already, so that nobody has to wait for it to appear.
+    """Fork the daemon, with a socket that listens already, so that nothing has to wait for it to appear.
 
     A fork of this process is there at once; another Python would need 60 ms of a core first, on every node.
     """
@@ -194,7 +215,7 @@ def _start_daemon() -> None:
             daemon.live_on(listener, DAEMON_LOG)
 
 
-def _ask(request: dict[str, Any]) -> dict[str, Any] | None:
+def _ask(request: Mapping[str, object]) -> Answer | None:
     """Say something to the daemon and return its answer; None if it does not run."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.settimeout(ANSWER_TIMEOUT_S)
@@ -208,7 +229,7 @@ def _ask(request: dict[str, Any]) -> dict[str, Any] | None:
             ) from error
         except ConnectionError:
             return None
-    return json.loads(reply) if reply else None
+    return parse(Answer, reply) if reply else None
 
 
 def _last_words() -> str:

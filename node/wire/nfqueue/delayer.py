@@ -174,7 +174,7 @@ class Delayer:
         return BURST
 
     def _place(self, queue: int, packet: int, place: int) -> None:
-        """Do what admitting a packet has come to."""
+        """Do what `admit` returned for a packet: note when it is due, or let it go."""
         if place == FIRST:
             heapq.heappush(self._due, (self._lines[queue].next_due(), queue))
         elif place == AT_ONCE:

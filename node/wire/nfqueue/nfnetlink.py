@@ -75,7 +75,7 @@ class QueueStatus(NamedTuple):
     dropped_unread: int
     """Packets dropped because the socket's buffer was full."""
     packets: int
-    """All that it has had since somebody serves it."""
+    """All packets since a process began to serve it."""
 
 
 def queue_status() -> dict[int, QueueStatus]:
@@ -117,9 +117,8 @@ def copy_messages(queue: int, copied: int) -> list[bytes]:
     Super-packets stay whole, unless more than their time is wanted: then the kernel cuts them, and completes their
     checksums.
 
-    The kernel could let packets through that it cannot announce (FAIL_OPEN). It shall not: too
-    early is not what the link is, and overtaking would look like reordering. Dropped is what a
-    packet is that comes upon a full buffer.
+    The kernel could let packets through that it cannot announce (FAIL_OPEN). That is off: such a packet would arrive
+    too early, and its overtaking would look like reordering. A packet that meets a full buffer is dropped.
     """
     mode = COPY_META if copied == META else COPY_PACKET
     flags = struct.pack(">I", FLAG_GSO if copied == META else 0)

@@ -1,0 +1,60 @@
+"""What we read of `docker inspect`, with the engine's own names."""
+
+from typing import TypedDict
+
+
+class DeviceRequest(TypedDict, total=False):
+    """Devices that a container was given."""
+
+    Capabilities: list[list[str]] | None
+    DeviceIDs: list[str] | None
+
+
+class HostConfig(TypedDict, total=False):
+    """What a container was made with, and what it is held to; 0 is no limit."""
+
+    CpuQuota: int
+    CpuPeriod: int
+    NanoCpus: int
+    Memory: int
+    DeviceRequests: list[DeviceRequest] | None
+    Sysctls: dict[str, str] | None
+
+
+class ContainerState(TypedDict, total=False):
+    """Whether a container runs, and how it ended."""
+
+    Running: bool
+    Paused: bool
+    OOMKilled: bool
+    ExitCode: int
+    StartedAt: str
+    """RFC 3339."""
+
+
+class NetworkSettings(TypedDict, total=False):
+    """The networks that a container is connected to, by name."""
+
+    Networks: dict[str, object]
+
+
+class ImageConfig(TypedDict, total=False):
+    """What an image was made with."""
+
+    Labels: dict[str, str] | None
+
+
+class Image(TypedDict):
+    """An image."""
+
+    Id: str
+    Config: ImageConfig
+
+
+class Inspected(TypedDict):
+    """A container."""
+
+    Name: str
+    State: ContainerState
+    HostConfig: HostConfig
+    NetworkSettings: NetworkSettings
