@@ -24,10 +24,11 @@ import sys
 import threading
 from typing import Any
 
-from node.probe.datagrams import PORT, Arrivals, answer_pings, bound_socket
+from node.probe.datagrams import Arrivals, answer_pings, bound_socket
 from node.probe.flood import flood
 from node.probe.goodput import send, serve
 from node.probe.pings import ping, summarise_arrivals
+from protocol.ports import PROBE_PORT
 
 
 def main() -> int:
@@ -36,7 +37,7 @@ def main() -> int:
     arrivals: Arrivals = {}
     try:
         datagrams = bound_socket(address)
-        listener = socket.create_server((address, PORT), backlog=128)
+        listener = socket.create_server((address, PROBE_PORT), backlog=128)
     except OSError as error:
         print(json.dumps({"error": f"is another measurement under way? {error}"}), flush=True)
         return 1

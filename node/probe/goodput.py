@@ -13,8 +13,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from node.probe.datagrams import PORT, datagram_socket
+from node.probe.datagrams import datagram_socket
 from node.probe.pings import read_echo, send_ping
+from protocol.ports import PROBE_PORT
 
 CHUNK_BYTES = 1 << 18
 GIVE_UP_S = 20.0  # without a sign of life, and besides twice the time that a link takes to fill
@@ -62,7 +63,7 @@ def _send(order: dict[str, Any], series: int) -> dict[str, Any]:
     pings = LoadPings(order["peer"], series, first_ping, order["ping_interval_ms"] / 1000)
     with (
         pings.sock,
-        socket.create_connection((order["peer"], PORT), timeout=give_up_s) as sock,
+        socket.create_connection((order["peer"], PROBE_PORT), timeout=give_up_s) as sock,
     ):
         sock.sendall(json.dumps(request).encode() + b"\n")
         _fill(sock, pings, give_up_s)

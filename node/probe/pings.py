@@ -12,7 +12,8 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from node.probe.datagrams import ECHO, PING, PORT, datagram_socket
+from node.probe.datagrams import ECHO, PING, datagram_socket
+from protocol.ports import PROBE_PORT
 
 
 class Echo(NamedTuple):
@@ -26,7 +27,7 @@ class Echo(NamedTuple):
 
 def send_ping(sock: socket.socket, address: str, series: int, number: int) -> None:
     """Send one."""
-    sock.sendto(PING.pack(series, number, time.monotonic()), (address, PORT))
+    sock.sendto(PING.pack(series, number, time.monotonic()), (address, PROBE_PORT))
 
 
 def ping(order: dict[str, Any], series: int) -> dict[str, Any]:
