@@ -10,7 +10,7 @@ from cluster.base.console import print_table
 from cluster.reporting.after_run import report_file
 from cluster.run.runner import Run
 from cluster.shaping.host_load import overload_sentence
-from cluster.ssh.remote_process import LOST
+from protocol.rank import LOST
 
 BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout"}  # only where there is any
