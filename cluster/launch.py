@@ -309,7 +309,7 @@ def _check(experiment: Experiment, cluster: Cluster, spec: ClusterSpec) -> None:
             require_packages(cluster.engine, spec.image, needed)
     places = place_ranks(names, experiment.nproc_per_node, program.essential_ranks)
     resolve_max_restarts(experiment.max_restarts, places)
-    check_steps(schedule, int(program.config.get("steps", 0)))
+    check_steps(schedule, program.training.steps)
     check_nodes(schedule, names)
     if (link_spec := cluster.request.link_spec) is not None:
         check_schedule(schedule, link_spec.links(spec.nodes))

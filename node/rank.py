@@ -1,17 +1,13 @@
 """Supervises one rank on this node: starts it, relays its output, and never leaves a process of it behind.
 
-    python -m node.rank < order        # the first line of standard input is the order, as JSON
-
-    {"run": "20261121-101500-mobile-fedavg", "argv": ["python3", "train.py"], "cwd": "/root", "run_dir":
-    "/run/…", "env": {…}}
+    python -m node.rank < order        # the first line of standard input is the order: protocol/rank.py
 
 The rank runs at nice 19, in a process group of its own, so that the wire keeps its time. What it prints goes
 line by line to standard output and to the container's own log. Standard input stays open: when it ends (the
 launcher stopped the run, was killed, or the network to it broke), the group gets SIGTERM, ten seconds,
 SIGKILL. Whatever the rank started ends with it. The exit code is the rank's, 128 + n after signal n; standard
-error ends with one JSON line, docs/formats.md: when the rank ended, or when it failed and what it said of it in
-its TORCHELASTIC_ERROR_FILE (torch's `@record`). Several ranks of one run may share a node. Exit 75: another
-run has it.
+error ends with one JSON line, the report. Several ranks of one run may share a node. Exit 75: another run has it,
+2: the order is none.
 """
 
 import fcntl
@@ -24,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from node.supervisor.descendants import (
     adopt_descendants,
@@ -34,43 +30,61 @@ from node.supervisor.descendants import (
 )
 from node.supervisor.error_file import RankError, is_bystander, last_error, read_error
 from node.supervisor.oom import oom_kills
+from protocol import places
+from protocol.rank import (
+    EXIT_BUSY,
+    EXIT_USAGE,
+    GRACE_S,
+    MOST_ERROR_CHARACTERS,
+    RankReport,
+    StartOrder,
+)
+from protocol.rank_variables import ERROR_FILE
+from protocol.reader import FormatError, document, parse
 
-LOCK = Path("/run/gradwire/rank.lock")
-WORK_FOLDER = Path("/root/work")
-RESULTS_FOLDER = Path("/run/gradwire/runs")
+LOCK = Path(places.RANK_LOCK)
+WORK_FOLDER = Path(places.WORK_FOLDER)
+RESULTS_FOLDER = Path(places.RUNS_FOLDER)
 KEPT_RUNS = 2  # whose results nobody has fetched
 CONTAINER_LOG = Path("/proc/1/fd/1")
-GRACE_S = 10.0
-MOST_WORDS = 300  # of an error, in characters
 TAIL_BYTES = 16384  # of what a rank printed: its last traceback
 REAP_INTERVAL_S = 5.0
 NICE = 19
-EXIT_BUSY = 75  # EX_TEMPFAIL of sysexits.h
 
 
 def main() -> int:
     """Take the order, run the rank, report how it ended."""
-    order = json.loads(sys.stdin.buffer.readline())
+    try:
+        order = parse(StartOrder, sys.stdin.buffer.readline(), "order")
+    except FormatError as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
     with LOCK.open("a+") as lock:
-        run = take_node(lock, order["run"])
-        if run != order["run"]:
+        run = take_node(lock, order.run)
+        if run != order.run:
             print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
-        oom_before = oom_kills()
-        began = time.time()
-        exit_code, tail = run_rank(order)
-        ended = time.time()
-    error_file = Path(order["env"]["TORCHELASTIC_ERROR_FILE"])
-    error = read_error(error_file, since=began) if exit_code else RankError()
-    report = {
-        "exit_code": exit_code,
-        "time": min(error.time, ended),
-        "error": error.words[:MOST_WORDS],
-        "bystander": exit_code > 0 and is_bystander(error.words or last_error(tail)),
-        "out_of_memory": exit_code != 0 and oom_kills() > oom_before,
-    }
-    print(json.dumps(report), file=sys.stderr)
-    return exit_code if exit_code >= 0 else 128 - exit_code
+        report = run_and_report(order)
+    print(json.dumps(document(report)), file=sys.stderr)
+    return report.exit_code if report.exit_code >= 0 else 128 - report.exit_code
+
+
+def run_and_report(order: StartOrder) -> RankReport:
+    """Run the rank to its end."""
+    oom_before = oom_kills()
+    began = time.time()
+    exit_code, tail = run_rank(order)
+    ended = time.time()
+    error = RankError()
+    if exit_code and ERROR_FILE in order.env:
+        error = read_error(Path(order.env[ERROR_FILE]), since=began)
+    return RankReport(
+        exit_code=exit_code,
+        time=min(error.time, ended),
+        error=error.words[:MOST_ERROR_CHARACTERS],
+        bystander=exit_code > 0 and is_bystander(error.words or last_error(tail)),
+        out_of_memory=exit_code != 0 and oom_kills() > oom_before,
+    )
 
 
 def take_node(lock: IO[str], run: str) -> str:
@@ -91,22 +105,22 @@ def take_node(lock: IO[str], run: str) -> str:
     return lock.read().strip()
 
 
-def run_rank(order: dict[str, Any]) -> tuple[int, str]:
+def run_rank(order: StartOrder) -> tuple[int, str]:
     """Start the rank and stay until it has ended; returns its code, -n after signal n, and its last words."""
     adopt_descendants()
-    Path(order["run_dir"]).mkdir(parents=True, exist_ok=True)
+    Path(order.run_dir).mkdir(parents=True, exist_ok=True)
     try:
         rank = subprocess.Popen(
-            order["argv"],
-            cwd=order["cwd"],
-            env=os.environ | order["env"],
+            order.argv,
+            cwd=order.cwd,
+            env=os.environ | order.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             preexec_fn=_own_group_at_low_priority,
         )
     except OSError as error:
-        print(f"{order['argv'][0]}: {error.strerror}", flush=True)
+        print(f"{order.argv[0]}: {error.strerror}", flush=True)
         return 127, ""  # what a shell says of a command that is not there
     assert rank.stdout is not None
     try:

@@ -24,6 +24,7 @@ from node.strategies import strategy_class
 from node.tasks import task_class
 from node.tasks.actor_learner import ActorLearnerTask
 from node.training.config import TrainConfig, parse_config
+from protocol.rank import EXIT_USAGE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -227,10 +228,10 @@ def main() -> None:
         there = (error.name or "").partition(".")[0] in IN_IMAGE
         hint = ": it is in the node image" if there else ""
         print(f"node.train: error: {error}{hint}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(EXIT_USAGE) from None
     except OptionError as error:
         print(f"node.train: error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(EXIT_USAGE) from None
 
 
 if __name__ == "__main__":

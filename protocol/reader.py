@@ -26,7 +26,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, cast, get_args, g
 T = TypeVar("T")
 Read = Callable[[object], Any]
 
-LARGEST = 1e18  # sums and products of such numbers are still finite
+LARGEST = 1e20  # a seed has 64 bits; sums and products of such numbers are still finite
 MOST_DEEP = 100
 
 

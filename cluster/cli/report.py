@@ -16,7 +16,7 @@ from cluster.run.summary_document import (
     WhatIfRow,
 )
 from cluster.shaping.host_load import overload_sentence
-from cluster.ssh.remote_process import LOST
+from protocol.rank import LOST
 
 BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout"}  # only where there is any

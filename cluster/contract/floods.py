@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from cluster.contract.impairments import clumping
 from cluster.contract.probe_rounds import plan_rounds
 from protocol.link import Link
+from protocol.ports import FIRST_FLOOD_PORT
 from protocol.probe import FloodCount, FloodOrder, FloodSend
 
-FLOOD_PORTS = 29401  # and up, one for each node that sends
 FRAME_BYTES = 1514
 # What does not count at the beginning: until the link is as late as it gets, where it jitters and keeps the order.
 SKIP_S, SKIP_JITTERS = 0.06, 4.0
@@ -86,7 +86,7 @@ def floods_s(floods: Sequence[Flood]) -> float:
 
 def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[str, FloodOrder]:
     """What each node must send and count. `addresses` by node, in the nodes' order."""
-    ports = {name: FLOOD_PORTS + index for index, name in enumerate(addresses)}
+    ports = {name: FIRST_FLOOD_PORT + index for index, name in enumerate(addresses)}
     seconds = floods_s(floods)
     orders: dict[str, FloodOrder] = {}
     for flood in floods:

@@ -23,16 +23,12 @@ from cluster.ssh.fleet import Fleet
 from cluster.ssh.keys import ensure_keys
 from protocol.link_report import Report
 from protocol.node_plan import NodePlan
+from protocol.places import FIRST_REPORT, FIRST_REPORT_LOCK
 
 # Generous: a node that dies and a compose that fails are noticed at once, by other means.
 START_TIMEOUT_S = 120.0
 START_TIMEOUT_PER_NODE_S = 5.0
-FIRST_REPORT = (
-    "flock",
-    "/run/gradwire/first-report.lock",
-    "cat",
-    "/run/gradwire/first-report.json",
-)
+READ_FIRST_REPORT = ("flock", FIRST_REPORT_LOCK, "cat", FIRST_REPORT)
 
 
 def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
@@ -130,7 +126,7 @@ def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:
     Raises:
         NodeError: it could not lay them, in its own words.
     """
-    done = fleet.run_on(node, FIRST_REPORT)
+    done = fleet.run_on(node, READ_FIRST_REPORT)
     if not done.stdout:
         return apply_plan(fleet, node, plan)  # it could not: to ask again is to hear why
     return read_answer(Report, node, done.stdout)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.live.sample import NO_STATE, RankSample
-from cluster.ssh.remote_process import LOST
+from protocol.rank import LOST
 
 STATES = (
     *("starting", "computing", "collective", "waiting", "stopped", "silent"),

@@ -1,4 +1,4 @@
-"""The state document of a run: what screens, the page, `--json` and live.json show (docs/run-folder.md). Pure values."""
+"""The state document of a run: what screens, the page, `--json` and live.json show. Pure values."""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from protocol.rank import LOST
+
 GOOD, BAD, UNKNOWN = "good", "bad", "unknown"
-LOST = -1000  # an exit code that nobody knows: docs/run-folder.md
 
 
 @dataclass(frozen=True)

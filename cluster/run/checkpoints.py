@@ -1,7 +1,7 @@
 """Sends checkpoints of an earlier run back to the nodes that wrote them.
 
-The folder of a run holds what nodes sent. Of it go back plain files of the names that node/training/checkpoint.py
-gives, and nothing that a link leads to: to each node its own, or all to every node where ranks are others, or
+The folder of a run holds what nodes sent. Of it go back plain files of the names that protocol/checkpoint_name.py
+knows, and nothing that a link leads to: to each node its own, or all to every node where ranks are others, or
 elsewhere, than they were. What another number of ranks makes of them: node/training/regroup.py.
 """
 
@@ -19,8 +19,8 @@ from cluster.base.errors import NodeError, UsageError
 from cluster.run.placement import RankPlacement
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.checkpoint_name import NAME, read_checkpoint_name
 
-CHECKPOINT = re.compile(r"checkpoint-rank\d{1,6}-step\d{1,18}\.pt", re.ASCII)
 NODE = re.compile(r"node\d{1,3}", re.ASCII)
 MOST_BYTES = 8 * 10**9  # of one node's
 PIECE_BYTES = 1 << 18
@@ -35,7 +35,7 @@ def find_checkpoints(run: Path) -> dict[str, list[Path]]:
     """
     found = {}
     for folder in _plain(run / "files", NODE, stat.S_ISDIR):
-        if paths := _plain(folder, CHECKPOINT, stat.S_ISREG):
+        if paths := _plain(folder, NAME, stat.S_ISREG):
             found[folder.name] = paths
     for node, paths in found.items():
         _check_size(paths, f"of {node} in {run}")
@@ -51,7 +51,12 @@ def deal_checkpoints(run: Path, places: Sequence[RankPlacement]) -> Mapping[str,
         UsageError: they are too large to send.
     """
     found = find_checkpoints(run)
-    own = {_rank(path): node for node, paths in found.items() for path in paths}
+    own = {
+        name.rank: node
+        for node, paths in found.items()
+        for path in paths
+        if (name := read_checkpoint_name(path.name))
+    }
     nodes = {place.node for place in places}
     if own == {place.rank: place.node for place in places if place.is_essential}:
         return {node: found.get(node, []) for node in nodes}
@@ -71,10 +76,6 @@ def send_checkpoints(fleet: Fleet, run: Path, place: str, places: Sequence[RankP
         lambda node: _send(fleet.start(node.name, [*TAKE, place]), dealt.get(node.name, [])),
         "the checkpoints could not be sent",
     )
-
-
-def _rank(path: Path) -> int:
-    return int(path.name.removeprefix("checkpoint-rank").partition("-")[0])
 
 
 def _check_size(paths: Sequence[Path], whose: str) -> None:

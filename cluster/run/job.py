@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cluster.base.console import command_line
 from cluster.base.spec import ClusterSpec
@@ -22,7 +21,6 @@ from cluster.run.placement import (
 )
 from cluster.run.program import Program
 from cluster.run.results import parse_max_results
-from cluster.run.run_folder import METRICS
 from cluster.schedule.events import (
     Event,
     check_nodes,
@@ -38,6 +36,8 @@ from cluster.shaping.link_state import (
     settings_document,
 )
 from protocol.link import Link
+from protocol.places import HOME_FOLDER, METRICS, run_dir, work_dir
+from protocol.rank import StartOrder
 from protocol.reader import document
 
 
@@ -77,7 +77,7 @@ class Job:
         check_schedule(self.schedule, self.link_state.links)
         check_slow_start(self.schedule, is_on=self.link_state.slow_start_after_idle)
         check_nodes(self.schedule, [node.name for node in self.spec.nodes])
-        check_steps(self.schedule, int(self.program.config.get("steps", 0)))
+        check_steps(self.schedule, self.program.training.steps)
         if self.schedule:
             refuse_replayed(self.link_state, "a schedule cannot be kept")
         if self.verify:
@@ -122,7 +122,7 @@ class Job:
                 )
         return sets
 
-    def config(self, limits: Mapping[str, Any]) -> dict[str, object]:
+    def config(self, limits: Mapping[str, object]) -> dict[str, object]:
         """For run.yml; `limits` is what each node may use."""
         spec, link_state, program = self.spec, self.link_state, self.program
         return {
@@ -161,16 +161,16 @@ class Job:
             ],
         }
 
-    def orders(self, run: str) -> dict[RankPlacement, dict[str, Any]]:
-        """What node/rank.py of each place gets on standard input: docs/formats.md."""
+    def orders(self, run: str) -> dict[RankPlacement, StartOrder]:
+        """What node/rank.py of each place gets on standard input."""
         timeout_s = self.timeout_s
         return {
-            place: {
-                "run": run,
-                "argv": fill_arguments(self.program.argv, place, self.places),
-                "cwd": work_dir(run) if self.program.sends else "/root",
-                "run_dir": run_dir(run),
-                "env": rank_environment(
+            place: StartOrder(
+                run=run,
+                argv=fill_arguments(self.program.argv, place, self.places),
+                cwd=work_dir(run) if self.program.sends else HOME_FOLDER,
+                run_dir=run_dir(run),
+                env=rank_environment(
                     place,
                     self.places,
                     self.link_state.links,
@@ -181,22 +181,22 @@ class Job:
                     isolated=self.link_state.isolated,
                     max_restarts=self.max_restarts,
                 ),
-            }
+            )
             for place in self.places
         }
 
-    def document(self, run: str) -> dict[str, Any]:
+    def document(self, run: str) -> dict[str, object]:
         """The plan, for whoever wants to see it before: the very links and orders that a launch would work with."""
         orders = self.orders(run)
         return {
             "plans": document(self.link_state.plans),
             "argv": list(self.program.argv),
-            "arguments": {place.name: order["argv"] for place, order in orders.items()},
+            "arguments": {place.name: order.argv for place, order in orders.items()},
             "rank_order": self.rank_order,
             "collective_timeout_s": round(self.timeout_s),
             "essential_ranks": self.essential_ranks,
             "max_restarts": self.max_restarts,
-            "environment": {place.name: order["env"] for place, order in orders.items()},
+            "environment": {place.name: order.env for place, order in orders.items()},
         }
 
     def metrics_file(self, run: str) -> str:
@@ -225,16 +225,6 @@ def make_job(
         experiment.allow_undecided,
         resolve_max_restarts(experiment.max_restarts, places),
     )
-
-
-def run_dir(run: str) -> str:
-    """Where ranks leave what comes home, on every node."""
-    return f"/run/gradwire/runs/{run}"
-
-
-def work_dir(run: str) -> str:
-    """Where a program that is sent lies, on every node."""
-    return f"/root/work/{run}"
 
 
 def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:

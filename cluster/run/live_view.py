@@ -4,20 +4,19 @@ from pathlib import Path
 
 from cluster.live.telemetry import Post, interval_s
 from cluster.live.tracker import LiveRank, Tracker
-from cluster.run.job import Job, run_dir
-from cluster.run.run_folder import METRICS
+from cluster.run.job import Job
+from protocol.places import METRICS, run_dir
 
 
 def live_tracker(job: Job, folder: Path, began_at: float) -> Tracker:
     """What is known of a launch before anything has happened."""
-    steps = job.program.config.get("steps")
     ranks = (LiveRank(p.name, p.node, p.rank, p.is_essential) for p in job.places)
     return Tracker(
         run=folder.name,
         folder=str(folder),
         program=job.program.name,
         profile=job.link_state.profile,
-        steps=steps if isinstance(steps, int) else None,
+        steps=job.program.training.steps or None,
         began_at=began_at,
         ranks=tuple(ranks),
         links=job.link_state.links,

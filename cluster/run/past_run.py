@@ -1,6 +1,6 @@
 """Reads a run folder again: what was launched, over which links, what its ranks recorded.
 
-Nodes wrote a part of it, somebody may have sent all of it: what is not as docs/run-folder.md says is refused in one line.
+Nodes wrote a part of it, and somebody may have sent all of it: what is not as it should be is refused in one line.
 """
 
 from __future__ import annotations

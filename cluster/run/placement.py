@@ -5,12 +5,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError
+from protocol import rank_variables as variables
 from protocol.link import Link
+from protocol.places import error_file, rank_file
+from protocol.ports import RENDEZVOUS_PORT
 
-MASTER_PORT = 29500
 MOST_RANKS = 64  # of a node: each has a session of its own, and sshd allows 100 (node/sshd_config)
 MAX_RESTARTS = 3  # of each rank that is not essential, unless somebody says otherwise
-RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
 PLACEHOLDER = re.compile(r"\{(rank|local_rank|world_size|node|master_addr|master_port)\}")
 
 
@@ -32,8 +33,7 @@ class RankPlacement:
 
     def file(self, name: str) -> str:
         """What node.train calls a file of this rank's, for the ranks of a node share a folder."""
-        stem, dot, end = name.rpartition(".")
-        return name if self.local_world_size == 1 else f"{stem}-rank{self.rank}{dot}{end}"
+        return rank_file(name, self.rank, self.local_world_size)
 
 
 def place_ranks(
@@ -105,7 +105,7 @@ def rank_environment(
     isolated: bool = False,
     max_restarts: int = 0,
 ) -> dict[str, str]:
-    """Torchrun's contract for one rank, and ours: docs/formats.md."""
+    """Torchrun's contract for one rank, and ours: protocol/rank_variables.py."""
     size, each = len(places), place.local_world_size
     environ = {
         "RANK": str(place.rank),
@@ -118,24 +118,24 @@ def rank_environment(
         "ROLE_RANK": str(place.rank),
         "ROLE_WORLD_SIZE": str(size),
         "MASTER_ADDR": places[0].node,
-        "MASTER_PORT": str(MASTER_PORT),
-        RESTART_COUNT: "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0" if place.is_essential else str(max_restarts),
-        "TORCHELASTIC_RUN_ID": run_id,
+        "MASTER_PORT": str(RENDEZVOUS_PORT),
+        variables.RESTART_COUNT: "0",
+        variables.MAX_RESTARTS: "0" if place.is_essential else str(max_restarts),
+        variables.RUN_ID: run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
-        "TORCHELASTIC_ERROR_FILE": f"{run_dir}/error-rank{place.rank}.json",
+        variables.ERROR_FILE: f"{run_dir}/{error_file(place.rank)}",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONUNBUFFERED": "1",
-        "GRADWIRE_RUN_DIR": run_dir,
-        "GRADWIRE_TIMEOUT_S": f"{timeout_s:.0f}",
-        "GRADWIRE_NEIGHBOURS": ",".join(map(str, _neighbours(place, places, links))),
+        variables.RUN_DIR: run_dir,
+        variables.TIMEOUT_S: f"{timeout_s:.0f}",
+        variables.NEIGHBOURS: ",".join(map(str, _neighbours(place, places, links))),
     }
     if slowest_mbyte_s is not None:
-        environ["GRADWIRE_SLOWEST_MBYTE_S"] = f"{slowest_mbyte_s:g}"
+        environ[variables.SLOWEST_MBYTE_S] = f"{slowest_mbyte_s:g}"
     if each > 1:
         environ["OMP_NUM_THREADS"] = "1"  # as torchrun: else each takes all processors
     # Else gloo connects every rank with every other before it does anything.
-    return environ | {"TORCH_GLOO_LAZY_INIT": "1"} if isolated else environ
+    return environ | {variables.GLOO_LAZY_INIT: "1"} if isolated else environ
 
 
 def fill_arguments(
@@ -148,7 +148,7 @@ def fill_arguments(
         "{world_size}": str(len(places)),
         "{node}": place.node,
         "{master_addr}": places[0].node,
-        "{master_port}": str(MASTER_PORT),
+        "{master_port}": str(RENDEZVOUS_PORT),
     }
     return [PLACEHOLDER.sub(lambda found: values[found[0]], word) for word in argv]
 

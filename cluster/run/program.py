@@ -13,17 +13,19 @@ import tarfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from cluster.base.errors import EXIT_USAGE, ClusterError, UsageError
+from cluster.base.errors import ClusterError, UsageError
 from cluster.base.paths import CODE_DIR
 from cluster.base.subprocesses import run_bounded
 from cluster.base.yaml_file import is_file
 from cluster.run.checkpoints import find_checkpoints
+from protocol.fit_order import ORDER_FILE, FitOrder
+from protocol.places import FIT_FOLDER, RESUME_FOLDER
+from protocol.rank import EXIT_USAGE
+from protocol.reader import FormatError, parse
+from protocol.training import Training, read_training
 
 NODE_TRAIN = ("python3", "-m", "node.train")
-RESUME = ".resume"
-FIT = ".fit"
 NO_STRATEGY = "none"
 OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
@@ -51,16 +53,16 @@ class Program:
         name: for the run folder: the strategy, or the script.
         argv: the command on a node.
         folder: what is sent to every node, and the current folder there; None sends nothing.
-        config: the training's resolved configuration, where it is ours.
-        resume: the folder of a run whose checkpoints go back to the nodes, to RESUME in the current folder there.
-        order: the folder of what Trainer.fit tells its ranks (docs/formats.md), which goes to FIT there.
+        config: the training's resolved configuration, all of it, where it is ours.
+        resume: the folder of a run whose checkpoints go back to the nodes, to RESUME_FOLDER there.
+        order: the folder of what Trainer.fit tells its ranks (protocol/fit_order.py), which goes to FIT_FOLDER there.
         essential_ranks: those without which the run cannot go on; None: all.
     """
 
     name: str
     argv: tuple[str, ...]
     folder: Path | None = None
-    config: dict[str, Any] = field(default_factory=dict)
+    config: Mapping[str, object] = field(default_factory=dict)
     resume: Path | None = None
     order: Path | None = None
     essential_ranks: frozenset[int] | None = None
@@ -71,10 +73,21 @@ class Program:
         return self.folder is not None or self.resume is not None
 
     @property
+    def training(self) -> Training:
+        """What its configuration says to a launcher; the defaults, where it is a program of the user's own.
+
+        Raises:
+            UsageError: it is none: a run.yml may say anything.
+        """
+        try:
+            return read_training(self.config)
+        except FormatError as error:
+            raise UsageError(f"the configuration of the training: {error}") from None
+
+    @property
     def needed_packages(self) -> Mapping[str, str]:
         """Python packages that not every node image has, each with what needs it."""
-        needed: Mapping[str, str] = self.config.get("needed_packages", {})
-        return needed
+        return self.training.needed_packages
 
 
 def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) -> Program:
@@ -93,7 +106,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
                 "--folder without a program, strategy or task of your own", "leave it out"
             )
         config = _resolve(args, ranks)
-        return _trained(Program(_name(config), (*NODE_TRAIN, *args), config=config))
+        return _trained((*NODE_TRAIN, *args), config)
     here = [word for flag, (file, name) in own.items() for word in (flag, f"{file}:{name}")]
     config = _resolve([*rest, *here], ranks)
     folder = folder or _common_folder([file for file, _ in own.values()])
@@ -101,28 +114,32 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
     for flag, (file, name) in own.items():
         folder, place = _place(file, folder)
         there += [flag, f"{place}:{name}"]
-    return _trained(Program(_name(config), (*NODE_TRAIN, *rest, *there), folder, config))
+    return _trained((*NODE_TRAIN, *rest, *there), config, folder)
 
 
-def _name(config: Mapping[str, Any]) -> str:
+def _name(training: Training) -> str:
     """What a run folder is called by: the strategy; the task where one rank learns alone."""
-    name: str = config["task"] if config["strategy"] == NO_STRATEGY else config["strategy"]
+    name = training.task if training.strategy == NO_STRATEGY else training.strategy
     return name.rpartition(":")[2]
 
 
-def _trained(program: Program) -> Program:
-    """With what the configuration says of ranks that may fail, and the checkpoints that --resume names.
+def _trained(
+    argv: tuple[str, ...], config: Mapping[str, object], folder: Path | None = None
+) -> Program:
+    """A training, with the ranks that it names essential, and the checkpoints that --resume names.
 
     Raises:
         UsageError: there are none.
     """
-    essential = program.config.get("essential_ranks")
-    if essential is not None:
-        program = replace(program, essential_ranks=frozenset(essential))
-    if not program.config["resume"]:
+    program = Program("", argv, folder, config)
+    training = program.training
+    program = replace(program, name=_name(training))
+    if training.essential_ranks is not None:
+        program = replace(program, essential_ranks=frozenset(training.essential_ranks))
+    if not training.resume:
         return program
-    folder = _checkpoints(program.config["resume"])
-    return replace(program, argv=(*program.argv, "--resume", RESUME), resume=folder)
+    resume = _checkpoints(training.resume)
+    return replace(program, argv=(*argv, "--resume", RESUME_FOLDER), resume=resume)
 
 
 def _checkpoints(run: str) -> Path:
@@ -167,12 +184,15 @@ def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Progr
     Raises:
         UsageError: see user_program; or there is no such order, or none of the checkpoints that it names.
     """
-    document = order / "order.json"
-    if not document.is_file():
-        raise UsageError(f"no order.json in {order}", "--fit is for Trainer.fit of node.exogym")
+    file, hint = order / ORDER_FILE, "--fit is for Trainer.fit of node.exogym"
+    if not file.is_file():
+        raise UsageError(f"no {ORDER_FILE} in {order}", hint)
     program = user_program(words, folder)
-    argv = ("python3", "-m", "node.exogym.script_rank", FIT, *program.argv[1:])
-    resume = json.loads(document.read_text())["resume"]
+    argv = ("python3", "-m", "node.exogym.script_rank", FIT_FOLDER, *program.argv[1:])
+    try:
+        resume = parse(FitOrder, file.read_bytes(), str(file)).resume
+    except FormatError as error:
+        raise UsageError(str(error), hint) from None
     return replace(program, argv=argv, order=order, resume=_checkpoints(resume) if resume else None)
 
 
@@ -243,7 +263,7 @@ def _common_folder(files: Sequence[Path]) -> Path:
     return folders.pop()
 
 
-def _resolve(args: Sequence[str], ranks: int) -> dict[str, Any]:
+def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
     """The configuration that these arguments of node.train make, on the first of so many ranks."""
     command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
     own = {
@@ -261,7 +281,7 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, Any]:
         raise UsageError(words, "python -m node.train --help lists strategies and options")
     if check.returncode != 0:
         raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
-    config: dict[str, Any] = json.loads(check.stdout)
+    config: dict[str, object] = json.loads(check.stdout)
     return config
 
 

@@ -1,18 +1,14 @@
 """How one rank ended: what its node.rank reports of it, and how that is said. Pure."""
 
-import json
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from signal import SIGKILL
-from typing import Any
 
 from cluster.base.signal_names import signal_name
 from cluster.run.placement import RankPlacement
-from cluster.ssh.remote_process import LOST
-
-MOST_WORDS = 300  # of what a rank says of its error, in characters
+from protocol.rank import LOST, RankReport
+from protocol.reader import FormatError, parse
 
 
 @dataclass(frozen=True)
@@ -57,20 +53,19 @@ def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
         exit_code: of node.rank.
         stderr: what node.rank said.
     """
-    lines = stderr.strip().splitlines()
+    *_, last = ["", *stderr.strip().splitlines()]
     try:
-        report: dict[str, Any] = json.loads(lines[-1])
-        failed_at = float(report["time"])
-        return RankExit(
-            place,
-            int(report["exit_code"]),
-            failed_at if math.isfinite(failed_at) else time.time(),
-            str(report.get("error", ""))[:MOST_WORDS],
-            is_bystander=bool(report.get("bystander")),
-            out_of_memory=bool(report.get("out_of_memory")),
-        )
-    except (ValueError, IndexError, TypeError, KeyError, OverflowError, RecursionError):
+        report = parse(RankReport, last)
+    except FormatError:
         return RankExit(place, exit_code if exit_code else LOST, time.time())
+    return RankExit(
+        place,
+        report.exit_code,
+        report.time,
+        report.error,
+        is_bystander=report.bystander,
+        out_of_memory=report.out_of_memory,
+    )
 
 
 def how_it_ended(end: RankExit, fates: Mapping[str, str]) -> str:

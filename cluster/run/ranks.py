@@ -15,25 +15,26 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cluster.base.console import LinePrinter
-from cluster.base.errors import EXIT_USAGE, NodeError
+from cluster.base.errors import NodeError
 from cluster.live.news import News, RankEnded, RankRestarted
-from cluster.run.placement import RESTART_COUNT, RankPlacement
+from cluster.run.placement import RankPlacement
 from cluster.run.rank_exit import RankExit, how_it_ended, read_report
 from cluster.run.rank_output import add_line, copy_lines
 from cluster.run.stall_watcher import StallWatch
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.liveness import MOST_SILENT_S
-from cluster.ssh.remote_process import LOST, RemoteProcess
+from cluster.ssh.remote_process import RemoteProcess
+from protocol.places import RANK_LOCK
+from protocol.rank import EXIT_BUSY, EXIT_USAGE, GRACE_S, LOST, StartOrder
+from protocol.rank_variables import RESTART_COUNT
+from protocol.reader import document
 
 RANK = ("python3", "-m", "node.rank")
-LOCK = "/run/gradwire/rank.lock"  # of node.rank, as long as a run has the node
-EXIT_BUSY = 75
-STOP_TIMEOUT_S = 20.0  # node.rank gives a rank ten seconds between SIGTERM and SIGKILL
+STOP_TIMEOUT_S = 2 * GRACE_S  # within which node.rank has killed its rank
 LAST_WORDS_S = 2.0  # for a rank that has failed to say why, where another has heard of it first
-GRACE_S = 20.0  # for ranks to end by themselves once the essential ones are done
+LAST_ENDS_S = 20.0  # for ranks to end by themselves once the essential ones are done
 RESTART_DELAYS_S = (1.0, 2.0, 4.0)  # before the first restart of a rank, the second, any other
 
 
@@ -43,10 +44,10 @@ def refuse_busy(fleet: Fleet) -> None:
     Raises:
         NodeError: names the run.
     """
-    tried = fleet.run(["flock", "--nonblock", LOCK, "true"], check=False)
+    tried = fleet.run(["flock", "--nonblock", RANK_LOCK, "true"], check=False)
     busy = [node for node, result in tried.items() if result.exit_code == 1]
     if busy:
-        runs = fleet.run(["cat", LOCK], nodes=busy, check=False)
+        runs = fleet.run(["cat", RANK_LOCK], nodes=busy, check=False)
         raise _in_use({node: f"busy with run {runs[node].stdout.decode()}" for node in busy})
 
 
@@ -59,7 +60,7 @@ class RankProcesses:
 
     Args:
         fleet: connections to the nodes.
-        orders: what each rank gets (docs/formats.md).
+        orders: what each rank gets.
         log_dir: for what they print.
         printer: shows what they print.
         watch: for stalls.
@@ -71,7 +72,7 @@ class RankProcesses:
     def __init__(
         self,
         fleet: Fleet,
-        orders: Mapping[RankPlacement, Mapping[str, Any]],
+        orders: Mapping[RankPlacement, StartOrder],
         log_dir: Path,
         printer: LinePrinter,
         watch: StallWatch,
@@ -145,12 +146,13 @@ class RankProcesses:
         """Until those that the run does not need have ended, too: whoever is done may have told them."""
         self._no_restarts.set()
         self._watch.end()
-        deadline = time.monotonic() + GRACE_S
+        deadline = time.monotonic() + LAST_ENDS_S
         while len(ended) < len(self._orders) and (end := self._next(deadline)):
             ended[end.place] = end
         if left := [place.name for place in self._orders if place not in ended]:
             self._say(
-                f"the essential ranks are done; stopped, as they have not ended in {GRACE_S:.0f} s: {', '.join(left)}"
+                "the essential ranks are done; stopped, as they have not ended in "
+                f"{LAST_ENDS_S:.0f} s: {', '.join(left)}"
             )
 
     def _wait_stopped(self, ended: dict[RankPlacement, RankExit]) -> None:
@@ -197,10 +199,10 @@ class RankProcesses:
         """Start a rank again, and follow it to its next end."""
         place, restarts = end.place, end.restarts + 1
         order = self._orders[place]
-        environ = order["env"] | {RESTART_COUNT: str(restarts)}
+        environ = order.env | {RESTART_COUNT: str(restarts)}
         try:
             process = self._fleet.start(place.node, RANK)
-            process.write(_line({**order, "env": environ}))
+            process.write(_line(order._replace(env=environ)))
         except NodeError:  # the node has gone meanwhile
             return RankExit(place, LOST, time.time(), restarts=end.restarts)
         self._processes[place] = process
@@ -254,8 +256,8 @@ def _ends_run(end: RankExit) -> bool:
     return end.has_never_run or (end.place.is_essential and end.exit_code != 0)
 
 
-def _line(order: Mapping[str, Any]) -> bytes:
-    return json.dumps(order).encode() + b"\n"
+def _line(order: StartOrder) -> bytes:
+    return json.dumps(document(order)).encode() + b"\n"
 
 
 def _tell_to_end(process: RemoteProcess) -> None:

@@ -18,20 +18,19 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError, NodeError, UsageError
 from cluster.engine.resources import UNITS
 from cluster.ssh.fleet import Fleet
-from cluster.ssh.remote_process import LOST
 from cluster.ssh.tar_stream import BadArchive
 from cluster.ssh.unpack import Unpacked, unpack
+from protocol.rank import EXIT_NO_FOLDER, LOST
 
 MOST_RESULTS = "10g"
 AT_ONCE = 4  # nodes: our own processor is what takes the time, and each has 2 MB under way
 SILENCE_S = 15.0
 SAY_AFTER_S = 5.0
-EXIT_NOTHING = 44
 # Prints the folder that it is given, if it is there.
 SEND = (
     "sh",
     "-c",
-    f'[ -d "$0" ] || exit {EXIT_NOTHING}; exec tar --format=gnu -C "$0" -c .',
+    f'[ -d "$0" ] || exit {EXIT_NO_FOLDER}; exec tar --format=gnu -C "$0" -c .',
 )
 TAR_WARNED, TAR_PARTLY = 1, 2  # GNU tar: a file grew while it was read; some could not be read
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -133,7 +132,7 @@ def _try(
     process = fleet.start(node, [*SEND, fetch.there])
     exit_code, stderr = process.hand_over(consume, SILENCE_S)
     words = [plain(line) for line in stderr.decode(errors="replace").splitlines()]
-    if unpacked.is_empty and exit_code == EXIT_NOTHING:
+    if unpacked.is_empty and exit_code == EXIT_NO_FOLDER:
         return Fetched()  # no rank began there
     if unpacked.is_empty or exit_code not in (0, TAR_WARNED, TAR_PARTLY):
         raise BadArchive(_how(exit_code, words))

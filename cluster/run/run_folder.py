@@ -29,9 +29,8 @@ from cluster.base.errors import ClusterError
 from cluster.base.json_file import write_json
 from cluster.run.placement import RankPlacement
 from protocol.link import Link
+from protocol.places import COLLECTIVES, METRICS, MODEL
 
-METRICS, COLLECTIVES = "metrics.jsonl", "collectives.jsonl"
-MODEL = "model.pt"
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 MOST_OF_NAME = 80  # of a profile's or a program's, in the name of a folder
 

@@ -32,7 +32,7 @@ from cluster.live.live_run import LiveOptions, LiveRun, live_run
 from cluster.live.news import Phase
 from cluster.reporting.after_run import report_run
 from cluster.run.experiment import Experiment
-from cluster.run.job import Job, make_job, run_dir
+from cluster.run.job import Job, make_job
 from cluster.run.live_view import live_posts, live_tracker
 from cluster.run.rank_exit import RankExit
 from cluster.run.rank_order import resolve_rank_order
@@ -49,7 +49,8 @@ from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
 from cluster.shaping.restore import lost_links
 from cluster.shaping.temporary_changes import note_temporary_change
 from cluster.ssh.fleet import Fleet
-from cluster.ssh.remote_process import LOST
+from protocol.places import run_dir
+from protocol.rank import LOST
 
 RUNS_DIR = PROJECT_DIR / "runs"
 LIVE = LiveOptions()

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from cluster.base.console import Console
 from cluster.run.checkpoints import send_checkpoints
-from cluster.run.job import Job, run_dir, work_dir
+from cluster.run.job import Job
 from cluster.run.placement import RankPlacement
-from cluster.run.program import FIT, RESUME, pack
+from cluster.run.program import pack
 from cluster.run.rank_exit import RankExit
 from cluster.run.results import SILENCE_S, Fetch, fetch_results
 from cluster.run.run_folder import sort_results
 from cluster.ssh.fleet import Fleet
-from cluster.ssh.remote_process import LOST
+from protocol.places import FIT_FOLDER, RESUME_FOLDER, run_dir, work_dir
+from protocol.rank import LOST
 
 
 @dataclass
@@ -56,9 +57,9 @@ def _send_program(fleet: Fleet, job: Job, place: str) -> None:
     if program.folder:
         _send(fleet, dict.fromkeys(names, pack(program.folder)), place)
     if program.order:
-        _send(fleet, dict.fromkeys(names, pack(program.order)), f"{place}/{FIT}")
+        _send(fleet, dict.fromkeys(names, pack(program.order)), f"{place}/{FIT_FOLDER}")
     if program.resume:
-        send_checkpoints(fleet, program.resume, f"{place}/{RESUME}", job.places)
+        send_checkpoints(fleet, program.resume, f"{place}/{RESUME_FOLDER}", job.places)
 
 
 def _send(fleet: Fleet, archives: Mapping[str, bytes], place: str) -> None:

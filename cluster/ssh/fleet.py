@@ -20,7 +20,8 @@ from cluster.base.spec import Node
 from cluster.ssh.answers import read_answer
 from cluster.ssh.connection import Closing, GivenUp, hang_up, log_in, open_channel
 from cluster.ssh.liveness import MOST_SILENT_S, Liveness
-from cluster.ssh.remote_process import LOST, RemoteProcess, Result
+from cluster.ssh.remote_process import RemoteProcess, Result
+from protocol.rank import LOST
 
 if TYPE_CHECKING:
     from paramiko import SSHClient

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from cluster.base.errors import NodeError
 from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
+from protocol.rank import LOST
 
 if TYPE_CHECKING:
     from paramiko import Channel
 
-# Exit code where the connection went before the command ended; no signal has this number.
-LOST = -1000
 CHUNK_BYTES = 65536
 MOST_STDERR_BYTES = 1 << 20  # of which the end is kept
 LOOK_INTERVAL_S = 1.0

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from protocol.places import COLLECTIVES, METRICS, rank_file
+
 # startup: imports, data, meeting the other ranks. rollout: stepping environments. comm: doing
 # nothing but wait for a collective, so also for a slower rank. eval: testing, on rank 0, and what
 # ranks exchange for that. checkpoint: writing and reading them. other: what none of them covers.
@@ -59,11 +61,11 @@ class Metrics:
         if run_dir:
             run_dir.mkdir(parents=True, exist_ok=True)
             # Ranks on one machine share the folder; a node's only rank has it for itself.
-            mode, end = ("a" if append else "w"), ".jsonl"
-            if local_world_size > 1:
-                end = f"-rank{rank}.jsonl"
-            self._file = (run_dir / f"metrics{end}").open(mode, encoding="utf-8")
-            self._collectives = (run_dir / f"collectives{end}").open(mode, encoding="utf-8")
+            mode = "a" if append else "w"
+            metrics = rank_file(METRICS, rank, local_world_size)
+            collectives = rank_file(COLLECTIVES, rank, local_world_size)
+            self._file = (run_dir / metrics).open(mode, encoding="utf-8")
+            self._collectives = (run_dir / collectives).open(mode, encoding="utf-8")
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Add one line; without a run folder, do nothing."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from node.base.options import OptionError, parse_environ, parse_value
-
-DEFAULT_PORT = 29500
+from protocol.ports import RENDEZVOUS_PORT
+from protocol.rank_variables import NEIGHBOURS, RESTART_COUNT
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RankEnv:
     local_rank: int = 0
     local_world_size: int = 1
     master_addr: str = "127.0.0.1"
-    master_port: int = DEFAULT_PORT
+    master_port: int = RENDEZVOUS_PORT
     neighbours: tuple[int, ...] = ()
     restarts: int = 0
 
@@ -45,19 +45,18 @@ def read_rank_env(environ: Mapping[str, str]) -> RankEnv:
         local_rank=parse_environ(environ, "LOCAL_RANK", 0),
         local_world_size=parse_environ(environ, "LOCAL_WORLD_SIZE", 1),
         master_addr=environ["MASTER_ADDR"],
-        master_port=parse_environ(environ, "MASTER_PORT", DEFAULT_PORT),
+        master_port=parse_environ(environ, "MASTER_PORT", RENDEZVOUS_PORT),
         neighbours=_read_neighbours(environ),
-        restarts=parse_environ(environ, "TORCHELASTIC_RESTART_COUNT", 0),
+        restarts=parse_environ(environ, RESTART_COUNT, 0),
     )
     if not 0 <= ranks.rank < ranks.world_size:
         raise OptionError(f"RANK={ranks.rank} with WORLD_SIZE={ranks.world_size}: no such rank")
     for rank in ranks.neighbours:
         if rank not in range(ranks.world_size):
-            raise OptionError(f"GRADWIRE_NEIGHBOURS: no rank {rank}")
+            raise OptionError(f"{NEIGHBOURS}: no rank {rank}")
     return ranks
 
 
 def _read_neighbours(environ: Mapping[str, str]) -> tuple[int, ...]:
-    key = "GRADWIRE_NEIGHBOURS"
-    words = environ.get(key, "").split(",")
-    return tuple(parse_value(key, word, int) for word in words if word)
+    words = environ.get(NEIGHBOURS, "").split(",")
+    return tuple(parse_value(NEIGHBOURS, word, int) for word in words if word)

@@ -8,6 +8,7 @@ from node.base.options import OptionError, check_bounds, unknown
 from node.exogym.strategies import Chosen
 from node.strategies import STRATEGIES
 from node.training.config import TrainConfig, parse_config
+from protocol.rank_variables import RUN_DIR
 
 BACKENDS = ("cluster", "local")
 
@@ -96,7 +97,7 @@ class FitFlags:
             "WORLD_SIZE": str(self.num_nodes),
             "MASTER_ADDR": "not yet known",
             "MASTER_PORT": "1",
-            "GRADWIRE_RUN_DIR": "not yet known",
+            RUN_DIR: "not yet known",
         }
         return parse_config(self.flags(train_size), environ)
 

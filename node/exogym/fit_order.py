@@ -1,4 +1,4 @@
-"""The order that `Trainer.fit` gives to the ranks that it starts: a folder, docs/formats.md.
+"""Writes and reads the order that `Trainer.fit` gives to the ranks that it starts: protocol/fit_order.py.
 
 Nothing here imports torch: a rank reads it first.
 """
@@ -7,74 +7,45 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-ORDER = "GRADWIRE_FIT"  # a variable with the order's folder
-INITIAL = "initial.pt"  # a file of it: the model's state before the first step
-RESUME = ".resume"  # beside the order on a cluster's node: the checkpoints to go on from
+from protocol.fit_order import ORDER_FILE, EarlierFit, FitOrder, model_file
+from protocol.places import RESUME_FOLDER
+from protocol.rank_variables import FIT
+from protocol.reader import document, parse
 
 
 class RankDone(SystemExit):
     """This rank has trained: no line of the script after fit runs in it."""
 
 
-@dataclass(frozen=True)
-class RankExit:
-    """How an earlier fit of the script ended.
+def checkpoints_to_resume(order: FitOrder, backend: str) -> Path | None:
+    """Where a rank finds the checkpoints to go on from; None: there are none.
 
-    Attributes:
-        what: the file with the model's state, or the error's message.
-        error: the error's class, OptionError or RuntimeError; empty: there was none.
+    Ranks go by this and not by what the script says again: `trainer.run_folder` is None there.
     """
+    if not order.resume:
+        return None
+    sent = Path(os.environ[FIT]).parent / RESUME_FOLDER
+    return sent if backend == "cluster" else Path(order.resume)
 
-    what: str
-    error: str = ""
 
-
-@dataclass(frozen=True)
-class FitOrder:
-    """What the ranks of a fit are told.
-
-    Attributes:
-        fit: which call of fit in the script it is, from 1; those before it are not made again.
-        seed: of torch's generator when the script began.
-        data: what tells the samples from others (node/tasks/dataset_task.py); empty: unknown.
-        ended: how the calls before it ended.
-        resume: the run folder whose checkpoints it goes on from, where it was started; empty: none.
-    """
-
-    fit: int
-    seed: int
-    data: str
-    ended: tuple[RankExit, ...] = ()
-    resume: str = ""
-
-    def checkpoints(self, backend: str) -> Path | None:
-        """Where a rank of it finds those to go on from.
-
-        Ranks go by this and not by what the script says again: `trainer.run_folder` is None there.
-        """
-        if not self.resume:
-            return None
-        sent = Path(os.environ[ORDER]).parent / RESUME
-        return sent if backend == "cluster" else Path(self.resume)
-
-    def write(self, folder: Path) -> None:
-        """Into a folder that is there, with the models of earlier fits."""
-        ended = []
-        for number, one in enumerate(self.ended, 1):
-            ended.append(one if one.error else RankExit(f"model-{number}.pt"))
-            if not one.error:
-                shutil.copyfile(one.what, folder / f"model-{number}.pt")
-        document = asdict(replace(self, ended=tuple(ended)))
-        (folder / "order.json").write_text(json.dumps(document))
+def write_fit_order(order: FitOrder, folder: Path) -> None:
+    """Write it into a folder that is there, with copies of the models of earlier fits."""
+    ended = []
+    for number, one in enumerate(order.ended, 1):
+        ended.append(one if one.error else EarlierFit(model_file(number)))
+        if not one.error:
+            shutil.copyfile(one.what, folder / model_file(number))
+    (folder / ORDER_FILE).write_text(json.dumps(document(order._replace(ended=ended))))
 
 
 def read_fit_order(environ: Mapping[str, str]) -> FitOrder | None:
-    """The order that this rank runs under; None where somebody else has started it."""
-    if ORDER not in environ:
+    """The order that this rank runs under; None where somebody else has started it.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if FIT not in environ:
         return None
-    document = json.loads((Path(environ[ORDER]) / "order.json").read_text())
-    ended = tuple(RankExit(**one) for one in document.pop("ended"))
-    return FitOrder(**document, ended=ended)
+    return parse(FitOrder, (Path(environ[FIT]) / ORDER_FILE).read_text(), ORDER_FILE)

@@ -16,12 +16,13 @@ from pathlib import Path
 from node.base.options import OptionError
 from node.exogym.script_rank import ATTACHED
 from node.supervisor.error_file import is_bystander, read_error
+from protocol.places import error_file
+from protocol.rank import EXIT_USAGE, GRACE_S
+from protocol.rank_variables import ERROR_FILE, RUN_DIR
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 LOOK_S = 0.02
 LAST_WORDS_S = 1.0  # for the others to notice that a rank has failed, and to say so
-GRACE_S = 10.0
-EXIT_USAGE = 2
 
 
 def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
@@ -102,8 +103,8 @@ def _environment(rank: int, size: int, port: int, run_dir: Path) -> dict[str, st
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_ERROR_FILE": str(_error_file(run_dir, rank)),
-        "GRADWIRE_RUN_DIR": str(run_dir.resolve()),
+        ERROR_FILE: str(_error_file(run_dir, rank)),
+        RUN_DIR: str(run_dir.resolve()),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
         "PYTHONPATH": project_path(os.environ),
         "PYTHONUNBUFFERED": "1",
@@ -163,4 +164,4 @@ def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
 
 
 def _error_file(run_dir: Path, rank: int) -> Path:
-    return run_dir.resolve() / f"error-rank{rank}.json"
+    return run_dir.resolve() / error_file(rank)

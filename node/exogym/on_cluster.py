@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node.base.options import OptionError
-from node.exogym.local import EXIT_USAGE, project_path
+from node.exogym.local import project_path
 from node.exogym.script_rank import ATTACHED
+from protocol.rank import EXIT_USAGE
 
 
 def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:

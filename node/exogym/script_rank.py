@@ -3,7 +3,7 @@
     python -m node.exogym.script_rank [--attached] ORDER script.py ARGS…
     python -m node.exogym.script_rank [--attached] ORDER -m package.module ARGS…
 
-Trainer.fit (node/exogym/trainer.py) has written ORDER, a folder; docs/formats.md says what is in it.
+Trainer.fit (node/exogym/trainer.py) has written ORDER, a folder; protocol/fit_order.py says what is in it.
 Every rank comes to the same call of fit with the same model and data, and trains there. What the
 script draws from torch on its way it draws as it did where fit was called. Attached, it ends when
 standard input does: who holds the other end has gone. The exit code is 0 when trained, 2 with one
@@ -20,7 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from node.base.options import OptionError
-from node.exogym.fit_order import ORDER, FitOrder, RankDone, read_fit_order
+from node.exogym.fit_order import RankDone, read_fit_order
+from protocol.fit_order import FitOrder
+from protocol.rank import EXIT_USAGE
+from protocol.rank_variables import FIT
 
 ATTACHED = "--attached"
 
@@ -73,7 +76,7 @@ def main() -> None:
         words = words[1:]
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     folder, *words = words
-    os.environ[ORDER] = str(Path(folder).resolve())
+    os.environ[FIT] = str(Path(folder).resolve())
     order = read_fit_order(os.environ)
     assert order is not None
     # Before torch is loaded: node/train.py says why.
@@ -85,7 +88,7 @@ def main() -> None:
         sys.exit(record(run_script_rank)(order, words))
     except OptionError as error:
         print(f"fit: error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(EXIT_USAGE) from None
 
 
 if __name__ == "__main__":

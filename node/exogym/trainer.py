@@ -32,7 +32,12 @@ except ModuleNotFoundError as missing:
 from node.base.options import OptionError
 from node.dist.rank_env import read_rank_env
 from node.exogym.fit_flags import FitFlags, launch_options
-from node.exogym.fit_order import INITIAL, ORDER, FitOrder, RankDone, RankExit, read_fit_order
+from node.exogym.fit_order import (
+    RankDone,
+    checkpoints_to_resume,
+    read_fit_order,
+    write_fit_order,
+)
 from node.exogym.local import new_run_folder, own_words, run_ranks
 from node.exogym.on_cluster import launch_ranks
 from node.exogym.strategies import Chosen
@@ -40,6 +45,10 @@ from node.tasks.dataset_task import DatasetTask
 from node.train import train
 from node.training.config import parse_config
 from node.training.shards import make_shard
+from protocol.fit_order import INITIAL_MODEL, EarlierFit, FitOrder
+from protocol.places import MODEL
+from protocol.rank import EXIT_USAGE
+from protocol.rank_variables import FIT
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,8 +58,7 @@ if TYPE_CHECKING:
 SEED = torch.initial_seed()
 # Of fit, in this process: a rank must find the one that it is for, and go by those before it.
 _calls = itertools.count(1)
-_ended: list[RankExit] = []
-MODEL = "model.pt"
+_ended: list[EarlierFit] = []
 
 
 class Trainer:
@@ -145,16 +153,16 @@ class Trainer:
             return self._as_it_ended(order, number)
         if "RANK" in os.environ:
             if order:
-                asked = dataclasses.replace(asked, resume=order.checkpoints(backend))
+                asked = dataclasses.replace(asked, resume=checkpoints_to_resume(order, backend))
             self._be_a_rank(asked, order)
         try:
             options = launch_options(backend, name, profile, topology, launch)
             self.run_folder = self._start(asked, backend, options)
         except BaseException as error:
             kind = "OptionError" if isinstance(error, OptionError) else "RuntimeError"
-            _ended.append(RankExit(str(error), error=kind))
+            _ended.append(EarlierFit(str(error), error=kind))
             raise
-        _ended.append(RankExit(str(self.run_folder / MODEL)))
+        _ended.append(EarlierFit(str(self.run_folder / MODEL)))
         return self._with(self.run_folder / MODEL)
 
     def _start(self, asked: FitFlags, backend: str, options: Sequence[str]) -> Path:
@@ -163,10 +171,10 @@ class Trainer:
         strategy, data = self._check(asked)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
             resume = str(Path(asked.resume).resolve()) if asked.resume else ""
-            order = FitOrder(len(_ended) + 1, SEED, data, tuple(_ended), resume)
-            order.write(Path(place))
+            order = FitOrder(len(_ended) + 1, SEED, data, list(_ended), resume)
+            write_fit_order(order, Path(place))
             state = {name: value.cpu() for name, value in self.model.state_dict().items()}
-            torch.save(state, Path(place, INITIAL))
+            torch.save(state, Path(place, INITIAL_MODEL))
             if backend == "cluster":
                 return launch_ranks(Path(place), words, asked.num_nodes, options)
             folder = new_run_folder(strategy)
@@ -178,7 +186,7 @@ class Trainer:
         ended = order.ended[number - 1]
         if ended.error:
             raise (OptionError if ended.error == "OptionError" else RuntimeError)(ended.what)
-        return self._with(Path(os.environ[ORDER], ended.what))
+        return self._with(Path(os.environ[FIT], ended.what))
 
     def _be_a_rank(self, asked: FitFlags, order: FitOrder | None) -> NoReturn:
         """Train, and end this process, also after an error: the script must not catch that here."""
@@ -188,7 +196,7 @@ class Trainer:
             record(self._train_here)(asked, order)  # errors: $TORCHELASTIC_ERROR_FILE
         except OptionError as error:
             print(f"fit: error: {error}", file=sys.stderr)
-            raise RankDone(2) from None
+            raise RankDone(EXIT_USAGE) from None
         except Exception:
             traceback.print_exc()
             raise RankDone(1) from None
@@ -218,7 +226,7 @@ class Trainer:
                 "the script has made other datasets on this rank than where it was started: seed "
                 "what draws them"
             )
-        state = torch.load(Path(os.environ[ORDER]) / INITIAL, weights_only=True)
+        state = torch.load(Path(os.environ[FIT]) / INITIAL_MODEL, weights_only=True)
         try:
             self.model.load_state_dict(state)
         except RuntimeError as error:

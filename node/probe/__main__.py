@@ -16,11 +16,12 @@ import sys
 import threading
 from collections.abc import Callable
 
-from node.probe.datagrams import PORT, PingLog, answer_pings, bound_socket
+from node.probe.datagrams import PingLog, answer_pings, bound_socket
 from node.probe.flood import flood
 from node.probe.goodput import send, serve
 from node.probe.pings import ping, summarise_arrivals
 from protocol.lines import parse_order
+from protocol.ports import PROBE_PORT
 from protocol.probe import (
     ORDERS,
     ArrivalsOrder,
@@ -41,7 +42,7 @@ def main() -> int:
     log: PingLog = {}
     try:
         datagrams = bound_socket(address)
-        listener = socket.create_server((address, PORT), backlog=128)
+        listener = socket.create_server((address, PROBE_PORT), backlog=128)
     except OSError as error:
         _say(Failure(f"is another measurement under way? {error}"))
         return 1

@@ -8,7 +8,8 @@ import socket
 import struct
 import time
 
-PORT = 29400
+from protocol.ports import PROBE_PORT
+
 PING = struct.Struct("!IId")  # series, number in it, time sent
 ARRIVED = struct.Struct("!d")  # what the peer adds: the time at which it arrived there
 ECHO = struct.Struct("!IIdd")  # both together
@@ -31,7 +32,7 @@ def datagram_socket() -> socket.socket:
 def bound_socket(address: str) -> socket.socket:
     """The one to which peers send."""
     sock = datagram_socket()
-    sock.bind((address, PORT))
+    sock.bind((address, PROBE_PORT))
     return sock
 
 

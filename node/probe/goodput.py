@@ -12,9 +12,10 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from node.probe.datagrams import PORT, datagram_socket
+from node.probe.datagrams import datagram_socket
 from node.probe.pings import read_echo, send_ping
 from protocol.lines import encode_line
+from protocol.ports import PROBE_PORT
 from protocol.probe import Goodput, SendOrder
 from protocol.reader import FormatError, parse
 
@@ -76,7 +77,7 @@ def _send(order: SendOrder, series: int) -> Goodput:
     pings = LoadPings(order.peer, series, first_ping, order.ping_interval_ms / 1000)
     with (
         pings.sock,
-        socket.create_connection((order.peer, PORT), timeout=give_up_s) as sock,
+        socket.create_connection((order.peer, PROBE_PORT), timeout=give_up_s) as sock,
     ):
         sock.sendall(encode_line(Request(order.startup_s, order.window_s)))
         _fill(sock, pings, give_up_s)

@@ -12,7 +12,8 @@ import threading
 import time
 from typing import NamedTuple
 
-from node.probe.datagrams import ECHO, PING, PORT, Arrival, datagram_socket
+from node.probe.datagrams import ECHO, PING, Arrival, datagram_socket
+from protocol.ports import PROBE_PORT
 from protocol.probe import Arrivals, PingOrder, Pings
 
 
@@ -27,7 +28,7 @@ class Echo(NamedTuple):
 
 def send_ping(sock: socket.socket, address: str, series: int, number: int) -> None:
     """Send one."""
-    sock.sendto(PING.pack(series, number, time.monotonic()), (address, PORT))
+    sock.sendto(PING.pack(series, number, time.monotonic()), (address, PROBE_PORT))
 
 
 def ping(order: PingOrder, series: int) -> dict[str, Pings]:

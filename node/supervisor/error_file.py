@@ -1,4 +1,4 @@
-"""Reads why a rank failed: TORCHELASTIC_ERROR_FILE (written by torch's `@record`), or the last line of a traceback.
+"""Reads why a rank failed: the file that torch's `@record` has written, or the last line of a traceback.
 
 A rank that fails leaves the group before it can say why, and another one may be quicker to say that it left: so who
 looks for the root cause must tell those that only saw it (`is_bystander`), here and in `cluster/run/root_cause.py`.
@@ -23,15 +23,12 @@ RANK_PREFIX = re.compile(
 
 
 class RankError(NamedTuple):
-    """A rank's failure.
-
-    Attributes:
-        time: when, Unix time; infinite where the rank could not say.
-        words: its error, in one line; empty where it could not say.
-    """
+    """A rank's failure."""
 
     time: float = float("inf")
+    """When, Unix time; infinite where the rank could not say."""
     words: str = ""
+    """Its error, in one line; empty where it could not say."""
 
 
 def read_error(path: Path, since: float = 0.0) -> RankError:

@@ -9,7 +9,6 @@ Where there were more or fewer ranks, and the task can be dealt out anew: node/t
 import json
 import os
 import random
-import re
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -26,6 +25,8 @@ from node.tasks.saved import Saved
 from node.training.config import TrainConfig
 from node.training.regroup import regroup
 from node.training.strategy_state import freeze, thaw
+from protocol.checkpoint_name import CheckpointName, read_checkpoint_name
+from protocol.places import MODEL
 
 MOST = 64  # checkpoints of a rank that are looked at, from the latest on
 
@@ -159,11 +160,8 @@ class Checkpoints:
 
 def find(folder: Path, rank: int) -> dict[int, Path]:
     """A rank's checkpoints in a folder, by their step."""
-    names = {
-        path: re.fullmatch(rf"checkpoint-rank{rank}-step(\d+)\.pt", path.name)
-        for path in folder.glob("checkpoint-rank*.pt")
-    }
-    return {int(match[1]): path for path, match in names.items() if match}
+    names = {path: read_checkpoint_name(path.name) for path in folder.glob("checkpoint-rank*.pt")}
+    return {name.step: path for path, name in names.items() if name and name.rank == rank}
 
 
 def find_fetched(folder: Path, rank: int) -> dict[int, Path]:
@@ -188,8 +186,8 @@ def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
 def find_all(folder: Path) -> dict[int, dict[int, Path]]:
     """All ranks' checkpoints there, by rank and step."""
     paths = (*folder.glob("files/node*/checkpoint-*.pt"), *folder.glob("checkpoint-*.pt"))
-    names = [re.match(r"checkpoint-rank(\d+)-step", path.name) for path in paths]
-    found = {rank: find_fetched(folder, rank) for rank in {int(name[1]) for name in names if name}}
+    names = [read_checkpoint_name(path.name) for path in paths]
+    found = {rank: find_fetched(folder, rank) for rank in {name.rank for name in names if name}}
     return {rank: paths for rank, paths in found.items() if paths}
 
 
@@ -229,7 +227,7 @@ def write_whole(path: Path, state: Mapping[str, object]) -> None:
 def write_model(folder: Path, model: nn.Module) -> None:
     """model.pt: what was trained, whatever device it was trained on."""
     state = {name: value.cpu() for name, value in model.state_dict().items()}
-    write_whole(folder / "model.pt", state)
+    write_whole(folder / MODEL, state)
 
 
 def read(path: Path, device: torch.device) -> Saved:
@@ -278,5 +276,5 @@ def remove_others(folder: Path, rank: int, step: int) -> None:
 
 
 def file_name(rank: int, step: int) -> str:
-    """The file name of a rank's checkpoint after a step."""
-    return f"checkpoint-rank{rank}-step{step}.pt"
+    """Of a rank's checkpoint after a step."""
+    return str(CheckpointName(rank, step))

@@ -39,6 +39,7 @@ from node.training.flags import (
     SHARDS,
     make_parser,
 )
+from protocol.rank_variables import RUN_DIR, SLOWEST_MBYTE_S, TIMEOUT_S
 
 # torch's own default for gloo; the launcher computes a better one from the links.
 DEFAULT_TIMEOUT_S = 1800.0
@@ -50,7 +51,10 @@ SEEDS = {"at least": -(2**63), "at most": 2**63 - 1}
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides a training run, under the flags' names."""
+    """Everything that decides a training run, under the flags' names.
+
+    A launcher reads some of it, by these names: protocol/training.py.
+    """
 
     task: str
     task_options: dict[str, Value]
@@ -162,7 +166,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
     for name, known in words.items():
         if getattr(args, name) not in known:
             raise unknown(name.replace("_", "-"), getattr(args, name), known)
-    run_dir = args.run_dir or environ.get("GRADWIRE_RUN_DIR")
+    run_dir = args.run_dir or environ.get(RUN_DIR)
     config = TrainConfig(
         task=args.task,
         task_options=task_options,
@@ -190,8 +194,8 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         checkpoint_every=args.checkpoint_every,
         resume=args.resume,
         run_dir=Path(run_dir) if run_dir else None,
-        timeout_s=parse_environ(environ, "GRADWIRE_TIMEOUT_S", DEFAULT_TIMEOUT_S),
-        slowest_mbyte_s=parse_environ(environ, "GRADWIRE_SLOWEST_MBYTE_S", 0.0) or None,
+        timeout_s=parse_environ(environ, TIMEOUT_S, DEFAULT_TIMEOUT_S),
+        slowest_mbyte_s=parse_environ(environ, SLOWEST_MBYTE_S, 0.0) or None,
         ranks=ranks,
         essential_ranks=task.essential_ranks if task else None,
         needed_packages=dict(task(**task_options).needed_packages) if task else {},
@@ -288,11 +292,11 @@ def _check(config: TrainConfig, given: argparse.Namespace) -> None:
     check_bounds("--final-lr", config.final_lr, {"at least": 0, "at most": 1})
     check_bounds("--alpha", config.alpha, {"above": 0})
     if config.lr <= 0 or config.timeout_s <= 0 or (config.slowest_mbyte_s or 1) <= 0:
-        raise OptionError("--lr, GRADWIRE_TIMEOUT_S and GRADWIRE_SLOWEST_MBYTE_S must be above 0")
+        raise OptionError(f"--lr, {TIMEOUT_S} and {SLOWEST_MBYTE_S} must be above 0")
     if config.momentum and config.optimizer != "sgd":
         raise OptionError("--momentum is an option of sgd: add --optimizer sgd")
     if config.checkpoint_every and not (config.run_dir or config.dry_run):
-        raise OptionError("--checkpoint-every needs a folder: --run-dir, or $GRADWIRE_RUN_DIR")
+        raise OptionError(f"--checkpoint-every needs a folder: --run-dir, or ${RUN_DIR}")
     if given.alpha is not None and config.shard != "dirichlet":
         raise OptionError("--alpha is an option of --shard dirichlet: add it")
     if given.final_lr is not None and config.lr_schedule == "constant":

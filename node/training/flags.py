@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from node.base.options import OptionError, describe_options, parse_value
-from node.dist.rank_env import DEFAULT_PORT
 from node.strategies import STRATEGIES, strategy_class
 from node.tasks import TASKS, task_class
+from protocol.places import MODEL
+from protocol.ports import RENDEZVOUS_PORT
+from protocol.rank_variables import RUN_DIR
 
 EXAMPLES = """\
 examples:
@@ -119,9 +121,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--nnodes", type=int, help="how many nodes, one rank each")
     add("--node-rank", type=int, help="which of them this is, from 0")
     add("--master-addr", help="name or address of node 0")
-    add("--master-port", type=int, help=f"a free port on it (default {DEFAULT_PORT})")
+    add("--master-port", type=int, help=f"a free port on it (default {RENDEZVOUS_PORT})")
     add = parser.add_argument_group("output").add_argument
-    add("--run-dir", type=Path, help="for metrics and model.pt (default $GRADWIRE_RUN_DIR)")
+    add("--run-dir", type=Path, help=f"for metrics and {MODEL} (default ${RUN_DIR})")
     add("--dry-run", action="store_true", help="print the resolved configuration as JSON and stop")
     return parser
 

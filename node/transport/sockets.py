@@ -4,9 +4,10 @@ import socket
 
 import zmq
 
+from protocol.ports import LEARNER_PORT_OFFSET
+
 # As long as a launch waits for a node that does not answer, and several beats.
 BEAT_MS, SILENCE_MS = 2000, 15_000
-PORTS_ON = 1  # from torchrun's MASTER_PORT, at which its own store may listen
 SOCKET_BYTES = (
     262_144  # that wait in the kernel: on a slow link what is behind them is late by as much
 )
@@ -41,8 +42,8 @@ def endpoint(address: tuple[str, int]) -> str:
         OSError: nobody has that name.
     """
     host, port = address
-    found = socket.getaddrinfo(host, port + PORTS_ON, type=socket.SOCK_STREAM)
-    return f"tcp://{in_brackets(str(found[0][4][0]))}:{port + PORTS_ON}"
+    found = socket.getaddrinfo(host, port + LEARNER_PORT_OFFSET, type=socket.SOCK_STREAM)
+    return f"tcp://{in_brackets(str(found[0][4][0]))}:{port + LEARNER_PORT_OFFSET}"
 
 
 def local_ip(address: tuple[str, int]) -> str:

@@ -7,11 +7,11 @@ packets; the first one with data is refused by a reset, of which gloo says from 
 
 from node.wire import iptables
 from node.wire.layout import Layout
+from protocol.ports import RENDEZVOUS_PORT
 
 CHAIN = iptables.CHAIN_APART
 LARGEST_BYTES = 300
 """Of a packet that meeting takes, with its headers; TCP's own are 52 to 60."""
-RENDEZVOUS_PORT = 29500
 
 
 def change(before: Layout | None, after: Layout) -> None:

@@ -12,9 +12,10 @@ from node.wire.layout import Layout
 from node.wire.segmentation import Offloads
 from protocol.link_report import Report
 from protocol.node_plan import read_plan
+from protocol.places import STATE_FOLDER
 from protocol.reader import document, read
 
-FOLDER = Path("/run/gradwire")
+FOLDER = Path(STATE_FOLDER)
 FILE = FOLDER / "wire.json"
 
 

@@ -26,8 +26,8 @@ from node.transport.messages import (
 )
 from node.transport.relay import Relay
 from node.transport.shards import MOST_SHARDS, Stream, begin, split
-from node.transport.sockets import PORTS_ON
 from node.transport.weights import Encoder, decode
+from protocol.ports import LEARNER_PORT_OFFSET
 
 PATIENCE_S = 120.0
 NUMBERS = 300_000  # some shards
@@ -139,7 +139,7 @@ class Broadcast:
     def __init__(self, topology, actors, encoding="f32"):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.address = "127.0.0.1", probe.getsockname()[1] - PORTS_ON
+            self.address = "127.0.0.1", probe.getsockname()[1] - LEARNER_PORT_OFFSET
         self.encoder = Encoder(encoding)
         self.learner = LearnerSocket(self.address, self.encoder, actors + 1, topology)
         self.weights = torch.zeros(NUMBERS)
@@ -266,7 +266,7 @@ class Parent:
         self.socket.setsockopt(zmq.RCVTIMEO, int(PATIENCE_S * 1000))
         port = self.socket.bind_to_random_port("tcp://127.0.0.1")
         self.endpoint = f"tcp://127.0.0.1:{port}"
-        self.learner = "127.0.0.1", port - PORTS_ON
+        self.learner = "127.0.0.1", port - LEARNER_PORT_OFFSET
 
     def asked(self):
         self.route, *frames = self.socket.recv_multipart()

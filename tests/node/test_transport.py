@@ -36,8 +36,9 @@ from node.transport.messages import (
     require_arrays,
     unpack_arrays,
 )
-from node.transport.sockets import PORTS_ON, endpoint
+from node.transport.sockets import endpoint
 from node.transport.weights import Encoder, decode
+from protocol.ports import LEARNER_PORT_OFFSET
 
 PATIENCE_S = 120.0
 
@@ -57,7 +58,7 @@ def piece(number, steps=3):
 def free_address():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return "127.0.0.1", probe.getsockname()[1] - PORTS_ON
+        return "127.0.0.1", probe.getsockname()[1] - LEARNER_PORT_OFFSET
 
 
 @pytest.fixture(autouse=True)
@@ -230,9 +231,9 @@ class Proxy:
     """Carries bytes between an actor and its learner, `byte_s` a second at most; `cut` breaks all connections."""
 
     def __init__(self, there, byte_s=None):
-        self._there = ("127.0.0.1", there[1] + PORTS_ON)
+        self._there = ("127.0.0.1", there[1] + LEARNER_PORT_OFFSET)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1", self._listener.getsockname()[1] - PORTS_ON
+        self.address = "127.0.0.1", self._listener.getsockname()[1] - LEARNER_PORT_OFFSET
         self._pairs = {}
         self._over, self._cut = threading.Event(), threading.Event()
         self._byte_s = byte_s

@@ -24,8 +24,8 @@ from cluster.run.runner import Run
 from cluster.run.staging import Staging
 from cluster.run.stall_watcher import StallWatch
 from cluster.shaping.link_state import make_link_state
-from cluster.ssh.remote_process import LOST
 from protocol.link_report import LinkCounters
+from protocol.rank import EXIT_BUSY, LOST, StartOrder
 
 NODES = ["node1", "node2", "node3"]
 PLACES = place_ranks(NODES, essential=[0])
@@ -85,7 +85,7 @@ class Nodes:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     monkeypatch.setattr(ranks, "RESTART_DELAYS_S", (0.01,))
-    monkeypatch.setattr(ranks, "GRACE_S", 0.1)
+    monkeypatch.setattr(ranks, "LAST_ENDS_S", 0.1)
     monkeypatch.setattr(ranks, "LAST_WORDS_S", 0.2)
 
 
@@ -101,11 +101,15 @@ def begin(tmp_path, said):
 
     def begin(nodes, places=PLACES, max_restarts=3):
         orders = {
-            place: {
-                "env": rank_environment(
+            place: StartOrder(
+                run="run",
+                argv=["true"],
+                cwd="/root",
+                run_dir="/run",
+                env=rank_environment(
                     place, places, (), "run", "/run", 60, max_restarts=max_restarts
-                )
-            }
+                ),
+            )
             for place in places
         }
         watch = StallWatch(nodes, "run", said.append)
@@ -222,15 +226,17 @@ def test_a_lost_rank_is_not_started_again(begin, said, how):
 
 
 def test_a_node_that_another_run_took_meanwhile_is_done_without(begin, said):
-    nodes = Nodes(node1=[], node2=[Life(KILLED, 137), Life(BUSY, 75)], node3=[Life(ENDS_WELL)])
+    nodes = Nodes(
+        node1=[], node2=[Life(KILLED, 137), Life(BUSY, EXIT_BUSY)], node3=[Life(ENDS_WELL)]
+    )
     nodes.lives["node1"] = [goes_on_until(lambda: len(said) == 2)]
     begun = begin(nodes)
-    assert codes(begun.wait()) == [0, 75, 0]
+    assert codes(begun.wait()) == [0, EXIT_BUSY, 0]
     assert said[1] == f"rank 1 on node2 was refused ({BUSY}); the run goes on without it"
 
 
 def test_a_node_that_another_run_has_refuses_the_whole_run(begin, said):
-    nodes = Nodes(node1=[Life()], node2=[Life(BUSY, 75)], node3=[Life()])
+    nodes = Nodes(node1=[Life()], node2=[Life(BUSY, EXIT_BUSY)], node3=[Life()])
     begun = begin(nodes)
     with pytest.raises(NodeError, match="the cluster is in use") as refused:
         begun.wait()

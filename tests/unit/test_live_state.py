@@ -11,7 +11,7 @@ from cluster.live.news import Happened, Noted, Phase, RankEnded, RankRestarted
 from cluster.live.sample import RankSample, Sample, parse_sample
 from cluster.live.state import LineRow, parse_state, to_json
 from cluster.live.tracker import update
-from cluster.ssh.remote_process import LOST
+from protocol.rank import LOST
 
 NOTE = "{begun} {open} all_reduce 4799528 train 12 {at}"
 

@@ -11,7 +11,8 @@ import pytest
 from cluster.base.errors import NodeError
 from cluster.ssh import liveness, remote_process
 from cluster.ssh.liveness import HeardSocket, Liveness
-from cluster.ssh.remote_process import LOST, RemoteProcess
+from cluster.ssh.remote_process import RemoteProcess
+from protocol.rank import LOST
 
 
 class Sshd(paramiko.ServerInterface):

@@ -30,7 +30,10 @@ def test_elsewhere_it_is_the_nearest_folder_with_a_state_or_the_one_in_which_the
 def test_a_wheel_has_all_that_lies_outside_of_the_packages():
     project = tomllib.loads((CODE_DIR / "pyproject.toml").read_text())
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    outside = {name for name, folder in image.SOURCES.items() if folder == IMAGE_DIR} - {"node", "protocol"}
+    outside = {name for name, folder in image.SOURCES.items() if folder == IMAGE_DIR} - {
+        "node",
+        "protocol",
+    }
     assert included == {
         **{name: f"cluster/data/{name}" for name in outside},
         "compose/profiles": "cluster/data/profiles",

@@ -10,8 +10,9 @@ from tars import archive, member
 from cluster.base.console import Console
 from cluster.base.errors import NodeError, UsageError
 from cluster.run import results
-from cluster.run.results import EXIT_NOTHING, Fetch, fetch_results, parse_max_results
-from cluster.ssh.remote_process import LOST, RemoteProcess
+from cluster.run.results import Fetch, fetch_results, parse_max_results
+from cluster.ssh.remote_process import RemoteProcess
+from protocol.rank import EXIT_NO_FOLDER, LOST
 
 GOOD = archive(member("./", kind="folder"), member("./x", b"good"))
 
@@ -89,7 +90,7 @@ def test_what_is_wrong_on_one_node_costs_no_other(fetch, tmp_path, channel, word
 
 
 def test_a_node_on_which_no_rank_began_has_nothing(fetch):
-    found = fetch(node1=Channel([], exit_code=EXIT_NOTHING))
+    found = fetch(node1=Channel([], exit_code=EXIT_NO_FOLDER))
     assert found["node1"].failure == ""
 
 

@@ -1,5 +1,6 @@
 """What a failed run says: its root cause, what became of it, and what a reader of its log would not know."""
 
+import json
 import signal
 
 import pytest
@@ -10,9 +11,9 @@ from cluster.engine.node_fate import node_fate
 from cluster.run.placement import place_ranks
 from cluster.run.rank_exit import RankExit, read_report
 from cluster.run.root_cause import missing_links, raise_failure, root_cause
-from cluster.ssh.remote_process import LOST
 from node.supervisor.error_file import is_bystander, last_error
 from protocol.link import Link
+from protocol.rank import LOST
 
 NODES = ClusterSpec(size=4).nodes
 RING = [
@@ -180,7 +181,13 @@ def test_a_node_without_network_or_container_is_said_to_be_that():
 @pytest.mark.parametrize(
     "words",
     ["", "5", "null", "[]", "{}", '{"exit_code": null, "time": 1}', '{"exit_code": 1, "time": []}']
-    + ["[" * 100_000, '{"exit_code": 1e999, "time": 1}', "x\x00y"],
+    + ["[" * 100_000, '{"exit_code": 1e999, "time": 1}', "x\x00y"]
+    + [
+        '{"exit_code": 1, "time": NaN}',
+        '{"exit_code": -1000, "time": 1}',
+        '{"exit_code": true, "time": 1}',
+    ]
+    + [json.dumps({"exit_code": 1, "time": 1, "error": "x" * 301})],
 )
 def test_whatever_stands_in_for_a_report_is_an_end(words):
     assert read_report(PLACES[0], 7, words).exit_code == 7
@@ -188,10 +195,10 @@ def test_whatever_stands_in_for_a_report_is_an_end(words):
 
 
 def test_a_report_is_read_and_its_time_is_one():
-    text = 'noise\n{"exit_code": -9, "time": 12.5, "error": "a", "bystander": true, "out_of_memory": 1}'
+    text = 'noise\n{"exit_code": -9, "time": 12.5, "error": "a", "bystander": true, "out_of_memory": true}'
     end = read_report(PLACES[0], 137, text)
     assert end == RankExit(PLACES[0], -9, 12.5, "a", is_bystander=True, out_of_memory=True)
-    assert read_report(PLACES[0], 1, '{"exit_code": 1, "time": NaN}').time > 0
+    assert read_report(PLACES[0], 1, '{"exit_code": 3, "time": NaN}').time > 0
 
 
 @pytest.mark.parametrize(
