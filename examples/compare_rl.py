@@ -23,7 +23,7 @@ what is more than S updates behind (reject-S), or waiting for newer weights (pac
 The learner tests between updates. Those seconds are not counted, but actors act on meanwhile.
 
 broadcast: median seconds from when the learner publishes 8 MB of weights until the last of eight actors has them, over
-uplinks that all copies share, beside what the links allow; of `timed` versions that all waited for (docs/run-folder.md).
+uplinks that all copies share, beside what the links allow (docs/run-folder.md); of `timed` versions all waited for.
 
 deltas: the share of weights whose bf16 has changed since the version before, by learning rate (mapf, a version an
 update): what `weights=delta` sends.

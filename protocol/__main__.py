@@ -15,7 +15,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from protocol.reader import Bounds
 
 FOLDER = Path(__file__).parent
-ORDER = ("link", "node_plan", "link_report", "node_check")
+ORDER = (
+    *("link", "node_plan", "link_report", "trace", "probe", "node_check"),
+    *("rank", "rank_variables", "places", "ports", "training", "fit_order"),
+)
 """The modules with documents, as a reader needs them; a test holds that none is missing."""
 HEAD = """\
 # What crosses between host and node
@@ -51,6 +54,7 @@ def _section(path: Path) -> str:
     for node in source.body:
         if isinstance(node, ast.ClassDef) and _is_document(node):
             parts.append(_table(node, getattr(module, node.name)))
+    parts += _constants(source.body, module)
     return "\n".join(parts)
 
 
@@ -58,9 +62,21 @@ def _is_document(node: ast.ClassDef) -> bool:
     return any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases)
 
 
+def _constants(body: list[ast.stmt], module: types.ModuleType) -> list[str]:
+    """A table of the module's numbers and texts that have a meaning behind them."""
+    rows = [
+        f"| `{name}` | `{value}` | {_cell(meaning)} |"
+        for name, meaning in _meanings(body)
+        if isinstance(value := getattr(module, name), str | int | float)
+    ]
+    return (
+        ["\n".join(["| name | value | meaning |", "|---|---|---|", *rows]) + "\n"] if rows else []
+    )
+
+
 def _table(node: ast.ClassDef, kind: Any) -> str:  # noqa: ANN401 - a named tuple's class
     words = " ".join((ast.get_docstring(node) or "").split())
-    meanings = dict(_meanings(node))
+    meanings = dict(_meanings(node.body))
     rows = [
         f"| `{name}` | {_value(kind, name)} | {_cell(meanings.get(name, ''))} |"
         for name in kind._fields
@@ -69,16 +85,19 @@ def _table(node: ast.ClassDef, kind: Any) -> str:  # noqa: ANN401 - a named tupl
     return "\n".join([*head, *rows]) + "\n"
 
 
-def _meanings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """The text behind each field that has one."""
-    for field, after in zip(node.body, node.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-        ):
-            yield field.target.id, " ".join(str(after.value.value).split())
+def _meanings(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """The text behind each field or constant that has one."""
+    for statement, after in zip(body, body[1:], strict=False):
+        name = _name_of(statement)
+        if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            yield name, " ".join(str(after.value.value).split())
+
+
+def _name_of(statement: ast.stmt) -> str:
+    """What a field or a constant is called; empty where it is neither."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    target = statement.target if isinstance(statement, ast.AnnAssign) else next(iter(targets), None)
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _value(kind: Any, name: str) -> str:  # noqa: ANN401 - a named tuple's class
