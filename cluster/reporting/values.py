@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.accounting.metrics import LARGEST
 from cluster.base.stdout import plain
+from protocol.reader import LARGEST
 
 MOST_JSON_BYTES = 1 << 25
 MOST_WORD = 200

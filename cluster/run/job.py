@@ -22,7 +22,6 @@ from cluster.run.placement import (
 )
 from cluster.run.program import Program
 from cluster.run.results import parse_max_results
-from cluster.run.run_folder import METRICS
 from cluster.schedule.events import (
     Event,
     check_nodes,
@@ -38,6 +37,7 @@ from cluster.shaping.link_state import (
     settings_document,
 )
 from protocol.link import Link
+from protocol.metrics import METRICS
 from protocol.reader import document
 
 

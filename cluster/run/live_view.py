@@ -5,7 +5,7 @@ from pathlib import Path
 from cluster.live.telemetry import Post, interval_s
 from cluster.live.tracker import LiveRank, Tracker
 from cluster.run.job import Job, run_dir
-from cluster.run.run_folder import METRICS
+from protocol.metrics import METRICS
 
 
 def live_tracker(job: Job, folder: Path, began_at: float) -> Tracker:

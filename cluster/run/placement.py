@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cluster.base.errors import UsageError
 from protocol.link import Link
+from protocol.metrics import file_name
 
 MASTER_PORT = 29500
 MOST_RANKS = 64  # of a node: each has a session of its own, and sshd allows 100 (node/sshd_config)
@@ -32,8 +33,7 @@ class RankPlacement:
 
     def file(self, name: str) -> str:
         """What node.train calls a file of this rank's, for the ranks of a node share a folder."""
-        stem, dot, end = name.rpartition(".")
-        return name if self.local_world_size == 1 else f"{stem}-rank{self.rank}{dot}{end}"
+        return file_name(name, self.rank, self.local_world_size)
 
 
 def place_ranks(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.accounting.metrics_table import metric_rows
-from cluster.accounting.wire_bytes import parse_sent
+from cluster.accounting.wire_bytes import sent_by
 from cluster.base.errors import UsageError
 from cluster.run.run_folder import last_events
 from cluster.sweeps.sweep_file import HIGHER
@@ -102,9 +102,9 @@ def tests_bytes(folder: Path, summary: Mapping[str, Any]) -> int:
     nodes = list(summary["exit_codes"])
     total = 0
     for node in nodes:
-        end = last_events(folder, node).get("end", {})
-        tests = [one for one in end.get("collectives", ()) if one["purpose"] == "eval"]
-        for sent in parse_sent(nodes, node, {"collectives": tests}):
+        end = last_events(folder, node).end
+        tests = [one for one in end.collectives if one.purpose == "eval"] if end else []
+        for sent in sent_by(nodes, node, tests):
             total += sent.forward_bytes + sent.answer_bytes + sent.ack_bytes
     return total
 
