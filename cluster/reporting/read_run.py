@@ -332,9 +332,9 @@ def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
             line.step,
             line.time - began,
             number(line.loss),
-            line.compute_s or 0.0,
-            line.comm_s or 0.0,
-            line.sent_bytes,
+            float(line.compute_s or 0.0),
+            float(line.comm_s or 0.0),
+            float(line.sent_bytes),
         )
 
 
