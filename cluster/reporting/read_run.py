@@ -307,7 +307,7 @@ def _began(
     looks: Looks,
 ) -> float:
     """Unix time of the first thing that is known: when a rank had started its program, where it says that."""
-    times = [some[0].time - _startup_s(some[0]) for some in own if some]
+    times = [float(some[0].time) - _startup_s(some[0]) for some in own if some]
     times += [part.entered for one in collectives for part in one.parts]
     known = [*times, *events] or [some[0].at for some in looks.values()]
     return min(known, default=0.0)
