@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from protocol.metrics import COLLECTIVES, METRICS, Line, file_name, line_document
+
 # startup: imports, data, meeting the other ranks. rollout: stepping environments. comm: doing
 # nothing but wait for a collective, so also for a slower rank. eval: testing, on rank 0, and what
 # ranks exchange for that. checkpoint: writing and reading them. other: what none of them covers.
@@ -49,7 +51,7 @@ class Clock:
 
 
 class Metrics:
-    """One JSON object a line (docs/formats.md), flushed: a killed run leaves what it had."""
+    """One JSON object a line (protocol/metrics.py), flushed: a killed run leaves what it had."""
 
     def __init__(
         self, run_dir: Path | None, rank: int, local_world_size: int, *, append: bool = False
@@ -58,18 +60,29 @@ class Metrics:
         self._file = self._collectives = None
         if run_dir:
             run_dir.mkdir(parents=True, exist_ok=True)
-            # Ranks on one machine share the folder; a node's only rank has it for itself.
-            mode, end = ("a" if append else "w"), ".jsonl"
-            if local_world_size > 1:
-                end = f"-rank{rank}.jsonl"
-            self._file = (run_dir / f"metrics{end}").open(mode, encoding="utf-8")
-            self._collectives = (run_dir / f"collectives{end}").open(mode, encoding="utf-8")
+            mode = "a" if append else "w"
+            self._file, self._collectives = (
+                (run_dir / file_name(name, rank, local_world_size)).open(mode, encoding="utf-8")
+                for name in (METRICS, COLLECTIVES)
+            )
 
-    def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Add one line; without a run folder, do nothing."""
+    def write(self, line: Line, own: Mapping[str, float] | None = None) -> None:
+        """Add one line; without a run folder, do nothing.
+
+        Args:
+            line: all of it.
+            own: figures of a task, of which its line's type need not know all.
+        """
+        self._add(line_document(line, own))
+
+    def write_rollout(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Add a line of what a task's data were made of before a step, whatever it tells of that."""
+        head = {"event": "rollout", "rank": self._rank, "time": time.time()}
+        self._add({**head, "step": step, **figures})
+
+    def _add(self, said: Mapping[str, Any]) -> None:
         if self._file:
-            line = {"event": event, "rank": self._rank, "time": time.time(), **values}
-            self._file.write(json.dumps(line) + "\n")
+            self._file.write(json.dumps(said) + "\n")
             self._file.flush()
 
     def write_collectives(self, lines: Sequence[Mapping[str, Any]]) -> None:
