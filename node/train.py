@@ -24,6 +24,7 @@ from node.strategies import strategy_class
 from node.tasks import task_class
 from node.tasks.actor_learner import ActorLearnerTask
 from node.training.config import TrainConfig, parse_config
+from protocol.metrics import End, Start, Step
 from protocol.rank import EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         progress = Progress(rank, config.steps, done)
         evaluation = Evaluation(config, task, strategy, comm, clock, metrics, progress, kept)
         now = clock.read()
-        start = {"config": config.to_json(), "seconds": now, "link_bytes": carried}
-        metrics.write("start", start)
+        metrics.write(Start(rank, time.time(), config.to_json(), now, carried))
         progress.say(
             f"rank {rank} of {world_size} on {device}: {config.task}, {config.strategy}, "
             f"ready after {now['total']:.1f} s{f', goes on after step {done}' if done else ''}"
@@ -125,7 +125,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             comm.ledger.step = step
             with clock.measure("rollout"):
                 if collected := task.prepare(step, model, comm):
-                    metrics.write("rollout", {"step": step, **collected})
+                    metrics.write_rollout(step, collected)
             with clock.measure("data"):
                 samples = task.samples(step)
                 samples = shard.take(step) if samples is None else samples
@@ -149,14 +149,16 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                     strategy.finish(step)
                 loss_value = float(sum(losses))
             after, sent = clock.read(), comm.sent_bytes["train"]
-            figures = {
-                "step": step,
-                "loss": loss_value,
-                "compute_s": after["compute"] - before["compute"],
-                "comm_s": after["comm"] - before["comm"],
-                "sent_bytes": sent - sent_before,
-            }
-            metrics.write("step", figures)
+            line = Step(
+                rank,
+                time.time(),
+                step,
+                sent_bytes=sent - sent_before,
+                loss=loss_value,
+                compute_s=after["compute"] - before["compute"],
+                comm_s=after["comm"] - before["comm"],
+            )
+            metrics.write(line)
             sent_before = sent  # a checkpoint may send more: that counts as the next step's
             progress.step(step, loss_value, sent)
 
@@ -173,17 +175,19 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
             wait_until_delivered(timeout_s)
         carried = link_bytes()
         seconds = clock.read()
-        figures_at_end = {
-            "steps": config.steps,
-            "seconds": seconds,
-            "sent_bytes": comm.sent_bytes,
-            "collectives": comm.ledger.sums(),
-            "link_bytes": carried,
-            "final_loss": loss_value,
-            "test_accuracy": evaluation.tested.get("test_accuracy"),
-            "tested": evaluation.tested,
-        }
-        metrics.write("end", figures_at_end)
+        end = End(
+            rank,
+            time.time(),
+            config.steps,
+            seconds,
+            comm.sent_bytes,
+            comm.ledger.sums(),
+            carried,
+            final_loss=loss_value,
+            test_accuracy=evaluation.tested.get("test_accuracy"),
+            tested=dict(evaluation.tested),
+        )
+        metrics.write(end)
         progress.say(
             f"rank {rank} done in {seconds['total']:.1f} s: {seconds_text(seconds)}; "
             f"sent {sum(comm.sent_bytes.values()) / 1e6:.1f} MB"

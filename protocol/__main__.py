@@ -17,7 +17,7 @@ from protocol.reader import Bounds
 FOLDER = Path(__file__).parent
 ORDER = (
     *("link", "node_plan", "link_report", "trace", "probe", "node_check"),
-    *("rank", "rank_variables", "places", "ports", "training", "fit_order"),
+    *("rank", "rank_variables", "places", "ports", "training", "fit_order", "metrics", "telemetry"),
 )
 """The modules with documents, as a reader needs them; a test holds that none is missing."""
 HEAD = """\

@@ -8,9 +8,10 @@ A document is a named tuple; its annotations say what it holds:
 
     read(Peer, json.loads(text))      # Peer(…), or FormatError: "mac: expected a MAC address, got '02:67'"
 
-A field with a default may be missing; every other key must be there, and no others. Known are bool, int, float, str,
-`X | None`, list, dict with str as keys, tuple, `object` (any JSON value), named tuples of these, and all of them with
-checks, as Annotated. Numbers are finite and of bearable size: what a node says may be hostile.
+A field with a default may be missing; every other key must be there, and no others, unless `ignore_unknown` leaves
+them out. Known are bool, int, float, str, `X | None`, list, dict with str as keys, tuple, `object` (any JSON value),
+named tuples of these, and all of them with checks, as Annotated. Numbers are finite and of bearable size: what a node
+says may be hostile.
 
 Named tuples rather than dataclasses, as `import dataclasses` alone would cost a tenth of the time that `node.wire
 apply` takes, on every node at every start.
@@ -59,6 +60,16 @@ class Check(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+class ReadBy(NamedTuple):
+    """What reads a value instead of its type's own reader; used as Annotated[float, ReadBy(figure)].
+
+    For a value that JSON writes otherwise than Python holds it, or whose type is wider than that of others.
+    """
+
+    reader: Read
+    """Takes what JSON has; raises FormatError."""
+
+
 class Bounds(NamedTuple):
     """The least and the most that a number may be, both included."""
 
@@ -101,15 +112,18 @@ ADDRESS = Check("an IPv4 address", _is_address)
 MAC = Check("a MAC address such as 02:67:77:00:00:02", _is_mac)
 COUNT = Check("no negative number", lambda value: value >= 0)
 POSITIVE = Check("a number above 0", lambda value: value > 0)
+NOT_NULL = Check("no null", lambda value: value is not None)
+"""Of a key that may be missing, but is never null: Annotated[int | None, NOT_NULL] = None."""
 
 
-def parse(kind: type[T], text: str | bytes, what: str = "") -> T:
+def parse(kind: type[T], text: str | bytes, what: str = "", *, ignore_unknown: bool = False) -> T:
     """Read a JSON text.
 
     Args:
         kind: the type that it must have.
         text: JSON.
         what: names the document in an error.
+        ignore_unknown: as of `read`.
 
     Raises:
         FormatError: it is no JSON, or not of this type; the message names the key.
@@ -118,17 +132,24 @@ def parse(kind: type[T], text: str | bytes, what: str = "") -> T:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"no JSON: {str(error)[:200]}", what) from None
-    return read(kind, value, what)
+    return read(kind, value, what, ignore_unknown=ignore_unknown)
 
 
-def read(kind: type[T], value: object, what: str = "") -> T:
+def read(kind: type[T], value: object, what: str = "", *, ignore_unknown: bool = False) -> T:
     """Check a parsed JSON value and make a value of this type of it.
+
+    Args:
+        kind: the type that it must have.
+        value: of `json.loads`.
+        what: names the document in an error.
+        ignore_unknown: whether keys that the type does not have are left out, at all depths, instead of refused: in
+            documents that other programs and later versions add to.
 
     Raises:
         FormatError: it is not of this type; the message names the key.
     """
     try:
-        found: T = _reader(cast(Any, kind))(value)
+        found: T = _reader(cast(Any, kind), ignore_unknown)(value)
     except FormatError as error:
         raise (error.below(what) if what else error) from None
     return found
@@ -147,40 +168,50 @@ def document(value: object) -> Any:  # noqa: ANN401 - as json.dumps takes it
 
 def shown(value: object) -> str:
     """A value for a message, cut short."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < 1e100 else "a huge number"
+    try:
+        text = repr(value) if not isinstance(value, int) or abs(value) < 1e100 else "a huge number"
+    except RecursionError:
+        return "what is nested too deeply"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @cache
-def _reader(kind: Any) -> Read:  # noqa: ANN401 - a type, or what Annotated and others make of one
+def _reader(kind: Any, lenient: bool) -> Read:  # noqa: ANN401 - a type, or what Annotated and others make of one
     """What reads values of a type: made once for each type, as a plan of 64 nodes has thousands of links."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _checked(_reader(arguments[0]), arguments[1:])
+        return _annotated(arguments[0], arguments[1:], lenient)
     if origin in (Union, types.UnionType):
-        return _optional(arguments)
+        return _optional(arguments, lenient)
     if origin is list:
-        return _sequence(_reader(arguments[0]))
+        return _sequence(_reader(arguments[0], lenient))
     if origin is tuple:
-        return _fixed([_reader(one) for one in arguments])
+        return _fixed([_reader(one, lenient) for one in arguments])
     if origin is dict:
-        return _mapping(_reader(arguments[0]), _reader(arguments[1]))
+        return _mapping(_reader(arguments[0], lenient), _reader(arguments[1], lenient))
     if kind in PLAIN:
         return PLAIN[kind]
     if hasattr(kind, "_fields"):
-        return _record(kind)
+        return _record(kind, lenient)
     raise TypeError(f"{kind} is no type of a document")
 
 
-def _record(kind: Any) -> Read:  # noqa: ANN401 - a named tuple's class
-    readers = {name: _reader(kind.__annotations__[name]) for name in kind._fields}
+def _annotated(kind: Any, extras: tuple[Any, ...], lenient: bool) -> Read:  # noqa: ANN401
+    if isinstance(extras[0], ReadBy):
+        own = extras[0].reader
+        return _checked(own, extras[1:]) if extras[1:] else own
+    return _checked(_reader(kind, lenient), extras)
+
+
+def _record(kind: Any, lenient: bool) -> Read:  # noqa: ANN401 - a named tuple's class
+    readers = {name: _reader(kind.__annotations__[name], lenient) for name in kind._fields}
     optional = kind._field_defaults
 
     def read_record(value: object) -> Any:  # noqa: ANN401 - an instance of `kind`
         if not isinstance(value, dict):
             raise FormatError(f"expected an object, got {shown(value)}")
         for name in value:  # before what is missing: a misspelt key is both
-            if name not in readers:
+            if name not in readers and not lenient:
                 raise FormatError(f"unknown key{_nearest(name, tuple(readers))}", str(name)[:80])
         found = {}
         for name, reader in readers.items():
@@ -211,9 +242,9 @@ def _checked(plain: Read, checks: tuple[Any, ...]) -> Read:
     return read_checked
 
 
-def _optional(arguments: tuple[Any, ...]) -> Read:
+def _optional(arguments: tuple[Any, ...], lenient: bool) -> Read:
     [kind] = [one for one in arguments if one is not type(None)]
-    reader = _reader(kind)
+    reader = _reader(kind, lenient)
     return lambda value: None if value is None else reader(value)
 
 

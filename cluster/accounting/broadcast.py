@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from cluster.accounting.bounds import Network
+from protocol.metrics import Weights
 
 LEARNER = 0
 SHARD_BYTES = 65_536  # node/transport/shards.py
@@ -116,15 +117,14 @@ def broadcast_summary(
     }
 
 
-def read_receipts(
-    lines: Mapping[int, Iterable[Mapping[str, Any]]],
-) -> dict[int, dict[int, Receipt]]:
+def receipts_of(lines: Mapping[int, Iterable[Weights]]) -> dict[int, dict[int, Receipt]]:
     """Receipts by version, then by rank, from the `weights` lines of each rank's metrics."""
     receipts: dict[int, dict[int, Receipt]] = {}
     for rank, of_rank in lines.items():
         for line in of_rank:
-            own = {name: line[name] for name in Receipt.__dataclass_fields__}
-            receipts.setdefault(line["version"], {})[rank] = Receipt(**own)
+            receipts.setdefault(line.version, {})[rank] = Receipt(
+                line.source, line.bytes, line.waited, line.published_at_s, line.received_at_s
+            )
     return receipts
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s
-from cluster.accounting.collectives import Collective, Part, by_key, parse_part, put_together
+from cluster.accounting.collectives import Collective, Part, by_key, make_part, put_together
 from cluster.accounting.metrics import read_parts
-from cluster.accounting.wire_bytes import Sent, parse_sent, reconcile_links
+from cluster.accounting.wire_bytes import Sent, reconcile_links, sent_by
 from protocol.link import Pair
+from protocol.metrics import End, Start
 
+Ends = Mapping[str, End | None]
+"""Rank, by its name -> its last line, None where it did not come so far; in the order of ranks."""
 MOST_BOUNDS = 1000  # of one kind, purpose and size: a bound takes 0.1 to 1 ms
 
 
@@ -26,13 +29,11 @@ def read_collectives(
     parts: list[list[Part]] = []
     for rank, name in enumerate(ranks):
         lines = read_parts(folder / "metrics" / f"{name}.collectives.jsonl")
-        parts.append([parse_part(rank, line, addresses) for line in lines])
+        parts.append([make_part(rank, line, addresses) for line in lines])
     return put_together(parts)
 
 
-def bucket_seconds(
-    ends: Mapping[str, Mapping[str, Any]], collectives: Sequence[Collective]
-) -> dict[str, dict[str, float]]:
+def bucket_seconds(ends: Ends, collectives: Sequence[Collective]) -> dict[str, dict[str, float]]:
     """Seconds by bucket of each rank that wrote its last line: `comm` as `transfer` and `waiting`.
 
     Of collectives beyond those that have a line of their own, the same share counts as waiting.
@@ -40,17 +41,16 @@ def bucket_seconds(
     waiting_s, waited_s = _waits(collectives)
     buckets = {}
     for rank, (name, end) in enumerate(ends.items()):
-        if "seconds" in end:
-            booked = end.get("collectives", ())
-            booked_s = sum(one["waited_s"] for one in booked if one["purpose"] != "eval")
+        if end is not None and end.seconds is not None:
+            booked_s = sum(one.waited_s for one in end.collectives if one.purpose != "eval")
             share = waiting_s.get(rank, 0.0) / waited_s[rank] if waited_s.get(rank) else 0.0
-            buckets[name] = _split_comm(end["seconds"], booked_s * share)
+            buckets[name] = _split_comm(end.seconds, booked_s * share)
     return buckets
 
 
 def collective_rows(
     collectives: Sequence[Collective],
-    ends: Mapping[str, Mapping[str, Any]],
+    ends: Ends,
     network: Network | None,
 ) -> list[dict[str, Any]]:
     """For each kind, purpose and size: how many there were, how long they took and could have taken at best.
@@ -69,8 +69,8 @@ def collective_rows(
 
 
 def loop_bytes(
-    starts: Mapping[str, Mapping[str, Any]],
-    ends: Mapping[str, Mapping[str, Any]],
+    starts: Mapping[str, Start | None],
+    ends: Ends,
     nodes: Sequence[str],
     paths: Mapping[Pair, Sequence[Pair]],
     lossy: Collection[str] = (),
@@ -83,23 +83,23 @@ def loop_bytes(
     before: dict[str, int] = {}
     after: dict[str, int] = {}
     for node, name in zip(nodes, ends, strict=True):
-        began, ended = starts[name].get("link_bytes"), ends[name].get("link_bytes")
-        if not began or not ended:
+        start, end = starts[name], ends[name]
+        if not (start and end and start.link_bytes and end.link_bytes):
             return None
-        for peer, count in ended.items():
+        for peer, count in end.link_bytes.items():
             link = f"{node}->{peer}"
-            before[link] = min(began.get(peer, 0), before.get(link, count))
+            before[link] = min(start.link_bytes.get(peer, 0), before.get(link, count))
             after[link] = max(count, after.get(link, 0))
     carried = {link: count - before[link] for link, count in after.items()}
     return reconcile_links(carried, all_sent(ends, nodes), paths, lossy) or None
 
 
-def all_sent(ends: Mapping[str, Mapping[str, Any]], nodes: Sequence[str]) -> list[Sent]:
+def all_sent(ends: Ends, nodes: Sequence[str]) -> list[Sent]:
     """What all ranks say that they have sent to other nodes; within a node nothing takes a link."""
     sent = [
         one
         for node, end in zip(nodes, ends.values(), strict=True)
-        for one in parse_sent(nodes, node, end)
+        for one in sent_by(nodes, node, end.collectives if end else ())
     ]
     return [one for one in sent if one.src != one.dst]
 
@@ -124,13 +124,13 @@ def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, flo
     return split
 
 
-def _count(key: tuple[str, str, int], ends: Mapping[str, Mapping[str, Any]]) -> int:
+def _count(key: tuple[str, str, int], ends: Ends) -> int:
     """How many there were on the rank that had most of them."""
     counts = [
-        one["count"]
+        one.count
         for end in ends.values()
-        for one in end.get("collectives", ())
-        if (one["kind"], one["purpose"], one["bytes"]) == key
+        for one in (end.collectives if end else ())
+        if (one.kind, one.purpose, one.bytes) == key
     ]
     return max(counts, default=0)
 

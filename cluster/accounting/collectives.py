@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
 
 from cluster.accounting.tcp_timing import SocketState, Window
-
-Line = Mapping[str, Any]
+from protocol.metrics import CollectiveLine, TcpState
 
 
 @dataclass(frozen=True)
@@ -84,38 +82,36 @@ class Collective:
         return max(0.0, min(part.ended, self.complete_at) - waited_since)
 
 
-def parse_part(rank: int, line: Line, addresses: Sequence[str] = ()) -> Part:
-    """A line of a rank's collectives.jsonl.
+def make_part(rank: int, line: CollectiveLine, addresses: Sequence[str] = ()) -> Part:
+    """What a line of a rank's collectives.jsonl says.
 
     Args:
         rank: whose.
-        line: as docs/formats.md has it.
+        line: of that file.
         addresses: of the ranks' nodes, by rank; without them nothing is known of TCP.
     """
-    to = {int(peer): count for peer, count in line["to"].items()}
-    tcp = line.get("tcp", {})
-    homes = {peer: addresses[peer] for peer in to if peer < len(addresses)}
+    homes = {peer: addresses[peer] for peer in line.to if peer < len(addresses)}
     return Part(
         rank=rank,
-        step=line["step"],
-        kind=line["kind"],
-        purpose=line["purpose"],
-        size=line["bytes"],
-        entered=line["time"],
-        ended=line["time"] + line["done_s"],
-        waited_s=line["waited_s"],
-        hidden=line["hidden"],
-        to=to,
-        messages=line["messages"],
-        sources=tuple(line.get("sources", ())),
-        tcp={peer: _parse_tcp(tcp[home]) for peer, home in homes.items() if home in tcp},
+        step=line.step,
+        kind=line.kind,
+        purpose=line.purpose,
+        size=line.bytes,
+        entered=line.time,
+        ended=line.time + line.done_s,
+        waited_s=line.waited_s,
+        hidden=line.hidden,
+        to=line.to,
+        messages=line.messages,
+        sources=tuple(line.sources),
+        tcp={p: _socket_state(line.tcp[home]) for p, home in homes.items() if home in line.tcp},
     )
 
 
-def _parse_tcp(told: Line) -> SocketState:
-    ssthresh = told["ssthresh_bytes"]
-    window = Window(told["window_bytes"], math.inf if ssthresh is None else ssthresh)
-    return SocketState(window, told["idle_s"], told["rto_s"], told["sent_again"])
+def _socket_state(told: TcpState) -> SocketState:
+    ssthresh = math.inf if told.ssthresh_bytes is None else told.ssthresh_bytes
+    window = Window(told.window_bytes, ssthresh)
+    return SocketState(window, told.idle_s, told.rto_s, told.sent_again)
 
 
 def by_key(collectives: Iterable[Collective]) -> dict[tuple[str, str, int], list[Collective]]:

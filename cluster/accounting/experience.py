@@ -12,8 +12,9 @@ from cluster.accounting.broadcast import (
     cycles_s,
     parents_and_size,
 )
+from cluster.accounting.metrics import LastLines
+from protocol.metrics import End, LearnerFigures
 
-Event = Mapping[str, Any]
 # Of the learner's last line, told as they are.
 FIGURES = (
     *("env_steps", "pieces", "rejected", "mean_steps", "mean_steps_kept", "replay_ratio"),
@@ -23,35 +24,34 @@ FIGURES = (
 
 
 def experience_summary(
-    told: Mapping[str, Mapping[str, Event]],
+    told: Mapping[str, LastLines],
     network: Network | None,
     receipts: Mapping[int, Mapping[int, Receipt]] | None = None,
 ) -> dict[str, Any] | None:
     """`experience` of summary.json; None where no learner came to its end.
 
     Args:
-        told: rank, by its name -> event -> its last line; in the order of ranks.
+        told: rank, by its name -> its last lines; in the order of ranks.
         network: routes between the ranks; None where nothing is known of them.
         receipts: version -> rank -> when its weights came, where each version goes to all.
     """
     names = list(told)
-    end = told[names[LEARNER]].get("end", {})
-    learner = end.get("experience")
-    if not learner:
+    end = told[names[LEARNER]].end
+    learner = end.experience if end else None
+    if learner is None:
         return None
-    summary = {name: learner.get(name) for name in FIGURES}
-    of_actors = {int(r): figures for r, figures in learner["actors"].items() if int(r) < len(names)}
+    summary = {name: getattr(learner, name) for name in FIGURES}
+    of_actors = {rank: own for rank, own in learner.actors.items() if rank < len(names)}
     ways = _ways_s(receipts, network) if receipts and network else {}
     actors = {
         names[rank]: _actor(rank, figures, learner, network, ways.get(rank))
         for rank, figures in of_actors.items()
     }
-    pieces = learner["pieces"]
     broadcast = broadcast_summary(receipts, of_actors, network) if receipts else None
     return summary | {
-        "rejected_share": round(learner["rejected"] / pieces, 4) if pieces else None,
-        "bytes": _bytes_by_purpose([events.get("end", {}) for events in told.values()]),
-        "broadcast": broadcast and {"topology": learner["broadcast"], **broadcast},
+        "rejected_share": round(learner.rejected / learner.pieces, 4) if learner.pieces else None,
+        "bytes": _bytes_by_purpose([lines.end for lines in told.values() if lines.end]),
+        "broadcast": broadcast and {"topology": learner.broadcast, **broadcast},
         "actors": actors,
     }
 
@@ -113,17 +113,17 @@ def _ways_s(
 
 def _actor(
     rank: int,
-    figures: Mapping[str, Any],
-    learner: Mapping[str, Any],
+    figures: Mapping[str, float],
+    learner: LearnerFigures,
     network: Network | None,
     way_s: tuple[float, float] | None,
 ) -> dict[str, Any]:
     """What the learner says of one actor process, with the age that its weights should have had."""
     predicted = None
-    if way_s is not None and learner["updates_s"]:
-        interval_s = learner["publish_every"] / learner["updates_s"]
+    if way_s is not None and learner.updates_s:
+        interval_s = learner.publish_every / learner.updates_s
         predicted = predicted_broadcast_age_s(*way_s, interval_s)
-    elif network and learner["pull_every"]:
+    elif network and learner.pull_every:
         predicted = _predict(rank, figures, learner, network)
     measured = figures.get("weights_age_s")
     ratio = round(predicted / measured, 4) if predicted and measured else None
@@ -134,30 +134,30 @@ def _actor(
 
 
 def _predict(
-    rank: int, figures: Mapping[str, Any], learner: Mapping[str, Any], network: Network
+    rank: int, figures: Mapping[str, float], learner: LearnerFigures, network: Network
 ) -> float | None:
     routes = network.routes.get((rank, LEARNER)), network.routes.get((LEARNER, rank))
     known = ("pulled_bytes", "step_interval_s")
-    if None in routes or any(name not in figures for name in known) or not learner["updates_s"]:
+    if None in routes or any(name not in figures for name in known) or not learner.updates_s:
         return None
     there, back = routes
     assert there is not None and back is not None
-    update_s = 1 / learner["updates_s"]
+    update_s = 1 / learner.updates_s
     return predicted_age_s(
         there,
         back,
         weights_bytes=figures["pulled_bytes"],
-        pull_interval_s=learner["pull_every"] * figures["step_interval_s"],
-        publish_interval_s=learner["publish_every"] * update_s,
+        pull_interval_s=learner.pull_every * figures["step_interval_s"],
+        publish_interval_s=learner.publish_every * update_s,
         update_s=update_s,
     )
 
 
-def _bytes_by_purpose(ends: list[Event]) -> dict[str, int]:
+def _bytes_by_purpose(ends: list[End]) -> dict[str, int]:
     """Of all ranks: weights, experience, control."""
     total: dict[str, int] = {}
     for end in ends:
-        for one in end.get("collectives", ()):
-            count = sum(of["bytes"] for of in one["to"].values())
-            total[one["purpose"]] = total.get(one["purpose"], 0) + count
+        for one in end.collectives:
+            count = sum(of.bytes for of in one.to.values())
+            total[one.purpose] = total.get(one.purpose, 0) + count
     return total

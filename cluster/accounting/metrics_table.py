@@ -1,13 +1,16 @@
 """One table of a run's metrics: a row for each step of each rank. Pure, but for reading the files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.metrics import read_events
 from cluster.base.errors import UsageError
+from protocol.metrics import FIGURES, OF_SOLVER, Evaluation, Line, Rollout, Step
 
 Row = dict[str, Any]
+"""A figure is missing where the step did not have it."""
 
 COLUMNS = (
     "step",
@@ -22,14 +25,7 @@ COLUMNS = (
     "sent_bytes",
     "sent_bytes_so_far",
     "eval_s",
-    "test_loss",
-    "test_accuracy",
-    "validation_loss",
-    "validation_bits",
-    "test_return",
-    "test_length",
-    "test_success",
-    "test_steps",
+    *(name for name in FIGURES if name not in OF_SOLVER),
     "env_steps",
     "episodes",
     "episode_return",
@@ -47,30 +43,35 @@ def metric_rows(folder: Path) -> list[Row]:
         UsageError: the folder is no run's, or its program wrote no metrics.
     """
     lines = _read_lines(folder)
-    began = min(line["time"] for own in lines.values() for line in own)
+    began = min(line.time for own in lines.values() for line in own)
     waiting_s = _waiting_by_step(folder, list(lines))
     rows: list[Row] = []
     for node, own in lines.items():
-        tests, rollouts = (
-            {line["step"]: line for line in own if line["event"] == event}
-            for event in ("eval", "rollout")
-        )
+        tests = {line.step: line for line in own if isinstance(line, Evaluation)}
+        rollouts = {line.step: line for line in own if isinstance(line, Rollout)}
         so_far = 0
-        for line in (line for line in own if line["event"] == "step"):
-            so_far += line["sent_bytes"]
+        for line in (line for line in own if isinstance(line, Step)):
+            so_far += line.sent_bytes
             rest = {
                 "node": node,
-                "elapsed_s": round(line["time"] - began, 6),
-                "waiting_s": round(waiting_s.get((line["rank"], line["step"]), 0.0), 6),
+                "elapsed_s": round(line.time - began, 6),
+                "waiting_s": round(waiting_s.get((line.rank, line.step), 0.0), 6),
                 "sent_bytes_so_far": so_far,
             }
-            step = line["step"]
-            values = rollouts.get(step, {}) | tests.get(step, {}) | line | rest
-            rows.append({name: values[name] for name in COLUMNS if name in values})
+            rows.append(_row([rollouts.get(line.step), tests.get(line.step), line], rest))
     return sorted(rows, key=lambda row: (row["step"], row["rank"]))
 
 
-def _read_lines(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def _row(lines: Sequence[Rollout | Evaluation | Step | None], rest: Row) -> Row:
+    """What the lines of a step say, and the rest."""
+    values: Row = {}
+    for line in lines:
+        values |= line._asdict() if line else {}
+    values |= rest
+    return {name: values[name] for name in COLUMNS if values.get(name) is not None}
+
+
+def _read_lines(folder: Path) -> dict[str, list[Line]]:
     """Lines by node, in the order of ranks; one that a killed rank did not finish is left out."""
     found = {}
     for path in (folder / "metrics").glob("*.jsonl"):
@@ -81,7 +82,7 @@ def _read_lines(folder: Path) -> dict[str, list[dict[str, Any]]]:
         raise UsageError(
             f"no metrics in {folder}", "the folder of a run of node.train: runs/<time>-…"
         )
-    return dict(sorted(found.items(), key=lambda item: item[1][0]["rank"]))
+    return dict(sorted(found.items(), key=lambda item: item[1][0].rank))
 
 
 def _waiting_by_step(folder: Path, nodes: list[str]) -> dict[tuple[int, int], float]:

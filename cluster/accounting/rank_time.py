@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Line = Mapping[str, Any]
+from protocol.metrics import End, Evaluation, Line, Start, Step
+
 MOST_STINTS = 200_000
 REST = ("data", "rollout", "checkpoint", "other")
 
@@ -69,31 +69,31 @@ def rank_time(name: str, lines: Iterable[Line]) -> RankTime | None:
         name: of the rank.
         lines: its events, as `cluster.accounting.metrics.read_events` gives them.
     """
-    starts, ends, stints = list[Line](), list[Line](), list[Stint]()
+    starts, ends, stints = list[Start](), list[End](), list[Stint]()
     before = 0.0
     for line in lines:
-        at = float(line["time"])
-        if line["event"] == "start":
+        at = float(line.time)
+        if isinstance(line, Start):
             starts.append(line)
             before = at
-        elif line["event"] == "end":
+        elif isinstance(line, End):
             ends.append(line)
-        elif line["event"] in ("step", "eval") and at > before:
+        elif isinstance(line, Step | Evaluation) and at > before:
             stints.append(_stint(line, before, at))
             before = at
         if max(len(starts), len(ends)) > 1 or len(stints) > MOST_STINTS:
             return None
     if not (starts and ends):
         return None
-    start, end = float(starts[0]["time"]), float(ends[0]["time"])
-    return RankTime(name, start, end, stints, _rest(ends[0].get("seconds", {})))
+    start, end = float(starts[0].time), float(ends[0].time)
+    return RankTime(name, start, end, stints, _rest(ends[0].seconds or {}))
 
 
-def _stint(line: Line, before: float, at: float) -> Stint:
-    if line["event"] == "eval":
-        since = max(before, at - max(0.0, float(line.get("eval_s", 0.0))))
+def _stint(line: Step | Evaluation, before: float, at: float) -> Stint:
+    if isinstance(line, Evaluation):
+        since = max(before, at - max(0.0, float(line.eval_s or 0.0)))
         return Stint(since, at, "eval", 1.0)
-    compute_s, comm_s = (max(0.0, float(line.get(key, 0.0))) for key in ("compute_s", "comm_s"))
+    compute_s, comm_s = (max(0.0, float(s or 0.0)) for s in (line.compute_s, line.comm_s))
     alone_s = max(at - before - comm_s, compute_s)
     return Stint(before, at, "compute", compute_s / alone_s if alone_s > 0 else 0.0)
 

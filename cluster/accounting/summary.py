@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster.accounting.attribution import attribute_run
-from cluster.accounting.broadcast import Receipt, read_receipts
+from cluster.accounting.broadcast import Receipt, receipts_of
 from cluster.accounting.causes import Interval, causes_summary, find_causes, parse_events
 from cluster.accounting.collective_stats import (
+    Ends,
     all_sent,
     bucket_seconds,
     collective_rows,
@@ -19,17 +20,17 @@ from cluster.accounting.collective_stats import (
 from cluster.accounting.collectives import Collective
 from cluster.accounting.critical_path import find_path, path_summary
 from cluster.accounting.experience import experience_summary
-from cluster.accounting.metrics import read_events
+from cluster.accounting.metrics import LastLines, read_events
 from cluster.accounting.rank_time import RankTime, rank_time
 from cluster.accounting.routes import Contract, link_paths, make_network
 from cluster.accounting.what_if import what_if
 from cluster.accounting.wire_bytes import Sent, expected_by_link
 from cluster.shaping.link_state import LinkState
 from protocol.link import Pair
+from protocol.metrics import Start, Weights
 
-Event = Mapping[str, Any]
-Told = Mapping[str, Mapping[str, Event]]
-"""Rank, by its name -> event -> its last line in the rank's metrics; in the order of ranks."""
+Told = Mapping[str, LastLines]
+"""Rank, by its name -> the last lines of its metrics; in the order of ranks."""
 Paths = Mapping[Pair, Sequence[Pair]]
 
 
@@ -59,9 +60,8 @@ def account(
         throttled_s: for how long a CPU limit stopped each node.
     """
     ranks = list(told)
-    starts, ends = (
-        {name: events.get(which, {}) for name, events in told.items()} for which in ("start", "end")
-    )
+    starts = {name: lines.start for name, lines in told.items()}
+    ends = {name: lines.end for name, lines in told.items()}
     paths = link_paths(nodes, link_state.links, isolated=link_state.isolated)
     collectives = read_collectives(folder, ranks, addresses)
     network = make_network(
@@ -112,14 +112,12 @@ def account(
     }
 
 
-def _rank_times(
-    folder: Path, ends: Mapping[str, Event], collectives: Sequence[Collective]
-) -> list[RankTime]:
+def _rank_times(folder: Path, ends: Ends, collectives: Sequence[Collective]) -> list[RankTime]:
     """What ranks did when; empty where one left no end, or not a line of each of its collectives."""
     times = [rank_time(name, read_events(folder / "metrics" / f"{name}.jsonl")) for name in ends]
     ranks = [one for one in times if one is not None]
     parts = Counter(part.rank for one in collectives for part in one.parts)
-    booked = [sum(one["count"] for one in end.get("collectives", ())) for end in ends.values()]
+    booked = [sum(one.count for one in end.collectives) if end else 0 for end in ends.values()]
     if len(ranks) < len(times) or [parts[rank] for rank in range(len(times))] != booked:
         return []
     return ranks
@@ -136,24 +134,22 @@ def _events(path: Path) -> list[Interval]:
     return parse_events(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
 
 
-def _receipts(
-    folder: Path, ranks: Sequence[str], ends: Mapping[str, Event]
-) -> dict[int, dict[int, Receipt]]:
+def _receipts(folder: Path, ranks: Sequence[str], ends: Ends) -> dict[int, dict[int, Receipt]]:
     """When weights came to which actor: of a broadcast, else nothing."""
-    learner = ends[ranks[0]].get("experience") if ranks else None
-    if not learner or learner["pull_every"]:
+    end = ends[ranks[0]] if ranks else None
+    if end is None or end.experience is None or end.experience.pull_every:
         return {}
     files = {rank: folder / "metrics" / f"{name}.jsonl" for rank, name in enumerate(ranks) if rank}
-    return read_receipts({rank: _latest_weights(path) for rank, path in files.items()})
+    return receipts_of({rank: _latest_weights(path) for rank, path in files.items()})
 
 
-def _latest_weights(path: Path) -> list[Event]:
+def _latest_weights(path: Path) -> list[Weights]:
     """Lines of `weights` since the rank was started last."""
-    lines: list[Event] = []
+    lines: list[Weights] = []
     for line in read_events(path):
-        if line["event"] == "start":
+        if isinstance(line, Start):
             lines = []
-        elif line["event"] == "weights":
+        elif isinstance(line, Weights):
             lines.append(line)
     return lines
 
@@ -163,20 +159,19 @@ def environment_summary(told: Told) -> dict[str, Any] | None:
 
     The second is None where a rank did not come to its end, or the run went on from another, whose steps count, too.
     """
-    rollouts = [events["rollout"] for events in told.values() if "rollout" in events]
+    rollouts = [lines.rollout for lines in told.values() if lines.rollout]
     if not rollouts:
         return None
-    steps = sum(line["env_steps"] for line in rollouts)
-    ends = [events["end"]["time"] for events in told.values() if "end" in events]
-    starts = [events["start"] for events in told.values() if "start" in events]
+    steps = sum(line.env_steps for line in rollouts)
+    ends = [lines.end.time for lines in told.values() if lines.end]
+    starts = [lines.start for lines in told.values() if lines.start]
     whole = len(ends) == len(starts) == len(told) and not any(map(_goes_on, starts))
-    seconds = max(ends) - min(line["time"] for line in starts) if whole else 0.0
+    seconds = max(ends) - min(line.time for line in starts) if whole else 0.0
     return {"steps": steps, "steps_s": round(steps / seconds, 1) if seconds > 0 else None}
 
 
-def _goes_on(start: Event) -> bool:
-    config = start.get("config")
-    return isinstance(config, dict) and config.get("resume") is not None
+def _goes_on(start: Start) -> bool:
+    return start.config is not None and start.config.get("resume") is not None
 
 
 def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:

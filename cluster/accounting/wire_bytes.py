@@ -4,11 +4,12 @@ Of each message gloo makes, measured on rings and full meshes (docs/LOG.md): its
 one small packet ahead of it, and one back that says that there is room for it. TCP acknowledges every second frame.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from protocol.link import Pair
+from protocol.metrics import CollectiveSum
 
 MSS_BYTES = 1448  # payload of a full frame at MTU 1500: IPv4, TCP with timestamps
 FRAME_OVERHEAD_BYTES = 66  # 14 Ethernet + 20 IPv4 + 20 TCP + 12 timestamps
@@ -58,12 +59,11 @@ class Sent:
         return self.frames // SEGMENTS_AN_ACK * FRAME_OVERHEAD_BYTES
 
 
-def parse_sent(nodes: Sequence[str], node: str, end: Mapping[str, Any]) -> Iterator[Sent]:
-    """What the last line of a rank on `node` says that it has sent; rank r runs on nodes[r]."""
-    for one in end.get("collectives", ()):
-        for peer, of in one["to"].items():
-            is_zmtp = one.get("kind") == ZMTP
-            yield Sent(node, nodes[int(peer)], of["bytes"], of["messages"], is_zmtp)
+def sent_by(nodes: Sequence[str], node: str, sums: Iterable[CollectiveSum]) -> Iterator[Sent]:
+    """What a rank on `node` has sent, by the sums of its last line; rank r runs on nodes[r]."""
+    for one in sums:
+        for peer, of in one.to.items():
+            yield Sent(node, nodes[peer], of.bytes, of.messages, one.kind == ZMTP)
 
 
 def payload_by_link(

@@ -7,10 +7,10 @@ from dataclasses import replace
 from statistics import fmean
 
 from cluster.live.rank_state import Seen, judge
-from cluster.live.sample import LinkSample
 from cluster.live.state import HistoryRow, LineRow, LinkRow, LiveState, RankRow
 from cluster.live.tracker import LEAST_STEP_S, LiveRank, NodeFacts, Tracker, seen_of
 from protocol.link import Link
+from protocol.telemetry import LinkLook
 
 MOST_HISTORY = 120
 SPEED_WINDOW_S = 30.0
@@ -184,7 +184,7 @@ def _link(facts: NodeFacts | None, link: Link, *, is_silent: bool) -> LinkRow:
     )
 
 
-def _rate_mbyte_s(facts: NodeFacts, peer: str, now: LinkSample) -> float | None:
+def _rate_mbyte_s(facts: NodeFacts, peer: str, now: LinkLook) -> float | None:
     before = facts.before.links.get(peer) if facts.before else None
     over_s = facts.now.time - facts.before.time if facts.before else 0.0
     if before is None or over_s < LEAST_STEP_S or now.sent_bytes < before.sent_bytes:

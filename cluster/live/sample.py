@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from cluster.accounting.open_collective import OpenCollective, read_collective
+from protocol.metrics import SCORES
+from protocol.telemetry import LARGEST, LinkLook, RankLook, parse_look
 
-MOST_LINE_BYTES = 1 << 16
-LARGEST = 1e15
-SCORES = {
-    "test_accuracy": "accuracy",
-    "test_return": "return",
-    "test_success": "success",
-    "validation_bits": "bits",
-    "test_loss": "test loss",
-    "episode_return": "return",
-}
-STATES = tuple("RSDTtIWXP")  # of proc_pid_stat(5)
 NO_STATE = "?"
 
 
@@ -53,16 +42,6 @@ class RankSample:
 
 
 @dataclass(frozen=True)
-class LinkSample:
-    """The kernel's counters of one link, and what the plan in force asks of it."""
-
-    sent_bytes: float
-    backlog_bytes: float
-    dropped_packets: float
-    asked_mbyte_s: float
-
-
-@dataclass(frozen=True)
 class Sample:
     """What one node says at one moment.
 
@@ -75,7 +54,7 @@ class Sample:
 
     time: float
     ranks: Mapping[int, RankSample] = field(default_factory=dict)
-    links: Mapping[str, LinkSample] = field(default_factory=dict)
+    links: Mapping[str, LinkLook] = field(default_factory=dict)
     spent_s: float = 0.0
 
 
@@ -89,75 +68,34 @@ def parse_sample(
         ranks: those of this node: it has no word on others.
         peers: where its links lead to.
     """
-    said = _object(text)
-    at = _number(said.get("time"))
-    if at is None:
+    look = parse_look(text, ranks, peers)
+    if look is None:
         return None
-    of_ranks, of_links = _dict(said.get("ranks")), _dict(said.get("links"))
-    return Sample(
-        at,
-        {rank: _rank(_dict(of_ranks.get(str(rank)))) for rank in ranks},
-        {peer: link for peer in peers if (link := _link(of_links.get(peer)))},
-        _number(said.get("spent_s")) or 0.0,
-    )
+    seen = {rank: _rank(one) for rank, one in look.ranks.items()}
+    return Sample(look.time, seen, look.links, look.spent_s)
 
 
-def _object(text: str | bytes) -> dict[str, Any]:
-    if len(text) > MOST_LINE_BYTES:
-        return {}
-    try:
-        return _dict(json.loads(text))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def _rank(said: Mapping[str, Any]) -> RankSample:
-    state, step = said.get("state"), _number(said.get("step"))
+def _rank(look: RankLook) -> RankSample:
     return RankSample(
-        state=state if isinstance(state, str) and state in STATES else NO_STATE,
-        cpu_s=_number(said.get("cpu_s")) or 0.0,
-        main_s=_number(said.get("main_s")) or 0.0,
-        collective=_collective(said.get("collective")),
-        step=None if step is None or step < 0 else int(step),
-        loss=_number(said.get("loss")),
-        score=_score(said.get("score")),
-        compute_s=_number(said.get("compute_s")),
-        comm_s=_number(said.get("comm_s")),
-        began=_number(said.get("began")),
-        told=_number(said.get("time")),
+        state=look.state or NO_STATE,
+        cpu_s=look.cpu_s or 0.0,
+        main_s=look.main_s or 0.0,
+        collective=_collective(look.collective or ""),
+        step=look.step,
+        loss=look.loss,
+        score=(SCORES[look.score[0]], look.score[1]) if look.score else None,
+        compute_s=look.compute_s,
+        comm_s=look.comm_s,
+        began=look.began,
+        told=look.time,
     )
 
 
-def _collective(note: object) -> OpenCollective | None:
-    if not isinstance(note, str) or len(note) > 200:
-        return None
+def _collective(note: str) -> OpenCollective | None:
     try:
         found = read_collective(note)
     except (ValueError, OverflowError):
         return None
-    return found if found and _number(found.begun) and math.isfinite(found.began_at) else None
-
-
-def _score(said: object) -> tuple[str, float] | None:
-    if not isinstance(said, list) or len(said) != 2 or not isinstance(said[0], str):
+    if found is None or not math.isfinite(found.began_at) or abs(found.begun) >= LARGEST:
         return None
-    value = _number(said[1])
-    return (SCORES[said[0]], value) if said[0] in SCORES and value is not None else None
-
-
-def _link(said: object) -> LinkSample | None:
-    if not isinstance(said, list) or len(said) != 4:
-        return None
-    values = [value for one in said if (value := _number(one)) is not None and value >= 0]
-    return LinkSample(*values) if len(values) == 4 else None
-
-
-def _number(value: object) -> float | None:
-    """A finite one, and none that sums and products of it would make infinite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if abs(value) < LARGEST else None
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return found

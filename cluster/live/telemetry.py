@@ -6,7 +6,6 @@ class of what belongs to none, unshaped, and no link counts them (node/wire/htb.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from cluster.live.news import Measured, News
 from cluster.live.sample import parse_sample
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.telemetry import Order, order_text
 
 TELEMETRY = ("python3", "-S", "-m", "node.telemetry")
 MOST_STARTS, AGAIN_AFTER_S = 3, 5.0
@@ -40,10 +40,8 @@ class Post:
     peers: Sequence[str]
 
     def order(self, interval_s: float) -> bytes:
-        """The first line of its standard input: docs/formats.md."""
-        paths = {str(rank): path for rank, path in self.metrics.items()}
-        document = {"run": self.run, "ranks": paths, "interval_s": interval_s}
-        return json.dumps(document).encode() + b"\n"
+        """The first line of its standard input."""
+        return order_text(Order(self.run, dict(self.metrics), interval_s))
 
 
 class Telemetry:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 
-from cluster.accounting.metrics import LARGEST
 from cluster.reporting.run_data import LinkStretch
 from cluster.reporting.values import number
+from protocol.reader import LARGEST
 
 COLUMNS = ("time_s", "bytes", "backlog", "drops", "rate_mbyte_s")
 MOST_BYTES, MOST_ROWS = 1 << 26, 1_000_000

@@ -5,13 +5,13 @@ left out for its size is named in the run's notes.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.collectives import Collective
-from cluster.accounting.metrics import NAME, read_events
+from cluster.accounting.metrics import read_events
 from cluster.base.errors import UsageError
 from cluster.base.log_tail import last_lines
 from cluster.reporting.experiment import command_of, facts_of, title_of
@@ -50,6 +50,8 @@ from cluster.reporting.values import (
     words,
 )
 from cluster.reporting.yaml_document import read_run_yml
+from protocol.metrics import NAME, Evaluation, Line, Rollout, Start, Step
+from protocol.metrics import Experience as ExperienceLine
 
 MOST_RANKS = 1000
 MOST_STEP_LINES = 400_000  # of all ranks together
@@ -59,15 +61,16 @@ MOST_EVENTS = 500
 MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
 STOPPED = (-15, -2)  # signals by which we end ranks
 MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")
-FIGURES = (
+OF_TESTS = (
     *("test_accuracy", "test_loss", "validation_loss", "validation_bits", "test_return"),
     *("test_length", "test_success", "test_steps", "steps_over_cbs"),
+    "eval_s",
 )
 OF_ROLLOUTS = ("env_steps", "episode_return", "episode_length")
 OF_EXPERIENCE = ("env_steps", "updates_s", "replay_ratio")
+FIGURES_OF = {Evaluation: OF_TESTS, Rollout: OF_ROLLOUTS, ExperienceLine: OF_EXPERIENCE}
 DISTRIBUTIONS = ("staleness_updates", "staleness_s", "weights_age_s")
 CARRIED = ("delay", "bytes", "window")
-Line = Mapping[str, object]
 
 
 def read_run(folder: Path) -> RunData:
@@ -304,56 +307,54 @@ def _began(
     looks: Looks,
 ) -> float:
     """Unix time of the first thing that is known: when a rank had started its program, where it says that."""
-    times = [_time(some[0]) - _startup_s(some[0]) for some in own if some]
+    times = [float(some[0].time) - _startup_s(some[0]) for some in own if some]
     times += [part.entered for one in collectives for part in one.parts]
     known = [*times, *events] or [some[0].at for some in looks.values()]
     return min(known, default=0.0)
 
 
-def _time(line: Line) -> float:
-    return number(line.get("time")) or 0.0
-
-
 def _startup_s(line: Line) -> float:
     """How long before its first line a rank began."""
-    found = numbers(line.get("seconds")).get("total", 0.0) if line.get("event") == "start" else 0.0
+    found = line.seconds.get("total", 0.0) if isinstance(line, Start) else 0.0
     return found if 0.0 <= found < 86_400.0 else 0.0
 
 
 def _starts(own: Sequence[Line], began: float) -> Iterator[float]:
-    first = next((line for line in own if line["event"] == "start"), None)
+    first = next((line for line in own if isinstance(line, Start)), None)
     if first is not None:
-        yield _time(first) - began
+        yield first.time - began
 
 
 def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
-    for line in (line for line in own if line["event"] == "step"):
+    for line in (line for line in own if isinstance(line, Step)):
         yield StepPoint(
             rank,
-            count(line["step"]) or 0,
-            _time(line) - began,
-            number(line.get("loss")),
-            number(line.get("compute_s")) or 0.0,
-            number(line.get("comm_s")) or 0.0,
-            number(line.get("sent_bytes")) or 0.0,
+            line.step,
+            line.time - began,
+            number(line.loss),
+            float(line.compute_s or 0.0),
+            float(line.comm_s or 0.0),
+            float(line.sent_bytes),
         )
 
 
 def _measures(rank: int, own: Sequence[Line], began: float) -> Iterator[Measure]:
     """Figures of tests, rollouts and experience; `eval_s` says how long a test took."""
-    names = {"eval": (*FIGURES, "eval_s"), "rollout": OF_ROLLOUTS, "experience": OF_EXPERIENCE}
-    for line in (line for line in own if line["event"] in names):
-        at_s, step = _time(line) - began, count(line["step"]) or 0
-        values = {name: number(line.get(name)) for name in names[str(line["event"])]}
-        if line["event"] == "experience":
-            values |= {
-                f"{name} {which}": number(record(line.get(name)).get(which))
-                for name in DISTRIBUTIONS
-                for which in ("median", "p95")
-            }
-        for name, value in values.items():
-            if value is not None:
-                yield Measure(name, rank, step, at_s, value)
+    for line in own:
+        if isinstance(line, Evaluation | Rollout | ExperienceLine):
+            for name, value in _figures_of(line):
+                if (found := number(value)) is not None:
+                    yield Measure(name, rank, line.step, line.time - began, found)
+
+
+def _figures_of(line: Evaluation | Rollout | ExperienceLine) -> Iterator[tuple[str, object]]:
+    """Those that are shown, which may be missing or none."""
+    names = FIGURES_OF[type(line)]
+    yield from ((name, getattr(line, name)) for name in names)
+    if isinstance(line, ExperienceLine):
+        for name in DISTRIBUTIONS:
+            for which in ("median", "p95"):
+                yield f"{name} {which}", getattr(line, name).get(which)
 
 
 def _moves(collectives: Sequence[Collective], began: float) -> Iterator[Move]:

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster.accounting.metrics import LARGEST
 from cluster.base.stdout import plain
+from protocol.reader import LARGEST
 
 MOST_JSON_BYTES = 1 << 25
 MOST_WORD = 200

@@ -131,9 +131,10 @@ def read_past_run(folder: Path) -> PastRun:
 def took_s(folder: Path, ranks: Sequence[str]) -> float | None:
     """Seconds from the first rank's start to the last one's end; None where one did not come so far."""
     told = [last_events(folder, rank) for rank in ranks]
-    if not all({"start", "end"} <= events.keys() for events in told):
+    starts = [lines.start.time for lines in told if lines.start]
+    ends = [lines.end.time for lines in told if lines.end]
+    if not len(starts) == len(ends) == len(told):
         return None
-    starts, ends = ([events[which]["time"] for events in told] for which in ("start", "end"))
     return float(max(ends) - min(starts))
 
 

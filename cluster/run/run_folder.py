@@ -20,15 +20,15 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from cluster.accounting.metrics import EVENTS, MOST_LINE_BYTES, parse_event, read_events
+from cluster.accounting.metrics import LastLines, last_lines, parse_event
 from cluster.base.errors import ClusterError
 from cluster.base.json_file import write_json
 from cluster.run.placement import RankPlacement
 from protocol.link import Link
+from protocol.metrics import MOST_LINE_BYTES
 from protocol.places import COLLECTIVES, METRICS, MODEL
 
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
@@ -107,10 +107,9 @@ def sort_results(folder: Path, node: str, places: Sequence[RankPlacement]) -> No
             empty.rmdir()
 
 
-def last_events(folder: Path, rank: str) -> dict[str, dict[str, Any]]:
-    """The last line of each event in a rank's metrics: start, step, rollout, eval, end; empty where it left none."""
-    lines = read_events(folder / "metrics" / f"{rank}.jsonl")
-    return {line["event"]: line for line in lines if line["event"] in EVENTS}
+def last_events(folder: Path, rank: str) -> LastLines:
+    """The last start, rollout and end in a rank's metrics."""
+    return last_lines(folder / "metrics" / f"{rank}.jsonl")
 
 
 def _part_of_name(text: str) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
+from cluster.accounting.metrics import LastLines
 from cluster.accounting.routes import Contract
 from cluster.accounting.summary import account
 from cluster.base.console import Console, command_line, eprint
@@ -49,6 +50,7 @@ from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
 from cluster.shaping.restore import lost_links
 from cluster.shaping.temporary_changes import note_temporary_change
 from cluster.ssh.fleet import Fleet
+from protocol.metrics import End
 from protocol.places import run_dir
 from protocol.rank import LOST
 
@@ -269,7 +271,7 @@ def _collect(
     before, places = job.link_state, job.places
     told = {place.name: last_events(folder, place.name) for place in places}
     nodes = [place.node for place in places]
-    first = told[places[0].name].get("end", {})
+    first = told[places[0].name].end or End(0, 0.0)
     alive = [node.name for node in fleet.nodes if node.name not in staging.lost]
     try:
         after = read_link_state(fleet, alive)
@@ -285,10 +287,10 @@ def _collect(
         "wall_s": round(wall_s, 3),
         "exit_codes": {place.name: ends[place].exit_code for place in places},
         "restarts": {p.name: end.restarts for p, end in ends.items() if end.restarts},
-        "test_accuracy": first.get("test_accuracy"),
-        "tested": first.get("tested", {}),
-        "final_loss": first.get("final_loss"),
-        "steps": first.get("steps"),
+        "test_accuracy": first.test_accuracy,
+        "tested": first.tested,
+        "final_loss": first.final_loss,
+        "steps": first.steps,
         **_account(folder, told, nodes, before, links, contract, job, load, console),
         "host": load.document() if load else None,
         "links": [link._asdict() for link in before.links],
@@ -302,7 +304,7 @@ def _collect(
 
 def _account(
     folder: Path,
-    told: Mapping[str, Any],
+    told: Mapping[str, LastLines],
     nodes: Sequence[str],
     before: LinkState,
     carried: Mapping[str, int],
@@ -329,7 +331,7 @@ def _account(
         )
     except Exception as error:  # each line is of its types, but whoever wrote it may have lied
         console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
-        nothing: dict[str, dict[str, Any]] = {name: {} for name in told}
+        nothing = {name: LastLines() for name in told}
         nowhere = folder / "none"
         return account(
             nowhere,

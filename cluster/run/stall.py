@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+import protocol.telemetry
 from cluster.accounting.open_collective import OpenCollective, read_collective
 from cluster.base.spec import Node
 from cluster.run.placement import RankPlacement
+from protocol.reader import read
 
 # Of one processor, and of bytes: libraries look at their clocks and greet one another also where nothing goes on.
 IDLE_SHARE, IDLE_BYTES = 0.02, 2048
@@ -78,9 +79,11 @@ class Stall:
 def read_state(said: object) -> RankState | None:
     """A rank's state as its node tells it; None where that is nonsense."""
     try:
-        return _read_state(said)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        state = read(protocol.telemetry.RankState, said, ignore_unknown=True)
+        collective = read_collective(state.collective)
+    except (ValueError, OverflowError):  # FormatError is one
         return None
+    return RankState(state.state, state.cpu_s, state.bytes, state.unread, state.unsent, collective)
 
 
 def has_moved(before: RankState, now: RankState, seconds: float) -> bool:
@@ -161,18 +164,3 @@ def _amounts(amounts: Mapping[str, int], names: Mapping[str, str], word: str) ->
         for address, count in sorted(amounts.items())
     ]
     return " and ".join(parts)
-
-
-def _read_state(said: Mapping[str, Any]) -> RankState:
-    unread, unsent = (
-        {str(address)[:64]: int(count) for address, count in said[what].items()}
-        for what in ("unread", "unsent")
-    )
-    return RankState(
-        str(said["state"])[:1],
-        float(said["cpu_s"]),
-        int(said["bytes"]),
-        unread,
-        unsent,
-        read_collective(str(said["collective"])),
-    )

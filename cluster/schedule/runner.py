@@ -21,6 +21,7 @@ from cluster.shaping.link_state import LinkState, apply_some
 from cluster.shaping.trace_player import TraceExit, TracePlayer
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
+from protocol.metrics import Step
 from protocol.node_plan import NodePlan
 
 LOOK_S = 0.05
@@ -194,8 +195,8 @@ class ScheduleRunner:
     def _watch_steps(self, tail: RemoteProcess) -> None:
         for line in tail.lines():
             event = parse_event(line)
-            if event and event["event"] == "step":
-                self._steps[event["step"]] = time.monotonic()
+            if isinstance(event, Step):
+                self._steps[event.step] = time.monotonic()
 
 
 def _words_of(error: Exception) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.accounting.metrics_table import Row, metric_rows
-from cluster.accounting.wire_bytes import parse_sent
+from cluster.accounting.wire_bytes import sent_by
 from cluster.base.errors import UsageError
 from cluster.reporting.values import number, numbers, record
 from cluster.run.run_folder import last_events
@@ -107,9 +107,9 @@ def tests_bytes(folder: Path, summary: Mapping[str, object]) -> int:
     nodes = list(record(summary.get("exit_codes")))
     total = 0
     for node in nodes:
-        end = last_events(folder, node).get("end", {})
-        tests = [one for one in end.get("collectives", ()) if one["purpose"] == "eval"]
-        for sent in parse_sent(nodes, node, {"collectives": tests}):
+        end = last_events(folder, node).end
+        tests = [one for one in end.collectives if one.purpose == "eval"] if end else []
+        for sent in sent_by(nodes, node, tests):
             total += sent.forward_bytes + sent.answer_bytes + sent.ack_bytes
     return total
 

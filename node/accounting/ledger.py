@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from node.accounting.gloo_traffic import Flow
 from node.accounting.tcp_state import LEAST_BYTES, TcpChange, TcpSockets, TcpState, changes
+from protocol.metrics import MOST_COLLECTIVES, CollectiveSum, Traffic
 
-# A line has 200 bytes, and 130 for each peer: 7 MB a rank that sends to one. More collectives than that are in the sums
-# alone.
-MAX_LINES = 20_000
+MAX_LINES = MOST_COLLECTIVES  # 7 MB of a rank that sends to one
 NOTE_NAME, NOTE_BYTES = "gradwire-collective", 160
 
 
@@ -168,17 +167,17 @@ class Ledger:
         self._taken += len(lines)
         return lines
 
-    def sums(self) -> list[dict[str, object]]:
-        """All of them so far, as docs/formats.md has it."""
+    def sums(self) -> list[CollectiveSum]:
+        """All of them so far."""
         return [
-            {
-                "kind": kind,
-                "purpose": purpose,
-                "bytes": size,
-                "count": one.count,
-                "done_s": round(one.done_s, 6),
-                "waited_s": round(one.waited_s, 6),
-                "to": {peer: {"bytes": b, "messages": m} for peer, (b, m) in one.to.items()},
-            }
+            CollectiveSum(
+                kind,
+                purpose,
+                size,
+                one.count,
+                waited_s=round(one.waited_s, 6),
+                to={peer: Traffic(b, m) for peer, (b, m) in one.to.items()},
+                done_s=round(one.done_s, 6),
+            )
             for (kind, purpose, size), one in self._sums.items()
         ]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from protocol.metrics import Line, line_document
 from protocol.places import COLLECTIVES, METRICS, rank_file
 
 # startup: imports, data, meeting the other ranks. rollout: stepping environments. comm: doing
@@ -51,7 +52,7 @@ class Clock:
 
 
 class Metrics:
-    """One JSON object a line (docs/formats.md), flushed: a killed run leaves what it had."""
+    """One JSON object a line (protocol/metrics.py), flushed: a killed run leaves what it had."""
 
     def __init__(
         self, run_dir: Path | None, rank: int, local_world_size: int, *, append: bool = False
@@ -67,11 +68,23 @@ class Metrics:
             self._file = (run_dir / metrics).open(mode, encoding="utf-8")
             self._collectives = (run_dir / collectives).open(mode, encoding="utf-8")
 
-    def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Add one line; without a run folder, do nothing."""
+    def write(self, line: Line, own: Mapping[str, float] | None = None) -> None:
+        """Add one line; without a run folder, do nothing.
+
+        Args:
+            line: all of it.
+            own: figures of a task, of which its line's type need not know all.
+        """
+        self._add(line_document(line, own))
+
+    def write_rollout(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Add a line of what a task's data were made of before a step, whatever it tells of that."""
+        head = {"event": "rollout", "rank": self._rank, "time": time.time()}
+        self._add({**head, "step": step, **figures})
+
+    def _add(self, said: Mapping[str, Any]) -> None:
         if self._file:
-            line = {"event": event, "rank": self._rank, "time": time.time(), **values}
-            self._file.write(json.dumps(line) + "\n")
+            self._file.write(json.dumps(said) + "\n")
             self._file.flush()
 
     def write_collectives(self, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -26,13 +26,13 @@ from node.transport.messages import (
 )
 from node.transport.relay import Received, Relay
 from node.transport.weights import decode
+from protocol.metrics import End, Rollout, Start, Weights
 
 if TYPE_CHECKING:
     from torch import nn
 
 WAIT_S = 0.05  # weights that are passed on wake nobody
 REPORT_INTERVAL_S = 2.0
-EPISODE = ("episode_return", "episode_length")
 
 
 def act(
@@ -78,9 +78,8 @@ class _Acting:
     def run(self) -> "nn.Module":
         """The loop."""
         now = self._clock.read()
-        start = {"config": self._config.to_json(), "seconds": now, "link_bytes": link_bytes()}
-        self._metrics.write("start", start)
         rank, size = self._config.ranks.rank, self._config.ranks.world_size
+        self._metrics.write(Start(rank, time.time(), self._config.to_json(), now, link_bytes()))
         self._progress.say(
             f"rank {rank} of {size}: {self._config.task}, {self._task.actors} actors, "
             f"ready after {now['total']:.1f} s"
@@ -168,7 +167,8 @@ class _Acting:
             if number >= first and not self._can_take(one):
                 relay.start_over()
                 return
-            self._metrics.write("weights", {"step": one.receipt["version"], **one.receipt})
+            rank, came = self._config.ranks.rank, one.receipt
+            self._metrics.write(Weights(rank, time.time(), came.version, *came))
 
     def _can_take(self, received: Received) -> bool:
         """Whether weights that were passed on are of use; if so they act.
@@ -181,7 +181,7 @@ class _Acting:
         try:
             self._take_weights(received.header, received.body)
         except ValueError:
-            if received.receipt["source"] == LEARNER:
+            if received.receipt.source == LEARNER:
                 raise
             return False
         return True
@@ -203,27 +203,31 @@ class _Acting:
             )
 
     def _report(self) -> None:
-        latest = {name: self._latest[name] for name in EPISODE if name in self._latest}
-        figures = {
-            "step": max(0, self._have),
-            "env_steps": self._actor.steps,
-            "episodes": self._episodes,
-            **latest,
-        }
-        self._metrics.write("rollout", figures)
+        line = Rollout(
+            self._config.ranks.rank,
+            time.time(),
+            max(0, self._have),
+            self._actor.steps,
+            self._episodes,
+            episode_return=self._latest.get("episode_return"),
+            episode_length=self._latest.get("episode_length"),
+        )
+        self._metrics.write(line)
 
     def _end(self, told: dict[str, float]) -> None:
         seconds = self._clock.read()
-        figures = {
-            "steps": max(0, self._have),
-            "seconds": seconds,
-            "sent_bytes": self._socket.traffic.bytes_by_purpose(),
-            "collectives": self._socket.traffic.sums(),
-            "link_bytes": link_bytes(),
-            "acted": told
-            | {"connections": self._socket.connections, "env_steps": self._actor.steps},
-        }
-        self._metrics.write("end", figures)
+        connections, env_steps = self._socket.connections, self._actor.steps
+        end = End(
+            self._config.ranks.rank,
+            time.time(),
+            max(0, self._have),
+            seconds,
+            self._socket.traffic.bytes_by_purpose(),
+            self._socket.traffic.sums(),
+            link_bytes(),
+            acted=told | {"connections": connections, "env_steps": env_steps},
+        )
+        self._metrics.write(end)
         sent_bytes = sum(self._socket.traffic.bytes_by_purpose().values())
         self._progress.say(
             f"rank {self._config.ranks.rank} done in {seconds['total']:.1f} s: "

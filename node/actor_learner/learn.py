@@ -30,6 +30,7 @@ from node.training.config import TrainConfig
 from node.training.optim import make_optimizer, set_learning_rate
 from node.transport.learner_socket import Arrival, LearnerSocket
 from node.transport.weights import Encoder
+from protocol.metrics import End, Evaluation, Experience, LearnerFigures, Start, Step
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,8 +84,7 @@ class _Learning:
     def run(self) -> "nn.Module":
         """The loop."""
         now = self._clock.read()
-        start = {"config": self._config.to_json(), "seconds": now, "link_bytes": link_bytes()}
-        self._metrics.write("start", start)
+        self._metrics.write(Start(0, time.time(), self._config.to_json(), now, link_bytes()))
         self._progress.say(
             f"rank 0 of {self._config.ranks.world_size} on {self._device}: {self._config.task},"
             f" learns, ready after {now['total']:.1f} s"
@@ -117,7 +117,7 @@ class _Learning:
         if self._config.saves_after(update):
             self._save(update)
         if self._report_due():
-            self._metrics.write("experience", {"step": update, **self._figures(update)})
+            self._metrics.write(self._experience(update))
         return loss
 
     def _update(self, update: int) -> float:
@@ -135,14 +135,16 @@ class _Learning:
         after, sent = self._clock.read(), self._sent_bytes()
         if update > self._done + 1:  # the first has waited until there was enough
             self._update_s += after["total"] - before["total"]
-        figures = {
-            "step": update,
-            "loss": loss,
-            "compute_s": after["compute"] - before["compute"],
-            "comm_s": after["comm"] - before["comm"],
-            "sent_bytes": sent - sent_before,
-        }
-        self._metrics.write("step", figures)
+        line = Step(
+            0,
+            time.time(),
+            update,
+            sent_bytes=sent - sent_before,
+            loss=loss,
+            compute_s=after["compute"] - before["compute"],
+            comm_s=after["comm"] - before["comm"],
+        )
+        self._metrics.write(line)
         self._progress.step(update, loss, sent)
         return loss
 
@@ -196,7 +198,7 @@ class _Learning:
                 self._tested = self._task.evaluate(self._model, self._device)
             self._model.train()
         eval_s = self._clock.read()["eval"] - before_s
-        self._metrics.write("eval", {"step": update, **self._tested, "eval_s": eval_s})
+        self._metrics.write(Evaluation(0, time.time(), update, eval_s), self._tested)
         text = "  ".join(f"{name} {value:.4f}" for name, value in self._tested.items())
         self._progress.say(f"update {update}/{self._config.steps}  {text}  in {eval_s:.1f} s")
 
@@ -235,31 +237,60 @@ class _Learning:
             raise OptionError(f"--steps: {path} is of step {done} already")
         return done
 
-    def _figures(self, update: int) -> dict[str, object]:
+    def _experience(self, update: int) -> Experience:
         """What has come so far."""
+        said = self._figures(update, {})
+        return Experience(
+            rank=0,
+            time=time.time(),
+            step=update,
+            env_steps=said.env_steps,
+            pieces=said.pieces,
+            rejected=said.rejected,
+            mean_steps=said.mean_steps,
+            mean_steps_kept=said.mean_steps_kept,
+            replay_ratio=said.replay_ratio,
+            duplicates=said.duplicates,
+            malformed=said.malformed,
+            received_bytes=said.received_bytes,
+            updates_s=said.updates_s,
+            staleness_updates=said.staleness_updates,
+            staleness_s=said.staleness_s,
+            weights_age_s=said.weights_age_s,
+        )
+
+    def _figures(self, update: int, actors: dict[int, dict[str, float]]) -> LearnerFigures:
+        """What has come so far; `actors` are the figures of each."""
         made = self._made
         kept = made["steps"] - made["rejected_steps"]
         pieces_kept = made["pieces"] - made["rejected"]
-        return {
-            "env_steps": made["steps"],
-            "pieces": made["pieces"],
-            "rejected": made["rejected"],
-            "mean_steps": round(made["steps"] / max(1, made["pieces"]), 2),
-            "mean_steps_kept": round(kept / max(1, pieces_kept), 2),
-            "replay_ratio": round(self._learner.steps_learnt / max(1, made["steps"]), 4),
-            "duplicates": sum(peer.duplicates for peer in self._socket.peers.values()),
-            "malformed": self._socket.malformed + self._malformed,
-            "received_bytes": made["received_bytes"],
-            "updates_s": round((update - self._done - 1) / self._update_s, 4)
-            if self._update_s
-            else 0.0,
-            **self._staleness.figures(),
-        }
+        updates, changed = update - self._done - 1, self._socket.changed
+        staleness = self._staleness.figures()
+        return LearnerFigures(
+            env_steps=made["steps"],
+            pieces=made["pieces"],
+            rejected=made["rejected"],
+            mean_steps=round(made["steps"] / max(1, made["pieces"]), 2),
+            mean_steps_kept=round(kept / max(1, pieces_kept), 2),
+            replay_ratio=round(self._learner.steps_learnt / max(1, made["steps"]), 4),
+            duplicates=sum(peer.duplicates for peer in self._socket.peers.values()),
+            malformed=self._socket.malformed + self._malformed,
+            received_bytes=made["received_bytes"],
+            updates_s=round(updates / self._update_s, 4) if self._update_s else 0.0,
+            staleness_updates=staleness["staleness_updates"],
+            staleness_s=staleness["staleness_s"],
+            weights_age_s=staleness["weights_age_s"],
+            pull_every=self._task.pull_every,
+            publish_every=self._task.publish_every,
+            broadcast=self._task.broadcast,
+            changed=None if changed is None else round(changed, 4),
+            actors=actors,
+        )
 
-    def _actors(self) -> dict[str, dict[str, float]]:
+    def _actors(self) -> dict[int, dict[str, float]]:
         """By rank: what came of each actor process, and what it told."""
         return {
-            str(rank): {
+            rank: {
                 **peer.figures,
                 "connections": peer.connections,
                 "lives": peer.lives,
@@ -274,26 +305,20 @@ class _Learning:
         return sum(self._socket.traffic.bytes_by_purpose().values())
 
     def _end(self, loss: float) -> None:
-        config, changed = self._config, self._socket.changed
         seconds = self._clock.read()
-        figures_at_end = {
-            "steps": config.steps,
-            "seconds": seconds,
-            "sent_bytes": self._socket.traffic.bytes_by_purpose(),
-            "collectives": self._socket.traffic.sums(),
-            "link_bytes": link_bytes(),
-            "final_loss": loss,
-            "tested": self._tested,
-            "experience": self._figures(config.steps)
-            | {
-                "pull_every": self._task.pull_every,
-                "publish_every": self._task.publish_every,
-                "broadcast": self._task.broadcast,
-                "changed": None if changed is None else round(changed, 4),
-                "actors": self._actors(),
-            },
-        }
-        self._metrics.write("end", figures_at_end)
+        end = End(
+            0,
+            time.time(),
+            self._config.steps,
+            seconds,
+            self._socket.traffic.bytes_by_purpose(),
+            self._socket.traffic.sums(),
+            link_bytes(),
+            final_loss=loss,
+            tested=dict(self._tested),
+            experience=self._figures(self._config.steps, self._actors()),
+        )
+        self._metrics.write(end)
         self._progress.say(
             f"rank 0 done in {seconds['total']:.1f} s: {seconds_text(seconds)}; "
             f"{self._made['pieces']} pieces of experience, sent {self._sent_bytes() / 1e6:.1f} MB"

@@ -2,7 +2,8 @@
 
     python3 -S -m node.supervisor.rank_states RUN
 
-prints one JSON object, docs/formats.md. A rank is told by its environment, and has all processes that inherited it.
+prints one JSON object: a RankState (protocol/telemetry.py) by rank. A rank is told by its environment, and has all
+processes that inherited it.
 """
 
 import json
@@ -13,7 +14,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from protocol.reader import document
+from protocol.telemetry import RankState
 
 PROC = Path("/proc")
 SOCKETS = ("ss", "-H", "-t", "-i", "-n", "-p", "-O", "state", "established")
@@ -45,7 +49,8 @@ def main() -> int:
     ranks = find_ranks(sys.argv[1])
     said = subprocess.run(SOCKETS, capture_output=True, text=True, check=False).stdout
     sockets = list(read_sockets(said))
-    print(json.dumps({rank: state_of(ranks[rank], sockets) for rank in sorted(ranks)}))
+    states = {rank: state_of(ranks[rank], sockets) for rank in sorted(ranks)}
+    print(json.dumps(document(states)))
     return 0
 
 
@@ -82,8 +87,8 @@ def read_sockets(said: str) -> Iterator[Socket]:
         )
 
 
-def state_of(processes: list[Process], sockets: list[Socket]) -> dict[str, Any]:
-    """Of one rank, as docs/formats.md has it."""
+def state_of(processes: list[Process], sockets: list[Socket]) -> RankState:
+    """Of one rank."""
     pids = {process.pid for process in processes}
     own = [socket for socket in sockets if socket.pids & pids]
     states = [process.state for process in processes]
@@ -95,14 +100,14 @@ def state_of(processes: list[Process], sockets: list[Socket]) -> dict[str, Any]:
         }
         for what in ("unread", "unsent")
     )
-    return {
-        "state": (stopped or (["R"] if "R" in states else states))[0],
-        "cpu_s": round(sum(process.cpu_s for process in processes), 2),
-        "bytes": sum(socket.carried for socket in own) + sum(map(_disk_bytes, pids)),
-        "unread": {peer: count for peer, count in unread.items() if count},
-        "unsent": {peer: count for peer, count in unsent.items() if count},
-        "collective": _collective(processes[0].pid),
-    }
+    return RankState(
+        state=(stopped or (["R"] if "R" in states else states))[0],
+        cpu_s=round(sum(process.cpu_s for process in processes), 2),
+        bytes=sum(socket.carried for socket in own) + sum(map(_disk_bytes, pids)),
+        unread={peer: count for peer, count in unread.items() if count},
+        unsent={peer: count for peer, count in unsent.items() if count},
+        collective=_collective(processes[0].pid),
+    )
 
 
 def read_process(path: Path) -> Process:

@@ -1,61 +1,65 @@
 """Looks once a second, and prints a line, until standard input ends.
 
-The order is its first line: {"run", "ranks": {number: path of its metrics}, "interval_s"}.
+The order is its first line (protocol/telemetry.py).
 """
 
-import json
 import os
 import select
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from node.supervisor.descendants import die_with_parent
 from node.telemetry.link_looks import LinkLooks
 from node.telemetry.metrics_tail import MetricsTail
-from node.telemetry.rank_looks import RankLooks
+from node.telemetry.rank_looks import ProcessLook, RankLooks
+from protocol.reader import parse
+from protocol.telemetry import MOST_SAID_BYTES, LinkLook, Look, Order, RankLook, look_text
 
 NICE = 19
-MOST_LINE_BYTES = 60_000  # the launcher takes a longer one for none
+MOST_ORDER_BYTES = 1 << 20
 LEAST_INTERVAL_S = 0.1
-Json = dict[str, Any]
 
 
 class Looks:
     """All that is looked at on this node; what fails is left out of the line."""
 
-    def __init__(self, order: Json) -> None:
-        paths = {str(rank): Path(path) for rank, path in order["ranks"].items()}
+    def __init__(self, order: Order) -> None:
+        paths = {str(rank): Path(path) for rank, path in order.ranks.items()}
         self._tails = {rank: MetricsTail(path) for rank, path in paths.items()}
-        self._ranks = RankLooks(str(order["run"]), paths)
+        self._ranks = RankLooks(order.run, paths)
         self._links = LinkLooks()
 
     def line(self) -> bytes:
-        """One line, docs/formats.md."""
-        seen, links = {}, {}
+        """One line."""
+        seen: dict[str, ProcessLook] = {}
+        links: dict[str, LinkLook] = {}
         with suppress(OSError):
             seen = self._ranks.look()
         with suppress(OSError, ValueError):
             links = self._links.look()
-        ranks = {rank: tail.look() | seen.get(rank, {}) for rank, tail in self._tails.items()}
-        said = {"ranks": ranks, "links": links}
-        text = _text(said)
-        return text if len(text) <= MOST_LINE_BYTES else _text({"ranks": {}, "links": {}})
+        ranks = {int(r): _both(tail.look(), seen.get(r)) for r, tail in self._tails.items()}
+        at, spent_s = round(time.time(), 3), round(time.process_time(), 3)
+        text = look_text(Look(at, spent_s, ranks, links))
+        return text if len(text) <= MOST_SAID_BYTES else look_text(Look(at, spent_s))
 
 
-def _text(said: Json) -> bytes:
-    clock = {"time": round(time.time(), 3), "spent_s": round(time.process_time(), 3)}
-    return json.dumps(clock | said, separators=(",", ":")).encode() + b"\n"
+def _both(told: RankLook, seen: ProcessLook | None) -> RankLook:
+    """What a rank tells of itself, and what is seen of it."""
+    if seen is None:
+        return told
+    return told._replace(
+        state=seen.state, cpu_s=seen.cpu_s, main_s=seen.main_s, collective=seen.collective
+    )
 
 
 def main() -> int:
     """Look until nobody listens any more."""
     os.nice(NICE)
     die_with_parent()
-    order = json.loads(sys.stdin.buffer.readline(1 << 20))
-    interval_s = max(LEAST_INTERVAL_S, float(order["interval_s"]))
+    order = parse(Order, sys.stdin.buffer.readline(MOST_ORDER_BYTES), "order")
+    interval_s = max(LEAST_INTERVAL_S, order.interval_s)
     looks, due = Looks(order), time.monotonic()
     with suppress(BrokenPipeError):
         while not _is_ended(due - time.monotonic()):

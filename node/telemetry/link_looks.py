@@ -8,6 +8,7 @@ import socket
 
 from node.telemetry.tc_dump import CLASS, QDISC, Counters, dump, open_socket
 from node.wire import htb, state
+from protocol.telemetry import LinkLook
 
 NONE = Counters(0, 0, 0)
 MAJOR = int(htb.HANDLE, 16) << 16
@@ -21,8 +22,8 @@ class LinkLooks:
         self._device = ""
         self._links: dict[str, tuple[int, float]] = {}  # peer -> number of its class, MB/s asked
 
-    def look(self) -> dict[str, list[float]]:
-        """By peer: bytes sent, bytes waiting, packets dropped, MB/s asked; nothing where nothing is shaped.
+    def look(self) -> dict[str, LinkLook]:
+        """By peer what is counted of a link; nothing where nothing is shaped.
 
         Raises:
             OSError: the kernel does not answer, or the device has gone.
@@ -35,12 +36,12 @@ class LinkLooks:
             classes, queues = (dump(netlink, kind, index) for kind in (CLASS, QDISC))
         # As node/wire/egress.py has it: only a queue counts the single frames of a super-packet as dropped.
         return {
-            peer: [
+            peer: LinkLook(
                 classes[MAJOR | number].sent_bytes,
                 classes[MAJOR | number].backlog_bytes,
                 queues.get(number << 16, NONE).dropped_packets,
                 asked_mbyte_s,
-            ]
+            )
             for peer, (number, asked_mbyte_s) in self._links.items()
             if MAJOR | number in classes
         }

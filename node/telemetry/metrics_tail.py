@@ -3,22 +3,16 @@
 import json
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from protocol.metrics import SCORES
+from protocol.telemetry import LARGEST, RankLook
 
 MOST_NEW_BYTES = 1 << 16  # at one look, some 400 steps: of more the first are passed over
 MOST_LINE_BYTES = 1 << 14  # a longer one counts as not there
-LARGEST = 1e15
-SCORES = (
-    "test_accuracy",
-    "test_return",
-    "test_success",
-    "validation_bits",
-    "test_loss",
-    "episode_return",
-)
-Json = dict[str, Any]
+Said = Mapping[str, object]
 
 
 class MetricsTail:
@@ -34,15 +28,15 @@ class MetricsTail:
         self._path = path
         self._begin_again()
 
-    def look(self) -> Json:
-        """What there is by now, docs/formats.md; nothing before the first line."""
+    def look(self) -> RankLook:
+        """What there is by now; nothing before the first line."""
         with suppress(OSError):  # no file yet, or none that can be read
             self._read_new()
-        return dict(self._seen)
+        return self._seen
 
     def _begin_again(self) -> None:
         self._place, self._rest = 0, b""
-        self._seen: Json = {}
+        self._seen = RankLook()
 
     def _read_new(self) -> None:
         # Whoever runs here may have put anything in its place: a pipe would keep us waiting.
@@ -74,21 +68,28 @@ class MetricsTail:
             if isinstance(said, dict):
                 self._add(said, scale)
 
-    def _add(self, said: Json, scale: float) -> None:
+    def _add(self, said: Said, scale: float) -> None:
+        """Also of lines that are none of node.train's: a program of the user's own may tell as much."""
         seen = self._seen
         if (at := _number(said.get("time"))) is not None:
-            seen.setdefault("began", at)
-            seen["time"] = at
+            seen = seen._replace(began=at if seen.began is None else seen.began, time=at)
         if (step := _number(said.get("step"))) is not None and said.get("event") != "eval":
-            seen["step"] = int(step)
+            seen = seen._replace(step=int(step))
         if said.get("event") == "step":
-            seen["loss"] = _number(said.get("loss"))
-            for key in ("compute_s", "comm_s", "sent_bytes"):
-                seen[key] = seen.get(key, 0) + scale * (_number(said.get(key)) or 0)
-        for name in SCORES:
-            if (score := _number(said.get(name))) is not None:
-                seen["score"] = [name, score]
-                return
+            seen = seen._replace(
+                loss=_number(said.get("loss")),
+                compute_s=(seen.compute_s or 0) + scale * (_number(said.get("compute_s")) or 0),
+                comm_s=(seen.comm_s or 0) + scale * (_number(said.get("comm_s")) or 0),
+                sent_bytes=(seen.sent_bytes or 0) + scale * (_number(said.get("sent_bytes")) or 0),
+            )
+        self._seen = seen._replace(score=_score(said) or seen.score)
+
+
+def _score(said: Said) -> tuple[str, float] | None:
+    for name in SCORES:
+        if (value := _number(said.get(name))) is not None:
+            return name, value
+    return None
 
 
 def _number(value: object) -> float | None:

@@ -9,13 +9,21 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from node.supervisor.rank_states import PROC, Process, find_note, find_ranks, read_process
 
 FIND_AGAIN_S, MISSING_AGAIN_S = 10.0, 2.0
 NOTE_BYTES = 160
-Json = dict[str, Any]
+
+
+class ProcessLook(NamedTuple):
+    """What is seen of a rank from outside: as of `protocol.telemetry.RankLook`."""
+
+    state: str
+    cpu_s: float
+    main_s: float
+    collective: str
 
 
 class RankLooks:
@@ -32,8 +40,8 @@ class RankLooks:
         self._notes: dict[int, int] = {}  # pid of a rank's first process -> its note, open
         self._found_at = -FIND_AGAIN_S
 
-    def look(self) -> dict[str, Json]:
-        """By rank what is seen of it, docs/formats.md; a rank that has no process is not there."""
+    def look(self) -> dict[str, ProcessLook]:
+        """By rank what is seen of it; a rank that has no process is not there."""
         self._find(time.monotonic())
         looks = {rank: self._look_at(found) for rank, found in self._found.items()}
         return {rank: look for rank, look in looks.items() if look}
@@ -51,18 +59,18 @@ class RankLooks:
         found = self._found.get(rank, [])
         return bool(found) and _now(found[0]) is not None
 
-    def _look_at(self, found: list[Process]) -> Json:
+    def _look_at(self, found: list[Process]) -> ProcessLook | None:
         there = [now for process in found if (now := _now(process))]
         if not there or there[0].pid != found[0].pid:
-            return {}
+            return None
         states = [process.state for process in there]
         stopped = [state for state in states if state in "Tt"]
-        return {
-            "state": (stopped or (["R"] if "R" in states else states))[0],
-            "cpu_s": round(sum(process.cpu_s for process in there), 2),
-            "main_s": round(_main_thread_s(found[0].pid), 2),
-            "collective": self._note(found[0].pid),
-        }
+        return ProcessLook(
+            (stopped or (["R"] if "R" in states else states))[0],
+            round(sum(process.cpu_s for process in there), 2),
+            round(_main_thread_s(found[0].pid), 2),
+            self._note(found[0].pid),
+        )
 
     def _note(self, pid: int) -> str:
         """What a rank of node.train has noted; nothing of other programs."""

@@ -7,6 +7,7 @@ ranks at its step, of which every rank has kept its own part: they take no time 
 else a task says that a test depends on (`Task.statistics`) is tested as rank 0 had it then.
 """
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from node.dist.comm import Comm
 from node.dist.flat import flatten, to_bytes, unflatten_into
 from node.strategies.base import Strategy
 from node.training.config import TrainConfig
+from protocol.metrics import Evaluation as EvaluationLine
 
 if TYPE_CHECKING:
     from node.tasks.base import Task
@@ -117,7 +119,7 @@ class Evaluation:
         with torch.no_grad():
             self.tested = self._task.evaluate(model, self._device)
         eval_s = self._clock.read()["eval"] - before_s
-        self._metrics.write("eval", {"step": step, **self.tested, "eval_s": eval_s})
+        self._metrics.write(EvaluationLine(0, time.time(), step, eval_s), self.tested)
         text = "  ".join(f"{name} {value:.4f}" for name, value in self.tested.items())
         self._progress.say(f"step {step}/{self._config.steps}  {text}  in {eval_s:.1f} s")
 

@@ -18,7 +18,15 @@ from zmq.utils.monitor import recv_monitor_message
 
 from node.transport.actor_socket import MOST_RECONNECT_MS, RECONNECT_MS, Identity
 from node.transport.broadcast import LEARNER
-from node.transport.messages import ELSEWHERE, SHARD, SUBSCRIBE, WEIGHTS, Message, read_message
+from node.transport.messages import (
+    ELSEWHERE,
+    SHARD,
+    SUBSCRIBE,
+    WEIGHTS,
+    Message,
+    read_message,
+    read_time,
+)
 from node.transport.shards import Stream, begin
 from node.transport.sockets import SILENCE_MS, endpoint, local_ip, set_up
 from node.transport.subscribers import Subscribers
@@ -39,6 +47,17 @@ class Source(NamedTuple):
     endpoint: str
 
 
+class Receipt(NamedTuple):
+    """That a version has come: as the end of `protocol.metrics.Weights`."""
+
+    version: int
+    source: int
+    bytes: int
+    waited: bool
+    published_at_s: float
+    received_at_s: float
+
+
 @dataclass(frozen=True)
 class Received:
     """A version of the weights that has come.
@@ -47,14 +66,13 @@ class Received:
         header: what the learner says of it.
         base: the version that they are changes of; None: they are whole.
         body: as `weights.decode` takes it.
-        receipt: `version`, `source` (the rank it came from), `bytes`, `waited` (whether it was waited for when it was
-            published), `published_at_s`, `received_at_s` (Unix times).
+        receipt: for a line of metrics.
     """
 
     header: Mapping[str, object]
     base: int | None
     body: bytes
-    receipt: Mapping[str, object]
+    receipt: Receipt
 
 
 class Relay:
@@ -316,12 +334,12 @@ class Relay:
 
     def _to_hand_over(self, stream: Stream) -> Received:
         header, body = stream.head.header, stream.body()
-        receipt = {
-            "version": stream.version,
-            "source": self._source.rank,
-            "bytes": len(body),
-            "waited": header["waited"],
-            "published_at_s": header["published_at_s"],
-            "received_at_s": stream.received_at_s,
-        }
+        receipt = Receipt(
+            stream.version,
+            self._source.rank,
+            len(body),
+            header["waited"] is True,
+            read_time(header, "published_at_s"),
+            stream.received_at_s,
+        )
         return Received(header, stream.base, body, receipt)

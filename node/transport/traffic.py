@@ -1,7 +1,10 @@
-"""What one side has sent to whom, by purpose, in the form of a rank's accounts (docs/formats.md)."""
+"""What one side has sent to whom, by purpose, in the form of a rank's accounts (protocol/metrics.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from protocol.metrics import CollectiveSum
+from protocol.metrics import Traffic as Sent
 
 KIND = "message"
 
@@ -43,23 +46,19 @@ class Traffic:
             total[purpose] = total.get(purpose, 0) + count.sent_bytes
         return total
 
-    def sums(self) -> list[dict[str, object]]:
+    def sums(self) -> list[CollectiveSum]:
         """As a rank's ledger says it of collectives: `bytes` is of a message, on average."""
         purposes = sorted({purpose for purpose, _ in self._counts})
         return [self._sum(purpose) for purpose in purposes]
 
-    def _sum(self, purpose: str) -> dict[str, object]:
+    def _sum(self, purpose: str) -> CollectiveSum:
         own = {rank: count for (of, rank), count in self._counts.items() if of == purpose}
         messages = sum(count.messages for count in own.values())
-        return {
-            "kind": KIND,
-            "purpose": purpose,
-            "bytes": sum(count.sent_bytes for count in own.values()) // max(1, messages),
-            "count": messages,
-            "done_s": 0.0,
-            "waited_s": 0.0,
-            "to": {
-                rank: {"bytes": count.sent_bytes, "messages": count.frames}
-                for rank, count in own.items()
-            },
-        }
+        return CollectiveSum(
+            KIND,
+            purpose,
+            sum(count.sent_bytes for count in own.values()) // max(1, messages),
+            messages,
+            waited_s=0.0,
+            to={rank: Sent(count.sent_bytes, count.frames) for rank, count in own.items()},
+        )

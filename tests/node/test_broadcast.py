@@ -125,7 +125,7 @@ class Actor:
         for received in self.relay.receive():
             decode(received.header["encoding"], received.body, self.model)
             self.have = received.header["version"]
-            self.sources.append(received.receipt["source"])
+            self.sources.append(received.receipt.source)
 
     def close(self):
         self.socket._connected = False  # say no goodbye
@@ -384,7 +384,7 @@ def test_who_waited_when_it_was_published_is_told_from_who_asked_later(parent, f
     late = Child(parent.context, followed.port, rank=3)
     assert late.got().header["waited"] is False
     parent.send(*shards)
-    assert received(followed)[0].receipt["waited"] is True
+    assert received(followed)[0].receipt.waited is True
 
 
 NONSENSE = [
@@ -580,7 +580,7 @@ def test_a_relay_follows_whom_it_is_told_to(parent, followed, other):
     assert other.asked() == -1
     other.send(*weights(6))
     found = received(followed)
-    assert [(one.header["version"], one.receipt["source"]) for one in found] == [(6, 3)]
+    assert [(one.header["version"], one.receipt.source) for one in found] == [(6, 3)]
     assert other.asked() == 6
 
 

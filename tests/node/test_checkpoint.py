@@ -14,6 +14,7 @@ from node.strategies.base import Strategy
 from node.training.checkpoint import find_for_resume, read, require_same
 from node.training.config import parse_config
 from node.training.strategy_state import freeze, thaw
+from protocol.metrics import Start
 
 # With something under way, half a round done, or an order half used up after step 3.
 SETTINGS = {
@@ -227,7 +228,7 @@ def test_a_killed_run_goes_on(run, data_dir, tmp_path):
 
 def test_metrics_of_the_run_before_stay_where_it_goes_on_in_its_folder(tmp_path):
     for append in (False, True):
-        Metrics(tmp_path, 0, 1, append=append).write("start", {})
+        Metrics(tmp_path, 0, 1, append=append).write(Start(0, 1.0))
     assert len(read_events(tmp_path / "metrics.jsonl")) == 2
 
 

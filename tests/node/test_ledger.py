@@ -17,6 +17,7 @@ from node.accounting.ledger import Ledger
 from node.accounting.link_counters import _is_tcp, tcp_sockets, wait_until_delivered
 from node.accounting.metrics import Clock, Metrics
 from node.dist.comm import Comm
+from protocol.metrics import Traffic
 
 BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h
 FLOATS = 300_000
@@ -208,10 +209,10 @@ def test_sums_stay_exact_where_lines_end(monkeypatch, tmp_path):
         "exchange",
         "all_reduce",
     ]
-    sums = {one["kind"]: one for one in books.sums()}
-    assert {kind: one["count"] for kind, one in sums.items()} == {"all_reduce": 3, "exchange": 2}
-    assert sums["exchange"]["to"] == {1: {"bytes": 200, "messages": 2}}
-    assert sums["all_reduce"]["to"][1]["bytes"] == 300
+    sums = {one.kind: one for one in books.sums()}
+    assert {kind: one.count for kind, one in sums.items()} == {"all_reduce": 3, "exchange": 2}
+    assert sums["exchange"].to == {1: Traffic(200, 2)}
+    assert sums["all_reduce"].to[1].bytes == 300
 
 
 @pytest.mark.parametrize(

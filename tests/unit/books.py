@@ -1,7 +1,8 @@
 """Runs that never were: what ranks would have left of them."""
 
 from cluster.accounting.bounds import Network, RankRoute
-from cluster.accounting.collectives import parse_part
+from cluster.accounting.collectives import make_part
+from protocol.metrics import End, Start, read_collective, read_line
 
 
 def line(kind, to, *, at=0.0, done_s=1.0, waited_s=None, size=None, sources=None, **values):
@@ -25,7 +26,19 @@ def line(kind, to, *, at=0.0, done_s=1.0, waited_s=None, size=None, sources=None
 
 
 def part(rank, *args, **values):
-    return parse_part(rank, line(*args, **values))
+    return make_part(rank, read_collective(line(*args, **values)))
+
+
+def end_line(**values) -> End:
+    """A rank's last line; of its sums `to` and others may be missing."""
+    rest = {"kind": "all_reduce", "purpose": "train", "bytes": 1, "count": 1, "waited_s": 0.0}
+    sums = [{**rest, "to": {}, **one} for one in values.pop("collectives", [])]
+    return read_line({"event": "end", "rank": 0, "time": 1.0, "collectives": sums, **values})
+
+
+def start_line(**values) -> Start:
+    """A rank's first line."""
+    return read_line({"event": "start", "rank": 0, "time": 1.0, **values})
 
 
 def ring(world_size, size, *, entered=None, ended=None, messages=None):

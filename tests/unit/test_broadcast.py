@@ -10,10 +10,11 @@ from cluster.accounting.broadcast import (
     arrivals_s,
     broadcast_summary,
     cycles_s,
-    read_receipts,
+    receipts_of,
 )
 from cluster.accounting.experience import predicted_broadcast_age_s
-from cluster.accounting.metrics import is_event
+from protocol.metrics import read_line
+from protocol.reader import FormatError
 
 SHARDS = 32
 BYTE_S, DELAY_S, SIZE = 5e6, 0.02, SHARDS * SHARD_BYTES
@@ -83,7 +84,11 @@ def test_of_a_way_that_is_none_nothing_is_said():
     assert arrivals_s({1: 0, 5: 1}, SIZE, network(3)) == {}
 
 
-def line(version, published_at_s, received_at_s, waited=True, source=0, size=SIZE):
+def line(*args, **values):
+    return read_line(said(*args, **values))
+
+
+def said(version, published_at_s, received_at_s, waited=True, source=0, size=SIZE):
     return {
         "event": "weights",
         "rank": 1,
@@ -99,7 +104,7 @@ def line(version, published_at_s, received_at_s, waited=True, source=0, size=SIZ
 
 
 def test_what_counts_is_when_the_last_of_all_has_it_if_all_were_waiting():
-    receipts = read_receipts(
+    receipts = receipts_of(
         {
             1: [line(5, 100.0, 101.8), line(10, 110.0, 111.9), line(15, 120.0, 122.0)],
             2: [line(5, 100.0, 102.0, source=1), line(10, 110.0, 115.0, waited=False, source=1)],
@@ -121,10 +126,11 @@ def test_what_counts_is_when_the_last_of_all_has_it_if_all_were_waiting():
     [("bytes", 0), ("bytes", 10**17), ("source", -1), ("bytes", "many"), ("waited", 1)],
 )
 def test_what_a_hostile_actor_says_counts_as_not_said(name, wrong):
-    assert is_event(line(5, 1.0, 2.0))
-    assert not is_event(line(5, 1.0, 2.0) | {name: wrong})
-    without = {key: value for key, value in line(5, 1.0, 2.0).items() if key != name}
-    assert not is_event(without)
+    whole = said(5, 1.0, 2.0)
+    without = {key: value for key, value in whole.items() if key != name}
+    for wrong_line in (whole | {name: wrong}, without):
+        with pytest.raises(FormatError, match=name):
+            read_line(wrong_line)
 
 
 def simulated_age_s(hops, interval_s, transfer_s, delay_s, versions=3000):
@@ -184,6 +190,6 @@ def test_the_slowest_hop_of_a_way_is_how_soon_the_next_version_follows():
 
 
 def test_where_some_got_all_and_others_what_had_changed_the_bound_is_that_of_the_changes():
-    receipts = read_receipts({1: [line(5, 0.0, 3.0)], 2: [line(5, 0.0, 3.0, source=1, size=1000)]})
+    receipts = receipts_of({1: [line(5, 0.0, 3.0)], 2: [line(5, 0.0, 3.0, source=1, size=1000)]})
     bound_s = broadcast_summary(receipts, [1, 2], network(3))["bound_s"]
     assert bound_s == pytest.approx(2 * (1000 / BYTE_S + DELAY_S), abs=1e-4)

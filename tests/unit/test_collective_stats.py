@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from books import line, mesh, part, ring
+from books import end_line, line, mesh, part, ring, start_line
 
 from cluster.accounting.collective_stats import (
     bucket_seconds,
@@ -72,12 +72,12 @@ def test_exchanges_are_matched_by_pairs():
     assert complete == {0.0: 0.5, 1.0: 1.0, 2.0: 9.0, 0.5: 0.5, 9.0: 9.0, 0.2: 1.0}
 
 
-def end(comm_s, **values):
+def end(comm_s, more=()):
     seconds = {"compute": 10.0, "comm": comm_s, "total": 10.0 + comm_s}
     sums = [
         {"kind": "all_reduce", "purpose": "train", "bytes": 300, "count": 1, "waited_s": comm_s}
     ]
-    return {"seconds": seconds, "collectives": sums, **values}
+    return end_line(seconds=seconds, collectives=[*sums, *more])
 
 
 def test_buckets_still_sum_to_the_total():
@@ -94,7 +94,7 @@ def test_buckets_still_sum_to_the_total():
 def test_what_has_no_line_of_its_own_waits_as_the_others():
     """Twice as much was waited as the lines tell of."""
     collectives = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
-    buckets = bucket_seconds({"node1": end(10.0), "node2": {}, "node3": {}}, collectives)
+    buckets = bucket_seconds({"node1": end(10.0), "node2": None, "node3": None}, collectives)
     assert buckets == {"node1": {"compute": 10.0, "transfer": 4.0, "waiting": 6.0, "total": 20.0}}
 
 
@@ -108,9 +108,7 @@ def test_what_is_waited_for_in_tests_is_none_of_comm():
         for r in range(2)
     ]
     tests = {"kind": "all_reduce", "purpose": "eval", "bytes": 9, "count": 1, "waited_s": 10.0}
-    whole = end(1.0)
-    whole["collectives"].append(tests)
-    buckets = bucket_seconds({"node1": end(1.0), "node2": whole}, put_together(parts))
+    buckets = bucket_seconds({"node1": end(1.0), "node2": end(1.0, [tests])}, put_together(parts))
     assert buckets["node2"] == {"compute": 10.0, "transfer": 1.0, "waiting": 0.0, "total": 11.0}
 
 
@@ -121,7 +119,7 @@ def test_rows_compare_with_bounds():
         part(r, "all_reduce", {(r - 1) % 3: 400}, at=50.0, size=300, hidden=True) for r in range(3)
     ]
     parts = [[a, b, c] for a, b, c in zip(*both, unseen, strict=True)]
-    ends = {"node1": {"collectives": [end(1.0)["collectives"][0] | {"count": 3}]}}
+    ends = {"node1": end_line(collectives=[{"bytes": 300, "count": 3}])}
     [row] = collective_rows(put_together(parts), ends, mesh(3, delay_s=0.4))
     assert (row["kind"], row["purpose"], row["bytes"]) == ("all_reduce", "train", 300)
     assert (row["count"], row["timed"], row["seconds"]) == (3, 2, 2.0)
@@ -186,15 +184,18 @@ def test_links_that_carried_something_else_are_named():
 
 def test_the_loop_is_between_the_ranks_own_readings():
     sums = [{"to": {"1": {"bytes": 1_000_000, "messages": 1}}}]
-    starts = {"node1": {"link_bytes": {"node2": 500}}, "node2": {"link_bytes": {"node1": 100}}}
+    starts = {
+        "node1": start_line(link_bytes={"node2": 500}),
+        "node2": start_line(link_bytes={"node1": 100}),
+    }
     ends = {
-        "node1": {"link_bytes": {"node2": 1_046_268}, "collectives": sums},
-        "node2": {"link_bytes": {"node1": 20_000}, "collectives": []},
+        "node1": end_line(link_bytes={"node2": 1_046_268}, collectives=sums),
+        "node2": end_line(link_bytes={"node1": 20_000}),
     }
     loop = loop_bytes(starts, ends, NAMES[:2], FULL)
     assert loop["links"]["node1->node2"]["carried"] == 1_045_768
     assert loop["payload"] == 1_000_000
-    starts["node2"]["link_bytes"] = {}
+    starts["node2"] = start_line()
     assert loop_bytes(starts, ends, NAMES[:2], FULL) is None
 
 
@@ -208,8 +209,10 @@ def test_ranks_of_one_node_share_its_links_and_send_each_other_nothing_over_them
     before = [{"node2": 500}, {"node2": 700}, {"node1": 100}, {"node1": 100}]
     after = [{"node2": 900_000}, {"node2": 1_046_268}, {"node1": 20_000}, {"node1": 19_000}]
     sent = [sends(1, 5_000_000), sends(2, 1_000_000), [], []]
-    starts = {f"r{rank}": {"link_bytes": before[rank]} for rank in range(4)}
-    ends = {f"r{rank}": {"link_bytes": after[rank], "collectives": sent[rank]} for rank in range(4)}
+    starts = {f"r{rank}": start_line(link_bytes=before[rank]) for rank in range(4)}
+    ends = {
+        f"r{rank}": end_line(link_bytes=after[rank], collectives=sent[rank]) for rank in range(4)
+    }
     loop = loop_bytes(starts, ends, nodes, link_paths(nodes, links([("node1", "node2")])))
     assert loop["links"]["node1->node2"] == {
         "carried": 1_045_768,

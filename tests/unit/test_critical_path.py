@@ -14,6 +14,7 @@ from cluster.accounting.gloo_path import find_chain
 from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.rank_time import RankTime, Stint, rank_time
 from cluster.accounting.tcp_timing import window_after
+from protocol.metrics import read_line
 
 SIZE = 3_000_000  # an all-reduce of three has each rank send 4 MB, in 8 messages
 
@@ -250,10 +251,18 @@ def test_a_rank_s_lines_tell_what_it_did_when():
     """Ten seconds of which 6 computed and 2 waited, a test of 3 s, and what no line tells apart."""
     lines = [
         {"event": "start", "time": 100.0},
-        {"event": "step", "time": 110.0, "compute_s": 6.0, "comm_s": 2.0},
-        {"event": "eval", "time": 114.0, "eval_s": 3.0},
+        {
+            "event": "step",
+            "time": 110.0,
+            "step": 1,
+            "sent_bytes": 0,
+            "compute_s": 6.0,
+            "comm_s": 2.0,
+        },
+        {"event": "eval", "time": 114.0, "step": 1, "eval_s": 3.0},
         {"event": "end", "time": 115.0, "seconds": {"data": 1.0, "other": 3.0, "compute": 9.0}},
     ]
+    lines = [read_line({"rank": 0, **line}) for line in lines]
     time = rank_time("node1", lines)
     assert time.between(98.0, 100.0) == {"startup": 2.0}
     assert time.between(100.0, 104.0) == pytest.approx(

@@ -7,7 +7,9 @@ import pytest
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.broadcast import Receipt
 from cluster.accounting.experience import experience_summary, predicted_age_s
-from cluster.accounting.metrics import is_event
+from cluster.accounting.metrics import LastLines
+from protocol.metrics import read_line
+from protocol.reader import FormatError
 
 DISTRIBUTION = {"mean": 2.0, "median": 1.5, "p95": 4.0, "max": 9.0}
 ACTED = {
@@ -62,7 +64,7 @@ NETWORK = Network({(0, 1): ROUTE, (1, 0): ROUTE}, {}, "asked")
 
 
 def told(end):
-    return {"node1": {"end": end}, "node2": {}, "node3": {}}
+    return {"node1": LastLines(end=read_line(end)), "node2": LastLines(), "node3": LastLines()}
 
 
 def test_the_summary_says_what_the_learner_said_and_what_links_allow():
@@ -95,9 +97,10 @@ def test_where_nothing_is_known_of_links_nothing_is_predicted():
     assert summary["actors"]["node2"]["predicted_weights_age_s"] is None
 
 
-@pytest.mark.parametrize("end", [{}, {"experience": None}, {"collectives": []}])
-def test_without_a_learner_there_is_nothing(end):
+def test_without_a_learner_there_is_nothing():
+    end = {name: value for name, value in END.items() if name != "experience"}
     assert experience_summary(told(end), NETWORK) is None
+    assert experience_summary({"node1": LastLines()}, NETWORK) is None
 
 
 def simulated_age_s(route, weights_bytes, pull_s, publish_every, update_s):
@@ -159,6 +162,8 @@ def test_an_actor_asks_no_sooner_than_it_has_an_answer():
     ],
 )
 def test_what_a_hostile_learner_says_counts_as_not_said(name, wrong):
-    assert is_event(END | {"seconds": {}})
-    assert not is_event(END | {"experience": EXPERIENCE | {name: wrong}})
-    assert not is_event(END | {"experience": {k: v for k, v in EXPERIENCE.items() if k != name}})
+    read_line(END | {"seconds": {}})
+    without = {k: v for k, v in EXPERIENCE.items() if k != name}
+    for experience in (EXPERIENCE | {name: wrong}, without):
+        with pytest.raises(FormatError, match=f"experience.{name}"):
+            read_line(END | {"experience": experience})

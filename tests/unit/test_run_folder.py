@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from cluster.accounting.collective_stats import read_collectives
+from cluster.accounting.metrics import LastLines
 from cluster.base.errors import ClusterError
 from cluster.base.json_file import json_text, write_json
 from cluster.base.paths import PROJECT_DIR
@@ -32,6 +33,11 @@ PART = {
 NOBODY = 65534
 
 
+def came_to_its_end(folder):
+    lines = last_events(folder, "node2")
+    return bool(lines.start and lines.end)
+
+
 @pytest.fixture
 def sort(tmp_path):
     """A function that sorts what node2, rank 1, left: names and texts, None for a folder."""
@@ -53,7 +59,7 @@ def sort(tmp_path):
 
 def test_metrics_have_a_place_of_their_own(sort, tmp_path):
     sort(metrics_jsonl=METRICS, collectives_jsonl="{}\n")
-    assert last_events(tmp_path, "node2").keys() == {"start", "end"}
+    assert came_to_its_end(tmp_path)
     assert (tmp_path / "metrics" / "node2.collectives.jsonl").exists()
     assert not (tmp_path / "files").exists()
 
@@ -63,7 +69,7 @@ def test_a_users_own_file_of_that_name_is_the_users(sort, tmp_path, words):
     sort(metrics_jsonl=words, collectives_jsonl=words)
     assert (tmp_path / "files" / "node2" / "metrics.jsonl").read_text() == words
     assert (tmp_path / "files" / "node2" / "collectives.jsonl").read_text() == words
-    assert last_events(tmp_path, "node2") == {}
+    assert last_events(tmp_path, "node2") == LastLines()
 
 
 def test_the_model_is_rank_0s(sort, tmp_path):
@@ -76,7 +82,7 @@ def test_the_model_is_rank_0s(sort, tmp_path):
 def test_folders_where_files_should_be_stay_where_they_are(sort, tmp_path):
     sort(metrics_jsonl=METRICS, collectives_jsonl=None)
     assert (tmp_path / "files" / "node2" / "collectives.jsonl").is_dir()
-    assert last_events(tmp_path, "node2").keys() == {"start", "end"}
+    assert came_to_its_end(tmp_path)
     assert read_collectives(tmp_path, ["node1", "node2"]) == []
 
 
@@ -112,9 +118,8 @@ def test_a_line_of_metrics_that_is_none_counts_as_not_there(tmp_path, line):
     good = json.dumps(END | {"time": 1.0})
     text = f"{METRICS}{good}\n{line}\n"
     (tmp_path / "metrics" / "node2.jsonl").write_bytes(text.encode("latin-1"))
-    events = last_events(tmp_path, "node2")
-    assert events.keys() == {"start", "end"}
-    assert events["end"]["time"] == 1.0
+    assert came_to_its_end(tmp_path)
+    assert last_events(tmp_path, "node2").end.time == 1.0
 
 
 @pytest.mark.parametrize(

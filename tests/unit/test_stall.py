@@ -15,6 +15,7 @@ from cluster.run.stall import RankState, find_stall, has_moved, read_state
 from node.accounting.gloo_traffic import Flow
 from node.accounting.ledger import Ledger
 from node.supervisor.rank_states import find_ranks, read_sockets, state_of
+from protocol.reader import document
 
 NODES = ClusterSpec(size=3).nodes
 PLACES = place_ranks([node.name for node in NODES])
@@ -138,9 +139,9 @@ def test_a_rank_is_found_by_its_environment_with_all_its_processes_and_its_colle
             assert time.monotonic() < deadline
         assert (len(processes), processes[0].pid) == (2, rank.pid)
         os.kill(processes[1].pid, 19)
-        while (said := state_of(find_ranks(run)["3"], []))["state"] != "T":
+        while (said := state_of(find_ranks(run)["3"], [])).state != "T":
             assert time.monotonic() < deadline
-        state = read_state(json.loads(json.dumps(said)))
+        state = read_state(json.loads(json.dumps(document(said))))
         assert isinstance(state, RankState)
         assert state.collective.words.startswith("all_reduce of 8e-06 MB (train")
     finally:

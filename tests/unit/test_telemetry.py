@@ -12,9 +12,20 @@ import pytest
 from cluster.base.paths import PROJECT_DIR
 from cluster.live.sample import parse_sample
 from node.telemetry import link_looks, tc_dump
-from node.telemetry.__main__ import next_due
+from node.telemetry.__main__ import Looks, next_due
 from node.telemetry.metrics_tail import MetricsTail
 from node.telemetry.rank_looks import RankLooks
+from protocol.reader import parse
+from protocol.telemetry import (
+    MOST_SAID_BYTES,
+    LinkLook,
+    Look,
+    Order,
+    RankLook,
+    look_text,
+    order_text,
+    parse_look,
+)
 
 STEP = {"event": "step", "rank": 0, "compute_s": 0.5, "comm_s": 0.25, "sent_bytes": 10}
 
@@ -35,33 +46,33 @@ def test_metrics_that_grow_are_read_once(metrics, monkeypatch):
     tail, read = MetricsTail(metrics), []
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda *words: read.append(pread(*words)) or read[-1])
-    assert tail.look() == {}
+    assert tail.look() == RankLook()
     with metrics.open("a") as file:
         for number in range(1, 101):
             file.write(step(number))
             file.flush()
             seen = tail.look()
-    assert (seen["step"], seen["loss"], seen["began"], seen["time"]) == (100, 0.01, 1001.0, 1100.0)
-    assert (seen["compute_s"], seen["comm_s"], seen["sent_bytes"]) == (50.0, 25.0, 1000.0)
+    assert (seen.step, seen.loss, seen.began, seen.time) == (100, 0.01, 1001.0, 1100.0)
+    assert (seen.compute_s, seen.comm_s, seen.sent_bytes) == (50.0, 25.0, 1000.0)
     assert b"".join(read) == metrics.read_bytes()
 
 
 def test_a_line_that_comes_in_two_pieces_counts_once(metrics):
     tail, text = MetricsTail(metrics), step(1)
     metrics.write_text(text[:20])
-    assert tail.look() == {}
+    assert tail.look() == RankLook()
     metrics.write_text(text + step(2)[:-1])
-    assert tail.look()["step"] == 1
+    assert tail.look().step == 1
     metrics.write_text(text + step(2))
-    assert (tail.look()["step"], tail.look()["compute_s"]) == (2, 1.0)
+    assert (tail.look().step, tail.look().compute_s) == (2, 1.0)
 
 
 def test_of_very_much_at_once_the_end_is_read_and_sums_are_scaled(metrics):
     tail = MetricsTail(metrics)
     metrics.write_text("".join(step(number) for number in range(1, 10_001)))
     seen = tail.look()
-    assert seen["step"] == 10_000
-    assert seen["compute_s"] == pytest.approx(5000, rel=0.02)
+    assert seen.step == 10_000
+    assert seen.compute_s == pytest.approx(5000, rel=0.02)
 
 
 def test_a_rank_that_was_started_again_writes_its_metrics_anew(metrics):
@@ -69,7 +80,7 @@ def test_a_rank_that_was_started_again_writes_its_metrics_anew(metrics):
     metrics.write_text(step(8) + step(9))
     tail.look()
     metrics.write_text(step(1))
-    assert (tail.look()["step"], tail.look()["compute_s"]) == (1, 0.5)
+    assert (tail.look().step, tail.look().compute_s) == (1, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -88,29 +99,29 @@ def test_a_rank_that_was_started_again_writes_its_metrics_anew(metrics):
 def test_lines_that_are_none_count_as_not_there(metrics, text):
     tail = MetricsTail(metrics)
     metrics.write_text(text, encoding="latin-1")
-    assert "step" not in tail.look()
+    assert tail.look().step is None
     with metrics.open("a") as file:
         file.write(step(3))
-    assert tail.look()["step"] == 3
+    assert tail.look().step == 3
 
 
 def test_a_loss_that_is_no_number_is_none(metrics):
     metrics.write_text(step(1) + step(2, loss=float("nan")))
-    assert MetricsTail(metrics).look()["loss"] is None
+    assert MetricsTail(metrics).look().loss is None
 
 
 def test_the_last_score_stays(metrics):
     evaluation = {"event": "eval", "rank": 0, "step": 5, "time": 1.0, "test_accuracy": 0.8}
     metrics.write_text(step(6) + json.dumps(evaluation) + "\n" + step(7))
     seen = MetricsTail(metrics).look()
-    assert (seen["step"], seen["score"]) == (7, ["test_accuracy", 0.8])
+    assert (seen.step, seen.score) == (7, ("test_accuracy", 0.8))
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_keeps_nobody_waiting(metrics, make):
     make(metrics)
     started = time.monotonic()
-    assert MetricsTail(metrics).look() == {}
+    assert MetricsTail(metrics).look() == RankLook()
     assert time.monotonic() - started < 5
 
 
@@ -149,9 +160,9 @@ def test_a_rank_is_seen_from_outside_and_its_note_read(rank):
     looks = RankLooks(run, ["0", "1"])
     seen = looks.look()
     assert set(seen) == {"0"}
-    assert seen["0"]["state"] in "SR"
-    assert seen["0"]["collective"].startswith("1 1 all_reduce 8 train 7 ")
-    assert 0 < seen["0"]["main_s"] <= seen["0"]["cpu_s"]
+    assert seen["0"].state in "SR"
+    assert seen["0"].collective.startswith("1 1 all_reduce 8 train 7 ")
+    assert 0 < seen["0"].main_s <= seen["0"].cpu_s
     process.kill()
     process.wait()
     assert looks.look() == {}
@@ -162,7 +173,7 @@ def test_between_two_searches_only_the_ranks_own_files_are_read(rank, monkeypatc
     looks = RankLooks(run, ["0"])
     looks.look()
     monkeypatch.setattr("node.telemetry.rank_looks.find_ranks", lambda run: pytest.fail("searched"))
-    assert looks.look()["0"]["collective"]
+    assert looks.look()["0"].collective
 
 
 def attribute(kind, data):
@@ -270,10 +281,25 @@ def test_it_ends_when_nobody_reads_any_more(telemetry, metrics):
     assert telemetry.wait(timeout=30) == 0
 
 
-def test_a_line_is_never_longer_than_a_launcher_takes(monkeypatch, tmp_path):
-    from node.telemetry.__main__ import MOST_LINE_BYTES, Looks
+def test_a_line_is_read_as_it_was_written_and_what_is_wrong_of_one_rank_or_link_is_left_out():
+    one = RankLook("R", 1.5, 1.0, "", step=3, loss=2, score=("test_accuracy", 1))
+    look = Look(5, 0.5, {0: one, 1: RankLook()}, {"node2": LinkLook(1, 2, 3, 4.5)})
+    assert parse_look(look_text(look), [0, 1], ["node2", "node3"]) == look
+    said = json.loads(look_text(look))
+    said["ranks"]["1"] = {"state": "RR", "cpu_s": "much", "step": 7, "own": 1}
+    said["links"]["node3"] = [1, 2, 3, "fast"]
+    found = parse_look(json.dumps(said), [0, 1], ["node2", "node3"])
+    assert found == look._replace(ranks={0: one, 1: RankLook(step=7)})
 
-    paths = {str(rank): str(tmp_path / f"{rank}.jsonl") for rank in range(64)}
-    looks = Looks({"run": "none", "ranks": paths})
-    monkeypatch.setattr(looks._links, "look", lambda: {"x" * MOST_LINE_BYTES: [1, 2, 3, 4]})
+
+def test_an_order_is_read_as_it_was_written():
+    order = Order("run", {3: "/run/x/metrics.jsonl"}, 0.5)
+    assert parse(Order, order_text(order)) == order
+
+
+def test_a_line_is_never_longer_than_a_launcher_takes(monkeypatch, tmp_path):
+    paths = {rank: str(tmp_path / f"{rank}.jsonl") for rank in range(64)}
+    looks = Looks(Order("none", paths, 1.0))
+    link = LinkLook(1, 2, 3, 4)
+    monkeypatch.setattr(looks._links, "look", lambda: {"x" * MOST_SAID_BYTES: link})
     assert len(looks.line()) < 100
