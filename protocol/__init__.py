@@ -4,5 +4,6 @@
 standard library alone, and little of that: every command of a node starts it.
 
 Read `reader` first (how a JSON value becomes one of these types, strictly), then `link` and `node_plan`, then what a
-node answers: `link_report`.
+node answers: `link_report`. What ranks of `node.train` leave: `metrics` and `collectives`; what is seen of ranks from
+outside: `telemetry`.
 """

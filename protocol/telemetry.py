@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
-from protocol.metrics import SCORES, Address, Count, RankKey, read_number
+from protocol.metrics import SCORES
 from protocol.reader import LINE, Check, FormatError, ReadBy, document, one_of, read, shown, within
+from protocol.values import Address, Count, RankKey, read_number
 
 MOST_SAID_BYTES = 60_000
 """Of a line, by a node."""
