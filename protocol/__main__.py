@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from protocol.reader import Bounds
+from protocol.reader import Bounds, ReadBy
 
 FOLDER = Path(__file__).parent
 ORDER = (
     *("link", "node_plan", "link_report", "trace", "probe", "node_check"),
-    *("rank", "rank_variables", "places", "ports", "training", "fit_order", "metrics", "telemetry"),
+    *("rank", "rank_variables", "places", "ports", "training", "fit_order"),
+    *("metrics", "collectives", "telemetry"),
 )
 """The modules with documents, as a reader needs them; a test holds that none is missing."""
 HEAD = """\
@@ -110,6 +111,8 @@ def _value(kind: Any, name: str) -> str:  # noqa: ANN401 - a named tuple's class
 def words_of(kind: Any) -> str:  # noqa: ANN401 - a type of a document
     """A type for a reader: `list of number, 0 to 100`."""
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated and isinstance(arguments[1], ReadBy):
+        return ", ".join([arguments[1].words, *map(_check_words, arguments[2:])])
     if origin is Annotated:
         return ", ".join([words_of(arguments[0]), *map(_check_words, arguments[1:])])
     if origin in (Union, types.UnionType):

@@ -7,59 +7,32 @@ these types a line has (EVENTS), `rank` and `time` are in all of them:
 - `rollout`, `experience` and `weights`: of reinforcement learning.
 - `eval`: an evaluation, on rank 0. With `--eval after` these lines come after the last step's.
 
-`collectives.jsonl` has a line for each of the first 20,000 collectives (CollectiveLine), written after the step in
-which it ended. Where several ranks share a machine (LOCAL_WORLD_SIZE above 1) the files are `metrics-rank<r>.jsonl` and
-`collectives-rank<r>.jsonl`. A run that goes on in the folder of the one before (`--resume`) adds its lines.
+`collectives.jsonl` has a line for each collective (protocol/collectives.py). Where several ranks share a machine
+(LOCAL_WORLD_SIZE above 1) the files are `metrics-rank<r>.jsonl` and `collectives-rank<r>.jsonl`. A run that goes on in
+the folder of the one before (`--resume`) adds its lines.
 
 Readers ignore keys that they do not know: other versions write them, and tasks of the user's own. A line that is cut
 short, or of which a key has another type, counts as not there.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from protocol.reader import (
-    COUNT,
-    LARGEST,
-    NOT_NULL,
-    Check,
-    FormatError,
-    ReadBy,
-    document,
-    read,
-    shown,
-    within,
+from protocol.collectives import CollectiveSum
+from protocol.reader import NOT_NULL, Check, document, read, within
+from protocol.values import (
+    Count,
+    Figure,
+    MaybeCount,
+    MaybeNumber,
+    Name,
+    Number,
+    RankKey,
 )
 
 MOST_LINE_BYTES = 1 << 22
-MOST_COLLECTIVES = 20_000
-"""Lines of them that a rank writes: 200 bytes each, and 130 for each peer. Those beyond are in the sums alone."""
-MOST_MESSAGES = 20_000
-"""Of one collective, in pieces of 1 MiB: each is reckoned with."""
 MOST_WEIGHTS_BYTES = 1 << 30
 """Of a message between learner and actors: node/transport/messages.py."""
-NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-
-
-def read_number(value: object) -> float:
-    """A finite number, whole or not, as it was written: 3 does not become 3.0 where it is shown again."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < LARGEST:
-        raise FormatError(f"expected a number, got {shown(value)}")
-    return value
-
-
-def read_figure(value: object) -> float | None:
-    """A number, or none: the loss of a training that diverges is NaN, or infinite."""
-    return value if value is None or isinstance(value, float) else read_number(value)
-
-
-def read_rank(value: object) -> int:
-    """A rank where it is a key: JSON has texts alone there."""
-    text = str(value) if isinstance(value, int) else value
-    if not isinstance(text, str) or not (text.isascii() and text.isdecimal() and len(text) < 7):
-        raise FormatError(f"expected a rank, got {shown(value)}")
-    return int(text)
 
 
 def _is_distribution(value: Mapping[str, float]) -> bool:
@@ -71,16 +44,6 @@ def _is_actor(value: Mapping[str, float]) -> bool:
     return all(isinstance(count, int) and count >= 0 for count in counts)
 
 
-Count = Annotated[int, COUNT]
-MaybeCount = Annotated[int | None, NOT_NULL, COUNT]
-Number = Annotated[float, ReadBy(read_number)]
-MaybeNumber = Annotated[float | None, ReadBy(read_number)]
-"""A number that may be missing, but is never null."""
-Positive = Annotated[float, ReadBy(read_number), within(1e-6, LARGEST)]
-Figure = Annotated[float | None, ReadBy(read_figure)]
-Name = Annotated[str, Check("a name of letters, digits and _.:-", NAME.fullmatch)]
-RankKey = Annotated[int, ReadBy(read_rank)]
-Address = Annotated[str, Check("an address", lambda value: len(value) < 64)]
 Distribution = Annotated[
     dict[Name, Number], Check("mean, median, p95 and max, or nothing", _is_distribution)
 ]
@@ -238,34 +201,6 @@ class Evaluation(NamedTuple):
     """`mapf`: steps ÷ those of conflict-based search, on instances that both solved."""
 
 
-class Traffic(NamedTuple):
-    """What a rank has sent to another one."""
-
-    bytes: Count
-    """Payload."""
-    messages: Count
-    """In so many messages of gloo's; of ZeroMQ's, frames."""
-
-
-class CollectiveSum(NamedTuple):
-    """All collectives of one kind, purpose and size; exact, however many there were."""
-
-    kind: Name
-    """all_reduce, all_gather, all_to_all, exchange; `message` of what learner and actors send by ZeroMQ."""
-    purpose: Name
-    """train (the strategy), eval or control; of messages weights, experience or control."""
-    bytes: Count
-    """Of the rank's tensor; of messages a mean."""
-    count: Count  # type: ignore[assignment] # the format's word; nobody asks a tuple for it
-    """How many."""
-    waited_s: Number
-    """Seconds in which the rank did nothing but wait for them."""
-    to: dict[RankKey, Traffic]
-    """What it sent, by rank."""
-    done_s: Number = 0.0
-    """Seconds from their beginning until the rank knew that they were done."""
-
-
 class LearnerFigures(NamedTuple):
     """What a learner has had of its actors, at the end: as Experience, and more."""
 
@@ -353,55 +288,6 @@ class Unknown(NamedTuple):
     """What it is."""
 
 
-class TcpState(NamedTuple):
-    """What a rank's socket said of a connection as a collective began: node/accounting/tcp_state.py."""
-
-    window_bytes: Positive
-    """The congestion window."""
-    ssthresh_bytes: Positive | None
-    """The slow-start threshold; null while there is none."""
-    idle_s: Number
-    """Since something was sent there."""
-    rto_s: Positive
-    """The retransmission timeout."""
-    sent_again: Count
-    """Segments that were sent again meanwhile."""
-
-
-class CollectiveLine(NamedTuple):
-    """What one rank did in one collective."""
-
-    time: Number
-    """When it began it, Unix time."""
-    step: Count
-    """In which; 0 before the first."""
-    kind: Name
-    """all_reduce, all_gather, all_to_all or exchange."""
-    purpose: Name
-    """train, eval or control."""
-    bytes: Count
-    """The size of its tensor."""
-    messages: Annotated[int, within(0, MOST_MESSAGES)]
-    """In how many pieces it sends to each."""
-    to: dict[RankKey, Count]
-    """Payload bytes, by rank."""
-    done_s: Number
-    """From its beginning until the rank knew that it was done."""
-    waited_s: Number
-    """That part of it in which the rank did nothing else."""
-    hidden: bool
-    """Whether it was done before the rank waited for it, at a moment that nobody knows."""
-    sent_bytes: Count = 0
-    """The sum of `to`."""
-    hops: Count = 0
-    """How many messages wait for one another, at the least."""
-    sources: list[Count] = []  # noqa: RUF012
-    """Of an exchange: the ranks that it hears from."""
-    tcp: dict[Address, TcpState] = {}  # noqa: RUF012
-    """What its sockets said, by the peer's address, where 2 kB or more went there. Ranks of one node share an address:
-    then it is of the connection that carried most."""
-
-
 Line = Start | Step | Rollout | Experience | Weights | Evaluation | End | Unknown
 EVENTS: dict[str, type[Line]] = {
     "start": Start,
@@ -439,11 +325,6 @@ def read_line(value: object) -> Line:
     event = value.get("event") if isinstance(value, dict) else None
     kind = EVENTS.get(event, Unknown) if isinstance(event, str) else Unknown
     return read(kind, value, ignore_unknown=True)
-
-
-def read_collective(value: object) -> CollectiveLine:
-    """A line of collectives.jsonl; raises as `read_line`."""
-    return read(CollectiveLine, value, ignore_unknown=True)
 
 
 def line_document(line: Line, own: Mapping[str, float] | None = None) -> dict[str, Any]:

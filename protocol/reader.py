@@ -61,13 +61,15 @@ class Check(NamedTuple):
 
 
 class ReadBy(NamedTuple):
-    """What reads a value instead of its type's own reader; used as Annotated[float, ReadBy(figure)].
+    """What reads a value instead of its type's own reader; used as Annotated[float, ReadBy(figure, "number")].
 
     For a value that JSON writes otherwise than Python holds it, or whose type is wider than that of others.
     """
 
     reader: Read
     """Takes what JSON has; raises FormatError."""
+    words: str
+    """What it reads, for docs/formats.md."""
 
 
 class Bounds(NamedTuple):

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
-from protocol.metrics import SCORES, Address, Count, RankKey, read_number
+from protocol.metrics import SCORES
 from protocol.reader import LINE, Check, FormatError, ReadBy, document, one_of, read, shown, within
+from protocol.values import Address, Count, RankKey, read_number
 
 MOST_SAID_BYTES = 60_000
 """Of a line, by a node."""
@@ -23,8 +24,8 @@ LARGEST = 1e15
 STATES = tuple("RSDTtIWXP")
 """Of processes: proc_pid_stat(5)."""
 
-Number = Annotated[float, ReadBy(read_number), within(-LARGEST, LARGEST)]
-Amount = Annotated[float, ReadBy(read_number), within(0, LARGEST)]
+Number = Annotated[float, ReadBy(read_number, "number"), within(-LARGEST, LARGEST)]
+Amount = Annotated[float, ReadBy(read_number, "number"), within(0, LARGEST)]
 
 
 class Order(NamedTuple):
@@ -96,7 +97,7 @@ class Look(NamedTuple):
     """Processor time that telemetry itself has taken so far."""
     ranks: dict[RankKey, RankLook] = {}  # noqa: RUF012 - nobody changes it
     """Ranks of this node."""
-    links: dict[str, Annotated[LinkLook, ReadBy(read_link)]] = {}  # noqa: RUF012
+    links: dict[str, Annotated[LinkLook, ReadBy(read_link, "list of the fields of LinkLook")]] = {}  # noqa: RUF012
     """Links that start here, by peer: `[bytes sent, bytes waiting, packets dropped, MB/s asked]`."""
 
 

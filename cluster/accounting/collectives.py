@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from cluster.accounting.tcp_timing import SocketState, Window
-from protocol.metrics import CollectiveLine, TcpState
+from protocol.collectives import CollectiveLine, TcpState
 
 
 @dataclass(frozen=True)

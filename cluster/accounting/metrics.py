@@ -12,17 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.metrics import (
-    MOST_COLLECTIVES,
-    MOST_LINE_BYTES,
-    CollectiveLine,
-    End,
-    Line,
-    Rollout,
-    Start,
-    read_collective,
-    read_line,
-)
+from protocol.collectives import MOST_COLLECTIVES, CollectiveLine, read_collective
+from protocol.metrics import MOST_LINE_BYTES, End, Line, Rollout, Start, read_line
 from protocol.reader import FormatError
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
+from protocol.collectives import CollectiveSum
 from protocol.link import Pair
-from protocol.metrics import CollectiveSum
 
 MSS_BYTES = 1448  # payload of a full frame at MTU 1500: IPv4, TCP with timestamps
 FRAME_OVERHEAD_BYTES = 66  # 14 Ethernet + 20 IPv4 + 20 TCP + 12 timestamps

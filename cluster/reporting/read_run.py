@@ -50,8 +50,9 @@ from cluster.reporting.values import (
     words,
 )
 from cluster.reporting.yaml_document import read_run_yml
-from protocol.metrics import NAME, Evaluation, Line, Rollout, Start, Step
+from protocol.metrics import Evaluation, Line, Rollout, Start, Step
 from protocol.metrics import Experience as ExperienceLine
+from protocol.values import NAME
 
 MOST_RANKS = 1000
 MOST_STEP_LINES = 400_000  # of all ranks together

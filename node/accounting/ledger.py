@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from node.accounting.gloo_traffic import Flow
 from node.accounting.tcp_state import LEAST_BYTES, TcpChange, TcpSockets, TcpState, changes
-from protocol.metrics import MOST_COLLECTIVES, CollectiveSum, Traffic
+from protocol.collectives import MOST_COLLECTIVES, CollectiveSum, Traffic
 
 MAX_LINES = MOST_COLLECTIVES  # 7 MB of a rank that sends to one
 NOTE_NAME, NOTE_BYTES = "gradwire-collective", 160

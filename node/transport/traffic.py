@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protocol.metrics import CollectiveSum
-from protocol.metrics import Traffic as Sent
+from protocol.collectives import CollectiveSum
+from protocol.collectives import Traffic as Sent
 
 KIND = "message"
 

@@ -17,7 +17,7 @@ from node.accounting.ledger import Ledger
 from node.accounting.link_counters import _is_tcp, tcp_sockets, wait_until_delivered
 from node.accounting.metrics import Clock, Metrics
 from node.dist.comm import Comm
-from protocol.metrics import Traffic
+from protocol.collectives import Traffic
 
 BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h
 FLOATS = 300_000

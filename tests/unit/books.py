@@ -2,7 +2,8 @@
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.collectives import make_part
-from protocol.metrics import End, Start, read_collective, read_line
+from protocol.collectives import read_collective
+from protocol.metrics import End, Start, read_line
 
 
 def line(kind, to, *, at=0.0, done_s=1.0, waited_s=None, size=None, sources=None, **values):

@@ -1,5 +1,6 @@
 """What verbs print is about the cluster that was asked for, and no longer than a screen or two."""
 
+from cluster.accounting.metrics import LastLines
 from cluster.accounting.summary import environment_summary
 from cluster.cli.report import print_summary
 from cluster.run.runner import Run
@@ -60,23 +61,18 @@ def test_a_run_over_links_that_were_undecided_says_so(capsys, tmp_path):
 
 def test_of_environments_their_steps_are_told_and_the_time_that_they_took(capsys, tmp_path):
     told = {
-        f"node{n}": {
-            "start": {"time": 100.0 + n},
-            "rollout": {"env_steps": 3000, "step": 21, "episodes": 0},
-            "end": {"time": 111.0},
-        }
+        f"node{n}": LastLines(
+            Start(n - 1, 100.0 + n), Rollout(n - 1, 105.0, 21, 3000, 0), End(n - 1, 111.0)
+        )
         for n in (1, 2)
     }
     environments = environment_summary(told)
     assert environments == {"steps": 6000, "steps_s": 600.0}
-    assert environment_summary({"node1": {"start": {"time": 1.0}}}) is None
-    failed = {
-        name: {k: v for k, v in events.items() if k != "end"} for name, events in told.items()
-    }
+    assert environment_summary({"node1": LastLines(Start(0, 1.0))}) is None
+    failed = {name: lines._replace(end=None) for name, lines in told.items()}
     assert environment_summary(failed) == {"steps": 6000, "steps_s": None}
-    went_on = told | {
-        "node2": told["node2"] | {"start": {"time": 102.0, "config": {"resume": "x"}}}
-    }
+    resumed = Start(1, 102.0, {"resume": "x"})
+    went_on = told | {"node2": told["node2"]._replace(start=resumed)}
     assert environment_summary(went_on) == {"steps": 6000, "steps_s": None}
     own = {
         "seconds": {"node1": {"rollout": 2.0, "compute": 1.0}},

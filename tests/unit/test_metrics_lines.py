@@ -7,20 +7,18 @@ from typing import Annotated, NamedTuple
 import pytest
 
 from cluster.accounting.metrics import LastLines, last_lines, parse_event, read_events
+from protocol.collectives import CollectiveSum, Traffic, read_collective
 from protocol.metrics import (
     FIGURES,
     OF_SOLVER,
     SCORES,
-    CollectiveSum,
     End,
     Evaluation,
     Rollout,
     Step,
-    Traffic,
     Unknown,
     file_name,
     line_document,
-    read_collective,
     read_line,
 )
 from protocol.reader import NOT_NULL, FormatError, ReadBy, parse, read

@@ -1,0 +1,40 @@
+"""Types of values that several documents have: numbers as they were written, figures that may be none, names, ranks."""
+
+import re
+from typing import Annotated
+
+from protocol.reader import COUNT, LARGEST, NOT_NULL, Check, FormatError, ReadBy, shown, within
+
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+def read_number(value: object) -> float:
+    """A finite number, whole or not, as it was written: 3 does not become 3.0 where it is shown again."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < LARGEST:
+        raise FormatError(f"expected a number, got {shown(value)}")
+    return value
+
+
+def read_figure(value: object) -> float | None:
+    """A number, or none: the loss of a training that diverges is NaN, or infinite."""
+    return value if value is None or isinstance(value, float) else read_number(value)
+
+
+def read_rank(value: object) -> int:
+    """A rank where it is a key: JSON has texts alone there."""
+    text = str(value) if isinstance(value, int) else value
+    if not isinstance(text, str) or not (text.isascii() and text.isdecimal() and len(text) < 7):
+        raise FormatError(f"expected a rank, got {shown(value)}")
+    return int(text)
+
+
+Count = Annotated[int, COUNT]
+MaybeCount = Annotated[int | None, NOT_NULL, COUNT]
+Number = Annotated[float, ReadBy(read_number, "number")]
+MaybeNumber = Annotated[float | None, ReadBy(read_number, "number")]
+"""A number that may be missing, but is never null."""
+Positive = Annotated[float, ReadBy(read_number, "number"), within(1e-6, LARGEST)]
+Figure = Annotated[float | None, ReadBy(read_figure, "number, null or NaN")]
+Name = Annotated[str, Check("a name of letters, digits and _.:-", NAME.fullmatch)]
+RankKey = Annotated[int, ReadBy(read_rank, "rank")]
+Address = Annotated[str, Check("an address", lambda value: len(value) < 64)]
