@@ -7,6 +7,7 @@ from cluster.run.runner import Run
 from cluster.shaping.link_state import make_link_state
 from cluster.status import MOST_ROWS, print_links, print_shape
 from protocol.link import Link
+from protocol.metrics import End, Rollout, Start
 
 LINK = Link("node1", "node2", 1.0, 1.0, 0.0, 0.0, 1.0, wire="netem")
 SUMMARY = {

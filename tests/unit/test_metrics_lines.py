@@ -17,7 +17,6 @@ from protocol.metrics import (
     Rollout,
     Step,
     Unknown,
-    file_name,
     line_document,
     read_line,
 )
@@ -72,7 +71,7 @@ def test_a_key_that_may_be_missing_need_not_be_allowed_to_be_null():
 
 
 def test_a_type_may_bring_a_reader_of_its_own_and_be_checked_all_the_same():
-    kind = Annotated[int, ReadBy(lambda value: len(value))]
+    kind = Annotated[int, ReadBy(len, "size")]
     assert read(kind, "four") == 4
     assert read(Annotated[kind, NOT_NULL], "four") == 4
 
@@ -155,11 +154,6 @@ def test_the_last_of_each_event_is_kept(tmp_path):
     assert [line.time for line in read_events(path)] == [1, 1, 2, 2, 5]
     found = last_lines(path)
     assert (found.start.time, found.rollout, found.end.time) == (2, None, 2)
-
-
-def test_files_of_ranks_that_share_a_folder_have_their_numbers():
-    assert file_name("metrics.jsonl", 3, 1) == "metrics.jsonl"
-    assert file_name("metrics.jsonl", 3, 2) == "metrics-rank3.jsonl"
 
 
 def test_scores_are_figures_of_lines():

@@ -110,6 +110,7 @@ def test_every_module_with_documents_is_on_the_page():
         "__main__",
         "reader",
         "lines",
+        "values",
         "gilbert",
         "checkpoint_name",
     }
