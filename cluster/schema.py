@@ -13,6 +13,7 @@ from argparse import Namespace
 
 from cluster.cli.command_line import make_parser, run_verb
 from cluster.links.schema import Schema, profile_schema, topology_schema
+from cluster.run.experiment_schema import experiment_schema
 from cluster.schedule.schema import schedule_schema
 from cluster.sweeps.schema import sweep_schema
 
@@ -21,6 +22,7 @@ SCHEMAS = {
     "topology": topology_schema,
     "schedule": schedule_schema,
     "sweep": sweep_schema,
+    "experiment": experiment_schema,
 }
 
 

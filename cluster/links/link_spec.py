@@ -36,8 +36,7 @@ class LinkSpec:
 
     def origin(self) -> dict[str, Any]:
         """As JSON values."""
-        profile: dict[str, Any] = json.loads(json.dumps(asdict(self.profile)))
-        topology = self.topology.document()
+        profile, topology = profile_document(self.profile), self.topology.document()
         return {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
 
     @classmethod
@@ -57,10 +56,7 @@ class LinkSpec:
 
     @classmethod
     def _parse(cls, origin: Mapping[str, Any]) -> "LinkSpec":
-        values = dict(origin["profile"])
-        name = _checked_name(values.pop("name"))
-        stated = {key: value for key, value in values.items() if value is not None}
-        profile = parse_profile(name, stated, "the profile in force")
+        profile = read_profile(origin["profile"])
         given = origin["topology"]
         if isinstance(given, str):
             topology = Topology(given, _checked_base(given))  # never the name of a file
@@ -71,6 +67,24 @@ class LinkSpec:
         if wire not in WIRES or not isinstance(seed, int):
             raise ValueError(f"wire {wire!r}, seed {seed!r}")
         return cls(profile, topology, seed, wire)
+
+
+def profile_document(profile: Profile) -> dict[str, Any]:
+    """A profile with its name, as JSON values."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(profile)))
+    return found
+
+
+def read_profile(said: Mapping[str, Any]) -> Profile:
+    """A profile from its document.
+
+    Raises:
+        UsageError, AttributeError, KeyError, TypeError, ValueError: it is none of ours.
+    """
+    values = dict(said)
+    name = _checked_name(values.pop("name"))
+    stated = {key: value for key, value in values.items() if value is not None}
+    return parse_profile(name, stated, "the profile in force")
 
 
 def _checked_name(name: object) -> str:
