@@ -7,11 +7,23 @@ if TYPE_CHECKING:
     from cluster.api import Cluster
     from cluster.base.console import Console
     from cluster.base.errors import ClusterError
+    from cluster.launch import load_experiment
     from cluster.run.experiment import Experiment
     from cluster.run.program import training, user_program
+    from cluster.run.request import Request
     from protocol.link import Link
 
-__all__ = ["Cluster", "ClusterError", "Console", "Experiment", "Link", "training", "user_program"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Console",
+    "Experiment",
+    "Link",
+    "Request",
+    "load_experiment",
+    "training",
+    "user_program",
+]
 
 _HOMES = {
     "Cluster": "cluster.api",
@@ -19,6 +31,8 @@ _HOMES = {
     "Console": "cluster.base.console",
     "Experiment": "cluster.run.experiment",
     "Link": "cluster.links.link",
+    "Request": "cluster.run.request",
+    "load_experiment": "cluster.launch",
     "training": "cluster.run.program",
     "user_program": "cluster.run.program",
 }

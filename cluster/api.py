@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from cluster.base.console import Console, command_line
-from cluster.base.errors import ClusterError, PrerequisiteError, unknown
+from cluster.base.errors import ClusterError, PrerequisiteError, UsageError, unknown
 from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
@@ -28,7 +28,6 @@ from cluster.lifecycle.exclusive_lock import ClusterLock
 from cluster.lifecycle.provision import reach_nodes
 from cluster.lifecycle.reconcile import CONNECT_TIMEOUT_S
 from cluster.lifecycle.removal import remove_cluster
-from cluster.lifecycle.request import Request
 from cluster.links.changes import Change, change_plans, check_pairs, undo_changes
 from cluster.links.link_spec import (
     LinkSpec,
@@ -37,6 +36,7 @@ from cluster.links.link_spec import (
     reject_unused_link_options,
 )
 from cluster.run.ranks import refuse_busy
+from cluster.run.request import Request
 from cluster.shaping.link_record import plans_to_be, read_record, write_record
 from cluster.shaping.link_state import (
     LinkState,
@@ -110,13 +110,25 @@ class Cluster:
             reject_unused_link_options(topology, seed, wire, isolated=isolated)
         else:
             link_spec = make_link_spec(profile, topology, seed, wire, isolated=isolated)
-        self.name = name
-        self.request = Request(
+        request = Request(
             name, nodes, slot, image, link_spec, make_resource_request(cpus, memory, gpus)
         )
+        self._begin(request, console, force=force)
+
+    @classmethod
+    def of(
+        cls, experiment: Experiment, console: Console | None = None, *, force: bool = False
+    ) -> Self:
+        """The cluster that an experiment asks for, not brought up yet."""
+        cluster = cls.__new__(cls)
+        cluster._begin(experiment.request, console, force=force)
+        return cluster
+
+    def _begin(self, request: Request, console: Console | None, *, force: bool) -> None:
+        self.name, self.request = request.name, request
         self.console = console or Console()
         self.was_there = False
-        self.alone = ClusterLock(name, force=force)
+        self.alone = ClusterLock(request.name, force=force)
         """A `with` block in which no other command changes the cluster; every method that does takes it."""
         self._force = force
         self._is_ours = False
@@ -337,7 +349,7 @@ class Cluster:
 
     def launch(
         self,
-        program: Program | None = None,
+        program: Program | Experiment | None = None,
         *,
         verify: bool = True,
         allow_undecided: bool = False,
@@ -352,7 +364,7 @@ class Cluster:
         """Run a program on every node; None trains with the defaults. See `cluster.run.runner`.
 
         Args:
-            program: what every rank runs.
+            program: what every rank runs; or an experiment, of this cluster, which says all of the rest itself.
             verify: whether the links are measured first.
             allow_undecided: run also over links of which a busy host lets nobody tell whether they are as asked.
             schedule: what happens to links and nodes meanwhile: `cluster.schedule.schedule_file.load_schedule`.
@@ -362,12 +374,16 @@ class Cluster:
             max_restarts: how often each rank is started again after a failure that is not essential; None: 3 times.
             rank_order: which node has which ranks: node1,node3,node2, or best, by the links; None: as the nodes are.
             live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).
+
+        Raises:
+            UsageError: an experiment of another cluster, or with words beside it.
         """
         from cluster.run.experiment import Experiment
         from cluster.run.program import training
 
-        experiment = Experiment(
-            program or training([]),
+        asked = Experiment(
+            self.request,
+            program.program if isinstance(program, Experiment) else program or training([]),
             schedule,
             verify,
             allow_undecided,
@@ -377,10 +393,17 @@ class Cluster:
             max_restarts,
             stall_timeout_s,
         )
-        return self.execute(experiment, live_options)
+        if isinstance(program, Experiment):
+            if asked != Experiment(program.request, program.program):
+                raise UsageError(
+                    "an experiment of another cluster, or with words beside it",
+                    "with Cluster.of(experiment) as c: c.launch(experiment)",
+                )
+            asked = program
+        return self.execute(asked, live_options)
 
     def execute(self, experiment: Experiment, live_options: LiveOptions | None = None) -> Run:
-        """The same, of an experiment."""
+        """Do an experiment on the cluster as it is, over the links that are in force."""
         from cluster.run.runner import LIVE, run_program
 
         with self.alone:

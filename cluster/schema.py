@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from cluster.cli.command_line import make_parser, run_verb
 from cluster.links.schema import profile_schema, topology_schema
+from cluster.run.experiment_schema import experiment_schema
 from cluster.schedule.schema import schedule_schema
 from cluster.sweeps.schema import sweep_schema
 
@@ -22,6 +23,7 @@ SCHEMAS = {
     "topology": topology_schema,
     "schedule": schedule_schema,
     "sweep": sweep_schema,
+    "experiment": experiment_schema,
 }
 
 

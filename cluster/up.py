@@ -78,9 +78,14 @@ def cluster_of(args: Namespace, *, force: bool = False) -> Cluster:
         memory=split_words(args.memory),
         gpus=split_words(args.gpus),
         slot=args.slot,
-        console=Console(program_output=sys.stderr if args.json else sys.stdout),
+        console=console_of(args),
         force=force,
     )
+
+
+def console_of(args: Namespace) -> Console:
+    """What programs print goes to standard output, but with --json, which has it for itself."""
+    return Console(program_output=sys.stderr if args.json else sys.stdout)
 
 
 if __name__ == "__main__":

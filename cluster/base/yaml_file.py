@@ -41,6 +41,17 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a word names a file of the user's, and nothing that is shipped: mine.yml, ./mine, not wan."""
+    return name.endswith((".yml", ".yaml")) or "/" in name
+
+
+def named_from(folder: Path, name: str) -> str:
+    """A name as it is meant in a file of this folder: a path starts there, any other word is itself."""
+    is_here = folder == Path()
+    return name if is_here or not is_file_name(name) else os.path.join(folder, name)  # noqa: PTH118 - keeps ./
+
+
 def number_within(value: object, limits: tuple[float, float], what: str) -> float:
     """A number from a YAML file; `what` is named in the error.
 

@@ -12,7 +12,7 @@ from cluster.engine.image import ensure_image, require_image
 from cluster.engine.resources import check_room
 from cluster.lifecycle.reconcile import reconcile
 from cluster.lifecycle.removal import remove_until_quiet
-from cluster.lifecycle.request import Request
+from cluster.run.request import Request
 from cluster.shaping.link_state import LinkState
 from cluster.ssh.fleet import Fleet
 

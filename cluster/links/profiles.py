@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.paths import PROFILES_DIR
-from cluster.base.yaml_file import is_file, read_yaml
+from cluster.base.yaml_file import is_file, is_file_name, read_yaml
 from cluster.links.regions import RegionPair, parse_regions
 from protocol.link import ACCESS_LIMITS
 from protocol.link import LIMITS as LINK_LIMITS
@@ -124,7 +124,7 @@ def _parse_word(value: object, key: str, source: str) -> str:
 
 
 def _profile_path(name: str) -> Path:
-    if name.endswith((".yml", ".yaml")) or "/" in name:
+    if is_file_name(name):
         path = Path(name)
         if not is_file(path):
             raise UsageError(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
-from cluster.base.yaml_file import is_file, number_within, read_yaml
+from cluster.base.yaml_file import is_file, is_file_name, number_within, read_yaml
 from cluster.links.topology import BASES, Topology, Values
 from protocol.link import ACCESS_LIMITS, LIMITS, Pair
 
@@ -32,7 +32,7 @@ def load_topology(name: str) -> Topology:
     """
     if name in BASES:
         return Topology(name, name)
-    if not (name.endswith((".yml", ".yaml")) or "/" in name):
+    if not is_file_name(name):
         raise unknown("topology", name, BASES)
     path = Path(name)
     if not is_file(path):

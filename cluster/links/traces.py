@@ -50,6 +50,7 @@ class Trace:
         steps: (seconds from the start, the values in the order of `fields`) each.
         seconds: how long it is.
         repeats: whether it begins again at its end, unless told otherwise: mahimahi's do.
+        path: of its file, absolute; empty where it is from none.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Trace:
     steps: tuple[tuple[float, ...], ...]
     seconds: float
     repeats: bool
+    path: str = ""
 
     def rates(self) -> dict[str, object]:
         """For reports: {"seconds", "rate_mbyte_s": [seconds from the start, MB/s] each}; empty where it has no rates.
@@ -144,13 +146,14 @@ def load_trace(path: Path) -> Trace:
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise UsageError(f"no trace {path.name}: {words}", str(path.parent)) from error
-    sha256 = hashlib.sha256(content).hexdigest()
+    sha256, where = hashlib.sha256(content).hexdigest(), str(path.resolve())
     if lines and MOMENT.fullmatch(lines[0].strip()):
         steps, seconds = bin_deliveries(parse_deliveries(lines, path.name))
-        return Trace(path.name, sha256, ("rate_mbyte_s",), steps, seconds, repeats=True)
+        rate = ("rate_mbyte_s",)
+        return Trace(path.name, sha256, rate, steps, seconds, repeats=True, path=where)
     fields, steps = _parse_csv(lines, path.name)
     seconds = steps[-1][0] + (steps[-1][0] - steps[-2][0])
-    return Trace(path.name, sha256, fields, steps, seconds, repeats=False)
+    return Trace(path.name, sha256, fields, steps, seconds, repeats=False, path=where)
 
 
 def parse_deliveries(lines: Sequence[str], name: str) -> list[int]:

@@ -1,18 +1,20 @@
-"""One launch as it is asked for: by flags, by an earlier run's run.yml, or from Python. A pure value."""
+"""One launch as it is asked for: by flags, experiment.yml, an earlier run's run.yml, or from Python. A pure value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.run.program import Program
+from cluster.run.request import Request
 from cluster.run.results import MOST_RESULTS
 from cluster.schedule.events import Event
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a launch does on a cluster that is up; `cluster.run.job.Job` is what becomes of it there.
+    """A cluster, and what a launch does on it; `cluster.run.job.Job` is what becomes of it once the cluster is up.
 
     Attributes:
+        request: the cluster, its links and its nodes' limits; what it leaves open stays as it is.
         program: what every rank runs.
         schedule: what happens to links and nodes meanwhile.
         verify: whether the links are measured first.
@@ -24,6 +26,7 @@ class Experiment:
         stall_timeout_s: after so long without anything moving the run is ended; None: only said.
     """
 
+    request: Request
     program: Program
     schedule: Sequence[Event] = ()
     verify: bool = True

@@ -28,6 +28,7 @@ from cluster.schedule.events import (
     check_slow_start,
     check_steps,
 )
+from cluster.schedule.record import event_record
 from cluster.shaping.link_state import (
     LinkState,
     expected_of,
@@ -55,6 +56,7 @@ class Job:
         max_results_bytes: how much of what ranks left is fetched of one node.
         allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
         max_restarts: how often each rank that is not essential is started again after a failure.
+        stall_timeout_s: after so long without anything moving the run is ended; None: only said.
     """
 
     spec: ClusterSpec
@@ -66,6 +68,7 @@ class Job:
     max_results_bytes: int
     allow_undecided: bool = False
     max_restarts: int = 0
+    stall_timeout_s: float | None = None
 
     def check(self) -> None:
         """See that it can be done.
@@ -123,10 +126,24 @@ class Job:
         return sets
 
     def config(self, limits: Mapping[str, object]) -> dict[str, object]:
-        """For run.yml; `limits` is what each node may use."""
+        """For run.yml: the experiment, and what follows from it; `limits` is what each node may use."""
+        return {
+            "kind": "run",
+            "command": command_line(),
+            **self.experiment(limits),
+            "settings": settings_document(self.link_state),
+            "collective_timeout_s": round(self.timeout_s),
+            "traces": [
+                {"event": event.words} | event.playback.record() | event.playback.trace.rates()
+                for event in self.schedule
+                if event.playback
+            ],
+        }
+
+    def experiment(self, limits: Mapping[str, object]) -> dict[str, object]:
+        """All that decides the run, resolved: from it `launch -f` repeats it."""
         spec, link_state, program = self.spec, self.link_state, self.program
         return {
-            "command": command_line(),
             "cluster": {
                 "name": spec.name,
                 "nodes": spec.size,
@@ -135,7 +152,6 @@ class Job:
             },
             "shaping": (link_state.link_spec.origin() if link_state.link_spec else {})
             | {"wire": link_state.wire, "tcp": link_state.tcp, "mtu": link_state.mtu},
-            "settings": settings_document(link_state),
             "program": {
                 "name": program.name,
                 "argv": list(program.argv),
@@ -144,7 +160,6 @@ class Job:
                 "order": str(program.order or ""),
             },
             "training": program.config,
-            "collective_timeout_s": round(self.timeout_s),
             "verify": self.verify,
             "allow_undecided": self.allow_undecided,
             "nproc_per_node": self.places[0].local_world_size,
@@ -152,13 +167,10 @@ class Job:
             "max_results_bytes": self.max_results_bytes,
             "essential_ranks": self.essential_ranks,
             "max_restarts": self.max_restarts,
+            "stall_timeout_s": self.stall_timeout_s,
             "limits": limits,
             "schedule": [event.words for event in self.schedule],
-            "traces": [
-                {"event": event.words} | event.playback.record() | event.playback.trace.rates()
-                for event in self.schedule
-                if event.playback
-            ],
+            "events": [event_record(event) for event in self.schedule],
         }
 
     def orders(self, run: str) -> dict[RankPlacement, StartOrder]:
@@ -224,6 +236,7 @@ def make_job(
         parse_max_results(experiment.max_results),
         experiment.allow_undecided,
         resolve_max_restarts(experiment.max_restarts, places),
+        experiment.stall_timeout_s,
     )
 
 

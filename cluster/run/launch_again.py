@@ -8,8 +8,11 @@ from typing import Any
 
 from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.spec import ClusterSpec, name_flag
+from cluster.base.yaml_file import number_within
 from cluster.engine.resources import ResourceRequest, make_resource_request
+from cluster.links.changes import LONGEST_S
 from cluster.run.experiment import Experiment
+from cluster.run.launch_words import LEAST_STALL_TIMEOUT_S
 from cluster.run.past_run import (
     HINT,
     PastLaunch,
@@ -19,6 +22,9 @@ from cluster.run.past_run import (
     same_links,
 )
 from cluster.run.program import NODE_TRAIN, Program
+from cluster.run.request import Request
+from cluster.schedule.events import Event
+from cluster.schedule.record import read_events
 from protocol.link import Link
 
 OLDER = "this run is of an older gradwire, which did not keep what it takes to launch it again"
@@ -30,13 +36,45 @@ def experiment_again(run: PastLaunch) -> Experiment:
     program = program_again(run)
     all_essential = program.essential_ranks is None
     return Experiment(
+        request_again(run),
         program,
+        schedule_again(run),
         verify=config.get("verify") is not False,
         allow_undecided=config.get("allow_undecided") is True,
         nproc_per_node=run.places[0].local_world_size,
         rank_order=",".join(run.nodes),
         max_results=f"{number(config, 'max_results_bytes', run.folder)}b",
         max_restarts=None if all_essential else number(config, "max_restarts", run.folder),
+        stall_timeout_s=_stall_timeout_s(run),
+    )
+
+
+def request_again(run: PastLaunch) -> Request:
+    """The cluster of a run, wherever there is room for it; raises as `resources_again`."""
+    spec = run.spec
+    return Request(spec.name, spec.size, None, spec.image, run.link_spec, resources_again(run))
+
+
+def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
+    """What happened to links and nodes meanwhile.
+
+    Raises:
+        UsageError: run.yml does not say it, or the file of a trace is gone or another one by now.
+    """
+    if run.config.get("schedule") and "events" not in run.config:
+        raise UsageError(
+            f"{run.folder}: it had a schedule, and {OLDER}", "its command is in its run.yml"
+        )
+    return read_events(run.config.get("events") or [], str(run.folder / "run.yml"))
+
+
+def _stall_timeout_s(run: PastLaunch) -> float | None:
+    """Older runs do not say it."""
+    said = run.config.get("stall_timeout_s")
+    if said is None:
+        return None
+    return number_within(
+        said, (LEAST_STALL_TIMEOUT_S, LONGEST_S), f"{run.folder / 'run.yml'}: stall_timeout_s"
     )
 
 

@@ -86,7 +86,7 @@ class PastRun(PastLaunch):
 
 
 def read_past_launch(folder: Path) -> PastLaunch:
-    """A launch of any program, over links that stayed as they were, or were not shaped.
+    """A launch of any program, over links that were shaped or not.
 
     Raises:
         UsageError: it is none, or a file of it is missing or damaged.
@@ -103,6 +103,11 @@ def read_past_run(folder: Path) -> PastRun:
         UsageError: it is none, a file of it is missing or damaged, or nothing can be said of its links.
     """
     past = read_past_launch(folder)
+    if past.config.get("schedule"):
+        raise UsageError(
+            f"{folder}: a schedule changed links or nodes during this run",
+            f"a run without --schedule; this one can be launched again: launch -f {folder}",
+        )
     config, spec, places, links, link_spec = (
         past.config,
         past.spec,
@@ -167,16 +172,7 @@ def _spec(config: Mapping[str, object], folder: Path) -> ClusterSpec:
 
 
 def _places(config: Mapping[str, object], folder: Path) -> list[RankPlacement]:
-    """Where its ranks ran.
-
-    Raises:
-        UsageError: it is not said, or what they ran on did not stay as it was.
-    """
-    if config.get("schedule"):
-        raise UsageError(
-            f"{folder}: a schedule changed links or nodes during this run",
-            "a run without --schedule; the command of this one is in its run.yml",
-        )
+    """Where its ranks ran; raises as `number` where it is not said."""
     nodes = [node.name for node in _spec(config, folder).nodes]
     said = config.get("rank_order", nodes)
     if not is_words(said):

@@ -108,7 +108,7 @@ def run_program(
     tracker = live_tracker(job, folder, time.time())
     try:
         with live_run(tracker, spec.state_dir, folder, live_options, console.say) as live:
-            run = _run(engine, fleet, job, folder, console, experiment.stall_timeout_s, live)
+            run = _run(engine, fleet, job, folder, console, live)
     except (KeyboardInterrupt, ClusterError) as error:
         if isinstance(error, KeyboardInterrupt):
             console.say(f"interrupted; what there is of the run: {folder}")
@@ -124,7 +124,6 @@ def _run(
     job: Job,
     folder: Path,
     console: Console,
-    stall_timeout_s: float | None,
     live: LiveRun,
 ) -> Run:
     processors = CpuLimits(engine, job.spec.name)
@@ -147,7 +146,7 @@ def _run(
         console,
     )
     started, since = time.monotonic(), time.time()
-    watch = StallWatch(fleet, folder.name, console.say, stall_timeout_s)
+    watch = StallWatch(fleet, folder.name, console.say, job.stall_timeout_s)
     with _noted(job, processors, player):
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     summary = _collect(fleet, job, folder, staging, time.monotonic() - started, contract, console)

@@ -20,10 +20,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.base.errors import MOST_SHOWN, UsageError, shown, unknown
-from cluster.base.yaml_file import read_yaml
+from cluster.base.yaml_file import named_from, read_yaml
 from cluster.engine.resources import make_resource_request
 from cluster.links.changes import make_changes, make_pairs, parse_link, parse_seconds
 from cluster.links.profiles import load_profile
@@ -43,8 +43,12 @@ KINDS = {
 }
 
 
-def load_schedule(path: Path) -> tuple[Event, ...]:
+def load_schedule(path: Path, profiles: Path = Path()) -> tuple[Event, ...]:
     """Read a schedule.
+
+    Args:
+        path: of its file; traces' paths start at its folder.
+        profiles: the folder where the path of a profile starts.
 
     Raises:
         UsageError: no such file, no YAML, or an item that is none; the message names its number and key.
@@ -53,16 +57,40 @@ def load_schedule(path: Path) -> tuple[Event, ...]:
         path,
         "cluster/schedule/schedule_file.py shows a schedule; the learning rate's is --lr-schedule",
     )
+    return parse_schedule(document, f"{path}: ", path.parent, profiles)
+
+
+def parse_schedule(
+    document: object, source: str, traces: Path, profiles: Path
+) -> tuple[Event, ...]:
+    """A schedule from its YAML list.
+
+    Args:
+        document: the list.
+        source: goes in front of errors.
+        traces: the folder where the path of a trace starts.
+        profiles: likewise, of a profile.
+
+    Raises:
+        UsageError: an item that is none; the message names its number and key.
+    """
     if not isinstance(document, list):
-        raise UsageError(f"{path}: a schedule is a list", "- {at: 12s, profile: wan}")
+        raise UsageError(f"{source}a schedule is a list", "- {at: 12s, profile: wan}")
     items = (
-        _parse_item(item, path.parent, f"{path}: item {n}")
+        _parse_item(item, _Folders(traces, profiles), f"{source}item {n}")
         for n, item in enumerate(document, start=1)
     )
     return tuple(itertools.chain.from_iterable(items))
 
 
-def _parse_item(item: object, folder: Path, place: str) -> list[Event]:
+class _Folders(NamedTuple):
+    """Where paths in a schedule start."""
+
+    traces: Path
+    profiles: Path
+
+
+def _parse_item(item: object, folders: _Folders, place: str) -> list[Event]:
     if not isinstance(item, dict) or "at" not in item:
         raise UsageError(f"{place} is {shown(item)}", "{at: 12s, profile: wan}")
     kinds = [kind for kind in KINDS if kind in item and not (kind == "link" and "trace" in item)]
@@ -77,28 +105,35 @@ def _parse_item(item: object, folder: Path, place: str) -> list[Event]:
     words = ", ".join(f"{key}: {_in_words(value)}" for key, value in item.items())
     event = Event(words=words, after_s=after_s, step=step, for_s=for_s)
     try:
-        return _events_of(kinds[0], item, event, folder, place)
+        return _events_of(kinds[0], item, event, folders, place)
     except UsageError as error:
         message = error.message if error.message.startswith(place) else f"{place}: {error.message}"
         raise UsageError(message, error.hint) from error
 
 
 def _events_of(
-    kind: str, item: Mapping[str, Any], event: Event, folder: Path, place: str
+    kind: str, item: Mapping[str, Any], event: Event, folders: _Folders, place: str
 ) -> list[Event]:
     match kind:
         case "trace":
-            return [replace(event, for_s=None, playback=_playback(item, event.for_s, folder))]
+            return [
+                replace(event, for_s=None, playback=_playback(item, event.for_s, folders.traces))
+            ]
         case "profile":
-            return [replace(event, profile=load_profile(_word(item, "profile")))]
+            return [
+                replace(
+                    event,
+                    profile=load_profile(named_from(folders.profiles, _word(item, "profile"))),
+                )
+            ]
         case "link":
             values = {field: _number(item[field], field) for field in LIMITS if field in item}
             changes = make_changes([_word(item, "link")], values, both=_flag(item, "both", False))
             return [replace(event, changes=tuple(changes))]
         case "partition":
-            return [replace(event, partition=_parse_partition(item["partition"]))]
+            return [replace(event, partition=parse_partition(item["partition"]))]
         case "cpus":
-            return [replace(event, cpus=_parse_cpus(item["cpus"]))]
+            return [replace(event, cpus=parse_cpus(item["cpus"]))]
         case "flap":
             return _flaps(item, event, place)
     if item["heal"] is not True:
@@ -144,7 +179,12 @@ def _parse_moment(value: object, place: str) -> tuple[int | None, float]:
     return None, _seconds(value, f"{place}: at")
 
 
-def _parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
+def parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
+    """Sets of nodes.
+
+    Raises:
+        UsageError: they are none, or a node is in two.
+    """
     sets = value if isinstance(value, list) else []
     if len(sets) < 2 or not all(_are_nodes(nodes) for nodes in sets):
         raise UsageError(f"partition is {shown(value)}", "[[node1], [node2, node3]]")
@@ -154,7 +194,12 @@ def _parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(nodes) for nodes in sets)
 
 
-def _parse_cpus(value: object) -> Mapping[str, float | None]:
+def parse_cpus(value: object) -> Mapping[str, float | None]:
+    """Processors by node, or for `all`.
+
+    Raises:
+        UsageError: they are none.
+    """
     if not isinstance(value, dict) or not value:
         raise UsageError(f"cpus is {shown(value)}", "{node3: 0.25}")
     return make_resource_request({str(node): number for node, number in value.items()}).cpus

@@ -8,7 +8,7 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError, SlotTaken
 from cluster.engine.resources import make_resource_request
 from cluster.lifecycle import create
-from cluster.lifecycle.request import Request
+from cluster.run.request import Request
 
 
 class FakeEngine:

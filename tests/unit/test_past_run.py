@@ -21,6 +21,7 @@ from cluster.run.launch_again import (
     experiment_again,
     program_again,
     refuse_other_cluster,
+    request_again,
     resources_again,
     with_option,
 )
@@ -55,12 +56,12 @@ def run(tmp_path):
     return write_run(tmp_path / "20261121-101500-mobile-fedavg")
 
 
-def write_run(folder, order=("node1", "node2", "node3"), program=PROGRAM, limits=None):
+def write_run(folder, order=("node1", "node2", "node3"), program=PROGRAM, limits=None, schedule=()):
     spec = ClusterSpec("lab", 3, 0)
     plans = link_plans(spec.nodes, make_link_spec("mobile", "full", 1, "nfqueue"))
     state = planned_link_state(plans)
     places = place_ranks(order)
-    job = Job(spec, program, places, state, (), True, 10 * 2**30)
+    job = Job(spec, program, places, state, schedule, True, 10 * 2**30)
     (folder / "metrics").mkdir(parents=True)
     write_links(folder, state.links, places)
     write_config(folder, job.config(limits or {}))
@@ -94,7 +95,7 @@ def test_what_a_launch_writes_can_be_read_and_launched_again(run):
     assert program_again(past) == PROGRAM
     experiment = experiment_again(past)
     assert experiment == Experiment(
-        PROGRAM, rank_order="node1,node2,node3", max_results="10737418240b"
+        request_again(past), PROGRAM, rank_order="node1,node2,node3", max_results="10737418240b"
     )
     assert parse_max_results(experiment.max_results) == 10737418240
     again = with_option(program_again(past), "codec", "bf16")

@@ -5,7 +5,7 @@ import pytest
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import make_resource_request
-from cluster.lifecycle.request import Request
+from cluster.run.request import Request
 
 THERE = ClusterSpec("lab", 5, 2, "mine")
 

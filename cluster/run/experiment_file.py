@@ -1,0 +1,363 @@
+"""Reads experiment.yml, which a user writes: one launch, with keys for the flags of `python -m cluster.launch`.
+
+    kind: experiment                 # an earlier run's run.yml has `kind: run`
+    nodes: 4
+    profile: mobile
+    options: {strategy: diloco, set: {H: 20}, steps: 200}      # of node.train, each --KEY VALUE, or --KEY NAME=VALUE
+    schedule:
+      - {at: step 20, link: node1:node2, loss_pct: 2, for: 10s}
+
+`program: [train.py, --epochs, "2"]` runs a script of your own instead of node.train. Paths start at the file's folder.
+A flag beside `-f` wins over its key; what neither says is as usual. examples/experiment.yml has every key.
+`KEYS` is all that there is: reading and the JSON Schema (`experiment_schema`) are made of it.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.base.errors import UsageError, shown, unknown
+from cluster.base.spec import DEFAULT_NAME, DEFAULT_NODES, MAX_NODES, MAX_SLOTS, ClusterSpec
+from cluster.base.yaml_file import is_file, named_from, read_yaml
+from cluster.engine.resources import ALL, NONE, make_resource_request, split_words
+from cluster.links.profiles import load_profile
+from cluster.links.topology_file import load_topology
+from cluster.run.launch_words import parse_essential_ranks, parse_stall_timeout_s
+from cluster.run.program import OWN_FLAGS
+from cluster.run.request import Request
+from cluster.run.results import parse_max_results
+from cluster.schedule.events import Event
+from cluster.schedule.schedule_file import load_schedule, parse_schedule
+from protocol.link import WIRES
+
+KIND, EXPERIMENT, RUN = "kind", "experiment", "run"
+RUN_FILE = "run.yml"
+HINT = "examples/experiment.yml is one"
+MOST_COUNT = 2**31 - 1
+WITHOUT_KEY = {
+    "--file": "it names the file",
+    "--dry-run": "it says whether to launch at all",
+    **dict.fromkeys(
+        ("--json", "--plain", "--no-live", "--http"), "it says how a run is shown, not what is run"
+    ),
+}
+"""Flags of launch that have no key, and why; they go beside the file."""
+NOT_OPTIONS = ("dry-run", "run-dir", "help")
+"""Flags of node.train that the launcher gives it, or that would not train."""
+Schedule = tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """What a file says.
+
+    Attributes:
+        path: of the file.
+        values: by the names of the parsed flags, as these have them; a schedule is its events.
+        options: words for node.train.
+        program: words of a script of the user's; empty: node.train.
+    """
+
+    path: Path
+    values: Mapping[str, object]
+    options: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
+
+    def set_over(self, args: object, said: Sequence[str], *, with_program: bool) -> None:
+        """Put values into parsed flags, but where a flag was said.
+
+        Args:
+            args: the flags; what a variable of the environment says there gives way.
+            said: the flags that stand on the command line.
+            with_program: whether the program is the file's, and so the folder that goes with it.
+        """
+        for name, key in KEYS.items():
+            is_wanted = with_program or name != "folder"
+            if key.dest in self.values and key.flag not in said and is_wanted:
+                setattr(args, key.dest, self.values[key.dest])
+
+
+Read = Callable[[Any, Path], object]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the file.
+
+    Attributes:
+        flag: of launch, that says the same; empty where words behind `--`, or node.train's own flags do.
+        kind: of its value.
+        meaning: for editors.
+        check: what the flag's value goes through, too; raises UsageError.
+        schema: more of it than its kind says.
+    """
+
+    flag: str
+    kind: "Kind"
+    meaning: str
+    check: Callable[[Any], object] | None = None
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dest(self) -> str:
+        """What the parsed flag is called."""
+        return self.flag[2:].replace("-", "_")
+
+    def read(self, value: object, folder: Path) -> object:
+        """The value as the flag would have it; `folder` is where paths start.
+
+        Raises:
+            UsageError: it cannot be.
+        """
+        found = self.kind.read(value, folder)
+        if self.check is not None:
+            self.check(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of values: for editors, and how one is read."""
+
+    schema: Mapping[str, Any]
+    read: Read
+
+
+def read_experiment_file(path: Path) -> ExperimentFile | None:
+    """An experiment; None where the path is an earlier run's: its folder, or its run.yml.
+
+    Raises:
+        UsageError: it is neither, or a key or value of it cannot be; the message names path and key.
+    """
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for names that none can have
+    if is_folder or (path.name == RUN_FILE and not is_file(path)):
+        return None
+    document = read_yaml(path, HINT)
+    kind = document.get(KIND) if isinstance(document, dict) else None
+    if isinstance(document, dict) and kind == EXPERIMENT:
+        return _parse(path, {str(key): value for key, value in document.items() if key != KIND})
+    if path.name == RUN_FILE and kind in (RUN, None):  # older runs have no kind
+        return None
+    raise UsageError(
+        f"{path}: {KIND} is {shown(kind)}",
+        f"{KIND}: {EXPERIMENT}; an earlier run is launched again by its folder, or {RUN_FILE} in it",
+    )
+
+
+def _parse(path: Path, document: Mapping[str, object]) -> ExperimentFile:
+    for name in document:
+        if name not in KEYS:
+            raise unknown(f"key in {path}:", name, (KIND, *KEYS))
+    if "program" in document and "options" in document:
+        raise UsageError(f"{path}: program and options exclude each other", "arguments in program")
+    found = {name: _read_key(path, name, value) for name, value in document.items()}
+    values = {KEYS[name].dest: value for name, value in found.items() if KEYS[name].flag}
+    program: tuple[str, ...] = found.get("program", ())  # type: ignore[assignment]
+    if program and program[0] == "-m":
+        values.setdefault("folder", path.parent)
+    options: tuple[str, ...] = found.get("options", ())  # type: ignore[assignment]
+    return ExperimentFile(path, values, options, program)
+
+
+def _read_key(path: Path, name: str, value: object) -> object:
+    try:
+        return KEYS[name].read(value, path.parent)
+    except UsageError as error:
+        raise UsageError(f"{path}: {name}: {error.message}", error.hint) from error
+
+
+def _scalar(value: object, _: Path) -> str:
+    if isinstance(value, bool) or not _is_scalar(value):
+        raise UsageError(f"{shown(value)} is no word", "a word, or a number")
+    return str(value)
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | int | float) and value != "" and "\0" not in str(value)
+
+
+def _whole(value: object, _: Path) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MOST_COUNT:
+        raise UsageError(f"{shown(value)} is no whole number", "3")
+    return value
+
+
+def _flag(value: object, _: Path) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{shown(value)} is neither true nor false", "true or false")
+    return value
+
+
+def _not(value: object, folder: Path) -> bool:
+    return not _flag(value, folder)
+
+
+def _named(value: object, folder: Path) -> str:
+    return named_from(folder, _scalar(value, folder))
+
+
+def _path(value: object, folder: Path) -> Path:
+    return folder / _scalar(value, folder)
+
+
+def _joined(value: object, folder: Path) -> str:
+    """A word, or a list of them as a flag takes it: with commas."""
+    words = value if isinstance(value, list) else [value]
+    if not words:
+        raise UsageError("an empty list", "leave it out, or say which")
+    return ",".join(_scalar(word, folder) for word in words)
+
+
+def _limits(value: object, folder: Path) -> list[str]:
+    """NODE=VALUE each, or one VALUE for all; null is none."""
+    by_node = value if isinstance(value, dict) else {ALL: value}
+    if not by_node:
+        raise UsageError("an empty mapping", "{node3: 0.5}, or one value for all nodes")
+    said = {node: NONE if one is None else _scalar(one, folder) for node, one in by_node.items()}
+    return [f"{node}={one}" for node, one in said.items()]
+
+
+def _schedule(value: object, folder: Path) -> Schedule:
+    """A file's name, or the events themselves."""
+    if not isinstance(value, str):
+        return parse_schedule(value, "", folder, folder)
+    path = folder / value
+    return load_schedule(path, path.parent)
+
+
+def _program(value: object, folder: Path) -> tuple[str, ...]:
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not words:
+        raise UsageError(f"{shown(value)} is no program", "[train.py, --epochs, '2']")
+    first, *rest = (_scalar(word, folder) for word in words)
+    return (first if first == "-m" else str(folder / first), *rest)
+
+
+def _options(value: object, folder: Path) -> tuple[str, ...]:
+    """Words for node.train: {steps: 8, set: {H: 20}} is --steps=8 --set=H=20; true is a flag alone, false none."""
+    if not isinstance(value, dict):
+        raise UsageError(f"{shown(value)} is no mapping", "{strategy: ddp, steps: 200}")
+    words: list[str] = []
+    for name, said in value.items():
+        if name in NOT_OPTIONS or name in KEYS or not isinstance(name, str) or not name:
+            where = "a key of its own, beside options" if name in KEYS else "node.train --help"
+            raise UsageError(f"{shown(name)} is no option of a training", where)
+        if isinstance(said, dict):
+            words += [f"--{name}={inner}={_scalar_word(one, name)}" for inner, one in said.items()]
+        elif said is True:
+            words.append(f"--{name}")
+        elif said is not False:
+            words.append(f"--{name}={_option(name, _scalar_word(said, name), folder)}")
+    return tuple(words)
+
+
+def _scalar_word(value: object, name: str) -> str:
+    if not _is_scalar(value):
+        raise UsageError(
+            f"{name} is {shown(value)}", "one value: lists are a sweep's (cluster.sweep)"
+        )
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _option(name: str, word: str, folder: Path) -> str:
+    """A value whose path, where it has one on this machine, starts at the folder."""
+    is_own = f"--{name}" in OWN_FLAGS and word.rpartition(":")[0].endswith(".py")
+    return str(folder / word) if is_own or name == "resume" else word
+
+
+def _check_limits(key: str) -> Callable[[list[str]], object]:
+    return lambda words: make_resource_request(**{key: split_words(words)})
+
+
+def _check_wire(word: str) -> None:
+    if word not in WIRES:
+        raise unknown("wire", word, WIRES)
+
+
+def _check_image(word: str) -> Request:
+    return Request(DEFAULT_NAME, None, None, word, None, make_resource_request())
+
+
+_WORD: dict[str, Any] = {"type": ["string", "number"], "not": {"const": ""}}
+_WORDS = {"type": "array", "items": _WORD, "minItems": 1}
+_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"], "not": {"const": ""}}
+_LIMIT = {"type": ["string", "number", "null"], "not": {"const": ""}}
+_BY_NODE = {"type": "object", "minProperties": 1, "additionalProperties": _LIMIT}
+_OPTION = {"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR}]}
+WORD = Kind(_WORD, _scalar)
+NAMED = Kind(_WORD, _named)
+PATH = Kind(_WORD, _path)
+WHOLE = Kind({"type": "integer", "minimum": -MOST_COUNT, "maximum": MOST_COUNT}, _whole)
+FLAG = Kind({"type": "boolean"}, _flag)
+NOT_FLAG = Kind({"type": "boolean"}, _not)
+JOINED = Kind({"anyOf": [_WORD, _WORDS]}, _joined)
+LIMITS = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits)
+SCHEDULE = Kind({}, _schedule)  # experiment_schema has the schedule's own
+PROGRAM = Kind({"anyOf": [_WORDS, {"type": "string", "pattern": r"\S"}]}, _program)
+OPTIONS = Kind(
+    {"type": "object", "additionalProperties": _OPTION}, _options
+)  # which names may not be: experiment_schema, as they are KEYS'
+
+KEYS: dict[str, Key] = {
+    "name": Key("--name", WORD, "the cluster", ClusterSpec, {"pattern": "^[a-z][a-z0-9-]{0,30}$"}),
+    "nodes": Key(
+        "--nodes",
+        WHOLE,
+        f"how many; left out: as many as there are, or {DEFAULT_NODES}",
+        lambda size: ClusterSpec(size=size),
+        {"minimum": 1, "maximum": MAX_NODES},
+    ),
+    "slot": Key(
+        "--slot",
+        WHOLE,
+        "decides subnet and ports; left out: the first that is free",
+        lambda slot: ClusterSpec(slot=slot),
+        {"minimum": 0, "maximum": MAX_SLOTS - 1},
+    ),
+    "image": Key("--image", WORD, "one of your own, built FROM gradwire-node", _check_image),
+    "cpus": Key(
+        "--cpus", LIMITS, "processors that a node may use: 1, {node3: 0.5}", _check_limits("cpus")
+    ),
+    "memory": Key(
+        "--memory", LIMITS, "that a node may use: 1g, {node2: 512m}", _check_limits("memory")
+    ),
+    "gpus": Key("--gpus", LIMITS, 'all, or by number: {node1: "0"}', _check_limits("gpus")),
+    "profile": Key("--profile", NAMED, "of the links: a shipped one, or a file", load_profile),
+    "topology": Key("--topology", NAMED, "full, ring, star, or a file", load_topology),
+    "link_seed": Key("--link-seed", WHOLE, "draws the links"),
+    "wire": Key("--wire", WORD, "what delays and drops", _check_wire, {"enum": list(WIRES)}),
+    "isolated": Key("--isolated", FLAG, "nodes without a link cannot reach each other"),
+    "options": Key("", OPTIONS, "of node.train: strategy, task, steps, seed, set, …"),
+    "program": Key("", PROGRAM, "a script of your own and its arguments, or -m and a module"),
+    "folder": Key("--folder", PATH, "what is sent with your program; left out: its own folder"),
+    "nproc_per_node": Key("--nproc-per-node", WHOLE, "ranks on each node", None, {"minimum": 1}),
+    "rank_order": Key("--rank-order", JOINED, "nodes as their ranks follow one another, or best"),
+    "essential_ranks": Key(
+        "--essential-ranks",
+        JOINED,
+        "ranks without which your program cannot go on; left out: all",
+        parse_essential_ranks,
+    ),
+    "max_restarts": Key(
+        "--max-restarts", WHOLE, "of each rank that is not essential", None, {"minimum": 0}
+    ),
+    "max_results": Key(
+        "--max-results", WORD, "how much is fetched of a node at most: 500m", parse_max_results
+    ),
+    "stall_timeout": Key(
+        "--stall-timeout",
+        WORD,
+        "end a run in which nothing has moved for so long: 2m",
+        parse_stall_timeout_s,
+    ),
+    "schedule": Key("--schedule", SCHEDULE, "a file, or a list of events: what changes meanwhile"),
+    "verify": Key("--no-verify", NOT_FLAG, "whether links are measured first (true)"),
+    "allow_undecided": Key(
+        "--allow-undecided",
+        FLAG,
+        "run also over links of which a busy host lets nobody tell whether they are as asked",
+    ),
+}
+"""Key of the file -> what it is; `kind` besides."""

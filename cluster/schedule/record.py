@@ -1,0 +1,153 @@
+"""Events of a schedule as run.yml keeps them, resolved: they are read again from there. Pure, but for traces.
+
+A profile is written out; of a trace there is its path, and the sha256 of its file by then.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from cluster.base.errors import UsageError, unknown
+from cluster.links.changes import LONGEST_S, Change, make_changes, make_pairs
+from cluster.links.link_spec import profile_document, read_profile
+from cluster.links.traces import Playback, load_trace
+from cluster.schedule.events import Event
+from cluster.schedule.schedule_file import parse_cpus, parse_partition
+from protocol.link import LIMITS
+from protocol.reader import FormatError, document, read, within
+
+Seconds = Annotated[float, within(0, LONGEST_S)]
+
+
+class ChangeRecord(NamedTuple):
+    """New values of one directed link."""
+
+    src: str
+    """The node that sends on it."""
+    dst: str
+    """The node that receives."""
+    values: dict[str, float]
+    """By the names that a link's values have in links.json."""
+
+
+class TraceRecord(NamedTuple):
+    """A trace, and the links that it is played on."""
+
+    path: str
+    """Of its file, absolute."""
+    sha256: str
+    """Of its file, as it was when the run began: another file is not played again."""
+    links: list[tuple[str, str]]
+    """The node that sends and the one that receives, each."""
+    loops: bool
+    """Whether it begins again at its end."""
+    for_s: Seconds | None = None
+    """Seconds after which it ends; null: at its end, or never where it loops."""
+
+
+class EventRecord(NamedTuple):
+    """One thing that happens during a run. A key that says nothing is left out."""
+
+    words: str
+    """The event as the schedule has it, for readers."""
+    after_s: Seconds = 0.0
+    """Seconds from the start of the ranks, or from `step`."""
+    step: Annotated[int, within(1, 10**9)] | None = None
+    """A step of rank 0; null: seconds count from the start."""
+    for_s: Seconds | None = None
+    """Seconds that it lasts; null: to the end."""
+    profile: dict[str, object] | None = None
+    """The links' profile from then on, with its name and all its values."""
+    changes: list[ChangeRecord] = []
+    """Of single links."""
+    trace: TraceRecord | None = None
+    """What is played on some links."""
+    partition: list[list[str]] = []
+    """Sets of nodes between which nothing gets through."""
+    cpus: dict[str, float | None] = {}
+    """Processors that a node may use from then on, by node or for `all`; null: as many as there are."""
+    heal: bool = False
+    """Whether everything goes back to the start."""
+
+
+def event_record(event: Event) -> dict[str, Any]:
+    """An event as run.yml has it, without what says nothing."""
+    record = EventRecord(
+        event.words,
+        event.after_s,
+        event.step,
+        event.for_s,
+        profile_document(event.profile) if event.profile else None,
+        [ChangeRecord(change.src, change.dst, dict(change.values)) for change in event.changes],
+        _trace_record(event.playback) if event.playback else None,
+        [list(nodes) for nodes in event.partition],
+        dict(event.cpus),
+        event.heal,
+    )
+    usual = EventRecord._field_defaults
+    said = {key: value for key, value in record._asdict().items() if value != usual.get(key, "")}
+    return {"words": event.words} | {key: document(value) for key, value in said.items()}
+
+
+def read_events(records: object, source: str) -> tuple[Event, ...]:
+    """Events from run.yml; `source` is named in errors.
+
+    Raises:
+        UsageError: they are none, or a trace's file is gone or another one by now.
+    """
+    try:
+        found = read(list[EventRecord], records)
+    except FormatError as error:
+        raise UsageError(f"{source}: events{error}", "run.yml as a run left it") from None
+    return tuple(_read_event(one, f"{source}: events[{n}]") for n, one in enumerate(found))
+
+
+def _read_event(record: EventRecord, place: str) -> Event:
+    try:
+        return Event(
+            words=record.words,
+            after_s=record.after_s,
+            step=record.step,
+            for_s=record.for_s,
+            profile=None if record.profile is None else read_profile(record.profile),
+            changes=_read_changes(record.changes),
+            playback=None if record.trace is None else _read_trace(record.trace),
+            partition=parse_partition(record.partition) if record.partition else (),
+            cpus=parse_cpus(record.cpus) if record.cpus else {},
+            heal=record.heal,
+        )
+    except UsageError as error:
+        raise UsageError(f"{place}: {error.message}", error.hint) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # as LinkSpec.from_origin
+        raise UsageError(f"{place}: profile cannot be read: {str(error)[:200]}") from None
+
+
+def _read_changes(records: Sequence[ChangeRecord]) -> tuple[Change, ...]:
+    found: list[Change] = []
+    for record in records:
+        if strange := next((name for name in record.values if name not in LIMITS), None):
+            raise unknown("value of a link:", strange, LIMITS)
+        found += make_changes([f"{record.src}:{record.dst}"], record.values, both=False)
+    return tuple(found)
+
+
+def _trace_record(playback: Playback) -> TraceRecord:
+    trace = playback.trace
+    return TraceRecord(
+        trace.path, trace.sha256, list(playback.pairs), playback.loops, playback.for_s
+    )
+
+
+def _read_trace(record: TraceRecord) -> Playback:
+    """A trace, if its file is what it was."""
+    try:
+        trace = load_trace(Path(record.path))
+    except ValueError as error:  # a null character in its path
+        raise UsageError(f"trace: {error}") from None
+    if trace.sha256 != record.sha256:
+        raise UsageError(
+            f"{record.path} is not the trace that was played: its sha256 differs",
+            f"the file with sha256 {record.sha256[:64]}",
+        )
+    pairs = make_pairs([f"{src}:{dst}" for src, dst in record.links], both=False)
+    return Playback(trace, tuple(pairs), record.loops, record.for_s)
