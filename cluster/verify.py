@@ -19,6 +19,11 @@ from cluster.cli.command_line import add_force, add_name, make_parser, run_verb
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 
+EFFORTS = {
+    "quick": "round trips, jitter and loss only",
+    "full": "more pings, and TCP on every link, whatever it takes",
+}
+
 
 def main(argv: list[str] | None = None) -> int:
     """Verify the links of a cluster."""
@@ -26,15 +31,20 @@ def main(argv: list[str] | None = None) -> int:
     add_name(parser)
     add_force(parser)
     effort = parser.add_mutually_exclusive_group()
-    for name in ("quick", "full"):
+    for name, words in EFFORTS.items():
         effort.add_argument(
-            f"--{name}", dest="effort", action="store_const", const=name, default="normal"
+            f"--{name}",
+            dest="effort",
+            action="store_const",
+            const=name,
+            default="normal",
+            help=words,
         )
     parser.add_argument(
         "--budget",
         type=float,
         metavar="SECONDS",
-        help="default: 58, of three nodes 14.5; none with --full",
+        help="time for TCP on every link (default: 58, of three nodes 14.5; none with --full)",
     )
     return run_verb(parser, verify, argv)
 

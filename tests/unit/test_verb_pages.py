@@ -1,0 +1,38 @@
+"""docs/verbs/ has a page for every verb, and what a page says of flags is what the verb takes."""
+
+import importlib.util
+
+import pytest
+
+from cluster.__main__ import VERBS
+from cluster.base.paths import PROJECT_DIR
+
+spec = importlib.util.spec_from_file_location("pages", PROJECT_DIR / "tests" / "verb_pages.py")
+assert spec and spec.loader
+pages = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pages)
+
+STALE = "docs/verbs/ is stale: python tests/verb_pages.py writes it"
+
+
+def test_every_verb_has_a_page_and_every_page_a_verb():
+    assert {path.stem for path in pages.FOLDER.iterdir()} == {"README", *VERBS}, STALE
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_page_says_what_the_verb_takes(verb):
+    page = (pages.FOLDER / f"{verb}.md").read_text()
+    assert page.startswith(f"# {verb}\n")
+    assert page == pages.page_with(page, pages.written(verb)), STALE
+    assert "\n## Examples\n" in page and "\n```\n$ " in page, "examples with their output"
+
+
+def test_the_table_has_every_verb():
+    page = (pages.FOLDER / "README.md").read_text()
+    assert page == pages.page_with(page, pages.index()), STALE
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_flag_is_explained(verb):
+    unexplained = [a.option_strings or a.dest for a in pages.parser_of(verb)._actions if not a.help]
+    assert unexplained == []
