@@ -2,8 +2,8 @@
 
 `python -m node.rank` reads its order as the first line of standard input. Standard input then stays open; its end
 means: stop. Standard error ends with the report, as one line, unless another run has the node: then it has one line
-that names that run, and the exit code is EXIT_BUSY. A node takes several ranks of one run, each by a `node.rank` of
-its own. What the exit code of a rank means to torch or a shell holds here, too: -n stands for signal n in a report.
+that names that run, and the exit code is 75. An order that is none is refused with 2. A node takes several ranks of
+one run, each by a `node.rank` of its own.
 
 A rank that is not essential is started again on its node, by another `node.rank`, after it ended with a failure: 1, 2,
 then 4 s later, and after a bystander's 2 s more. It gets the same order but for TORCHELASTIC_RESTART_COUNT. Not so
