@@ -9,7 +9,7 @@ nodes: 2
 profile: ./near.yml
 options: {strategy: fedavg, set: {H: 2}, batch-size: 8, steps: 4}
 schedule:
-  - {at: step 1, link: node1:node2, both: true, delay_ms: 30}
+  - {at: 0s, link: node1:node2, both: true, delay_ms: 30}
 verify: false
 """
 
@@ -34,8 +34,5 @@ def test_a_file_is_launched_and_its_run_again_with_the_schedule(make_cluster, tm
     assert again["folder"] != first["folder"]
     assert len(losses(folder)) == 4
     assert losses(again["folder"]) == losses(folder)
-    done, once_more = (
-        [event["event"] for event in lines(one, "events.jsonl")]
-        for one in (folder, again["folder"])
-    )
-    assert done and done == once_more
+    done, once_more = (lines(one, "events.jsonl")[0]["what"] for one in (folder, again["folder"]))
+    assert done == once_more
