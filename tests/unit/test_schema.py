@@ -34,13 +34,17 @@ def test_every_shipped_schedule_is_accepted(name):
 
 
 def test_what_the_documentation_shows_is_accepted(tmp_path):
-    shown = re.findall(
-        r"^```yaml\n(.*?)^```", (PROJECT_DIR / "docs" / "links.md").read_text(), re.M | re.S
-    )
-    topologies = [text for text in shown if text.startswith("base:")]
+    topologies = [text for text in yaml_blocks("links.md") if text.startswith("base:")]
     assert topologies
     for text in topologies:
         CHECKS["topology"].validate(written(tmp_path, text))
+    (sweep,) = yaml_blocks("verbs/sweep.md")
+    CHECKS["sweep"].validate(written(tmp_path, sweep))
+
+
+def yaml_blocks(page):
+    text = (PROJECT_DIR / "docs" / page).read_text()
+    return re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)
 
 
 @pytest.mark.parametrize(("document", "words"), test_profiles.BAD, ids=str)
