@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from protocol.reader import Bounds, ReadBy
+from protocol.reader import NOT_NULL, Bounds, ReadBy
 
 FOLDER = Path(__file__).parent
 ORDER = (
@@ -27,7 +27,8 @@ HEAD = """\
 *Made by `python -m protocol > docs/formats.md` from the sources of `protocol/`; change those.*
 
 `cluster/` (the host) and `node/` (in every container) never import each other. What they share is data, and `protocol/`
-is its definition: both sides read a document by these types. A key that is not here is refused, and the error names it.
+is its definition: both sides read a document by these types. A key that is not here is refused, and the error names it;
+only lines of metrics and telemetry may have more, as other versions and users' own tasks write them.
 Units stand in the names: `rate_mbyte_s` is 10^6 bytes a second, `delay_ms` is one way, `loss_pct` is per cent of
 packets. Numbers are finite. A key with a default may be missing.
 
@@ -113,6 +114,10 @@ def words_of(kind: Any) -> str:  # noqa: ANN401 - a type of a document
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated and isinstance(arguments[1], ReadBy):
         return ", ".join([arguments[1].words, *map(_check_words, arguments[2:])])
+    if origin is Annotated and NOT_NULL in arguments:
+        plain = next(one for one in get_args(arguments[0]) if one is not type(None))
+        checks = [check for check in arguments[1:] if check is not NOT_NULL]
+        return ", ".join([words_of(plain), *map(_check_words, checks)])
     if origin is Annotated:
         return ", ".join([words_of(arguments[0]), *map(_check_words, arguments[1:])])
     if origin in (Union, types.UnionType):

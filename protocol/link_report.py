@@ -8,7 +8,7 @@ who can take the lock `first-report.lock` there knows that it is done (an empty 
 
 from typing import Annotated, NamedTuple
 
-from protocol.link import Link, Pair
+from protocol.link import WIRES, Link, Pair
 from protocol.node_plan import NodePlan
 from protocol.reader import COUNT, LINE, POSITIVE, one_of
 
@@ -26,7 +26,7 @@ class Report(NamedTuple):
     """The network device that carries the links."""
     mtu: Annotated[int, POSITIVE]
     """Its largest IP packet, in bytes."""
-    wire: Annotated[str, one_of("netem", "nfqueue")]
+    wire: Annotated[str, one_of(*(wire for wire in WIRES if wire != "auto"))]
     """What delays and drops."""
     tcp: str
     """The congestion control that the kernel really uses on the links."""
@@ -40,15 +40,15 @@ class LinkCounters(NamedTuple):
     """The egress class of a link that starts at this node, as the kernel counts it: frames with Ethernet header."""
 
     sent_bytes: Count
-    """Since the link was laid, as all of these."""
+    """Sent since the link was laid."""
     sent_packets: Count
-    """Of these bytes."""
+    """Likewise packets: frames, after super-packets were cut."""
     dropped_packets: Count
-    """For want of room in the link's queue."""
+    """Dropped since then for want of room in the link's queue."""
     backlog_bytes: Count
     """What waits in the queue now."""
     backlog_packets: Count
-    """Of these bytes."""
+    """How many packets wait there."""
 
 
 class Lateness(NamedTuple):
@@ -78,7 +78,7 @@ class CoreTimes(NamedTuple):
 
 
 class HostCounters(NamedTuple):
-    """What the host has withheld from this node so far. A container sees all of its host's processors."""
+    """How the host's processors were used so far, as this node sees it: all of them, and what its own limit took."""
 
     at_s: float
     """When, by the node's monotonic clock."""
@@ -126,7 +126,7 @@ class Shown(NamedTuple):
     lateness: Lateness | None
     """Null where the wire cannot tell (netem)."""
     host: HostCounters
-    """What the host has withheld from it."""
+    """How its processors were used so far."""
     settings: Settings
     """Of its kernel."""
     notes: list[str]

@@ -58,7 +58,7 @@ class Start(NamedTuple):
     time: Number
     """Unix time."""
     config: dict[str, object] | None = None
-    """The resolved configuration: docs/training.md."""
+    """The resolved configuration (protocol/training.py)."""
     seconds: dict[Name, Number] = {}  # noqa: RUF012 - nobody changes it
     """Seconds by bucket so far, and their `total`."""
     link_bytes: dict[Name, Count] = {}  # noqa: RUF012
@@ -130,7 +130,7 @@ class Experience(NamedTuple):
     duplicates: MaybeCount = None
     """Pieces that came twice."""
     malformed: MaybeCount = None
-    """Messages that were none."""
+    """Messages that could not be read."""
     received_bytes: MaybeCount = None
     """Payload."""
     updates_s: MaybeNumber = None
@@ -219,7 +219,7 @@ class LearnerFigures(NamedTuple):
     duplicates: Count
     """Pieces that came twice."""
     malformed: Count
-    """Messages that were none."""
+    """Messages that could not be read."""
     received_bytes: Count
     """Payload."""
     updates_s: Number

@@ -86,7 +86,10 @@ def within(low: float, high: float) -> Bounds:
 
 def one_of(*choices: str) -> Check:
     """One of these words."""
-    return Check(f"one of {', '.join(choices)}", lambda value: value in choices)
+    return Check(
+        f"one of {', '.join(choice or '(empty)' for choice in choices)}",
+        lambda value: value in choices,
+    )
 
 
 def _is_word(value: str) -> bool:

@@ -6,8 +6,8 @@
     python -m node.wire clear               # remove all that apply made
     python -m node.wire try                 # which wires this kernel can do
 
-docs/formats.md defines the plan and the output. Reading order: `plan`, `layout`, `segmentation` (what a packet is),
-`egress` (the rate; `htb` writes the lines, `node_cap` limits a node), `backends` (what the two wires have in common),
-`netem` (the kernel's own emulator), `nfqueue/` (the wire for kernels without it), `apply`, which puts them together,
-and `replay/`, which changes them many times a second.
+`protocol.node_plan` and `protocol.link_report` define the plan and the output. Reading order: `layout`, `segmentation`
+(what a packet is), `egress` (the rate; `htb` writes the lines, `node_cap` limits a node), `backends` (what the two
+wires have in common), `netem` (the kernel's own emulator), `nfqueue/` (the wire for kernels without it), `apply`, which
+puts them together, and `replay/`, which changes them many times a second.
 """
