@@ -80,13 +80,22 @@ class Fleet:
 
     def __init__(self, argv=None):
         self.lost, self.argv, self.begun, self.is_over = {}, argv, [], False
+        self.lock = threading.Lock()
 
     def start(self, node, argv):
-        if self.argv == [] or self.is_over:
-            raise NodeError("no connection", {node: "SSH is closed"})
-        words = self.argv or [sys.executable, *argv[1:]]
-        self.begun.append(LocalProcess(words))
-        return self.begun[-1]
+        with self.lock:
+            if self.argv == [] or self.is_over:
+                raise NodeError("no connection", {node: "SSH is closed"})
+            words = self.argv or [sys.executable, *argv[1:]]
+            self.begun.append(LocalProcess(words))
+            return self.begun[-1]
+
+    def end(self):
+        """Remove all processes; none may begin while that goes on, nor later."""
+        with self.lock:
+            self.is_over = True
+        for process in self.begun:
+            process.remove()
 
 
 @pytest.fixture
@@ -99,9 +108,7 @@ def make_fleet():
 
     yield make
     for fleet in fleets:
-        fleet.is_over = True
-        for process in fleet.begun:
-            process.remove()
+        fleet.end()
 
 
 @pytest.fixture
