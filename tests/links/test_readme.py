@@ -96,7 +96,7 @@ def test_every_file_that_the_readme_names_is_there():
 
 def test_its_map_shows_every_folder():
     shown, package = [], ""
-    for line in block("cluster/ "):
+    for line in block("protocol/ "):
         folder = re.match(r" *[\w]+/(?= )", line)[0]
         package = package if folder.startswith(" ") else folder
         shown.append(package + folder.strip() if folder.startswith(" ") else folder)
