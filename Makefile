@@ -79,7 +79,7 @@ test-slow: venv ## the long forms, which `make test` leaves out
 lint: venv ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-test-unit: venv $(VENV)/readers ## pure tests: no Docker, seconds
+test-unit: venv $(VENV)/readers ## pure tests: no Docker, two minutes
 	@$(BIN)/pytest tests/unit
 
 # TensorBoard itself reads what we write for it. Only tests want it; a demo does without.
