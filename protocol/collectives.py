@@ -5,8 +5,8 @@
 
 from typing import Annotated, NamedTuple
 
-from protocol.reader import read, within
-from protocol.values import Address, Count, Name, Number, Positive, RankKey
+from protocol.reader import Count, read, within
+from protocol.values import Address, Name, Number, Positive, RankKey
 
 MOST_COLLECTIVES = 20_000
 """Lines of them that a rank writes: 200 bytes each, and 130 for each peer. Those beyond are in the sums alone."""

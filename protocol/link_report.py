@@ -10,11 +10,9 @@ from typing import Annotated, NamedTuple
 
 from protocol.link import WIRES, Link, Pair
 from protocol.node_plan import NodePlan
-from protocol.reader import COUNT, LINE, POSITIVE, one_of
+from protocol.reader import LINE, POSITIVE, Count, Seconds, one_of
 
 Bytes = Annotated[int, POSITIVE]
-Count = Annotated[int, COUNT]
-Seconds = Annotated[float, COUNT]
 
 
 class Report(NamedTuple):

@@ -19,9 +19,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from protocol.collectives import CollectiveSum
-from protocol.reader import NOT_NULL, Check, document, read, within
+from protocol.reader import NOT_NULL, Check, Count, document, read, within
 from protocol.values import (
-    Count,
     Figure,
     MaybeCount,
     MaybeNumber,

@@ -10,13 +10,11 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, NamedTuple, TypeVar
 
 from protocol.lines import read_each
-from protocol.reader import ADDRESS, COUNT, LINE, POSITIVE, Check, FormatError, read
+from protocol.reader import ADDRESS, COUNT, LINE, POSITIVE, Check, Count, FormatError, Seconds, read
 
 T = TypeVar("T")
 
 Address = Annotated[str, ADDRESS]
-Count = Annotated[int, COUNT]
-Duration = Annotated[float, COUNT]
 Port = Annotated[int, Check("a port", lambda value: 0 < value < 1 << 16)]
 Series = tuple[Address, Count]
 """Pings of one order: the address of who sent them, and the number that this node gave them."""
@@ -31,7 +29,7 @@ class PingOrder(NamedTuple):
     """How many each of them gets."""
     interval_ms: Annotated[float, POSITIVE]
     """Between two pings to the same node."""
-    wait_ms: Duration
+    wait_ms: Seconds
     """How long to wait for echoes after the last ping."""
 
     @property
@@ -57,7 +55,7 @@ class SendOrder(NamedTuple):
 
     peer: Address
     """Who receives and counts."""
-    startup_s: Duration
+    startup_s: Seconds
     """How long the connection has to fill the link; that does not count."""
     window_s: Annotated[float, POSITIVE]
     """What counts, after that."""
@@ -68,7 +66,7 @@ class SendOrder(NamedTuple):
 class FloodSend(NamedTuple):
     """One flood: datagrams to one peer, as fast as the link takes them."""
 
-    at_s: Duration
+    at_s: Seconds
     """When it begins, counted from the order."""
     address: Address
     """Where to."""
@@ -76,9 +74,9 @@ class FloodSend(NamedTuple):
     """There; each sender has a port of its own."""
     at_once: Annotated[int, POSITIVE]
     """Datagrams in one call."""
-    queued_bytes: Annotated[int, COUNT]
+    queued_bytes: Count
     """The most that the sender may have in the link's queue."""
-    seconds: Duration
+    seconds: Seconds
     """How long it lasts."""
 
 
@@ -87,9 +85,9 @@ class FloodCount(NamedTuple):
 
     port: Port
     """Where they arrive, and nobody else's."""
-    skip_s: Duration
+    skip_s: Seconds
     """What does not count, from the first datagram on."""
-    until_s: Duration | None
+    until_s: Seconds | None
     """The end of what counts, from the first datagram on, where several links share what there is; else null: what
     counts is the median over all of it."""
 
@@ -101,7 +99,7 @@ class FloodOrder(NamedTuple):
     """What this node sends."""
     counts: dict[str, FloodCount]
     """What it counts, by the name of the node that sends it."""
-    seconds: Duration
+    seconds: Seconds
     """When counting ends, from the order on."""
 
     @property

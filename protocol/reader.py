@@ -28,7 +28,6 @@ T = TypeVar("T")
 Read = Callable[[object], Any]
 
 LARGEST = 1e20  # a seed has 64 bits; sums and products of such numbers are still finite
-MOST_DEEP = 100
 
 
 class FormatError(ValueError):
@@ -117,6 +116,8 @@ ADDRESS = Check("an IPv4 address", _is_address)
 MAC = Check("a MAC address such as 02:67:77:00:00:02", _is_mac)
 COUNT = Check("no negative number", lambda value: value >= 0)
 POSITIVE = Check("a number above 0", lambda value: value > 0)
+Count = Annotated[int, COUNT]
+Seconds = Annotated[float, COUNT]
 NOT_NULL = Check("no null", lambda value: value is not None)
 """Of a key that may be missing, but is never null: Annotated[int | None, NOT_NULL] = None."""
 

@@ -13,8 +13,19 @@ from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 from protocol.metrics import SCORES
-from protocol.reader import LINE, Check, FormatError, ReadBy, document, one_of, read, shown, within
-from protocol.values import Address, Count, RankKey, read_number
+from protocol.reader import (
+    LINE,
+    Check,
+    Count,
+    FormatError,
+    ReadBy,
+    document,
+    one_of,
+    read,
+    shown,
+    within,
+)
+from protocol.values import Address, RankKey, read_number
 
 MOST_SAID_BYTES = 60_000
 """Of a line, by a node."""

@@ -5,11 +5,9 @@ of it, as `training` in run.yml, and goes by these few keys.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from protocol.reader import COUNT, read
-
-Count = Annotated[int, COUNT]
+from protocol.reader import Count, read
 
 
 class Training(NamedTuple):

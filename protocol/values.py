@@ -28,7 +28,6 @@ def read_rank(value: object) -> int:
     return int(text)
 
 
-Count = Annotated[int, COUNT]
 MaybeCount = Annotated[int | None, NOT_NULL, COUNT]
 Number = Annotated[float, ReadBy(read_number, "number")]
 MaybeNumber = Annotated[float | None, ReadBy(read_number, "number")]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -313,33 +314,18 @@ def _account(
     console: Console,
 ) -> dict[str, object]:
     """The accounts, or what there is without the ranks' own: theirs need not fit together."""
-    throttled_s = load.throttled_s if load else {}
-    changing = bool(job.schedule)
-    at = job.spec.addresses(nodes)
+    reckon = partial(
+        account,
+        nodes=nodes,
+        addresses=job.spec.addresses(nodes),
+        link_state=before,
+        carried=carried,
+        contract=contract,
+        changing=bool(job.schedule),
+        throttled_s=load.throttled_s if load else {},
+    )
     try:
-        return account(
-            folder,
-            told,
-            nodes,
-            at,
-            before,
-            carried,
-            contract,
-            changing=changing,
-            throttled_s=throttled_s,
-        )
+        return reckon(folder, told)
     except Exception as error:  # each line is of its types, but whoever wrote it may have lied
         console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
-        nothing = {name: LastLines() for name in told}
-        nowhere = folder / "none"
-        return account(
-            nowhere,
-            nothing,
-            nodes,
-            at,
-            before,
-            carried,
-            contract,
-            changing=changing,
-            throttled_s=throttled_s,
-        )
+        return reckon(folder / "none", {name: LastLines() for name in told})
