@@ -10,7 +10,18 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, NamedTuple, TypeVar
 
 from protocol.lines import read_each
-from protocol.reader import ADDRESS, COUNT, LINE, POSITIVE, Check, Count, FormatError, Seconds, read
+from protocol.reader import (
+    ADDRESS,
+    COUNT,
+    LINE,
+    POSITIVE,
+    Check,
+    Count,
+    FormatError,
+    Seconds,
+    read,
+    within,
+)
 
 T = TypeVar("T")
 
@@ -93,10 +104,10 @@ class FloodCount(NamedTuple):
 
 
 class FloodOrder(NamedTuple):
-    """`flood`: send and count by a timetable. The answer has `Flooded` of each node in `counts`."""
+    """`flood`: send and count by a timetable. The answer has `Flooded` of each node in `counts` and `sends`."""
 
-    sends: list[FloodSend]
-    """What this node sends."""
+    sends: dict[str, FloodSend]
+    """What this node sends, by the name of the node that counts it."""
     counts: dict[str, FloodCount]
     """What it counts, by the name of the node that sends it."""
     seconds: Seconds
@@ -105,7 +116,7 @@ class FloodOrder(NamedTuple):
     @property
     def names(self) -> Collection[str]:
         """Of whom the answer tells."""
-        return self.counts
+        return self.counts.keys() | self.sends.keys()
 
 
 Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder
@@ -179,10 +190,12 @@ class Goodput(NamedTuple):
 
 
 class Flooded(NamedTuple):
-    """What arrived of one sender's flood."""
+    """What came of the floods between this node and another."""
 
-    datagrams_s: Annotated[float, COUNT]
-    """Datagrams a second, of 1472 bytes each."""
+    datagrams_s: Annotated[float, COUNT] | None
+    """Datagrams a second that arrived from it, of 1472 bytes each; null where none were to be counted."""
+    full_pct: Annotated[float, within(0, 100)] | None
+    """Of the sends to it, how many found the link's queue full; null where nothing was to be sent."""
 
 
 def read_reply(kind: type[T], value: object) -> T | Failure:

@@ -5,18 +5,22 @@ from dataclasses import dataclass
 
 from cluster.contract.floods import flood_error
 from cluster.contract.impairments import judge_impairments
-from cluster.contract.measured import Measured
+from cluster.contract.measured import Measured, Rate
 from cluster.links.expected import Expected
 from protocol.link import Link
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
+DELAY_TOLERANCE_PCT = (
+    2.0  # of one direction; a round trip, in which errors of both add up, is held to half of that
+)
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed
 # Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
-HOST_LIMIT_MBYTE_S = 100.0  # a link that carries this much may ask more than the machine can give
+# Any machine carries this much: where one that is asked for no more does not, it is busy, and not at its limit.
+HOST_LIMIT_MBYTE_S = 100.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
     """Hold one link's measurement against what was asked."""
     speeds = _check_speeds(link, asked, measured)
     checks = {
+        "delay": _delay_holds(link, measured),
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
         **judge_impairments(link, measured),
@@ -42,13 +47,24 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
     return Checked(tuple(name for name, holds in checks.items() if not holds), clipped)
 
 
+def may_be_clipped(mbyte_s: float) -> bool:
+    """Whether a link is asked for more than any machine carries."""
+    return mbyte_s > HOST_LIMIT_MBYTE_S
+
+
 def check_speed(
-    measured_mbyte_s: float, expected_mbyte_s: float, chance: float = 0.0
+    measured_mbyte_s: float, expected_mbyte_s: float, *, is_machine: bool, chance: float = 0.0
 ) -> tuple[bool, bool]:
-    """Whether a speed holds, and whether it is the machine that cannot give more."""
+    """Whether a speed holds, and whether it is clipped: lower because the machine cannot give more.
+
+    Args:
+        measured_mbyte_s, expected_mbyte_s: the speed.
+        is_machine: whether the machine sent less than the link would have taken.
+        chance: a share of the speed by which chance may move it.
+    """
     low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100 - chance)
     limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
-    clipped = limit <= measured_mbyte_s < low
+    clipped = is_machine and limit <= measured_mbyte_s < low
     holds = clipped or measured_mbyte_s >= low
     return holds and not _too_fast(measured_mbyte_s, expected_mbyte_s * (1 + chance)), clipped
 
@@ -66,22 +82,28 @@ def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
     return asked.rtt_ms(link) * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
 
 
-def check_rate(link: Link, asked: Expected, datagrams_mbyte_s: float) -> tuple[bool, bool]:
+def check_rate(link: Link, asked: Expected, rate: Rate) -> tuple[bool, bool]:
     """As `check_speed`, of a rate measured by datagrams, of which chance drops and doubles some."""
-    return check_speed(datagrams_mbyte_s, asked.rate_mbyte_s(link), CERTAIN * flood_error(link))
+    chance = CERTAIN * flood_error(link)
+    expected = asked.rate_mbyte_s(link)
+    return check_speed(rate.mbyte_s, expected, is_machine=rate.is_machine, chance=chance)
 
 
 def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, tuple[bool, bool]]:
     """For each measure of the link's speed: whether it holds, and whether the machine is what cannot give more."""
-    goodput, rate = measured.goodput_mbyte_s, asked.rate_mbyte_s(link)
+    goodput, rate = measured.goodput_mbyte_s, measured.rate
     speeds = {}
-    if measured.rate_mbyte_s is not None:
-        speeds["rate"] = check_rate(link, asked, measured.rate_mbyte_s)
+    if rate is not None:
+        speeds["rate"] = check_rate(link, asked, rate)
     if goodput is not None and not link.is_rough:
-        speeds["goodput"] = check_speed(goodput, asked.goodput_mbyte_s(link))
+        # TCP costs a machine more than datagrams: where these find the link as it should be, TCP is its limit.
+        is_machine = rate is not None and speeds["rate"][0]
+        expected = asked.goodput_mbyte_s(link)
+        speeds["goodput"] = check_speed(goodput, expected, is_machine=is_machine)
     elif goodput is not None and not speeds:
         # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
-        speeds["goodput"] = (goodput > 0 and not _too_fast(goodput, rate), False)
+        holds = goodput > 0 and not _too_fast(goodput, asked.rate_mbyte_s(link))
+        speeds["goodput"] = (holds, False)
     return speeds
 
 
@@ -93,6 +115,16 @@ def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
 def _rtt_holds(link: Link, asked: Expected, measured: Measured) -> bool:
     off_ms = abs(measured.rtt_ms - asked.rtt_ms(link))
     return off_ms <= rtt_tolerance_ms(link, asked, measured)
+
+
+def delay_tolerance_ms(link: Link, measured: Measured) -> float:
+    """How far a one-way delay may be off, by chance, too."""
+    chance_ms = CERTAIN * MEAN_ERROR * link.jitter_ms / math.sqrt(max(1, measured.samples))
+    return link.delay_ms * DELAY_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
+
+
+def _delay_holds(link: Link, measured: Measured) -> bool:
+    return abs(measured.delay_ms - link.delay_ms) <= delay_tolerance_ms(link, measured)
 
 
 def _jitter_holds(link: Link, measured: Measured) -> bool:

@@ -3,7 +3,12 @@
 import math
 from dataclasses import dataclass
 
-from cluster.contract.checks import check_rate, round_trip_jitter_ms, rtt_tolerance_ms
+from cluster.contract.checks import (
+    check_rate,
+    delay_tolerance_ms,
+    round_trip_jitter_ms,
+    rtt_tolerance_ms,
+)
 from cluster.contract.delays import OUTER_DECILES
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
@@ -74,6 +79,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     - A round trip: it does not hold up all pings. Where a link has the delay that was asked, the earliest tenth of
       them shows it, also beside others that are late; where the delay is wrong, all are. And it adds no more than the
       latest packet of the wires on the way was late, and what programs were (`Strain.reach_ms`).
+    - A delay of one direction: likewise.
     - Jitter: it makes no ping early. A link that really jitters has some that are, by 1.28 deviations for a tenth of
       them. And the outer deciles lie no farther apart than they may by what was asked, and by `reach_ms`.
     - Rate: it lacks no more than the share that the host was short of. Of floods on wan beside one and two busy loops
@@ -87,14 +93,19 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
     earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
+    delay_too_long_ms = measured.delay_ms - link.delay_ms
+    delay_is_right_early = measured.early_delay_ms - link.delay_ms <= delay_tolerance_ms(
+        link, measured
+    )
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
     too_long_ms = measured.rtt_ms - asked.rtt_ms(link)
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), strain)
-    if measured.rate_mbyte_s is None:
+    if measured.rate is None:
         tcp_may_be = too_slow(measured.goodput_mbyte_s, asked.goodput_mbyte_s(link), strain)
     else:
-        tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate_mbyte_s)[0]
+        tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate)[0]
     blamed = {
+        "delay": 0 < delay_too_long_ms <= strain.reach_ms and delay_is_right_early,
         "rtt": 0 < too_long_ms <= strain.reach_ms and early_ms <= tolerance_ms,
         "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
         "rate": rate_may_be,

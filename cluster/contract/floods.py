@@ -85,15 +85,15 @@ def floods_s(floods: Sequence[Flood]) -> float:
 
 
 def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[str, FloodOrder]:
-    """What each node must send and count. `addresses` by node, in the nodes' order."""
+    """What each node must send and count: each link once. `addresses` by node, in the nodes' order."""
     ports = {name: FIRST_FLOOD_PORT + index for index, name in enumerate(addresses)}
     seconds = floods_s(floods)
     orders: dict[str, FloodOrder] = {}
     for flood in floods:
         src, dst = flood.link.ends
         for name in (src, dst):
-            orders.setdefault(name, FloodOrder(sends=[], counts={}, seconds=seconds))
-        orders[src].sends.append(_flood_send(flood, addresses[dst], ports[src]))
+            orders.setdefault(name, FloodOrder(sends={}, counts={}, seconds=seconds))
+        orders[src].sends[dst] = _flood_send(flood, addresses[dst], ports[src])
         orders[dst].counts[src] = FloodCount(
             port=ports[src],
             skip_s=flood.skip_s,

@@ -9,7 +9,7 @@ from cluster.base.console import Console
 from cluster.base.errors import ClusterError
 from cluster.contract.floods import Flood, floods_s, link_floods, shared_floods
 from cluster.contract.gloo import gloo_note
-from cluster.contract.measured import Measured
+from cluster.contract.measured import Measured, Rate
 from cluster.contract.probe_plan import PATH_APART, Effort
 from cluster.contract.probe_results import Pinged, Rates, fill_links, flood_links, ping_links
 from cluster.contract.probe_rounds import path_groups
@@ -192,7 +192,7 @@ class _Survey:
         flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
         floods = [link for link in unknown if link in flooded]
         for pair, rate in self.flood(link_floods(floods, nodes, look.share)).items():
-            measured[pair] = replace(measured[pair], rate_mbyte_s=rate)
+            measured[pair] = replace(measured[pair], rate=rate)
         return self.judged(look.links, self.asked, measured)
 
     def judged(self, links: Sequence[Link], asked: Expected, measured: Pinged) -> list[Verdict]:
@@ -232,19 +232,17 @@ class _Survey:
         doubtful = self.asked.accesses()
         verdicts: dict[tuple[str, str], AccessVerdict] = {}
         for _ in range(LOOKS):
-            rates = self.flood(shared_floods(access.links for access in doubtful))
-            verdicts |= {(v.kind, v.node): v for v in self.judged_accesses(doubtful, rates)}
+            # A link of both an uplink and a downlink is flooded for each of them.
+            for kind in ("uplink", "downlink"):
+                some = [access for access in doubtful if access.kind == kind]
+                rates = self.flood(shared_floods(access.links for access in some))
+                verdicts |= {(v.kind, v.node): v for v in self.judged_accesses(some, rates)}
             doubtful = [one for one in doubtful if not verdicts[one.kind, one.node].holds]
         return list(verdicts.values())
 
     def judged_accesses(self, accesses: Sequence[Access], rates: Rates) -> list[AccessVerdict]:
         """As `judged`, of what nodes carry on all their links; no ping tells how late timers were."""
-        carried = {
-            access: sum(
-                rates[link.src, link.dst] * access.share_pct(link) / 100 for link in access.links
-            )
-            for access in accesses
-        }
+        carried = {access: _together(access, rates) for access in accesses}
         most = {access: self.asked.access_mbyte_s(access) for access in accesses}
         verdicts = {one: judge_access(one, most[one], carried[one]) for one in accesses}
         if not all(verdict.holds for verdict in verdicts.values()):
@@ -254,6 +252,13 @@ class _Survey:
             strain = self.witness.strain([one.node, *sorted(peers)], None)
             verdicts[one] = judge_access(one, most[one], carried[one], strain)
         return list(verdicts.values())
+
+
+def _together(access: Access, rates: Rates) -> Rate:
+    """What all its links carried at once; the machine was the limit where it did not fill one of them."""
+    found = {link: rates[link.ends] for link in access.links}
+    mbyte_s = sum(rate.mbyte_s * access.share_pct(link) / 100 for link, rate in found.items())
+    return Rate(mbyte_s, min(rate.full_pct for rate in found.values()))
 
 
 def _add(measured: Pinged, news: Mapping[tuple[str, str], Mapping[str, float | None]]) -> None:

@@ -5,8 +5,29 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cluster.contract.delays import fit_delays, spread
+from cluster.contract.delays import Delays, fit_delays, spread
 from protocol.probe import Arrivals, Pings
+
+# Of a flood's sends. Measured on two busy processors: 22 and more where the link is the limit, 0.0 where the machine is.
+EMPTY_PCT = 5.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a flood of datagrams found of a link.
+
+    Attributes:
+        mbyte_s: carried, in bytes on the wire.
+        full_pct: of the sends, how many found the link's queue full.
+    """
+
+    mbyte_s: float
+    full_pct: float
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether the machine could not send what the link would take: its queue was empty most of the time."""
+        return self.full_pct < EMPTY_PCT
 
 
 @dataclass(frozen=True)
@@ -21,12 +42,15 @@ class Measured:
         reordered: how many overtook another.
         goodput_mbyte_s: payload that the receiver's program read of one TCP connection; None: not measured.
         loaded_rtt_ms: median round trip while that connection filled the link's queue; None: no ping came back.
-        rate_mbyte_s: bytes on the wire, by datagrams that ask nobody how fast they may be sent; None: not measured.
+        rate: by datagrams that ask nobody how fast they may be sent; None: not measured.
         twice: pings of which a second copy came.
         gaps: runs of pings that did not arrive.
         late_ms: how late these pings were sent, on average: so late may whatever else waits for a timer be.
         early_rtt_ms: a tenth of the round trips took no longer, less the host's own share: what the link does while
             the host holds nothing up; infinite where no ping came back.
+        delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived. By one
+            clock: nodes of one host share it.
+        early_delay_ms: a tenth of the one-way delays were no longer, less the same; likewise.
     """
 
     rtt_ms: float
@@ -37,11 +61,13 @@ class Measured:
     reordered: int
     goodput_mbyte_s: float | None = None
     loaded_rtt_ms: float | None = None
-    rate_mbyte_s: float | None = None
+    rate: Rate | None = None
     twice: int = 0
     gaps: int = 0
     late_ms: float = 0.0
     early_rtt_ms: float = math.inf
+    delay_ms: float = math.inf
+    early_delay_ms: float = math.inf
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """The same pings, and what another measurement found of speeds."""
@@ -49,8 +75,13 @@ class Measured:
             self,
             goodput_mbyte_s=other.goodput_mbyte_s,
             loaded_rtt_ms=other.loaded_rtt_ms,
-            rate_mbyte_s=other.rate_mbyte_s,
+            rate=other.rate,
         )
+
+    @property
+    def rate_mbyte_s(self) -> float | None:
+        """What the flood found, in bytes on the wire; None: not measured."""
+        return self.rate.mbyte_s if self.rate else None
 
     @property
     def speed_by(self) -> str:
@@ -82,35 +113,45 @@ def summarise_pings(
             directions (where two clocks differ, one is as much too long as the other is too short); else it is the
             median, which no stall of the host moves.
     """
-    there, back = arrivals, ping.back
-    early_rtt_ms = _early(ping.rtt_ms) - _early(host_ms)
-    if not ping.rtt_ms:
-        rtt_ms, jitters, samples = math.inf, (0.0, 0.0), (0, 0)
-    elif jitter:
-        fits = [fit_delays(way.sent_ms, way.one_way_ms) for way in (there, back)]
-        rtt_ms = sum(fit.mean_ms for fit in fits)
-        jitters, samples = (fits[0].sd_ms, fits[1].sd_ms), (fits[0].free, fits[1].free)
-    else:
-        rtt_ms = statistics.median(ping.rtt_ms)
-        jitters = (spread(there.one_way_ms), spread(back.one_way_ms))
-        samples = (len(ping.rtt_ms),) * 2
-    sent = (ping.sent, there.arrived + there.twice)  # each copy is sent back
+    ways = arrivals, ping.back
+    host_rtt_ms, early_host_ms = statistics.median(host_ms), _early(host_ms)
+    fits = [_fit(way, jitter=jitter) for way in ways]
+    rtt_ms = _round_trip_ms(ping, fits, jitter=jitter)
+    sent = (ping.sent, arrivals.arrived + arrivals.twice)  # each copy is sent back
     first, second = (
         Measured(
-            rtt_ms - statistics.median(host_ms),
-            jitter_ms,
-            free,
+            rtt_ms - host_rtt_ms,
+            fit.sd_ms,
+            fit.free if jitter else len(ping.rtt_ms),
             count,
             way.arrived,
             way.reordered,
             twice=way.twice,
             gaps=way.gaps,
             late_ms=ping.late_ms,
-            early_rtt_ms=early_rtt_ms,
+            early_rtt_ms=_early(ping.rtt_ms) - early_host_ms,
+            delay_ms=fit.mean_ms - host_rtt_ms / 2,
+            early_delay_ms=_early(way.one_way_ms) - early_host_ms / 2,
         )
-        for jitter_ms, free, count, way in zip(jitters, samples, sent, (there, back), strict=True)
+        for fit, count, way in zip(fits, sent, ways, strict=True)
     )
     return first, second
+
+
+def _round_trip_ms(ping: Pings, fits: Sequence[Delays], *, jitter: bool) -> float:
+    if not ping.rtt_ms:
+        return math.inf
+    return sum(fit.mean_ms for fit in fits) if jitter else statistics.median(ping.rtt_ms)
+
+
+def _fit(way: Arrivals, *, jitter: bool) -> Delays:
+    """One direction's delays: fitted where it is asked to jitter, else by median and outer deciles."""
+    if not way.one_way_ms:
+        return Delays(math.inf, 0.0, 0)
+    if jitter:
+        return fit_delays(way.sent_ms, way.one_way_ms)
+    middle_ms = statistics.median(way.one_way_ms)
+    return Delays(middle_ms, spread(way.one_way_ms), len(way.one_way_ms))
 
 
 def _early(values: Sequence[float]) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
-from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.measured import Measured, Rate, summarise_pings
 from cluster.contract.probe_plan import (
     Effort,
     delay_pings,
@@ -29,10 +29,11 @@ from protocol.probe import (
     Series,
     check_arrivals,
 )
+from protocol.reader import FormatError
 
 MakePingOrder = Callable[[Sequence[Link], Mapping[str, str], int], PingOrder]
 Pinged = dict[Pair, Measured]
-Rates = dict[Pair, float]  # in MB/s on the wire
+Rates = dict[Pair, Rate]
 
 
 def ping_links(
@@ -124,14 +125,32 @@ def fill_links(
 
 
 def flood_links(prober: ProbeSession, floods: Sequence[Flood]) -> Rates:
-    """The rates of links, by a timetable of floods."""
+    """The rates of links, by a timetable of floods, each link once."""
     addresses = {name: prober.address(name) for name in prober.nodes}
     found = prober.ask_of_each(flood_orders(floods, addresses), Flooded)
-    links = [flood.link for flood in floods]
     return {
-        (link.src, link.dst): flooded_mbyte_s(link, found[link.dst][link.src].datagrams_s)
-        for link in links
+        flood.link.ends: _rate(flood.link, found[flood.link.src], found[flood.link.dst])
+        for flood in floods
     }
+
+
+def _rate(link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Flooded]) -> Rate:
+    """One link's, by what its ends say of one another.
+
+    Raises:
+        NodeError: one of them does not say what it was asked.
+    """
+    with understood(link.dst):
+        datagrams_s = _said(at_dst[link.src].datagrams_s, "datagrams_s")
+    with understood(link.src):
+        full_pct = _said(at_src[link.dst].full_pct, "full_pct")
+    return Rate(flooded_mbyte_s(link, datagrams_s), full_pct)
+
+
+def _said(value: float | None, key: str) -> float:
+    if value is None:
+        raise FormatError("expected a number, got null", key)
+    return value
 
 
 def _median(values: Sequence[float]) -> float | None:

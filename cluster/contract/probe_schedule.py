@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.contract.checks import may_be_clipped
 from cluster.contract.floods import floods_s, link_floods, shared_floods
 from cluster.contract.probe_plan import (
     PATH_APART,
@@ -79,11 +80,11 @@ def make_probe_schedule(
     if not effort.speeds:
         return ProbeSchedule(frozenset(), frozenset(), rest_s)  # and the verdict says so
     alive = [link for link in asked.links if not asked.is_cut(link)]
-    rough = [link for link in alive if link.is_rough]
+    flooded = [link for link in alive if link.is_rough or may_be_clipped(asked.rate_mbyte_s(link))]
     streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]
-    seconds = rest_s + _speeds_s(asked, streams, rough, nodes)
+    seconds = rest_s + _speeds_s(asked, streams, flooded, nodes)
     if seconds <= budget_s or not streams:
-        return ProbeSchedule(frozenset(streams), frozenset(rough), seconds)
+        return ProbeSchedule(frozenset(streams), frozenset(flooded), seconds)
     sample = one_of_each(streams, nodes, seed)
     note = (
         f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "

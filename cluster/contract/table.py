@@ -10,8 +10,8 @@ from cluster.contract.verdicts import AccessVerdict, Contract, Verdict
 def print_contract(contract: Contract, stream: TextIO) -> None:
     """A line per link: each figure as measured/asked, and the verdict."""
     print_table(
-        ["MEASURED/ASKED", "RTT ms", "JITTER ms", "LOSS %", "GOODPUT MB/s", "RATE MB/s"]
-        + ["LOADED ms", ""],
+        ["MEASURED/ASKED", "DELAY ms", "JITTER ms", "LOSS %", "GOODPUT MB/s", "RATE MB/s"]
+        + ["LOADED RTT", ""],
         [_row(verdict) for verdict in contract.verdicts],
         stream,
     )
@@ -30,7 +30,7 @@ def _row(verdict: Verdict) -> list[object]:
     measured = verdict.measured
     return [
         " -> ".join((verdict.link.src, *verdict.via, verdict.link.dst)),
-        _of(measured.rtt_ms, verdict.expected_rtt_ms, 2),
+        _of(measured.delay_ms, verdict.link.delay_ms, 2),
         _of(measured.jitter_ms, verdict.link.jitter_ms, 2),
         _of(measured.lost_pct, verdict.link.lost_pct, 2),
         _of(measured.goodput_mbyte_s, verdict.expected_goodput_mbyte_s, 3),

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from cluster.base.spec import name_flag
 from cluster.contract.checks import check_link, check_speed
 from cluster.contract.doubt import Strain, of_the_host, too_slow
-from cluster.contract.measured import Measured
+from cluster.contract.measured import Measured, Rate
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
@@ -215,10 +215,11 @@ def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None
 
 
 def judge_access(
-    access: Access, asked_mbyte_s: float, measured_mbyte_s: float, strain: Strain | None = None
+    access: Access, asked_mbyte_s: float, rate: Rate, strain: Strain | None = None
 ) -> AccessVerdict:
     """Hold what a node's links carried at once against what it may send or receive, or what they have; as `judge`."""
-    holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s)
+    measured_mbyte_s = rate.mbyte_s
+    holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s, is_machine=rate.is_machine)
     undecided = bool(not holds and strain and too_slow(measured_mbyte_s, asked_mbyte_s, strain))
     return AccessVerdict(
         access.kind,
@@ -237,6 +238,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
     return {
         "link": verdict.link._asdict(),
         "expected": {
+            "delay_ms": verdict.link.delay_ms,
             "rtt_ms": round(verdict.expected_rtt_ms, 3),
             "jitter_ms": verdict.link.jitter_ms,
             "loss_pct": round(verdict.link.lost_pct, 4),
@@ -244,6 +246,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "rate_mbyte_s": round(verdict.expected_rate_mbyte_s, 4),
         },
         "measured": {
+            "delay_ms": _rounded(measured.delay_ms),
             "rtt_ms": _rounded(measured.rtt_ms),
             "jitter_ms": round(measured.jitter_ms, 3),
             "loss_pct": _rounded(measured.lost_pct),
@@ -256,6 +259,8 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "gaps": measured.gaps,
             "late_ms": measured.late_ms,
             "early_rtt_ms": _rounded(measured.early_rtt_ms),
+            "early_delay_ms": _rounded(measured.early_delay_ms),
+            "full_pct": measured.rate.full_pct if measured.rate else None,
         },
         "gloo_mbyte_s": round(
             all_reduce_mbyte_s(verdict.expected_goodput_mbyte_s, verdict.expected_rtt_ms), 4

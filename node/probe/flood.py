@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from statistics import median
 from typing import Self
@@ -30,44 +30,62 @@ QUICK_S = 1e-4  # a look that takes longer was interrupted: nobody knows when it
 
 
 def flood(order: FloodOrder, address: str) -> dict[str, Flooded]:
-    """Send what the timetable says, count what comes, of each that should send to us."""
+    """Send what the timetable says, count what comes: of each that sends to us, or to whom we send."""
     start = time.monotonic()
+    full_pct: dict[str, float] = {}
     with ExitStack() as stack:
         gauges = {
             name: stack.enter_context(FloodGauge(address, count.port))
             for name, count in order.counts.items()
         }
-        sender = threading.Thread(target=_send_all, args=(order.sends, start))
+        sender = threading.Thread(target=_send_all, args=(order.sends, start, full_pct))
         sender.start()
         _count(list(gauges.values()), start + order.seconds)
         sender.join()
-    return {
-        name: Flooded(_rate(gauge.samples, order.counts[name])) for name, gauge in gauges.items()
-    }
+    rates = {name: _rate(gauge.samples, order.counts[name]) for name, gauge in gauges.items()}
+    return {name: Flooded(rates.get(name), full_pct.get(name)) for name in order.names}
 
 
-def _send_all(sends: Iterable[FloodSend], start: float) -> None:
+def _send_all(sends: Mapping[str, FloodSend], start: float, full_pct: dict[str, float]) -> None:
+    """Send all floods, each when it is time; what they found of the links' queues goes into `full_pct`."""
     threads = []
-    for send in sorted(sends, key=lambda send: send.at_s):
+
+    def run(name: str, send: FloodSend) -> None:
+        full_pct[name] = _send(send)
+
+    for name, send in sorted(sends.items(), key=lambda named: named[1].at_s):
         time.sleep(max(0.0, start + send.at_s - time.monotonic()))
-        threads.append(threading.Thread(target=_send, args=(send,)))
+        threads.append(threading.Thread(target=run, args=(name, send)))
         threads[-1].start()
     for thread in threads:
         thread.join()
 
 
-def _send(send: FloodSend) -> None:
+def _send(send: FloodSend) -> float:
+    """Send one flood. Returns of how many of its sends, in per cent, the link's queue was full."""
     deadline = time.monotonic() + send.seconds
+    sent = full = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send.queued_bytes)
         sock.settimeout(1.0)
         sock.connect((send.address, send.port))
         block = bytes(DATAGRAM_BYTES * _segments(sock, send.at_once))
         while time.monotonic() < deadline:
-            try:
-                sock.send(block)
-            except OSError:  # no room yet
-                continue
+            sent += 1
+            full += _send_block(sock, block)
+    return round(100 * full / max(1, sent), 1)
+
+
+def _send_block(sock: socket.socket, block: bytes) -> bool:
+    """Send one block, or wait a while for room. Returns whether there was none at first.
+
+    That the machine, and not the link, was the limit is told by this: a link that carries less than it is sent has a
+    full queue, one that could carry more has not.
+    """
+    is_full = not select.select([], [sock], [], 0)[1]
+    with suppress(OSError):  # no room yet
+        sock.send(block)
+    return is_full
 
 
 def _segments(sock: socket.socket, at_once: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.contract.floods import flooded_mbyte_s
 from cluster.contract.gloo import gloo_note
-from cluster.contract.measured import Measured, summarise_pings
+from cluster.contract.measured import Measured, Rate, summarise_pings
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
 from cluster.links.expected import (
@@ -26,7 +26,16 @@ THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
 BACK = Link("node2", "node1", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
 LINKS = (THERE, BACK)
 GOOD = Measured(
-    rtt_ms=160.2, jitter_ms=0.1, samples=60, sent=60, arrived=60, reordered=0, goodput_mbyte_s=4.77
+    rtt_ms=160.2,
+    jitter_ms=0.1,
+    samples=60,
+    sent=60,
+    arrived=60,
+    reordered=0,
+    goodput_mbyte_s=4.77,
+    early_rtt_ms=160.0,
+    delay_ms=80.1,
+    early_delay_ms=80.0,
 )
 
 
@@ -43,6 +52,8 @@ def test_a_link_that_is_what_was_asked_for_holds():
     [
         ({"rtt_ms": 176.0}, "rtt"),  # a delay that is 10 % off
         ({"rtt_ms": 157.0}, "rtt"),
+        ({"delay_ms": 82.1}, "delay"),  # one way 2.6 % too long, though the round trip is right
+        ({"delay_ms": 77.9}, "delay"),
         ({"jitter_ms": 20.0}, "jitter"),
         ({"arrived": 59}, "loss"),
         ({"reordered": 1}, "reordering"),
@@ -101,7 +112,7 @@ def test_links_that_an_all_reduce_does_not_fill_are_said_and_hold_all_the_same()
 def test_a_link_that_this_machine_clips_is_held_against_what_it_gave():
     """Asked for 5000 MB/s and 2 ms it would be 9.6 MB; of the 150 MB/s that there are an all-reduce gets nearly all."""
     links = tuple(link._replace(rate_mbyte_s=5000.0, delay_ms=1.0) for link in LINKS)
-    found = replace(GOOD, rtt_ms=2.1, goodput_mbyte_s=150.0)
+    found = replace(GOOD, rtt_ms=2.1, delay_ms=1.05, goodput_mbyte_s=150.0, rate=Rate(160.0, 2.0))
     clipped = judge(links[0], Expected(links), found)
     assert clipped.clipped and gloo_note([clipped]) == ""
     assert gloo_note([replace(clipped, clipped=False)])
@@ -115,8 +126,8 @@ def test_a_narrow_uplink_is_what_a_link_can_be_expected_to_carry():
     assert judge(THERE, asked, GOOD).broken == ("goodput",)  # faster than the uplink allows
     (access,) = asked.accesses()
     assert asked.access_mbyte_s(access) == 2.0
-    assert judge_access(access, 2.0, 1.98).holds
-    broken = Contract((), (judge_access(access, 2.0, 3.9),))
+    assert judge_access(access, 2.0, Rate(1.98, 99.0)).holds
+    broken = Contract((), (judge_access(access, 2.0, Rate(3.9, 99.0)),))
     assert not broken.holds
     assert broken.verdict() == "broken: node1 (uplink)"
     assert [row["node"] for row in broken.document()["uplinks"]] == ["node1"]
@@ -137,9 +148,9 @@ def test_a_downlink_counts_what_comes_through():
 
 def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
     rough = THERE._replace(loss_pct=2.0)
-    found = replace(GOOD, sent=600, arrived=588, goodput_mbyte_s=0.1, rate_mbyte_s=4.95)
+    found = replace(GOOD, sent=600, arrived=588, goodput_mbyte_s=0.1, rate=Rate(4.95, 99.0))
     assert judge(rough, Expected((rough, BACK)), found).broken == ()
-    assert judge(rough, Expected((rough, BACK)), replace(found, rate_mbyte_s=4.0)).broken == (
+    assert judge(rough, Expected((rough, BACK)), replace(found, rate=Rate(4.0, 99.0))).broken == (
         "rate",
     )
     # Of 1000 datagrams in 1 s two in a hundred are lost after they have been on the link.
@@ -150,9 +161,9 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
 
 
 def test_where_datagrams_and_tcp_told_a_clean_links_speed_both_are_judged():
-    asked, both = Expected(LINKS), replace(GOOD, rate_mbyte_s=4.97)
+    asked, both = Expected(LINKS), replace(GOOD, rate=Rate(4.97, 99.0))
     assert judge(THERE, asked, both).broken == ()
-    assert judge(THERE, asked, replace(both, rate_mbyte_s=4.6)).broken == ("rate",)
+    assert judge(THERE, asked, replace(both, rate=Rate(4.6, 99.0))).broken == ("rate",)
     assert judge(THERE, asked, replace(both, goodput_mbyte_s=4.0)).broken == ("goodput",)
     assert judge(THERE, asked, replace(both, goodput_mbyte_s=None)).broken == ()
 
@@ -161,9 +172,9 @@ def test_the_verdict_says_what_told_the_speeds():
     def verdicts(*measured):
         return tuple(judge(THERE, Expected(LINKS), one) for one in measured)
 
-    rate = replace(GOOD, goodput_mbyte_s=None, rate_mbyte_s=4.97)
+    rate = replace(GOOD, goodput_mbyte_s=None, rate=Rate(4.97, 99.0))
     unknown = replace(GOOD, goodput_mbyte_s=None)
-    both = replace(GOOD, rate_mbyte_s=4.97)
+    both = replace(GOOD, rate=Rate(4.97, 99.0))
     said = {
         "speeds by TCP": (GOOD, GOOD),
         "speeds not measured": (unknown,),
@@ -222,12 +233,27 @@ def test_tcp_under_jitter_or_loss_is_measured_but_not_judged():
 
 
 def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
+    """What tells them apart: the machine leaves the link's queue empty, and a slow link has a full one."""
     fast = THERE._replace(rate_mbyte_s=2000.0)
-    slow_machine = judge(fast, Expected((fast, BACK)), replace(GOOD, goodput_mbyte_s=300.0))
+    asked, found = Expected((fast, BACK)), replace(GOOD, goodput_mbyte_s=300.0)
+    slow_machine = judge(fast, asked, replace(found, rate=Rate(500.0, 1.0)))
     assert slow_machine.clipped
     assert slow_machine.broken == ()
     assert "1 clipped" in Contract((slow_machine,)).verdict()
+    slow_link = judge(fast, asked, replace(found, rate=Rate(500.0, 99.0)))
+    assert slow_link.broken == ("rate", "goodput") and not slow_link.clipped
+    assert judge(fast, asked, found).broken == ("goodput",)  # nobody knows: datagrams must tell
     assert not judge(THERE, Expected(LINKS), replace(GOOD, goodput_mbyte_s=1.0)).clipped
+    # A machine that does not even send this much is busy, and not at its limit.
+    starved = replace(GOOD, goodput_mbyte_s=1.0, rate=Rate(2.0, 1.0))
+    assert judge(THERE, Expected(LINKS), starved).broken == ("rate", "goodput")
+
+
+def test_where_datagrams_fill_a_fast_link_tcp_that_does_not_is_clipped():
+    fast = THERE._replace(rate_mbyte_s=500.0)
+    found = replace(GOOD, goodput_mbyte_s=300.0, rate=Rate(499.0, 97.0))
+    verdict = judge(fast, Expected((fast, BACK)), found)
+    assert verdict.clipped and verdict.broken == ()
 
 
 def arrivals(one_way_ms, reordered=0, interval_ms=1000.0):
@@ -252,6 +278,11 @@ def test_pings_are_summarised_by_direction_without_the_hosts_own_share():
     assert (there.samples, there.sent, there.arrived, there.reordered) == (3, 5, 4, 1)
     assert (back.samples, back.sent, back.arrived, back.reordered) == (3, 4, 3, 0)
     assert there.jitter_ms > back.jitter_ms == 0
+    assert (there.delay_ms, back.delay_ms) == (pytest.approx(5.9), pytest.approx(4.9))
+    assert (there.early_delay_ms, back.early_delay_ms) == (
+        pytest.approx(4.9),
+        pytest.approx(4.9),
+    )
 
 
 def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks():
@@ -273,7 +304,7 @@ def test_a_link_that_carries_nothing_is_broken_and_still_a_document():
     assert (there.rtt_ms, there.lost_pct, back.lost_pct) == (float("inf"), 100, None)
     dead = judge(BACK, Expected(LINKS), replace(back, goodput_mbyte_s=0.0))
     document = Contract((dead,)).document()
-    assert document["links"][0]["broken"] == ["rtt", "goodput"]
+    assert document["links"][0]["broken"] == ["delay", "rtt", "goodput"]
     json.dumps(document, allow_nan=False)
 
 
@@ -295,13 +326,13 @@ def test_what_a_link_does_while_the_host_holds_nothing_up_is_told_by_the_earlies
 
 def test_the_table_has_its_figures_on_the_right_and_fits_a_terminal():
     far = [link._replace(rate_mbyte_s=link.rate_mbyte_s * 100) for link in (THERE, BACK)]
-    good = replace(GOOD, rate_mbyte_s=1.0, goodput_mbyte_s=600.123, loaded_rtt_ms=1234.5)
+    good = replace(GOOD, rate=Rate(1.0, 99.0), goodput_mbyte_s=600.123, loaded_rtt_ms=1234.5)
     verdicts = [judge(THERE, Expected(LINKS), GOOD), judge(far[1], Expected(tuple(far)), good)]
     print_contract(Contract(tuple(verdicts)), said := io.StringIO())
     header, first, second = said.getvalue().splitlines()[:3]
     assert max(map(len, (header, first))) < 100
     assert header.split("  ")[0] == "MEASURED/ASKED"
-    for title in ("RTT ms", "GOODPUT MB/s"):
+    for title in ("DELAY ms", "GOODPUT MB/s"):
         end = header.index(title) + len(title)
         assert {
             line[end - 1].isdigit() and line[end : end + 1] == " " for line in (first, second)

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.base.errors import EXIT_FAILED, ContractBroken, ContractUndecided
 from cluster.contract.doubt import Strain, make_strain
-from cluster.contract.measured import Measured
+from cluster.contract.measured import Measured, Rate
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
@@ -26,9 +26,11 @@ GOOD = Measured(
     arrived=1000,
     reordered=0,
     goodput_mbyte_s=4.77,
-    rate_mbyte_s=4.98,
+    rate=Rate(4.98, 99.0),
     late_ms=0.3,
     early_rtt_ms=40.0,
+    delay_ms=20.05,
+    early_delay_ms=20.0,
 )
 LATE = "up to 6 % of the packets to node1, node2 went too late"
 # As in the failure that gave rise to it: 6 % of the packets late, none by more than 2 ms; timers by 0.3.
@@ -45,9 +47,10 @@ def judged(strain, link=THERE, back=BACK, **change):
     ("name", "change"),
     [
         ("rtt", {"rtt_ms": 42.0}),
+        ("delay", {"delay_ms": 21.5}),
         ("jitter", {"jitter_ms": 1.38}),
-        ("rate", {"rate_mbyte_s": 4.75}),
-        ("goodput", {"goodput_mbyte_s": 4.55, "rate_mbyte_s": None}),
+        ("rate", {"rate": Rate(4.75, 99.0)}),
+        ("goodput", {"goodput_mbyte_s": 4.55, "rate": None}),
     ],
 )
 def test_what_lateness_explains_is_undecided_and_broken_on_a_host_that_was_well(name, change):
@@ -60,18 +63,20 @@ def test_what_lateness_explains_is_undecided_and_broken_on_a_host_that_was_well(
     [
         # What no host does: sooner, quicker, smoother, oftener.
         ("rtt", {"rtt_ms": 38.0, "early_rtt_ms": 37.9}),
-        ("rate", {"rate_mbyte_s": 5.3}),
-        ("goodput", {"goodput_mbyte_s": 5.0, "rate_mbyte_s": None}),
+        ("rate", {"rate": Rate(5.3, 99.0)}),
+        ("goodput", {"goodput_mbyte_s": 5.0, "rate": None}),
         ("doubles", {"twice": 1}),
         ("reordering", {"reordered": 1}),
         # A delay that is wrong for all, be it little, or twice as long as asked.
         ("rtt", {"rtt_ms": 42.0, "early_rtt_ms": 41.9}),
         ("rtt", {"rtt_ms": 80.0, "early_rtt_ms": 79.8}),
+        ("delay", {"delay_ms": 21.5, "early_delay_ms": 21.4}),
+        ("delay", {"delay_ms": 18.0, "early_delay_ms": 17.9}),
         # More than the host was late, was short of, has dropped.
         ("rtt", {"rtt_ms": 52.0}),
         ("jitter", {"jitter_ms": 3.0}),
-        ("rate", {"rate_mbyte_s": 2.5}),
-        ("goodput", {"goodput_mbyte_s": 4.3, "rate_mbyte_s": None}),
+        ("rate", {"rate": Rate(2.5, 99.0)}),
+        ("goodput", {"goodput_mbyte_s": 4.3, "rate": None}),
         ("loss", {"arrived": 999}),
         # Pings come before their time on a link that jitters, and on no other.
         ("jitter", {"jitter_ms": 2.5, "early_rtt_ms": 36.8}),
@@ -84,7 +89,7 @@ def test_what_a_busy_host_cannot_have_done_stays_broken(name, change):
 
 
 def test_of_a_link_that_is_late_and_too_quick_one_thing_is_undecided_and_the_other_broken():
-    assert judged(BUSY, rtt_ms=42.0, rate_mbyte_s=5.3) == (("rate",), ("rtt",))
+    assert judged(BUSY, rtt_ms=42.0, rate=Rate(5.3, 99.0)) == (("rate",), ("rtt",))
 
 
 def test_a_link_on_which_tcp_gets_nothing_is_broken_whatever_datagrams_show():
@@ -98,10 +103,10 @@ def test_what_tcp_makes_of_a_busy_host_on_a_link_that_carries_its_datagrams_is_u
     found = {"goodput_mbyte_s": goodput_mbyte_s}
     assert judged(BUSY, **found) == ((), ("goodput",))
     assert judged(None, **found) == (("goodput",), ())
-    assert judged(BUSY, **found, rate_mbyte_s=4.75) == ((), ("rate", "goodput"))
+    assert judged(BUSY, **found, rate=Rate(4.75, 99.0)) == ((), ("rate", "goodput"))
     # Datagrams are too slow, or too quick, for what the host lacked.
-    assert judged(BUSY, **found, rate_mbyte_s=4.0) == (("rate", "goodput"), ())
-    assert judged(BUSY, **found, rate_mbyte_s=5.3) == (("rate", "goodput"), ())
+    assert judged(BUSY, **found, rate=Rate(4.0, 99.0)) == (("rate", "goodput"), ())
+    assert judged(BUSY, **found, rate=Rate(5.3, 99.0)) == (("rate", "goodput"), ())
 
 
 def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_may_not_be():
@@ -199,7 +204,7 @@ def test_an_undecided_contract_neither_holds_nor_is_broken_and_says_which_link()
 
 
 def test_what_is_broken_comes_first_and_makes_the_whole_broken():
-    found = contract({"rate_mbyte_s": 5.3, "rtt_ms": 42.0}, {"jitter_ms": 1.38})
+    found = contract({"rate": Rate(5.3, 99.0), "rtt_ms": 42.0}, {"jitter_ms": 1.38})
     assert (found.holds, found.decided, found.is_broken) == (False, False, True)
     assert found.verdict() == (
         "broken: node1 -> node2 (rate); "
@@ -211,10 +216,12 @@ def test_what_is_broken_comes_first_and_makes_the_whole_broken():
 
 def test_an_uplink_is_undecided_too_where_it_lacks_no_more_than_the_host_did():
     (access,) = Expected((THERE, BACK), uplinks={"node1": 2.0}).accesses()
-    unsure, slow, quick = (judge_access(access, 2.0, rate, BUSY) for rate in (1.9, 1.5, 2.2))
+    unsure, slow, quick = (
+        judge_access(access, 2.0, Rate(rate, 99.0), BUSY) for rate in (1.9, 1.5, 2.2)
+    )
     assert (unsure.holds, unsure.undecided, unsure.limits) == (False, True, (LATE,))
     assert not (slow.holds or slow.undecided or quick.holds or quick.undecided)
-    assert not judge_access(access, 2.0, 1.9).undecided
+    assert not judge_access(access, 2.0, Rate(1.9, 99.0)).undecided
     found = contract({}, {}, accesses=[unsure])
     assert (found.holds, found.decided, found.is_broken) == (False, False, False)
     assert found.verdict() == "undecided: node1 (uplink)"

@@ -9,7 +9,7 @@ import pytest
 from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from protocol.link import Link
-from protocol.probe import FloodCount, FloodOrder, FloodSend
+from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
 
 def steady(datagrams_s, seconds, look_s=0.005, at_s=0.0, before=0):
@@ -61,9 +61,19 @@ def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
         "self": FloodCount(port=29450, skip_s=0.05, until_s=None),
         "silent": FloodCount(port=29451, skip_s=0, until_s=0.1),
     }
-    found = flood(FloodOrder([send], counts, seconds=0.4), "127.0.0.1")
+    found = flood(FloodOrder({"self": send}, counts, seconds=0.4), "127.0.0.1")
     assert found["self"].datagrams_s > 1000
-    assert found["silent"].datagrams_s == 0.0
+    assert found["silent"] == Flooded(datagrams_s=0.0, full_pct=None)
+
+
+def test_a_sender_tells_whether_the_way_out_was_full():
+    """Loopback takes what it is sent at once; a queue that has no room does not, as a link's whose rate is less."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 0))
+        port = sink.getsockname()[1]
+        send = FloodSend(0.0, "127.0.0.1", port, at_once=1, queued_bytes=60_000, seconds=0.1)
+        found = flood(FloodOrder({"peer": send}, {}, seconds=0.1), "127.0.0.1")
+    assert found["peer"] == Flooded(datagrams_s=None, full_pct=0.0)
 
 
 def test_what_two_share_by_turns_adds_up():

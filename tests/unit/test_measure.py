@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.contract import measure, witness
-from cluster.contract.measured import Measured
+from cluster.contract.measured import Measured, Rate
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_schedule import ProbeSchedule
 from cluster.contract.witness import Witness
@@ -54,7 +54,7 @@ def make_survey(monkeypatch):
         def ping_links(prober, links, asked, effort, apart=1.0):
             assert set(asked) == {THERE, BACK}
             now = next(looks)
-            return {(link.src, link.dst): now for link in links}
+            return {link.ends: replace(now, delay_ms=link.delay_ms) for link in links}
 
         monkeypatch.setattr(measure, "ping_links", ping_links)
         monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
@@ -142,7 +142,7 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
 
     def flood_links(prober, floods):
         flooded.append([flood.link for flood in floods])
-        return {(flood.link.src, flood.link.dst): flood.link.rate_mbyte_s for flood in floods}
+        return {flood.link.ends: Rate(flood.link.rate_mbyte_s, 99.0) for flood in floods}
 
     monkeypatch.setattr(measure, "fill_links", fill_links)
     monkeypatch.setattr(measure, "flood_links", flood_links)

@@ -23,7 +23,7 @@ SEND = probe.FloodSend(0.5, "10.0.0.2", 29401, at_once=8, queued_bytes=60_000, s
         (
             probe.ORDERS,
             "flood",
-            probe.FloodOrder([SEND], {"node2": probe.FloodCount(29402, 0.1, None)}, 1.5),
+            probe.FloodOrder({"node2": SEND}, {"node2": probe.FloodCount(29402, 0.1, None)}, 1.5),
         ),
         (trace.ORDERS, "begin", trace.BeginOrder("0")),
         (trace.ORDERS, "end", trace.EndOrder("0")),
@@ -66,7 +66,10 @@ def test_answers_are_told_apart_by_a_key():
 
 
 def test_an_answer_has_what_was_asked_for_and_nothing_else():
-    said = {"node1": {"datagrams_s": 1}, "node2": {"datagrams_s": 2}}
+    said = {
+        "node1": {"datagrams_s": 1, "full_pct": None},
+        "node2": {"datagrams_s": 2, "full_pct": 99.5},
+    }
     assert list(read_each(probe.Flooded, ["node2", "node1"], said)) == ["node2", "node1"]
     for names, words in ((["node1"], "node2: nobody asked"), ([*said, "node3"], "node3: missing")):
         with pytest.raises(FormatError, match=words):

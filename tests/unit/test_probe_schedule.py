@@ -116,6 +116,11 @@ def test_quick_is_quick_and_full_tries_tcp_everywhere_whatever_it_takes():
     assert full.seconds > 120
 
 
+def test_what_the_machine_may_not_carry_is_flooded_too_so_that_it_can_be_told_from_a_slow_link():
+    timetable = timetable_of(3, "local", "normal")
+    assert timetable.flooded == timetable.streamed and len(timetable.flooded) == 6
+
+
 def test_what_tcp_cannot_fill_is_flooded():
     rough = timetable_of(3, "mobile-real")
     assert (len(rough.flooded), len(rough.streamed)) == (6, 0)
@@ -193,11 +198,11 @@ def test_all_links_of_an_uplink_are_flooded_together_one_node_after_the_other():
 def test_each_node_is_told_whom_to_flood_and_whom_to_count():
     links, names = links_of(3)
     orders = flood_orders(link_floods(links, names), {name: f"at-{name}" for name in names})
-    ports = {name: {send.port for send in orders[name].sends} for name in names}
+    ports = {name: {send.port for send in orders[name].sends.values()} for name in names}
     assert [len(of) for of in ports.values()] == [1, 1, 1]  # a sender is known by its port
     for name in names:
-        assert {send.address for send in orders[name].sends} == {
-            f"at-{other}" for other in names if other != name
+        assert {peer: send.address for peer, send in orders[name].sends.items()} == {
+            other: f"at-{other}" for other in names if other != name
         }
         for other, count in orders[name].counts.items():
             assert {count.port} == ports[other]
