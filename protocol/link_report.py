@@ -49,6 +49,15 @@ class LinkCounters(NamedTuple):
     """How many packets wait there."""
 
 
+class WireCounters(NamedTuple):
+    """What a wire has done to the packets of a link that ends at this node, since it was laid."""
+
+    packets: Count
+    """How many came to it."""
+    lost: Count
+    """How many of them it has dropped, as the link is asked to lose them."""
+
+
 class Lateness(NamedTuple):
     """How punctual the nfqueue wire was since it was laid."""
 
@@ -119,6 +128,8 @@ class Shown(NamedTuple):
     """Its report."""
     counters: dict[str, LinkCounters]
     """By peer."""
+    received: dict[str, WireCounters]
+    """Of the links that end here, by peer."""
     replayed: list[Pair]
     """The links of the cluster that traces change at the moment: the plan is then what comes back."""
     lateness: Lateness | None

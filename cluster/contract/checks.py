@@ -58,7 +58,8 @@ def check_speed(
     """Whether a speed holds, and whether it is clipped: lower because the machine cannot give more.
 
     Args:
-        measured_mbyte_s, expected_mbyte_s: the speed.
+        measured_mbyte_s: the speed.
+        expected_mbyte_s: what it should be.
         is_machine: whether the machine sent less than the link would have taken.
         chance: a share of the speed by which chance may move it.
     """

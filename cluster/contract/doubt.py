@@ -10,6 +10,7 @@ from cluster.contract.checks import (
     rtt_tolerance_ms,
 )
 from cluster.contract.delays import OUTER_DECILES
+from cluster.contract.impairments import lost_beside_books
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
@@ -88,7 +89,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       late is the host's doing: it takes them for congestion, and has had 4 % of a link on which half were, by up to
       50 ms. Where what was held up comes within its second, it may even seem some per cent too quick. But something
       comes through. Without datagrams it is as a rate: up to 16.5 % was missing while 26 % were late.
-    - Loss, and its bursts: no more than was dropped.
+    - Loss, its bursts, and what is in no wire's books: no more than was dropped.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
@@ -110,6 +111,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
         "rate": rate_may_be,
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
+        "books": 0 < lost_beside_books(link, measured) <= strain.dropped,
         "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
         "bursts": 0 < _bursts_beyond(link, measured) <= strain.dropped,
     }

@@ -17,7 +17,8 @@ SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none ove
 def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
     """Whether losses, their bursts, doubles and overtaking are as asked, by name."""
     checks = {
-        "loss": _loss_holds(link, measured),
+        "loss": _loss_holds(link, measured) and _booked_loss_holds(link, measured),
+        "books": lost_beside_books(link, measured) == 0,
         "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
         "reordering": _overtaking_holds(link, measured),
     }
@@ -43,6 +44,30 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
     lost = (measured.sent - measured.arrived) * independent / max(1, measured.sent)
     between = 0.5 if independent < measured.sent else 0.0
     return low - between <= lost <= high + between
+
+
+def _booked_loss_holds(link: Link, measured: Measured) -> bool:
+    """Likewise of all packets that passed while the link was measured, by the wire's own count."""
+    if measured.booked is None:
+        return True
+    packets, lost = measured.booked.all_packets, measured.booked.all_lost
+    low, high = loss_interval(round(packets / clumping(link)), link.loss_pct)
+    between = 0.5 if clumping(link) > 1 else 0.0
+    return low - between <= lost / clumping(link) <= high + between
+
+
+def lost_beside_books(link: Link, measured: Measured) -> int:
+    """How many pings are missing that no wire has dropped; below 0: how many it says to have dropped that came.
+
+    Other packets of the link may be among those that it has dropped. Damaged and doubled ones are in no book.
+    """
+    booked = measured.booked
+    if booked is None or link.corrupt_pct or link.duplicate_pct:
+        return 0
+    missing, others = measured.sent - measured.arrived, max(0, booked.packets - measured.sent)
+    if missing > booked.lost:
+        return missing - booked.lost
+    return min(0, missing + others - booked.lost)
 
 
 def _least_lost_pct(link: Link) -> float:

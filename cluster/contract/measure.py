@@ -11,7 +11,14 @@ from cluster.contract.floods import Flood, floods_s, link_floods, shared_floods
 from cluster.contract.gloo import gloo_note
 from cluster.contract.measured import Measured, Rate
 from cluster.contract.probe_plan import PATH_APART, Effort
-from cluster.contract.probe_results import Pinged, Rates, fill_links, flood_links, ping_links
+from cluster.contract.probe_results import (
+    Pinged,
+    Rates,
+    fill_links,
+    flood_links,
+    ping_links,
+    ping_losses,
+)
 from cluster.contract.probe_rounds import path_groups
 from cluster.contract.probe_schedule import (
     ProbeSchedule,
@@ -21,7 +28,7 @@ from cluster.contract.probe_schedule import (
 )
 from cluster.contract.probe_session import ProbeSession
 from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, judge_access
-from cluster.contract.witness import Witness
+from cluster.contract.witness import Books, Witness
 from cluster.links.expected import Access, Expected
 from cluster.links.link import paths
 from cluster.shaping.host_load import compare_readings, overload_sentence
@@ -178,6 +185,8 @@ class _Survey:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
         measured = ping_links(self.session, look.links, self.asked.links, self.effort)
+        flawed = [link for link in look.links if link.is_impaired]
+        books = self.losses(flawed, self.asked.links, measured) if flawed else Books()
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
@@ -193,7 +202,20 @@ class _Survey:
         floods = [link for link in unknown if link in flooded]
         for pair, rate in self.flood(link_floods(floods, nodes, look.share)).items():
             measured[pair] = replace(measured[pair], rate=rate)
+        if flawed:
+            books = books.closed(self.witness.received())
+            for link in flawed:
+                booked = books.of(link)
+                measured[link.ends] = replace(measured[link.ends], booked=booked)
         return self.judged(look.links, self.asked, measured)
+
+    def losses(self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged) -> Books:
+        """What more pings find of losses, into `measured`. Returns the wires' books before and after these pings."""
+        before = self.witness.received()
+        found = ping_losses(self.session, links, asked, self.effort)
+        for pair, many in found.items():
+            measured[pair] = measured[pair].with_losses_of(many)
+        return Books(before, self.witness.received())
 
     def judged(self, links: Sequence[Link], asked: Expected, measured: Pinged) -> list[Verdict]:
         """Each link's verdict; where something is not as asked, by what the nodes on its way say of their host."""
@@ -224,6 +246,9 @@ class _Survey:
             self.report(f"paths over several links, {number} of {len(groups)}")
             ways = list(self.via)
             pinged = ping_links(self.session, group, ways, self.effort, PATH_APART)
+            flawed = [path for path in group if path.is_impaired]
+            if flawed:
+                self.losses(flawed, ways, pinged)
             verdicts += self.judged(group, replace(self.asked, links=ways), pinged)
         return [replace(verdict, via=self.via[verdict.link]) for verdict in verdicts]
 

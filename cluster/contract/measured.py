@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from cluster.contract.delays import Delays, fit_delays, spread
 from protocol.probe import Arrivals, Pings
 
-# Of a flood's sends. Measured on two busy processors: 22 and more where the link is the limit, 0.0 where the machine is.
+# Of a flood's sends. Measured on two busy processors: 22 and more where the link is the limit, 0.0 where the
+# machine is.
 EMPTY_PCT = 5.0
 
 
@@ -28,6 +29,21 @@ class Rate:
     def is_machine(self) -> bool:
         """Whether the machine could not send what the link would take: its queue was empty most of the time."""
         return self.full_pct < EMPTY_PCT
+
+
+@dataclass(frozen=True)
+class Booked:
+    """What the wire at a link's end counted: packets that came, and those that it dropped as asked.
+
+    Attributes:
+        packets, lost: while the pings that tell loss were under way, and nothing else.
+        all_packets, all_lost: during the whole look, with what told the speeds.
+    """
+
+    packets: int
+    lost: int
+    all_packets: int
+    all_lost: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,7 @@ class Measured:
         delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived. By one
             clock: nodes of one host share it.
         early_delay_ms: a tenth of the one-way delays were no longer, less the same; likewise.
+        booked: by the wire, of a link that is asked to lose packets; None: not read.
     """
 
     rtt_ms: float
@@ -68,6 +85,7 @@ class Measured:
     early_rtt_ms: float = math.inf
     delay_ms: float = math.inf
     early_delay_ms: float = math.inf
+    booked: Booked | None = None
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """The same pings, and what another measurement found of speeds."""
@@ -76,6 +94,17 @@ class Measured:
             goodput_mbyte_s=other.goodput_mbyte_s,
             loaded_rtt_ms=other.loaded_rtt_ms,
             rate=other.rate,
+        )
+
+    def with_losses_of(self, other: "Measured") -> "Measured":
+        """The same delays, and what more pings found of losses."""
+        return replace(
+            self,
+            sent=other.sent,
+            arrived=other.arrived,
+            reordered=other.reordered,
+            twice=other.twice,
+            gaps=other.gaps,
         )
 
     @property

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
@@ -52,20 +51,14 @@ def ping_links(
         effort: how thoroughly.
         apart: as `cluster.contract.probe_plan.delay_pings` has it.
     """
-    measured = _ping_pairs(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
-    flawed = [link for link in links if link.is_impaired]
-    if flawed:
-        order = partial(loss_pings, effort=effort)
-        for pair, many in _ping_pairs(prober, flawed, asked, order).items():
-            measured[pair] = replace(
-                measured[pair],
-                sent=many.sent,
-                arrived=many.arrived,
-                reordered=many.reordered,
-                twice=many.twice,
-                gaps=many.gaps,
-            )
-    return measured
+    return _ping_pairs(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
+
+
+def ping_losses(
+    prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], effort: Effort
+) -> Pinged:
+    """Losses, doubles and overtaking on these links, by more pings than `ping_links` sends; arguments as there."""
+    return _ping_pairs(prober, links, asked, partial(loss_pings, effort=effort))
 
 
 def _ping_pairs(

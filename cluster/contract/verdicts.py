@@ -254,6 +254,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "rate_mbyte_s": _rounded(measured.rate_mbyte_s),
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
+            "booked": asdict(measured.booked) if measured.booked else None,
             "reordered": measured.reordered,
             "twice": measured.twice,
             "gaps": measured.gaps,

@@ -1,12 +1,49 @@
-"""Host load as the nodes report it, between one reading and the next."""
+"""Host load, and the wires' books, as the nodes report them, between one reading and the next."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cluster.contract.doubt import Strain, make_strain
+from cluster.contract.measured import Booked
 from cluster.shaping.host_load import compare_readings
 from cluster.shaping.link_state import read_link_state
 from cluster.ssh.fleet import Fleet
-from protocol.link_report import Shown
+from protocol.link import Link, Pair
+from protocol.link_report import Shown, WireCounters
+
+Received = Mapping[Pair, WireCounters]
+
+
+@dataclass(frozen=True)
+class Books:
+    """What the wires at the links' ends have counted, at three moments.
+
+    Attributes:
+        before, after: the pings that tell loss.
+        at_end: of the look, when speeds are known, too.
+    """
+
+    before: Received = field(default_factory=dict)
+    after: Received = field(default_factory=dict)
+    at_end: Received = field(default_factory=dict)
+
+    def closed(self, received: Received) -> "Books":
+        """With the last reading."""
+        return replace(self, at_end=received)
+
+    def of(self, link: Link) -> Booked | None:
+        """One link's; None where its node does not tell."""
+        readings = [found.get(link.ends) for found in (self.before, self.after, self.at_end)]
+        told = [one for one in readings if one is not None]
+        if len(told) < len(readings):
+            return None
+        first, second, last = told
+        return Booked(
+            packets=second.packets - first.packets,
+            lost=second.lost - first.lost,
+            all_packets=last.packets - first.packets,
+            all_lost=last.lost - first.lost,
+        )
 
 
 class Witness:
@@ -23,6 +60,19 @@ class Witness:
             NodeError: a node does not answer, or not to be understood.
         """
         self._before, self._now = self._now, read_link_state(self._fleet).shown
+
+    def received(self) -> Received:
+        """What the wires have counted so far, of each link at the node where it ends.
+
+        Raises:
+            NodeError: a node does not answer, or not to be understood.
+        """
+        shown = read_link_state(self._fleet).shown
+        return {
+            (peer, node): counters
+            for node, reading in shown.items()
+            for peer, counters in reading.received.items()
+        }
 
     def strain(self, nodes: Sequence[str], timers_late_ms: float | None) -> Strain | None:
         """In what way the host was the limit of these nodes; None where it gave enough.

@@ -67,6 +67,7 @@ def show() -> Shown:
             report=None,
             counters={},
             replayed=[],
+            received={},
             lateness=None,
             host=read_host_counters(),
             settings=read_settings(),
@@ -77,6 +78,7 @@ def show() -> Shown:
         report=saved.report,
         counters=_counters(saved.layout),
         replayed=lock.pairs_now(),
+        received=WIRES[saved.wire].counters(saved.layout),
         lateness=WIRES[saved.wire].lateness(),
         host=read_host_counters(),
         settings=read_settings(),
@@ -121,7 +123,7 @@ def clear() -> None:
 def _counters(layout: Layout) -> dict[str, LinkCounters]:
     """What the kernel has counted on each link that starts here, by peer."""
     device = layout.device.name
-    return egress.counters(layout, commands.class_counts(device), commands.queue_drops(device))
+    return egress.counters(layout, commands.class_counts(device), commands.queue_counts(device))
 
 
 def _change(before: State | None, layout: Layout, wire: Wire) -> State:

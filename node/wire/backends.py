@@ -6,7 +6,7 @@ from node.wire import netem
 from node.wire.commands import NodeError, Qdisc
 from node.wire.layout import Layout
 from node.wire.nfqueue import backend as nfqueue
-from protocol.link_report import Lateness
+from protocol.link_report import Lateness, WireCounters
 
 
 class Wire(Protocol):
@@ -38,6 +38,9 @@ class Wire(Protocol):
 
     def lateness(self) -> Lateness | None:
         """How many packets it let go late; None where it cannot tell."""
+
+    def counters(self, layout: Layout) -> dict[str, WireCounters]:
+        """What has come of each link that ends here, and what of it was lost, by peer."""
 
     def fault(self, device: str, found: list[Qdisc]) -> str:
         """What is missing of a wire that should be there; empty if it is whole."""

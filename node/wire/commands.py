@@ -110,10 +110,10 @@ def class_counts(device: str) -> dict[str, dict[str, int]]:
     return {row["handle"]: row["stats"] for row in rows}
 
 
-def queue_drops(device: str) -> dict[str, int]:
-    """How many packets each queueing discipline of a device has dropped, by handle."""
+def queue_counts(device: str) -> dict[str, dict[str, int]]:
+    """What the kernel has counted in each queueing discipline of a device, by handle, by the names that tc prints."""
     rows = run_json(["tc", "-json", "-statistics", "qdisc", "show", "dev", device])
-    return {row["handle"]: row["drops"] for row in rows if "drops" in row}
+    return {row["handle"]: row for row in rows if "drops" in row}
 
 
 def main_routes() -> list[Route]:

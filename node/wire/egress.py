@@ -15,6 +15,9 @@ MAX_QUEUE_BYTES = 2**32 - 1  # the kernel keeps a queue's limit in 32 bits
 CUTTER_RATE = "1tbit"
 """Rate of a link's sch_tbf. It limits nothing: that qdisc only cuts packets larger than its burst into frames."""
 
+Counted = Mapping[str, Mapping[str, int]]
+"""What tc prints of classes or qdiscs, by handle."""
+
 
 def tc_lines(before: Layout | None, after: Layout) -> list[str]:
     """What turns the egress of `before` into that of `after`, without touching a queue that stays."""
@@ -58,20 +61,18 @@ def queue_bytes(link: Link, packet: int) -> int:
     return min(max(room, MIN_QUEUE_PACKETS * packet), MAX_QUEUE_BYTES)
 
 
-def counters(
-    layout: Layout, classes: Mapping[str, Mapping[str, int]], drops: Mapping[str, int]
-) -> dict[str, LinkCounters]:
+def counters(layout: Layout, classes: Counted, queues: Counted) -> dict[str, LinkCounters]:
     """The kernel's counters of each link that starts here, by peer.
 
     Args:
         layout: what is in force.
         classes: the counts of the device's classes, by handle.
-        drops: the packets that its qdiscs have dropped, by handle. Only these count single frames of a super-packet;
-            all other counts come from the classes, so that no packet is counted in two places, or in none.
+        queues: likewise of its qdiscs. Only their drops count single frames of a super-packet; all other counts come
+            from the classes, so that no packet is counted in two places, or in none.
     """
     numbers = {peer: htb.link_id(layout.slots[peer]) for peer in layout.plan.outgoing()}
     return {
-        peer: _counted(classes[f"{htb.HANDLE}:{number}"], drops[f"{number}:"])
+        peer: _counted(classes[f"{htb.HANDLE}:{number}"], queues[f"{number}:"]["drops"])
         for peer, number in numbers.items()
     }
 

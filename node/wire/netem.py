@@ -6,15 +6,17 @@ still count as in the sender's queue.
 
 import math
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from node.wire import htb
-from node.wire.commands import CommandError, Qdisc, run, run_batch
+from node.wire.commands import CommandError, Qdisc, queue_counts, run, run_batch
 from node.wire.layout import FULL_FRAME, Layout, ended, packets_in_flight, seed_of
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.segmentation import largest_packet, super_packet_bytes
 from protocol.gilbert import burst_chances
 from protocol.link import Link
+from protocol.link_report import WireCounters
 from protocol.node_plan import NodePlan
 
 NAME = "netem"
@@ -189,6 +191,21 @@ def stop(device: str, found: list[Qdisc]) -> None:
 def warnings() -> list[str]:
     """Nothing: netem counts what it drops for want of room together with what it shall drop."""
     return []
+
+
+def counters(layout: Layout) -> dict[str, WireCounters]:
+    """What has come of each link that ends here, and what of it was lost, by peer; second copies count as they came."""
+    counts = queue_counts(IFB)
+    handles = {peer: f"{htb.link_id(layout.slots[peer])}:" for peer in layout.plan.incoming()}
+    return {
+        peer: counters_of(counts[handle]) for peer, handle in handles.items() if handle in counts
+    }
+
+
+def counters_of(counted: Mapping[str, int]) -> WireCounters:
+    """What tc says of one netem: its packets are those that it has let go."""
+    came = counted["packets"] + counted["drops"] + counted["qlen"]
+    return WireCounters(packets=came, lost=counted["drops"])
 
 
 def lateness() -> None:

@@ -128,6 +128,9 @@ def test_the_same_announcements_lead_to_the_same_verdicts_at_the_same_time(both)
         assert fast_s == pytest.approx(float("inf") if slow_s is None else slow_s, abs=2e-6)
         verdicts += sum(map(len, slow.values()))
     assert packets > 2 * DRAWS and verdicts > 500
+    taken = both.fast.taken()
+    assert taken == both.slow.taken() and sum(came for came, _ in taken.values()) == packets
+    assert taken[PLAIN][1] == 0 and 0 < taken[ROUGH][1] < taken[ROUGH][0]
     late, worst_s = both.fast.lateness()
     assert late == both.slow.late > 0
     assert worst_s == pytest.approx(both.slow.worst_late_s, abs=2e-6)

@@ -144,13 +144,14 @@ def test_apply_show_and_clear(name):
     assert set(shown["counters"]) == {"node2", "node3"}
     punctual = {"packets": 0, "late": 0, "worst_ms": 0.0, "dropped": 0}
     assert shown["lateness"] == (punctual if name == "nfqueue" else None)
+    assert shown["received"] == {peer: {"packets": 0, "lost": 0} for peer in ("node2", "node3")}
     assert wire("clear").returncode == 0
     assert kernel_state() == before
     cleared = show()
     assert cleared.pop("host")["cores"]
     assert cleared.pop("settings") == shown["settings"]
     none = {"plan": None, "report": None, "counters": {}, "lateness": None, "notes": []}
-    assert cleared == none | {"replayed": []}
+    assert cleared == none | {"replayed": [], "received": {}}
     assert wire("clear").returncode == 0
 
 

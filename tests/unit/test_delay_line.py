@@ -51,6 +51,17 @@ def test_a_packet_goes_exactly_after_the_delay():
     assert line.next_due() == float("inf")
 
 
+def test_what_is_dropped_by_chance_is_counted_and_what_finds_no_room_is_not():
+    lossy = hold(Behaviour(delay_s=0.05, loss=0.25))
+    dropped = sum(what == DROP for _, _, what in send(lossy, 400, 0.001))
+    assert (lossy.taken, lossy.lost) == (400, dropped)
+    assert 60 < dropped < 140
+    narrow = hold(QUIET._replace(limited=True), Downlink(bytes_per_s=1000.0, longest_s=0.1))
+    for packet in range(100):
+        narrow.admit(packet, 0.0, size=86)
+    assert (narrow.taken, narrow.lost) == (100, 0)
+
+
 def test_all_that_is_due_goes_with_one_verdict():
     line = hold(QUIET)
     for packet in range(100):

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.base.errors import EXIT_FAILED, ContractBroken, ContractUndecided
 from cluster.contract.doubt import Strain, make_strain
-from cluster.contract.measured import Measured, Rate
+from cluster.contract.measured import Booked, Measured, Rate
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
@@ -120,6 +120,15 @@ def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_
     assert judged(BUSY, link, back, **found, jitter_ms=11.0) == (("jitter",), ())
     early = found | {"early_rtt_ms": 12.0}
     assert judged(busy, link, back, **early, jitter_ms=11.0) == (("jitter",), ())
+
+
+def test_pings_that_are_in_no_book_are_the_hosts_as_far_as_it_has_dropped_packets():
+    lossy = THERE._replace(loss_pct=5.0)
+    found = {"goodput_mbyte_s": None, "arrived": 940, "booked": Booked(1000, 55, 1000, 55)}
+    assert judged(replace(BUSY, dropped=5), lossy, **found) == ((), ("books",))
+    assert judged(replace(BUSY, dropped=4), lossy, **found) == (("books",), ())
+    more = found | {"booked": Booked(1000, 61, 1000, 61)}  # it is said of one that came
+    assert judged(replace(BUSY, dropped=5), lossy, **more) == (("books",), ())
 
 
 def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():

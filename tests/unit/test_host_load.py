@@ -27,6 +27,7 @@ def reading(at_s=0.0, packets=0, late=0, dropped=0, throttled=0.0, core=None, wa
         plan=None,
         report=None,
         counters={},
+        received={},
         replayed=[],
         lateness=Lateness(packets, late, 9.0, dropped),
         host=counters,

@@ -214,7 +214,7 @@ WHOLE = {"plan": None, "report": None, "counters": {}, "notes": [], "replayed": 
 CORE = {"total_s": 9.0, "idle_s": 5.0, "softirq_s": 0.1, "steal_s": 0.0}
 HOST = {"at_s": 9.0, "cores": [CORE], "waiting_s": 1.5, "throttled_s": None}
 LATENESS = {"packets": 9, "late": 1, "worst_ms": 2.5, "dropped": 0}
-WHOLE |= {"settings": SETTINGS, "lateness": LATENESS, "host": HOST}
+WHOLE |= {"settings": SETTINGS, "lateness": LATENESS, "host": HOST, "received": {}}
 HUGE = int(NINES)
 
 

@@ -6,13 +6,20 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.contract import measure, witness
-from cluster.contract.measured import Measured, Rate
+from cluster.contract.measured import Booked, Measured, Rate
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_schedule import ProbeSchedule
-from cluster.contract.witness import Witness
+from cluster.contract.witness import Books, Witness
 from cluster.links.expected import Expected
 from protocol.link import Link
-from protocol.link_report import CoreTimes, HostCounters, Lateness, Settings, Shown
+from protocol.link_report import (
+    CoreTimes,
+    HostCounters,
+    Lateness,
+    Settings,
+    Shown,
+    WireCounters,
+)
 
 THERE = Link("node4", "node2", 5.0, 1.0, 0.0, 0.0, 40.0)
 BACK = Link("node2", "node4", 5.0, 4.0, 0.0, 0.0, 40.0)
@@ -36,7 +43,7 @@ class Nodes:
         packets = 1000 * self.read
         late = packets * self.late_pct.get(name, 0) // 100
         host = HostCounters(at_s=self.read, cores=[CORE], waiting_s=None, throttled_s=None)
-        return Shown(None, None, {}, [], Lateness(packets, late, 20.0, 0), host, SETTINGS, [])
+        return Shown(None, None, {}, {}, [], Lateness(packets, late, 20.0, 0), host, SETTINGS, [])
 
     def read_link_state(self, fleet):
         self.read += 1
@@ -148,3 +155,24 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
     monkeypatch.setattr(measure, "flood_links", flood_links)
     assert sure(survey, [THERE, BACK]) == ([((), ("goodput",)), ((), ())], 2)
     assert flooded == [[THERE], [THERE]]
+
+
+def test_the_wires_books_are_of_the_pings_and_of_the_whole_look():
+    pair = THERE.ends
+    moments = [{pair: WireCounters(*counts)} for counts in ((100, 5), (900, 45), (5000, 250))]
+    books = Books(moments[0], moments[1]).closed(moments[2])
+    assert books.of(THERE) == Booked(packets=800, lost=40, all_packets=4900, all_lost=245)
+    assert books.of(BACK) is None  # its node does not tell
+
+
+def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
+    nodes = Nodes(())
+    reading = nodes.reading
+
+    def received(name):
+        return reading(name)._replace(received={"node9": WireCounters(7, len(name))})
+
+    nodes.reading = received
+    monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
+    found = Witness(None, {}).received()
+    assert found["node9", "node2"] == WireCounters(7, 5) and len(found) == 3

@@ -13,7 +13,7 @@ from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE
 from node.wire.node_cap import burst_bytes
 from protocol.gilbert import burst_chances
 from protocol.link import Link
-from protocol.link_report import LinkCounters
+from protocol.link_report import LinkCounters, WireCounters
 from protocol.node_plan import Route
 from protocol.reader import FormatError
 
@@ -133,8 +133,14 @@ def test_rates_are_whole_bits_from_the_slowest_to_the_fastest():
 def test_counters_are_those_of_the_links_by_peer():
     stats = {"bytes": 1, "packets": 2, "drops": 0, "backlog": 4, "qlen": 5}
     none = dict.fromkeys(stats, 0)
-    classes, drops = {"6777:11": stats, "6777:2": none}, {"11:": 3, "2:": 0}
-    assert egress.counters(shape(2), classes, drops) == {"node2": LinkCounters(1, 2, 3, 4, 5)}
+    classes = {"6777:11": stats, "6777:2": none}
+    queues = {"11:": {"drops": 3}, "2:": {"drops": 0}}
+    assert egress.counters(shape(2), classes, queues) == {"node2": LinkCounters(1, 2, 3, 4, 5)}
+
+
+def test_of_what_netem_has_dropped_all_had_come():
+    counted = {"packets": 940, "drops": 50, "qlen": 10}
+    assert netem.counters_of(counted) == WireCounters(packets=1000, lost=50)
 
 
 def test_netem_from_nothing_redirects_last():

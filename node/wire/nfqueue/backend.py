@@ -15,7 +15,7 @@ from node.wire.nfqueue.delay_line import Behaviour
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_status
 from protocol.gilbert import burst_chances
 from protocol.link import Link
-from protocol.link_report import Lateness
+from protocol.link_report import Lateness, WireCounters
 from protocol.node_plan import NodePlan
 from protocol.reader import parse
 
@@ -48,6 +48,8 @@ class Answer(NamedTuple):
     """Packets that went more than 1 ms late; said where nothing was asked."""
     worst_ms: float = 0.0
     """How late the latest went; likewise."""
+    taken: dict[str, tuple[int, int]] = {}
+    """By the number of the queue: how many packets came, and how many of them chance has lost; likewise."""
 
 
 def unavailable() -> str:
@@ -182,6 +184,14 @@ def lateness() -> Lateness | None:
         worst_ms=answer.worst_ms,
         dropped=sum(status.dropped_full + status.dropped_unread for status in own),
     )
+
+
+def counters(layout: Layout) -> dict[str, WireCounters]:
+    """What has come of each link that ends here, and what of it chance has lost, by peer."""
+    answer = _ask({})
+    taken = answer.taken if answer else {}
+    queues = {peer: str(iptables.INCOMING + layout.slots[peer]) for peer in layout.plan.incoming()}
+    return {peer: WireCounters(*taken[queue]) for peer, queue in queues.items() if queue in taken}
 
 
 def _own_queues() -> list[QueueStatus]:

@@ -3,7 +3,7 @@
 `apply` forks it, hands it a listening socket and talks to it there: one JSON line each way, {"queues": {number:
 behaviour}, "downlink": [bytes a second, longest wait in s] or null, "nodes": how many the cluster has} to set what
 there shall be, {"change": {number: behaviour}} to change some of the queues, {"stop": true} to end, {} to hear how late
-packets went.
+packets went, and of each queue how many came and how many chance has lost.
 """
 
 import json
@@ -55,7 +55,7 @@ def _answer(listener: socket.socket, delayers: Delayers, reservation: Reservatio
             client.send(DONE)
             return False
         else:
-            client.send(_lateness(delayers))  # nothing asked but whether we are here
+            client.send(_counts(delayers))  # nothing asked but whether we are here
     return True
 
 
@@ -69,9 +69,10 @@ def _obey(action: Callable[[dict[int, Behaviour]], None], given: dict[str, list[
     return DONE
 
 
-def _lateness(delayers: Delayers) -> bytes:
+def _counts(delayers: Delayers) -> bytes:
     late, worst_s = delayers.lateness()
-    return json.dumps({"error": "", "late": late, "worst_ms": round(worst_s * 1e3, 3)}).encode()
+    counts = {"late": late, "worst_ms": round(worst_s * 1e3, 3), "taken": delayers.taken()}
+    return json.dumps({"error": "", **counts}).encode()
 
 
 def live_on(listener: socket.socket, log: Path) -> NoReturn:

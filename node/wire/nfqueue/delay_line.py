@@ -109,6 +109,7 @@ class HoldingLine:
     """
 
     def __init__(self, behaviour: Behaviour, downlink: "Downlink") -> None:
+        self.taken = self.lost = 0  # packets that came, and those of them that chance has lost
         self._downlink = downlink
         self._last_due = 0.0
         self._chances = Chances(behaviour)
@@ -138,6 +139,7 @@ class HoldingLine:
             size: with its IP header, in bytes; where the behaviour is limited.
             content: from its IP header on, where the behaviour wants it WHOLE.
         """
+        self.taken += 1
         fate: int | Damaged = ACCEPT
         if self._only_delay_s is not None:  # most packets of most links
             due = arrived + self._only_delay_s
@@ -159,6 +161,7 @@ class HoldingLine:
         fate = ACCEPT
         if self._chances.is_lost():
             fate = DROP
+            self.lost += 1
         elif self.behaviour.limited:
             through = self._downlink.pass_on(arrived, size)
             if through is None:

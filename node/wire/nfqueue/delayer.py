@@ -185,6 +185,10 @@ class Delayer:
         if verdict.copy and self._injector is not None:
             inject(self._injector, verdict.copy)
 
+    def taken(self) -> dict[int, tuple[int, int]]:
+        """By queue: how many packets have come, and how many of them chance has lost."""
+        return {queue: (line.taken, line.lost) for queue, line in self._lines.items()}
+
     def let_go(self) -> float | None:
         """Send the verdicts on all packets that are due. Returns when the first of them was; None if there is none."""
         lead_s = self._grain_s() / 2 if self.is_busy else self._lead_s

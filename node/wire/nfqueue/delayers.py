@@ -79,3 +79,7 @@ class Delayers:
         """How many packets went late, and by how many seconds the worst of them."""
         late, worst_s = self._fast_path.lateness() if self._fast_path else (0, 0.0)
         return late + self._delayer.late, max(worst_s, self._delayer.worst_late_s)
+
+    def taken(self) -> dict[int, tuple[int, int]]:
+        """By queue: how many packets have come, and how many of them chance has lost."""
+        return (self._fast_path.taken() if self._fast_path else {}) | self._delayer.taken()

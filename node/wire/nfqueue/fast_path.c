@@ -48,6 +48,7 @@ typedef struct {
     size_t room, head, tail;
     Draw *draws;              /* what the next packets have drawn; none where nothing is left to chance */
     size_t drawn, used;
+    uint64_t taken, lost;     /* packets that came, and those of them that chance has lost */
 } Line;
 
 typedef struct {
@@ -210,6 +211,13 @@ uint64_t fast_path_late(const Delayer *d, double *worst_s) {
     return d->late;
 }
 
+/* How many packets have come to a queue, and how many of them chance has lost. */
+uint64_t fast_path_taken(const Delayer *d, uint16_t queue, uint64_t *lost) {
+    const Line *line = d->by_queue[queue];
+    *lost = line->lost;
+    return line->taken;
+}
+
 /* Packets in */
 
 static void hold(Line *line, uint32_t packet, double arrived) {
@@ -223,6 +231,8 @@ static void hold(Line *line, uint32_t packet, double arrived) {
         line->room *= 2;
     }
     Draw draw = line->draws ? line->draws[line->used++] : (Draw){0.0, NF_ACCEPT};
+    line->taken++;
+    line->lost += draw.verdict == NF_DROP;
     double due = larger(arrived + line->delay_s + draw.extra_s, line->last_due);
     line->last_due = due;
     line->held[line->tail++ & (line->room - 1)] = (Held){due, packet, draw.verdict};

@@ -31,6 +31,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "draws_left": [_NUMBER, _DELAYER, _QUEUE],
     "close": [None, _DELAYER, _QUEUE],
     "late": [c_uint64, _DELAYER, POINTER(c_double)],
+    "taken": [c_uint64, _DELAYER, _QUEUE, POINTER(c_uint64)],
     "take_in": [c_int, _DELAYER, _SECONDS, _SECONDS],
     "wait_s": [_SECONDS, _DELAYER, _SECONDS],
     "let_go": [_SECONDS, _DELAYER, _SECONDS],
@@ -146,6 +147,14 @@ class FastPath:
     def _draws_left(self, queue: int) -> int:
         left: int = self._library.fast_path_draws_left(self._pointer, queue)
         return left
+
+    def taken(self) -> dict[int, tuple[int, int]]:
+        """By queue: how many packets have come, and how many of them chance has lost."""
+        return {queue: self._taken(queue) for queue in self._behaviours}
+
+    def _taken(self, queue: int) -> tuple[int, int]:
+        lost = c_uint64()
+        return self._library.fast_path_taken(self._pointer, queue, ctypes.byref(lost)), lost.value
 
     def lateness(self) -> tuple[int, float]:
         """How many packets went late, and by how many seconds the worst of them."""
