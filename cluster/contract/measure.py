@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
+from cluster.contract.checks import round_trip_jitter_ms
 from cluster.contract.floods import Flood, floods_s, link_floods, shared_floods
 from cluster.contract.gloo import gloo_note
 from cluster.contract.measured import Measured, Rate
@@ -131,11 +132,13 @@ class _Look:
     Attributes:
         links: these.
         speeds: links whose speed is known already, with it.
+        earlier: what was found before, while the host was well: it counts, too, where chance decides.
         share: of what usually goes side by side.
     """
 
     links: Sequence[Link]
     speeds: Mapping[Link, Measured] = field(default_factory=dict)
+    earlier: Mapping[Link, Measured] = field(default_factory=dict)
     share: float = 1.0
 
     @property
@@ -162,7 +165,8 @@ class _Survey:
         """Measure, and again what is not as asked: the last verdicts, and how many links were measured again.
 
         A busy moment of the host passes; a link that is wrong stays wrong. Each time less goes side by side, and
-        for longer: it may have been too much for the machine. What is said in the end is what the last look showed.
+        for longer: it may have been too much for the machine. What is said in the end is what the last look showed;
+        of what chance decides, what all of them showed together, but for those in which the host was busy.
         """
         verdicts, again = measure(_Look(links)), 0
         for look in range(1, LOOKS):
@@ -177,7 +181,9 @@ class _Survey:
             drain_s = DRAIN_S + 2 * max(link.buffer_ms for link in links) / 1000
             time.sleep(max(drain_s, QUIET_S * look if busy else 0.0))
             known = {v.link: v.measured for v in doubtful if v.speed_holds}
-            news = {v.link: v for v in measure(_Look([v.link for v in doubtful], known, 0.5**look))}
+            earlier = {v.link: v.measured for v in doubtful if not v.undecided}
+            some = _Look([v.link for v in doubtful], known, earlier, 0.5**look)
+            news = {v.link: v for v in measure(some)}
             verdicts = [news.get(v.link, v) for v in verdicts]
         return verdicts, again
 
@@ -207,7 +213,16 @@ class _Survey:
             for link in flawed:
                 booked = books.of(link)
                 measured[link.ends] = replace(measured[link.ends], booked=booked)
+        self.pool(measured, look)
         return self.judged(look.links, self.asked, measured)
+
+    def pool(self, measured: Pinged, look: _Look) -> None:
+        """Have what earlier looks found count, too, in `measured`, where chance decides."""
+        for link, before in look.earlier.items():
+            if link.is_impaired:
+                measured[link.ends] = measured[link.ends].with_losses_and(before)
+            if round_trip_jitter_ms(link, self.asked):
+                measured[link.ends] = measured[link.ends].with_delays_and(before)
 
     def losses(self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged) -> Books:
         """What more pings find of losses, into `measured`. Returns the wires' books before and after these pings."""
@@ -249,6 +264,7 @@ class _Survey:
             flawed = [path for path in group if path.is_impaired]
             if flawed:
                 self.losses(flawed, ways, pinged)
+            self.pool(pinged, replace(look, earlier=_of(look.earlier, group)))
             verdicts += self.judged(group, replace(self.asked, links=ways), pinged)
         return [replace(verdict, via=self.via[verdict.link]) for verdict in verdicts]
 
@@ -277,6 +293,10 @@ class _Survey:
             strain = self.witness.strain([one.node, *sorted(peers)], None)
             verdicts[one] = judge_access(one, most[one], carried[one], strain)
         return list(verdicts.values())
+
+
+def _of(found: Mapping[Link, Measured], links: Sequence[Link]) -> dict[Link, Measured]:
+    return {link: measured for link, measured in found.items() if link in links}
 
 
 def _together(access: Access, rates: Rates) -> Rate:

@@ -107,6 +107,35 @@ class Measured:
             gaps=other.gaps,
         )
 
+    def with_losses_and(self, earlier: "Measured") -> "Measured":
+        """The losses of this look and of an earlier one, counted together.
+
+        Were each look judged by itself, a link on which they are wrong would have one more chance with each.
+        """
+        return replace(
+            self,
+            sent=self.sent + earlier.sent,
+            arrived=self.arrived + earlier.arrived,
+            reordered=self.reordered + earlier.reordered,
+            twice=self.twice + earlier.twice,
+            gaps=self.gaps + earlier.gaps,
+            booked=_sum_booked(self.booked, earlier.booked),
+        )
+
+    def with_delays_and(self, earlier: "Measured") -> "Measured":
+        """Likewise the delays, and how far they scatter, of links that are asked to jitter."""
+        samples = self.samples + earlier.samples
+        if not (self.samples and earlier.samples):
+            return self
+        share = self.samples / samples
+        return replace(
+            self,
+            samples=samples,
+            rtt_ms=share * self.rtt_ms + (1 - share) * earlier.rtt_ms,
+            delay_ms=share * self.delay_ms + (1 - share) * earlier.delay_ms,
+            jitter_ms=math.sqrt(share * self.jitter_ms**2 + (1 - share) * earlier.jitter_ms**2),
+        )
+
     @property
     def rate_mbyte_s(self) -> float | None:
         """What the flood found, in bytes on the wire; None: not measured."""
@@ -123,6 +152,17 @@ class Measured:
     def lost_pct(self) -> float | None:
         """Pings that did not arrive; None where there was none to send back."""
         return 100 * (1 - self.arrived / self.sent) if self.sent else None
+
+
+def _sum_booked(one: Booked | None, other: Booked | None) -> Booked | None:
+    if one is None or other is None:
+        return one
+    return Booked(
+        packets=one.packets + other.packets,
+        lost=one.lost + other.lost,
+        all_packets=one.all_packets + other.all_packets,
+        all_lost=one.all_lost + other.all_lost,
+    )
 
 
 def summarise_pings(

@@ -59,7 +59,7 @@ def make_survey(monkeypatch):
         looks, nodes = iter(found), Nodes(late_pct)
 
         def ping_links(prober, links, asked, effort, apart=1.0):
-            assert set(asked) == {THERE, BACK}
+            assert {link.ends for link in asked} == {THERE.ends, BACK.ends}
             now = next(looks)
             return {link.ends: replace(now, delay_ms=link.delay_ms) for link in links}
 
@@ -176,3 +176,50 @@ def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
     monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
     found = Witness(None, {}).received()
     assert found["node9", "node2"] == WireCounters(7, 5) and len(found) == 3
+
+
+def test_of_what_chance_decides_all_looks_count_together(make_survey, monkeypatch):
+    """Three in a thousand are lost where one is asked: chance might let one look of three pass."""
+    lossy = THERE._replace(loss_pct=1.0)
+    counts = iter([(800, 24), (800, 16), (800, 17)])  # 20 of 800 pass by themselves
+
+    def ping_losses(prober, links, asked, effort):
+        sent, lost = next(counts)
+        found = replace(GOOD, sent=sent, arrived=sent - lost, gaps=lost)
+        return {link.ends: found for link in links}
+
+    survey, _ = make_survey(*[GOOD] * 3, links=(lossy, BACK), via={})
+    monkeypatch.setattr(measure, "ping_losses", ping_losses)
+    verdicts, again = survey.until_sure(survey.links, [lossy])
+    assert again == 2
+    assert verdicts[0].broken == ("loss",)
+    assert (verdicts[0].measured.sent, verdicts[0].measured.arrived) == (2400, 2400 - 57)
+
+
+def test_what_a_busy_host_may_have_lost_counts_in_no_later_look(make_survey, monkeypatch):
+    lossy = THERE._replace(loss_pct=1.0)
+    lost = iter([24, 8])
+    survey, nodes = make_survey(GOOD, GOOD, links=(lossy, BACK), via={}, late_pct={"node2": 30})
+    reading = nodes.reading
+
+    def dropping(name):
+        found = reading(name)
+        return found._replace(lateness=found.lateness._replace(dropped=20 * min(1, nodes.read)))
+
+    nodes.reading = dropping
+    monkeypatch.setattr(
+        measure,
+        "ping_losses",
+        lambda *_: {lossy.ends: replace(GOOD, sent=800, arrived=800 - (n := next(lost)), gaps=n)},
+    )
+    verdicts, _ = survey.until_sure(survey.links, [lossy])
+    assert verdicts[0].failed == () and verdicts[0].measured.sent == 800
+
+
+def test_delays_of_two_looks_weigh_as_many_packets_as_they_are():
+    first = replace(GOOD, samples=100, rtt_ms=10.0, delay_ms=4.0, jitter_ms=3.0)
+    second = replace(GOOD, samples=300, rtt_ms=14.0, delay_ms=8.0, jitter_ms=1.0)
+    both = second.with_delays_and(first)
+    assert (both.samples, both.rtt_ms, both.delay_ms) == (400, 13.0, 7.0)
+    assert both.jitter_ms == pytest.approx(3**0.5)
+    assert second.with_delays_and(replace(first, samples=0)) == second
