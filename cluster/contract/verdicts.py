@@ -12,6 +12,7 @@ from cluster.base.spec import name_flag
 from cluster.contract.checks import check_link, check_speed
 from cluster.contract.doubt import Strain, of_the_host, too_slow
 from cluster.contract.measured import Measured, Rate
+from cluster.contract.power import smallest_found
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
@@ -266,6 +267,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
         "gloo_mbyte_s": round(
             all_reduce_mbyte_s(verdict.expected_goodput_mbyte_s, verdict.expected_rtt_ms), 4
         ),
+        "finds": smallest_found(verdict.link, measured).document(),
         "speed_by": measured.speed_by,
         "broken": list(verdict.broken),
         "undecided": list(verdict.undecided),

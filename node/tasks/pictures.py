@@ -28,6 +28,7 @@ class Pictures(Task):
     std: ClassVar[tuple[float, ...]]
 
     dropout: float = option(0.1, "share of activations dropped", at_least=0.0, below=1.0)
+    test_pictures: int = option(0, "test on the first so many pictures; 0: on all", at_least=0)
 
     @abstractmethod
     def read(self, data_dir: Path | None, *, train: bool) -> "tuple[Tensor, Tensor]":
@@ -73,7 +74,8 @@ class Pictures(Task):
         import torch
         from torch.nn.functional import cross_entropy
 
-        images, labels = (data.to(device) for data in self.read(self._data_dir, train=False))
+        most = self.test_pictures or None
+        images, labels = (data[:most].to(device) for data in self.read(self._data_dir, train=False))
         pieces = images.split(TEST_BATCH)
         scores = torch.cat([model(self.normalise(pictures)) for pictures in pieces])
         return {

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 TRAINING = ["--no-verify", "--strategy", "fedavg", "--batch-size", "8", "--set", "H=2"]
+TRAINING += ["--task-set", "test_pictures=200"]
 
 
 def losses(folder):

@@ -12,6 +12,7 @@ from containers import eventually
 SLOW = "base: full\nlinks:\n  - {src: node2, dst: node1, rate_mbyte_s: 1.0}\n"
 SLOW_BOTH_WAYS = f"{SLOW}  - {{src: node1, dst: node2, rate_mbyte_s: 1.0}}\n"
 TRAINING = ["--no-verify", "--strategy", "fedavg", "--batch-size", "8"]
+TRAINING += ["--task-set", "test_pictures=200"]
 
 
 @pytest.fixture(scope="module")

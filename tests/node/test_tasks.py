@@ -13,7 +13,7 @@ from torch.utils.data import Subset, TensorDataset
 from node.base.options import OptionError
 from node.tasks import task_class, user_task
 from node.tasks.dataset_task import DatasetTask
-from node.tasks.fashion_mnist import read_idx
+from node.tasks.fashion_mnist import FashionMnist, read_idx
 from node.tasks.language import Language, text_files
 from node.training.config import parse_config
 from node.training.optim import make_optimizer, set_learning_rate
@@ -49,6 +49,20 @@ def test_alpha_says_how_skewed_the_classes_are():
 def test_another_seed_gives_other_shards():
     one, other = (dirichlet_shards(LABELS, 2, 0.3, seed, 1)[0].tolist() for seed in (1, 2))
     assert one != other
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize(("asked", "tested"), [(0, 30), (7, 7), (99, 30)])
+def test_a_test_may_be_on_some_of_the_pictures(asked, tested, monkeypatch):
+    pictures, classes = torch.zeros(30, 1, 28, 28, dtype=torch.uint8), torch.arange(30) % 10
+    monkeypatch.setattr(FashionMnist, "read", lambda *_, train: (pictures, classes))
+    task = FashionMnist(test_pictures=asked)
+    task.load(None)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    right = torch.nn.functional.one_hot(torch.tensor([3]), 10)[0]
+    model[1].bias.data, model[1].weight.data = right.float(), torch.zeros(10, 784)
+    found = task.evaluate(model, torch.device("cpu"))["test_accuracy"]
+    assert found == pytest.approx(int((classes[:tested] == 3).sum()) / tested)
 
 
 def test_alpha_too_small_for_a_batch_each_is_said():

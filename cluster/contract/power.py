@@ -1,0 +1,91 @@
+"""Computes the smallest errors that a contract finds with 99 % probability on a link, from what was measured of it.
+
+Pure functions. Each is what may be off (`cluster.contract.checks`) and what chance may add to it, so that of a hundred
+links with such an error one passes. `tests/power.py` holds them against measurements.
+"""
+
+import math
+from typing import NamedTuple
+
+from cluster.contract.checks import (
+    CERTAIN,
+    JITTER_TOLERANCE_PCT,
+    MEAN_ERROR,
+    RTT_TOLERANCE_MS,
+    SPEED_TOLERANCE_PCT,
+    SPREAD_ERROR,
+    delay_tolerance_ms,
+)
+from cluster.contract.floods import flood_error
+from cluster.contract.impairments import clumping
+from cluster.contract.measured import Measured
+from cluster.links.expected import loss_interval
+from protocol.link import Link
+
+ONE_IN_A_HUNDRED = 2.33  # standard errors
+# What a busy host adds to a delay, and to a speed, that does not scatter by chance.
+HOST_MS, HOST_PCT = 0.15, 1.0
+
+
+class SmallestFound(NamedTuple):
+    """The smallest error of each figure of a link that is found with 99 %; None where it was not measured.
+
+    Attributes:
+        delay_ms: of this direction alone.
+        jitter_ms: of its standard deviation.
+        rate_pct: of its rate.
+        loss_factor: so many times as many losses as asked; None also where none are asked: then a single one is found.
+    """
+
+    delay_ms: float | None
+    jitter_ms: float | None
+    rate_pct: float | None
+    loss_factor: float | None
+
+    def document(self) -> dict[str, float | None]:
+        """In contract.json, rounded up."""
+        return {
+            name: None if value is None else math.ceil(1000 * value) / 1000
+            for name, value in self._asdict().items()
+        }
+
+
+def smallest_found(link: Link, measured: Measured) -> SmallestFound:
+    """Of one link, as it was measured."""
+    told = measured.samples > 0
+    return SmallestFound(
+        delay_ms=_delay_ms(link, measured) if told else None,
+        jitter_ms=_jitter_ms(link, measured) if told else None,
+        rate_pct=_rate_pct(link, measured),
+        loss_factor=_loss_factor(link, measured),
+    )
+
+
+def _delay_ms(link: Link, measured: Measured) -> float:
+    error_ms = MEAN_ERROR * link.jitter_ms / math.sqrt(measured.samples)
+    return delay_tolerance_ms(link, measured) + ONE_IN_A_HUNDRED * error_ms + HOST_MS
+
+
+def _jitter_ms(link: Link, measured: Measured) -> float:
+    error = SPREAD_ERROR / math.sqrt(measured.samples)
+    share = JITTER_TOLERANCE_PCT / 100 + (CERTAIN + ONE_IN_A_HUNDRED) * error
+    smooth_ms = link.delay_ms / 100 if link.jitter_ms == 0 else 0.0
+    return link.jitter_ms * share + RTT_TOLERANCE_MS + smooth_ms + HOST_MS
+
+
+def _rate_pct(link: Link, measured: Measured) -> float | None:
+    if not measured.speed_by or measured.rate is None and link.is_rough:
+        return None
+    chance_pct = 100 * (CERTAIN + ONE_IN_A_HUNDRED) * flood_error(link)
+    return SPEED_TOLERANCE_PCT + chance_pct + HOST_PCT
+
+
+def _loss_factor(link: Link, measured: Measured) -> float | None:
+    """From the most losses that pass: f times the mean, less what chance takes of that, is more than they are."""
+    packets = measured.booked.all_packets if measured.booked else measured.sent
+    mean = packets / clumping(link) * link.loss_pct / 100
+    if not mean or link.loss_pct == 100:
+        return None
+    _, most = loss_interval(round(packets / clumping(link)), link.loss_pct)
+    root = (ONE_IN_A_HUNDRED + math.sqrt(ONE_IN_A_HUNDRED**2 + 4 * (most + 1))) / 2
+    return root**2 / mean

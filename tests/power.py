@@ -1,0 +1,133 @@
+"""What errors the contract finds: real links, measured again and again, and held against what they were not asked for.
+
+    python tests/power.py --profile wan --contracts 10
+    python tests/power.py --profile mobile-real --contracts 5 --wire netem
+
+A link that is as asked, held against a request that is off by so much, is what a link that is off by so much is to a
+contract that asks for the right thing. So each contract tells of every link and of every error, without planting one
+(tests/links plants some). Each row: the error, of how many links it was found, and how many should be found where it is
+the smallest that contract.json says is found with 99 %. The first row is of links held against what they were asked
+for: false alarms. Uses a cluster of its own, t-power, and takes it down.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from cluster.api import Cluster
+from cluster.contract.power import smallest_found
+from cluster.contract.verdicts import Contract, Verdict, judge
+from cluster.links.expected import Expected
+from cluster.links.link_spec import make_link_spec
+from cluster.shaping.link_state import expected_of
+from protocol.link import Link
+
+SHARES = (0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
+FACTORS = (0.0, 0.5, 1.5, 2.0, 3.0, 5.0)
+
+
+class Error(NamedTuple):
+    """One way in which a link may be wrong, and what a link that is right would then have been asked for."""
+
+    name: str
+    request: Callable[[Link, Verdict], Link | None]
+
+
+def errors() -> Iterator[Error]:
+    """All that are tried."""
+    yield Error("none", lambda link, _: link)
+    for sign in (1, -1):
+        for share in SHARES:
+            size = f"{100 * sign * share:+.0f} %"
+            for field in ("delay_ms", "jitter_ms", "rate_mbyte_s"):
+                yield Error(f"{field} {size}", _off_by(field, 1 + sign * share))
+    for factor in FACTORS:
+        yield Error(f"loss_pct x {factor:g}", _off_by("loss_pct", factor))
+    for figure in ("delay_ms", "jitter_ms", "rate_pct", "loss_factor"):
+        yield Error(f"smallest {figure}", _smallest(figure))
+
+
+def _off_by(field: str, factor: float) -> Callable[[Link, Verdict], Link | None]:
+    """The request whose value a real link has `factor` times; a link that loses nothing is asked to lose a tenth."""
+
+    def request(link: Link, _: Verdict) -> Link | None:
+        real = getattr(link, field)
+        if not real:
+            return None
+        return link._replace(**{field: real / factor}) if factor else None
+
+    return request
+
+
+def _smallest(figure: str) -> Callable[[Link, Verdict], Link | None]:
+    """The request that a real link misses by just what is said to be found."""
+
+    def request(link: Link, verdict: Verdict) -> Link | None:
+        size = getattr(smallest_found(link, verdict.measured), figure)
+        if size is None:
+            return None
+        match figure:
+            case "delay_ms" | "jitter_ms":
+                asked = getattr(link, figure) - size
+                return link._replace(**{figure: asked}) if asked > 0 else None
+            case "rate_pct":
+                return link._replace(rate_mbyte_s=link.rate_mbyte_s / (1 - size / 100))
+            case _:
+                return link._replace(loss_pct=link.loss_pct / size)
+
+    return request
+
+
+class Measurement(NamedTuple):
+    """What was asked of all links, and what a contract says of them."""
+
+    asked: Expected
+    contract: Contract
+
+
+def found(measurement: Measurement, error: Error) -> list[bool]:
+    """Of each link for which there is such an error: whether the contract finds it."""
+    asked, said = measurement.asked, []
+    for verdict in measurement.contract.verdicts:
+        wrong = error.request(verdict.link, verdict)
+        if wrong is not None:
+            links = [wrong if link == verdict.link else link for link in asked.links]
+            said.append(bool(judge(wrong, replace(asked, links=links), verdict.measured).failed))
+    return said
+
+
+def table(measurements: Sequence[Measurement]) -> Iterable[str]:
+    """A row for each error."""
+    yield "| error | found | of |"
+    yield "|---|--:|--:|"
+    for error in errors():
+        said = [one for measurement in measurements for one in found(measurement, error)]
+        if said:
+            yield f"| {error.name} | {sum(said)} | {len(said)} |"
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--profile", default="wan")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--contracts", type=int, default=10)
+    parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal")
+    parser.add_argument("--wire", default="auto")
+    args = parser.parse_args()
+    measurements = []
+    with Cluster(name="t-power", nodes=args.nodes) as cluster:
+        for seed in range(1, args.contracts + 1):
+            cluster.shape(make_link_spec(args.profile, "full", seed, args.wire))
+            contract = cluster.verify(args.effort)
+            measurements.append(Measurement(expected_of(cluster.links()), contract))
+            print(f"seed {seed}: {contract.verdict()}", flush=True)
+    for line in table(measurements):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The smallest errors that a contract is said to find are found, by figures drawn as links draw them."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from cluster.contract.measured import Booked, Measured, Rate
+from cluster.contract.power import smallest_found
+from cluster.contract.verdicts import judge
+from cluster.links.expected import Expected
+from protocol.link import Link
+
+THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
+BACK = THERE._replace(src="node2", dst="node1")
+GOOD = Measured(
+    rtt_ms=160.1,
+    jitter_ms=0.1,
+    samples=60,
+    sent=60,
+    arrived=60,
+    reordered=0,
+    goodput_mbyte_s=4.77,
+    early_rtt_ms=160.0,
+    delay_ms=80.05,
+    early_delay_ms=80.0,
+)
+
+
+def caught(link, measured):
+    return bool(judge(link, Expected((link, BACK)), measured).failed)
+
+
+@pytest.mark.parametrize(("loss_pct", "packets"), [(0.1, 20_000), (1.0, 2000), (5.0, 2000)])
+def test_the_smallest_factor_of_losses_is_found_in_99_of_100_cases(loss_pct, packets):
+    lossy, stream = THERE._replace(loss_pct=loss_pct), random.Random(loss_pct)
+
+    def looked_at(factor):
+        share, sent = factor * loss_pct / 100, 800
+        lost = sum(stream.random() < share for _ in range(packets))
+        pinged = min(lost, round(sent * loss_pct / 100))  # as asked: what tells is in the books
+        booked = Booked(sent, pinged, packets, lost)
+        return replace(GOOD, sent=sent, arrived=sent - pinged, booked=booked, goodput_mbyte_s=None)
+
+    factor = smallest_found(lossy, looked_at(1)).loss_factor
+    assert 1 < factor < 3
+    assert sum(caught(lossy, looked_at(factor)) for _ in range(200)) >= 195
+    assert sum(caught(lossy, looked_at(1)) for _ in range(200)) <= 3
+
+
+def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
+    said = smallest_found(THERE, GOOD)
+    assert said.loss_factor is None
+    assert said.delay_ms == pytest.approx(0.02 * 80 + 0.3 + 0.15)
+    assert caught(THERE, replace(GOOD, delay_ms=80 + said.delay_ms))
+    assert caught(THERE, replace(GOOD, jitter_ms=said.jitter_ms))
+    slow = 1 - said.rate_pct / 100
+    assert caught(THERE, replace(GOOD, goodput_mbyte_s=4.7824 * slow))
+    assert not caught(THERE, GOOD)
+
+
+def test_what_was_not_measured_is_not_said_to_be_found():
+    silent = replace(GOOD, samples=0, goodput_mbyte_s=None)
+    assert smallest_found(THERE, silent) == (None, None, None, None)
+    rough = THERE._replace(jitter_ms=5.0)
+    assert smallest_found(rough, GOOD).rate_pct is None  # TCP tells little of its rate
+    assert smallest_found(rough, replace(GOOD, rate=Rate(5.0, 90.0))).rate_pct > 3
