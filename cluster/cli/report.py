@@ -18,7 +18,7 @@ from cluster.run.summary_document import (
 from cluster.shaping.host_load import overload_sentence
 from protocol.rank import LOST
 
-BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
+BUCKETS = ("rollout", "compute", "strategy", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout"}  # only where there is any
 MOST_ROWS = 5
 LEAST_SHARE = 0.005  # of a part that is worth a word

@@ -336,6 +336,7 @@ def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
             float(line.compute_s or 0.0),
             float(line.comm_s or 0.0),
             float(line.sent_bytes),
+            float(line.strategy_s or 0.0),
         )
 
 

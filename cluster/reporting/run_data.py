@@ -214,6 +214,7 @@ class StepPoint:
     compute_s: float
     comm_s: float
     sent_bytes: float
+    strategy_s: float = 0.0
 
 
 @dataclass(frozen=True)

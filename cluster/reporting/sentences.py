@@ -14,6 +14,7 @@ BUSY_SHARE = 0.05  # of a link's rate: acknowledgements are less
 TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
 DOING = {
     "compute": "computing",
+    "strategy": "packing and mixing what is exchanged",
     "transfer": "moving bytes",
     "waiting": "waiting for a slower rank",
     "eval": "testing",
