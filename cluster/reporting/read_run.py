@@ -180,7 +180,8 @@ def _collective(row: Record) -> CollectiveRow:
         count(row.get("bytes")) or 0,
         count(row.get("count")) or 0,
         number(row.get("seconds")),
-        number(row.get("bound_s")),
+        number(row.get("gloo_bound_s")),
+        number(row.get("links_bound_s")),
         number(row.get("ratio")),
     )
 

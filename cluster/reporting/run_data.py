@@ -100,14 +100,21 @@ class ByteFigures:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """Collectives of one kind, purpose and size; seconds are means."""
+    """Collectives of one kind, purpose and size; seconds are means.
+
+    Attributes:
+        gloo_bound_s: by gloo's way at best.
+        links_bound_s: by any way at best.
+        ratio: measured over `gloo_bound_s`.
+    """
 
     kind: str
     purpose: str
     size_bytes: int
     count: int
     seconds: float | None
-    bound_s: float | None
+    gloo_bound_s: float | None
+    links_bound_s: float | None
     ratio: float | None
 
 

@@ -136,7 +136,9 @@ def summary(run, names, links, steps, *, program):
         "final_loss": 0.4,
         "steps": steps,
         "seconds": dict.fromkeys(names, seconds),
-        "collectives": [row | {"seconds": 2.0, "bound_s": 1.5, "ratio": 1.33}],
+        "collectives": [
+            row | {"seconds": 2.0, "gloo_bound_s": 1.5, "links_bound_s": 0.9, "ratio": 1.33}
+        ],
         "attribution": {"seconds": parts, "collectives": [row | {"seconds": parts}]},
         "critical_path": critical_path(names),
         "what_if": [{"what": "rate", "carrier": "node1->node2", "saves_s": 3.5}],

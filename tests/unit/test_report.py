@@ -84,7 +84,10 @@ def test_sentences_suffice(tmp_path):
     )
     assert "-6% is unexplained" in sentences.attributed(run.attribution)
     assert sentences.links_words(run).startswith("All 6 links are as asked")
-    assert "1.33 times what the links allow at best" in sentences.collectives_words(run.collectives)
+    assert "1.33 times gloo's way on these links at best" in sentences.collectives_words(
+        run.collectives
+    )
+    assert (run.collectives[0].gloo_bound_s, run.collectives[0].links_bound_s) == (1.5, 0.9)
 
 
 def test_the_waterfall_ends_at_what_was_measured(tmp_path):
@@ -236,7 +239,7 @@ def test_csv_has_every_figure_of_every_table(tmp_path):
     rows = list(csv.DictReader(text.splitlines()))
     found = {(row["section"], row["row"], row["column"]): row["value"] for row in rows}
     assert found["seconds", "node2", "compute s"] == "10.0"
-    assert found["collectives", "all_reduce", "measured ÷ bound"] == "1.33"
+    assert found["collectives", "all_reduce", "mean ÷ gloo at best"] == "1.33"
     assert found["links", "node1->node3", "goodput MB/s"] == "4.75"
 
 
