@@ -9,7 +9,8 @@
 A sweep file is an experiment with lists (cluster/sweeps/sweep_file.py shows one); options that are not ours are
 node.train's, lists with commas. Everything is checked before anything is started. Links are shaped anew, and measured,
 between runs. Each block of runs has every problem and variant once, in an order drawn by --order-seed. What is done is
-not run again: the same command goes on where it was stopped. The ranking goes into --out, sweep.html, beside records.
+not run again: the same command goes on where it was stopped. Trainings are tested by one rule: the average over all
+ranks, after the last step. The ranking goes into --out, sweep.html, beside records.
 
 Exit codes: 0 done, 1 a run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
 """
@@ -41,7 +42,7 @@ from cluster.sweeps.cells import digest, ordered, sweep_cells
 from cluster.sweeps.figures import Figures, run_figures
 from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
 from cluster.sweeps.page import HEADER, lead_words, ranking_rows, sweep_page
-from cluster.sweeps.planned import Planned, plan_runs
+from cluster.sweeps.planned import Planned, plan_runs, rule_of_tests
 from cluster.sweeps.ranking import Line, Outcome, rank
 from cluster.sweeps.records import DONE, FAILED, Record, read_record, write_record
 from cluster.sweeps.sweep_file import Sweep, load_document, parse_sweep
@@ -182,7 +183,8 @@ def _publish(
     }
     write_json(out / f"{NAME}.json", document)
     folders = [record.folder.name if record.folder else record.reason for _, record in known]
-    page = sweep_page(out.name, lines, outcomes, len(planned), folders, command_line())
+    rule = rule_of_tests(planned)
+    page = sweep_page(out.name, lines, outcomes, len(planned), folders, command_line(), rule)
     written = write_page(page, out, NAME)
     if written.missing:
         eprint(written.missing)

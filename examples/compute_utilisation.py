@@ -96,7 +96,8 @@ def cell(rows: Sequence[Row], mbit: float, steps: int) -> Row:
     """The figures of one run; `rows` are as `cluster.accounting.metrics_table.metric_rows` has them, `steps` is H."""
     timed = [row for row in rows if row["step"] > steps]
     step_s = sum(row["compute_s"] for row in timed) / len(timed)
-    waited_s = sum(row["comm_s"] for row in timed) / len(timed)
+    # What a strategy packs and moves is no computing; runs from before had it in that.
+    waited_s = sum(row["comm_s"] + row.get("strategy_s", 0.0) for row in timed) / len(timed)
     round_bytes = steps * sum(row["sent_bytes"] for row in timed) / len(timed)
     measured = step_s / (step_s + waited_s)
     analytic = steps * step_s / (steps * step_s + round_bytes / (mbit * MBIT_BYTES))

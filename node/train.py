@@ -59,7 +59,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     from node.tasks.base import RunPart
     from node.training.checkpoint import Checkpoints, write_model
     from node.training.evaluation import Evaluation
-    from node.training.optim import make_optimizer, set_learning_rate, start_clipping
+    from node.training.optim import make_optimizer, set_learning_rate, start_clipping, time_steps
     from node.training.shards import make_shard
 
     ranks = config.ranks
@@ -80,6 +80,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     shard = make_shard(config, task.train_size, task.labels, own_samples=task.own_samples)
     model = task.make_model().to(device)
     optimizer = make_optimizer(config, model)
+    time_steps(optimizer, clock)
     data = task.fingerprint()  # while all ranks draw alike: a sample may be augmented
     # All that is random from here on is dropout and augmentation, which ranks draw each for itself.
     seed_of_rank = config.seed + 1_000_003 * (rank + 1)
@@ -144,9 +145,12 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                     loss.backward()
                     losses.append(loss.detach())
                 clip_own()
-                strategy.step(step)  # what it waits for counts as comm, not as compute
-                if step == config.steps:
-                    strategy.finish(step)
+                with clock.measure(
+                    "strategy"
+                ):  # but for what it waits for, and the optimiser's steps
+                    strategy.step(step)
+                    if step == config.steps:
+                        strategy.finish(step)
                 loss_value = float(sum(losses))
             after, sent = clock.read(), comm.sent_bytes["train"]
             line = Step(
@@ -156,6 +160,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                 sent_bytes=sent - sent_before,
                 loss=loss_value,
                 compute_s=after["compute"] - before["compute"],
+                strategy_s=after["strategy"] - before["strategy"],
                 comm_s=after["comm"] - before["comm"],
             )
             metrics.write(line)

@@ -79,9 +79,11 @@ class Step(NamedTuple):
     loss: Figure = None
     """This rank's own, of its own batch."""
     compute_s: MaybeNumber = None
-    """Seconds of computing."""
+    """Seconds of computing: passes over the model, steps of its optimiser."""
     comm_s: MaybeNumber = None
     """Seconds in which it did nothing but wait for a collective."""
+    strategy_s: MaybeNumber = None
+    """Seconds of what the strategy did besides: packing, compressing, mixing, an outer optimiser."""
 
 
 class Rollout(NamedTuple):
@@ -256,8 +258,9 @@ class End(NamedTuple):
     """How many there were; of an actor the version of its weights."""
     seconds: Annotated[dict[Name, Number] | None, NOT_NULL] = None
     """Seconds by bucket, of which exactly one runs at any time, and their sum `total`: `startup` (until the first
-    step), `data`, `rollout`, `compute`, `comm` (nothing but waiting for a collective, and so also for a slower rank; at
-    the end until the others' kernels have acknowledged all that was sent), `eval`, `checkpoint`, `other`."""
+    step), `data`, `rollout`, `compute` (passes over the model, steps of its optimiser), `strategy` (packing,
+    compressing, mixing, an outer optimiser), `comm` (nothing but waiting for a collective, and so also for a slower
+    rank; at the end until the others' kernels have acknowledged all that was sent), `eval`, `checkpoint`, `other`."""
     sent_bytes: dict[Name, Count] = {}  # noqa: RUF012
     """Payload that this rank's collectives have sent, by purpose, by the algorithm's own count, without headers."""
     collectives: list[CollectiveSum] = []  # noqa: RUF012

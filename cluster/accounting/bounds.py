@@ -1,11 +1,14 @@
-"""Lower bounds on the time of a collective: the alpha-beta model (alpha: delay, beta: time per byte). Pure.
+"""Lower bounds on the time of gloo's collectives: the alpha-beta model (alpha: delay, beta: time per byte). Pure.
+
+Another algorithm may be quicker on the same links: `links_bound` has what none can beat. Here it is gloo's: its ring in
+the order of ranks, which uses one link of each node, and its window.
 
 Thakur, Rabenseifner and Gropp (2005) give the model and the costs of rings, 2(N-1)·alpha + 2(N-1)/N · S·beta for an
-all-reduce; Patarasu and Yuan (2009) show that no all-reduce moves less on any link. Links here are not alike,
-messages follow one another while the first are under way, and ranks come at different times. So the
-bound is not that formula but its recurrence, message by message: a rank sends the next when the link has taken the one
-before it and what it depends on has arrived. With links alike, all ranks there at once and one message a hop it is the
-formula. gloo keeps two messages in the air: a message depends on the last but one that arrived.
+all-reduce. Links here are not alike, messages follow one another while the first are under way, and ranks come at
+different times. So the bound is not that formula but its recurrence, message by message: a rank sends the next when
+the link has taken the one before it and what it depends on has arrived. With links alike, all ranks there at once and
+one message a hop it is the formula. gloo keeps two messages in the air: a message depends on the last but one that
+arrived. On long fast links that window, and not the link, is what bounds.
 
 Whatever packets share on their way (a link that several paths lead over, a node's uplink or downlink) carries no more
 than its rate: that is a second bound, and the larger one counts.
@@ -44,16 +47,18 @@ class Network:
         byte_s: payload bytes a second of each carrier.
         source: where the figures are from: 'measured' or 'asked'.
         delay_s: of each link.
+        nodes: of each rank, by rank; empty where they are not known.
     """
 
     routes: Mapping[tuple[int, int], RankRoute]
     byte_s: Mapping[str, float]
     source: str
     delay_s: Mapping[str, float] = field(default_factory=dict)
+    nodes: Sequence[str] = ()
 
 
 def bound_s(collective: Collective, network: Network, *, sharing: bool = True) -> float | None:
-    """Seconds from when the last rank has come until the last one that counts can be done, at best; 0: at once.
+    """Seconds from when the last rank has come until the last one that counts can be done by gloo's way; 0: at once.
 
     None for a rank that only sends, and where a route does not exist.
 

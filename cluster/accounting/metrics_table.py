@@ -21,6 +21,7 @@ COLUMNS = (
     "loss",
     "compute_s",
     "comm_s",
+    "strategy_s",
     "waiting_s",
     "sent_bytes",
     "sent_bytes_so_far",

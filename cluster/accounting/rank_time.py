@@ -13,18 +13,16 @@ REST = ("data", "rollout", "checkpoint", "other")
 
 @dataclass(frozen=True)
 class Stint:
-    """A time in which a rank did one thing for a share of it, besides what it waited for.
+    """A time in which a rank did certain things for shares of it, besides what it waited for.
 
     Attributes:
         since: Unix time; `until` likewise.
-        what: compute or eval.
-        share: of what it did not wait.
+        shares: by what it did (compute, strategy, eval), of what it did not wait; 1 together, or less.
     """
 
     since: float
     until: float
-    what: str
-    share: float
+    shares: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,10 @@ class RankTime:
         for stint in self.stints[first:]:
             if stint.since >= until:
                 break
-            done_s = stint.share * (min(until, stint.until) - max(since, stint.since))
-            seconds[stint.what] += done_s
-            rest_s -= done_s
+            within_s = min(until, stint.until) - max(since, stint.since)
+            for what, share in stint.shares.items():
+                seconds[what] += share * within_s
+                rest_s -= share * within_s
         for what, share in self.rest.items():
             seconds[what] += share * max(0.0, rest_s)
         return {what: s for what, s in seconds.items() if s > 0}
@@ -92,10 +91,12 @@ def rank_time(name: str, lines: Iterable[Line]) -> RankTime | None:
 def _stint(line: Step | Evaluation, before: float, at: float) -> Stint:
     if isinstance(line, Evaluation):
         since = max(before, at - max(0.0, float(line.eval_s or 0.0)))
-        return Stint(since, at, "eval", 1.0)
-    compute_s, comm_s = (max(0.0, float(s or 0.0)) for s in (line.compute_s, line.comm_s))
-    alone_s = max(at - before - comm_s, compute_s)
-    return Stint(before, at, "compute", compute_s / alone_s if alone_s > 0 else 0.0)
+        return Stint(since, at, {"eval": 1.0})
+    told = {"compute": line.compute_s, "strategy": line.strategy_s}
+    done_s = {what: max(0.0, float(s or 0.0)) for what, s in told.items()}
+    comm_s = max(0.0, float(line.comm_s or 0.0))
+    alone_s = max(at - before - comm_s, sum(done_s.values()))
+    return Stint(before, at, {what: s / alone_s for what, s in done_s.items() if s > 0})
 
 
 def _rest(seconds: Mapping[str, float]) -> dict[str, float]:

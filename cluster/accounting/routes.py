@@ -55,7 +55,8 @@ def make_network(
     homes = {(a, b): (nodes[a], nodes[b]) for a, b in pairs}
     between = {pair: routes[home] for pair, home in homes.items() if home in routes}
     by_name = {_name(*pair): delay_s for pair, delay_s in delays_s.items()}
-    return Network(between, byte_s, "measured" if measured else "asked", by_name)
+    source = "measured" if measured else "asked"
+    return Network(between, byte_s, source, by_name, tuple(nodes))
 
 
 def link_paths(

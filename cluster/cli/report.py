@@ -18,7 +18,7 @@ from cluster.run.summary_document import (
 from cluster.shaping.host_load import overload_sentence
 from protocol.rank import LOST
 
-BUCKETS = ("rollout", "compute", "transfer", "waiting", "eval")  # that are shown
+BUCKETS = ("rollout", "compute", "strategy", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout"}  # only where there is any
 MOST_ROWS = 5
 LEAST_SHARE = 0.005  # of a part that is worth a word
@@ -139,7 +139,7 @@ def _print_collectives(summary: Summary) -> None:
     if not rows:
         return
     print_table(
-        ["COLLECTIVE", "FOR", "BYTES", "COUNT", "MEAN s", "BOUND s", "RATIO"],
+        ["COLLECTIVE", "FOR", "BYTES", "COUNT", "MEAN s", "GLOO s", "RATIO", "LINKS s"],
         [
             [
                 row["kind"],
@@ -147,8 +147,9 @@ def _print_collectives(summary: Summary) -> None:
                 row["bytes"],
                 row["count"],
                 _figure(row["seconds"], 3),
-                _figure(row["bound_s"], 3),
+                _figure(row["gloo_bound_s"], 3),
                 _figure(row["ratio"], 2),
+                _figure(row["links_bound_s"], 3),
             ]
             for row in rows[:MOST_ROWS]
         ],
@@ -156,7 +157,10 @@ def _print_collectives(summary: Summary) -> None:
     if len(rows) > MOST_ROWS:
         print(f"… and {len(rows) - MOST_ROWS} more: summary.json")
     if summary["bounds"]:
-        print(f"bound: what the links, as {summary['bounds']}, allow at best")
+        print(
+            f"GLOO s: gloo's ring on these links, as {summary['bounds']}, at best;"
+            " LINKS s: what the links allow at best, by any way"
+        )
     _print_attribution(summary["attribution"], summary["what_if"])
 
 

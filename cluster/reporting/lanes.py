@@ -2,7 +2,8 @@
 
 A step line says when the step ended and how long it computed; the ledger says when each collective was entered, when
 all were there, and when it was done. So within a step waiting and transfer lie where they were measured, tests where
-they ended, and computing fills what is free, from the front, as long as it took; the rest is `other`.
+they ended, and computing fills what is free, from the front, as long as it took, then what the strategy did
+besides; the rest is `other`.
 """
 
 from bisect import bisect_right
@@ -14,7 +15,7 @@ from typing import TypeVar
 from cluster.reporting.run_data import Move, RunData, StepPoint
 
 LEAST_S = 1e-4
-KINDS = ("startup", "rollout", "compute", "transfer", "waiting", "eval", "other")
+KINDS = ("startup", "rollout", "compute", "strategy", "transfer", "waiting", "eval", "other")
 Span = tuple[float, float]
 Ranked = TypeVar("Ranked", Move, StepPoint)
 
@@ -87,19 +88,18 @@ def _fill(step: StepPoint, start_s: float, busy: Sequence[Slice]) -> Iterator[Sl
 
     Without a ledger what the rank waited for is at the end: it is called transfer, as nobody knows for whom.
     """
-    left_s = step.compute_s
-    unknown_s = 0.0 if any(one.kind in ("transfer", "waiting") for one in busy) else step.comm_s
+    is_known = any(one.kind in ("transfer", "waiting") for one in busy)
+    left_s = {
+        "compute": step.compute_s,
+        "strategy": step.strategy_s,
+        "transfer": 0.0 if is_known else step.comm_s,
+        "other": step.at_s - start_s,
+    }
     for begin_s, end_s in _free(busy, start_s, step.at_s):
-        compute_s = min(left_s, end_s - begin_s)
-        transfer_s = min(unknown_s, end_s - begin_s - compute_s)
-        left_s, unknown_s = left_s - compute_s, unknown_s - transfer_s
         at_s = begin_s
-        for kind, took_s in (
-            ("compute", compute_s),
-            ("transfer", transfer_s),
-            ("other", end_s - begin_s),
-        ):
-            until_s = min(end_s, at_s + took_s)
+        for kind in left_s:
+            until_s = min(end_s, at_s + left_s[kind])
+            left_s[kind] -= until_s - at_s
             if until_s - at_s > LEAST_S:
                 yield Slice(step.rank, kind, at_s, until_s, step.step)
             at_s = until_s

@@ -180,7 +180,8 @@ def _collective(row: Record) -> CollectiveRow:
         count(row.get("bytes")) or 0,
         count(row.get("count")) or 0,
         number(row.get("seconds")),
-        number(row.get("bound_s")),
+        number(row.get("gloo_bound_s")),
+        number(row.get("links_bound_s")),
         number(row.get("ratio")),
     )
 
@@ -336,6 +337,7 @@ def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
             float(line.compute_s or 0.0),
             float(line.comm_s or 0.0),
             float(line.sent_bytes),
+            float(line.strategy_s or 0.0),
         )
 
 

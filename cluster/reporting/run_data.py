@@ -100,14 +100,21 @@ class ByteFigures:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """Collectives of one kind, purpose and size; seconds are means."""
+    """Collectives of one kind, purpose and size; seconds are means.
+
+    Attributes:
+        gloo_bound_s: by gloo's way at best.
+        links_bound_s: by any way at best.
+        ratio: measured over `gloo_bound_s`.
+    """
 
     kind: str
     purpose: str
     size_bytes: int
     count: int
     seconds: float | None
-    bound_s: float | None
+    gloo_bound_s: float | None
+    links_bound_s: float | None
     ratio: float | None
 
 
@@ -214,6 +221,7 @@ class StepPoint:
     compute_s: float
     comm_s: float
     sent_bytes: float
+    strategy_s: float = 0.0
 
 
 @dataclass(frozen=True)

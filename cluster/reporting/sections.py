@@ -228,12 +228,16 @@ def _experience(run: RunData) -> list[Section]:
 def _collectives(run: RunData) -> list[Section]:
     if not run.collectives:
         return []
-    header = ["collective", "for", "bytes", "count", "mean s", "bound s", "measured ÷ bound"]
+    header = ["collective", "for", "bytes", "count", "mean s"]
+    header += ["gloo at best s", "mean ÷ gloo at best", "links at best s"]
     rows: Rows = [
-        [row.kind, row.purpose, row.size_bytes, row.count, row.seconds, row.bound_s, row.ratio]
+        [
+            *(row.kind, row.purpose, row.size_bytes, row.count, row.seconds),
+            *(row.gloo_bound_s, row.ratio, row.links_bound_s),
+        ]
         for row in run.collectives[:MOST_TABLE_ROWS]
     ]
-    bound = f" Bound: the alpha-beta model on the links as {run.bounds}." if run.bounds else ""
+    bound = f" {sentences.bounds_words(run.bounds)}" if run.bounds else ""
     sentence = sentences.collectives_words(run.collectives) + bound
     table = Table("collectives", header, rows, is_open=True)
     return [Section("collectives", "Collectives", sentence, (), [table])]

@@ -14,6 +14,7 @@ BUSY_SHARE = 0.05  # of a link's rate: acknowledgements are less
 TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
 DOING = {
     "compute": "computing",
+    "strategy": "packing and mixing what is exchanged",
     "transfer": "moving bytes",
     "waiting": "waiting for a slower rank",
     "eval": "testing",
@@ -238,8 +239,16 @@ def collectives_words(rows: Sequence[CollectiveRow]) -> str:
     row = rows[0]
     text = f"{counted(row.count, row.kind)} of {bytes_words(row.size_bytes)} ({row.purpose})"
     took = f" took {seconds_words(row.seconds)} each" if row.seconds is not None else ""
-    bound = f", {row.ratio:.2f} times what the links allow at best" if row.ratio else ""
+    bound = f", {row.ratio:.2f} times gloo's way on these links at best" if row.ratio else ""
     return f"{text}{took}{bound}."
+
+
+def bounds_words(source: str) -> str:
+    """What is meant by the bounds of collectives; `source`: the links as measured, or as asked."""
+    return (
+        f"At best, on the links as {source}: gloo's way is its ring in the order of ranks (others send straight),"
+        " the links' is any way over all links of each node at once."
+    )
 
 
 def failed_words(run: RunData) -> str:

@@ -82,7 +82,8 @@ def rank_pieces(
     for step in sorted(steps, key=lambda one: one.at_s):
         end_us = _us(step.at_s)
         if end_us > until_us:
-            arguments = {"loss": step.loss, "compute_s": step.compute_s, "comm_s": step.comm_s}
+            seconds = {"compute_s": step.compute_s, "strategy_s": step.strategy_s}
+            arguments = {"loss": step.loss, **seconds, "comm_s": step.comm_s}
             outer.append(Piece(f"step {step.step}", until_us, end_us, arguments))
         until_us = max(until_us, end_us)
     return _nested(outer, inner)

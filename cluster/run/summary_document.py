@@ -43,7 +43,8 @@ class CollectiveRow(TypedDict):
     count: int
     timed: int
     seconds: float | None
-    bound_s: float | None
+    gloo_bound_s: float | None
+    links_bound_s: float | None
     ratio: float | None
 
 

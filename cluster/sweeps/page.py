@@ -26,6 +26,7 @@ def sweep_page(
     planned: int,
     folders: Sequence[str],
     command: str,
+    rule: str = "",
 ) -> Page:
     """The whole.
 
@@ -36,10 +37,11 @@ def sweep_page(
         planned: how many cells it has.
         folders: of the runs, beside `outcomes`.
         command: that makes it.
+        rule: of tests.
     """
     limited = [one.cell.name for one in outcomes if one.figures and one.figures.limits]
     notes = [f"the host was the limit, not ranked: {one}" for one in limited]
-    found = [_ranking(lines), _runs(outcomes, folders), _again(command)]
+    found = [_ranking(lines, rule), _runs(outcomes, folders), _again(command)]
     lead = f"{lead_words(lines)} {_progress(outcomes, planned)}".strip()
     return Page("report of a sweep", name, lead, (), found, notes)
 
@@ -94,7 +96,7 @@ def _progress(outcomes: Sequence[Outcome], planned: int) -> str:
     return f"{len(outcomes)} of {counted(planned, 'run')} have been made so far."
 
 
-def _ranking(lines: Sequence[Line]) -> Section:
+def _ranking(lines: Sequence[Line], rule: str) -> Section:
     best_s = {line.problem: line.median_s for line in lines if line.verdict == BEST}
     cells = [_heat_cell(line, best_s.get(line.problem), lines) for line in lines]
     chart = heat_map_chart(cells, CAPTION)
@@ -103,7 +105,9 @@ def _ranking(lines: Sequence[Line]) -> Section:
         "interval of their ratios (÷ best) the two cannot be told apart."
     )
     table = Table("ranking", HEADER, ranking_rows(lines), is_open=True)
-    return Section("ranking", "Ranking", sentence, [chart] if chart else [], [table])
+    return Section(
+        "ranking", "Ranking", f"{sentence} {rule}".rstrip(), [chart] if chart else [], [table]
+    )
 
 
 def _heat_cell(line: Line, best_s: float | None, lines: Sequence[Line]) -> HeatCell:

@@ -1,15 +1,21 @@
-"""The cells of a sweep with all that it takes to run them, resolved: programs, links, and by what they are known."""
+"""The cells of a sweep with all that it takes to run them, resolved: programs, links, and by what they are known.
+
+All trainings are tested by one rule (TESTED), whatever their strategy: strategies that agree on nothing before the end
+would have one replica tested beside others' averages, and who goes on while rank 0 tests computes in no one's seconds.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from cluster.base.errors import UsageError
 from cluster.links.link_spec import LinkSpec, make_link_spec
-from cluster.run.program import Program, folder_digest, training, user_program
+from cluster.run.program import NO_STRATEGY, Program, folder_digest, training, user_program
 from cluster.sweeps.cells import Cell, digest
 from cluster.sweeps.sweep_file import Sweep
+
+TESTED = "Tested is, under every strategy, the average over all ranks, after the last step (--eval after)."
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
         out: where records will lie.
 
     Raises:
-        UsageError: a profile, a topology, an option that cannot be.
+        UsageError: a profile, a topology, an option that cannot be, `eval: during`.
     """
 
     @cache
@@ -49,7 +55,7 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
         program = (
             user_program([*plan.program, *words], folder)
             if plan.program
-            else training(words, folder, plan.nodes * plan.nproc_per_node)
+            else _tested_alike(training(words, folder, plan.nodes * plan.nproc_per_node), words)
         )
         if program.folder is None:
             return program, ""
@@ -74,6 +80,27 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
         experiment = _experiment(plan, program, files, link_spec)
         found.append(Planned(cell, program, link_spec, experiment, digest(experiment)))
     return found
+
+
+def rule_of_tests(planned: Sequence[Planned]) -> str:
+    """TESTED where it holds for all runs; nothing is said of scripts, and of a learner that tests by itself."""
+    tested = {one.program.config.get("eval") for one in planned}
+    return TESTED if tested == {"after"} else ""
+
+
+def _tested_alike(program: Program, words: Sequence[str]) -> Program:
+    """A training with `--eval after`; where one rank learns alone it tests by itself, in the same way in all runs.
+
+    Raises:
+        UsageError: it is to test during the training.
+    """
+    config = program.config
+    if config.get("strategy") == NO_STRATEGY or config.get("eval") != "during":
+        return program
+    if "--eval" in words:
+        raise UsageError(f"eval: during, in a sweep. {TESTED}", "leave `eval` out")
+    argv = (*program.argv, "--eval", "after")
+    return replace(program, argv=argv, config={**config, "eval": "after"})
 
 
 def _refuse_inside(out: Path, folder: Path) -> None:

@@ -10,10 +10,15 @@ from typing import Any
 from protocol.metrics import Line, line_document
 from protocol.places import COLLECTIVES, METRICS, rank_file
 
-# startup: imports, data, meeting the other ranks. rollout: stepping environments. comm: doing
-# nothing but wait for a collective, so also for a slower rank. eval: testing, on rank 0, and what
-# ranks exchange for that. checkpoint: writing and reading them. other: what none of them covers.
-BUCKETS = ("startup", "data", "rollout", "compute", "comm", "eval", "checkpoint", "other")
+# startup: imports, data, meeting the other ranks. rollout: stepping environments. compute: passes
+# over the model, and steps of the optimiser over its parameters. strategy: what a strategy does
+# besides: packing, compressing, mixing, an outer optimiser. comm: doing nothing but wait for a
+# collective, so also for a slower rank. eval: testing, on rank 0, and what ranks exchange for that.
+# checkpoint: writing and reading them. other: what none of them covers.
+BUCKETS = (
+    *("startup", "data", "rollout", "compute", "strategy"),
+    *("comm", "eval", "checkpoint", "other"),
+)
 
 
 class Clock:

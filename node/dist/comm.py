@@ -7,6 +7,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -55,6 +56,10 @@ class Comm:
         # destroy_process_group waits for that thread with the lock held: 1 run in 80 hung at its
         # very end on a busy machine (torch 2.6). So the latest tensors live as long as this object.
         self._latest: deque[Sequence[Tensor]] = deque(maxlen=4)
+
+    def packing(self) -> AbstractContextManager[None]:
+        """While a strategy makes what it sends: within its `step` that is known, in a backward pass it is not."""
+        return self._clock.measure("strategy")
 
     def average(self, tensors: Sequence[Tensor], purpose: str = "train") -> Tensor:
         """Replace every tensor by its mean over all ranks, in one all-reduce.

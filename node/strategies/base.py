@@ -83,7 +83,8 @@ class Strategy:
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Called once, before the first step, with the same parameters on every rank.
 
-        A strategy that overlaps communication with the backward pass installs its hooks here.
+        A strategy that overlaps communication with the backward pass installs its hooks here; what
+        these do besides sending is done in `self.comm.packing()`, as it is no part of computing.
         """
         self.model = model
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -93,6 +94,8 @@ class Strategy:
 
     def step(self, step: int) -> None:
         """Use the gradients of one backward pass.
+
+        Its seconds are the bucket `strategy`, but for steps of `self.optimizer` (compute) and waiting (comm).
 
         Args:
             step: 1 for the first step, the same on every rank.

@@ -73,8 +73,9 @@ class DDP(Strategy):
         from node.dist.flat import flatten
 
         bucket = self._buckets[len(self._started)]
-        flat = flatten([p.grad for p in bucket])
-        self._started.append(self.comm.start_average(flat, self.hook))
+        with self.comm.packing():
+            flat = flatten([p.grad for p in bucket])
+            self._started.append(self.comm.start_average(flat, self.hook))
 
 
 def cut_buckets(parameters: "list[nn.Parameter]", size: float) -> "list[list[nn.Parameter]]":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from node.accounting.metrics import Clock
     from node.strategies.base import Strategy
 
 
@@ -29,6 +30,20 @@ def make_optimizer(config: TrainConfig, model: "nn.Module") -> "Optimizer":
     else:
         optimizer = torch.optim.AdamW(parameters, config.lr, weight_decay=config.weight_decay)
     return optimizer
+
+
+def time_steps(optimizer: "Optimizer", clock: "Clock") -> None:
+    """From now on the optimiser's steps count as computing, whoever makes them: strategies do, in seconds of their own.
+
+    Hooks that come later (clipping) are within it.
+    """
+    running: list[str] = []  # the bucket that is paused meanwhile
+    optimizer.register_step_pre_hook(lambda *_: running.append(clock.switch("compute")))
+
+    def go_on(*_: object) -> None:
+        clock.switch(running.pop())
+
+    optimizer.register_step_post_hook(go_on)
 
 
 def start_clipping(longest: float, strategy: "Strategy") -> Callable[[], None]:

@@ -78,7 +78,7 @@ def ranked(found, verdict):
 def test_a_training_is_ranked_by_a_target_that_is_chosen_afterwards(make_cluster, tmp_path):
     cluster = make_cluster("sweep")
     words = ["--nodes", "2", "--profile", "wan", "--strategy", "fedavg", "--set", "H=2"]
-    words += ["--steps", "4", "--eval-every", "2", "--eval", "after"]
+    words += ["--steps", "4", "--eval-every", "2"]
     words += ["--no-verify", "--out", tmp_path]
     first = cluster.json("sweep", *words, "--target", "test_accuracy=0.99")
     [line], [run] = first["ranking"], first["runs"]

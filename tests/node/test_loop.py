@@ -14,6 +14,7 @@ import torch
 from conftest import HANGS_S, ForkedTrain, free_port, read_events, torchrun_environ
 
 from node.accounting.metrics import BUCKETS
+from node.dist import flat
 from node.strategies import STRATEGIES, base
 from node.tasks import cnn, fashion_mnist
 from node.training.flags import make_parser
@@ -261,7 +262,8 @@ def test_metrics_are_as_docs_formats_says(run):
     common = {"event", "rank", "time"}
     start, step, test, end = (ranks.of(name)[0] for name in ("start", "step", "eval", "end"))
     assert start.keys() == common | {"config", "seconds", "link_bytes"}
-    assert step.keys() == common | {"step", "loss", "compute_s", "comm_s", "sent_bytes"}
+    seconds = {"compute_s", "strategy_s", "comm_s"}
+    assert step.keys() == common | {"step", "loss", "sent_bytes"} | seconds
     assert test.keys() == common | {"step", "test_loss", "test_accuracy", "eval_s"}
     figures = {"steps", "seconds", "sent_bytes", "final_loss", "test_accuracy", "tested"}
     assert end.keys() == common | figures | {"collectives", "link_bytes"}
@@ -301,6 +303,57 @@ class SlowTest(FashionMnist):
         time.sleep(3)
         return {"test_loss": 1.0}
 """
+
+
+# Each step it packs for 0.1 s, and steps with an optimiser that takes 0.3 s; at the end it packs for 0.2 s.
+SLOW_STRATEGY = """\
+import time
+from dataclasses import dataclass
+from node.strategies.ddp import DDP
+
+@dataclass
+class SlowPacking(DDP):
+    def setup(self, model, optimizer, comm, seed):
+        super().setup(model, optimizer, comm, seed)
+        optimizer.register_step_pre_hook(lambda *_: time.sleep(0.3))
+
+    def step(self, step):
+        time.sleep(0.1)
+        super().step(step)
+
+    def finish(self, step):
+        time.sleep(0.2)
+"""
+
+
+def test_what_a_strategy_does_is_no_computing_and_its_optimizer_s_steps_are(run, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_STRATEGY)
+    ranks = run(2, *SMALL, "--strategy", f"{tmp_path}/slow.py:SlowPacking")
+    plain = run(2, *SMALL)
+    for rank in range(2):
+        slow, own = (one.of("end", rank)[0]["seconds"] for one in (ranks, plain))
+        assert slow["strategy"] >= 3 * 0.1 + 0.2
+        assert (
+            slow["strategy"] < own["strategy"] + 3 * 0.1 + 0.2 + 0.6
+        )  # not what the optimiser takes
+        assert slow["compute"] >= 3 * 0.3
+        steps = ranks.of("step", rank)
+        assert sum(s["strategy_s"] for s in steps) == pytest.approx(slow["strategy"], abs=0.01)
+
+
+def test_packing_in_a_backward_pass_is_no_computing(run, monkeypatch):
+    """Buckets are made flat one after the other, while gradients of others are still to come."""
+    flatten = flat.flatten
+
+    def slowly(tensors):
+        time.sleep(0.02)
+        return flatten(tensors)
+
+    monkeypatch.setattr(flat, "flatten", slowly)
+    settings = ("--set", "bucket_mb=0.000001", "--set", "overlap=yes")
+    ranks = run(2, *SMALL, "--strategy", "ddp", *settings)
+    buckets = len(list(cnn.Cnn(0.0).parameters()))
+    assert ranks.end["seconds"]["strategy"] >= 3 * buckets * 0.02
 
 
 def test_waiting_for_another_rank_counts_as_comm(run, tmp_path):

@@ -76,6 +76,7 @@ def write_metrics(folder, names, steps, every):
             meets = step % every == 0
             at = BEGAN + step * STEP_S + (step // every) * 2.0 + 0.1
             values = {"loss": 2 / step + noise.random(), "compute_s": STEP_S, "sent_bytes": 0}
+            values |= {"strategy_s": 0.02}
             if meets:
                 peer = {(rank + 1) % len(names): MODEL_BYTES}
                 took = {"at": came, "done_s": at - came, "step": step, "size": MODEL_BYTES}
@@ -117,7 +118,14 @@ def critical_path(names):
 
 def summary(run, names, links, steps, *, program):
     carried = {f"{one['src']}->{one['dst']}": 1_000_000 * i for i, one in enumerate(links)}
-    seconds = {"startup": 2.0, "compute": 10.0, "transfer": 8.0, "waiting": 1.0, "eval": 0.3}
+    seconds = {
+        "startup": 2.0,
+        "compute": 10.0,
+        "strategy": 0.7,
+        "transfer": 8.0,
+        "waiting": 1.0,
+        "eval": 0.3,
+    }
     seconds |= {"total": sum(seconds.values())}
     parts = {"skew": 1.0, "distance": 2.0, "bytes": 4.0, "sharing": 0.0, "algorithm": 1.5}
     parts |= {"window": 1.0, "unexplained": -0.5}
@@ -128,7 +136,9 @@ def summary(run, names, links, steps, *, program):
         "final_loss": 0.4,
         "steps": steps,
         "seconds": dict.fromkeys(names, seconds),
-        "collectives": [row | {"seconds": 2.0, "bound_s": 1.5, "ratio": 1.33}],
+        "collectives": [
+            row | {"seconds": 2.0, "gloo_bound_s": 1.5, "links_bound_s": 0.9, "ratio": 1.33}
+        ],
         "attribution": {"seconds": parts, "collectives": [row | {"seconds": parts}]},
         "critical_path": critical_path(names),
         "what_if": [{"what": "rate", "carrier": "node1->node2", "saves_s": 3.5}],

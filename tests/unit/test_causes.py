@@ -65,7 +65,7 @@ def ranks(*stints, until=1200.0):
             name,
             1000.0,
             until,
-            [Stint(since, till, what, 1.0) for r, since, till, what in stints if r == rank],
+            [Stint(since, till, {what: 1.0}) for r, since, till, what in stints if r == rank],
             {"compute": 1.0},
         )
         for rank, name in enumerate(NAMES)

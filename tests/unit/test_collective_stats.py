@@ -123,10 +123,10 @@ def test_rows_compare_with_bounds():
     [row] = collective_rows(put_together(parts), ends, mesh(3, delay_s=0.4))
     assert (row["kind"], row["purpose"], row["bytes"]) == ("all_reduce", "train", 300)
     assert (row["count"], row["timed"], row["seconds"]) == (3, 2, 2.0)
-    assert row["ratio"] == pytest.approx(row["seconds"] / row["bound_s"], abs=1e-3)
-    assert row["bound_s"] == pytest.approx(4 * 0.4, rel=0.01)
+    assert row["ratio"] == pytest.approx(row["seconds"] / row["gloo_bound_s"], abs=1e-3)
+    assert row["gloo_bound_s"] == pytest.approx(4 * 0.4, rel=0.01)
     [row] = collective_rows(put_together(parts), ends, None)
-    assert (row["seconds"], row["bound_s"], row["ratio"]) == (2.0, None, None)
+    assert (row["seconds"], row["gloo_bound_s"], row["ratio"]) == (2.0, None, None)
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path):

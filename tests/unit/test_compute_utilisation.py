@@ -23,8 +23,9 @@ def steps(number, **values):
 
 
 def test_measured_stands_beside_the_formula():
-    """Four steps of 0.1 s, then 5 MB at 100 Mbit/s, which is 0.4 s; 0.6 s were measured."""
-    cell = utilisation.cell(steps(12, comm_s=0.6, sent_bytes=5_000_000), 100, 4)
+    """Four steps of 0.1 s, then 5 MB at 100 Mbit/s, which is 0.4 s; 0.6 s were measured, 0.2 of them packing."""
+    rows = steps(12, comm_s=0.4, strategy_s=0.2, sent_bytes=5_000_000)
+    cell = utilisation.cell(rows, 100, 4)
     assert cell["step_s"] == 0.1
     assert cell["round_mbyte"] == 5.0
     assert (cell["measured"], cell["analytic"]) == (0.4, 0.5)

@@ -22,7 +22,9 @@ SIZE = 3_000_000  # an all-reduce of three has each rank send 4 MB, in 8 message
 def computing(*ends, since=0.0):
     """Ranks that do nothing but compute."""
     return [
-        RankTime(f"node{rank + 1}", since, end, [Stint(since, end, "compute", 1.0)], {"other": 1.0})
+        RankTime(
+            f"node{rank + 1}", since, end, [Stint(since, end, {"compute": 1.0})], {"other": 1.0}
+        )
         for rank, end in enumerate(ends)
     ]
 
@@ -248,7 +250,7 @@ def test_nothing_is_told_of_a_run_whose_ranks_or_routes_are_not_known():
 
 
 def test_a_rank_s_lines_tell_what_it_did_when():
-    """Ten seconds of which 6 computed and 2 waited, a test of 3 s, and what no line tells apart."""
+    """Ten seconds of which 5 computed, 1 packed and 2 waited, a test of 3 s, and what no line tells apart."""
     lines = [
         {"event": "start", "time": 100.0},
         {
@@ -256,7 +258,8 @@ def test_a_rank_s_lines_tell_what_it_did_when():
             "time": 110.0,
             "step": 1,
             "sent_bytes": 0,
-            "compute_s": 6.0,
+            "compute_s": 5.0,
+            "strategy_s": 1.0,
             "comm_s": 2.0,
         },
         {"event": "eval", "time": 114.0, "step": 1, "eval_s": 3.0},
@@ -266,7 +269,7 @@ def test_a_rank_s_lines_tell_what_it_did_when():
     time = rank_time("node1", lines)
     assert time.between(98.0, 100.0) == {"startup": 2.0}
     assert time.between(100.0, 104.0) == pytest.approx(
-        {"compute": 3.0, "data": 0.25, "other": 0.75}
+        {"compute": 2.5, "strategy": 0.5, "data": 0.25, "other": 0.75}
     )
     assert time.between(110.0, 115.0) == pytest.approx({"eval": 3.0, "data": 0.5, "other": 1.5})
     assert rank_time("node1", lines[:-1]) is None

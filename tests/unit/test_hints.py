@@ -89,3 +89,17 @@ def test_of_environments_their_steps_are_told_and_the_time_that_they_took(capsys
     print_summary(Run(tmp_path, SUMMARY | {"seconds": {"node1": {"rollout": 0.0, "compute": 1.0}}}))
     shown = capsys.readouterr().out
     assert "COMPUTE s" in shown and "ROLLOUT" not in shown and "environments made" not in shown
+
+
+def test_bounds_are_named_for_what_they_are(tmp_path, capsys):
+    row = {"kind": "all_reduce", "purpose": "train", "bytes": 8, "count": 2, "timed": 2}
+    row |= {"seconds": 3.0, "gloo_bound_s": 1.5, "links_bound_s": 0.25, "ratio": 2.0}
+    print_summary(Run(tmp_path, SUMMARY | {"collectives": [row], "bounds": "measured"}))
+    lines = capsys.readouterr().out.splitlines()
+    heads, figures, meaning = (one for one in lines if "all_reduce" in one or "LINKS" in one)
+    assert heads.split()[-5:] == ["GLOO", "s", "RATIO", "LINKS", "s"]
+    assert figures.split()[-4:] == ["3.000", "1.500", "2.00", "0.250"]
+    assert meaning == (
+        "GLOO s: gloo's ring on these links, as measured, at best;"
+        " LINKS s: what the links allow at best, by any way"
+    )

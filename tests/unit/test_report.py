@@ -73,7 +73,7 @@ def test_a_normal_run_has_all_sections_in_their_order(tmp_path):
 def test_sentences_suffice(tmp_path):
     run = read_run(make_run(tmp_path / "run"))
     assert sentences.where_time_went(run) == (
-        "Of 21.3 s on average, each rank spent 47% computing, 38% moving bytes and 9% starting."
+        "Of 22.0 s on average, each rank spent 45% computing, 36% moving bytes and 9% starting."
     )
     assert sentences.would_have_helped(run) == (
         "node1->node2 at twice the rate would have saved 3.5 s (16% of the run): predicted, not tried."
@@ -84,7 +84,10 @@ def test_sentences_suffice(tmp_path):
     )
     assert "-6% is unexplained" in sentences.attributed(run.attribution)
     assert sentences.links_words(run).startswith("All 6 links are as asked")
-    assert "1.33 times what the links allow at best" in sentences.collectives_words(run.collectives)
+    assert "1.33 times gloo's way on these links at best" in sentences.collectives_words(
+        run.collectives
+    )
+    assert (run.collectives[0].gloo_bound_s, run.collectives[0].links_bound_s) == (1.5, 0.9)
 
 
 def test_the_waterfall_ends_at_what_was_measured(tmp_path):
@@ -122,7 +125,8 @@ def test_lanes_hold_what_was_measured_and_do_not_overlap(tmp_path):
         assert all(a.end_s <= b.start_s + 1e-9 for a, b in zip(own, own[1:], strict=False))
     seconds = sum(one.end_s - one.start_s for one in found if one.kind in ("waiting", "transfer"))
     assert seconds == pytest.approx(sum(m.ended_s - m.waited_from_s for m in run.moves), rel=1e-6)
-    assert {one.kind for one in found} >= {"startup", "compute", "waiting", "transfer", "eval"}
+    wanted = {"startup", "compute", "strategy", "waiting", "transfer", "eval"}
+    assert {one.kind for one in found} >= wanted
     assert sum(one.times for one in lateness(run)) == 4
     fewer = thinned(found, 30)
     assert len(fewer) <= 30
@@ -235,7 +239,7 @@ def test_csv_has_every_figure_of_every_table(tmp_path):
     rows = list(csv.DictReader(text.splitlines()))
     found = {(row["section"], row["row"], row["column"]): row["value"] for row in rows}
     assert found["seconds", "node2", "compute s"] == "10.0"
-    assert found["collectives", "all_reduce", "measured ÷ bound"] == "1.33"
+    assert found["collectives", "all_reduce", "mean ÷ gloo at best"] == "1.33"
     assert found["links", "node1->node3", "goodput MB/s"] == "4.75"
 
 

@@ -159,6 +159,7 @@ def test_colours_can_be_told_from_the_paper_and_from_each_other():
             assert contrast(OTHER_COLOURS[name][mode], papers[mode]) >= 4.5, (name, mode)
     # Those that lie side by side in bars and lanes.
     touching = [("compute", "transfer"), ("transfer", "waiting"), ("waiting", "eval")]
+    touching += [("compute", "strategy"), ("strategy", "transfer"), ("strategy", "waiting")]
     touching += [("compute", "waiting"), ("rollout", "compute"), ("rollout", "transfer")]
     for a, b in touching:
         for mode in (0, 1):

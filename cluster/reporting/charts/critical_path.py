@@ -20,6 +20,7 @@ KINDS = {
     "startup": "startup",
     "rollout": "rollout",
     "compute": "compute",
+    "strategy": "strategy",
     "eval": "eval",
     "checkpoint": "checkpoint",
     "other": "other",

@@ -15,7 +15,10 @@ from cluster.reporting.charts.theme import (
 )
 from cluster.reporting.run_data import RunData
 
-BUCKETS = ("startup", "rollout", "compute", "transfer", "waiting", "eval", "checkpoint", "other")
+BUCKETS = (
+    *("startup", "rollout", "compute", "strategy"),
+    *("transfer", "waiting", "eval", "checkpoint", "other"),
+)
 AS = {
     "data": "startup",
     "comm": "transfer",

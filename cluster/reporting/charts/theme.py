@@ -18,6 +18,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 # Kind -> (on light paper, on dark paper).
 KIND_COLOURS = {
     "compute": ("#0b5fa5", "#4fa3e0"),
+    "strategy": ("#160896", "#4c4cf6"),
     "transfer": ("#b53a00", "#f07f3c"),
     "waiting": ("#b08c00", "#f2e08a"),
     "eval": ("#00785a", "#2fc79b"),

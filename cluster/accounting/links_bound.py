@@ -1,0 +1,185 @@
+"""Lower bound on the time of a collective by any algorithm: what these links allow at best. Pure.
+
+`bounds` follows gloo: its ring, its order of ranks, its two messages in the air. Here nothing is said of who sends what
+to whom. What is left is what no algorithm escapes, as what a rank knows must come to those who need it:
+
+1. **Between two nodes.** b bytes that only rank a has, and that node n needs, leave a's node, take the shortest way
+   (by delay, over any links), and enter n: entered(a) + delay(a, n) + b / min(out(a), in(n)), where `out` is all that
+   the links which start at a node carry together, or its uplink if that is less, and `in` likewise.
+2. **Into a node.** All bytes that it needs come by its own links: the first of them after the shortest way of any,
+   then b / in(n).
+3. **Out of a node.** All bytes that only its ranks have leave by its own links, and the last has the shortest way of
+   any still before it.
+4. **Of all nodes together.** All transfers there must be, over the links of all nodes.
+
+With S bytes of tensor, K nodes and q(n) of the N ranks on node n, these bytes are, for each kind of collective:
+
+    all_reduce   1: S, as the sum that others need depends on all of a's tensor. 2 and 3 follow. 4: 2(K-1)·S. Whoever
+                 first knows the sum of a number has heard of K-1 others, in K-1 transfers; to these K-1 it is still
+                 to come (Harary and Schwenk, 1974: 2K-2 one-way calls).
+    all_gather   1: S. 2: (N - q(n))·S. 3: q(n)·S, as others can pass it on. 4: the sum of 2.
+    all_to_all, exchange   what each sends to each; 4 follows from 2.
+
+With links alike and all ranks there at once, 4 is Patarasuk and Yuan's (2009) 2(N-1)/N·S for each node, over all of its
+links instead of one. Who comes early may have sent before the last has come: times count from when each entered.
+Between ranks of one node nothing takes a link. Compression is the strategy's business, and changes S.
+
+As with gloo's bound, a delay is the mean where there is jitter, and a rate is what was measured: what is quicker than
+that by chance may be below it.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.accounting.bounds import RINGS, Network, flows_of
+from cluster.accounting.collectives import Collective
+from protocol.link import Pair
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the links of each node carry together, and the shortest ways between nodes.
+
+    Attributes:
+        nodes: of each rank, by rank.
+        out_byte_s, in_byte_s: by node, payload bytes a second.
+        delay_s: one way, by sender and receiver, where there is a way.
+    """
+
+    nodes: Sequence[str]
+    out_byte_s: Mapping[str, float]
+    in_byte_s: Mapping[str, float]
+    delay_s: Mapping[Pair, float]
+
+
+@dataclass(frozen=True)
+class _Need:
+    """Bytes that one rank has, and another node needs.
+
+    Attributes:
+        rank: who has them, on the node `src`.
+        since: when it came, Unix time.
+    """
+
+    rank: int
+    since: float
+    src: str
+    dst: str
+    size: int
+
+
+def reach_of(network: Network) -> Reach | None:
+    """Of a network; None where its links are not known."""
+    if not network.nodes or not network.delay_s:
+        return None
+    links = {name: _ends(name) for name in network.delay_s}
+    out = dict.fromkeys((*network.nodes, *(src for src, _ in links.values())), 0.0)
+    into = dict.fromkeys((*network.nodes, *(dst for _, dst in links.values())), 0.0)
+    for name, (src, dst) in links.items():
+        out[src] += network.byte_s[name]
+        into[dst] += network.byte_s[name]
+    limits = network.byte_s
+    delay_s = {links[name]: s for name, s in network.delay_s.items()}
+    return Reach(
+        network.nodes,
+        {node: min(s, limits.get(f"{node} uplink", s)) for node, s in out.items()},
+        {node: min(s, limits.get(f"{node} downlink", s)) for node, s in into.items()},
+        {(n, to): s for n in set(network.nodes) for to, s in _shortest_s(n, delay_s).items()},
+    )
+
+
+def links_bound_s(collective: Collective, reach: Reach) -> float | None:
+    """Seconds from when the last rank has come until all can have what they need, by any algorithm; 0: at once.
+
+    None for a rank that only sends, and where no way leads to who needs it.
+    """
+    if not flows_of(collective):
+        return None
+    needs = list(_needs(collective, reach.nodes))
+    if any((need.src, need.dst) not in reach.delay_s for need in needs):
+        return None
+    ends = [*_between(needs, reach), *_into(collective, needs, reach)]
+    ends += [*_out_of(collective, needs, reach), *_of_all(collective, needs, reach)]
+    return max(0.0, max(ends, default=0.0) - collective.complete_at)
+
+
+def _needs(collective: Collective, nodes: Sequence[str]) -> Iterator[_Need]:
+    """What must come to other nodes; of a ring's collectives all that a rank has to each of them."""
+    if collective.key[0] in RINGS:
+        used = dict.fromkeys(nodes[part.rank] for part in collective.parts)
+        for part in collective.parts:
+            src = nodes[part.rank]
+            for dst in (node for node in used if node != src):
+                yield _Need(part.rank, part.entered, src, dst, part.size)
+        return
+    for part, peer in flows_of(collective):
+        src, dst = nodes[part.rank], nodes[peer]
+        if src != dst:
+            yield _Need(part.rank, part.entered, src, dst, part.to[peer])
+
+
+def _between(needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
+    for need in needs:
+        byte_s = min(reach.out_byte_s[need.src], reach.in_byte_s[need.dst])
+        yield need.since + reach.delay_s[need.src, need.dst] + need.size / byte_s
+
+
+def _into(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
+    """Of a sum no more than what `_between` has need come."""
+    if collective.key[0] == "all_reduce":
+        return
+    for node in dict.fromkeys(need.dst for need in needs):
+        own = [need for need in needs if need.dst == node]
+        first = min(need.since + reach.delay_s[need.src, node] for need in own)
+        yield first + sum(need.size for need in own) / reach.in_byte_s[node]
+
+
+def _out_of(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
+    """What a rank has for all others leaves its node once: of a sum no more than `_between` has."""
+    kind = collective.key[0]
+    if kind == "all_reduce":
+        return
+    for node in dict.fromkeys(need.src for need in needs):
+        own = [need for need in needs if need.src == node]
+        once = {need.rank: need.size for need in own}
+        size = sum(once.values()) if kind == "all_gather" else sum(need.size for need in own)
+        first = min(need.since for need in own)
+        last_s = min(reach.delay_s[node, need.dst] for need in own)
+        yield first + size / reach.out_byte_s[node] + last_s
+
+
+def _of_all(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
+    """Over the links of all nodes; where each has others to send to, it follows from those of each."""
+    kind = collective.key[0]
+    if kind not in RINGS or not needs:
+        return
+    nodes = {need.src for need in needs}
+    size = sum(need.size for need in needs)
+    if kind == "all_reduce":
+        size = 2 * (len(nodes) - 1) * needs[0].size
+    byte_s = min(sum(of[node] for node in nodes) for of in (reach.out_byte_s, reach.in_byte_s))
+    last_s = min(reach.delay_s[need.src, need.dst] for need in needs)
+    yield min(need.since for need in needs) + size / byte_s + last_s
+
+
+def _ends(link: str) -> Pair:
+    src, _, dst = link.partition("->")
+    return src, dst
+
+
+def _shortest_s(src: str, delay_s: Mapping[Pair, float]) -> dict[str, float]:
+    """From a node to all that links lead to (Dijkstra, 1959)."""
+    onward: dict[str, list[tuple[str, float]]] = {}
+    for (start, end), s in delay_s.items():
+        onward.setdefault(start, []).append((end, s))
+    found: dict[str, float] = {}
+    queue = [(0.0, src)]
+    while queue:
+        so_far_s, node = heapq.heappop(queue)
+        if node in found:
+            continue
+        found[node] = so_far_s
+        for end, s in onward.get(node, ()):
+            heapq.heappush(queue, (so_far_s + s, end))
+    return found
