@@ -2,12 +2,12 @@
 
     python -m node.rank < order        # the first line of standard input is the order: protocol/rank.py
 
-The rank runs at nice 19, in a process group of its own, so that the wire keeps its time. What it prints goes
-line by line to standard output and to the container's own log. Standard input stays open: when it ends (the
-launcher stopped the run, was killed, or the network to it broke), the group gets SIGTERM, ten seconds,
-SIGKILL. Whatever the rank started ends with it. The exit code is the rank's, 128 + n after signal n; standard
-error ends with one JSON line, the report. Several ranks of one run may share a node. Exit 75: another run has it,
-2: the order is none.
+The rank runs at nice 19, in a process group of its own, so that the wire keeps its time, and without the capabilities
+that change links (node/supervisor/privileges.py). What it prints goes line by line to standard output and to the
+container's own log. Standard input stays open: when it ends (the launcher stopped the run, was killed, or the network
+to it broke), the group gets SIGTERM, ten seconds, SIGKILL. Whatever the rank started ends with it. The exit code is the
+rank's, 128 + n after signal n; standard error ends with one JSON line, the report. Several ranks of one run may share a
+node. Exit 75: another run has it, 2: the order is none.
 """
 
 import fcntl
@@ -30,6 +30,7 @@ from node.supervisor.descendants import (
 )
 from node.supervisor.error_file import RankError, is_bystander, last_error, read_error
 from node.supervisor.oom import oom_kills
+from node.supervisor.privileges import be_killed_first, drop_privileges
 from protocol import places
 from protocol.rank import (
     EXIT_BUSY,
@@ -117,7 +118,7 @@ def run_rank(order: StartOrder) -> tuple[int, str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=_own_group_at_low_priority,
+            preexec_fn=_become_rank,
         )
     except OSError as error:
         print(f"{order.argv[0]}: {error.strerror}", flush=True)
@@ -157,10 +158,12 @@ def _has_results(folder: Path) -> bool:
     return False
 
 
-def _own_group_at_low_priority() -> None:
+def _become_rank() -> None:
     die_with_parent()
     os.setsid()
     os.nice(NICE)
+    be_killed_first()
+    drop_privileges()
 
 
 def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:

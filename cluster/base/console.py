@@ -17,6 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from cluster.base.secrets import without_secrets
 from cluster.base.stdout import plain, visible, write_nowhere
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def eprint(text: str) -> None:
 
 
 def command_line() -> str:
-    """Our own command, as a user would type it again."""
-    program, *words = sys.argv
+    """Our own command, as a user would type it again, for files: without tokens and passwords."""
+    program, *words = without_secrets(sys.argv)
     path = Path(program)
     if path.parent.name == "cluster" and path.suffix == ".py":
         return shlex.join(["python", "-m", f"cluster.{path.stem}", *words])

@@ -10,7 +10,10 @@ from typing import Any, TextIO, cast
 
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 # C0 and C1: they move the cursor, clear the screen, set titles, answer as if typed. Tabs and line ends do no harm.
-CONTROL = re.compile(rf"({COLOUR.pattern})|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Of Unicode, what ends lines, and what turns the direction of all that follows.
+CONTROL = re.compile(
+    rf"({COLOUR.pattern})|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
 RESET = "\x1b[0m"
 
 

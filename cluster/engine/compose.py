@@ -48,7 +48,7 @@ SYSCTLS = {
 # Of a profile without it. Only Compose can: in a container /proc/sys is read-only.
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
-# What users' code may take of the host. Memory is `up --memory`'s: a default would be a limit that nobody asked for.
+# What users' code may take of the host. Memory is `up --memory`'s; where it ends a rank is killed first (node/rank.py).
 LIMITS: dict[str, object] = {
     # Processes and threads: a program that forks without end must not take the host's. 64 ranks have some 60 each.
     "pids_limit": 4096,

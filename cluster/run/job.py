@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cluster.base.console import command_line
+from cluster.base.secrets import without_secrets
 from cluster.base.spec import ClusterSpec
 from cluster.links.changes import changed_link
 from cluster.links.link import collective_timeout_s
@@ -126,11 +127,15 @@ class Job:
         return sets
 
     def config(self, limits: Mapping[str, object]) -> dict[str, object]:
-        """For run.yml: the experiment, and what follows from it; `limits` is what each node may use."""
+        """For run.yml: the experiment, without tokens and passwords, and what follows from it.
+
+        `limits` is what each node may use.
+        """
+        known = replace(self.program, argv=tuple(without_secrets(self.program.argv)))
         return {
             "kind": "run",
             "command": command_line(),
-            **self.experiment(limits),
+            **replace(self, program=known).experiment(limits),
             "settings": settings_document(self.link_state),
             "collective_timeout_s": round(self.timeout_s),
             "traces": [

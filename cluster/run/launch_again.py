@@ -3,10 +3,12 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cluster.base.errors import ClusterError, UsageError, shown
+from cluster.base.secrets import SECRET
 from cluster.base.spec import ClusterSpec, name_flag
 from cluster.base.yaml_file import number_within
 from cluster.engine.resources import ResourceRequest, make_resource_request
@@ -143,6 +145,7 @@ def program_again(run: PastLaunch) -> Program:
     for folder in folders:
         if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - raises for some names
             raise UsageError(f"{folder}, which this run sent to its nodes, is not there any more")
+    _refuse_unknown_secrets(argv, path)
     essential = essential_of(run.config, run.folder)
     return Program(
         name=said["name"],
@@ -152,6 +155,16 @@ def program_again(run: PastLaunch) -> Program:
         resume=folders[1],
         essential_ranks=None if essential is None else frozenset(essential),
     )
+
+
+def _refuse_unknown_secrets(argv: Sequence[str], path: Path) -> None:
+    for before, word in pairwise(["", *argv]):
+        if SECRET in word:
+            name = before if word == SECRET else word.partition(f"={SECRET}")[0]
+            raise UsageError(
+                f"{path} does not keep the value of {name}, which is secret",
+                "launch it by its own command, with the value: `command` in run.yml",
+            )
 
 
 def with_option(program: Program, name: str, value: str) -> Program:

@@ -18,6 +18,8 @@ CASES = {
     "\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m",
     "\x1b[1;38;2;255;0;0mred": "\x1b[1;38;2;255;0;0mred\x1b[0m",  # or all that follows were red
     "\x1b[31;2Jx": r"\x1b[31;2Jx",
+    "a\u202etxt.exe\u2066b\u2028c": r"a\u202etxt.exe\u2066b\u2028c",  # they turn the order of what follows
+    "שלום, \u200eдобрый": "שלום, \u200eдобрый",  # a mark turns nothing by itself
     "\x1b[6n": r"\x1b[6n",  # which the terminal would answer as if it were typed
 }
 
