@@ -51,11 +51,13 @@ def ping_links(
         effort: how thoroughly.
         apart: as `cluster.contract.probe_plan.delay_pings` has it.
     """
-    measured = _ping_pairs(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
+    measured = ping_each_pair(
+        prober, links, asked, partial(delay_pings, effort=effort, apart=apart)
+    )
     flawed = [link for link in links if link.is_impaired]
     if flawed:
         order = partial(loss_pings, effort=effort)
-        for pair, many in _ping_pairs(prober, flawed, asked, order).items():
+        for pair, many in ping_each_pair(prober, flawed, asked, order).items():
             measured[pair] = replace(
                 measured[pair],
                 sent=many.sent,
@@ -67,10 +69,13 @@ def ping_links(
     return measured
 
 
-def _ping_pairs(
+def ping_each_pair(
     prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: MakePingOrder
 ) -> Pinged:
-    """Each node that pings also pings itself: what that takes, at the same moment, is the host's own share."""
+    """Ping once, in one order a node: what that says of each link, both ways.
+
+    Each node that pings also pings itself: what that takes, at the same moment, is the host's own share.
+    """
     pairs = ping_pairs(links, prober.nodes)
     orders = {
         src: order(

@@ -39,6 +39,9 @@ class Wire(Protocol):
     def lateness(self) -> Lateness | None:
         """How many packets it let go late; None where it cannot tell."""
 
+    def mark(self) -> str:
+        """What tells how it is now from how it was, as far as it is not traffic control, iptables or routes."""
+
     def fault(self, device: str, found: list[Qdisc]) -> str:
         """What is missing of a wire that should be there; empty if it is whole."""
 
