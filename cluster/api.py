@@ -331,14 +331,15 @@ class Cluster:
         Raises:
             UsageError: no such effort. ClusterError: the links are not in force as recorded.
         """
-        from cluster.contract.measure import measure_contract
         from cluster.contract.probe_plan import EFFORTS
+        from cluster.contract.prove import Prover
 
         if effort not in EFFORTS:
             raise unknown("effort", effort, EFFORTS)
         with self.alone:
             link_state = self._links_to_measure()
-            return measure_contract(self.fleet, link_state, self.console, EFFORTS[effort], budget_s)
+            prover = Prover(self.engine, self.spec, self.fleet, self.console)
+            return prover.measure(link_state, EFFORTS[effort], budget_s)
 
     def _links_to_measure(self) -> LinkState:
         """The links in force; what a killed command left is taken back, what a restart took is not laid again."""
@@ -351,7 +352,7 @@ class Cluster:
         self,
         program: Program | Experiment | None = None,
         *,
-        verify: bool = True,
+        verify: bool | str = True,
         allow_undecided: bool = False,
         schedule: Sequence[Event] = (),
         nproc_per_node: int = 1,
@@ -365,7 +366,8 @@ class Cluster:
 
         Args:
             program: what every rank runs; or an experiment, of this cluster, which says all of the rest itself.
-            verify: whether the links are measured first.
+            verify: look measures all links, or only looks at them where they were proved and nothing has changed since;
+                full measures them all the same; none does neither. True is look, False is none.
             allow_undecided: run also over links of which a busy host lets nobody tell whether they are as asked.
             schedule: what happens to links and nodes meanwhile: `cluster.schedule.schedule_file.load_schedule`.
             nproc_per_node: how many ranks each node has.
@@ -376,16 +378,17 @@ class Cluster:
             live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).
 
         Raises:
-            UsageError: an experiment of another cluster, or with words beside it.
+            UsageError: an experiment of another cluster, or with words beside it, or no such verification.
         """
         from cluster.run.experiment import Experiment
+        from cluster.run.launch_words import parse_verify
         from cluster.run.program import training
 
         asked = Experiment(
             self.request,
             program.program if isinstance(program, Experiment) else program or training([]),
             schedule,
-            verify,
+            parse_verify(verify),
             allow_undecided,
             nproc_per_node,
             rank_order,

@@ -60,7 +60,7 @@ from cluster.run.experiment import Experiment
 from cluster.run.experiment_file import ExperimentFile, read_experiment_file
 from cluster.run.job import make_job
 from cluster.run.launch_again import experiment_again, refuse_other_cluster, request_again
-from cluster.run.launch_words import parse_essential_ranks, parse_stall_timeout_s
+from cluster.run.launch_words import NONE, parse_essential_ranks, parse_stall_timeout_s
 from cluster.run.past_run import PastLaunch, read_past_launch
 from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program, fit_program, training, user_program
@@ -81,6 +81,8 @@ SAID_WITH_RUN = {
     "--dry-run",
 }
 
+SAME_AS = {"--no-verify": "--verify"}  # of a key in a file both win
+
 
 def main(argv: list[str] | None = None) -> int:
     """Launch a run."""
@@ -91,6 +93,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def launch(args: Namespace) -> object:
         said = [word.partition("=")[0] for word in words[:split] if word.startswith("-")]
+        said += [SAME_AS[word] for word in said if word in SAME_AS]
         return launch_verb(args, args.rest, words[split + 1 :], flags, said)
 
     return run_verb(parser, launch, words[:split], keep_rest=True)
@@ -236,7 +239,7 @@ def _refuse_contradictions(
 ) -> None:
     if program and rest:
         raise unknown("option", rest[0].partition("=")[0], flags)
-    if args.no_verify and args.allow_undecided:
+    if args.verify == NONE and args.allow_undecided:
         raise UsageError(
             "--allow-undecided and --no-verify exclude each other",
             "leave one of them out: what is not measured is not undecided",
@@ -294,7 +297,7 @@ def _experiment(
         request,
         _user_program(args, program) if program else _training(args, rest, flags, ranks),
         schedule,
-        verify=not args.no_verify,
+        verify=args.verify,
         allow_undecided=args.allow_undecided,
         nproc_per_node=args.nproc_per_node,
         rank_order=args.rank_order,

@@ -1,4 +1,4 @@
-"""What a node says of its links: the report of `node.wire apply`, and what `node.wire show` and `try` print.
+"""What a node says of its links: the report of `node.wire apply`, what `node.wire show`, `inspect` and `try` print.
 
 `apply` exits with 0; 1 with one line on standard error if the node could not do it, 2 for a plan that is no plan.
 `clear` removes everything that `apply` made. A new node writes its first report to `/run/gradwire/first-report.json`;
@@ -140,3 +140,37 @@ class Shown(NamedTuple):
     """Of its kernel."""
     notes: list[str]
     """What is not as it should be."""
+
+
+class Marks(NamedTuple):
+    """By what the host sees later whether anything was changed: of each part a digest or an id, the same or not."""
+
+    laying: Annotated[str, LINE]
+    """Another one each time that the links are laid, or traces begin to change them; empty where nothing is shaped."""
+    start: Annotated[str, LINE]
+    """When the container was started."""
+    queues: Annotated[str, LINE]
+    """tc's qdiscs, with their options."""
+    classes: Annotated[str, LINE]
+    """tc's classes: rates and bursts."""
+    filters: Annotated[str, LINE]
+    """tc's filters: which packets belong to which link."""
+    rules: Annotated[str, LINE]
+    """Of iptables."""
+    routes: Annotated[str, LINE]
+    """With the congestion control of each, and the rules that choose among the tables."""
+    devices: Annotated[str, LINE]
+    """The network devices and their offloads."""
+    tcp: Annotated[str, LINE]
+    """The kernel's settings of TCP."""
+    wire: Annotated[str, LINE]
+    """Of the nfqueue wire: the process, its queues, and what it does to the packets of each."""
+
+
+class Inspected(NamedTuple):
+    """Standard output of `node.wire inspect`."""
+
+    shown: Shown
+    """As `show` says it."""
+    marks: Marks
+    """Of what is in force."""

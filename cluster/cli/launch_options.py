@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cluster.cli.command_line import add_name, add_shape, add_size, make_parser
 from cluster.cli.live_options import add_http
+from cluster.run.launch_words import LOOK, NONE, VERIFICATIONS
 from cluster.run.results import MOST_RESULTS
 
 
@@ -22,7 +23,18 @@ def launch_parser(description: str | None) -> ArgumentParser:
     add_name(parser)
     add_size(parser)
     add_shape(parser, with_training=True)
-    parser.add_argument("--no-verify", action="store_true", help="do not measure the links first")
+    verify = parser.add_mutually_exclusive_group()
+    verify.add_argument(
+        "--verify",
+        choices=tuple(VERIFICATIONS),
+        default=LOOK,
+        metavar="|".join(VERIFICATIONS),
+        help="; ".join(f"{word}: {what}" for word, what in VERIFICATIONS.items())
+        + " (default: %(default)s)",
+    )
+    verify.add_argument(
+        "--no-verify", dest="verify", action="store_const", const=NONE, help="--verify none"
+    )
     parser.add_argument(
         "--allow-undecided",
         action="store_true",

@@ -19,6 +19,8 @@ LOSS_INTERVAL_MS = 4.0
 # In all of a cluster: each ping is work for two programs and, under nfqueue, two daemons; who waits for them is late,
 # which does no harm to those that tell loss.
 PINGS_S, LOSS_PINGS_S = 1500.0, 6000.0
+# Of a look, which tells no jitter and hardly any loss: a few, quickly, as many as fit into its time.
+LOOK_S, LOOK_INTERVAL_MS, FEWEST_LOOKS, MOST_LOOKS = 0.5, 20.0, 3, 10
 PATH_APART = (
     5.0  # deviations between pings over several links, where nobody could tell who has waited
 )
@@ -117,6 +119,15 @@ def loss_pings(
     """The pings that tell loss from chance: many, in quick succession."""
     interval_ms = max(LOSS_INTERVAL_MS, streams / LOSS_PINGS_S * 1000)
     return _ping_order(links, peers, effort.loss_pings, interval_ms)
+
+
+def look_pings(links: Sequence[Link], peers: Mapping[str, str], streams: int) -> PingOrder:
+    """The pings that see whether links are there, and as long as asked."""
+    jitter_ms = max(link.jitter_ms for link in links)
+    interval_ms = max(LOOK_INTERVAL_MS, jitter_ms, streams / LOSS_PINGS_S * 1000)
+    order = _ping_order(links, peers, FEWEST_LOOKS, interval_ms)
+    fitting = int(LOOK_S * 1000 / order.interval_ms)
+    return order._replace(pings=min(MOST_LOOKS, max(FEWEST_LOOKS, fitting)))
 
 
 def send_order(link: Link, links: Sequence[Link], peer: str) -> SendOrder:

@@ -51,20 +51,23 @@ def ping_links(
         effort: how thoroughly.
         apart: as `cluster.contract.probe_plan.delay_pings` has it.
     """
-    return _ping_pairs(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
+    return ping_each_pair(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
 
 
 def ping_losses(
     prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], effort: Effort
 ) -> Pinged:
     """Losses, doubles and overtaking on these links, by more pings than `ping_links` sends; arguments as there."""
-    return _ping_pairs(prober, links, asked, partial(loss_pings, effort=effort))
+    return ping_each_pair(prober, links, asked, partial(loss_pings, effort=effort))
 
 
-def _ping_pairs(
+def ping_each_pair(
     prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: MakePingOrder
 ) -> Pinged:
-    """Each node that pings also pings itself: what that takes, at the same moment, is the host's own share."""
+    """Ping once, in one order a node: what that says of each link, both ways.
+
+    Each node that pings also pings itself: what that takes, at the same moment, is the host's own share.
+    """
     pairs = ping_pairs(links, prober.nodes)
     orders = {
         src: order(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.run.launch_words import LOOK
 from cluster.run.program import Program
 from cluster.run.request import Request
 from cluster.run.results import MOST_RESULTS
@@ -17,7 +18,7 @@ class Experiment:
         request: the cluster, its links and its nodes' limits; what it leaves open stays as it is.
         program: what every rank runs.
         schedule: what happens to links and nodes meanwhile.
-        verify: whether the links are measured first.
+        verify: whether the links are measured first: a word of `cluster.run.launch_words.VERIFICATIONS`.
         allow_undecided: whether it goes on over links of which a busy host lets nobody tell whether they are as asked.
         nproc_per_node: how many ranks each node has.
         rank_order: nodes as their ranks follow one another, node1,node3,node2, or best; None: as the nodes do.
@@ -29,7 +30,7 @@ class Experiment:
     request: Request
     program: Program
     schedule: Sequence[Event] = ()
-    verify: bool = True
+    verify: str = LOOK
     allow_undecided: bool = False
     nproc_per_node: int = 1
     rank_order: str | None = None

@@ -24,7 +24,12 @@ from cluster.base.yaml_file import is_file, named_from, read_yaml
 from cluster.engine.resources import ALL, NONE, make_resource_request, split_words
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
-from cluster.run.launch_words import parse_essential_ranks, parse_stall_timeout_s
+from cluster.run.launch_words import (
+    VERIFICATIONS,
+    parse_essential_ranks,
+    parse_stall_timeout_s,
+    parse_verify,
+)
 from cluster.run.program import OWN_FLAGS
 from cluster.run.request import Request
 from cluster.run.results import parse_max_results
@@ -38,6 +43,7 @@ HINT = "examples/experiment.yml is one"
 MOST_COUNT = 2**31 - 1
 WITHOUT_KEY = {
     "--file": "it names the file",
+    "--no-verify": "verify: none says it",
     "--dry-run": "it says whether to launch at all",
     **dict.fromkeys(
         ("--json", "--plain", "--no-live", "--http"), "it says how a run is shown, not what is run"
@@ -190,8 +196,8 @@ def _flag(value: object, _: Path) -> bool:
     return value
 
 
-def _not(value: object, folder: Path) -> bool:
-    return not _flag(value, folder)
+def _verify(value: object, _: Path) -> str:
+    return parse_verify(value)
 
 
 def _named(value: object, folder: Path) -> str:
@@ -291,7 +297,7 @@ NAMED = Kind(_WORD, _named)
 PATH = Kind(_WORD, _path)
 WHOLE = Kind({"type": "integer", "minimum": -MOST_COUNT, "maximum": MOST_COUNT}, _whole)
 FLAG = Kind({"type": "boolean"}, _flag)
-NOT_FLAG = Kind({"type": "boolean"}, _not)
+VERIFY = Kind({"enum": [True, False, *VERIFICATIONS]}, _verify)
 JOINED = Kind({"anyOf": [_WORD, _WORDS]}, _joined)
 LIMITS = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits)
 SCHEDULE = Kind({}, _schedule)  # experiment_schema has the schedule's own
@@ -353,7 +359,11 @@ KEYS: dict[str, Key] = {
         parse_stall_timeout_s,
     ),
     "schedule": Key("--schedule", SCHEDULE, "a file, or a list of events: what changes meanwhile"),
-    "verify": Key("--no-verify", NOT_FLAG, "whether links are measured first (true)"),
+    "verify": Key(
+        "--verify",
+        VERIFY,
+        "whether links are measured first: look (as true), full, or none (as false)",
+    ),
     "allow_undecided": Key(
         "--allow-undecided",
         FLAG,

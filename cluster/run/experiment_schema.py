@@ -2,6 +2,7 @@
 
 from cluster.links.schema import DIALECT, Schema, closed
 from cluster.run.experiment_file import EXPERIMENT, KEYS, KIND, NOT_OPTIONS
+from cluster.run.launch_words import NONE
 from cluster.schedule.schema import schedule_schema
 
 
@@ -13,7 +14,7 @@ def experiment_schema() -> Schema:
     properties["schedule"]["anyOf"] = [{"type": "string", "minLength": 1}, _events()]
     not_options = {"enum": ["", *NOT_OPTIONS, *KEYS]}
     properties["options"]["propertyNames"] = {"not": not_options}
-    undecided = {"verify": {"const": False}, "allow_undecided": {"const": True}}
+    undecided = {"verify": {"enum": [False, NONE]}, "allow_undecided": {"const": True}}
     excluded = [
         {"required": ["program", "options"]},
         {"required": list(undecided), "properties": undecided},

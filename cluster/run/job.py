@@ -13,6 +13,7 @@ from cluster.links.link import collective_timeout_s
 from cluster.links.link_spec import link_plans
 from cluster.links.traces import Playback
 from cluster.run.experiment import Experiment
+from cluster.run.launch_words import NONE
 from cluster.run.placement import (
     RankPlacement,
     fill_arguments,
@@ -53,7 +54,7 @@ class Job:
         places: the ranks, in order.
         link_state: the links in force as they were last read: what they had counted by then is not this job's.
         schedule: what happens to links and nodes meanwhile.
-        verify: whether the links are measured first.
+        verify: whether the links are measured first (`cluster.run.launch_words`).
         max_results_bytes: how much of what ranks left is fetched of one node.
         allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
         max_restarts: how often each rank that is not essential is started again after a failure.
@@ -65,7 +66,7 @@ class Job:
     places: Sequence[RankPlacement]
     link_state: LinkState
     schedule: Sequence[Event]
-    verify: bool
+    verify: str
     max_results_bytes: int
     allow_undecided: bool = False
     max_restarts: int = 0
@@ -84,7 +85,7 @@ class Job:
         check_steps(self.schedule, self.program.training.steps)
         if self.schedule:
             refuse_replayed(self.link_state, "a schedule cannot be kept")
-        if self.verify:
+        if self.verify != NONE:
             refuse_replayed(self.link_state, "the links cannot be measured")
 
     @property

@@ -14,7 +14,7 @@ from cluster.base.yaml_file import number_within
 from cluster.engine.resources import ResourceRequest, make_resource_request
 from cluster.links.changes import LONGEST_S
 from cluster.run.experiment import Experiment
-from cluster.run.launch_words import LEAST_STALL_TIMEOUT_S
+from cluster.run.launch_words import LEAST_STALL_TIMEOUT_S, parse_verify
 from cluster.run.past_run import (
     HINT,
     PastLaunch,
@@ -41,7 +41,7 @@ def experiment_again(run: PastLaunch) -> Experiment:
         request_again(run),
         program,
         schedule_again(run),
-        verify=config.get("verify") is not False,
+        verify=_verify(config.get("verify", True), run.folder),
         allow_undecided=config.get("allow_undecided") is True,
         nproc_per_node=run.places[0].local_world_size,
         rank_order=",".join(run.nodes),
@@ -49,6 +49,18 @@ def experiment_again(run: PastLaunch) -> Experiment:
         max_restarts=None if all_essential else number(config, "max_restarts", run.folder),
         stall_timeout_s=_stall_timeout_s(run),
     )
+
+
+def _verify(said: object, folder: Path) -> str:
+    """As run.yml has it; earlier ones had true or false.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        return parse_verify(said)
+    except UsageError as error:
+        raise UsageError(f"{folder / 'run.yml'}: verify: {error.message}", error.hint) from None
 
 
 def request_again(run: PastLaunch) -> Request:

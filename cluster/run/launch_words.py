@@ -2,9 +2,15 @@
 
 import re
 
-from cluster.base.errors import UsageError
+from cluster.base.errors import UsageError, shown, unknown
 from cluster.links.changes import parse_seconds
 
+LOOK, FULL, NONE = "look", "full", "none"
+VERIFICATIONS = {
+    LOOK: "measure all links, or only look at them where they were proved and nothing has changed since",
+    FULL: "measure all links, whatever was proved before",
+    NONE: "neither",
+}
 LEAST_STALL_TIMEOUT_S = 3.0
 
 
@@ -20,6 +26,21 @@ def parse_stall_timeout_s(text: str) -> float:
             f"--stall-timeout {text} is too short to tell", f"{LEAST_STALL_TIMEOUT_S:.0f}s or more"
         )
     return seconds
+
+
+def parse_verify(value: object) -> str:
+    """How links are verified before a run: a key of VERIFICATIONS; true is `look`, false is `none`.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(value, bool):
+        return LOOK if value else NONE
+    if not isinstance(value, str):
+        raise UsageError(f"{shown(value)} is no verification", ", ".join(VERIFICATIONS))
+    if value not in VERIFICATIONS:
+        raise unknown("verification", value, VERIFICATIONS)
+    return value
 
 
 def parse_essential_ranks(text: str) -> set[int]:

@@ -5,7 +5,6 @@ Everything that a run asked for, measured and left behind lies in its folder (`c
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,15 +16,12 @@ from typing import cast
 from cluster.accounting.metrics import LastLines
 from cluster.accounting.routes import Contract
 from cluster.accounting.summary import account
-from cluster.base.console import Console, command_line, eprint
+from cluster.base.console import Console, command_line
 from cluster.base.errors import ClusterError, RunFailed
 from cluster.base.json_file import finite, write_json
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
-from cluster.contract.measure import measure_contract
-from cluster.contract.probe_plan import EFFORTS
-from cluster.contract.refusal import refusal
-from cluster.contract.table import print_contract
+from cluster.contract.prove import Prover
 from cluster.engine.client import Engine
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
@@ -35,6 +31,7 @@ from cluster.live.news import Phase
 from cluster.reporting.after_run import report_run
 from cluster.run.experiment import Experiment
 from cluster.run.job import Job, make_job
+from cluster.run.launch_words import NONE
 from cluster.run.live_view import live_posts, live_tracker
 from cluster.run.rank_exit import RankExit
 from cluster.run.rank_order import resolve_rank_order
@@ -44,6 +41,7 @@ from cluster.run.run_folder import last_events, make_run_folder, write_config, w
 from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
 from cluster.run.summary_document import Summary
+from cluster.run.verification import verify_links
 from cluster.run.versions import run_versions
 from cluster.schedule.runner import ScheduleRunner
 from cluster.shaping.host_load import HostLoad, compare_readings
@@ -132,11 +130,11 @@ def _run(
     versions = run_versions(engine, fleet, job.spec)
     write_config(folder, job.config(processors.document()) | versions)
     contract = None
-    if job.verify and job.link_state.links:
+    if job.verify != NONE and job.link_state.links:
         live.tell(Phase("measuring"))
-        contract = _verify(fleet, job, folder, console)
+        verified = verify_links(Prover(engine, job.spec, fleet, console), job, folder)
         # With the counters as they are now: the probes' bytes are not this run's.
-        job = replace(job, link_state=read_link_state(fleet))
+        contract, job = verified.document, replace(job, link_state=verified.link_state)
     player = ScheduleRunner(
         fleet,
         job.link_state,
@@ -176,23 +174,6 @@ def _run(
             see=str(folder / "events.jsonl"),
         )
     return Run(folder, summary)
-
-
-def _verify(fleet: Fleet, job: Job, folder: Path, console: Console) -> dict[str, object]:
-    """Measure the links; contract.json.
-
-    Raises:
-        ContractBroken: a link is not what was asked for.
-        ContractUndecided: nobody can tell, and that was not allowed.
-    """
-    contract = measure_contract(fleet, job.link_state, console, EFFORTS["normal"])
-    document = contract.document()
-    write_json(folder / "contract.json", document)
-    print_contract(contract, table := io.StringIO())
-    eprint(table.getvalue().rstrip())  # nodes' own words stand in its notes
-    if contract.is_broken or not (contract.decided or job.allow_undecided):
-        raise refusal(contract, job.spec.name, of_launch=True)
-    return document
 
 
 @contextmanager
@@ -296,6 +277,8 @@ def _collect(
         "links": [link._asdict() for link in before.links],
         "links_lost": lost,
         "verified": contract is not None,
+        "verified_by": contract["by"] if contract else "",
+        "proved_at": contract["proved_at"] if contract else "",
         "undecided": "" if contract is None or contract["decided"] else contract["verdict"],
         "not_fetched": staging.not_fetched,
     }

@@ -159,5 +159,7 @@ class Summary(TypedDict):
     links: list[dict[str, object]]
     links_lost: str
     verified: bool
+    verified_by: str
+    proved_at: str
     undecided: str
     not_fetched: dict[str, str]

@@ -16,7 +16,7 @@ from cluster.shaping.kernel_settings import group_settings
 from cluster.ssh.answers import read_answer, understood
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
-from protocol.link_report import LinkCounters, Report, Settings, Shown
+from protocol.link_report import Inspected, LinkCounters, Marks, Report, Settings, Shown
 from protocol.node_plan import NodePlan, checked_plan
 from protocol.reader import document
 
@@ -184,7 +184,22 @@ def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkSta
     Raises:
         NodeError: a node does not answer, or something that cannot be understood.
     """
-    shown = fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes)
+    return _checked_state(fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes))
+
+
+def inspect_links(fleet: Fleet) -> tuple[LinkState, dict[str, Marks]]:
+    """The links in force, and by what to see later whether anything about them was changed; raises as the former."""
+    found = fleet.run_read(Inspected, [*WIRE, "inspect"])
+    link_state = _checked_state({name: item.shown for name, item in found.items()})
+    return link_state, {name: item.marks for name, item in found.items()}
+
+
+def _checked_state(shown: Mapping[str, Shown]) -> LinkState:
+    """The links in force, if the nodes' words agree with one another.
+
+    Raises:
+        NodeError: those of a node do not.
+    """
     for name, item in shown.items():
         if item.plan:
             with understood(name):

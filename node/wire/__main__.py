@@ -1,4 +1,4 @@
-"""Command line of the wire: `python3 -m node.wire apply < plan.json`, `replay`, `show`, `clear`, `try`."""
+"""Command line of the wire: `python3 -m node.wire apply < plan.json`, `replay`, `show`, `inspect`, `clear`, `try`."""
 
 import json
 import sys
@@ -12,6 +12,7 @@ USAGE = """usage: python3 -m node.wire VERB
   apply < plan.json   make this node's links what the plan says, and report it; again: change them in place
   replay              change links as traces say, by orders on standard input, until that ends
   show                what is in force, and what the kernel has counted
+  inspect             that, and digests by which to see later whether anything was changed
   clear               remove all that apply made
   try                 which wires this kernel can do, and why not the others"""
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -27,6 +28,10 @@ def main(arguments: list[str]) -> int:
                 replay(sys.stdin.fileno())
             case ["show"]:
                 print(json.dumps(document(show())))
+            case ["inspect"]:
+                from node.wire.marks import inspect  # noqa: PLC0415 - its imports cost `show` time
+
+                print(json.dumps(document(inspect())))
             case ["clear"]:
                 clear()
             case ["try"]:

@@ -151,7 +151,7 @@ def _change(before: State | None, layout: Layout, wire: Wire) -> State:
         links=[link._replace(wire=wire.NAME) for link in plan.links],
         notes=[note for note in notes if note],
     )
-    return State(report, layout, wire.NAME, original)
+    return State(report, layout, wire.NAME, original, state.new_laying())
 
 
 def _refuse_foreign(device: str, found: list[Qdisc]) -> None:

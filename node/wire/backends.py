@@ -42,6 +42,9 @@ class Wire(Protocol):
     def counters(self, layout: Layout) -> dict[str, WireCounters]:
         """What has come of each link that ends here, and what of it was lost, by peer."""
 
+    def mark(self) -> str:
+        """What tells how it is now from how it was, as far as it is not traffic control, iptables or routes."""
+
     def fault(self, device: str, found: list[Qdisc]) -> str:
         """What is missing of a wire that should be there; empty if it is whole."""
 

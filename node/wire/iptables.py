@@ -107,9 +107,14 @@ def remove() -> None:
             _remove_with(command)
 
 
+def is_used(legacy_command: str) -> bool:
+    """Whether the kernel has tables of this one of LEGACY_TABLES."""
+    names = LEGACY_TABLES[legacy_command]
+    return names.exists() and bool(names.read_text())
+
+
 def _remove_with(command: str) -> None:
-    names = LEGACY_TABLES.get(command)
-    if names and not (names.exists() and names.read_text()):
+    if command in LEGACY_TABLES and not is_used(command):
         return
     try:
         saved = run([f"{command}-save"])

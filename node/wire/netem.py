@@ -213,6 +213,11 @@ def lateness() -> None:
     return
 
 
+def mark() -> str:
+    """Nothing: all of it is traffic control."""
+    return ""
+
+
 def fault(device: str, found: list[Qdisc]) -> str:
     """What is missing of a wire that should be there; empty if it is whole.
 

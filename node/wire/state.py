@@ -4,6 +4,7 @@ Where this file and the kernel disagree, the kernel is believed.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,13 @@ class State(NamedTuple):
     wire: str
     offloads: Offloads
     """As they were before the first `apply`."""
+    laying: str
+    """Another one each time that the links are laid, or traces begin to change them."""
+
+
+def new_laying() -> str:
+    """An id that no laying had before."""
+    return os.urandom(8).hex()
 
 
 def save(state: State) -> None:
@@ -42,6 +50,7 @@ def save(state: State) -> None:
                 "slots": state.layout.slots,
                 "wire": state.wire,
                 "offloads": state.offloads,
+                "laying": state.laying,
             }
         )
     )
@@ -56,7 +65,8 @@ def load() -> State | None:
         fields = json.loads(FILE.read_text())
         layout = Layout(read_plan(fields["plan"]), Device(*fields["device"]), fields["slots"])
         report = read(Report, fields["report"])
-        return State(report, layout, fields["wire"], Offloads(*fields["offloads"]))
+        offloads = Offloads(*fields["offloads"])
+        return State(report, layout, fields["wire"], offloads, str(fields["laying"]))
     except (KeyError, TypeError, ValueError):
         return None
 

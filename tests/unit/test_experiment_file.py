@@ -140,7 +140,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_environment(write, plan, 
     monkeypatch.setenv("GRADWIRE_PROFILE", "lan")
     monkeypatch.setenv("GRADWIRE_MAX_RESULTS", "1m")
     asked = plan("-f", path)["experiment"]
-    assert (asked["shaping"]["profile"]["name"], asked["verify"]) == ("wan", False)
+    assert (asked["shaping"]["profile"]["name"], asked["verify"]) == ("wan", "none")
     assert asked["max_results_bytes"] == 2**20  # the file does not say it
     over = plan("-f", path, "--profile", "mobile", "--nodes", "2", "--steps", "9", "--cpus", "1")
     assert over["experiment"]["shaping"]["profile"]["name"] == "mobile"
@@ -219,7 +219,12 @@ BAD = [
     ({"program": []}, "PATH: program: [] is no program"),
     ({"program": "a.py", "options": {"steps": 8}}, "PATH: program and options exclude each other"),
     ({"rank_order": []}, "PATH: rank_order: an empty list"),
-    ({"verify": "no thanks"}, "PATH: verify: 'no thanks' is neither true nor false"),
+    ({"verify": "no thanks"}, "PATH: verify: unknown verification 'no thanks'"),
+    ({"verify": 1}, "PATH: verify: 1 is no verification"),
+    (
+        {"verify": "none", "allow_undecided": True},
+        "PATH: --allow-undecided and --no-verify exclude each other",
+    ),
     (
         {"verify": False, "allow_undecided": True},
         "PATH: --allow-undecided and --no-verify exclude each other",

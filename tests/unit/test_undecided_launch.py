@@ -8,11 +8,15 @@ import pytest
 import cluster.launch
 from cluster.base.console import Console
 from cluster.base.errors import EXIT_USAGE, ContractBroken, ContractUndecided
+from cluster.contract import prove
 from cluster.contract.doubt import Strain
 from cluster.contract.measured import Measured
+from cluster.contract.proof import PARTS, Standing
+from cluster.contract.prove import Prover
 from cluster.contract.verdicts import Contract, judge
 from cluster.links.expected import Expected
-from cluster.run import runner
+from cluster.run import verification
+from cluster.run.launch_words import LOOK
 from protocol.link import Link
 
 LINK = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
@@ -34,11 +38,14 @@ def verify(monkeypatch, tmp_path):
     """The launch's own step between shaping and starting, with this contract for the links."""
 
     def verify(found, *, allowed):
-        monkeypatch.setattr(runner, "measure_contract", lambda *_: found)
-        job = SimpleNamespace(
-            link_state=None, allow_undecided=allowed, spec=SimpleNamespace(name="gradwire")
-        )
-        return runner._verify(None, job, tmp_path, Console())
+        standing = Standing({"node1": dict.fromkeys(PARTS, "")}, "")
+        monkeypatch.setattr(prove, "measure_contract", lambda *_: found)
+        monkeypatch.setattr(Prover, "_standing_now", lambda _: standing)
+        monkeypatch.setattr(verification, "read_link_state", lambda _: None)
+        spec = SimpleNamespace(name="gradwire", state_dir=tmp_path)
+        job = SimpleNamespace(link_state=None, allow_undecided=allowed, spec=spec, verify=LOOK)
+        prover = Prover(None, spec, None, Console())
+        return verification.verify_links(prover, job, tmp_path).document
 
     return verify
 
@@ -48,6 +55,7 @@ def test_links_that_hold_or_may_be_undecided_are_run_over(verify, tmp_path, foun
     document = verify(found, allowed=allowed)
     assert document["decided"] == (found is HOLDS)
     assert json.loads((tmp_path / "contract.json").read_text()) == document
+    assert bool(document["proved_at"]) == (found is HOLDS) == (tmp_path / "proof.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ class Answer(NamedTuple):
     """How late the latest went; likewise."""
     taken: dict[str, tuple[int, int]] = {}
     """By the number of the queue: how many packets came, and how many of them chance has lost; likewise."""
+    does: str = ""
+    """A checksum of all that it does; said where that was asked."""
 
 
 def unavailable() -> str:
@@ -201,6 +203,13 @@ def _own_queues() -> list[QueueStatus]:
         if queue - iptables.INCOMING in range(MAX_SLOT + 1)
         or queue - iptables.REPLIES in range(MAX_SLOT + 1)
     ]
+
+
+def mark() -> str:
+    """Who serves which queue, and what is done to its packets: a daemon that was started anew is another."""
+    served = sorted((queue, status.port) for queue, status in queue_status().items())
+    answer = _ask({"does": True})
+    return json.dumps([served, answer.does if answer else ""])
 
 
 def fault(device: str, found: list[Qdisc]) -> str:

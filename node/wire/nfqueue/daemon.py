@@ -3,7 +3,8 @@
 `apply` forks it, hands it a listening socket and talks to it there: one JSON line each way, {"queues": {number:
 behaviour}, "downlink": [bytes a second, longest wait in s] or null, "nodes": how many the cluster has} to set what
 there shall be, {"change": {number: behaviour}} to change some of the queues, {"stop": true} to end, {} to hear how late
-packets went, and of each queue how many came and how many chance has lost.
+packets went, and of each queue how many came and how many chance has lost, {"does": true} for a checksum of all that
+is done.
 """
 
 import json
@@ -54,6 +55,8 @@ def _answer(listener: socket.socket, delayers: Delayers, reservation: Reservatio
             listener.close()  # before the answer: who gets it may start another daemon at once
             client.send(DONE)
             return False
+        elif "does" in request:
+            client.send(json.dumps({"error": "", "does": delayers.checksum()}).encode())
         else:
             client.send(_counts(delayers))  # nothing asked but whether we are here
     return True

@@ -2,6 +2,7 @@
 
 import select
 import socket
+import zlib
 from collections.abc import Collection, Mapping
 
 from node.wire.nfqueue.delay_line import Behaviour
@@ -18,6 +19,8 @@ class Delayers:
         self._delayer = Delayer(self._netlink)
         library = load_library()
         self._fast_path = FastPath(library, open_socket()) if library else None
+        self._queues: dict[int, Behaviour] = {}
+        self._downlink: tuple[float, float] | None = None
 
     def configure(
         self, queues: Mapping[int, Behaviour], downlink: tuple[float, float] | None
@@ -36,6 +39,7 @@ class Delayers:
         if self._fast_path:
             self._fast_path.configure(plain)
         self._delayer.configure(others, downlink)
+        self._queues, self._downlink = dict(queues), downlink
 
     def change(self, queues: Mapping[int, Behaviour]) -> None:
         """Treat what comes in some of the queues by other rules from now on; the others are not touched.
@@ -47,6 +51,12 @@ class Delayers:
         if self._fast_path:
             self._fast_path.change(plain)
         self._delayer.change(others)
+        self._queues |= queues
+
+    def checksum(self) -> str:
+        """Of all that is done: the same as long as it is."""
+        does = f"{sorted(self._queues.items())} {self._downlink}"
+        return f"{zlib.crc32(does.encode()):08x}"
 
     def _divided(
         self, queues: Mapping[int, Behaviour]

@@ -112,10 +112,11 @@ class Player:
             found, fault = apply.look()
             if found is None:
                 raise NodeError(fault or "no plan is in force here: apply one first")
-            self._state = found
+            self._state = found._replace(laying=state.new_laying())
             self._traces = {name: make_trace(told) for name, told in order.traces.items()}
             self._check_links(self._state.layout.plan)
             self._sign = lock.occupy(order.links)
+            state.save(self._state)  # links that were proved before are not after
         self._tc = Tc()
         self._now = self._state.layout  # what the kernel has
         self._is_torn = False  # whether it has that only in parts

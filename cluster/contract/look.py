@@ -1,0 +1,96 @@
+"""A look: whether links that were proved are still there and as far apart as asked, by a few pings. No speeds.
+
+It tells what nothing else would: a delay that no plan knows of, a link that carries nothing. Everything else that may
+have changed since the proof shows in what nodes say of their kernels (`cluster.contract.proof`); where a look finds
+anything, all links are measured.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.contract.checks import rtt_tolerance_ms
+from cluster.contract.measured import Measured
+from cluster.contract.probe_plan import look_pings
+from cluster.contract.probe_results import ping_each_pair
+from cluster.contract.probe_session import ProbeSession
+from cluster.links.expected import Expected
+from cluster.shaping.link_state import LinkState, expected_of
+from cluster.ssh.fleet import Fleet
+from protocol.link import Link
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look saw.
+
+    Attributes:
+        seconds: that it took.
+        measured: of each link.
+        failed: of each link that is not as asked, in what.
+    """
+
+    seconds: float
+    measured: Mapping[Link, Measured]
+    failed: Mapping[Link, tuple[str, ...]]
+
+    def words(self) -> str:
+        """What is not as asked; '' where all is."""
+        return "; ".join(
+            f"{link.src} -> {link.dst} ({', '.join(what)})" for link, what in self.failed.items()
+        )
+
+    def document(self) -> dict[str, object]:
+        """`look` in contract.json."""
+        return {
+            "seconds": round(self.seconds, 2),
+            "links": [
+                {
+                    "src": link.src,
+                    "dst": link.dst,
+                    "rtt_ms": found.rtt_ms,
+                    "packets": found.sent,
+                    "arrived": found.arrived,
+                }
+                for link, found in self.measured.items()
+            ],
+        }
+
+
+def look_at_links(fleet: Fleet, link_state: LinkState) -> Look:
+    """Ping over every link, both ways at once.
+
+    Raises:
+        NodeError: a node does not answer, or its probe failed.
+    """
+    started, asked, links = time.monotonic(), expected_of(link_state), link_state.links
+    with ProbeSession(fleet) as session:
+        pinged = ping_each_pair(session, links, links, look_pings)
+    measured = {link: pinged[link.src, link.dst] for link in links}
+    return judge_look(time.monotonic() - started, asked, measured)
+
+
+def judge_look(seconds: float, asked: Expected, measured: Mapping[Link, Measured]) -> Look:
+    """Hold what was seen against what was asked."""
+    failed = {link: _failed(link, asked, found) for link, found in measured.items()}
+    return Look(seconds, measured, {link: what for link, what in failed.items() if what})
+
+
+def _failed(link: Link, asked: Expected, found: Measured) -> tuple[str, ...]:
+    checks = {"loss": _loss_holds(link, found)}
+    if not asked.is_cut(link):
+        checks["rtt"] = _rtt_holds(link, asked, found)
+    return tuple(name for name, holds in checks.items() if not holds)
+
+
+def _rtt_holds(link: Link, asked: Expected, found: Measured) -> bool:
+    """By the typical round trip, or by the quick ones: where these are as asked, the others were late on the host."""
+    most_ms, expected_ms = rtt_tolerance_ms(link, asked, found), asked.rtt_ms(link)
+    return any(abs(rtt - expected_ms) <= most_ms for rtt in (found.rtt_ms, found.early_rtt_ms))
+
+
+def _loss_holds(link: Link, found: Measured) -> bool:
+    """So few pings tell whether a link that loses nothing does, or one that loses some loses all."""
+    if 0 < link.lost_pct < 100:
+        return found.arrived > 0
+    return found.arrived == (0 if link.lost_pct else found.sent)

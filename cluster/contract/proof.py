@@ -1,0 +1,156 @@
+"""A proof: that a contract held, and of what. A later launch compares that with what is there then. Pure values.
+
+What nodes say is compared here, on the host, word by word, and is never interpreted; the record of it lies on the host,
+where nodes cannot reach it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.engine.resources import Limit
+from protocol.link_report import Marks, Settings
+from protocol.node_plan import NodePlan
+from protocol.reader import document
+
+FORMAT = 1
+PARTS = {
+    "container": "other containers",
+    "plan": "other links are in force",
+    "limit": "other limits of processors and memory",
+    "settings": "other settings of the kernel",
+    "laying": "links were laid anew, or a trace has changed them",
+    "start": "a restart",
+    "queues": "queues (tc qdisc)",
+    "classes": "rates (tc class)",
+    "filters": "filters (tc filter)",
+    "rules": "firewall rules (iptables)",
+    "routes": "routes",
+    "devices": "network devices or their offloads",
+    "tcp": "settings of TCP",
+    "wire": "the delayer (nfqueue)",
+}
+"""Part of a node's standing -> what a difference is called; the last ones are `protocol.link_report.Marks`."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All that decides how the links behave, as far as it can be compared: nothing that counts, nothing measured.
+
+    Attributes:
+        nodes: node -> part (`PARTS`) -> a digest, or an id.
+        judge: of the code that measures and judges, a digest: another gradwire proves for itself.
+    """
+
+    nodes: Mapping[str, Mapping[str, str]]
+    judge: str
+
+    @property
+    def digest(self) -> str:
+        """By which two are told apart at a glance."""
+        return _digest({"nodes": self.nodes, "judge": self.judge})
+
+    def differences(self, now: "Standing") -> list[str]:
+        """What is no longer as it is here: a phrase for each part, with its nodes. None: all is the same.
+
+        Parts that one of the two does not have are not compared.
+        """
+        if self.nodes.keys() != now.nodes.keys():
+            return ["other nodes"]
+        if self.judge != now.judge:
+            return ["another version of gradwire"]
+        found = []
+        for part, words in PARTS.items():
+            differing = [node for node in now.nodes if self._differs(now, node, part)]
+            if differing:
+                found.append(f"{words} ({', '.join(differing)})")
+        return found
+
+    def _differs(self, now: "Standing", node: str, part: str) -> bool:
+        then, found = self.nodes[node], now.nodes[node]
+        return part in then and part in found and then[part] != found[part]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every node has every part."""
+        return bool(self.nodes) and all(of.keys() == PARTS.keys() for of in self.nodes.values())
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A contract that held, on this standing.
+
+    Attributes:
+        standing: the same before the measurement and after it.
+        at: when it was done, as ISO 8601 has it.
+        contract: contract.json of it.
+    """
+
+    standing: Standing
+    at: str
+    contract: Mapping[str, object]
+
+    def document(self) -> dict[str, object]:
+        """As it is kept."""
+        return {
+            "format": FORMAT,
+            "digest": self.standing.digest,
+            "at": self.at,
+            "judge": self.standing.judge,
+            "nodes": {node: dict(parts) for node, parts in self.standing.nodes.items()},
+            "contract": dict(self.contract),
+        }
+
+
+def read_proof(text: str | bytes) -> Proof | None:
+    """A proof that was kept; None where that is none, but damaged, changed, or of another format."""
+    try:
+        found = json.loads(text)
+        nodes = {
+            str(node): {str(part): str(value) for part, value in parts.items()}
+            for node, parts in found["nodes"].items()
+        }
+        standing = Standing(nodes, str(found["judge"]))
+        proof = Proof(standing, str(found["at"]), dict(found["contract"]))
+        is_ours = found["format"] == FORMAT and found["digest"] == standing.digest
+        return proof if is_ours and standing.is_whole and proof.contract["holds"] is True else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def make_standing(
+    plans: Mapping[str, NodePlan],
+    settings: Mapping[str, Settings],
+    containers: Mapping[str, str],
+    limits: Mapping[str, Limit],
+    judge: str,
+    marks: Mapping[str, Marks] | None = None,
+) -> Standing:
+    """What there is now.
+
+    Args:
+        plans: in force, by node.
+        settings: of the nodes' kernels.
+        containers: node -> the engine's id.
+        limits: what each node may use, as the engine says.
+        judge: as in `Standing`.
+        marks: what nodes say of all the rest; None: they were not asked, and those parts are missing.
+    """
+    parts: dict[str, dict[str, str]] = {node: {} for node in containers}
+    for node, of in parts.items():
+        of["container"] = containers[node]
+        of["plan"] = _digest(document(plans[node]) if node in plans else None)
+        of["limit"] = _digest(limits[node].document() if node in limits else None)
+        of["settings"] = _digest(settings[node]._asdict() if node in settings else None)
+        of |= marks[node]._asdict() if marks and node in marks else {}
+    return Standing(parts, judge)
+
+
+def proves(contract: Mapping[str, object], *, speeds: bool) -> bool:
+    """Whether a contract, as its document, is worth keeping: everything was measured, and all of it holds."""
+    return bool(speeds and contract["holds"] and contract["decided"] and not contract["broken"])
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,134 @@
+"""Measures links and keeps the proof, and looks whether an earlier one still holds.
+
+.gradwire/NAME/proof.json    the last contract that held, and all that it was measured on
+"""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from cluster.base.console import Console
+from cluster.base.files import write_atomically
+from cluster.base.json_file import json_text
+from cluster.base.spec import ClusterSpec
+from cluster.contract.look import Look, look_at_links
+from cluster.contract.measure import measure_contract
+from cluster.contract.probe_plan import Effort
+from cluster.contract.proof import Proof, Standing, make_standing, proves, read_proof
+from cluster.contract.verdicts import Contract
+from cluster.engine.client import Engine
+from cluster.shaping.link_state import LinkState, inspect_links
+from cluster.ssh.fleet import Fleet
+from protocol.link_report import Marks
+
+FILE = "proof.json"
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Whether the links were proved before, and what a look saw.
+
+    Attributes:
+        proof: the last one; None: there is none.
+        look: what was seen; None: nobody looked, as the proof does not hold any more.
+        link_state: the links after it, with what they had counted by then.
+        changed: why the proof does not hold; '' where it does.
+    """
+
+    proof: Proof | None = None
+    look: Look | None = None
+    link_state: LinkState | None = None
+    changed: str = ""
+
+
+@dataclass(frozen=True)
+class Prover:
+    """Proves the links of one cluster."""
+
+    engine: Engine
+    spec: ClusterSpec
+    fleet: Fleet
+    console: Console
+
+    def measure(
+        self, link_state: LinkState, effort: Effort, most_s: float | None = None
+    ) -> Contract:
+        """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
+
+        It is none where anything was changed meanwhile, nor where speeds were not measured. What does not hold ends
+        an earlier one.
+        """
+        before = self._standing_now() if effort.speeds else None
+        contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
+        found = contract.document()
+        if not contract.holds:
+            self.forget()
+        elif before is not None and proves(found, speeds=effort.speeds):
+            self._keep(before, found)
+        return contract
+
+    def look(self, link_state: LinkState) -> Looked:
+        """See whether the links were proved, and whether that still holds."""
+        proof = self.kept()
+        if proof is None:
+            return Looked()
+        if changed := proof.standing.differences(self._standing(link_state)):
+            return Looked(proof, changed="; ".join(changed))
+        look = look_at_links(self.fleet, link_state)
+        if look.failed:
+            return Looked(proof, look, changed=f"not as asked: {look.words()}")
+        link_state, marks = inspect_links(self.fleet)
+        standing = self._standing(link_state, marks)
+        changed = proof.standing.differences(standing)
+        return Looked(proof, look, link_state, "; ".join(changed))
+
+    def kept(self) -> Proof | None:
+        """The last proof, whether or not it still holds."""
+        with suppress(OSError):
+            return read_proof(self._path.read_bytes())
+        return None
+
+    def forget(self) -> None:
+        """The last proof holds no more."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.spec.state_dir / FILE
+
+    def _keep(self, before: Standing, contract: Mapping[str, object]) -> None:
+        now = self._standing_now()
+        if not now.is_whole or before.differences(now):
+            self.forget()
+            return
+        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        text = json_text(Proof(now, at, contract).document())
+        try:
+            write_atomically(self._path, text.encode())
+        except OSError as error:
+            self.console.say(f"the proof is not kept: {self._path}: {error.strerror}")
+            self.forget()
+
+    def _standing_now(self) -> Standing:
+        return self._standing(*inspect_links(self.fleet))
+
+    def _standing(
+        self, link_state: LinkState, marks: Mapping[str, Marks] | None = None
+    ) -> Standing:
+        containers = self.engine.containers(self.spec.name)
+        ids = {container.node: container.id for container in containers}
+        limits = self.engine.limits(containers)
+        return make_standing(
+            link_state.plans, link_state.settings, ids, limits, judging_code(), marks
+        )
+
+
+@cache
+def judging_code() -> str:
+    """A digest of the code that measures and judges."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
