@@ -37,7 +37,7 @@ def honest(order):
             return dict.fromkeys(order.series, ARRIVED)
         case SendOrder():
             return {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0], "note": ""}
-    return dict.fromkeys(order.counts, {"datagrams_s": 3000.0})
+    return dict.fromkeys(order.names, {"datagrams_s": 3000.0, "full_pct": 95.0})
 
 
 class Probe:
@@ -146,11 +146,19 @@ def test_arrivals_that_are_none(values, words):
     assert list(refused.value.outcomes) == ["node2"]
 
 
-def test_a_rate_that_is_none():
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"datagrams_s": "many"}, "node2: .node1.datagrams_s: expected a number"),
+        ({"full_pct": 101}, "node2: .node1.full_pct: .*100"),
+        ({"datagrams_s": None}, "node2: .datagrams_s: expected a number, got null"),
+        ({"full_pct": None}, "node2: .full_pct: expected a number, got null"),
+    ],
+)
+def test_a_rate_that_is_none(values, words):
     def twist(said):
-        return {name: {"datagrams_s": "many"} for name in said} if "node1" in said else said
+        return {name: one | values for name, one in said.items()} if "node1" in said else said
 
     floods = link_floods([THERE, BACK], ["node1", "node2"])
-    words = "node2: .node1.datagrams_s: expected a number"
     with pytest.raises(NodeError, match=words), make_session(twist) as session:
         flood_links(session, floods)
