@@ -2,7 +2,7 @@
 
 `python -m node.probe ADDRESS` runs on every node at once. It says `ProbeReady` or `Failure` first. Then it answers one
 order after the other: one JSON object a line each. The key `do` of an order is its word (`ping`, `arrivals`, `send`,
-`flood`), the other keys are below. The answer to `ping`, `arrivals` and `flood` has the names of nodes as keys: exactly
+`flood`, `burst`), the other keys are below. The answer to all but `send` has the names of nodes as keys: exactly
 those that the order names. `Failure` may come instead of any answer. It ends with its standard input, at once.
 """
 
@@ -119,8 +119,39 @@ class FloodOrder(NamedTuple):
         return self.counts.keys() | self.sends.keys()
 
 
-Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder
-NamingOrder = PingOrder | ArrivalsOrder | FloodOrder
+class BurstSend(NamedTuple):
+    """One burst: datagrams to one peer at once, whatever its link's queue has room for."""
+
+    at_s: Seconds
+    """When it begins, counted from the order."""
+    address: Address
+    """Where to."""
+    port: Port
+    """There; each sender has a port of its own."""
+    at_once: Annotated[int, POSITIVE]
+    """Datagrams in one call."""
+    datagrams: Annotated[int, POSITIVE]
+    """How many."""
+
+
+class BurstOrder(NamedTuple):
+    """`burst`: send and count bursts by a timetable. The answer has `Burst` of each node in `counts` and `sends`."""
+
+    sends: dict[str, BurstSend]
+    """What this node sends, by the name of the node that counts it."""
+    counts: dict[str, Port]
+    """Where what this node counts arrives, and nobody else's, by the name of the node that sends it."""
+    seconds: Seconds
+    """When counting ends, from the order on."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of whom the answer tells."""
+        return self.counts.keys() | self.sends.keys()
+
+
+Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder
+NamingOrder = PingOrder | ArrivalsOrder | FloodOrder | BurstOrder
 """Those whose answer has a value for each node that they name."""
 
 ORDERS: Mapping[str, type[Order]] = {
@@ -128,6 +159,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "arrivals": ArrivalsOrder,
     "send": SendOrder,
     "flood": FloodOrder,
+    "burst": BurstOrder,
 }
 """By the word at their key `do`."""
 
@@ -196,6 +228,15 @@ class Flooded(NamedTuple):
     """Datagrams a second that arrived from it, of 1472 bytes each; null where none were to be counted."""
     full_pct: Annotated[float, within(0, 100)] | None
     """Of the sends to it, how many found the link's queue full; null where nothing was to be sent."""
+
+
+class Burst(NamedTuple):
+    """What came of the bursts between this node and another."""
+
+    arrived: Count | None
+    """Datagrams that came from it; null where none were to be counted."""
+    sent_s: Seconds | None
+    """How long sending to it took; null where nothing was to be sent."""
 
 
 def read_reply(kind: type[T], value: object) -> T | Failure:

@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from cluster.contract.floods import flood_error
+from cluster.contract.bursts import buffer_error
+from cluster.contract.floods import HOST_LIMIT_MBYTE_S, flood_error
 from cluster.contract.impairments import judge_impairments
 from cluster.contract.measured import Measured, Rate
 from cluster.links.expected import Expected
@@ -19,8 +20,8 @@ SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed
 # Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
-# Any machine carries this much: where one that is asked for no more does not, it is busy, and not at its limit.
-HOST_LIMIT_MBYTE_S = 100.0
+# Of a queue, and what a sender that is held up adds. Measured on busy processors: within 0.8 % (docs/LOG.md).
+BUFFER_TOLERANCE_PCT, BUFFER_TOLERANCE_MS = 5.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
         "delay": _delay_holds(link, measured),
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
+        "buffer": _buffer_holds(link, measured),
         **judge_impairments(link, measured),
         **{name: holds for name, (holds, _) in speeds.items()},
     }
@@ -45,11 +47,6 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
     if asked.is_cut(link):
         checks, clipped = {"loss": checks["loss"]}, False
     return Checked(tuple(name for name, holds in checks.items() if not holds), clipped)
-
-
-def may_be_clipped(mbyte_s: float) -> bool:
-    """Whether a link is asked for more than any machine carries."""
-    return mbyte_s > HOST_LIMIT_MBYTE_S
 
 
 def check_speed(
@@ -126,6 +123,18 @@ def delay_tolerance_ms(link: Link, measured: Measured) -> float:
 
 def _delay_holds(link: Link, measured: Measured) -> bool:
     return abs(measured.delay_ms - link.delay_ms) <= delay_tolerance_ms(link, measured)
+
+
+def _buffer_holds(link: Link, measured: Measured) -> bool:
+    if measured.buffer_ms is None:
+        return True
+    return abs(measured.buffer_ms - link.buffer_ms) <= buffer_tolerance_ms(link)
+
+
+def buffer_tolerance_ms(link: Link) -> float:
+    """How far the time of a full queue may be off, by chance, too."""
+    share = BUFFER_TOLERANCE_PCT / 100 + CERTAIN * buffer_error(link)
+    return link.buffer_ms * share + BUFFER_TOLERANCE_MS
 
 
 def _jitter_holds(link: Link, measured: Measured) -> bool:

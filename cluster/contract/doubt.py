@@ -10,6 +10,7 @@ from cluster.contract.checks import (
     rtt_tolerance_ms,
 )
 from cluster.contract.delays import OUTER_DECILES
+from cluster.contract.floods import FRAME_BYTES
 from cluster.contract.impairments import lost_beside_books
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
@@ -89,6 +90,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       late is the host's doing: it takes them for congestion, and has had 4 % of a link on which half were, by up to
       50 ms. Where what was held up comes within its second, it may even seem some per cent too quick. But something
       comes through. Without datagrams it is as a rate: up to 16.5 % was missing while 26 % were late.
+    - A queue: it makes none larger, and none smaller than by what was dropped.
     - Loss, its bursts, and what is in no wire's books: no more than was dropped.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
@@ -111,6 +113,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
         "rate": rate_may_be,
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
+        "buffer": _frames_short(link, measured) <= strain.dropped,
         "books": 0 < lost_beside_books(link, measured) <= strain.dropped,
         "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
         "bursts": 0 < _bursts_beyond(link, measured) <= strain.dropped,
@@ -128,6 +131,13 @@ def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, strain: St
 def _lost_beyond(link: Link, measured: Measured) -> float:
     """How many packets more than asked did not arrive."""
     return measured.sent * (1 - link.lost_pct / 100) - measured.arrived
+
+
+def _frames_short(link: Link, measured: Measured) -> float:
+    """How many frames fewer than asked a queue held; infinity where it held no fewer."""
+    if measured.buffer_ms is None or measured.buffer_ms >= link.buffer_ms:
+        return math.inf
+    return (link.buffer_ms - measured.buffer_ms) / 1e3 * link.bytes_per_s / FRAME_BYTES
 
 
 def _bursts_beyond(link: Link, measured: Measured) -> float:

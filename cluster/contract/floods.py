@@ -29,6 +29,8 @@ SUPER_PACKET_MS = 0.2  # what a link takes whole, as time on it: node.wire.segme
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most
 # Side by side: datagrams that nobody reads cost less than half of what TCP does.
 BUDGET_MBYTE_S = 200.0
+# Any machine carries this much: where one that is asked for no more does not, it is busy, and not at its limit.
+HOST_LIMIT_MBYTE_S = 100.0
 # What frames cost of that: a slow day's two cores pass 33,000 of them a second, or 50 MB/s (docs/LOG.md, 2026-11-23).
 FRAME_COST = 4.0
 LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until all has come
@@ -57,6 +59,11 @@ class Flood:
     def over_s(self) -> float:
         """When the link's queue is empty again."""
         return self.at_s + self.seconds + PAUSE_S + 2 * at_once(self.link) * _datagram_s(self.link)
+
+
+def may_be_clipped(mbyte_s: float) -> bool:
+    """Whether a link is asked for more than any machine carries."""
+    return mbyte_s > HOST_LIMIT_MBYTE_S
 
 
 def link_floods(links: Sequence[Link], nodes: Sequence[str], share: float = 1.0) -> list[Flood]:

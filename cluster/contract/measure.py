@@ -15,6 +15,7 @@ from cluster.contract.probe_plan import PATH_APART, Effort
 from cluster.contract.probe_results import (
     Pinged,
     Rates,
+    burst_buffers,
     fill_links,
     flood_links,
     ping_links,
@@ -35,7 +36,7 @@ from cluster.links.link import paths
 from cluster.shaping.host_load import compare_readings, overload_sentence
 from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
 from cluster.ssh.fleet import Fleet
-from protocol.link import Link
+from protocol.link import Link, Pair
 
 LOOKS = 3  # at a link that is not what was asked
 DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
@@ -208,6 +209,9 @@ class _Survey:
         floods = [link for link in unknown if link in flooded]
         for pair, rate in self.flood(link_floods(floods, nodes, look.share)).items():
             measured[pair] = replace(measured[pair], rate=rate)
+        burst = [link for link in unknown if link in self.schedule.burst]
+        for pair, buffer_ms in self.burst(burst).items():
+            measured[pair] = replace(measured[pair], buffer_ms=buffer_ms)
         if flawed:
             books = books.closed(self.witness.received())
             for link in flawed:
@@ -251,6 +255,13 @@ class _Survey:
             return {}
         self.report(f"rates of {len(floods)} links, {floods_s(floods):.0f} s")
         return flood_links(self.session, floods)
+
+    def burst(self, links: Sequence[Link]) -> dict[Pair, float]:
+        """The queues of links, in ms, by bursts."""
+        if not links:
+            return {}
+        self.report(f"queues of {len(links)} links")
+        return burst_buffers(self.session, links)
 
     def paths(self, look: _Look) -> list[Verdict]:
         """The pairs of nodes without a link, against what the links between them make together; no goodput."""

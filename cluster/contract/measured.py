@@ -67,6 +67,7 @@ class Measured:
         delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived. By one
             clock: nodes of one host share it.
         early_delay_ms: a tenth of the one-way delays were no longer, less the same; likewise.
+        buffer_ms: how long the link's full queue takes to run empty; None: not measured.
         booked: by the wire, of a link that is asked to lose packets; None: not read.
     """
 
@@ -86,6 +87,7 @@ class Measured:
     delay_ms: float = math.inf
     early_delay_ms: float = math.inf
     booked: Booked | None = None
+    buffer_ms: float | None = None
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """The same pings, and what another measurement found of speeds."""
@@ -94,6 +96,7 @@ class Measured:
             goodput_mbyte_s=other.goodput_mbyte_s,
             loaded_rtt_ms=other.loaded_rtt_ms,
             rate=other.rate,
+            buffer_ms=other.buffer_ms,
         )
 
     def with_losses_of(self, other: "Measured") -> "Measured":

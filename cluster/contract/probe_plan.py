@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cluster.links.link import rtt_ms
 from protocol.link import Link
-from protocol.probe import FloodOrder, Order, PingOrder, SendOrder
+from protocol.probe import BurstOrder, FloodOrder, Order, PingOrder, SendOrder
 
 # So far apart that a stall of the host of 0.15 s is late for fewer than a tenth of the quiet ones: no jitter is seen.
 QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0
@@ -166,7 +166,7 @@ def order_s(order: Order) -> float:
             return ping_s(order)
         case SendOrder():
             return send_s(order, rtt_ms=0.0)
-        case FloodOrder():
+        case FloodOrder() | BurstOrder():
             return order.seconds
     return 0.0
 

@@ -3,7 +3,9 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
+from cluster.contract.bursts import buffer_ms, burst_orders
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
 from cluster.contract.measured import Measured, Rate, summarise_pings
 from cluster.contract.probe_plan import (
@@ -21,6 +23,7 @@ from protocol.link import Link, Pair
 from protocol.probe import (
     Arrivals,
     ArrivalsOrder,
+    Burst,
     Flooded,
     Goodput,
     PingOrder,
@@ -33,6 +36,7 @@ from protocol.reader import FormatError
 MakePingOrder = Callable[[Sequence[Link], Mapping[str, str], int], PingOrder]
 Pinged = dict[Pair, Measured]
 Rates = dict[Pair, Rate]
+Number = TypeVar("Number", int, float)
 
 
 def ping_links(
@@ -130,6 +134,24 @@ def flood_links(prober: ProbeSession, floods: Sequence[Flood]) -> Rates:
     }
 
 
+def burst_buffers(prober: ProbeSession, links: Sequence[Link]) -> dict[Pair, float]:
+    """How long a full queue of each of these links takes to run empty, in ms, by bursts.
+
+    Raises:
+        NodeError: a node does not say what it was asked.
+    """
+    addresses = {name: prober.address(name) for name in prober.nodes}
+    found = prober.ask_of_each(burst_orders(links, addresses), Burst)
+    buffers = {}
+    for link in links:
+        with understood(link.dst):
+            arrived = _said(found[link.dst][link.src].arrived, "arrived")
+        with understood(link.src):
+            sent_s = _said(found[link.src][link.dst].sent_s, "sent_s")
+        buffers[link.ends] = buffer_ms(link, arrived, sent_s)
+    return buffers
+
+
 def _rate(link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Flooded]) -> Rate:
     """One link's, by what its ends say of one another.
 
@@ -143,7 +165,7 @@ def _rate(link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Floode
     return Rate(flooded_mbyte_s(link, datagrams_s), full_pct)
 
 
-def _said(value: float | None, key: str) -> float:
+def _said(value: Number | None, key: str) -> Number:
     if value is None:
         raise FormatError("expected a number, got null", key)
     return value

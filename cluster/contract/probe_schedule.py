@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster.contract.checks import may_be_clipped
-from cluster.contract.floods import floods_s, link_floods, shared_floods
+from cluster.contract.bursts import burst_links, bursts_s
+from cluster.contract.floods import floods_s, link_floods, may_be_clipped, shared_floods
 from cluster.contract.probe_plan import (
     PATH_APART,
     Effort,
@@ -30,6 +30,7 @@ from protocol.link import Link
 STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
 # How long a bounded measurement may take with TCP on every link: of a few nodes, of more.
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
+MOST_BURSTS_S = 6.0  # for the queues of all links, of a bounded measurement
 PROBERS_S, PROBER_S = 0.3, 0.1  # until a program runs on every node, and what each adds
 ASK_S = 0.05  # until nodes have an order, and we their answers
 
@@ -41,12 +42,14 @@ class ProbeSchedule:
     Attributes:
         streamed: the links on which a TCP connection is tried.
         flooded: those whose rate datagrams tell.
+        burst: those whose queue a burst tells.
         seconds: about how long the whole measurement takes, if no link must be measured again.
         note: what a user should know of it; '' where there is nothing.
     """
 
     streamed: frozenset[Link]
     flooded: frozenset[Link]
+    burst: frozenset[Link]
     seconds: float
     note: str = ""
 
@@ -78,20 +81,30 @@ def make_probe_schedule(
     """
     rest_s = _rest_s(asked, paths, nodes, effort)
     if not effort.speeds:
-        return ProbeSchedule(frozenset(), frozenset(), rest_s)  # and the verdict says so
+        return ProbeSchedule(
+            frozenset(), frozenset(), frozenset(), rest_s
+        )  # and the verdict says so
+    burst = _burst(asked, effort)
+    rest_s += bursts_s(burst)
     alive = [link for link in asked.links if not asked.is_cut(link)]
     flooded = [link for link in alive if link.is_rough or may_be_clipped(asked.rate_mbyte_s(link))]
     streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]
     seconds = rest_s + _speeds_s(asked, streams, flooded, nodes)
     if seconds <= budget_s or not streams:
-        return ProbeSchedule(frozenset(streams), frozenset(flooded), seconds)
+        return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(burst), seconds)
     sample = one_of_each(streams, nodes, seed)
     note = (
         f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
         f"on {len(sample)} of {len(streams)} links, one out of each node, drawn by seed {seed}; --full tries it on all"
     )
     seconds = rest_s + _speeds_s(asked, sample, alive, nodes)
-    return ProbeSchedule(frozenset(sample), frozenset(alive), seconds, note)
+    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(burst), seconds, note)
+
+
+def _burst(asked: Expected, effort: Effort) -> list[Link]:
+    """Links whose queue is told: all that can be, where that does not take long."""
+    links = burst_links(asked)
+    return links if not effort.bounded or bursts_s(links) <= MOST_BURSTS_S else []
 
 
 def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:

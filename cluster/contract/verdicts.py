@@ -16,7 +16,7 @@ from cluster.contract.power import smallest_found
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
-SPEEDS = frozenset({"rate", "goodput"})
+SPEEDS = frozenset({"rate", "goodput", "buffer"})  # and what is told with them
 
 
 @dataclass(frozen=True)
@@ -245,6 +245,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "loss_pct": round(verdict.link.lost_pct, 4),
             "goodput_mbyte_s": round(verdict.expected_goodput_mbyte_s, 4),
             "rate_mbyte_s": round(verdict.expected_rate_mbyte_s, 4),
+            "buffer_ms": verdict.link.buffer_ms,
         },
         "measured": {
             "delay_ms": _rounded(measured.delay_ms),
@@ -255,6 +256,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "rate_mbyte_s": _rounded(measured.rate_mbyte_s),
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
+            "buffer_ms": _rounded(measured.buffer_ms),
             "booked": asdict(measured.booked) if measured.booked else None,
             "reordered": measured.reordered,
             "twice": measured.twice,

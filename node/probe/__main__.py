@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from node.probe.burst import burst
 from node.probe.datagrams import PingLog, answer_pings, bound_socket
 from node.probe.flood import flood
 from node.probe.goodput import send, serve
@@ -25,6 +26,7 @@ from protocol.ports import PROBE_PORT
 from protocol.probe import (
     ORDERS,
     ArrivalsOrder,
+    BurstOrder,
     Failure,
     FloodOrder,
     PingOrder,
@@ -92,6 +94,8 @@ def _obey(line: str, number: int, log: PingLog, own_address: str) -> object:
             return send(order, number)
         case FloodOrder() as order:
             return flood(order, own_address)
+        case BurstOrder() as order:
+            return burst(order, own_address)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from statistics import median
 from typing import Self
@@ -40,22 +40,27 @@ def flood(order: FloodOrder, address: str) -> dict[str, Flooded]:
         }
         sender = threading.Thread(target=_send_all, args=(order.sends, start, full_pct))
         sender.start()
-        _count(list(gauges.values()), start + order.seconds)
+        count_arrivals(list(gauges.values()), start + order.seconds)
         sender.join()
     rates = {name: _rate(gauge.samples, order.counts[name]) for name, gauge in gauges.items()}
     return {name: Flooded(rates.get(name), full_pct.get(name)) for name in order.names}
 
 
 def _send_all(sends: Mapping[str, FloodSend], start: float, full_pct: dict[str, float]) -> None:
-    """Send all floods, each when it is time; what they found of the links' queues goes into `full_pct`."""
+    """Send all floods; what they found of the links' queues goes into `full_pct`."""
+
+    def send(name: str) -> None:
+        full_pct[name] = _send(sends[name])
+
+    send_timed({name: start + one.at_s for name, one in sends.items()}, send)
+
+
+def send_timed(moments: Mapping[str, float], send: Callable[[str], None]) -> None:
+    """Send to each of these peers when its moment (of the monotonic clock) has come, side by side."""
     threads = []
-
-    def run(name: str, send: FloodSend) -> None:
-        full_pct[name] = _send(send)
-
-    for name, send in sorted(sends.items(), key=lambda named: named[1].at_s):
-        time.sleep(max(0.0, start + send.at_s - time.monotonic()))
-        threads.append(threading.Thread(target=run, args=(name, send)))
+    for name, moment in sorted(moments.items(), key=lambda named: named[1]):
+        time.sleep(max(0.0, moment - time.monotonic()))
+        threads.append(threading.Thread(target=send, args=(name,)))
         threads[-1].start()
     for thread in threads:
         thread.join()
@@ -69,7 +74,7 @@ def _send(send: FloodSend) -> float:
         sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send.queued_bytes)
         sock.settimeout(1.0)
         sock.connect((send.address, send.port))
-        block = bytes(DATAGRAM_BYTES * _segments(sock, send.at_once))
+        block = bytes(DATAGRAM_BYTES * segments_at_once(sock, send.at_once))
         while time.monotonic() < deadline:
             sent += 1
             full += _send_block(sock, block)
@@ -88,7 +93,7 @@ def _send_block(sock: socket.socket, block: bytes) -> bool:
     return is_full
 
 
-def _segments(sock: socket.socket, at_once: int) -> int:
+def segments_at_once(sock: socket.socket, at_once: int) -> int:
     """How many datagrams one call sends."""
     if at_once == 1:
         return 1
@@ -139,7 +144,8 @@ class FloodGauge:
         self.samples.append((now, self._read + dropped))
 
 
-def _count(gauges: list[FloodGauge], until: float) -> None:
+def count_arrivals(gauges: list[FloodGauge], until: float) -> None:
+    """Look at whatever comes, until a moment of the monotonic clock."""
     poll = select.poll()
     waiting = {gauge.sock.fileno(): gauge for gauge in gauges}
     for number in waiting:

@@ -54,6 +54,8 @@ def test_a_link_that_is_what_was_asked_for_holds():
         ({"rtt_ms": 157.0}, "rtt"),
         ({"delay_ms": 82.1}, "delay"),  # one way 2.6 % too long, though the round trip is right
         ({"delay_ms": 77.9}, "delay"),
+        ({"buffer_ms": 140.0}, "buffer"),
+        ({"buffer_ms": 180.0}, "buffer"),
         ({"jitter_ms": 20.0}, "jitter"),
         ({"arrived": 59}, "loss"),
         ({"reordered": 1}, "reordering"),

@@ -122,6 +122,13 @@ def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_
     assert judged(busy, link, back, **early, jitter_ms=11.0) == (("jitter",), ())
 
 
+def test_a_queue_is_smaller_by_what_a_host_has_dropped_and_never_larger():
+    """5 ms of 5 MB/s are 17 frames."""
+    assert judged(replace(BUSY, dropped=17), buffer_ms=35.0) == ((), ("buffer",))
+    assert judged(replace(BUSY, dropped=16), buffer_ms=35.0) == (("buffer",), ())
+    assert judged(replace(BUSY, dropped=99), buffer_ms=45.0) == (("buffer",), ())
+
+
 def test_pings_that_are_in_no_book_are_the_hosts_as_far_as_it_has_dropped_packets():
     lossy = THERE._replace(loss_pct=5.0)
     found = {"goodput_mbyte_s": None, "arrived": 940, "booked": Booked(1000, 55, 1000, 55)}

@@ -67,7 +67,7 @@ def make_survey(monkeypatch):
         monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
         prober = SimpleNamespace(nodes=["node2", "node3", "node4"])
         seen = Witness(None, nodes.readings())
-        timetable = ProbeSchedule(frozenset(), frozenset(), 1.0)
+        timetable = ProbeSchedule(frozenset(), frozenset(), frozenset(), 1.0)
         return measure._Survey(
             prober, seen, Expected(links), via, EFFORTS["quick"], timetable, lambda words: None
         ), nodes
@@ -137,7 +137,7 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
     """On a busy host TCP may stay far below what a link carries; datagrams ask nobody."""
     survey, _ = make_survey(*[GOOD] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
     both = frozenset((THERE, BACK))
-    survey = replace(survey, schedule=ProbeSchedule(both, frozenset(), 1.0))
+    survey = replace(survey, schedule=ProbeSchedule(both, frozenset(), frozenset(), 1.0))
     asked, flooded = survey.asked, []
 
     def fill_links(prober, some, links):

@@ -1,0 +1,64 @@
+"""Measures how much the queue in front of a link holds, by a burst that is larger than it.
+
+What a queue has no room for it drops, and what it holds arrives in the end. So what arrives of a burst is the queue's
+size, and what the link has carried while the burst was sent.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+
+from node.probe.flood import (
+    DATAGRAM_BYTES,
+    FloodGauge,
+    count_arrivals,
+    segments_at_once,
+    send_timed,
+)
+from protocol.probe import Burst, BurstOrder, BurstSend
+
+SO_SNDBUFFORCE = 32  # asm-generic/socket.h: beyond net.core.wmem_max, with NET_ADMIN
+ROOM = 8  # times what is sent, so that the socket never waits for the queue
+MOST_ROOM_BYTES = 1 << 30
+
+
+def burst(order: BurstOrder, address: str) -> dict[str, Burst]:
+    """Send what the timetable says, count what comes: of each that sends to us, or to whom we send."""
+    start = time.monotonic()
+    sent_s: dict[str, float] = {}
+    with ExitStack() as stack:
+        gauges = {
+            name: stack.enter_context(FloodGauge(address, port))
+            for name, port in order.counts.items()
+        }
+        sender = threading.Thread(target=_send_all, args=(order.sends, start, sent_s))
+        sender.start()
+        count_arrivals(list(gauges.values()), start + order.seconds)
+        sender.join()
+        for gauge in gauges.values():
+            gauge.look()
+    arrived = {name: gauge.samples[-1][1] for name, gauge in gauges.items()}
+    return {name: Burst(arrived.get(name), sent_s.get(name)) for name in order.names}
+
+
+def _send_all(sends: Mapping[str, BurstSend], start: float, sent_s: dict[str, float]) -> None:
+    def send(name: str) -> None:
+        sent_s[name] = _send(sends[name])
+
+    send_timed({name: start + one.at_s for name, one in sends.items()}, send)
+
+
+def _send(send: BurstSend) -> float:
+    """Send one burst. Returns how many seconds that took."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        room = min(ROOM * send.datagrams * DATAGRAM_BYTES, MOST_ROOM_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)
+        sock.connect((send.address, send.port))
+        began = time.monotonic()
+        block = bytes(DATAGRAM_BYTES * segments_at_once(sock, send.at_once))
+        for _ in range(-(-send.datagrams * DATAGRAM_BYTES // len(block))):
+            with suppress(OSError):  # the queue has no room
+                sock.send(block)
+        return round(time.monotonic() - began, 6)

@@ -1,0 +1,98 @@
+"""Bursts that are larger than a link's queue: how they are sent, and what they tell of it."""
+
+import random
+import socket
+
+import pytest
+
+from cluster.base.spec import ClusterSpec
+from cluster.contract.bursts import (
+    FRAME_BYTES,
+    buffer_error,
+    buffer_ms,
+    burst_links,
+    burst_orders,
+    bursts_s,
+    queue_frames,
+)
+from cluster.contract.checks import buffer_tolerance_ms
+from cluster.contract.floods import BUDGET_MBYTE_S
+from cluster.links.expected import Expected
+from cluster.links.link import draw_links
+from cluster.links.profiles import load_profile
+from cluster.links.topology_file import load_topology
+from node.probe.burst import burst
+from protocol.link import Link
+from protocol.probe import Burst, BurstOrder, BurstSend
+
+LINK = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0)
+BACK = LINK._replace(src="node2", dst="node1")
+
+
+def links_of(size, profile):
+    nodes = ClusterSpec(size=size).nodes
+    return draw_links(load_profile(profile), load_topology("full"), nodes, 1)
+
+
+def arrived(link, room_ms, sent_s, stream):
+    """Of a burst of twice the queue: what the queue held, what went at once, and what the link carried meanwhile."""
+    frames = min(
+        2 * queue_frames(link), link.rate_mbyte_s * (room_ms + 1 + 1e3 * sent_s) * 1e3 / FRAME_BYTES
+    )
+    return sum(stream.random() >= link.lost_pct / 100 for _ in range(int(frames)))
+
+
+@pytest.mark.parametrize("loss_pct", [0.0, 5.0])
+@pytest.mark.parametrize("sent_s", [0.0, 0.003, 0.02])
+def test_what_arrives_is_what_the_queue_held(loss_pct, sent_s):
+    link, stream = LINK._replace(loss_pct=loss_pct), random.Random(1)
+    for room_ms in (160.0, 80.0, 200.0):
+        found_ms = buffer_ms(link, arrived(link, room_ms, sent_s, stream), sent_s)
+        assert abs(found_ms - room_ms) <= (buffer_tolerance_ms(link) if loss_pct else 0.5)
+        is_right = abs(found_ms - link.buffer_ms) <= buffer_tolerance_ms(link)
+        assert is_right == (room_ms == 160.0)
+
+
+def test_losses_leave_it_as_uncertain_as_they_are_many():
+    assert buffer_error(LINK) == 0
+    assert buffer_error(LINK._replace(loss_pct=5.0)) == pytest.approx(
+        (0.05 / 0.95 / 528) ** 0.5, rel=0.01
+    )
+
+
+def test_queues_of_few_frames_and_those_that_no_machine_fills_are_left_out():
+    asked = Expected((LINK, BACK))
+    assert burst_links(asked) == [LINK, BACK]
+    for odd in (
+        LINK._replace(rate_mbyte_s=0.1, buffer_ms=100.0),  # seven frames
+        LINK._replace(rate_mbyte_s=500.0),
+        LINK._replace(loss_pct=100.0),
+    ):
+        assert odd not in burst_links(Expected((odd, BACK)))
+    assert burst_links(Expected((LINK, BACK), uplinks={"node1": 2.0})) == [BACK]
+
+
+@pytest.mark.parametrize("profile", ["mobile", "wan"])
+def test_side_by_side_go_as_many_as_a_machine_carries(profile):
+    links = burst_links(Expected(links_of(4, profile)))
+    orders = burst_orders(links, {f"node{n}": f"10.0.0.{n}" for n in range(1, 5)})
+    at = {link: orders[link.src].sends[link.dst].at_s for link in links}
+    for moment in set(at.values()):
+        together = [link.rate_mbyte_s for link, at_s in at.items() if at_s == moment]
+        assert sum(together) <= BUDGET_MBYTE_S or len(together) == 1
+    for link in links:
+        assert orders[link.dst].counts[link.src] == orders[link.src].sends[link.dst].port
+        assert orders[link.src].sends[link.dst].datagrams == 2 * queue_frames(link)
+        assert at[link] + 2 * link.buffer_ms / 1e3 < orders[link.dst].seconds == bursts_s(links)
+
+
+def test_a_burst_is_sent_and_counted():
+    """Over loopback, which has room for all of it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    send = BurstSend(0.05, "127.0.0.1", port, at_once=4, datagrams=400)
+    found = burst(BurstOrder({"self": send}, {"self": port, "silent": 29451}, 0.3), "127.0.0.1")
+    assert 400 <= found["self"].arrived <= 404  # the first call tries whether several can go as one
+    assert 0 < found["self"].sent_s < 0.3
+    assert found["silent"] == Burst(arrived=0, sent_s=None)
