@@ -19,7 +19,7 @@ from cluster.shaping.host_load import overload_sentence
 from protocol.rank import LOST
 
 BUCKETS = ("rollout", "compute", "strategy", "transfer", "waiting", "eval")  # that are shown
-RARE = {"rollout"}  # only where there is any
+RARE = {"rollout", "strategy"}  # only where there is any
 MOST_ROWS = 5
 LEAST_SHARE = 0.005  # of a part that is worth a word
 FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2, "test_success": 3}

@@ -89,6 +89,11 @@ def test_of_environments_their_steps_are_told_and_the_time_that_they_took(capsys
     print_summary(Run(tmp_path, SUMMARY | {"seconds": {"node1": {"rollout": 0.0, "compute": 1.0}}}))
     shown = capsys.readouterr().out
     assert "COMPUTE s" in shown and "ROLLOUT" not in shown and "environments made" not in shown
+    assert "STRATEGY" not in shown
+    print_summary(
+        Run(tmp_path, SUMMARY | {"seconds": {"node1": {"strategy": 0.7, "compute": 1.0}}})
+    )
+    assert "STRATEGY s" in capsys.readouterr().out
 
 
 def test_bounds_are_named_for_what_they_are(tmp_path, capsys):
