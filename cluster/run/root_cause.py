@@ -13,6 +13,7 @@ from cluster.run.summary_document import Summary
 from protocol.link import Link
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
+STACK = "Current thread 0x"  # faulthandler's, of the thread that was signalled
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -82,9 +83,16 @@ def _stalled(folder: Path, stall: Stall, summary: Summary) -> RunFailed:
         return RunFailed(words, document=summary, see=str(folder / "logs"))
     log = folder / "logs" / f"{stall.place.name}.log"
     who = f"rank {stall.place.rank} on {stall.place.node} stalled: {stall.why}"
-    tail = [f"  | {line}" for line in last_lines(log, LAST_LINES)]
+    tail = [f"  | {line}" for line in _stack(last_lines(log, MOST_LINES))]
     message = "\n".join([f"{who}: the root cause", *tail, words])
     return RunFailed(message, document=summary, see=str(log))
+
+
+def _stack(log: Sequence[str]) -> Sequence[str]:
+    """Of the end of a log, where Python says that the rank was when it was ended; its last lines where it does not."""
+    starts = [number for number, line in enumerate(log) if line.startswith(STACK)]
+    lines = log[starts[-1] :] if starts else log[-LAST_LINES:]
+    return lines[:LAST_LINES]
 
 
 def missing_links(

@@ -24,6 +24,7 @@ from cluster.run.stall import (
 from cluster.ssh.fleet import Fleet
 
 STATES = ("python3", "-S", "-m", "node.supervisor.rank_states")
+STACKS = ("python3", "-S", "-m", "node.supervisor.stacks")
 LOOK_INTERVAL_S, ASK_INTERVAL_S = 0.5, 10.0
 FIRST_WORDS_S = 30.0  # then after twice as long each time
 PATIENCE_S = 30.0
@@ -87,6 +88,15 @@ class StallWatch:
             for place, state in states.items()
             if state and state.state in STOPPED
         }
+
+    def end_with_stacks(self) -> None:
+        """Where the ranks were given up: have those that still run print where they are, which ends them."""
+        if self.stall is not None and self._running:
+            nodes = sorted({place.node for place in self._running})
+            with suppress(RuntimeError):  # the fleet has been closed meanwhile
+                self._fleet.run(
+                    (*STACKS, self._run), nodes=nodes, check=False, patience_s=PATIENCE_S
+                )
 
     def end(self) -> None:
         """Watch no more."""

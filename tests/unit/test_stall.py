@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -157,3 +159,26 @@ def test_a_collective_that_is_done_is_noted_and_one_among_some_ranks_counts_for_
     assert os.read(ledger._note._file, 200).split()[:3] == [b"1", b"2", b"exchange"]
     ledger.end(entry, 0.0, hidden=False)
     assert os.pread(ledger._note._file, 200, 0).split()[:2] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGSTOP])
+def test_where_a_rank_is_python_says_itself_and_ends_and_other_programs_are_left_alone(number):
+    code = "import time\ndef wait():\n    print('ready', flush=True)\n    time.sleep(60)\nwait()"
+    run = f"run-{os.getpid()}"
+    environ = os.environ | {"TORCHELASTIC_RUN_ID": run, "RANK": "0", "PYTHONFAULTHANDLER": "1"}
+    rank = subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    other = subprocess.Popen(["sleep", "60"], env=environ | {"RANK": "1"})
+    try:
+        rank.stdout.readline()
+        rank.send_signal(number)
+        subprocess.run([sys.executable, "-m", "node.supervisor.stacks", run], cwd=PROJECT_DIR)
+        said = rank.communicate(timeout=10)[1].decode()
+        assert "(most recent call first)" in said
+        assert re.search(r"line [34] in wait", said)
+        assert (rank.returncode, other.poll()) == (-signal.SIGABRT, None)
+    finally:
+        for process in (rank, other):
+            process.kill()
+            process.wait()
