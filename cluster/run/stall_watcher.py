@@ -128,8 +128,13 @@ class StallWatch:
         if is_over:
             self.stall = stall
         else:
-            self._say(stall.words())
+            self._say(stall.words() + self._what_follows())
         return 2 * words_at
+
+    def _what_follows(self) -> str:
+        if self._timeout_s is None:
+            return ""
+        return f"\n  ended after {self._timeout_s:.0f} s of it (--stall-timeout)"
 
     def _moved(self, before: RankState | None, now: RankState | None) -> bool:
         return before is not None and now is not None and has_moved(before, now, self._interval_s)

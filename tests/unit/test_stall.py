@@ -7,13 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
+from cluster.links.link_spec import link_plans, make_link_spec
+from cluster.run.job import Job
+from cluster.run.launch_words import parse_stall_timeout_s
 from cluster.run.placement import place_ranks
+from cluster.run.program import Program
 from cluster.run.stall import RankState, find_stall, has_moved, read_state
+from cluster.shaping.link_state import planned_link_state
 from node.accounting.gloo_traffic import Flow
 from node.accounting.ledger import Ledger
 from node.supervisor.rank_states import find_ranks, read_sockets, state_of
@@ -182,3 +188,19 @@ def test_where_a_rank_is_python_says_itself_and_ends_and_other_programs_are_left
         for process in (rank, other):
             process.kill()
             process.wait()
+
+
+def test_a_run_is_ended_after_as_long_as_a_collective_may_take_unless_somebody_says_otherwise():
+    program = Program("fedavg", ("python3", "-m", "node.train"), config={"strategy": "fedavg"})
+    slow = make_link_spec("mobile", "full", 1, "nfqueue").links(NODES)
+    slow = tuple(link._replace(rate_mbyte_s=0.05) for link in slow)
+    state = planned_link_state(link_plans(NODES, make_link_spec("mobile", "full", 1, "nfqueue")))
+    job = Job(ClusterSpec(size=3), program, PLACES, state, (), True, 1)
+    assert job.stalled_after_s == job.timeout_s >= 60
+    on_slow = replace(job, link_state=replace(state, links=slow))
+    assert on_slow.stalled_after_s == on_slow.timeout_s > 600
+    own = replace(job, program=Program("job", ("python3", "job.py")))
+    assert own.stalled_after_s == 600
+    for asked, wanted in (("9s", 9), ("none", None)):
+        asked_s = parse_stall_timeout_s(asked)
+        assert replace(own, stall_timeout_s=asked_s).stalled_after_s == wanted
