@@ -372,7 +372,8 @@ class Cluster:
             schedule: what happens to links and nodes meanwhile: `cluster.schedule.schedule_file.load_schedule`.
             nproc_per_node: how many ranks each node has.
             max_results: how much of what ranks left is fetched of one node at most ("500m").
-            stall_timeout_s: end the run when nothing has moved for so long; None: only say so.
+            stall_timeout_s: end the run when nothing has moved for so long; 0: only say so; None: as long as a
+                collective may take, of a program of your own ten minutes at least.
             max_restarts: how often each rank is started again after a failure that is not essential; None: 3 times.
             rank_order: which node has which ranks: node1,node3,node2, or best, by the links; None: as the nodes are.
             live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).

@@ -26,6 +26,7 @@ from node.supervisor.descendants import (
     adopt_descendants,
     die_with_parent,
     kill_descendants,
+    kill_leftovers,
     reap_orphans,
 )
 from node.supervisor.error_file import RankError, is_bystander, last_error, read_error
@@ -51,6 +52,7 @@ CONTAINER_LOG = Path("/proc/1/fd/1")
 TAIL_BYTES = 16384  # of what a rank printed: its last traceback
 REAP_INTERVAL_S = 5.0
 NICE = 19
+MOST_WORDS = 200  # of a command that is shown
 
 
 def main() -> int:
@@ -65,6 +67,8 @@ def main() -> int:
         if run != order.run:
             print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
+        for words in kill_leftovers(run):
+            print(f"left behind by an earlier run, and ended: {words[:MOST_WORDS]}", flush=True)
         report = run_and_report(order)
     print(json.dumps(document(report)), file=sys.stderr)
     return report.exit_code if report.exit_code >= 0 else 128 - report.exit_code

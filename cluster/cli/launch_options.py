@@ -77,7 +77,8 @@ def launch_parser(description: str | None) -> ArgumentParser:
         "--stall-timeout",
         metavar="TIME",
         help="end a run in which nothing has moved for so long, 2m, 90s: no output, no computing, no bytes sent"
-        " (default: after 30 s it is said, and the run goes on)",
+        "; none: after 30 s it is said, and the run goes on (default: as long as a collective may take on these links,"
+        " a minute at least; of a program of your own ten)",
     )
     parser.add_argument(
         "--essential-ranks",

@@ -21,6 +21,7 @@ PLUGIN_DIRS = tuple(
 )
 # Compose would read the .env of the folder in which the user works, and stop at a line that it does not understand.
 NO_VARIABLES = Path(__file__).with_name("empty.env")
+TIMEOUT_S, TIMEOUT_PER_NODE_S = 300.0, 10.0  # generous: an engine that hangs, or that has died
 END_TIMEOUT_S = 15.0  # after SIGTERM; the calls of the engine that it has begun it ends first
 
 
@@ -73,9 +74,18 @@ class ComposeUp:
         return True
 
     def finish(self, spec: ClusterSpec) -> None:
-        """Wait until it has done its work; raises as `has_ended`."""
+        """Wait until it has done its work.
+
+        Raises:
+            ClusterError: as `has_ended`; it does not end.
+        """
         assert self._process is not None
-        self._process.wait()
+        timeout_s = TIMEOUT_S + TIMEOUT_PER_NODE_S * spec.size
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            words = f"compose has not brought {spec.name!r} up within {timeout_s:.0f} s"
+            raise ClusterError(words, "python -m cluster.doctor") from None
         self.has_ended(spec)
 
     def end(self) -> None:

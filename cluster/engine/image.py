@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,6 +21,7 @@ from typing import IO
 from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.base.paths import CODE_DIR, IMAGE_DIR
 from cluster.base.spec import IMAGE
+from cluster.base.subprocesses import run_bounded
 from cluster.engine.build_progress import BuildProgress, is_progress
 from cluster.engine.client import LABEL_SOURCE, Engine
 from cluster.engine.wheels import ensure_wheels
@@ -27,6 +29,8 @@ from cluster.engine.wheels import ensure_wheels
 BASE_IMAGE = "debian:trixie-slim"
 BASE_SUITE = "trixie"
 PULL_TIMEOUT_S = 300
+IMPORT_TIMEOUT_S = 1200  # in which mmdebstrap fetches and unpacks some 100 MB
+MOST_SILENT_S = 1200  # of a build: its last step, in which layers of 7 GB are written, says nothing
 # What makes Debian's own image of that tag slim and quick to build on, for mmdebstrap as for all apt-get after it: no
 # manuals and translations, and no waiting for the disk after each file.
 BASE_DPKG_OPTIONS = (
@@ -251,12 +255,19 @@ def _bootstrap_base(report: Report) -> None:
         ],
         stdout=subprocess.PIPE,
     )
-    load = subprocess.run(
-        ["docker", "import", "-", BASE_IMAGE],
-        stdin=bootstrap.stdout,
-        capture_output=True,
-        text=True,
-    )
+    try:
+        load = subprocess.run(
+            ["docker", "import", "-", BASE_IMAGE],
+            stdin=bootstrap.stdout,
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        bootstrap.kill()
+        bootstrap.wait()
+        words = f"bootstrapping {BASE_IMAGE} took more than {IMPORT_TIMEOUT_S} s"
+        raise ClusterError(words, "python -m cluster.image --base IMAGE") from None
     assert bootstrap.stdout is not None
     bootstrap.stdout.close()  # or it would write for ever where the import has failed
     if load.returncode != 0:
@@ -272,7 +283,7 @@ def _bootstrap_base(report: Report) -> None:
 
 def _forget(image: str) -> None:
     """Remove an image; one that is still in use stays."""
-    subprocess.run(["docker", "image", "rm", image], capture_output=True)
+    run_bounded(["docker", "image", "rm", image])
 
 
 def _ensure_mmdebstrap(report: Report) -> None:
@@ -285,14 +296,21 @@ def _ensure_mmdebstrap(report: Report) -> None:
             f"sudo {' '.join(install)}",
         )
     report("installing mmdebstrap")
-    subprocess.run(["apt-get", "update"], capture_output=True)
+    run_bounded(["apt-get", "update"])
     _stream(install, report, "mmdebstrap could not be installed")
 
 
 def _stream(argv: list[str], report: Report, failure: str, stdin: IO[bytes] | None = None) -> None:
-    """Run a long command, handing on each line; on failure its last lines are the message."""
+    """Run a long command, handing on each line; on failure, or when it falls silent, its last lines are the message."""
     tail: list[str] = []
     progress = BuildProgress()
+    is_silent = False
+
+    def give_up() -> None:
+        nonlocal is_silent
+        is_silent = True
+        process.terminate()
+
     with subprocess.Popen(
         argv,
         stdin=stdin,
@@ -303,14 +321,40 @@ def _stream(argv: list[str], report: Report, failure: str, stdin: IO[bytes] | No
     ) as process:
         assert process.stdout is not None
         try:
-            for line in process.stdout:
+            for line in _within(process.stdout, MOST_SILENT_S, give_up):
                 report(progress.news(line.rstrip()))
                 tail = tail if is_progress(line.rstrip()) else [*tail[-9:], line.rstrip()]
         except BaseException:
             process.terminate()
             raise
+    if is_silent:
+        tail.append(f"{argv[0]} has said nothing for {MOST_SILENT_S} s")
     if process.returncode != 0:
         raise ClusterError("\n".join([f"{failure}:", *tail]), _remedy("\n".join(tail).lower()))
+
+
+def _within(
+    lines: Iterable[str], most_silent_s: float, give_up: Callable[[], None]
+) -> Iterator[str]:
+    """The lines; `give_up` is called, from a thread, when the next one takes too long."""
+    ended = threading.Event()
+    news = threading.Event()
+
+    def watch() -> None:
+        while news.wait(most_silent_s):
+            news.clear()
+            if ended.is_set():
+                return
+        give_up()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        for line in lines:
+            news.set()
+            yield line
+    finally:
+        ended.set()
+        news.set()
 
 
 def _remedy(said: str) -> str:

@@ -24,7 +24,7 @@ class Experiment:
         rank_order: nodes as their ranks follow one another, node1,node3,node2, or best; None: as the nodes do.
         max_results: how much of what ranks left is fetched of one node at most.
         max_restarts: how often each rank that is not essential is started again after a failure; None: as usual.
-        stall_timeout_s: after so long without anything moving the run is ended; None: only said.
+        stall_timeout_s: after so long without anything moving the run is ended; 0: never; None: as usual.
     """
 
     request: Request

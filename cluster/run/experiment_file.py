@@ -355,7 +355,7 @@ KEYS: dict[str, Key] = {
     "stall_timeout": Key(
         "--stall-timeout",
         WORD,
-        "end a run in which nothing has moved for so long: 2m",
+        "end a run in which nothing has moved for so long: 2m; none: never",
         parse_stall_timeout_s,
     ),
     "schedule": Key("--schedule", SCHEDULE, "a file, or a list of events: what changes meanwhile"),

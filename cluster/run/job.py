@@ -43,6 +43,8 @@ from protocol.places import HOME_FOLDER, METRICS, run_dir, work_dir
 from protocol.rank import StartOrder
 from protocol.reader import document
 
+OWN_PROGRAM_S = 600.0  # as torch grants a collective of NCCL
+
 
 @dataclass(frozen=True)
 class Job:
@@ -58,7 +60,7 @@ class Job:
         max_results_bytes: how much of what ranks left is fetched of one node.
         allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
         max_restarts: how often each rank that is not essential is started again after a failure.
-        stall_timeout_s: after so long without anything moving the run is ended; None: only said.
+        stall_timeout_s: after so long without anything moving the run is to be ended; 0: never; None: as usual.
     """
 
     spec: ClusterSpec
@@ -94,6 +96,17 @@ class Job:
         longest_s = max((_lasts_s(event) for event in self.schedule), default=0.0)
         size = len(self.places)
         return max(collective_timeout_s(some, size) for some in self._link_sets()) + longest_s
+
+    @property
+    def stalled_after_s(self) -> float | None:
+        """After so long without anything moving the run is ended; None: never.
+
+        Unless somebody says otherwise it is as long as a collective may take. A program of the user's own gets more:
+        it may sleep on purpose.
+        """
+        if self.stall_timeout_s is not None:
+            return self.stall_timeout_s or None
+        return max(self.timeout_s, 0.0 if self.program.config else OWN_PROGRAM_S)
 
     @property
     def slowest_mbyte_s(self) -> float | None:

@@ -14,7 +14,7 @@ from cluster.base.yaml_file import number_within
 from cluster.engine.resources import ResourceRequest, make_resource_request
 from cluster.links.changes import LONGEST_S
 from cluster.run.experiment import Experiment
-from cluster.run.launch_words import LEAST_STALL_TIMEOUT_S, parse_verify
+from cluster.run.launch_words import LEAST_STALL_TIMEOUT_S, NEVER_S, parse_verify
 from cluster.run.past_run import (
     HINT,
     PastLaunch,
@@ -87,6 +87,8 @@ def _stall_timeout_s(run: PastLaunch) -> float | None:
     said = run.config.get("stall_timeout_s")
     if said is None:
         return None
+    if said == NEVER_S and not isinstance(said, bool):
+        return NEVER_S
     return number_within(
         said, (LEAST_STALL_TIMEOUT_S, LONGEST_S), f"{run.folder / 'run.yml'}: stall_timeout_s"
     )

@@ -12,18 +12,22 @@ VERIFICATIONS = {
     NONE: "neither",
 }
 LEAST_STALL_TIMEOUT_S = 3.0
+NEVER, NEVER_S = "none", 0.0
 
 
 def parse_stall_timeout_s(text: str) -> float:
-    """2m or 90s in seconds.
+    """2m or 90s in seconds; none is NEVER_S.
 
     Raises:
         UsageError: no duration, or one that is too short.
     """
+    if text == NEVER:
+        return NEVER_S
     seconds = parse_seconds(text)
     if seconds < LEAST_STALL_TIMEOUT_S:
         raise UsageError(
-            f"--stall-timeout {text} is too short to tell", f"{LEAST_STALL_TIMEOUT_S:.0f}s or more"
+            f"--stall-timeout {text} is too short to tell",
+            f"{LEAST_STALL_TIMEOUT_S:.0f}s or more, or {NEVER}",
         )
     return seconds
 

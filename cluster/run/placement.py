@@ -126,6 +126,7 @@ def rank_environment(
         variables.ERROR_FILE: f"{run_dir}/{error_file(place.rank)}",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",  # where a rank was that crashes, or stands still: node/supervisor/stacks.py
         variables.RUN_DIR: run_dir,
         variables.TIMEOUT_S: f"{timeout_s:.0f}",
         variables.NEIGHBOURS: ",".join(map(str, _neighbours(place, places, links))),

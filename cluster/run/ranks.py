@@ -124,10 +124,14 @@ class RankProcesses:
 
     def stop(self) -> None:
         """Tell every rank to end."""
-        self._no_restarts.set()
-        self._stopped_at = min(self._stopped_at, time.time())
+        self._no_more()
         for process in self._processes.values():
             _tell_to_end(process)
+
+    def _no_more(self) -> None:
+        """Whatever ends from now on ends by us."""
+        self._no_restarts.set()
+        self._stopped_at = min(self._stopped_at, time.time())
 
     def _is_done(self, ended: Mapping[RankPlacement, RankExit]) -> bool:
         return all(place in ended and ended[place].exit_code == 0 for place in self._essential)
@@ -158,6 +162,8 @@ class RankProcesses:
     def _wait_stopped(self, ended: dict[RankPlacement, RankExit]) -> None:
         if len(ended) == len(self._orders):
             return
+        self._no_more()
+        self._watch.end_with_stacks()
         self.stop()
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while len(ended) < len(self._orders):

@@ -13,6 +13,8 @@ from cluster.run.summary_document import Summary
 from protocol.link import Link
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
+STACK = "Current thread 0x"  # faulthandler's, of the thread that was signalled
+GO_ON = "--stall-timeout none, where all ranks shall be able to wait for so long"
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -79,12 +81,19 @@ def raise_failure(
 def _stalled(folder: Path, stall: Stall, summary: Summary) -> RunFailed:
     words = "ended by --stall-timeout: " + stall.words()
     if stall.place is None:
-        return RunFailed(words, document=summary, see=str(folder / "logs"))
+        return RunFailed(words, GO_ON, summary, see=str(folder / "logs"))
     log = folder / "logs" / f"{stall.place.name}.log"
     who = f"rank {stall.place.rank} on {stall.place.node} stalled: {stall.why}"
-    tail = [f"  | {line}" for line in last_lines(log, LAST_LINES)]
+    tail = [f"  | {line}" for line in _stack(last_lines(log, MOST_LINES))]
     message = "\n".join([f"{who}: the root cause", *tail, words])
-    return RunFailed(message, document=summary, see=str(log))
+    return RunFailed(message, GO_ON, summary, see=str(log))
+
+
+def _stack(log: Sequence[str]) -> Sequence[str]:
+    """Of the end of a log, where Python says that the rank was when it was ended; its last lines where it does not."""
+    starts = [number for number, line in enumerate(log) if line.startswith(STACK)]
+    lines = log[starts[-1] :] if starts else log[-LAST_LINES:]
+    return lines[:LAST_LINES]
 
 
 def missing_links(

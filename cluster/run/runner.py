@@ -145,7 +145,7 @@ def _run(
         console,
     )
     started, since = time.monotonic(), time.time()
-    watch = StallWatch(fleet, folder.name, console.say, job.stall_timeout_s)
+    watch = StallWatch(fleet, folder.name, console.say, job.stalled_after_s)
     with _noted(job, processors, player):
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     summary = _collect(fleet, job, folder, staging, time.monotonic() - started, contract, console)

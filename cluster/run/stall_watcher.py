@@ -24,6 +24,7 @@ from cluster.run.stall import (
 from cluster.ssh.fleet import Fleet
 
 STATES = ("python3", "-S", "-m", "node.supervisor.rank_states")
+STACKS = ("python3", "-S", "-m", "node.supervisor.stacks")
 LOOK_INTERVAL_S, ASK_INTERVAL_S = 0.5, 10.0
 FIRST_WORDS_S = 30.0  # then after twice as long each time
 PATIENCE_S = 30.0
@@ -88,6 +89,15 @@ class StallWatch:
             if state and state.state in STOPPED
         }
 
+    def end_with_stacks(self) -> None:
+        """Where the ranks were given up: have those that still run print where they are, which ends them."""
+        if self.stall is not None and self._running:
+            nodes = sorted({place.node for place in self._running})
+            with suppress(RuntimeError):  # the fleet has been closed meanwhile
+                self._fleet.run(
+                    (*STACKS, self._run), nodes=nodes, check=False, patience_s=PATIENCE_S
+                )
+
     def end(self) -> None:
         """Watch no more."""
         self._over.set()
@@ -118,8 +128,13 @@ class StallWatch:
         if is_over:
             self.stall = stall
         else:
-            self._say(stall.words())
+            self._say(stall.words() + self._what_follows())
         return 2 * words_at
+
+    def _what_follows(self) -> str:
+        if self._timeout_s is None:
+            return ""
+        return f"\n  ended after {self._timeout_s:.0f} s of it (--stall-timeout)"
 
     def _moved(self, before: RankState | None, now: RankState | None) -> bool:
         return before is not None and now is not None and has_moved(before, now, self._interval_s)

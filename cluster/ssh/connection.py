@@ -163,10 +163,23 @@ def open_channel(client: SSHClient | None, node: str, argv: Sequence[str]) -> Ch
         raise NodeError("no connection", {node: "SSH is closed"}, "python -m cluster.status")
     try:
         channel = transport.open_session(timeout=OPEN_TIMEOUT_S)
-        channel.exec_command(shlex.join(argv))
+        with _closed_after(channel, OPEN_TIMEOUT_S):
+            channel.exec_command(shlex.join(argv))
     except (paramiko.SSHException, EOFError, OSError) as error:
         raise NodeError("the connection broke", {node: str(error)}) from error
     return channel
+
+
+@contextmanager
+def _closed_after(channel: Channel, timeout_s: float) -> Iterator[None]:
+    """Close a channel if the block lasts longer: paramiko waits for ever for an sshd to begin a command."""
+    timer = threading.Timer(timeout_s, channel.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def wait_for_sshd(node: Node, deadline: float, closing: threading.Event) -> socket.socket:

@@ -21,6 +21,8 @@ CHUNK_BYTES = 65536
 MOST_STDERR_BYTES = 1 << 20  # of which the end is kept
 LOOK_INTERVAL_S = 1.0
 LEAST_BYTES = 1 << 16  # in the time that a node has which sends much
+MOST_ANSWER_BYTES = 64 << 20  # of a command whose output is wanted whole
+DRIPS = 10  # times its patience: so long may a command go on that says something now and then, but as good as nothing
 MOST_WORDS = 4096  # of its standard error, where its output is handed over
 
 
@@ -57,6 +59,7 @@ class RemoteProcess:
         self._channel = channel
         self._stderr = b""
         self._idle_s = 0.0  # in looks, and not by a clock: Ctrl-Z stops our looks, too
+        self._waited_s = 0.0  # for its output, since that was much; likewise
         channel.settimeout(LOOK_INTERVAL_S)
 
     def write(self, data: bytes) -> None:
@@ -120,20 +123,24 @@ class RemoteProcess:
             self.close()
         return exit_code, stderr[-MOST_WORDS:]
 
+    def _bounded(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """What comes, as long as anybody would have so much to say."""
+        came = 0
+        for chunk in chunks:
+            came += len(chunk)
+            if came > MOST_ANSWER_BYTES:
+                words = f"the command says more than {MOST_ANSWER_BYTES >> 20} MB"
+                raise NodeError("an answer without end", {self.node: words})
+            yield chunk
+
     def _brisk(self, silence_s: float) -> Iterator[bytes]:
         """Standard output, as long as it does not only drip."""
-        chunks, came, waited_s = self.chunks(), 0, 0.0
-        while True:
-            began = time.monotonic()
-            chunk = next(chunks, b"")
-            # What is done with the pieces meanwhile is no fault of the node's.
-            waited_s += time.monotonic() - began
-            if not chunk:
-                return
+        came, self._waited_s = 0, 0.0
+        for chunk in self.chunks():
             came += len(chunk)
             if came >= LEAST_BYTES:
-                came, waited_s = 0, 0.0
-            if waited_s > silence_s:
+                came, self._waited_s = 0, 0.0
+            if self._waited_s > silence_s:
                 words = f"as good as nothing came for {silence_s:g} s"
                 raise NodeError("the node fell silent", {self.node: words})
             yield chunk
@@ -144,11 +151,15 @@ class RemoteProcess:
             self._channel.close()
 
     def communicate(self, stdin: bytes) -> Result:
-        """Send all input, read all output, wait for the end; raises as `chunks`."""
+        """Send all input, read all output, wait for the end.
+
+        Raises:
+            NodeError: as `chunks`; its output only drips, or is without end.
+        """
         sender = threading.Thread(target=self._send_all, args=(stdin,), daemon=True)
         sender.start()
         try:
-            stdout = b"".join(self.chunks())
+            stdout = b"".join(self._bounded(self._brisk(DRIPS * self.patience_s)))
             exit_code, stderr = self.wait()
         finally:
             self.close()  # which ends the sender, too
@@ -176,14 +187,17 @@ class RemoteProcess:
     def _read(self, read: Callable[[int], bytes]) -> bytes:
         """The next bytes of a stream; nothing at its end. Standard error never fills up meanwhile."""
         while True:
+            began = time.monotonic()
             try:
                 chunk = read(CHUNK_BYTES)
             except TimeoutError:
+                self._waited_s += LOOK_INTERVAL_S
                 self._drain_stderr()
                 self._grow_impatient()
                 continue
             except (OSError, EOFError):
                 return b""  # the connection has gone: `wait` tells
+            self._waited_s += min(time.monotonic() - began, LOOK_INTERVAL_S)
             self._idle_s = 0.0
             self._drain_stderr()
             return chunk

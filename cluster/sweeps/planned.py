@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from cluster.base.errors import UsageError
+from cluster.base.secrets import without_secrets
 from cluster.links.link_spec import LinkSpec, make_link_spec
 from cluster.run.program import NO_STRATEGY, Program, folder_digest, training, user_program
 from cluster.sweeps.cells import Cell, digest
@@ -117,7 +118,11 @@ def _experiment(
     plan: Sweep, program: Program, files: str, link_spec: LinkSpec
 ) -> dict[str, object]:
     return {
-        "program": {"argv": list(program.argv), "config": program.config, "files": files},
+        "program": {
+            "argv": without_secrets(program.argv),
+            "config": program.config,
+            "files": files,
+        },
         "links": link_spec.origin(),
         "nodes": plan.nodes,
         "nproc_per_node": plan.nproc_per_node,

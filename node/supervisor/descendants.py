@@ -10,6 +10,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from protocol.places import run_dir
+from protocol.rank_variables import RUN_DIR, RUN_ID
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 KILL_TIMEOUT_S = 5.0
 LOOK_INTERVAL_S = 0.01
@@ -60,6 +63,28 @@ def descendants(ancestor: int) -> list[int]:
         found += own
         waiting += own
     return found
+
+
+def kill_leftovers(run: str) -> list[str]:
+    """Kill what ranks of other runs left behind whose supervisors were killed; returns the words of their commands.
+
+    Told by their environment, which all that a rank starts inherits. The caller holds the node for this run.
+    """
+    killed = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is none of ours
+            if _run_of((path / "environ").read_bytes()) not in ("", run):
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                os.kill(int(path.name), signal.SIGKILL)
+                killed.append(b" ".join(words).decode(errors="replace").strip())
+    return killed
+
+
+def _run_of(environ: bytes) -> str:
+    """Whose rank has this environment; empty where the launcher did not make it."""
+    values = dict(word.partition(b"=")[::2] for word in environ.split(b"\0"))
+    run = values.get(RUN_ID.encode(), b"").decode(errors="replace")
+    return run if values.get(RUN_DIR.encode(), b"").decode(errors="replace") == run_dir(run) else ""
 
 
 def _parent(stat: str) -> int:

@@ -175,6 +175,24 @@ def test_a_rank_that_forges_its_report_hangs_nobody(unshaped, script, words):
     assert not has_process(unshaped, "node2", "job.py")  # the rank ends with who watches it
 
 
+def test_what_outlives_a_killed_supervisor_is_ended_by_the_next_run_which_says_so(
+    unshaped, script, tmp_path
+):
+    code = (
+        "import os, subprocess, sys\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    sleep = [sys.executable, '-c', 'import time; time.sleep(600)', 'leftover']\n"
+        "    subprocess.Popen(sleep, start_new_session=True)\n"
+        "    os.kill(os.getppid(), 9)\n"
+    )
+    unshaped.run("launch", "--", script(code), check=1)
+    assert has_process(unshaped, "node2", "leftover")
+    (tmp_path / "next.py").write_text("print('done')")
+    done = unshaped.run("launch", "--", tmp_path / "next.py")
+    assert "node2 | left behind by an earlier run, and ended: " in done.stdout
+    assert not has_process(unshaped, "node2", "leftover")
+
+
 def test_output_without_newlines_is_shown_in_pieces_and_in_linear_time(unshaped, script):
     """40 MB in one line took three times as long as in many (31 and 10.5 s, on a busy machine)."""
 

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from containers import last_run
 from test_liveness import end, has_process, launch
 
 # Every rank of a ring sends to the next one and waits for the one before, for ever or as long as it has patience.
@@ -82,6 +83,13 @@ def test_stall_timeout_ends_the_run_and_names_the_stopped_rank(unshaped, ring):
     assert time.monotonic() - started < 60
     assert "rank 2 on node3 stalled: it is stopped (T)" in stderr
     assert "ended by --stall-timeout" in stderr
+    # A stack of each rank in its log, and of the one that is to blame at the end.
+    assert re.search(r"  \| +File .*job.py., line \d+ in <module>", stderr)
+    for node in ("node1", "node2", "node3"):
+        log = (last_run(unshaped, "job") / "logs" / f"{node}.log").read_text()
+        assert re.search(
+            r"\(most recent call first\):\n +File .*job.py., line \d+ in <module>", log
+        )
     assert not has_process(unshaped, "node3", "job.py")
 
 

@@ -4,12 +4,13 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import paramiko
 import pytest
 
 from cluster.base.errors import NodeError
-from cluster.ssh import liveness, remote_process
+from cluster.ssh import connection, liveness, remote_process
 from cluster.ssh.liveness import HeardSocket, Liveness
 from cluster.ssh.remote_process import RemoteProcess
 from protocol.rank import LOST
@@ -120,6 +121,23 @@ def test_who_was_stopped_himself_loses_no_node(connect, monkeypatch):
     reader.start()
     time.sleep(0.5)
     assert (lost, reader.is_alive()) == ([], True)
+
+
+def test_a_command_that_sshd_never_begins_ends_by_a_timeout(monkeypatch):
+    """A node's root may put another sshd there: one that answers keepalives, and nothing else."""
+    monkeypatch.setattr(connection, "OPEN_TIMEOUT_S", 0.2)
+
+    class Channel(threading.Event):
+        close = threading.Event.set
+
+        def exec_command(self, command):
+            assert self.wait(20)
+            raise paramiko.SSHException("Channel closed.")
+
+    transport = SimpleNamespace(is_active=lambda: True, open_session=lambda timeout: Channel())
+    client = SimpleNamespace(get_transport=lambda: transport)
+    with pytest.raises(NodeError, match="Channel closed"):
+        connection.open_channel(client, "node1", ["true"])
 
 
 def test_a_command_that_hangs_on_a_node_that_answers_ends_by_patience(connect):

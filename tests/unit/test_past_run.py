@@ -404,3 +404,10 @@ def book(folder, count):
         start, end = map(json.loads, path.read_text().splitlines())
         rows = [start, end | {"collectives": booked}]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(("said", "again"), [("null", None), ("0.0", 0.0), ("9.0", 9.0)])
+def test_when_it_counts_as_stalled_is_as_it_was(run, said, again):
+    path = run / "run.yml"
+    path.write_text(path.read_text().replace("stall_timeout_s: null", f"stall_timeout_s: {said}"))
+    assert experiment_again(read_past_launch(run)).stall_timeout_s == again

@@ -5,6 +5,8 @@ import os
 import pytest
 
 from node import rank
+from node.supervisor.descendants import _run_of
+from protocol.places import run_dir
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,18 @@ def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(tmp
     assert [
         words in line for line, words in zip(said, [removed] * 2 + [kept] * 2, strict=True)
     ] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("environ", "run"),
+    [
+        ("TORCHELASTIC_RUN_ID=a GRADWIRE_RUN_DIR=/root/gradwire/runs/a RANK=1", "a"),
+        ("TORCHELASTIC_RUN_ID=a RANK=1", ""),  # torchrun by hand
+        ("TORCHELASTIC_RUN_ID=a GRADWIRE_RUN_DIR=/tmp/mine", ""),
+        ("GRADWIRE_RUN_DIR=/root/gradwire/runs/ HOME=/root", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_launcher_started_is_told_from_what_somebody_runs_by_hand(environ, run):
+    text = environ.replace("/root/gradwire/runs/a", run_dir("a")).replace(" ", "\0")
+    assert _run_of(text.encode() + b"\0") == run

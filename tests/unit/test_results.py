@@ -46,6 +46,12 @@ class Channel:
         said, self._stderr = self._stderr[:count], self._stderr[count:]
         return said
 
+    def send(self, data):
+        return len(data)
+
+    def shutdown_write(self):
+        pass
+
     def recv_exit_status(self):
         return self.exit_code
 
@@ -157,6 +163,17 @@ def test_a_node_that_drips_is_given_up(monkeypatch):
     with pytest.raises(NodeError, match="as good as nothing|neither said"):
         RemoteProcess("node1", channel).hand_over(list, 15.0)
     assert 14.0 < now[0] < 20.0
+    with pytest.raises(NodeError, match="as good as nothing"):
+        RemoteProcess("node1", channel, patience_s=3.0).communicate(b"")
+    assert 44.0 < now[0] < 60.0
+
+
+def test_an_answer_without_end_does_not_take_our_memory(monkeypatch):
+    monkeypatch.setattr("cluster.ssh.remote_process.MOST_ANSWER_BYTES", 10**6)
+    channel = Channel([b"x" * 65536] * 1000)
+    with pytest.raises(NodeError, match="without end"):
+        RemoteProcess("node1", channel, patience_s=3.0).communicate(b"")
+    assert channel.closed
 
 
 def test_a_node_without_a_connection_is_lost(fetch, tmp_path):

@@ -2,16 +2,24 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
+from cluster.links.link_spec import link_plans, make_link_spec
+from cluster.run.job import Job
+from cluster.run.launch_words import parse_stall_timeout_s
 from cluster.run.placement import place_ranks
+from cluster.run.program import Program
 from cluster.run.stall import RankState, find_stall, has_moved, read_state
+from cluster.shaping.link_state import planned_link_state
 from node.accounting.gloo_traffic import Flow
 from node.accounting.ledger import Ledger
 from node.supervisor.rank_states import find_ranks, read_sockets, state_of
@@ -157,3 +165,42 @@ def test_a_collective_that_is_done_is_noted_and_one_among_some_ranks_counts_for_
     assert os.read(ledger._note._file, 200).split()[:3] == [b"1", b"2", b"exchange"]
     ledger.end(entry, 0.0, hidden=False)
     assert os.pread(ledger._note._file, 200, 0).split()[:2] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGSTOP])
+def test_where_a_rank_is_python_says_itself_and_ends_and_other_programs_are_left_alone(number):
+    code = "import time\ndef wait():\n    print('ready', flush=True)\n    time.sleep(60)\nwait()"
+    run = f"run-{os.getpid()}"
+    environ = os.environ | {"TORCHELASTIC_RUN_ID": run, "RANK": "0", "PYTHONFAULTHANDLER": "1"}
+    rank = subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    other = subprocess.Popen(["sleep", "60"], env=environ | {"RANK": "1"})
+    try:
+        rank.stdout.readline()
+        rank.send_signal(number)
+        subprocess.run([sys.executable, "-m", "node.supervisor.stacks", run], cwd=PROJECT_DIR)
+        said = rank.communicate(timeout=10)[1].decode()
+        assert "(most recent call first)" in said
+        assert re.search(r"line [34] in wait", said)
+        assert (rank.returncode, other.poll()) == (-signal.SIGABRT, None)
+    finally:
+        for process in (rank, other):
+            process.kill()
+            process.wait()
+
+
+def test_a_run_is_ended_after_as_long_as_a_collective_may_take_unless_somebody_says_otherwise():
+    program = Program("fedavg", ("python3", "-m", "node.train"), config={"strategy": "fedavg"})
+    slow = make_link_spec("mobile", "full", 1, "nfqueue").links(NODES)
+    slow = tuple(link._replace(rate_mbyte_s=0.05) for link in slow)
+    state = planned_link_state(link_plans(NODES, make_link_spec("mobile", "full", 1, "nfqueue")))
+    job = Job(ClusterSpec(size=3), program, PLACES, state, (), True, 1)
+    assert job.stalled_after_s == job.timeout_s >= 60
+    on_slow = replace(job, link_state=replace(state, links=slow))
+    assert on_slow.stalled_after_s == on_slow.timeout_s > 600
+    own = replace(job, program=Program("job", ("python3", "job.py")))
+    assert own.stalled_after_s == 600
+    for asked, wanted in (("9s", 9), ("none", None)):
+        asked_s = parse_stall_timeout_s(asked)
+        assert replace(own, stall_timeout_s=asked_s).stalled_after_s == wanted

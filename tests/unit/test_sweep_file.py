@@ -227,3 +227,18 @@ def test_a_file_that_is_no_sweep_is_refused_in_one_line(tmp_path, text, words):
 def test_a_flag_that_cannot_be_is_refused(words, said, found):
     with pytest.raises(UsageError, match=found):
         flags(*words, **said)
+
+
+def test_no_record_of_a_sweep_has_a_token_of_its_program(tmp_path):
+    (tmp_path / "in").mkdir()
+    script = tmp_path / "in" / "train.py"
+    script.touch()
+    digests = set()
+    for token in ("hf_geheim", "hf_other"):
+        program = [str(script), "--hf-token", token]
+        plan = parse_sweep({"profile": "wan", "program": program, "folder": str(script.parent)})
+        [one] = plan_runs(plan, sweep_cells(plan), tmp_path / "out")
+        assert token not in str(one.experiment)
+        assert token in one.program.argv
+        digests.add(one.digest)
+    assert len(digests) == 1  # nor does it decide a run

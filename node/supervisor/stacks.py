@@ -1,0 +1,54 @@
+"""Has the ranks of a run on this node print where each of their threads is, and ends them: for a run that stands still.
+
+    python3 -S -m node.supervisor.stacks RUN
+
+Ranks run with PYTHONFAULTHANDLER: at SIGABRT Python itself writes the stacks to standard error, also of threads that
+wait in a library, and ends. Programs that are not Python are left alone.
+"""
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+
+from node.supervisor.rank_states import PROC, Process, find_ranks
+
+MOST_PROCESSES = 16  # of each rank: it may have loaders of data besides
+TIMEOUT_S, LOOK_INTERVAL_S = 3.0, 0.05
+
+
+def main() -> int:
+    """Signal them, and wait until they are gone."""
+    pids = list(chain.from_iterable(map(_pythons, find_ranks(sys.argv[1]).values())))
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # nobody asked for their memory
+            os.kill(pid, signal.SIGABRT)
+            os.kill(pid, signal.SIGCONT)  # one that is stopped hears nothing else
+    deadline = time.monotonic() + TIMEOUT_S
+    while any(map(_runs, pids)) and time.monotonic() < deadline:
+        time.sleep(LOOK_INTERVAL_S)
+    return 0
+
+
+def _pythons(processes: list[Process]) -> Iterator[int]:
+    """Those that are Python, the first one last: with it all others end."""
+    for process in reversed(processes[:MOST_PROCESSES]):
+        with suppress(OSError):  # it has ended
+            if (PROC / str(process.pid) / "exe").readlink().name.startswith("python"):
+                yield process.pid
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return " Z " not in (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
