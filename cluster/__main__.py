@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from cluster.base.errors import EXIT_DONE, EXIT_USAGE, unknown
+from cluster.base.stdout import safe_output
 
 VERBS = (
     "launch",
@@ -34,15 +35,23 @@ def main() -> int:
     if "_ARGCOMPLETE" in os.environ:
         return _complete()
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print("python -m cluster.VERB --help, or gradwire VERB --help, tells more of each:\n")
-        for verb in VERBS:
-            print(f"  {verb:<9} {_first_line(verb)}")
-        return EXIT_DONE
+        return _list_verbs()
     verb = sys.argv[1]
     if verb not in VERBS:
         print(f"error: {unknown('verb', verb, VERBS)}", file=sys.stderr)
         return EXIT_USAGE
     return _run(verb, sys.argv[2:])
+
+
+def _list_verbs() -> int:
+    """What there is; into a pipe that nobody reads any more, and onto a full disk, as verbs print."""
+    from cluster.cli.command_line import all_written
+
+    with safe_output() as output:
+        print("python -m cluster.VERB --help, or gradwire VERB --help, tells more of each:\n")
+        for verb in VERBS:
+            print(f"  {verb:<9} {_first_line(verb)}")
+        return all_written(output, EXIT_DONE)
 
 
 def _run(verb: str, words: list[str]) -> int:

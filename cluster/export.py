@@ -22,14 +22,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from cluster.accounting.metrics_table import COLUMNS, Row, metric_rows
 from cluster.base.errors import UsageError
 from cluster.base.files import write_atomically
 from cluster.cli.command_line import make_parser, run_verb
 from cluster.reporting.read_run import read_run
 from cluster.reporting.trace import trace
+from cluster.reporting.yaml_document import read_run_yml
 
 FIGURES = [name for name in COLUMNS if name not in ("step", "rank", "node", "time")]
 
@@ -70,7 +69,7 @@ def export(args: Namespace) -> dict[str, object]:
 
 def write_csv(path: Path, rows: Sequence[Row]) -> str:
     """A row a step and rank; what a step did not have stays empty."""
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
@@ -106,7 +105,7 @@ def write_events(folder: Path, rows: Sequence[Row], board: ModuleType) -> str:
 
 def send_to_wandb(project: str, folder: Path, rows: Sequence[Row], wandb: ModuleType) -> str:
     """One run with all ranks in it: `node1/loss` and so on."""
-    config = yaml.safe_load((folder / "run.yml").read_text())
+    config = read_run_yml(folder / "run.yml")
     run = wandb.init(project=project, name=folder.resolve().name, dir=str(folder), config=config)
     for step, together in groupby(rows, key=itemgetter("step")):  # in whose order they are
         run.log({f"{r['node']}/{k}": v for r in together for k, v in _figures(r)}, step=step)

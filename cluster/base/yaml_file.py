@@ -1,6 +1,7 @@
 """Reads a user's YAML file, or refuses it in one line."""
 
 import os
+import re
 from pathlib import Path
 
 import yaml
@@ -8,6 +9,7 @@ import yaml
 from cluster.base.errors import UsageError, shown
 
 MOST_DIGITS = 300
+PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def read_yaml(path: Path, hint: str = "") -> object:
@@ -81,10 +83,25 @@ def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 def _construct_word(loader: _Loader, node: yaml.ScalarNode) -> str:
-    return loader.construct_yaml_str(node)
+    """A text that can be a file's name and a program's argument, bytes that are no UTF-8 as Python has them there."""
+    text: str = loader.construct_yaml_str(node)
+    text = PAIR.sub(lambda pair: _joined(pair[0]), text)
+    try:
+        is_text = b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise yaml.constructor.ConstructorError(None, None, "no text", node.start_mark)
+    return text
+
+
+def _joined(pair: str) -> str:
+    """The letter that JSON writes as two surrogates, and json.dumps does so with every one beyond U+FFFF."""
+    return pair.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:str", _construct_word)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_word)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FrameType
+from typing import cast
 
 from cluster.base.console import Console, eprint
 from cluster.base.errors import (
@@ -27,6 +28,7 @@ from cluster.base.errors import (
     EXIT_INTERRUPTED,
     ClusterError,
     UsageError,
+    shown,
     system_error,
 )
 from cluster.base.json_file import json_text
@@ -133,13 +135,10 @@ def run_verb(
         Console().fail(error)
         return error.exit_code
     _take_environment(parser)
-    args, rest = parser.parse_known_args(words)
-    if rest and not keep_rest:
-        parser.error(f"unknown argument {rest[0]}{_guess(rest[0], parser)}")
-    args.rest = rest
-    hear_signals()
     try:
         with safe_output() as output:
+            args = _parse(parser, words, output, keep_rest=keep_rest)
+            hear_signals()
             return _run(verb, args, output)
     except KeyboardInterrupt:
         eprint("interrupted")
@@ -150,6 +149,20 @@ def run_verb(
         return EXIT_BUG
     finally:
         gc.freeze()  # Python ends here: to look once more for what could be freed would take it 40 ms
+
+
+def _parse(
+    parser: ArgumentParser, words: Sequence[str], output: Output, *, keep_rest: bool
+) -> Namespace:
+    """The parsed arguments; ends as argparse does after --help, and after a wrong one."""
+    try:
+        args, rest = parser.parse_known_args(words)
+        if rest and not keep_rest:
+            parser.error(f"unknown argument {shown(rest[0])}{_guess(rest[0], parser)}")
+    except SystemExit as end:
+        raise SystemExit(all_written(output, cast(int, end.code))) from None
+    args.rest = rest
+    return args
 
 
 def _run(verb: Verb, args: Namespace, output: Output) -> int:
@@ -163,6 +176,11 @@ def _run(verb: Verb, args: Namespace, output: Output) -> int:
         document, exit_code = failure.document, failure.exit_code
     if args.json and (document is not None or exit_code == EXIT_DONE):
         print(json_text(document))
+    return all_written(output, exit_code)
+
+
+def all_written(output: Output, exit_code: int) -> int:
+    """See that all is written, or say that it is not; the exit code."""
     output.flush()
     if output.failure is not None:
         Console().fail(system_error(output.failure, "standard output cannot be written"))

@@ -99,6 +99,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
     Raises:
         UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
     """
+    _check_words(args, folder)
     own, rest = _split_own(args)
     if not own:
         if folder is not None:
@@ -172,6 +173,7 @@ def user_program(
     Raises:
         UsageError: no such script or module, a folder that is too large to send.
     """
+    _check_words(words, folder)
     program = _module(words, folder) if words[0] == "-m" else _script(words, folder)
     if essential_ranks is None:
         return program
@@ -283,6 +285,21 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
         raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
     config: dict[str, object] = json.loads(check.stdout)
     return config
+
+
+def _check_words(words: Sequence[str], folder: Path | None) -> None:
+    """Refuse what no argument and no path can be here: a file of YAML may have letters that the locale has not.
+
+    Raises:
+        UsageError: names the word.
+    """
+    for word in [*words, str(folder or "")]:
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{ascii(word)} has a letter that this locale lacks", "export LC_ALL=C.UTF-8"
+            ) from None
 
 
 def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:

@@ -13,6 +13,7 @@ One key pair to log in with, and one host key a node:
 No key is ever in the image or in git.
 """
 
+import os
 from pathlib import Path
 
 from cluster.base.files import write_atomically
@@ -36,7 +37,8 @@ def ensure_keys(spec: ClusterSpec) -> set[str]:
     new = {n.name for n in spec.nodes if _ensure_host_key(spec.state_dir / n.name) or login_is_new}
     known_hosts = "".join(_known_hosts_line(spec.state_dir, node) for node in spec.nodes)
     (spec.state_dir / "known_hosts").write_text(known_hosts)
-    (spec.state_dir / "ssh_config").write_text(ssh_config(spec))
+    # Paths are bytes, and some of them no text in this locale.
+    (spec.state_dir / "ssh_config").write_bytes(os.fsencode(ssh_config(spec)))
     for node in spec.nodes:
         _fill_node_folder(spec.state_dir, node, known_hosts)
     return new

@@ -15,6 +15,7 @@ import pytest
 import cluster.base.stdout
 import cluster.launch
 import cluster.logs
+import cluster.profiles
 from cluster.api import Cluster
 from cluster.base.errors import UsageError
 from cluster.base.paths import PROJECT_DIR
@@ -210,11 +211,15 @@ def test_an_empty_word_is_refused_from_python_too(field):
         Cluster(**{field: ""})
 
 
-@pytest.mark.parametrize("verb", ["profiles", "profiles --json", "launch --dry-run --profile wan"])
-def test_a_real_verb_onto_a_full_disk(verb):
+@pytest.mark.parametrize(
+    "words",
+    ["cluster.profiles", "cluster.profiles --json", "cluster.launch --dry-run --profile wan"]
+    + ["cluster", "cluster.launch --help"],
+)
+def test_a_real_verb_onto_a_full_disk(words):
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(
-            [sys.executable, "-m", *f"cluster.{verb}".split()],
+            [sys.executable, "-m", *words.split()],
             cwd=PROJECT_DIR,
             text=True,
             stdout=full,
@@ -223,6 +228,28 @@ def test_a_real_verb_onto_a_full_disk(verb):
         )
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
     assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["cluster", "cluster.launch --help"])
+def test_help_that_nobody_reads_and_help_in_a_locale_without_our_letters(words):
+    argv = [sys.executable, "-m", *words.split()]
+    ascii_only = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for env in (os.environ, ascii_only):
+        running = subprocess.Popen(
+            argv, cwd=PROJECT_DIR, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        if env is ascii_only:
+            assert b"python -m cluster" in running.stdout.read()
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        running.stderr.close()
+        assert running.wait(timeout=20) == 0
+
+
+def test_an_unknown_word_is_refused_in_one_line(capsys):
+    with pytest.raises(SystemExit):
+        cluster.profiles.main(["--two\nlines"])
+    assert capsys.readouterr().err.endswith("error: unknown argument '--two\\nlines'\n")
 
 
 def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):

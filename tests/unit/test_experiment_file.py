@@ -6,7 +6,7 @@ from argparse import SUPPRESS
 import jsonschema
 import pytest
 import yaml
-from test_past_run import write_run
+from past_runs import write_run
 
 import cluster.launch
 from cluster import Cluster, Experiment, load_experiment, training

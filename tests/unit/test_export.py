@@ -110,6 +110,12 @@ def test_event_files_are_read_back_by_tensorboard(folder):
     assert {p.name for p in (folder / "tensorboard").iterdir()} == {"node1", "node2"}
 
 
+def test_wandb_gets_the_metrics_of_a_run_whose_run_yml_is_damaged(folder, tmp_path):
+    (tmp_path / "wandb.py").write_text(WANDB)
+    (folder / "run.yml").write_bytes(b"a: [\xff")
+    assert export(folder, "--wandb", "links", path=tmp_path).returncode == 0
+
+
 def test_wandb_gets_all_ranks_in_one_run(folder, tmp_path):
     """A stand-in with the three calls that are made of it; with W&B itself: docs/LOG.md."""
     (tmp_path / "wandb.py").write_text(WANDB)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from cluster.links.changes import parse_seconds
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
 from cluster.links.traces import load_trace
-from cluster.run.program import pack, user_program
+from cluster.run.program import pack, training, user_program
 from cluster.schedule.schedule_file import load_schedule
 from cluster.shaping.link_state import read_link_state, settings_document
 from cluster.ssh.fleet import Fleet
@@ -165,6 +166,16 @@ def test_a_name_that_no_file_can_have_is_refused(load):
 @pytest.mark.parametrize("words", [["x" * 300], ["-m", "x" * 300], ["-m", "../.."], ["-m", ""]])
 def test_a_script_that_no_file_can_be_is_refused(words):
     refusal(lambda: user_program(words))
+
+
+@pytest.mark.parametrize("folder", [None, Path("\ud800")])
+def test_a_word_of_letters_that_no_argument_can_have_is_refused(folder, tmp_path, monkeypatch):
+    """As a file of YAML may have them, in a locale that is not UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    odd = [] if folder else ["--name", "\ud800"]
+    assert "lacks" in refusal(lambda: user_program(["train.py", *odd], folder))
+    assert "lacks" in refusal(lambda: training(["--strategy", "./train.py:A", *odd], folder))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from books import line
+from past_runs import PROGRAM, write_run
 
 import cluster.launch
 from cluster.accounting.alternatives import Alternative
@@ -16,7 +17,6 @@ from cluster.base.errors import ClusterError, UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
 from cluster.run.experiment import Experiment
-from cluster.run.job import Job
 from cluster.run.launch_again import (
     experiment_again,
     program_again,
@@ -26,10 +26,8 @@ from cluster.run.launch_again import (
     with_option,
 )
 from cluster.run.past_run import read_past_launch, read_past_run, same_links
-from cluster.run.placement import place_ranks
-from cluster.run.program import Program
 from cluster.run.results import parse_max_results
-from cluster.run.run_folder import last_events, write_config, write_links
+from cluster.run.run_folder import last_events
 from cluster.run.trials import (
     Measured,
     Trial,
@@ -43,47 +41,11 @@ from cluster.shaping.link_state import planned_link_state
 from cluster.whatif import main
 from protocol.node_plan import read_plan
 
-PROGRAM = Program(
-    "fedavg",
-    ("python3", "-m", "node.train", "--strategy", "fedavg"),
-    config={"strategy": "fedavg", "strategy_options": {"H": 20}, "steps": 40},
-)
-
 
 @pytest.fixture
 def run(tmp_path):
     """The folder of a run of three, as a launch writes it; its all-reduces took a second each."""
     return write_run(tmp_path / "20261121-101500-mobile-fedavg")
-
-
-def write_run(folder, order=("node1", "node2", "node3"), program=PROGRAM, limits=None, schedule=()):
-    spec = ClusterSpec("lab", 3, 0)
-    plans = link_plans(spec.nodes, make_link_spec("mobile", "full", 1, "nfqueue"))
-    state = planned_link_state(plans)
-    places = place_ranks(order)
-    job = Job(spec, program, places, state, schedule, True, 10 * 2**30)
-    (folder / "metrics").mkdir(parents=True)
-    write_links(folder, state.links, places)
-    write_config(folder, job.config(limits or {}))
-    for rank, place in enumerate(places):
-        kept = [
-            line(
-                "all_reduce",
-                {(rank - 1) % 3: 6_399_371},
-                at=110.0 + 10 * n,
-                size=4_799_528,
-                messages=8,
-            )
-            for n in range(5)
-        ]
-        events = [
-            {"event": "start", "rank": rank, "time": 100.0 + rank},
-            {"event": "end", "rank": rank, "time": 160.0 + rank, "seconds": {}},
-        ]
-        for name, rows in ((place.name, events), (f"{place.name}.collectives", kept)):
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            (folder / "metrics" / f"{name}.jsonl").write_text(text)
-    return folder
 
 
 def test_what_a_launch_writes_can_be_read_and_launched_again(run):

@@ -1,12 +1,13 @@
 """The configuration for OpenSSH's own client, read back by that client."""
 
+import os
 import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from cluster.base.spec import ClusterSpec
-from cluster.ssh.keys import ssh_config
+from cluster.ssh.keys import ensure_keys, ssh_config
 
 
 def expanded(config, option):
@@ -31,3 +32,9 @@ def test_a_checkout_may_have_any_name(tmp_path, name):
     logged = str(folder).replace("\\", "\\\\")  # as ssh writes it into its log
     assert any(f"{logged}/id_ed25519 type" in line for line in expanded(config, "identity file"))
     assert f"userknownhostsfile {folder}/known_hosts" in expanded(config, "userknownhostsfile")
+
+
+def test_keys_can_be_made_in_a_folder_whose_name_is_no_text(tmp_path):
+    folder = tmp_path / os.fsdecode(b"gr\xfc\xdfe")
+    ensure_keys(SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder))
+    assert b"gr\xfc\xdfe/id_ed25519" in (folder / "ssh_config").read_bytes()

@@ -1,6 +1,10 @@
 """A user's YAML file that cannot be read: one line says where and why."""
 
+import json
+import os
+
 import pytest
+import yaml
 
 from cluster.base.errors import UsageError
 from cluster.base.yaml_file import read_yaml
@@ -33,3 +37,24 @@ def test_what_is_not_there_or_no_file_is_refused_in_one_line(tmp_path):
         read_yaml(tmp_path / "none.yml")
     with pytest.raises(UsageError, match="cannot read .*: Is a directory"):
         read_yaml(tmp_path)
+
+
+def test_a_pair_of_surrogates_is_the_letter_that_json_means_by_it(tmp_path):
+    """JSON is YAML, and json.dumps writes letters beyond U+FFFF so."""
+    path = tmp_path / "mine.yml"
+    path.write_text(json.dumps({"💥": ["a💥"]}))
+    assert read_yaml(path) == {"💥": ["a💥"]}
+
+
+def test_a_name_that_is_no_utf_8_is_read_as_run_yml_has_it(tmp_path):
+    path = tmp_path / "run.yml"
+    path.write_text(yaml.safe_dump(os.fsdecode(b"l\xe4uft.py")))
+    assert os.fsencode(read_yaml(path)) == b"l\xe4uft.py"
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', r'{"\udfff": 1}', r'"a\0b"', r'!!str "\ud800"'])
+def test_what_no_file_name_and_no_argument_can_hold_is_refused(tmp_path, text):
+    path = tmp_path / "mine.yml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="no text in line 1"):
+        read_yaml(path)
