@@ -31,6 +31,7 @@ that by chance may be below it.
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cluster.accounting.bounds import RINGS, Network, flows_of
 from cluster.accounting.collectives import Collective
@@ -53,8 +54,7 @@ class Reach:
     delay_s: Mapping[Pair, float]
 
 
-@dataclass(frozen=True)
-class _Need:
+class _Need(NamedTuple):
     """Bytes that one rank has, and another node needs.
 
     Attributes:
@@ -80,12 +80,14 @@ def reach_of(network: Network) -> Reach | None:
         out[src] += network.byte_s[name]
         into[dst] += network.byte_s[name]
     limits = network.byte_s
-    delay_s = {links[name]: s for name, s in network.delay_s.items()}
+    onward: dict[str, list[tuple[str, float]]] = {}
+    for name, (src, dst) in links.items():
+        onward.setdefault(src, []).append((dst, network.delay_s[name]))
     return Reach(
         network.nodes,
         {node: min(s, limits.get(f"{node} uplink", s)) for node, s in out.items()},
         {node: min(s, limits.get(f"{node} downlink", s)) for node, s in into.items()},
-        {(n, to): s for n in set(network.nodes) for to, s in _shortest_s(n, delay_s).items()},
+        {(n, to): s for n in set(network.nodes) for to, s in _shortest_s(n, onward).items()},
     )
 
 
@@ -168,11 +170,8 @@ def _ends(link: str) -> Pair:
     return src, dst
 
 
-def _shortest_s(src: str, delay_s: Mapping[Pair, float]) -> dict[str, float]:
-    """From a node to all that links lead to (Dijkstra, 1959)."""
-    onward: dict[str, list[tuple[str, float]]] = {}
-    for (start, end), s in delay_s.items():
-        onward.setdefault(start, []).append((end, s))
+def _shortest_s(src: str, onward: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, float]:
+    """From a node to all that links lead to (Dijkstra, 1959); `onward` has each node's links and their delays."""
     found: dict[str, float] = {}
     queue = [(0.0, src)]
     while queue:
@@ -181,5 +180,6 @@ def _shortest_s(src: str, delay_s: Mapping[Pair, float]) -> dict[str, float]:
             continue
         found[node] = so_far_s
         for end, s in onward.get(node, ()):
-            heapq.heappush(queue, (so_far_s + s, end))
+            if end not in found:
+                heapq.heappush(queue, (so_far_s + s, end))
     return found
