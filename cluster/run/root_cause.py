@@ -13,7 +13,10 @@ from cluster.run.summary_document import Summary
 from protocol.link import Link
 
 LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
-STACK = "Current thread 0x"  # faulthandler's, of the thread that was signalled
+# faulthandler's words; the current thread is the one that failed, or was signalled.
+FATAL, CURRENT = "Fatal Python error: ", "Current thread 0x"
+FRAME = r"  |Current thread 0x"
+OF_STACKS = re.compile(rf"\s*$|{FRAME}|Thread 0x|{FATAL}|Extension modules: ")
 GO_ON = "--stall-timeout none, where all ranks shall be able to wait for so long"
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
@@ -70,7 +73,7 @@ def raise_failure(
     lines = [
         f"{who}: the root cause ({_among(1 + len(after))})",
         *([f"  {first.error}"] if first.error else []),
-        *(f"  | {line}" for line in words[-LAST_LINES:]),
+        *(f"  | {line}" for line in _end_of_log(words)),
         *(f"  {text}" for text in missing_links(first.place.node, words, nodes, isolated)),
         *([f"  before it: {_how_each(before, fates)}"] if before else []),
         *([f"  after it: {_how_each(after, fates)}"] if after else []),
@@ -84,16 +87,20 @@ def _stalled(folder: Path, stall: Stall, summary: Summary) -> RunFailed:
         return RunFailed(words, GO_ON, summary, see=str(folder / "logs"))
     log = folder / "logs" / f"{stall.place.name}.log"
     who = f"rank {stall.place.rank} on {stall.place.node} stalled: {stall.why}"
-    tail = [f"  | {line}" for line in _stack(last_lines(log, MOST_LINES))]
+    tail = [f"  | {line}" for line in _end_of_log(last_lines(log, MOST_LINES))]
     message = "\n".join([f"{who}: the root cause", *tail, words])
     return RunFailed(message, GO_ON, summary, see=str(log))
 
 
-def _stack(log: Sequence[str]) -> Sequence[str]:
-    """Of the end of a log, where Python says that the rank was when it was ended; its last lines where it does not."""
-    starts = [number for number, line in enumerate(log) if line.startswith(STACK)]
-    lines = log[starts[-1] :] if starts else log[-LAST_LINES:]
-    return lines[:LAST_LINES]
+def _end_of_log(log: Sequence[str]) -> Sequence[str]:
+    """The last lines of a log; where Python's own stacks are its end, what was before them, and the failed thread's."""
+    fatal = max((n for n, line in enumerate(log) if line.startswith(FATAL)), default=-1)
+    stacks = log[fatal:]
+    if fatal < 0 or not all(map(OF_STACKS.match, stacks)):
+        return log[-LAST_LINES:]
+    at = [n for n, line in enumerate(stacks) if line.startswith(CURRENT)]
+    own = [line for line in stacks[at[0] :][:LAST_LINES] if re.match(FRAME, line)] if at else []
+    return [*log[: fatal + 1][-LAST_LINES // 2 :], *own]
 
 
 def missing_links(

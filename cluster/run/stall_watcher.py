@@ -94,9 +94,12 @@ class StallWatch:
         if self.stall is not None and self._running:
             nodes = sorted({place.node for place in self._running})
             with suppress(RuntimeError):  # the fleet has been closed meanwhile
-                self._fleet.run(
-                    (*STACKS, self._run), nodes=nodes, check=False, patience_s=PATIENCE_S
-                )
+                for action in (
+                    "hold",
+                    "end",
+                ):  # all are held first: none shall see another one's end
+                    argv = (*STACKS, action, self._run)
+                    self._fleet.run(argv, nodes=nodes, check=False, patience_s=PATIENCE_S)
 
     def end(self) -> None:
         """Watch no more."""

@@ -1,7 +1,9 @@
 """Has the ranks of a run on this node print where each of their threads is, and ends them: for a run that stands still.
 
-    python3 -S -m node.supervisor.stacks RUN
+    python3 -S -m node.supervisor.stacks hold RUN
+    python3 -S -m node.supervisor.stacks end RUN
 
+The first stops them (SIGSTOP), so that none sees another one's end: then all are asked where they stand.
 Ranks run with PYTHONFAULTHANDLER: at SIGABRT Python itself writes the stacks to standard error, also of threads that
 wait in a library, and ends. Programs that are not Python are left alone.
 """
@@ -11,19 +13,31 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 
 from node.supervisor.rank_states import PROC, Process, find_ranks
 
+HOLD = "hold"
 MOST_PROCESSES = 16  # of each rank: it may have loaders of data besides
 TIMEOUT_S, LOOK_INTERVAL_S = 3.0, 0.05
 
 
 def main() -> int:
-    """Signal them, and wait until they are gone."""
-    pids = list(chain.from_iterable(map(_pythons, find_ranks(sys.argv[1]).values())))
+    """Stop them, or end them and wait until they are gone."""
+    action, run = sys.argv[1:]
+    pids = list(chain.from_iterable(map(_pythons, find_ranks(run).values())))
+    if action == HOLD:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        return 0
+    _end(pids)
+    return 0
+
+
+def _end(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # nobody asked for their memory
@@ -32,7 +46,6 @@ def main() -> int:
     deadline = time.monotonic() + TIMEOUT_S
     while any(map(_runs, pids)) and time.monotonic() < deadline:
         time.sleep(LOOK_INTERVAL_S)
-    return 0
 
 
 def _pythons(processes: list[Process]) -> Iterator[int]:

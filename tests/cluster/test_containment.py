@@ -1,6 +1,7 @@
 """What a program on a node may take of the host: processes, disk for its output, privileges."""
 
 import json
+from pathlib import Path
 
 import pytest
 from containers import PREFIX, Gradwire, output, tear_down
@@ -123,3 +124,16 @@ def test_a_rank_cannot_change_links_nor_go_before_the_wire_and_a_login_can(lab, 
     assert lab.ssh("node1", "nice", "-n", "-5", "tc", "qdisc", "show").returncode == 0
     assert lab.ssh("node1", "cat", "/proc/self/oom_score_adj").stdout.strip() == "0"
     lab.run("shape", "--link", "node1:node2", "--delay", "20")  # so has the node's own command
+
+
+def test_a_token_among_the_arguments_reaches_the_program_and_no_file(lab, tmp_path):
+    (tmp_path / "args.py").write_text(
+        "import sys\nprint(sys.argv[1:] == ['--hf-token', 'ge' 'heim'])"
+    )
+    words = (tmp_path / "args.py", "--hf-token", "geheim")
+    folder = Path(lab.json("launch", "--no-verify", "--", *words)["folder"])
+    assert (folder / "logs" / "node1.log").read_text() == "True\n"
+    files = [path for top in (folder, lab.state_dir) for path in top.rglob("*") if path.is_file()]
+    assert [path for path in files if b"geheim" in path.read_bytes()] == []
+    again = lab.run("launch", "-f", folder, check=2)
+    assert "does not keep the value of --hf-token" in again.stderr

@@ -86,7 +86,7 @@ def test_a_run_that_loses_its_links_on_the_way_is_not_done(shaped, tmp_path):
     script.write_text(
         "import os, subprocess\n"
         "if os.environ['RANK'] == '1':\n"
-        "    subprocess.run('tc qdisc del dev eth0 root', shell=True, check=True)\n"
+        "    subprocess.run('ssh node2 tc qdisc del dev eth0 root', shell=True, check=True)\n"
     )
     done = shaped.run("launch", "--json", "--no-verify", "--", script, check=1)
     assert "not over the links that were asked for" in done.stderr

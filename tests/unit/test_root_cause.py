@@ -55,6 +55,44 @@ def test_the_missing_link_is_named_by_its_nodes():
     assert missing_links("node1", log, NODES, []) == []
 
 
+FAULT = """\
+  what():  [tcp/pair.cc:534] Connection closed by peer
+Fatal Python error: Aborted
+
+Thread 0x00007f1c2a3fe700 (most recent call first):
+  File "/usr/lib/python3.13/threading.py", line 359 in wait
+  File "/x/loader.py", line 1 in run
+
+Current thread 0x00007f1c400d7b80 (most recent call first):
+  File "/x/comm.py", line 12 in all_reduce
+  File "/x/train.py", line 99 in <module>
+
+Extension modules: numpy.core._multiarray_umath, torch._C (total: 2)
+"""
+
+
+def test_of_a_rank_that_crashed_what_it_said_and_where_it_was_is_shown(tmp_path):
+    before = "".join(f"step {n}\n" for n in range(20)) + "terminate called\n"
+    write_log(tmp_path, "node1", before + FAULT)
+    said = said_of(tmp_path, [RankExit(PLACES[0], -signal.SIGABRT, 1.0)])
+    assert said[1:] == [
+        "  | step 19",
+        "  | terminate called",
+        "  |   what():  [tcp/pair.cc:534] Connection closed by peer",
+        "  | Fatal Python error: Aborted",
+        "  | Current thread 0x00007f1c400d7b80 (most recent call first):",
+        '  |   File "/x/comm.py", line 12 in all_reduce',
+        '  |   File "/x/train.py", line 99 in <module>',
+    ]
+
+
+def test_a_crash_of_before_a_rank_was_started_again_is_not_its_end(tmp_path):
+    write_log(tmp_path, "node1", FAULT + "boom\n")
+    said = said_of(tmp_path, [RankExit(PLACES[0], 1, 1.0)])
+    assert said[-1] == "  | boom"
+    assert len(said) == 1 + 8
+
+
 def test_ranks_that_we_stopped_are_not_said_to_be_killed(tmp_path):
     write_log(tmp_path, "node2", "boom\n")
     stopped = RankExit(PLACES[0], -signal.SIGTERM, 1.0, was_stopped=True)

@@ -179,7 +179,9 @@ def test_where_a_rank_is_python_says_itself_and_ends_and_other_programs_are_left
     try:
         rank.stdout.readline()
         rank.send_signal(number)
-        subprocess.run([sys.executable, "-m", "node.supervisor.stacks", run], cwd=PROJECT_DIR)
+        for action in ("hold", "end"):
+            argv = [sys.executable, "-m", "node.supervisor.stacks", action, run]
+            subprocess.run(argv, cwd=PROJECT_DIR, check=True)
         said = rank.communicate(timeout=10)[1].decode()
         assert "(most recent call first)" in said
         assert re.search(r"line [34] in wait", said)
