@@ -11,12 +11,13 @@
     python -m cluster.launch -f experiment.yml
     python -m cluster.launch -f runs/20261121-101500-mobile-fedavg/run.yml
 
-Brings the cluster up if it is not, shapes its links if they differ, measures every link and stops (exit 1)
-where one is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on),
-then starts the ranks over SSH with torchrun's environment, one on each node or as many as --nproc-per-node
-says. Without `--` it trains (node.train; its options are taken here too: python -m node.train --help). With
-`--` it runs your program, unchanged: its folder is copied to every node. What a rank writes into
-$GRADWIRE_RUN_DIR comes back into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
+Brings the cluster up if it is not, shapes its links if they differ, measures every link, or only looks at them
+where they were proved before and nothing about them has changed since (--verify), and stops (exit 1) where one
+is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on). Then it starts
+the ranks over SSH with torchrun's environment, one on each node or as many as --nproc-per-node says. Without
+`--` it trains (node.train; its options are taken here too: python -m node.train --help). With `--` it runs your
+program, unchanged: its folder is copied to every node. What a rank writes into $GRADWIRE_RUN_DIR comes back
+into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
 
 -f experiment.yml launches what that file says: `kind: experiment`, and a key for each flag (examples/experiment.yml has
 them all). Flags beside -f win over the file, the file over variables of the environment.

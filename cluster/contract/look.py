@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cluster.contract.checks import rtt_tolerance_ms
+from cluster.contract.checks import delay_tolerance_ms, rtt_tolerance_ms
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import look_pings
 from cluster.contract.probe_results import ping_each_pair
@@ -48,7 +48,8 @@ class Look:
                 {
                     "src": link.src,
                     "dst": link.dst,
-                    "rtt_ms": found.rtt_ms,
+                    "delay_ms": finite(found.delay_ms),
+                    "rtt_ms": finite(found.rtt_ms),
                     "packets": found.sent,
                     "arrived": found.arrived,
                 }
@@ -79,8 +80,15 @@ def judge_look(seconds: float, asked: Expected, measured: Mapping[Link, Measured
 def _failed(link: Link, asked: Expected, found: Measured) -> tuple[str, ...]:
     checks = {"loss": _loss_holds(link, found)}
     if not asked.is_cut(link):
-        checks["rtt"] = _rtt_holds(link, asked, found)
+        checks |= {"delay": _delay_holds(link, found), "rtt": _rtt_holds(link, asked, found)}
     return tuple(name for name, holds in checks.items() if not holds)
+
+
+def _delay_holds(link: Link, found: Measured) -> bool:
+    """One way: by the typical delay, or by the quick ones: as of `_rtt_holds`."""
+    most_ms = delay_tolerance_ms(link, found)
+    delays_ms = found.delay_ms, found.early_delay_ms
+    return any(abs(delay_ms - link.delay_ms) <= most_ms for delay_ms in delays_ms)
 
 
 def _rtt_holds(link: Link, asked: Expected, found: Measured) -> bool:

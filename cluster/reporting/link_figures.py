@@ -61,4 +61,5 @@ def proof_of(summary: Record, contract: Record, links: Sequence[LinkFigures]) ->
         return Proof(BAD, f"{len(broken) or 'some'} of {len(links)} broken")
     if undecided or contract.get("decided") is False or word(summary.get("undecided")):
         return Proof(UNKNOWN, f"{len(undecided) or 'some'} of {len(links)} undecided")
-    return Proof(GOOD, f"{len(links)} of {len(links)} proved")
+    by_look = ", looked at" if contract.get("by") == "look" else ""
+    return Proof(GOOD, f"{len(links)} of {len(links)} proved{by_look}")

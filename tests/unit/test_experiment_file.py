@@ -142,6 +142,11 @@ def test_flags_win_over_the_file_and_the_file_over_the_environment(write, plan, 
     asked = plan("-f", path)["experiment"]
     assert (asked["shaping"]["profile"]["name"], asked["verify"]) == ("wan", "none")
     assert asked["max_results_bytes"] == 2**20  # the file does not say it
+    for flags, verify in ((["--verify", "full"], "full"), (["--verify=look"], "look")):
+        assert plan("-f", path, *flags)["experiment"]["verify"] == verify
+    path.write_text(path.read_text().replace("verify: false", "verify: full"))
+    assert plan("-f", path)["experiment"]["verify"] == "full"
+    assert plan("-f", path, "--no-verify")["experiment"]["verify"] == "none"
     over = plan("-f", path, "--profile", "mobile", "--nodes", "2", "--steps", "9", "--cpus", "1")
     assert over["experiment"]["shaping"]["profile"]["name"] == "mobile"
     assert [node["cpus"] for node in over["nodes"]] == [1, 1]

@@ -70,6 +70,13 @@ def test_a_normal_run_has_all_sections_in_their_order(tmp_path):
     assert sentences.lead(run).startswith("3 nodes trained fashion-mnist with fedavg over mobile")
 
 
+def test_links_that_were_only_looked_at_are_said_to_be(tmp_path):
+    folder = make_run(tmp_path / "run")
+    contract = json.loads((folder / "contract.json").read_text())
+    (folder / "contract.json").write_text(json.dumps(contract | {"by": "look"}))
+    assert answers(read_run(folder))["links"] == ("good", "6 of 6 proved, looked at")
+
+
 def test_sentences_suffice(tmp_path):
     run = read_run(make_run(tmp_path / "run"))
     assert sentences.where_time_went(run) == (
