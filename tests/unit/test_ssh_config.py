@@ -1,12 +1,13 @@
-"""The configuration for OpenSSH's own client, read back by that client."""
+"""Keys, and the configuration for OpenSSH's own client, read back by that client."""
 
 import subprocess
 from types import SimpleNamespace
 
 import pytest
 
+from cluster.base import spec
 from cluster.base.spec import ClusterSpec
-from cluster.ssh.keys import ssh_config
+from cluster.ssh.keys import ensure_keys, ssh_config
 
 
 def expanded(config, option):
@@ -25,9 +26,34 @@ def expanded(config, option):
 def test_a_checkout_may_have_any_name(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
-    spec = SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder)
+    cluster = SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder)
     config = tmp_path / "ssh_config"
-    config.write_text(ssh_config(spec))
+    config.write_text(ssh_config(cluster))
     logged = str(folder).replace("\\", "\\\\")  # as ssh writes it into its log
     assert any(f"{logged}/id_ed25519 type" in line for line in expanded(config, "identity file"))
     assert f"userknownhostsfile {folder}/known_hosts" in expanded(config, "userknownhostsfile")
+
+
+@pytest.fixture
+def keys(monkeypatch, tmp_path):
+    """The folder of a new cluster's keys."""
+    monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
+    ensure_keys(ClusterSpec("lab", size=2))
+    return ClusterSpec("lab").state_dir
+
+
+def test_keys_are_their_owners_alone(keys):
+    folders = [keys, keys / "node1", keys / "node2"]
+    assert {oct(folder.stat().st_mode & 0o777) for folder in folders} == {"0o700"}
+    private = [path for path in keys.rglob("*") if b"PRIVATE KEY" in head(path)]
+    assert len(private) == 5  # the login key, a host key a node, the login key on each node
+    assert {oct(path.stat().st_mode & 0o777) for path in private} == {"0o600"}
+
+
+def head(path):
+    return path.read_bytes()[:100] if path.is_file() else b""
+
+
+def test_host_keys_are_pinned_for_openssh_too(keys):
+    (said,) = expanded(keys / "ssh_config", "stricthostkeychecking")
+    assert said.split()[1] in ("true", "yes")
