@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cluster.base.json_file import finite
 from cluster.contract.checks import delay_tolerance_ms, rtt_tolerance_ms
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import look_pings

@@ -116,6 +116,46 @@ def test_what_a_checkpoint_lets_ranks_send_counts_as_the_next_steps(run):
     assert sum(sent[1]) == stopped.end["sent_bytes"]["train"]
 
 
+DRAWS = """
+import random
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+
+class Flipped(TensorDataset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return (x if random.random() < 0.5 else -x), y
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 1)
+
+    def forward(self, batch):
+        x, y = batch
+        return nn.functional.mse_loss(self.net(x).squeeze(1), y)
+
+
+def flipped():
+    x = torch.randn(300, 4)
+    return Line(), Flipped(x[:256], x[:256].sum(1)), TensorDataset(x[256:], x[256:].sum(1))
+"""
+
+
+def test_a_task_that_draws_by_itself_goes_on_bit_for_bit(run, tmp_path):
+    """By Python's own generator, as many a task that augments does."""
+    (tmp_path / "mine.py").write_text(DRAWS)
+    flags = ("--task", f"{tmp_path}/mine.py:flipped", "--steps", "6", "--batch-size", "8")
+    whole = run(2, *flags)
+    stopped = run(2, *flags, "--checkpoint-every", "4")
+    resumed = run(2, *flags, "--resume", str(stopped.run_dir))
+    for rank in range(2):
+        assert losses(resumed, rank) == {n: losses(whole, rank)[n] for n in (5, 6)}
+
+
 SHORT = ("--batch-size", "8", "--steps", "3")
 FILE = "checkpoint-rank0-step2.pt"
 

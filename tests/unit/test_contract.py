@@ -339,3 +339,30 @@ def test_the_table_has_its_figures_on_the_right_and_fits_a_terminal():
         assert {
             line[end - 1].isdigit() and line[end : end + 1] == " " for line in (first, second)
         } == {True}
+
+
+ROUGH = {"jitter_ms": 8.0}
+FAST = {"rate_mbyte_s": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "broken"),
+    [
+        ({}, {"goodput_mbyte_s": 4.78 * 0.95}, "goodput"),
+        ({}, {"goodput_mbyte_s": 4.78 * 1.05}, "goodput"),
+        ({}, {"rate_mbyte_s": 5 * 0.95}, "rate"),
+        (FAST, {"goodput_mbyte_s": 20.0}, "goodput"),  # what any machine can give
+        ({}, {"rtt_ms": 162.5}, "rtt"),
+        ({}, {"rtt_ms": 157.5}, "rtt"),
+        ({}, {"jitter_ms": 2.5}, "jitter"),
+        (ROUGH, {"jitter_ms": 11.5, "samples": 600}, "jitter"),
+        (ROUGH, {"jitter_ms": 4.5, "samples": 600}, "jitter"),
+        (ROUGH, {"jitter_ms": 8.0, "samples": 600, "rtt_ms": 165.5}, "rtt"),
+    ],
+)
+def test_what_is_a_little_more_wrong_than_is_allowed_is_broken(asked, found, broken):
+    """And not only what is wrong by half: tolerances and chance are as narrow as they are said to be."""
+    there, back = (link._replace(**asked) for link in LINKS)
+    good = replace(GOOD, goodput_mbyte_s=Expected((there, back)).goodput_mbyte_s(there))
+    verdict = judge(there, Expected((there, back)), replace(good, **found))
+    assert verdict.broken == (broken,)

@@ -4,10 +4,12 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
+import paramiko
 import pytest
 
-from cluster.base.errors import NodeError
+from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import Node
 from cluster.ssh import connection
 from cluster.ssh.fleet import Fleet
@@ -88,6 +90,64 @@ def test_one_that_was_given_up_is_not_named_beside_the_one_that_failed(tmp_path)
     with pytest.raises(NodeError) as caught:
         waiting.each(action, "not every node came up")
     assert caught.value.outcomes == {"node1": "no answer"}
+
+
+class Sshd(paramiko.ServerInterface):
+    """A node that lets everybody in."""
+
+    def check_auth_publickey(self, username, key):
+        return paramiko.AUTH_SUCCESSFUL
+
+    def get_allowed_auths(self, username):
+        return "publickey"
+
+
+@pytest.fixture
+def node_with_key():
+    """A node's sshd with this host key, to log in to once."""
+    made = []
+
+    def serve(key):
+        listener = socket.create_server(("127.0.0.1", 0))
+        made.append(listener)
+
+        def answer():
+            caller, _ = listener.accept()
+            transport = paramiko.Transport(caller)
+            made.append(transport)
+            transport.add_server_key(key)
+            with suppress(paramiko.SSHException, EOFError, OSError):
+                transport.start_server(server=Sshd())
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = listener.getsockname()[1]
+        return Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", port)
+
+    yield serve
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("is_pinned", ["this one", "another one", "none"])
+def test_a_node_with_another_host_key_is_refused(node_with_key, tmp_path, is_pinned):
+    names = "login", "host", "other"
+    for name in names:
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(argv, check=True)
+    (tmp_path / "login").rename(tmp_path / LOGIN_KEY)
+    node = node_with_key(paramiko.Ed25519Key.from_private_key_file(str(tmp_path / "host")))
+    pinned = {"this one": "host.pub", "another one": "other.pub"}.get(is_pinned)
+    line = f"[127.0.0.1]:{node.ssh_port} {(tmp_path / pinned).read_text()}" if pinned else ""
+    (tmp_path / "known_hosts").write_text(line)
+
+    def log_in():
+        return connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
+
+    if is_pinned == "this one":
+        connection.hang_up([log_in()])
+        return
+    with pytest.raises(ClusterError, match="does not match|not found in known_hosts"):
+        log_in()
 
 
 def test_a_login_that_stalls_after_the_greeting_ends_when_nobody_wants_it_any_more(tmp_path):

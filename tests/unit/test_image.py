@@ -85,6 +85,23 @@ def test_each_torch_has_a_hash_of_its_own():
     assert len({image.source_hash(args) for args in ({}, PYPI, OURS, MUJOCO)}) == 4
 
 
+def test_another_line_of_the_nodes_code_is_another_image(monkeypatch, tmp_path):
+    code = tmp_path / "node" / "wire.py"
+    code.parent.mkdir()
+    monkeypatch.setattr(image, "SOURCES", {"node": tmp_path})
+
+    def source_hash(text):
+        code.write_text(text)
+        return image.source_hash({})
+
+    assert (
+        source_hash("LATE_S = 1e-3") == source_hash("LATE_S = 1e-3") != source_hash("LATE_S = 2e-3")
+    )
+    before = image.source_hash({})
+    code.rename(code.with_name("wires.py"))
+    assert image.source_hash({}) != before
+
+
 def test_the_base_image_is_handed_on_once():
     argv = image._build_argv(PYPI | OURS, "label")
     assert [word for word in argv if word.startswith("BASE_IMAGE=")] == ["BASE_IMAGE=ours:13"]

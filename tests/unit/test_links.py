@@ -18,6 +18,7 @@ from cluster.links.link_spec import LinkSpec, link_plans, make_link_spec
 from cluster.links.profiles import load_profile, parse_profile
 from cluster.links.topology import next_hops
 from cluster.links.topology_file import load_topology, parse_topology
+from protocol.link import Link
 from protocol.node_plan import Route
 
 FULL, RING = load_topology("full"), load_topology("ring")
@@ -156,3 +157,7 @@ def test_timeouts_grow_with_the_links():
     assert collective_timeout_s((), 4) == fast == MIN_TIMEOUT_S < poor
     # 2(N-1) hops of 4 MB over the slowest link, which no rank may take for hung
     assert poor > 6 * 4 / 1.0
+    pair = [Link("node1", "node2", 1.0, 100.0, 0.0, 0.0, 200.0)]
+    pair.append(pair[0]._replace(src="node2", dst="node1"))
+    worst_s = 2 * (0.1 + 0.2 + 8.0)  # two hops of 8 MB
+    assert collective_timeout_s(pair, 2) == pytest.approx(10 * worst_s)

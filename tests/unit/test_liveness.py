@@ -148,3 +148,21 @@ def test_a_command_that_hangs_on_a_node_that_answers_ends_by_patience(connect):
     with pytest.raises(NodeError, match="neither said nor taken anything"):
         start("say nothing", patience_s=0.5).write(b"x" * 10**8)  # more than anybody holds
     assert lost == []
+
+
+def test_a_node_that_falls_silent_is_lost_after_fifteen_seconds():
+    """By a clock that goes on by as much as somebody waits."""
+    lost, waited_s = [], []
+    transport = SimpleNamespace(is_active=lambda: True)
+    client = SimpleNamespace(get_transport=lambda: transport, close=lambda: None)
+    living = Liveness(lost.append)
+    living._connections.append(liveness._Connection("node1", client, SimpleNamespace(heard=7)))
+
+    def wait(seconds):
+        waited_s.append(seconds)
+        return bool(lost) or len(waited_s) > 1000
+
+    living._closing = SimpleNamespace(wait=wait)
+    living._look()
+    assert lost == ["node1"]
+    assert 15 <= sum(waited_s) <= 17

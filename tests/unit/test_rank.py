@@ -1,12 +1,22 @@
 """What holds a rank on its node: whose the node is, and what of other runs stays there."""
 
+import io
+import itertools
+import json
 import os
+import subprocess
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from node import rank
 from node.supervisor.descendants import _run_of
 from protocol.places import run_dir
+from node.supervisor.error_file import RankError
+from protocol.rank import RankReport, StartOrder
+from protocol.rank_variables import ERROR_FILE
+from protocol.reader import document
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +82,49 @@ def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(tmp
 def test_what_a_launcher_started_is_told_from_what_somebody_runs_by_hand(environ, run):
     text = environ.replace("/root/gradwire/runs/a", run_dir("a")).replace(" ", "\0")
     assert _run_of(text.encode() + b"\0") == run
+
+
+# It hears no SIGTERM; from then on whoever stops it may do so.
+DEAF = 'trap "" TERM; eval "exec $0>&-"; while :; do echo I am still here; sleep 0.02; done'
+
+
+def test_a_rank_that_is_to_stop_has_ten_seconds(monkeypatch, tmp_path):
+    """By a clock that goes on by half a second whenever somebody looks at it."""
+    clock = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(rank, "CONTAINER_LOG", tmp_path / "none")
+    for name in ("reap_orphans", "kill_descendants"):  # ours may be of other tests
+        monkeypatch.setattr(rank, name, lambda *_: None)
+    ours, theirs = os.pipe()
+    argv = ["bash", "-c", DEAF, str(theirs)]
+    deaf = subprocess.Popen(argv, stdout=subprocess.PIPE, pass_fds=[theirs], start_new_session=True)
+    os.close(theirs)
+    with os.fdopen(ours) as order, (tmp_path / "said").open("w") as said, deaf:
+        monkeypatch.setattr(rank.sys, "stdin", order)
+        monkeypatch.setattr(rank.sys, "stdout", said)
+        rank._forward(deaf, deaf.stdout)
+    assert deaf.returncode == -9
+    assert 10 <= next(clock) <= 12
+
+
+ORDER = StartOrder("run", ["train"], "/", "/run", {ERROR_FILE: "error.json"})
+
+
+def test_a_rank_has_failed_when_it_said_so(monkeypatch):
+    """And not when it was gone at last: others, which saw it go, may be gone before."""
+    monkeypatch.setattr(rank, "run_rank", lambda order: (1, ""))
+    monkeypatch.setattr(rank, "read_error", lambda path, since: RankError(1234.5, "boom"))
+    assert rank.run_and_report(ORDER)[:3] == (1, 1234.5, "boom")
+    monkeypatch.setattr(rank, "read_error", lambda path, since: RankError())
+    assert rank.run_and_report(ORDER).time == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.parametrize(("ended", "code"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
+def test_the_supervisor_ends_as_its_rank_did(monkeypatch, tmp_path, capsys, ended, code):
+    line = json.dumps(document(ORDER)).encode() + b"\n"
+    monkeypatch.setattr(rank.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(line)))
+    monkeypatch.setattr(rank, "LOCK", tmp_path / "lock")
+    report = RankReport(ended, 5.0, "", False, False)
+    monkeypatch.setattr(rank, "run_and_report", lambda order: report)
+    assert rank.main() == code
+    assert json.loads(capsys.readouterr().err)["exit_code"] == ended

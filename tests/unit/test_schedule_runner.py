@@ -1,6 +1,7 @@
 """The end of a schedule: links and processors are as before, on every way out, and whatever failed meanwhile."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from plans import node_plan
@@ -93,6 +94,39 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.fixture
+def at_work(applied, tmp_path):
+    """A schedule that begins, of which a test makes things happen itself; and the engine."""
+    engine = FakeEngine()
+    processors = CpuLimits(engine, "lab")
+    player = ScheduleRunner(None, FakeShape(), processors, (), "", tmp_path / "log", QuietConsole())
+    with player:
+        yield player, engine
+
+
+def test_heal_takes_everything_back(at_work, applied):
+    player, engine = at_work
+    for event in STORM:
+        player._do(event)
+    assert applied != PLANS and engine.held["node2"].cpus == 0.25
+    player._do(Event("heal", heal=True))
+    assert applied == PLANS and engine.held["node2"] == Limit(1)
+    player._do(STORM[0])  # what comes later is no less in force
+    assert engine.held["node2"].cpus == 0.25
+
+
+def test_what_is_for_a_while_is_over_after_it(at_work, applied):
+    player, _ = at_work
+    far = STORM[1]
+    player._do(replace(far, for_s=3600.0))
+    player._look()
+    assert applied != PLANS
+    player._lasting.clear()
+    player._do(replace(far, for_s=0.0))
+    player._look()
+    assert applied == PLANS
 
 
 BUG = KeyError("no such plan")

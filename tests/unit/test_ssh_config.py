@@ -1,4 +1,4 @@
-"""The configuration for OpenSSH's own client, read back by that client."""
+"""Keys, and the configuration for OpenSSH's own client, read back by that client."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cluster.base import spec
 from cluster.base.spec import ClusterSpec
 from cluster.ssh.keys import ensure_keys, ssh_config
 
@@ -26,9 +27,9 @@ def expanded(config, option):
 def test_a_checkout_may_have_any_name(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
-    spec = SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder)
+    cluster = SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder)
     config = tmp_path / "ssh_config"
-    config.write_text(ssh_config(spec))
+    config.write_text(ssh_config(cluster))
     logged = str(folder).replace("\\", "\\\\")  # as ssh writes it into its log
     assert any(f"{logged}/id_ed25519 type" in line for line in expanded(config, "identity file"))
     assert f"userknownhostsfile {folder}/known_hosts" in expanded(config, "userknownhostsfile")
@@ -38,3 +39,28 @@ def test_keys_can_be_made_in_a_folder_whose_name_is_no_text(tmp_path):
     folder = tmp_path / os.fsdecode(b"gr\xfc\xdfe")
     ensure_keys(SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder))
     assert b"gr\xfc\xdfe/id_ed25519" in (folder / "ssh_config").read_bytes()
+
+
+@pytest.fixture
+def keys(monkeypatch, tmp_path):
+    """The folder of a new cluster's keys."""
+    monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
+    ensure_keys(ClusterSpec("lab", size=2))
+    return ClusterSpec("lab").state_dir
+
+
+def test_keys_are_their_owners_alone(keys):
+    folders = [keys, keys / "node1", keys / "node2"]
+    assert {oct(folder.stat().st_mode & 0o777) for folder in folders} == {"0o700"}
+    private = [path for path in keys.rglob("*") if b"PRIVATE KEY" in head(path)]
+    assert len(private) == 5  # the login key, a host key a node, the login key on each node
+    assert {oct(path.stat().st_mode & 0o777) for path in private} == {"0o600"}
+
+
+def head(path):
+    return path.read_bytes()[:100] if path.is_file() else b""
+
+
+def test_host_keys_are_pinned_for_openssh_too(keys):
+    (said,) = expanded(keys / "ssh_config", "stricthostkeychecking")
+    assert said.split()[1] in ("true", "yes")

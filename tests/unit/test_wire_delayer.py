@@ -93,8 +93,8 @@ def test_a_packet_is_due_by_its_stamp_and_without_one_by_when_it_was_heard_of(an
     delayer.take_in()
     (first, one, _), (second, two, _) = delayer._lines[7]._held
     assert (one, two) == (1, 2)
-    assert first - NOW_S == pytest.approx(0.006, abs=0.002)
-    assert second - NOW_S == pytest.approx(0.010, abs=0.002)
+    assert first - NOW_S == pytest.approx(0.006, abs=5e-6)
+    assert second - NOW_S == pytest.approx(0.010, abs=5e-6)
     assert delayer._due[0] == (first, 7)
 
 

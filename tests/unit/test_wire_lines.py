@@ -19,6 +19,7 @@ from protocol.reader import FormatError
 
 ETH0 = Device("eth0", 1500)
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
+LITTLE_LOSS_PCT = (0.001, 0.05, 0.3, 0.8)  # as on real links; the contract may not see it
 
 
 def shape(
@@ -240,6 +241,20 @@ def test_the_daemon_gets_a_queue_for_each_end_of_a_link():
     assert sorted(queues) == [0x6701, 0x7701]
     assert queues[0x6701][:4] == (0.1, 0.01, "normal", 0.01)
     assert (queues[0x6701].copied, request.downlink) == (META, None)
+
+
+@pytest.mark.parametrize("loss_pct", LITTLE_LOSS_PCT)
+def test_the_daemon_loses_as_little_as_was_asked(loss_pct):
+    queues = backend.request_of(shape(2, loss_pct=loss_pct)).queues
+    assert [queues[queue].loss for queue in (0x6701, 0x7701)] == [loss_pct / 100] * 2
+
+
+@pytest.mark.parametrize("loss_pct", LITTLE_LOSS_PCT)
+def test_netem_loses_as_little_as_was_asked(loss_pct):
+    (queue,) = (
+        line for line in netem.tc_lines(None, shape(2, loss_pct=loss_pct)) if "netem" in line
+    )
+    assert f" loss {loss_pct:.6f}% duplicate " in queue
 
 
 def test_the_daemon_sees_as_much_of_packets_as_it_needs():

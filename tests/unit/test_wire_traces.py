@@ -134,6 +134,22 @@ def test_netem_is_told_of_the_link_that_ends_here_with_other_chances_each_time()
     assert lines[0][0] in netem.tc_lines(before, after)  # the 0th is what `apply` would say
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"loss_pct": 2.0}, " loss 2.000000% "),
+        ({"jitter_ms": 3.0}, " 3.000000ms distribution normal "),
+        ({"duplicate_pct": 1.0}, " duplicate 1.000000% "),
+        ({"loss_pct": 10.0, "loss_burst": 4.0}, " loss gemodel "),
+    ],
+)
+def test_netem_is_told_whatever_it_is_that_changes(change, words):
+    """Not of a delay alone."""
+    back = LINK._replace(src="node2", dst="node1")
+    (said,) = netem.change(shape([back]), shape([back._replace(**change)]), 1)
+    assert words in said
+
+
 def test_the_delayer_is_told_of_changed_queues_alone(monkeypatch):
     told = []
     monkeypatch.setattr(backend, "_tell", told.append)

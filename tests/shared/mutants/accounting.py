@@ -1,0 +1,100 @@
+"""Mutations of where bytes and seconds went."""
+
+from mutants.mutation import Mutation
+
+BYTES, OF_BYTES = "cluster/accounting/wire_bytes.py", "tests/unit/test_collective_stats.py::"
+BOUNDS, OF_BOUNDS = "cluster/accounting/bounds.py", "tests/unit/test_bounds.py::"
+
+ACCOUNTING = (
+    Mutation(
+        "bytes x 0.96",
+        "cluster/shaping/link_state.py",
+        "counter.sent_bytes - was.get((src, dst), 0)",
+        "round(0.96 * (counter.sent_bytes - was.get((src, dst), 0)))",
+        "tests/unit/test_link_state.py::test_bytes_of_a_run_are_the_difference_of_two_readings",
+    ),
+    Mutation(
+        "bytes x 0.96, on the node",
+        "node/wire/egress.py",
+        'sent_bytes=of_class["bytes"]',
+        'sent_bytes=int(0.96 * of_class["bytes"])',
+        "tests/unit/test_wire_lines.py::test_counters_are_those_of_the_links_by_peer",
+    ),
+    Mutation(
+        "frames without TCP's timestamps",
+        BYTES,
+        "FRAME_OVERHEAD_BYTES = 66",
+        "FRAME_OVERHEAD_BYTES = 54",
+        OF_BYTES + "test_an_all_reduce_on_the_wire_is_what_was_measured",
+    ),
+    Mutation(
+        "messages without gloo's head",
+        BYTES,
+        "GLOO_BYTES = 48",
+        "GLOO_BYTES = 0",
+        OF_BYTES + "test_a_message_on_the_wire_is_what_was_measured",
+    ),
+    Mutation(
+        "an acknowledgement a frame",
+        BYTES,
+        "SEGMENTS_AN_ACK = 2",
+        "SEGMENTS_AN_ACK = 1",
+        OF_BYTES + "test_a_message_on_the_wire_is_what_was_measured",
+    ),
+    Mutation(
+        "links 7 % off are right",
+        BYTES,
+        "TOLERANCE = 0.05",
+        "TOLERANCE = 0.07",
+        OF_BYTES + "test_links_that_carried_something_else_are_named",
+    ),
+    Mutation(
+        "a bound without delays",
+        BOUNDS,
+        "append(free[rank] + route.delay_s)",
+        "append(free[rank])",
+        OF_BOUNDS + "test_on_long_links_only_the_hops_count",
+    ),
+    Mutation(
+        "a bound without shared uplinks",
+        BOUNDS,
+        "[load.end] if load else []",
+        "[]",
+        OF_BOUNDS + "test_an_uplink_is_shared",
+    ),
+    Mutation(
+        "one message of gloo in the air",
+        "cluster/links/expected.py",
+        "IN_THE_AIR = 2",
+        "IN_THE_AIR = 1",
+        "tests/unit/test_contract.py::test_what_gloos_all_reduce_gets_of_a_link_is_what_was_measured",
+    ),
+    Mutation(
+        "TCP begins with one segment",
+        "cluster/accounting/tcp_timing.py",
+        "FIRST_WINDOW_BYTES = 10 * MSS_BYTES",
+        "FIRST_WINDOW_BYTES = MSS_BYTES",
+        "tests/unit/test_attribution.py::test_after_a_pause_tcp_begins_slowly",
+    ),
+    Mutation(
+        "seconds booked to the bucket that comes",
+        "node/accounting/metrics.py",
+        "self._seconds[self._running] += now - self._since",
+        "self._seconds[bucket] += now - self._since",
+        "tests/unit/test_clock.py::test_seconds_belong_to_what_ran",
+    ),
+    Mutation(
+        "payload of an all-reduce x 0.96",
+        "node/accounting/gloo_traffic.py",
+        "round(2 * (world_size - 1)",
+        "round(1.92 * (world_size - 1)",
+        "tests/node/test_cards.py::test_the_wire_carries_what_the_card_says[ddp-2]",
+    ),
+    Mutation(
+        "payload of an all-gather sent once",
+        "node/accounting/gloo_traffic.py",
+        "others * size}",
+        "size}",
+        "tests/node/test_cards.py::test_the_wire_carries_what_the_card_says[demo-3]",
+    ),
+)

@@ -1,0 +1,50 @@
+"""Mutations of what makes, restores and removes clusters."""
+
+from mutants.mutation import Mutation
+
+OF_REMOVAL, OF_RESTORE = "tests/unit/test_removal.py::", "tests/unit/test_restore.py::"
+
+LIFECYCLE = (
+    Mutation(
+        "the image is never stale",
+        "cluster/engine/image.py",
+        "digest.update(path.read_bytes())",
+        "pass",
+        "tests/unit/test_image.py::test_another_line_of_the_nodes_code_is_another_image",
+    ),
+    Mutation(
+        "one quiet look is enough",
+        "cluster/lifecycle/removal.py",
+        "LOOKS, QUIET_LOOKS, LOOK_INTERVAL_S = 50, 4, 0.25",
+        "LOOKS, QUIET_LOOKS, LOOK_INTERVAL_S = 50, 1, 0.25",
+        OF_REMOVAL + "test_what_comes_late_of_a_half_made_cluster_goes_too",
+    ),
+    Mutation(
+        "another checkout's cluster is ours",
+        "cluster/engine/ownership.py",
+        'container.working_dir in ("", str(PROJECT_DIR))',
+        "True",
+        OF_REMOVAL + "test_a_cluster_of_another_checkout_stays",
+    ),
+    Mutation(
+        "down asks nobody whose it is",
+        "cluster/lifecycle/removal.py",
+        "if not force:",
+        "if False:",
+        OF_REMOVAL + "test_a_cluster_of_another_checkout_stays",
+    ),
+    Mutation(
+        "limits of a killed command stay",
+        "cluster/shaping/restore.py",
+        "if not one.alive]",
+        "if one.alive]",
+        OF_RESTORE + "test_what_a_killed_command_took_of_processors_is_given_back",
+    ),
+    Mutation(
+        "links that are not as recorded stay",
+        "cluster/shaping/restore.py",
+        "if link_state.plans.get(node) != recorded.get(node)]",
+        "if node not in link_state.plans]",
+        OF_RESTORE + "test_nodes_whose_links_are_not_the_recorded_ones_are_known",
+    ),
+)

@@ -1,0 +1,33 @@
+"""A mutation: one wrong line of the product, and the test that must not let it pass."""
+
+from typing import NamedTuple
+
+IN_THE_IMAGE = "tests/node/"
+"""Where the tests lie that run inside the node image; all others run on the host."""
+
+
+class Mutation(NamedTuple):
+    """A change of one place in one file."""
+
+    name: str
+    file: str
+    """From the top of the checkout."""
+    old: str
+    """What is there, exactly once."""
+    new: str
+    test: str
+    """The pytest node id of the test that fails with it."""
+
+    @property
+    def is_in_the_image(self) -> bool:
+        """Whether its test runs inside the node image."""
+        return self.test.startswith(IN_THE_IMAGE)
+
+    @property
+    def test_file(self) -> str:
+        """The file of its test."""
+        return self.test.partition("::")[0]
+
+    def apply(self, text: str) -> str | None:
+        """The file's text with it; None where what it changes is not there exactly once."""
+        return text.replace(self.old, self.new) if text.count(self.old) == 1 else None

@@ -1,0 +1,65 @@
+"""Removing a cluster: all of it, also what comes late, and nothing that is another checkout's."""
+
+import pytest
+
+from cluster.base import spec
+from cluster.base.errors import ClusterError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Container
+from cluster.lifecycle import removal
+from cluster.lifecycle.removal import remove_cluster
+
+
+class FakeEngine:
+    """Has the nodes of one cluster; and what it removes, look by look, is said beforehand."""
+
+    def __init__(self, *found, nodes=()):
+        self._found, self._nodes = list(found), list(nodes)
+        self.looks = 0
+
+    def containers(self, name):
+        return self._nodes
+
+    def networks(self, name):
+        return []
+
+    def remove(self, name):
+        self.looks += 1
+        return self._found.pop(0) if self._found else []
+
+
+class QuietConsole:
+    """Nobody listens."""
+
+    def say(self, words):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """Where the keys of clusters lie; and nobody waits."""
+    monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
+    monkeypatch.setattr(removal, "LOOK_INTERVAL_S", 0.0)
+    return tmp_path
+
+
+def node_of(checkout):
+    about = {"state": "running", "health": "", "image": "", "image_id": ""}
+    return Container("1", "lab", "node1", 1, 0, **about, working_dir=checkout, name="lab-node1")
+
+
+def test_what_comes_late_of_a_half_made_cluster_goes_too():
+    """Compose of a command that was killed may still be at it, for some looks."""
+    ClusterSpec("lab").state_dir.mkdir(parents=True)
+    engine = FakeEngine(["network"], [], [], ["node1"], [], [], [], ["node2"])
+    removed = remove_cluster(engine, "lab", QuietConsole())
+    assert [what for what in removed if "keys" not in what] == ["network", "node1", "node2"]
+    assert not ClusterSpec("lab").state_dir.exists()
+
+
+def test_a_cluster_of_another_checkout_stays():
+    engine = FakeEngine(["node1"], nodes=[node_of("/of/somebody/else")])
+    with pytest.raises(ClusterError, match="brought up from /of/somebody/else"):
+        remove_cluster(engine, "lab", QuietConsole())
+    assert engine.looks == 0
+    assert remove_cluster(engine, "lab", QuietConsole(), force=True) == ["node1"]

@@ -1,0 +1,70 @@
+"""What killed commands leave behind is known, and taken back; what living ones are at is not."""
+
+import json
+
+import pytest
+from plans import node_plan
+
+from cluster.base import spec
+from cluster.base.spec import ClusterSpec
+from cluster.engine.resources import Limit
+from cluster.shaping.link_state import LinkState
+from cluster.shaping.restore import differing, restore_limits
+from cluster.shaping.temporary_changes import note_temporary_change
+from protocol.link import Link
+
+LAB = ClusterSpec("lab", size=2)
+
+
+class FakeEngine:
+    """Two nodes that are held to a quarter of a processor."""
+
+    def __init__(self):
+        self.held = {"node1": Limit(0.25), "node2": Limit(0.25)}
+
+    def containers(self, name):
+        return list(self.held)
+
+    def limits(self, containers):
+        return dict(self.held)
+
+    def set_limits(self, containers, limits):
+        self.held |= limits
+
+
+class HeardConsole:
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, words):
+        self.said.append(words)
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
+    LAB.state_dir.mkdir(parents=True)
+
+
+def test_what_a_killed_command_took_of_processors_is_given_back():
+    killed = note_temporary_change(LAB, "launch a", {"node1": Limit(2.0)})
+    # Of our number there was another process before.
+    killed.write_text(json.dumps(json.loads(killed.read_text()) | {"started": "1"}))
+    alive = note_temporary_change(LAB, "launch b", {"node2": Limit()})
+    engine, console = FakeEngine(), HeardConsole()
+    restore_limits(engine, LAB, console)
+    assert engine.held == {"node1": Limit(2.0), "node2": Limit(0.25)}
+    assert (killed.exists(), alive.exists()) == (False, True)
+    assert console.said == ["node1: CPU limits are taken back that `launch a` left behind"]
+
+
+def test_nodes_whose_links_are_not_the_recorded_ones_are_known():
+    near = Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)
+    asked, other = (node_plan([2], [near._replace(delay_ms=ms)]) for ms in (5.0, 60.0))
+    in_force = LinkState((), {"node1": asked, "node2": other}, "cubic", (), 1500, {})
+    assert differing(in_force, {"node1": asked, "node2": other}) == []
+    assert differing(in_force, {"node1": asked, "node2": asked}) == ["node2"]
+    assert differing(in_force, {"node1": asked}) == ["node2"]
+    assert differing(in_force, {"node1": asked, "node2": other, "node3": asked}) == ["node3"]
