@@ -8,7 +8,6 @@ Without a cluster only this machine is checked. Exit 1 where anything is wrong.
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import compose_command
 from cluster.engine.image import NEEDED_DISK_BYTES, is_current
 from protocol.node_check import NodeCheck
+from protocol.reader import FormatError, parse
 
 # The capabilities that the wires need, in a network of its own: what is tried here touches nothing.
 TRY_WIRES = (
@@ -131,7 +131,11 @@ def _wires() -> Iterator[Finding]:
     if done.returncode != 0:
         yield Finding("wire", done.stderr.strip(), "docker run must work: see the line above")
         return
-    reasons: dict[str, str] = json.loads(done.stdout)
+    try:
+        reasons = parse(dict[str, str], done.stdout)
+    except FormatError as error:
+        yield Finding("wire", f"{IMAGE} answers something else: {error}", "python -m cluster.image")
+        return
     able = [wire for wire, reason in reasons.items() if not reason]
     for wire, reason in reasons.items():
         if reason:

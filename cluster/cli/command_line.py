@@ -9,6 +9,7 @@ import difflib
 import gc
 import itertools
 import os
+import re
 import signal
 import sys
 import time
@@ -48,6 +49,7 @@ ended at once, without cleaning up: ranks end by themselves within ten seconds; 
 that were changed for a while and nodes that were half made stay as they are
   try: python -m cluster.status
 """
+NO_LINE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 Verb = Callable[[Namespace], object]
 
 
@@ -130,11 +132,11 @@ def run_verb(
     _complete(parser)
     words = sys.argv[1:] if argv is None else argv
     try:
-        _refuse_empty(words)
+        _refuse_odd(words)
+        _take_environment(parser)
     except UsageError as error:
         Console().fail(error)
         return error.exit_code
-    _take_environment(parser)
     try:
         with safe_output() as output:
             args = _parse(parser, words, output, keep_rest=keep_rest)
@@ -208,16 +210,24 @@ def _offer(names: Sequence[str], **_: object) -> Sequence[str]:
     return names
 
 
-def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an option whose value is empty: most often a variable of a shell that nobody has set.
+def _refuse_odd(words: Sequence[str]) -> None:
+    """Refuse line ends and escapes, and an option whose value is empty: a variable of a shell that nobody has set.
 
     Raises:
-        UsageError: names the option.
+        UsageError: names the word, or the option.
     """
+    for word in words:
+        _refuse_control(word, shown(word))
     for word, following in itertools.pairwise([*words, "the end"]):
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and (value if equals else following) == "":
             raise UsageError(f"{flag} is empty", "leave it out, or say which")
+
+
+def _refuse_control(word: str, name: str) -> None:
+    """Refuse what would make an error that names the word more than a line; a tab may stand in a pattern."""
+    if NO_LINE.search(word):
+        raise UsageError(f"{name} has a line end, or another control character", "leave it out")
 
 
 def _guess(word: str, parser: ArgumentParser) -> str:
@@ -253,8 +263,10 @@ def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
 
 
 def _take_environment(parser: ArgumentParser) -> None:
+    """Variables as defaults; raises UsageError as `_refuse_odd`."""
     for action in parser._actions:
         value = os.environ.get(_variable(action)) if action.option_strings else None
+        _refuse_control(value or "", _variable(action))
         if value and action.nargs is None and not isinstance(action.default, list):
             action.default = value  # argparse passes a text default through the option's type
             action.required = False

@@ -69,7 +69,7 @@ def read_pointer(state_dir: Path) -> RunPointer | None:
     try:
         said = json.loads((state_dir / POINTER).read_text(encoding="utf-8"))
         return RunPointer(Path(said["folder"]), int(said["pid"]), str(said["started"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 
@@ -78,7 +78,7 @@ def read_state(folder: Path) -> LiveState | None:
     try:
         with (folder / STATE).open("rb") as file:
             return parse_state(file.read(MOST_BYTES + 1))
-    except OSError:
+    except (OSError, ValueError):  # a name that no folder can have
         return None
 
 

@@ -67,5 +67,7 @@ def _read(path: Path) -> TemporaryChange | None:
         limits = {node: Limit(**limit) for node, limit in said["limits"].items()}
         alive = process_started(int(said["pid"])) == said["started"]
         return TemporaryChange(path, str(said["what"]), alive, limits)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    except OverflowError:  # a number of a process that is infinite
         return None

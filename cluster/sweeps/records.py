@@ -1,6 +1,7 @@
 """Records of a sweep: which of its cells have run, each a file by the digest of its experiment."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +41,12 @@ def read_record(out: Path, digest: str) -> Record | None:
         said = json.loads(path.read_text(encoding="utf-8"))
         folder = Path(said["folder"]) if said["folder"] else None
         record = Record(said["status"], folder, said["reason"], dict(said["summary"]))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read", "remove it: its cell is run again") from error
-    gone = record.folder is not None and not record.folder.is_dir()
+    # Path.is_dir raises for names that none can have.
+    gone = record.folder is not None and not os.path.isdir(record.folder)  # noqa: PTH112
     return None if gone or record.status not in (DONE, FAILED) else record
 
 

@@ -246,10 +246,17 @@ def test_help_that_nobody_reads_and_help_in_a_locale_without_our_letters(words):
         assert running.wait(timeout=20) == 0
 
 
-def test_an_unknown_word_is_refused_in_one_line(capsys):
-    with pytest.raises(SystemExit):
-        cluster.profiles.main(["--two\nlines"])
-    assert capsys.readouterr().err.endswith("error: unknown argument '--two\\nlines'\n")
+@pytest.mark.parametrize("words", [["two\nlines"], ["--two\nlines"], ["--json", "\x1b[2J"]])
+def test_a_word_of_several_lines_is_refused_in_one(words, capsys):
+    assert cluster.profiles.main(words) == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == f"error: {words[-1]!r} has a line end, or another control character"
+
+
+def test_a_variable_of_several_lines_is_refused_in_one(capsys, monkeypatch):
+    monkeypatch.setenv("GRADWIRE_PROFILE", "two\nlines")
+    assert cluster.launch.main(["--dry-run"]) == 2
+    assert capsys.readouterr().err.startswith("error: GRADWIRE_PROFILE has a line end")
 
 
 def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):

@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import cluster.doctor
 import cluster.run.program
 from cluster.base.errors import ClusterError, NodeError, UsageError
 from cluster.engine.resources import make_resource_request
@@ -14,9 +16,11 @@ from cluster.links.changes import parse_seconds
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
 from cluster.links.traces import load_trace
+from cluster.live.follow import read_pointer, read_state
 from cluster.run.program import pack, training, user_program
 from cluster.schedule.schedule_file import load_schedule
 from cluster.shaping.link_state import read_link_state, settings_document
+from cluster.shaping.temporary_changes import read_temporary_changes
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import Result
 
@@ -274,3 +278,27 @@ def test_nodes_that_answer_as_they_should_are_understood():
     assert settings_document(shape) == [
         {"nodes": ["node1", "node2"], **SETTINGS, "wire": "", "tcp": ""}
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "5", '{"folder": "a\\u0000", "pid": 1, "started": "5"}']
+)
+@pytest.mark.parametrize("pid", ["1", "1e999", "null"])
+def test_records_that_are_damaged_say_nothing(tmp_path, text, pid):
+    """Of the run that goes on, and of what was changed for a while."""
+    text = text.replace('"pid": 1', f'"pid": {pid}')
+    (tmp_path / "run.json").write_text(text)
+    pointer = read_pointer(tmp_path)
+    assert pointer is None or read_state(pointer.folder) is None
+    note = f'{{"pid": {pid}, "limits": {{}}, "what": "", "started": 5}}' if "pid" in text else text
+    (tmp_path / "temporary-1-1.json").write_text(note)
+    changes = read_temporary_changes(SimpleNamespace(state_dir=tmp_path))
+    assert [one.alive for one in changes] in ([], [False])
+
+
+def test_a_kernels_wires_that_nobody_understands_are_a_finding(monkeypatch):
+    for answer in ("no JSON", "[" * 100_000, '{"netem": 5}', "[]"):
+        done = SimpleNamespace(returncode=0, stdout=answer)
+        monkeypatch.setattr(cluster.doctor, "run_bounded", lambda command, done=done: done)
+        [finding] = cluster.doctor._wires()
+        assert "answers something else" in finding.found and finding.advice

@@ -314,9 +314,25 @@ def test_whatever_cannot_be_is_refused_before_anything_is_started(cluster, run, 
 def test_a_record_that_is_damaged_is_one_line(cluster, run, tmp_path):
     run()
     path = next((tmp_path / "out" / "cells").iterdir())
-    path.write_text('{"status": "done"')
+    for damaged in ('{"status": "done"', "[" * 100_000):
+        path.write_text(damaged)
+        code, text = run()
+        assert code == 2 and f"{path} cannot be read" in text
+
+
+def test_a_record_of_a_run_folder_that_cannot_be_is_none(cluster, run, tmp_path):
+    run("--seed", "1")
+    for path in (tmp_path / "out" / "cells").iterdir():
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"folder": "x" * 300}))
+    code, found = run("--seed", "1")
+    assert (code, found["known"]) == (0, 4)
+    assert len(cluster.launched) == 8
+
+
+def test_records_whose_folder_cannot_be_are_no_damaged_ones(cluster, run, tmp_path):
+    (tmp_path / "out").touch()
     code, text = run()
-    assert code == 2 and f"{path} cannot be read" in text
+    assert code == 1 and "out cannot be written: File exists" in text
 
 
 def test_a_program_of_ones_own_is_known_by_its_files(cluster, run, tmp_path):

@@ -1,0 +1,6 @@
+"""What tests/fuzz.py is made of: odd inputs, a place to try them in, and the three families of them.
+
+Reading order: `mutations` (good documents, made odd), `sandbox` (where they are tried, and what must hold), then the
+families: `yaml_cases` (files that users write), `argument_cases` (words on the command line), `answer_cases` and
+`fake_nodes` (what nodes send). `families` lists them.
+"""

@@ -1,0 +1,204 @@
+"""Words on the command line and in the environment, of every verb, in a place where no engine answers."""
+
+import importlib
+from argparse import SUPPRESS
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import strategies as st
+
+import cluster.__main__
+from fuzzing.mutations import NINES
+from fuzzing.sandbox import call, check
+from fuzzing.yaml_cases import write_folder
+
+VERBS = cluster.__main__.VERBS
+# It reads the standard input of whoever calls it and ends its process with it; tests/cluster has it.
+LEFT_OUT = {"--attached"}
+WORDS = (
+    *(
+        "",
+        " ",
+        "-",
+        "--",
+        "-1",
+        "0",
+        "1",
+        "2",
+        "3",
+        "64",
+        "100",
+        "1.5",
+        "nan",
+        "inf",
+        "1e400",
+        NINES,
+        "²",
+    ),
+    *(
+        "node1",
+        "node2",
+        "node9",
+        "node1:node2",
+        "node1=1",
+        "node1=",
+        "=",
+        "node1=0",
+        "all",
+        "none",
+        "auto",
+    ),
+    *(
+        "mobile",
+        "wan",
+        "mobil",
+        "ring",
+        "full",
+        "netem",
+        "nfqueue",
+        "best",
+        "node1,node2,node3",
+        "1,2,3",
+    ),
+    *(
+        "5s",
+        "2m",
+        "1e9h",
+        "step 3",
+        "10g",
+        "500m",
+        "9999999999t",
+        "0,1",
+        "a,,b",
+        "test_accuracy=0.8",
+        "x=y",
+    ),
+    *(
+        "train.py",
+        "mine.yml",
+        "binary",
+        "folder",
+        "none.yml",
+        "./none",
+        "../work",
+        "runs/reported",
+        "runs",
+    ),
+    *(
+        "x" * 300,
+        "a/" * 300,
+        "../" * 40 + "none",
+        "ü💥",
+        "\udcff",
+        "two\nlines",
+        "\x1b[2J",
+        "%s %d",
+        "{rank}",
+    ),
+    *(
+        "lab",
+        "Not/A/Name",
+        "a" * 80,
+        "$HOME",
+        "~",
+        "*",
+        "--help",
+        "-h",
+        "--json",
+        "-f",
+        "fedavg",
+        "diloco",
+    ),
+)
+PLAIN = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=12)
+ANY_WORD = st.one_of(st.sampled_from(WORDS), PLAIN.filter(lambda word: _can_be_passed(word)))
+TRAINING = (
+    "--steps",
+    "--strategy",
+    "--set",
+    "--task",
+    "--seed",
+    "--lr",
+    "--epochs",
+    "--resume",
+    "--nothing",
+)
+
+
+def _can_be_passed(word):
+    """What the kernel takes as an argument: bytes without NUL, of which Python makes lone surrogates."""
+    try:
+        return (
+            "/" not in word and "\0" not in word and word.encode("utf-8", "surrogateescape") != b""
+        )
+    except UnicodeEncodeError:
+        return False
+
+
+def parser_of(verb):
+    """A verb's parser, without running it."""
+    module, found = importlib.import_module(f"cluster.{verb}"), []
+    with patch.object(
+        module, "run_verb", lambda parser, *_args, **_more: found.append(parser) or 0
+    ):
+        module.main([])
+    return found[0]
+
+
+def _flags_of(verb):
+    actions = parser_of(verb)._actions
+    named = [flag for action in actions for flag in action.option_strings]
+    return [flag for flag in named if flag not in LEFT_OUT]
+
+
+FLAGS = {verb: _flags_of(verb) for verb in VERBS}
+VARIABLES = sorted(
+    {
+        f"GRADWIRE_{action.dest.upper()}"
+        for verb in VERBS
+        for action in parser_of(verb)._actions
+        if action.option_strings and action.dest not in (SUPPRESS, "attached", "help")
+    }
+)
+
+
+@st.composite
+def commands(draw):
+    """A verb, its words, and variables of the environment."""
+    verb = draw(st.sampled_from((*VERBS, "launch", "launch", "launch", "sweep", "shape")))
+    flags = st.sampled_from([*FLAGS[verb], *(TRAINING if verb in ("launch", "sweep") else ())])
+    words = []
+    for _ in range(draw(st.integers(0, 6))):
+        how = draw(st.sampled_from(("flag", "pair", "pair", "pair", "joined", "word")))
+        flag, word = draw(flags), draw(ANY_WORD)
+        words += {
+            "flag": [flag],
+            "pair": [flag, word],
+            "joined": [f"{flag}={word}"],
+            "word": [word],
+        }[how]
+    if verb == "launch" and draw(st.booleans()):
+        words += [
+            "--",
+            *draw(st.sampled_from((["train.py"], ["-m", "train"], ["none.py"], ["binary"], []))),
+        ]
+    names = draw(st.lists(st.sampled_from(VARIABLES), max_size=2))
+    environment = {name: draw(ANY_WORD) for name in names if draw(st.integers(0, 3)) == 0}
+    return verb, words, environment
+
+
+def command(place, verb, words, environment):
+    """Call the verb, with files of all sorts lying about."""
+    write_folder(place, Path("reported/run.yml"), b"")
+    (place.work / "folder").mkdir()
+    (place.work / "train.py").write_text("")
+    (place.work / "mine.yml").write_text("{rate_mbyte_s: 1, delay_ms: 2}")
+    (place.work / "binary").write_bytes(bytes(range(256)) * 4)
+    main = importlib.import_module(f"cluster.{verb}").main
+    with patch.dict("os.environ", environment):
+        ended = call(main, words)
+    place.count(f"exit {ended.exit_code}")
+    check(ended, 30_000)  # argparse's usage is no error
+
+
+CASES = {"command": (commands(), command)}

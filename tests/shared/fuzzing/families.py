@@ -1,0 +1,72 @@
+"""The three families of odd inputs, and how one of their cases is tried many times."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+
+from fuzzing import answer_cases, argument_cases, yaml_cases
+from fuzzing.sandbox import sandbox
+
+FAMILIES = {
+    "files": yaml_cases.CASES,
+    "arguments": argument_cases.CASES,
+    "answers": answer_cases.CASES,
+}
+
+
+TAKEN = {"taken", "exit 0", "accounts"}
+# Of the examples of a family: a process of node.train checks each, or an engine of scripts draws it.
+FEW = {"training": 0.03, "sweep": 0.03, "drawn_report": 0.02}
+
+
+def shares(names, examples):
+    """How many examples each of these cases gets."""
+    few = {name: max(1, round(examples * FEW[name])) for name in names if name in FEW}
+    rest = [name for name in names if name not in few]
+    return few | dict.fromkeys(rest, -(-max(0, examples - sum(few.values())) // max(1, len(rest))))
+
+
+class Tried(NamedTuple):
+    """How often a case was tried, and what came of it."""
+
+    examples: int
+    results: Counter
+
+
+def try_case(family, name, examples, number=None):
+    """Try one case so many times; `number` seeds it, None: always the same ones.
+
+    Raises:
+        AssertionError: or whatever else was not to happen, with the smallest example that shows it.
+    """
+    strategy, action = FAMILIES[family][name]
+    count = 0
+
+    def one(drawn):
+        nonlocal count
+        count += 1
+        place.clean()
+        action(place, *(drawn if isinstance(drawn, tuple) else (drawn,)))
+        place.check_untouched()
+
+    test = _options(examples, number)(given(st.deferred(lambda: strategy))(one))
+    with sandbox() as place:
+        (test if number is None else seed(number)(test))()
+    assert TAKEN & place.results.keys(), f"not even the good ones were taken: {place.results}"
+    return Tried(count, Counter(place.results))
+
+
+def _options(examples, number):
+    return settings(
+        max_examples=examples,
+        derandomize=number is None,
+        deadline=None,  # the sandbox has one
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        verbosity=Verbosity.normal,
+        print_blob=False,
+        report_multiple_bugs=False,
+    )

@@ -1,0 +1,17 @@
+"""Odd files, arguments and answers of nodes, a few of each and always the same; `python tests/fuzz.py` tries many."""
+
+import pytest
+
+pytest.importorskip("hypothesis", reason="pip install -e '.[test]'")
+
+from fuzzing.families import FAMILIES, try_case  # noqa: E402
+
+EXAMPLES = 12
+OF_SLOW_CASES = {"training": 2, "sweep": 2, "traces": 3}
+# The engine of scripts draws for seconds, on every processor.
+CASES = [(f, name) for f, cases in FAMILIES.items() for name in cases if name != "drawn_report"]
+
+
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_what_is_odd_ends_in_one_clear_line(family, name):
+    assert try_case(family, name, OF_SLOW_CASES.get(name, EXAMPLES)).examples
