@@ -45,7 +45,7 @@ INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own in
 
 @dataclass(frozen=True)
 class Container:
-    """One node's container, as the engine lists it."""
+    """One node's container, as the engine lists it; `is_connected`: to some network, be it running or not."""
 
     id: str
     cluster: str
@@ -58,6 +58,7 @@ class Container:
     image_id: str
     working_dir: str
     name: str
+    is_connected: bool
 
 
 class Engine:
@@ -405,6 +406,7 @@ def _container(item: dict) -> Container | None:  # type: ignore[type-arg]
             image_id=item["ImageID"],
             working_dir=labels.get(WORKING_DIR, ""),
             name=name,
+            is_connected=bool(item["NetworkSettings"]["Networks"]),
         )
     )
 

@@ -40,7 +40,9 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
     anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
     fleet = Fleet(spec.nodes, spec.state_dir)
     try:
-        fleet.connect(timeout_s, lambda: _check_alive(engine, engine.containers(spec.name), anew))
+        fleet.connect(
+            timeout_s, lambda: _check_alive(engine, spec, engine.containers(spec.name), anew)
+        )
     except BaseException:
         fleet.close()
         raise
@@ -79,7 +81,7 @@ def make_nodes(
             now = engine.containers(spec.name)
             starts.add(c.node for c in now if c.state == "running")
             if compose.has_ended(spec):
-                _check_alive(engine, now, "python -m cluster.doctor")
+                _check_alive(engine, spec, now, "python -m cluster.doctor")
 
         def prepare(node: Node) -> Report | None:
             starts.wait(node.name, deadline, fleet.closing)
@@ -140,12 +142,31 @@ def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container
     )
 
 
-def _check_alive(engine: Engine, containers: Sequence[Container], hint: str) -> None:
-    """Raise NodeError, with its last words, for a node whose container is there but does not run."""
+def _check_alive(
+    engine: Engine, spec: ClusterSpec, containers: Sequence[Container], hint: str
+) -> None:
+    """See that nodes which were made may still answer.
+
+    Raises:
+        NodeError: a node died, with its last words; or its container is paused, connected to no network, removed.
+    """
     dead = [c for c in containers if c.state in ("exited", "dead")]
     if dead:
         words = {c.node: _words(engine.log_tail(c.id)) for c in dead}
         raise NodeError("a node died", words, hint)
+    there = {container.node: container for container in containers}
+    found = {node.name: _why_mute(there.get(node.name)) for node in spec.nodes}
+    if mute := {node: why for node, why in found.items() if why}:
+        raise NodeError("not every node came up", mute, hint)
+
+
+def _why_mute(container: Container | None) -> str:
+    """Why a node that has not died will not answer; empty where it may."""
+    if container is None:
+        return "its container has been removed"
+    if container.state == "paused":
+        return f"its container is paused: docker unpause {container.name}"
+    return "" if container.is_connected else "its container is connected to no network"
 
 
 def make_keys(spec: ClusterSpec) -> set[str]:

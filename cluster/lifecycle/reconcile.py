@@ -58,6 +58,8 @@ def reconcile(
         if fleet is not None and link_spec is None:
             adopt_links(fleet, spec)
         there = _unpause(engine, spec, there, console)
+        if fleet is None:
+            there = _remove_cut_off(engine, there, console)
         restore_limits(engine, spec, console)
         now = engine.limits(there)
         limits = resources.limits([node.name for node in spec.nodes], now)
@@ -130,6 +132,8 @@ def _link_state(
 
 def _log_in(spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
     """The nodes that run; None where one of them does not answer, or there is none: then it is to be mended."""
+    if not all(container.is_connected for container in there):
+        return None
     running = {c.node for c in there if c.state == "running"}
     nodes = [node for node in spec.nodes if node.name in running]
     if not nodes:
@@ -155,3 +159,13 @@ def _unpause(
     engine.unpause(paused)
     console.say(f"{', '.join(c.node for c in paused)}: paused, goes on")
     return engine.containers(spec.name)
+
+
+def _remove_cut_off(engine: Engine, there: list[Container], console: Console) -> list[Container]:
+    """Remove nodes that have lost their network: Compose takes them for whole, and nobody reaches them."""
+    cut_off = [container for container in there if not container.is_connected]
+    if not cut_off:
+        return there
+    engine.remove_containers(cut_off)
+    console.say(f"{', '.join(c.node for c in cut_off)}: connected to no network, made anew")
+    return [container for container in there if container.is_connected]

@@ -72,6 +72,16 @@ def test_nodes_that_were_made_anew_behind_our_back_get_their_links_again(shaped,
     assert all(is_shaped(shaped, node) for node in ("node1", "node2", "node3"))
 
 
+def test_a_node_that_has_lost_its_network_is_made_anew(shaped):
+    """Compose takes it for whole: `up` waited two minutes for it, in vain."""
+    name = shaped.container("node2")
+    network = f"{name.removesuffix('-node2')}_data"
+    subprocess.run(["docker", "network", "disconnect", network, name], check=True)
+    done = shaped.run("up")
+    assert "node2: connected to no network, made anew" in done.stderr
+    assert is_shaped(shaped, "node2")
+
+
 def test_status_and_verify_say_that_links_are_gone(shaped):
     docker("restart", shaped, "node1", "node2", "node3")
     eventually(lambda: shaped.ssh("node3", "true").returncode == 0)

@@ -46,17 +46,17 @@ class Gradwire:
             own += ["--wire", WIRE]
         return [sys.executable, "-m", f"cluster.{verb}", *words[:split], *own, *words[split:]]
 
-    def run(self, verb, *args, check=0, **popen):
+    def run(self, verb, *args, check=0, timeout_s=TIMEOUT_S, **popen):
         """Run a verb to its end; its exit code must be `check`, or any where that is None.
 
         From another folder or environment, by a Python of its own.
         """
         argv = self.argv(verb, *args)
         if popen:
-            popen = {"cwd": PROJECT_DIR, "timeout": TIMEOUT_S} | popen
+            popen = {"cwd": PROJECT_DIR, "timeout": timeout_s} | popen
             done = subprocess.run(argv, capture_output=True, text=True, **popen)
         else:
-            done = run_forked(argv[2], argv[3:], TIMEOUT_S)
+            done = run_forked(argv[2], argv[3:], timeout_s)
         said = f"exit {done.returncode}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
         assert check in (None, done.returncode), said
         assert "this is a bug in gradwire" not in done.stderr, said

@@ -1,0 +1,109 @@
+"""Seeded faults while every verb is at work, and what is owed after each. Prints kinds by outcomes as a table.
+
+    python tests/chaos.py                                # two hundred: more than half an hour
+    python tests/chaos.py --faults 20 --seed 7           # the first twenty of another plan
+    python tests/chaos.py --kinds "node paused" "links cut"
+    python tests/chaos.py --only 17                      # that one again
+    python tests/chaos.py --part 1/3 --name chaos1       # a third; others play the rest, to the same --out
+    python tests/chaos.py --for 300                      # begin none after five minutes; again: go on where it stopped
+
+What is owed: the command ended within its bound and named its cause, finished results are whole, the next `up` and
+`launch` work, `down` leaves nothing (tests/shared/chaos_play.py). Each fault is a line of JSON in --out; those of the
+same plan that are there are not played again. Two nodes of a cluster of its own; exit code 1 where something owed was
+not given. GRADWIRE_CHAOS_DOCKERD=1 restarts dockerd, too: on a machine where nobody else uses it.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).with_name("shared")), str(Path(__file__).parents[1])]
+
+from chaos_plan import KINDS, Fault, plan_faults, table
+from chaos_play import Stage
+
+OUT = Path(__file__).parents[1] / "runs" / "chaos.jsonl"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play what has not been played; returns 1 where something owed was not given."""
+    args = parse(argv)
+    plan = plan_faults(args.faults, args.seed, args.kinds)
+    done = read(args.out, plan, args.seed)
+    ours = [f for f in plan if f.number not in done and f.number % args.part[1] == args.part[0] - 1]
+    play([plan[args.only]] if args.only is not None else ours, args)
+    done = read(args.out, plan, args.seed)
+    print(table((line["fault"]["kind"], line["outcome"]) for line in done.values()))
+    print(f"{len(done)} of {len(plan)} played, in {sum(d['seconds'] for d in done.values()):.0f} s")
+    return int(any(line["violations"] for line in done.values()))
+
+
+def play(faults: Sequence[Fault], args: argparse.Namespace) -> None:
+    """One after the other, until the time is over; a line of --out for each."""
+    until = time.monotonic() + args.seconds
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(args.name, Path(folder))
+        try:
+            for fault in faults:
+                if time.monotonic() > until:
+                    break
+                line = stage.play(fault).document() | {"seed": args.seed}
+                with args.out.open("a") as out:
+                    out.write(json.dumps(line) + "\n")
+                tell(fault, line)
+        finally:
+            stage.close()
+
+
+def tell(fault: Fault, line: dict[str, Any]) -> None:
+    """One line, and what was not given."""
+    what = f"{fault.kind}, {fault.phase} ({fault.moment:.2f}), {fault.node}"
+    print(f"{fault.number:3} {what}: {line['outcome']} in {line['seconds']} s. {line['why']}")
+    for violation in line["violations"]:
+        print(f"    VIOLATED: {violation}")
+    sys.stdout.flush()
+
+
+def read(out: Path, plan: Sequence[Fault], seed: int) -> dict[int, dict[str, Any]]:
+    """What was played of this plan: of each fault the last time."""
+    lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    of_plan = {fault.number: (fault.kind, fault.phase) for fault in plan}
+    return {
+        line["fault"]["number"]: line
+        for line in lines
+        if line["seed"] == seed
+        and of_plan.get(line["fault"]["number"]) == (line["fault"]["kind"], line["fault"]["phase"])
+    }
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--faults", type=int, default=200, metavar="N")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--name", default="chaos", help="of the cluster")
+    parser.add_argument("--out", type=Path, default=OUT, help="default: runs/chaos.jsonl")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N")
+    parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), metavar="S")
+    parser.add_argument("--only", type=int, metavar="NUMBER")
+    return parser.parse_args(argv)
+
+
+def _part(text: str) -> tuple[int, int]:
+    part, parts = map(int, text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(text)
+    return part, parts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The plan of faults, and how their outcomes are told; what is played on real containers is in tests/cluster."""
+
+import chaos_play
+import pytest
+from chaos_plan import KINDS, Fault, plan_faults, table
+
+
+def test_a_seed_makes_one_plan_and_a_longer_one_begins_with_it():
+    assert plan_faults(200, 1)[:50] == plan_faults(50, 1)
+    assert plan_faults(200, 1) != plan_faults(200, 2)
+
+
+def test_two_hundred_faults_have_every_kind_in_every_phase():
+    played = {(fault.kind, fault.phase) for fault in plan_faults(200, 1)}
+    assert played == {(name, phase) for name, kind in KINDS.items() for phase in kind.phases}
+
+
+def test_some_kinds_alone():
+    assert {f.kind for f in plan_faults(30, 1, ["node paused", "links cut"])} == {
+        "node paused",
+        "links cut",
+    }
+
+
+def test_the_table_counts_kinds_by_outcomes():
+    assert table([("node paused", "went on"), ("node paused", "violated")]) == (
+        "| kind | played | violated | went on |\n"
+        "|---|---|---|---|\n"
+        "| node paused | 2 | 1 | 1 |\n"
+        "| all | 2 | 1 | 1 |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "owed"),
+    [
+        (1, ["node1 | Traceback (most recent call last):", "error: rank 1 on node2 was lost"], ""),
+        (1, ["error: something went wrong"], "not named"),
+        (1, [], "not named"),
+        (3, ["error: node2: KeyError", "  this is a bug in gradwire"], "exit code 3"),
+        (1, ["Traceback (most recent call last):", "error: node2"], "Traceback"),
+        (0, [], "ended well"),
+        (None, [], "did not end"),
+    ],
+)
+def test_what_a_command_owes(code, lines, owed):
+    fault = Fault(0, "node paused", "launch running", 0.5, "node2")
+    found = "\n".join(chaos_play._judge(fault, code, lines))
+    assert owed in found if owed else not found
+
+
+def test_a_result_without_its_hash_is_not_whole(tmp_path):
+    (tmp_path / "result.bin").write_bytes(b"half")
+    assert not chaos_play._is_whole(tmp_path)

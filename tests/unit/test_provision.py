@@ -1,0 +1,42 @@
+"""Who waits for nodes to come up hears at once of one that will not."""
+
+import pytest
+
+from cluster.base.errors import NodeError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Container
+from cluster.lifecycle.provision import _check_alive
+
+SPEC = ClusterSpec("lab", 2)
+
+
+class FakeEngine:
+    """Every container's last words are the same."""
+
+    def log_tail(self, container_id):
+        return "no disk\n"
+
+
+def container(node, state="running", *, is_connected=True):
+    name = f"gradwire-lab-{node}"
+    return Container("1", "lab", node, 2, 0, state, "", "", "", "", name, is_connected)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (container("node2", "exited"), "node2: no disk"),
+        (container("node2", "paused"), "node2: its container is paused: docker unpause"),
+        (container("node2", is_connected=False), "node2: its container is connected to no network"),
+        (None, "node2: its container has been removed"),
+    ],
+)
+def test_a_node_that_will_not_answer_is_named(second, words):
+    there = [container("node1"), *([second] if second else [])]
+    with pytest.raises(NodeError, match=words):
+        _check_alive(FakeEngine(), SPEC, there, "")
+
+
+@pytest.mark.parametrize("state", ["running", "created", "restarting"])
+def test_one_that_may_still_answer_is_waited_for(state):
+    _check_alive(FakeEngine(), SPEC, [container("node1"), container("node2", state)], "")
