@@ -12,9 +12,8 @@ from protocol.link import Link
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
-DELAY_TOLERANCE_PCT = (
-    2.0  # of one direction; a round trip, in which errors of both add up, is held to half of that
-)
+# Of one direction; a round trip, in which errors of both add up, is held to half of that.
+DELAY_TOLERANCE_PCT = 2.0
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed

@@ -350,8 +350,12 @@ FAST = {"rate_mbyte_s": 50.0}
     [
         ({}, {"goodput_mbyte_s": 4.78 * 0.95}, "goodput"),
         ({}, {"goodput_mbyte_s": 4.78 * 1.05}, "goodput"),
-        ({}, {"rate_mbyte_s": 5 * 0.95}, "rate"),
-        (FAST, {"goodput_mbyte_s": 20.0}, "goodput"),  # what any machine can give
+        ({}, {"rate": Rate(5 * 0.95, 99.0)}, "rate"),
+        (
+            FAST,
+            {"rate": Rate(20.0, 0.0), "goodput_mbyte_s": None},
+            "rate",
+        ),  # what any machine can give
         ({}, {"rtt_ms": 162.5}, "rtt"),
         ({}, {"rtt_ms": 157.5}, "rtt"),
         ({}, {"jitter_ms": 2.5}, "jitter"),

@@ -123,9 +123,13 @@ THERE = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
 BACK = THERE._replace(src="node2", dst="node1")
 
 
+DELAYS = ("rtt_ms", "early_rtt_ms", "delay_ms", "early_delay_ms")
+SEEN = Measured(40.1, 0.1, 10, 10, 10, 0, early_rtt_ms=40.0, delay_ms=20.05, early_delay_ms=20.0)
+
+
 def seen(*, there=THERE, **values):
     asked = Expected((there, BACK))
-    found = replace(Measured(40.1, 0.1, 10, 10, 10, 0, early_rtt_ms=40.0), **values)
+    found = replace(SEEN, **values)
     return judge_look(1.0, asked, {there: found})
 
 
@@ -136,8 +140,14 @@ def seen(*, there=THERE, **values):
         ({"rtt_ms": 55.0}, ()),  # late on the host: the quick ones are as asked
         ({"rtt_ms": 42.0, "early_rtt_ms": 41.9}, ("rtt",)),
         ({"rtt_ms": 38.0, "early_rtt_ms": 37.9}, ("rtt",)),
+        ({"delay_ms": 27.0}, ()),
+        ({"delay_ms": 21.2, "early_delay_ms": 21.1}, ("delay",)),
+        ({"delay_ms": 18.0, "early_delay_ms": 17.9}, ("delay",)),
         ({"arrived": 9}, ("loss",)),
-        ({"arrived": 0, "rtt_ms": float("inf"), "early_rtt_ms": float("inf")}, ("loss", "rtt")),
+        (
+            {"arrived": 0, **dict.fromkeys(DELAYS, float("inf"))},
+            ("loss", "delay", "rtt"),
+        ),
     ],
     ids=str,
 )
@@ -154,7 +164,10 @@ def test_of_a_lossy_link_it_sees_only_that_something_comes_through():
 
 
 def test_of_a_cut_link_it_sees_that_nothing_does():
-    cut, nothing = THERE._replace(loss_pct=100.0), {"rtt_ms": float("inf"), "arrived": 0}
+    cut, nothing = (
+        THERE._replace(loss_pct=100.0),
+        {**dict.fromkeys(DELAYS, float("inf")), "arrived": 0},
+    )
     assert not seen(there=cut, **nothing).failed
     assert seen(there=cut, arrived=10).failed == {cut: ("loss",)}
 

@@ -12,8 +12,8 @@ import pytest
 
 from node import rank
 from node.supervisor.descendants import _run_of
-from protocol.places import run_dir
 from node.supervisor.error_file import RankError
+from protocol.places import run_dir
 from protocol.rank import RankReport, StartOrder
 from protocol.rank_variables import ERROR_FILE
 from protocol.reader import document

@@ -45,7 +45,17 @@ def folder(monkeypatch, tmp_path):
 
 def node_of(checkout):
     about = {"state": "running", "health": "", "image": "", "image_id": ""}
-    return Container("1", "lab", "node1", 1, 0, **about, working_dir=checkout, name="lab-node1")
+    return Container(
+        "1",
+        "lab",
+        "node1",
+        1,
+        0,
+        **about,
+        working_dir=checkout,
+        name="lab-node1",
+        is_connected=True,
+    )
 
 
 def test_what_comes_late_of_a_half_made_cluster_goes_too():

@@ -22,6 +22,8 @@ from protocol.probe import (
     ORDERS,
     Arrivals,
     ArrivalsOrder,
+    Burst,
+    BurstOrder,
     Flooded,
     Goodput,
     PingOrder,
@@ -34,7 +36,8 @@ ARRIVED = {"arrived": 2, "twice": 0, "gaps": 0, "reordered": 0}
 ARRIVED |= {"sent_ms": [0.0, 30.0], "one_way_ms": [1.0, 1.5]}
 PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": ARRIVED}
 SPED = {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0, 8.0], "note": ""}
-GOOD = {Pings: PINGED, Arrivals: ARRIVED, Goodput: SPED, Flooded: {"datagrams_s": 3000.0}}
+FLOODED, CAME = {"datagrams_s": 3000.0, "full_pct": 95.0}, {"arrived": 300, "sent_s": 0.01}
+GOOD = {Pings: PINGED, Arrivals: ARRIVED, Goodput: SPED, Flooded: FLOODED, Burst: CAME}
 PLANS = link_plans(SPEC.nodes, make_link_spec("mobile-real", "full", 1, "nfqueue"))
 SHOWN = {
     node: {**example(Shown), "plan": document(plan), "report": None, "replayed": []}
@@ -99,6 +102,8 @@ def tree_of(order, said):
             kind = Pings
         case ArrivalsOrder():
             kind = Arrivals
+        case BurstOrder():
+            kind = Burst
         case _:
             kind = Flooded
     return Pairs([name, said[kind]] for name in order.names)
