@@ -59,7 +59,7 @@ class RemoteProcess:
         self._channel = channel
         self._stderr = b""
         self._idle_s = 0.0  # in looks, and not by a clock: Ctrl-Z stops our looks, too
-        self._waited_s = 0.0  # for its output, since that was much; likewise
+        self._waited_s = 0.0  # for its output, since something was written, or much came; likewise
         channel.settimeout(LOOK_INTERVAL_S)
 
     def write(self, data: bytes) -> None:
@@ -68,7 +68,7 @@ class RemoteProcess:
         Raises:
             NodeError: the connection has gone, or the command takes nothing.
         """
-        self._idle_s = 0.0
+        self._idle_s = self._waited_s = 0.0
         try:
             self._send(data, self._grow_impatient)
         except (OSError, EOFError) as error:
@@ -82,7 +82,7 @@ class RemoteProcess:
         """Its standard output, in pieces, as it comes.
 
         Raises:
-            NodeError: it has been silent for longer than `patience_s`.
+            NodeError: it has been silent for longer than `patience_s`, or only drips for DRIPS times that.
         """
         while chunk := self._read(self._channel.recv):
             yield chunk
@@ -93,6 +93,7 @@ class RemoteProcess:
 
     def wait(self) -> tuple[int, bytes]:
         """Its exit code (LOST where the connection went first), the end of its standard error; raises as `chunks`."""
+        self._waited_s = 0.0
         while chunk := self._read(self._channel.recv_stderr):
             self._keep(chunk)
         while not self._channel.status_event.wait(LOOK_INTERVAL_S):
@@ -141,9 +142,12 @@ class RemoteProcess:
             if came >= LEAST_BYTES:
                 came, self._waited_s = 0, 0.0
             if self._waited_s > silence_s:
-                words = f"as good as nothing came for {silence_s:g} s"
-                raise NodeError("the node fell silent", {self.node: words})
+                raise self._silent(silence_s)
             yield chunk
+
+    def _silent(self, seconds: float) -> NodeError:
+        words = f"as good as nothing came for {seconds:g} s"
+        return NodeError("the node fell silent", {self.node: words})
 
     def close(self) -> None:
         """Let go of it: its standard input ends."""
@@ -154,12 +158,12 @@ class RemoteProcess:
         """Send all input, read all output, wait for the end.
 
         Raises:
-            NodeError: as `chunks`; its output only drips, or is without end.
+            NodeError: as `chunks`; its output is without end.
         """
         sender = threading.Thread(target=self._send_all, args=(stdin,), daemon=True)
         sender.start()
         try:
-            stdout = b"".join(self._bounded(self._brisk(DRIPS * self.patience_s)))
+            stdout = b"".join(self._bounded(self.chunks()))
             exit_code, stderr = self.wait()
         finally:
             self.close()  # which ends the sender, too
@@ -198,6 +202,8 @@ class RemoteProcess:
             except (OSError, EOFError):
                 return b""  # the connection has gone: `wait` tells
             self._waited_s += min(time.monotonic() - began, LOOK_INTERVAL_S)
+            if self._waited_s > DRIPS * self.patience_s:
+                raise self._silent(DRIPS * self.patience_s)
             self._idle_s = 0.0
             self._drain_stderr()
             return chunk

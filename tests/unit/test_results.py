@@ -155,17 +155,25 @@ def test_a_node_that_drips_is_given_up(monkeypatch):
     channel = Channel([b"x"] * 1000)
     recv = channel.recv
 
-    def drip(count):
+    def drip_of(recv, count):
         now[0] += 1.0
         return recv(count)
 
-    channel.recv = drip
+    channel.recv = lambda count: drip_of(recv, count)
     with pytest.raises(NodeError, match="as good as nothing|neither said"):
         RemoteProcess("node1", channel).hand_over(list, 15.0)
     assert 14.0 < now[0] < 20.0
     with pytest.raises(NodeError, match="as good as nothing"):
         RemoteProcess("node1", channel, patience_s=3.0).communicate(b"")
     assert 44.0 < now[0] < 60.0
+    with pytest.raises(NodeError, match="as good as nothing"):
+        list(RemoteProcess("node1", channel, patience_s=3.0).lines())
+    assert 74.0 < now[0] < 100.0
+    patient = RemoteProcess("node1", Channel([b"x"] * 100))
+    patient._channel.recv = lambda count, recv=patient._channel.recv: drip_of(recv, count)
+    assert len(list(patient.chunks())) == 100
+    patient.patience_s = 3.0  # of a process that is to end, at the end of its long life
+    assert patient.wait()[0] == 0
 
 
 def test_an_answer_without_end_does_not_take_our_memory(monkeypatch):
