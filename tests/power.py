@@ -24,6 +24,7 @@ from cluster.shaping.link_state import expected_of
 from protocol.link import Link
 
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
+TRIES = 30  # until a factor is that of the request which it leads to
 FACTORS = (0.0, 0.5, 1.5, 2.0, 3.0, 5.0)
 
 
@@ -64,7 +65,7 @@ def _smallest(figure: str) -> Callable[[Link, Verdict], Link | None]:
     """The request that a real link misses by just what is said to be found."""
 
     def request(link: Link, verdict: Verdict) -> Link | None:
-        size = getattr(smallest_found(link, verdict.measured), figure)
+        size = _size(link, verdict, figure)
         if size is None:
             return None
         match figure:
@@ -84,6 +85,15 @@ class Measurement(NamedTuple):
 
     asked: Expected
     contract: Contract
+
+
+def _size(link: Link, verdict: Verdict, figure: str) -> float | None:
+    """What is said to be found of the figure, by whom would have asked for less, too, and so would say another one."""
+    size = getattr(smallest_found(link, verdict.measured, clipped=verdict.clipped), figure)
+    for _ in range(TRIES if size and figure == "loss_factor" else 0):
+        asked = link._replace(loss_pct=link.loss_pct / size)
+        size = smallest_found(asked, verdict.measured).loss_factor or size
+    return size
 
 
 def found(measurement: Measurement, error: Error) -> list[bool]:

@@ -33,7 +33,7 @@ class SmallestFound(NamedTuple):
     Attributes:
         delay_ms: of this direction alone.
         jitter_ms: of its standard deviation.
-        rate_pct: of its rate.
+        rate_pct: of its rate; None also where the machine was the limit: then any rate beyond that is as good.
         loss_factor: so many times as many losses as asked; None also where none are asked: then a single one is found.
     """
 
@@ -50,13 +50,13 @@ class SmallestFound(NamedTuple):
         }
 
 
-def smallest_found(link: Link, measured: Measured) -> SmallestFound:
-    """Of one link, as it was measured."""
+def smallest_found(link: Link, measured: Measured, *, clipped: bool = False) -> SmallestFound:
+    """Of one link, as it was measured; `clipped`: by the machine."""
     told = measured.samples > 0
     return SmallestFound(
         delay_ms=_delay_ms(link, measured) if told else None,
         jitter_ms=_jitter_ms(link, measured) if told else None,
-        rate_pct=_rate_pct(link, measured),
+        rate_pct=None if clipped else _rate_pct(link, measured),
         loss_factor=_loss_factor(link, measured),
     )
 

@@ -269,7 +269,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
         "gloo_mbyte_s": round(
             all_reduce_mbyte_s(verdict.expected_goodput_mbyte_s, verdict.expected_rtt_ms), 4
         ),
-        "finds": smallest_found(verdict.link, measured).document(),
+        "finds": smallest_found(verdict.link, measured, clipped=verdict.clipped).document(),
         "speed_by": measured.speed_by,
         "broken": list(verdict.broken),
         "undecided": list(verdict.undecided),

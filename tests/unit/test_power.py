@@ -62,6 +62,7 @@ def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
 def test_what_was_not_measured_is_not_said_to_be_found():
     silent = replace(GOOD, samples=0, goodput_mbyte_s=None)
     assert smallest_found(THERE, silent) == (None, None, None, None)
+    assert smallest_found(THERE, GOOD, clipped=True).rate_pct is None
     rough = THERE._replace(jitter_ms=5.0)
     assert smallest_found(rough, GOOD).rate_pct is None  # TCP tells little of its rate
     assert smallest_found(rough, replace(GOOD, rate=Rate(5.0, 90.0))).rate_pct > 3
