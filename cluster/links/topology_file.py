@@ -17,6 +17,7 @@ from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import is_file, is_file_name, number_within, read_yaml
 from cluster.links.topology import BASES, Topology, Values
 from protocol.link import ACCESS_LIMITS, LIMITS, Pair
+from protocol.values import NAME
 
 KEYS = {
     "topology": ("base", "links", "nodes", "isolated"),
@@ -57,7 +58,9 @@ def parse_topology(name: str, document: object, source: str) -> Topology:
     if not isinstance(nodes, dict) or not all(isinstance(name, str) for name in nodes):
         raise UsageError(f"{source}: nodes is {shown(nodes)}", "node3: {rate_mbyte_s: 1}")
     values = {
-        node: _parse_values(given, f"{source}: nodes.{node}", LIMITS | ACCESS_LIMITS)
+        _node(node, f"{source}: nodes"): _parse_values(
+            given, f"{source}: nodes.{node}", LIMITS | ACCESS_LIMITS
+        )
         for node, given in nodes.items()
     }
     of_links, access = (
@@ -112,8 +115,15 @@ def _parse_ends(item: Mapping[str, object], place: str) -> list[Pair]:
 def _pair(value: object, place: str) -> Pair:
     match value:
         case [str(first), str(second)] if first != second:
-            return first, second
+            return _node(first, place), _node(second, place)
     raise UsageError(f"{place}: {shown(value)} are no two nodes", "ends: [node1, node2]")
+
+
+def _node(name: str, place: str) -> str:
+    """What may be a node's name; which there are is known later."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{place}: {shown(name)} is no name of a node", "node1, node2, …")
+    return name
 
 
 def _parse_values(

@@ -30,7 +30,7 @@ class EventsTail:
         self._place += len(whole) + len(newline)
         found = []
         for line in whole.splitlines():
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 said = json.loads(line)
                 found.append(Happened(float(said["after_s"]), str(said["what"])[:300]))
         return found

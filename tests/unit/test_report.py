@@ -158,6 +158,16 @@ def test_a_foreign_program_has_links_and_logs_alone(tmp_path):
     assert "only our own training" in sections(run)[0].sentence
 
 
+def test_a_number_that_no_float_can_be_is_none(tmp_path):
+    folder = make_run(tmp_path / "run")
+    contract = (folder / "contract.json").read_text().replace("4.75", "9" * 400)
+    (folder / "contract.json").write_text(contract)
+    change_summary(folder, wall_s=10**400, final_loss=-(10**400))
+    run = read_run(folder)
+    assert (run.wall_s, run.final_loss) == (None, None)
+    assert page_markdown(run_page(run))
+
+
 def test_one_step_is_a_run(tmp_path):
     run = read_run(make_run(tmp_path / "run", steps=1, every=1))
     assert "timeline" in keys(run)

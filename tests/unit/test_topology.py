@@ -78,6 +78,9 @@ BAD = [
     ({"links": [{"ends": ["node1", "node2"], "delay_ms": -5}]}, "delay_ms is -5"),
     ({"nodes": {"node1": {"rate_mbyte": 5}}}, "did you mean 'rate_mbyte_s'"),
     ({"nodes": ["node1"]}, "nodes is"),
+    ({"links": [{"ends": ["node1", "two\nlines"]}]}, r"links\[0\]: 'two\\nlines' is no name"),
+    ({"links": [{"src": "", "dst": "node1"}]}, r"links\[0\]: '' is no name"),
+    ({"base": "ring", "nodes": {"x" * 300: {"delay_ms": 1}}}, "nodes: 'xxx.* is no name"),
 ]
 
 

@@ -1,6 +1,7 @@
 """Words on the command line and in the environment, of every verb, in a place where no engine answers."""
 
 import importlib
+import os
 from argparse import SUPPRESS
 from pathlib import Path
 from unittest.mock import patch
@@ -15,124 +16,29 @@ from fuzzing.yaml_cases import write_folder
 VERBS = cluster.__main__.VERBS
 # It reads the standard input of whoever calls it and ends its process with it; tests/cluster has it.
 LEFT_OUT = {"--attached"}
-WORDS = (
-    *(
-        "",
-        " ",
-        "-",
-        "--",
-        "-1",
-        "0",
-        "1",
-        "2",
-        "3",
-        "64",
-        "100",
-        "1.5",
-        "nan",
-        "inf",
-        "1e400",
-        NINES,
-        "²",
-    ),
-    *(
-        "node1",
-        "node2",
-        "node9",
-        "node1:node2",
-        "node1=1",
-        "node1=",
-        "=",
-        "node1=0",
-        "all",
-        "none",
-        "auto",
-    ),
-    *(
-        "mobile",
-        "wan",
-        "mobil",
-        "ring",
-        "full",
-        "netem",
-        "nfqueue",
-        "best",
-        "node1,node2,node3",
-        "1,2,3",
-    ),
-    *(
-        "5s",
-        "2m",
-        "1e9h",
-        "step 3",
-        "10g",
-        "500m",
-        "9999999999t",
-        "0,1",
-        "a,,b",
-        "test_accuracy=0.8",
-        "x=y",
-    ),
-    *(
-        "train.py",
-        "mine.yml",
-        "binary",
-        "folder",
-        "none.yml",
-        "./none",
-        "../work",
-        "runs/reported",
-        "runs",
-    ),
-    *(
-        "x" * 300,
-        "a/" * 300,
-        "../" * 40 + "none",
-        "ü💥",
-        "\udcff",
-        "two\nlines",
-        "\x1b[2J",
-        "%s %d",
-        "{rank}",
-    ),
-    *(
-        "lab",
-        "Not/A/Name",
-        "a" * 80,
-        "$HOME",
-        "~",
-        "*",
-        "--help",
-        "-h",
-        "--json",
-        "-f",
-        "fedavg",
-        "diloco",
-    ),
-)
-PLAIN = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=12)
-ANY_WORD = st.one_of(st.sampled_from(WORDS), PLAIN.filter(lambda word: _can_be_passed(word)))
-TRAINING = (
-    "--steps",
-    "--strategy",
-    "--set",
-    "--task",
-    "--seed",
-    "--lr",
-    "--epochs",
-    "--resume",
-    "--nothing",
-)
+PLAIN = """\
+- -- -1 0 1 2 3 64 100 1.5 nan inf 1e400 ² node1 node2 node9 node1:node2 node1=1 node1= = node1=0 all none auto
+mobile wan mobil ring full netem nfqueue best node1,node2,node3 1,2,3 5s 2m 1e9h 10g 500m 9999999999t 0,1 a,,b
+test_accuracy=0.8 x=y train.py mine.yml binary folder none.yml ./none ../work runs/reported runs ü💥 %s {rank}
+lab Not/A/Name $HOME ~ * --help -h --json -f fedavg diloco
+"""
+ODD = ("", " ", NINES, "step 3", "x" * 300, "a/" * 300, "../" * 40 + "none", "a" * 80)
+ODD += ("\udcff", "two\nlines", "\x1b[2J", "%s %d")
+TRAINING = ("--steps", "--strategy", "--set", "--task", "--seed", "--lr", "--resume", "--nothing")
 
 
 def _can_be_passed(word):
     """What the kernel takes as an argument: bytes without NUL, of which Python makes lone surrogates."""
     try:
-        return (
-            "/" not in word and "\0" not in word and word.encode("utf-8", "surrogateescape") != b""
-        )
-    except UnicodeEncodeError:
+        os.fsencode(word)
+    except UnicodeEncodeError:  # the locale has no such letter
         return False
+    return "/" not in word and "\0" not in word
+
+
+WORDS = [word for word in (*PLAIN.split(), *ODD) if "/" in word or _can_be_passed(word)]
+LETTERS = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=12)
+ANY_WORD = st.one_of(st.sampled_from(WORDS), LETTERS.filter(_can_be_passed))
 
 
 def parser_of(verb):

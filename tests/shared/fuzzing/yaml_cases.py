@@ -41,7 +41,8 @@ LAUNCH = ("--dry-run", "--nodes", "3")
 def read(*paths):
     """Documents; of schedules those at seconds, as a program of the user's own counts no steps."""
     return [
-        yaml.safe_load(re.sub(r"at: step (\d+)", r"at: \1s", path.read_text())) for path in paths
+        yaml.safe_load(re.sub(r"at: step (\d+)", r"at: \1s", path.read_text("utf-8")))
+        for path in paths
     ]
 
 
@@ -175,6 +176,13 @@ def run_folder(place, changed, data):
         launch(place, ["-f", folder, "--dry-run"], {})
 
 
+def launch_again(place, data):
+    """A run folder whose run.yml somebody has changed."""
+    folder = write_folder(place, RUN_YML, data)
+    launch(place, ["-f", folder, "--dry-run"], {})
+    _verb(place, cluster.whatif.main, [folder])
+
+
 class Pictures:
     """vl-convert without its engine, which would take a second for each report."""
 
@@ -243,7 +251,12 @@ def state_file(place, name, data, record):
             place.count("taken")
 
 
+RUN_YML = Path("launched/run.yml")
 CASES = {
+    "launch_again": (
+        st.deferred(lambda: texts([yaml.safe_load(good_run()[RUN_YML])])),
+        launch_again,
+    ),
     "state_file": (state_files(), state_file),
     "profile": (texts(PROFILES), profile),
     "topology": (texts(TOPOLOGIES), topology),
