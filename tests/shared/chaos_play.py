@@ -51,7 +51,7 @@ BEGINS = {
     "launch fetching": "| left",
 }
 # Of these nobody can tell which node it was.
-NAMELESS = ("links cut", "disk full", "dockerd restarted")
+NAMELESS = ("links cut", "dockerd restarted")
 TRACES = ("Traceback (most recent call last)", "this is a bug in gradwire")
 OF_RANKS = re.compile(r"(node\d+|  )\s*\| ")  # what ranks print themselves
 
@@ -319,6 +319,9 @@ def _is_named(fault: Fault, lines: list[str]) -> bool:
     """Whether its error says of which node, or of what."""
     begins = [n for n, line in enumerate(lines) if line.startswith("error: ")]
     said = "\n".join(lines[begins[0] :]) if begins else ""
+    names_file = bool(begins) and "/" in lines[begins[0]]
+    if fault.kind == "disk full" and names_file:
+        return True
     return bool(said) and (fault.kind in NAMELESS or fault.node in said)
 
 
