@@ -95,7 +95,9 @@ class Command:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             return None
-        self._reader.join(5)  # a child of its own may have its pipe
+        self._reader.join(5)
+        if not self._reader.is_alive():  # a child of its own may still have its pipe
+            self.process.stdout.close()
         return code
 
 
@@ -339,7 +341,7 @@ def _said(lines: list[str]) -> str:
 
 
 def _has_left(log: Path) -> bool:
-    return log.is_file() and "left" in log.read_text(errors="replace").split()
+    return log.is_file() and "left" in log.read_text(errors="replace").splitlines()
 
 
 def _is_whole(folder: Path) -> bool:
