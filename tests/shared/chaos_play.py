@@ -157,7 +157,7 @@ class Stage:
 
     def close(self) -> None:
         """Remove what there is of the cluster, and the last run."""
-        self.cluster.run("down", "--force", check=None, timeout_s=NEXT_BOUND_S)
+        self.cluster.run("down", check=None, timeout_s=NEXT_BOUND_S)
         if self._before:
             shutil.rmtree(self._before, ignore_errors=True)
 
