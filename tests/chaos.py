@@ -3,9 +3,10 @@
     python tests/chaos.py                                # two hundred: more than half an hour
     python tests/chaos.py --faults 20 --seed 7           # the first twenty of another plan
     python tests/chaos.py --kinds "node paused" "links cut"
-    python tests/chaos.py --only 17                      # that one again
+    python tests/chaos.py --only 17                      # that one, or some, again
     python tests/chaos.py --part 1/3 --name chaos1       # a third; others play the rest, to the same --out
     python tests/chaos.py --for 300                      # begin none after five minutes; again: go on where it stopped
+    python tests/chaos.py --for 0                        # only the table of what was played
 
 What is owed: the command ended within its bound and named its cause, finished results are whole, the next `up` and
 `launch` work, `down` leaves nothing (tests/shared/chaos_play.py). Each fault is a line of JSON in --out; those of the
@@ -35,8 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     plan = plan_faults(args.faults, args.seed, args.kinds)
     done = read(args.out, plan, args.seed)
-    ours = [f for f in plan if f.number not in done and f.number % args.part[1] == args.part[0] - 1]
-    play([plan[args.only]] if args.only is not None else ours, args)
+    due = [f for f in plan if f.number in args.only] or [f for f in plan if f.number not in done]
+    part, parts = args.part
+    if args.seconds > 0:
+        play([fault for fault in due if fault.number % parts == part - 1], args)
     done = read(args.out, plan, args.seed)
     print(table((line["fault"]["kind"], line["outcome"]) for line in done.values()))
     print(f"{len(done)} of {len(plan)} played, in {sum(d['seconds'] for d in done.values()):.0f} s")
@@ -90,11 +93,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--name", default="chaos", help="of the cluster")
+    parser.add_argument("--name", default="t-chaos", help="of the cluster")
     parser.add_argument("--out", type=Path, default=OUT, help="default: runs/chaos.jsonl")
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N")
     parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), metavar="S")
-    parser.add_argument("--only", type=int, metavar="NUMBER")
+    parser.add_argument("--only", type=int, nargs="+", default=[], metavar="NUMBER")
     return parser.parse_args(argv)
 
 

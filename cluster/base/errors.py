@@ -98,6 +98,7 @@ class RunFailed(ClusterError):
 SYSTEM_HINTS = {
     errno.ENOSPC: "free disk space",
     errno.EDQUOT: "free disk space",
+    errno.EFBIG: "ulimit -f unlimited",
     errno.EMFILE: "ulimit -n 4096",
     errno.ENOMEM: "free memory",
     errno.EACCES: "ls -ld shows whose it is",

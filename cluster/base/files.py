@@ -12,7 +12,7 @@ def write_atomically(
     With `to_disk` that holds for a power cut, too.
 
     Raises:
-        OSError: it could not be written.
+        OSError: it could not be written; with the file's name, which a full disk does not tell.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -22,6 +22,17 @@ def write_atomically(
                 file.flush()
                 os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """As write_atomically, a text that everybody may read whom the umask lets; names of files in it may be no text.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    write_atomically(path, text.encode(errors="surrogateescape"), 0o666)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import yaml
 
+from cluster.base.files import write_text
 from cluster.base.spec import IMAGE, ClusterSpec, Node
 from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
@@ -84,7 +85,7 @@ def write_document(
     """The cluster's Compose file, kept in its state folder for readers."""
     document = compose_document(spec, limits, slow_start_after_idle=slow_start_after_idle)
     text = yaml.safe_dump(document, sort_keys=False, width=120)
-    (spec.state_dir / "compose.yml").write_text(text)
+    write_text(spec.state_dir / "compose.yml", text)
     return text
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from cluster.base.errors import ClusterError, NodeError, SlotTaken
+from cluster.base.files import write_atomically
 from cluster.base.spec import ClusterSpec, Node, name_flag
 from cluster.engine.client import Container, Engine
 from cluster.engine.compose import write_document
@@ -119,7 +120,7 @@ def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
         path = spec.state_dir / node.name / "plan.json"
         path.unlink(missing_ok=True)
         if node.name in plans:
-            path.write_bytes(encode(plans[node.name]))
+            write_atomically(path, encode(plans[node.name]), 0o644)
 
 
 def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:

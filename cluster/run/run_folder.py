@@ -25,6 +25,7 @@ import yaml
 
 from cluster.accounting.metrics import LastLines, last_lines, parse_event
 from cluster.base.errors import ClusterError
+from cluster.base.files import write_text
 from cluster.base.json_file import write_json
 from cluster.run.placement import RankPlacement
 from protocol.link import Link
@@ -79,13 +80,14 @@ def write_links(folder: Path, links: Sequence[Link], places: Sequence[RankPlacem
     """links.json and the hostfile."""
     write_json(folder / "links.json", [link._asdict() for link in links])
     hosts = (f"{p.node} slots={p.local_world_size}\n" for p in places if p.local_rank == 0)
-    (folder / "hostfile").write_text("".join(hosts))
+    write_text(folder / "hostfile", "".join(hosts))
 
 
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """run.yml: what was asked for, resolved, and on what it ran."""
     host = {"host": {"system": platform.platform(), "python": platform.python_version()}}
-    (folder / "run.yml").write_text(yaml.safe_dump(dict(config) | host, sort_keys=False, width=120))
+    text = yaml.safe_dump(dict(config) | host, sort_keys=False, width=120)
+    write_text(folder / "run.yml", text)
 
 
 def sort_results(folder: Path, node: str, places: Sequence[RankPlacement]) -> None:

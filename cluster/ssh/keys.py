@@ -13,10 +13,9 @@ One key pair to log in with, and one host key a node:
 No key is ever in the image or in git.
 """
 
-import os
 from pathlib import Path
 
-from cluster.base.files import write_atomically
+from cluster.base.files import write_atomically, write_text
 from cluster.base.spec import ClusterSpec, Node
 
 HOST_KEY = "ssh_host_ed25519_key"
@@ -36,9 +35,8 @@ def ensure_keys(spec: ClusterSpec) -> set[str]:
     login_is_new = _ensure_pair(spec.state_dir / LOGIN_KEY)
     new = {n.name for n in spec.nodes if _ensure_host_key(spec.state_dir / n.name) or login_is_new}
     known_hosts = "".join(_known_hosts_line(spec.state_dir, node) for node in spec.nodes)
-    (spec.state_dir / "known_hosts").write_text(known_hosts)
-    # Paths are bytes, and some of them no text in this locale.
-    (spec.state_dir / "ssh_config").write_bytes(os.fsencode(ssh_config(spec)))
+    write_text(spec.state_dir / "known_hosts", known_hosts)
+    write_text(spec.state_dir / "ssh_config", ssh_config(spec))
     for node in spec.nodes:
         _fill_node_folder(spec.state_dir, node, known_hosts)
     return new
@@ -95,9 +93,9 @@ def _ensure_pair(path: Path) -> bool:
 
 def _fill_node_folder(state_dir: Path, node: Node, known_hosts: str) -> None:
     folder = state_dir / node.name
-    (folder / "authorized_keys").write_bytes((state_dir / f"{LOGIN_KEY}.pub").read_bytes())
+    write_text(folder / "authorized_keys", (state_dir / f"{LOGIN_KEY}.pub").read_text())
     write_atomically(folder / LOGIN_KEY, (state_dir / LOGIN_KEY).read_bytes())
-    (folder / "known_hosts").write_text(known_hosts)
+    write_text(folder / "known_hosts", known_hosts)
 
 
 def _known_hosts_line(state_dir: Path, node: Node) -> str:

@@ -51,7 +51,7 @@ BEGINS = {
     "launch fetching": "| left",
 }
 # Of these nobody can tell which node it was.
-NAMELESS = ("links cut", "disk full", "dockerd restarted")
+NAMELESS = ("links cut", "dockerd restarted")
 TRACES = ("Traceback (most recent call last)", "this is a bug in gradwire")
 OF_RANKS = re.compile(r"(node\d+|  )\s*\| ")  # what ranks print themselves
 
@@ -95,7 +95,9 @@ class Command:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             return None
-        self._reader.join(5)  # a child of its own may have its pipe
+        self._reader.join(5)
+        if not self._reader.is_alive():  # a child of its own may still have its pipe
+            self.process.stdout.close()
         return code
 
 
@@ -155,7 +157,7 @@ class Stage:
 
     def close(self) -> None:
         """Remove what there is of the cluster, and the last run."""
-        self.cluster.run("down", "--force", check=None, timeout_s=NEXT_BOUND_S)
+        self.cluster.run("down", check=None, timeout_s=NEXT_BOUND_S)
         if self._before:
             shutil.rmtree(self._before, ignore_errors=True)
 
@@ -319,6 +321,9 @@ def _is_named(fault: Fault, lines: list[str]) -> bool:
     """Whether its error says of which node, or of what."""
     begins = [n for n, line in enumerate(lines) if line.startswith("error: ")]
     said = "\n".join(lines[begins[0] :]) if begins else ""
+    names_file = bool(begins) and "/" in lines[begins[0]]
+    if fault.kind == "disk full" and names_file:
+        return True
     return bool(said) and (fault.kind in NAMELESS or fault.node in said)
 
 
@@ -336,7 +341,7 @@ def _said(lines: list[str]) -> str:
 
 
 def _has_left(log: Path) -> bool:
-    return log.is_file() and "left" in log.read_text(errors="replace").split()
+    return log.is_file() and "left" in log.read_text(errors="replace").splitlines()
 
 
 def _is_whole(folder: Path) -> bool:

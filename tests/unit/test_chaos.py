@@ -52,3 +52,13 @@ def test_what_a_command_owes(code, lines, owed):
 def test_a_result_without_its_hash_is_not_whole(tmp_path):
     (tmp_path / "result.bin").write_bytes(b"half")
     assert not chaos_play._is_whole(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "has_left"),
+    [("ready\nleft\n", True), ("OSError: [Errno 28] No space left on device\n", False)],
+)
+def test_a_rank_has_left_its_result_where_it_says_so(tmp_path, said, has_left):
+    log = tmp_path / "node1.log"
+    log.write_text(said)
+    assert chaos_play._has_left(log) is has_left

@@ -198,3 +198,42 @@ def test_a_file_that_could_not_be_written_is_as_it_was(tmp_path):
     assert b"File too large" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
     assert json.loads((tmp_path / "summary.json").read_text()) == {"whole": 1}
+
+
+SMALL_FILES = """\
+import pathlib, resource, signal
+from cluster.base.errors import system_error
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+folder = pathlib.Path({folder!r})
+try:
+    {write}
+except OSError as error:
+    print(system_error(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        (
+            "run.yml",
+            "from cluster.run.run_folder import write_config; write_config(folder, {'x': 'y' * 5000})",
+        ),
+        (
+            "links.json",
+            "from cluster.base.json_file import write_json; write_json(folder / 'links.json', ['x' * 5000])",
+        ),
+        (
+            "known_hosts",
+            "from cluster.base.files import write_text; write_text(folder / 'known_hosts', 'x' * 5000)",
+        ),
+    ],
+)
+def test_a_file_for_which_there_is_no_room_is_named_and_no_half_of_it_stays(tmp_path, name, write):
+    code = SMALL_FILES.format(folder=str(tmp_path), write=write)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_DIR, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"File too large: {tmp_path / name}\n  try: ulimit -f unlimited\n"
+    assert list(tmp_path.iterdir()) == []
