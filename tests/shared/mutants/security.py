@@ -42,11 +42,11 @@ SECURITY = (
         OF_UNPACK + "test_nothing_is_written_outside",
     ),
     Mutation(
-        "links among results lead anywhere",
+        "results written over one another",
         UNPACK,
-        'if part == ".." and not behind:',
-        "if False:",
-        OF_UNPACK + "test_a_link_that_leads_out_or_nowhere_is_left_out_and_nothing_else",
+        "os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
+        "os.O_CREAT | os.O_NOFOLLOW",
+        OF_UNPACK + "test_a_name_that_is_there_twice_keeps_its_first_content",
     ),
     Mutation(
         "copies of links cost nothing of the limit",
