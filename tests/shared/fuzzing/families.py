@@ -1,10 +1,12 @@
 """The three families of odd inputs, and how one of their cases is tried many times."""
 
+import tempfile
 from collections import Counter
 from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from fuzzing import answer_cases, argument_cases, yaml_cases
 from fuzzing.sandbox import sandbox
@@ -26,6 +28,11 @@ def shares(names, examples):
     few = {name: max(1, round(examples * FEW[name])) for name in names if name in FEW}
     rest = [name for name in names if name not in few]
     return few | dict.fromkeys(rest, -(-max(0, examples - sum(few.values())) // max(1, len(rest))))
+
+
+# It keeps tables of letters, else in the current folder.
+_HOME = tempfile.TemporaryDirectory(prefix="gradwire-fuzz-")
+set_hypothesis_home_dir(_HOME.name)
 
 
 class Tried(NamedTuple):
