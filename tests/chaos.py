@@ -42,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         play([fault for fault in due if fault.number % parts == part - 1], args)
     done = read(args.out, plan, args.seed)
     print(table((line["fault"]["kind"], line["outcome"]) for line in done.values()))
-    print(f"{len(done)} of {len(plan)} played, in {sum(d['seconds'] for d in done.values()):.0f} s")
+    played = [line for line in done.values() if line["outcome"] != "skipped"]
+    seconds = sum(line["seconds"] for line in played)
+    print(f"{len(played)} of {len(plan)} played, in {seconds:.0f} s")
     return int(any(line["violations"] for line in done.values()))
 
 

@@ -96,7 +96,7 @@ def table(played: Iterable[tuple[str, str]]) -> str:
     """Kinds and outcomes, counted, as Markdown."""
     found = list(played)
     outcomes = sorted({outcome for _, outcome in found})
-    rows = [["kind", "played", *outcomes]]
+    rows = [["kind", "faults", *outcomes]]
     for kind in KINDS:
         ours = [outcome for name, outcome in found if name == kind]
         if ours:

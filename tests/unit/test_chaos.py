@@ -24,7 +24,7 @@ def test_some_kinds_alone():
 
 def test_the_table_counts_kinds_by_outcomes():
     assert table([("node paused", "went on"), ("node paused", "violated")]) == (
-        "| kind | played | violated | went on |\n"
+        "| kind | faults | violated | went on |\n"
         "|---|---|---|---|\n"
         "| node paused | 2 | 1 | 1 |\n"
         "| all | 2 | 1 | 1 |"
