@@ -8,6 +8,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -91,10 +92,11 @@ class Command:
     def end(self, timeout_s: float) -> int | None:
         """Its exit code; None where it does not end."""
         try:
-            code = self.process.wait(timeout_s)
+            code: int | None = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            return None
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            code = None
         self._reader.join(5)
         if not self._reader.is_alive():  # a child of its own may still have its pipe
             self.process.stdout.close()

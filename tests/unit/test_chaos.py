@@ -1,5 +1,7 @@
 """The plan of faults, and how their outcomes are told; what is played on real containers is in tests/cluster."""
 
+import signal
+
 import chaos_play
 import pytest
 from chaos_plan import KINDS, Fault, plan_faults, table
@@ -47,6 +49,21 @@ def test_what_a_command_owes(code, lines, owed):
     fault = Fault(0, "node paused", "launch running", 0.5, "node2")
     found = "\n".join(chaos_play._judge(fault, code, lines))
     assert owed in found if owed else not found
+
+
+def test_a_command_is_heard_to_its_end_and_its_pipe_is_closed():
+    command = chaos_play.Command(["sh", "-c", "echo one; echo two >&2; exit 3"])
+    assert command.await_words("two", 1, 10)
+    assert command.end(10) == 3
+    assert command.lines == ["one", "two"]
+    assert command.process.stdout.closed
+
+
+def test_a_command_that_does_not_end_is_killed():
+    command = chaos_play.Command(["sleep", "600"])
+    assert command.end(0.1) is None
+    assert command.process.returncode == -signal.SIGKILL
+    assert command.process.stdout.closed
 
 
 def test_a_result_without_its_hash_is_not_whole(tmp_path):
