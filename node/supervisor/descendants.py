@@ -13,6 +13,7 @@ from pathlib import Path
 from protocol.places import run_dir
 from protocol.rank_variables import RUN_DIR, RUN_ID
 
+PROC = Path("/proc")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 KILL_TIMEOUT_S = 5.0
 LOOK_INTERVAL_S = 0.01
@@ -68,12 +69,15 @@ def descendants(ancestor: int) -> list[int]:
 def kill_leftovers(run: str) -> list[str]:
     """Kill what ranks of other runs left behind whose supervisors were killed; returns the words of their commands.
 
-    Told by their environment, which all that a rank starts inherits. The caller holds the node for this run.
+    Told by their environment, which all that a rank starts inherits, and by living in this very container: a host sees
+    the ranks of all its nodes. The caller holds the node for this run.
     """
     killed = []
-    for path in Path("/proc").glob("[0-9]*"):
+    here = (PROC / "self" / "ns" / "pid").readlink()
+    for path in PROC.glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is none of ours
-            if _run_of((path / "environ").read_bytes()) not in ("", run):
+            is_here = (path / "ns" / "pid").readlink() == here
+            if is_here and _run_of((path / "environ").read_bytes()) not in ("", run):
                 words = (path / "cmdline").read_bytes().split(b"\0")
                 os.kill(int(path.name), signal.SIGKILL)
                 killed.append(b" ".join(words).decode(errors="replace").strip())

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import signal
 import subprocess
 import time
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from node import rank
+from node.supervisor import descendants
 from node.supervisor.descendants import _run_of
 from node.supervisor.error_file import RankError
 from protocol.places import run_dir
@@ -23,6 +25,7 @@ from protocol.reader import document
 def folders(monkeypatch, tmp_path):
     monkeypatch.setattr(rank, "WORK_FOLDER", tmp_path / "work")
     monkeypatch.setattr(rank, "RESULTS_FOLDER", tmp_path / "runs")
+    monkeypatch.setattr(rank, "kill_leftovers", lambda run: [])  # this is no node: here are others
 
 
 def test_ranks_of_one_run_share_a_node_and_another_run_does_not_get_it(tmp_path):
@@ -67,6 +70,22 @@ def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(tmp
     assert [
         words in line for line, words in zip(said, [removed] * 2 + [kept] * 2, strict=True)
     ] == [True] * 4
+
+
+def test_only_what_lives_in_this_very_node_is_left_behind(tmp_path, monkeypatch):
+    """A host, too, sees the ranks of all its nodes: whoever runs this there must not end them."""
+    killed = []
+    monkeypatch.setattr(descendants, "PROC", tmp_path)
+    monkeypatch.setattr(descendants.os, "kill", lambda pid, number: killed.append((pid, number)))
+    for pid, space, run in (("self", 1, ""), ("7", 1, "old"), ("8", 2, "old"), ("9", 1, "now")):
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        (tmp_path / pid / "ns" / "pid").symlink_to(f"pid:[{space}]")
+        (tmp_path / pid / "cmdline").write_text(f"python3\0{run}.py\0")
+        environ = f"TORCHELASTIC_RUN_ID={run}\0GRADWIRE_RUN_DIR={run_dir(run)}\0"
+        (tmp_path / pid / "environ").write_text(environ)
+    (tmp_path / "10").mkdir()  # it has ended meanwhile
+    assert descendants.kill_leftovers("now") == ["python3 old.py"]
+    assert killed == [(7, signal.SIGKILL)]
 
 
 @pytest.mark.parametrize(
