@@ -64,7 +64,7 @@ def test_what_ranks_print_moves_no_cursor_and_is_no_markup():
     lines = [LineRow("node1", NASTY)]
     text = screen_text(state_of(3, lines), 120, 40)
     shown = next(row for row in text.splitlines() if row.startswith("node1 |"))
-    assert shown == r"node1 | \x1b[2J\x1b]0;title\x07[bold red]x[/] ?txt\r?new \x9b5n"
+    assert shown == r"node1 | \x1b[2J\x1b]0;title\x07[bold red]x[/] \u202etxt\r?new \x9b5n"
     assert draw(state_of(3, lines), 80, 24)
 
 
