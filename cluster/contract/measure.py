@@ -1,5 +1,6 @@
 """Measures every link in rounds (`cluster.contract.probe_results`) and has `cluster.contract.verdicts` judge."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -197,7 +198,12 @@ class _Survey:
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
-        unknown = [link for link in look.links if link not in look.speeds]
+        # Of a link over which no ping comes back TCP would try for a minute to find the same.
+        unknown = [
+            link
+            for link in look.links
+            if link not in look.speeds and math.isfinite(measured[link.ends].rtt_ms)
+        ]
         nodes = self.session.nodes
         streams = [link for link in unknown if link in self.schedule.streamed]
         rounds = stream_rounds(self.asked, streams, nodes, look.share)

@@ -1,5 +1,6 @@
 """What a measurement holds its findings against, whatever part of it is measured again, and what becomes of doubts."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -155,6 +156,22 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
     monkeypatch.setattr(measure, "flood_links", flood_links)
     assert sure(survey, [THERE, BACK]) == ([((), ("goodput",)), ((), ())], 2)
     assert flooded == [[THERE], [THERE]]
+
+
+def test_a_link_over_which_nothing_comes_back_is_broken_and_its_speed_is_not_tried(
+    make_survey, monkeypatch
+):
+    dead = replace(GOOD, rtt_ms=math.inf, early_rtt_ms=math.inf, arrived=0)
+    survey, _ = make_survey(*[dead] * 3, links=(THERE, BACK), via={})
+    both = frozenset((THERE, BACK))
+    survey = replace(survey, schedule=ProbeSchedule(both, both, both, 1.0))
+    tried = []
+    for probe in ("flood_links", "burst_buffers"):
+        monkeypatch.setattr(measure, probe, lambda *_: tried.append("datagrams"))
+    monkeypatch.setattr(measure, "fill_links", lambda _, some, __: tried.extend(some) or {})
+    verdicts, _ = survey.until_sure(survey.links, [THERE, BACK])
+    assert [set(verdict.broken) for verdict in verdicts] == [{"rtt", "loss"}] * 2
+    assert tried == []
 
 
 def test_the_wires_books_are_of_the_pings_and_of_the_whole_look():
