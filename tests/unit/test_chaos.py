@@ -51,9 +51,12 @@ def test_what_a_command_owes(code, lines, owed):
     assert owed in found if owed else not found
 
 
-def test_a_command_is_heard_to_its_end_and_its_pipe_is_closed():
-    command = chaos_play.Command(["sh", "-c", "echo one; echo two >&2; exit 3"])
+def test_a_command_is_heard_to_its_end_and_its_pipe_is_closed(tmp_path):
+    heard = tmp_path / "heard"
+    script = f"echo one; echo two >&2; while [ ! -e {heard} ]; do sleep 0.02; done; exit 3"
+    command = chaos_play.Command(["sh", "-c", script])
     assert command.await_words("two", 1, 10)
+    heard.touch()
     assert command.end(10) == 3
     assert command.lines == ["one", "two"]
     assert command.process.stdout.closed
