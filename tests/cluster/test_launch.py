@@ -15,7 +15,7 @@ def trained(shared):
     """One short training, launched once for all tests of this file."""
     shared.run("up", "--nodes", "3", "--profile", "mobile")
     args = ["--profile", "mobile", "--strategy", "fedavg", "--set", "H=20", "--steps", str(STEPS)]
-    args += ["--batch-size", "16", "--task-set", "test_pictures=1000"]
+    args += ["--batch-size", "16"]
     done = shared.run("launch", "--json", "--no-verify", "--eval-every", "20", *args)
     return json.loads(done.stdout), done.stderr
 
