@@ -88,7 +88,7 @@ def test_a_contract_that_the_host_spoils_is_undecided_and_says_so(held_up):
     assert "node2" in note
     for link in contract["links"]:
         assert not link["undecided"] or "node2" in link["link"].values(), contract["verdict"]
-        assert set(link["undecided"]) <= {"rtt", "jitter"}
+        assert set(link["undecided"]) <= {"delay", "rtt", "jitter"}
 
 
 @pytest.mark.slow
