@@ -7,19 +7,23 @@ link carried meanwhile. `node.probe.burst` sends and counts.
 import math
 from collections.abc import Mapping, Sequence
 
-from cluster.contract.floods import BUDGET_MBYTE_S, FRAME_BYTES, at_once, may_be_clipped
-from cluster.contract.impairments import clumping
+from cluster.contract.floods import (
+    BUDGET_MBYTE_S,
+    FRAME_BYTES,
+    at_once,
+    carried,
+    may_be_clipped,
+    sender_ports,
+)
+from cluster.contract.impairments import fate_variance
 from cluster.links.expected import Expected
 from protocol.link import Link
-from protocol.ports import FIRST_FLOOD_PORT
 from protocol.probe import BurstOrder, BurstSend
 
 TIMES = 2  # of the queue, in a burst
 FEWEST_FRAMES = 40  # in a queue: of fewer one more or less is too much of an error
-LEAD_S, PAUSE_S = (
-    0.3,
-    0.1,
-)  # until all nodes have their order; besides the time in which a queue runs empty
+# Until all nodes have their order; besides the time in which a queue runs empty.
+LEAD_S, PAUSE_S = 0.3, 0.1
 HTB_BURST_MS = 1.0  # of the rate, which a link that was idle may send at once (node.wire.node_cap)
 
 
@@ -42,7 +46,7 @@ def queue_frames(link: Link) -> int:
 
 def burst_orders(links: Sequence[Link], addresses: Mapping[str, str]) -> dict[str, BurstOrder]:
     """What each node must send and count. `addresses` by node, in the nodes' order."""
-    ports = {name: FIRST_FLOOD_PORT + index for index, name in enumerate(addresses)}
+    ports = sender_ports(addresses)
     seconds = bursts_s(links)
     orders: dict[str, BurstOrder] = {}
     for link, at_s in _timed(links):
@@ -99,12 +103,12 @@ def buffer_ms(link: Link, arrived: int, sent_s: float) -> float:
         arrived: datagrams.
         sent_s: in which the burst was sent, and the link carried some of it.
     """
-    came = arrived / (1 + link.duplicate_pct / 100) / (1 - link.lost_pct / 100)
-    return 1e3 * (came * FRAME_BYTES / link.bytes_per_s - sent_s) - HTB_BURST_MS
+    return 1e3 * (carried(link, arrived) * FRAME_BYTES / link.bytes_per_s - sent_s) - HTB_BURST_MS
 
 
 def buffer_error(link: Link) -> float:
     """The standard error of that, as a share of it, by the chance with which datagrams are lost or doubled."""
-    lost, twice = link.lost_pct / 100, link.duplicate_pct / 100
-    variance = lost * (1 - lost) * clumping(link) + twice * (1 - twice)
-    return math.sqrt(variance / max(1, queue_frames(link))) / (1 - lost) if lost < 1 else 0.0
+    lost = link.lost_pct / 100
+    if lost >= 1:
+        return 0.0
+    return math.sqrt(fate_variance(link) / max(1, queue_frames(link))) / (1 - lost)

@@ -137,8 +137,13 @@ def buffer_tolerance_ms(link: Link) -> float:
 
 
 def _jitter_holds(link: Link, measured: Measured) -> bool:
+    return abs(measured.jitter_ms - link.jitter_ms) <= jitter_tolerance_ms(link, measured)
+
+
+def jitter_tolerance_ms(link: Link, measured: Measured) -> float:
+    """How far a jitter may be off, by chance, too."""
     chance = CERTAIN * SPREAD_ERROR / math.sqrt(max(2, measured.samples))
     allowed = link.jitter_ms * (JITTER_TOLERANCE_PCT / 100 + chance) + RTT_TOLERANCE_MS
     if link.jitter_ms == 0:
         allowed += (link.delay_ms) * RTT_TOLERANCE_PCT / 100
-    return abs(measured.jitter_ms - link.jitter_ms) <= allowed
+    return allowed

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cluster.contract.impairments import clumping
+from cluster.contract.impairments import clumping, fate_variance
 from cluster.contract.probe_rounds import plan_rounds
 from protocol.link import Link
 from protocol.ports import FIRST_FLOOD_PORT
@@ -93,7 +93,7 @@ def floods_s(floods: Sequence[Flood]) -> float:
 
 def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[str, FloodOrder]:
     """What each node must send and count: each link once. `addresses` by node, in the nodes' order."""
-    ports = {name: FIRST_FLOOD_PORT + index for index, name in enumerate(addresses)}
+    ports = sender_ports(addresses)
     seconds = floods_s(floods)
     orders: dict[str, FloodOrder] = {}
     for flood in floods:
@@ -109,6 +109,11 @@ def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[
     return orders
 
 
+def sender_ports(nodes: Iterable[str]) -> dict[str, int]:
+    """The port to which each node sends its datagrams, wherever they go."""
+    return {name: FIRST_FLOOD_PORT + index for index, name in enumerate(nodes)}
+
+
 def _flood_send(flood: Flood, address: str, port: int) -> FloodSend:
     return FloodSend(
         at_s=round(flood.at_s, 3),
@@ -122,19 +127,23 @@ def _flood_send(flood: Flood, address: str, port: int) -> FloodSend:
 
 def flooded_mbyte_s(link: Link, datagrams_s: float) -> float:
     """The rate behind what arrived, in bytes on the wire: what is to be lost has been there, too, second copies not."""
-    arrived = datagrams_s * FRAME_BYTES / 1e6 / (1 + link.duplicate_pct / 100)
-    return arrived / (1 - link.lost_pct / 100) if link.lost_pct < 100 else 0.0
+    return carried(link, datagrams_s * FRAME_BYTES / 1e6)
+
+
+def carried(link: Link, arrived: float) -> float:
+    """How much was on a link of which so much arrived: without second copies, with what was to be lost."""
+    once = arrived / (1 + link.duplicate_pct / 100)
+    return once / (1 - link.lost_pct / 100) if link.lost_pct < 100 else 0.0
 
 
 def flood_error(link: Link) -> float:
     """The standard error of that, as a share of it, by the chance with which datagrams are lost or doubled."""
-    lost, twice = link.lost_pct / 100, link.duplicate_pct / 100
+    lost = link.lost_pct / 100
     if lost >= 1:
         return 0.0
     flood = _flood(link)
     datagrams = (flood.seconds - flood.skip_s) / _datagram_s(link)
-    variance = lost * (1 - lost) * clumping(link) + twice * (1 - twice)
-    return MEDIAN_ERROR * math.sqrt(variance / datagrams) / (1 - lost)
+    return MEDIAN_ERROR * math.sqrt(fate_variance(link) / datagrams) / (1 - lost)
 
 
 def at_once(link: Link) -> int:

@@ -36,6 +36,12 @@ def clumping(link: Link) -> float:
     return (1 + memory) / (1 - memory)
 
 
+def fate_variance(link: Link) -> float:
+    """The variance of how many copies of a packet arrive, as far as chance loses and doubles them."""
+    lost, twice = link.lost_pct / 100, link.duplicate_pct / 100
+    return lost * (1 - lost) * clumping(link) + twice * (1 - twice)
+
+
 def _loss_holds(link: Link, measured: Measured) -> bool:
     """Within the interval of so many packets as tell by themselves."""
     independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from cluster.contract.checks import (
     CERTAIN,
-    JITTER_TOLERANCE_PCT,
     MEAN_ERROR,
-    RTT_TOLERANCE_MS,
     SPEED_TOLERANCE_PCT,
     SPREAD_ERROR,
     delay_tolerance_ms,
+    jitter_tolerance_ms,
 )
 from cluster.contract.floods import flood_error
 from cluster.contract.impairments import clumping
@@ -67,10 +66,8 @@ def _delay_ms(link: Link, measured: Measured) -> float:
 
 
 def _jitter_ms(link: Link, measured: Measured) -> float:
-    error = SPREAD_ERROR / math.sqrt(measured.samples)
-    share = JITTER_TOLERANCE_PCT / 100 + (CERTAIN + ONE_IN_A_HUNDRED) * error
-    smooth_ms = link.delay_ms / 100 if link.jitter_ms == 0 else 0.0
-    return link.jitter_ms * share + RTT_TOLERANCE_MS + smooth_ms + HOST_MS
+    error_ms = SPREAD_ERROR * link.jitter_ms / math.sqrt(measured.samples)
+    return jitter_tolerance_ms(link, measured) + ONE_IN_A_HUNDRED * error_ms + HOST_MS
 
 
 def _rate_pct(link: Link, measured: Measured) -> float | None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 from node.probe.flood import (
     DATAGRAM_BYTES,
+    SO_SNDBUFFORCE,
     FloodGauge,
     count_arrivals,
     segments_at_once,
@@ -19,7 +20,6 @@ from node.probe.flood import (
 )
 from protocol.probe import Burst, BurstOrder, BurstSend
 
-SO_SNDBUFFORCE = 32  # asm-generic/socket.h: beyond net.core.wmem_max, with NET_ADMIN
 ROOM = 8  # times what is sent, so that the socket never waits for the queue
 MOST_ROOM_BYTES = 1 << 30
 
