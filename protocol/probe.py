@@ -1,9 +1,10 @@
 """What a node's probe is told and says while links are measured: standard input and output of `node.probe`.
 
-`python -m node.probe ADDRESS` runs on every node at once. It says `ProbeReady` or `Failure` first. Then it answers one
-order after the other: one JSON object a line each. The key `do` of an order is its word (`ping`, `arrivals`, `send`,
-`flood`, `burst`), the other keys are below. The answer to all but `send` has the names of nodes as keys: exactly
-those that the order names. `Failure` may come instead of any answer. It ends with its standard input, at once.
+`python -m node.probe ADDRESS NODES` runs on every node at once. It says `ProbeReady` or `Failure` first. Then it
+answers one order after the other: one JSON object a line each. The key `do` of an order is its word (`ping`,
+`arrivals`, `send`, `flood`, `burst`, `timers`), the other keys are below. The answer to all but `send` and `timers` has
+the names of nodes as keys: exactly those that the order names. `Failure` may come instead of any answer. It ends with
+its standard input, at once.
 """
 
 from collections.abc import Collection, Mapping
@@ -150,7 +151,11 @@ class BurstOrder(NamedTuple):
         return self.counts.keys() | self.sends.keys()
 
 
-Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder
+class TimersOrder(NamedTuple):
+    """`timers`: tell how late timers were. The answer is `TimersLate`."""
+
+
+Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder | TimersOrder
 NamingOrder = PingOrder | ArrivalsOrder | FloodOrder | BurstOrder
 """Those whose answer has a value for each node that they name."""
 
@@ -160,6 +165,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "send": SendOrder,
     "flood": FloodOrder,
     "burst": BurstOrder,
+    "timers": TimersOrder,
 }
 """By the word at their key `do`."""
 
@@ -237,6 +243,13 @@ class Burst(NamedTuple):
     """Datagrams that came from it; null where none were to be counted."""
     sent_s: Seconds | None
     """How long sending to it took; null where nothing was to be sent."""
+
+
+class TimersLate(NamedTuple):
+    """How late timers of the probe were that take no precedence, as those of pings do."""
+
+    late_ms: Annotated[float, COUNT]
+    """On average, since this was asked last."""
 
 
 def read_reply(kind: type[T], value: object) -> T | Failure:

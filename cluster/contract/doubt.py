@@ -35,7 +35,7 @@ class Strain:
 
     Attributes:
         limits: a sentence for each way; at least one.
-        reach_ms: so late was a packet, or a program, at the most, but for a tenth of them.
+        reach_ms: so late was a packet, or a ping, at the most, but for a tenth of them.
         short_pct: of the packets, or of the time: what was late, or had by others.
         dropped: packets that were dropped unseen by a wire that the link's pass.
     """
@@ -46,20 +46,20 @@ class Strain:
     dropped: int
 
 
-def make_strain(load: HostLoad, src: str = "") -> Strain | None:
+def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain | None:
     """What the load of the nodes on a link's way may have done to its measurement; None where the host gave enough.
 
-    Packets do not pass the wire of the node `src` where they begin.
+    Pings take precedence over other programs, and were late by `pings_late_ms` on average. Packets do not pass the wire
+    of the node `src` where they begin.
     """
     if not load.limits:
         return None
     late_ms, softirq_pct = load.timers_late_ms or 0.0, load.softirq_pct or 0.0
-    programs_ms = TENTH * late_ms
     # A wire that cannot tell (netem) waits for timers, as programs do.
-    wires_ms = sum(load.worst_ms.values()) if load.worst_ms else programs_ms
+    wires_ms = sum(load.worst_ms.values()) if load.worst_ms else TENTH * late_ms
     return Strain(
         limits=tuple(load.limits),
-        reach_ms=wires_ms + programs_ms,
+        reach_ms=wires_ms + TENTH * pings_late_ms,
         short_pct=max(
             100 * late_ms / QUEUED_MS,
             load.steal_pct or 0.0,
@@ -80,7 +80,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
 
     - A round trip: it does not hold up all pings. Where a link has the delay that was asked, the earliest tenth of
       them shows it, also beside others that are late; where the delay is wrong, all are. And it adds no more than the
-      latest packet of the wires on the way was late, and what programs were (`Strain.reach_ms`).
+      latest packet of the wires on the way was late, and what pings were (`Strain.reach_ms`).
     - A delay of one direction: likewise.
     - Jitter: it makes no ping early. A link that really jitters has some that are, by 1.28 deviations for a tenth of
       them. And the outer deciles lie no farther apart than they may by what was asked, and by `reach_ms`.

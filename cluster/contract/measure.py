@@ -73,7 +73,7 @@ def measure_contract(
     schedule = make_probe_schedule(asked, list(via), nodes, effort, link_state.seed, most_s)
     console.say(f"contract: {len(link_state.links)} links, about {schedule.seconds:.0f} s")
     with ProbeSession(fleet) as session, console.progress("contract") as report:
-        witness = Witness(fleet, link_state.shown)
+        witness = Witness(fleet, session, link_state.shown)
         survey = _Survey(session, witness, asked, via, effort, schedule, report)
         of_links, links_again = survey.until_sure(survey.links, link_state.links)
         of_paths, paths_again = survey.until_sure(survey.paths, list(via))
@@ -89,12 +89,11 @@ def measure_contract(
         settings=settings_document(link_state),
     )
     sure = contract.holds and not contract.measured_again
-    return contract if sure else _note_overload(contract, fleet, link_state)
+    return contract if sure else _note_overload(contract, fleet, link_state, witness.most_late_ms)
 
 
-def _note_overload(contract: Contract, fleet: Fleet, before: LinkState) -> Contract:
+def _note_overload(contract: Contract, fleet: Fleet, before: LinkState, late_ms: float) -> Contract:
     """Add what the host had to do with it, if anything."""
-    late_ms = max(verdict.measured.late_ms for verdict in contract.verdicts)
     load = compare_readings(before.shown, read_link_state(fleet).shown, late_ms)
     # All of the time together may have been well where a part of it was not.
     overload = overload_sentence(load.limits or contract.limits)
@@ -299,7 +298,7 @@ class _Survey:
         return list(verdicts.values())
 
     def judged_accesses(self, accesses: Sequence[Access], rates: Rates) -> list[AccessVerdict]:
-        """As `judged`, of what nodes carry on all their links; no ping tells how late timers were."""
+        """As `judged`, of what nodes carry on all their links."""
         carried = {access: _together(access, rates) for access in accesses}
         most = {access: self.asked.access_mbyte_s(access) for access in accesses}
         verdicts = {one: judge_access(one, most[one], carried[one]) for one in accesses}
@@ -307,7 +306,7 @@ class _Survey:
             self.witness.look()
         for one in [one for one, verdict in verdicts.items() if not verdict.holds]:
             peers = {node for link in one.links for node in (link.src, link.dst)} - {one.node}
-            strain = self.witness.strain([one.node, *sorted(peers)], None)
+            strain = self.witness.strain([one.node, *sorted(peers)])
             verdicts[one] = judge_access(one, most[one], carried[one], strain)
         return list(verdicts.values())
 

@@ -61,7 +61,7 @@ class Measured:
         rate: by datagrams that ask nobody how fast they may be sent; None: not measured.
         twice: pings of which a second copy came.
         gaps: runs of pings that did not arrive.
-        late_ms: how late these pings were sent, on average: so late may whatever else waits for a timer be.
+        late_ms: how late these pings were sent, on average.
         early_rtt_ms: a tenth of the round trips took no longer, less the host's own share: what the link does while
             the host holds nothing up; infinite where no ping came back.
         delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived. By one

@@ -17,6 +17,8 @@ from protocol.probe import (
     Order,
     ProbeReady,
     SendOrder,
+    TimersLate,
+    TimersOrder,
     read_replies,
     read_reply,
 )
@@ -41,7 +43,8 @@ class ProbeSession:
     def __enter__(self) -> Self:
         try:
             for name, address in self._addresses.items():
-                process = self._fleet.start(name, ("python3", "-m", "node.probe", address))
+                argv = ("python3", "-m", "node.probe", address, str(len(self._addresses)))
+                process = self._fleet.start(name, argv)
                 process.patience_s = MARGIN_S
                 self._processes[name] = process
                 self._lines[name] = process.lines(LONGEST_ANSWER_BYTES)
@@ -66,7 +69,7 @@ class ProbeSession:
         """A node's address on the data network."""
         return self._addresses[node]
 
-    def ask(self, orders: Mapping[str, SendOrder], kind: type[T]) -> dict[str, T]:
+    def ask(self, orders: Mapping[str, SendOrder | TimersOrder], kind: type[T]) -> dict[str, T]:
         """Give each node its order, all at once; their answers, of one type, by node.
 
         Raises:
@@ -74,6 +77,11 @@ class ProbeSession:
         """
         self._give(orders)
         return self._replies({name: lambda said: read_reply(kind, said) for name in orders})
+
+    def timers_late_ms(self) -> dict[str, float]:
+        """By how much timers were late on each node since this was asked last, on average; raises as `ask`."""
+        answers = self.ask(dict.fromkeys(self._addresses, TimersOrder()), TimersLate)
+        return {name: answer.late_ms for name, answer in answers.items()}
 
     def ask_of_each(
         self, orders: Mapping[str, NamingOrder], kind: type[T]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.contract.doubt import Strain, make_strain
 from cluster.contract.measured import Booked
+from cluster.contract.probe_session import ProbeSession
 from cluster.shaping.host_load import compare_readings
 from cluster.shaping.link_state import read_link_state
 from cluster.ssh.fleet import Fleet
@@ -49,9 +50,12 @@ class Books:
 class Witness:
     """Reads all nodes whenever something does not hold, and compares with the last time."""
 
-    def __init__(self, fleet: Fleet, readings: Mapping[str, Shown]) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, session: ProbeSession, readings: Mapping[str, Shown]) -> None:
+        self._fleet, self._session = fleet, session
         self._before = self._now = readings
+        self._late_ms: Mapping[str, float] = {}
+        self.most_late_ms = 0.0
+        """By how much timers of a node were late between two looks, on average; of all nodes and looks the most."""
 
     def look(self) -> None:
         """Read the nodes: from now on `strain` is about what was since the last time.
@@ -60,6 +64,8 @@ class Witness:
             NodeError: a node does not answer, or not to be understood.
         """
         self._before, self._now = self._now, read_link_state(self._fleet).shown
+        self._late_ms = self._session.timers_late_ms()
+        self.most_late_ms = max(self.most_late_ms, *self._late_ms.values())
 
     def received(self) -> Received:
         """What the wires have counted so far, of each link at the node where it ends.
@@ -74,15 +80,16 @@ class Witness:
             for peer, counters in reading.received.items()
         }
 
-    def strain(self, nodes: Sequence[str], timers_late_ms: float | None) -> Strain | None:
+    def strain(self, nodes: Sequence[str], pings_late_ms: float = 0.0) -> Strain | None:
         """In what way the host was the limit of these nodes; None where it gave enough.
 
         Args:
             nodes: on the way, in the order in which packets pass them.
-            timers_late_ms: by which programs there were late meanwhile, on average, if anybody knows.
+            pings_late_ms: by how much pings between them were late, on average.
         """
         before, now = (
             {node: reading for node, reading in readings.items() if node in nodes}
             for readings in (self._before, self._now)
         )
-        return make_strain(compare_readings(before, now, timers_late_ms), src=nodes[0])
+        late_ms = max(pings_late_ms, *(self._late_ms.get(node, 0.0) for node in nodes))
+        return make_strain(compare_readings(before, now, late_ms), pings_late_ms, src=nodes[0])

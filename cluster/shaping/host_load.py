@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 from protocol.link_report import CoreTimes, HostCounters, Lateness, Shown
 
-# Of the packets of a node, more than 1 ms after they were due. Measured: none at rest, up to 1.6 while ranks train on
+# A wire counts a packet as late that goes so long after it was due (node.wire.nfqueue.delay_line).
+LATE_MS = 1.0
+# Of the packets of a node, late. Measured: none at rest, up to 1.6 while ranks train on
 # all cores, 6 beside eight busy loops in one node, as important as its wire.
 LATE_PCT = 5.0
 # Of the processors' time, taken by other guests of the same machine: as much as one stall of 50 ms a second.
@@ -35,7 +37,8 @@ class HostLoad:
         timers_late_ms: how late a timer was, on average.
         throttled_s, throttled_pct: by node, what its own CPU limit took from it.
         late_pct: by node, of the packets to it those that went more than 1 ms late.
-        worst_ms: by node, the latest packet since its wire was laid.
+        worst_ms: by node, so late was a packet at the most: 1 ms where none was late between the readings, else as the
+            latest since its wire was laid.
         dropped: by node, packets dropped unseen.
         limits: a sentence for each way in which the host was the limit; none where it gave enough.
     """
@@ -166,7 +169,8 @@ class _Wire:
     def between(cls, before: Lateness | None, after: Lateness) -> "_Wire":
         was = before or Lateness(packets=0, late=0, worst_ms=0.0, dropped=0)
         packets, late = _since(was.packets, after.packets), _since(was.late, after.late)
-        return cls(_pct(late, packets), after.worst_ms, _since(was.dropped, after.dropped))
+        worst_ms = after.worst_ms if late else min(after.worst_ms, LATE_MS)
+        return cls(_pct(late, packets), worst_ms, _since(was.dropped, after.dropped))
 
 
 def _throttled_s(before: HostCounters, after: HostCounters) -> float | None:

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 
+from node.wire.scheduling import reserve_for_pings
 from protocol.ports import PROBE_PORT
 
 PING = struct.Struct("!IId")  # series, number in it, time sent
@@ -36,11 +37,13 @@ def bound_socket(address: str) -> socket.socket:
     return sock
 
 
-def answer_pings(sock: socket.socket, log: PingLog) -> None:
-    """Send pings back, and keep a log of them, for ever."""
+def answer_pings(sock: socket.socket, log: PingLog, nodes: int) -> None:
+    """Send pings back, and keep a log of them, for ever; in a cluster of so many nodes."""
+    reservation = reserve_for_pings(nodes)
     while True:
         data, source = sock.recvfrom(64)
         now = time.monotonic()
+        reservation.look()
         if len(data) != PING.size:
             continue
         sock.sendto(data + ARRIVED.pack(now), source)

@@ -10,9 +10,11 @@ import math
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from node.probe.datagrams import ECHO, PING, Arrival, datagram_socket
+from node.wire.scheduling import reserve_for_pings
 from protocol.ports import PROBE_PORT
 from protocol.probe import Arrivals, PingOrder, Pings
 
@@ -31,25 +33,24 @@ def send_ping(sock: socket.socket, address: str, series: int, number: int) -> No
     sock.sendto(PING.pack(series, number, time.monotonic()), (address, PROBE_PORT))
 
 
-def ping(order: PingOrder, series: int) -> dict[str, Pings]:
-    """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there."""
-    peers = order.peers
-    echoes: dict[str, list[Echo]] = {address: [] for address in peers.values()}
-    sock = datagram_socket()
+def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
+    """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there.
+
+    Args:
+        order: whom, how often.
+        series: the number of these pings.
+        nodes: how many the cluster has.
+    """
+    echoes: dict[str, list[Echo]] = {address: [] for address in order.peers.values()}
     over = threading.Event()
-    reader = threading.Thread(target=_read_echoes, args=(sock, echoes, series, over), daemon=True)
-    reader.start()
-    late_s = dict.fromkeys(peers, 0.0)
-    start = time.monotonic()
-    for number in range(order.pings):
-        for place, (name, address) in enumerate(peers.items()):
-            turns = number + place / len(peers)
-            late_s[name] += _sleep_until(start + turns * order.interval_ms / 1000)
-            send_ping(sock, address, series, number)
-    time.sleep(order.wait_ms / 1000)
-    over.set()
-    reader.join()
-    sock.close()
+    with datagram_socket() as sock, ThreadPoolExecutor(2) as threads:
+        reading = threads.submit(_read_echoes, sock, echoes, series, nodes, over)
+        try:
+            late_s = threads.submit(_send_pings, sock, order, series, nodes).result()
+            time.sleep(order.wait_ms / 1000)
+        finally:
+            over.set()
+        reading.result()
     return {
         name: Pings(
             series=series,
@@ -58,8 +59,22 @@ def ping(order: PingOrder, series: int) -> dict[str, Pings]:
             rtt_ms=[round((echo.returned - echo.sent) * 1000, 3) for echo in echoes[address]],
             back=_summarise_ways_back(echoes[address]),
         )
-        for name, address in peers.items()
+        for name, address in order.peers.items()
     }
+
+
+def _send_pings(sock: socket.socket, order: PingOrder, series: int, nodes: int) -> dict[str, float]:
+    """Send all of them. Returns, by peer, how late its pings were, added up in s."""
+    reservation = reserve_for_pings(nodes)
+    late_s = dict.fromkeys(order.peers, 0.0)
+    start = time.monotonic()
+    for number in range(order.pings):
+        for place, (name, address) in enumerate(order.peers.items()):
+            turns = number + place / len(order.peers)
+            late_s[name] += _sleep_until(start + turns * order.interval_ms / 1000)
+            send_ping(sock, address, series, number)
+            reservation.look()
+    return late_s
 
 
 def _summarise_ways_back(echoes: list[Echo]) -> Arrivals:
@@ -79,14 +94,20 @@ def _sleep_until(instant: float) -> float:
 
 
 def _read_echoes(
-    sock: socket.socket, echoes: dict[str, list[Echo]], series: int, over: threading.Event
+    sock: socket.socket,
+    echoes: dict[str, list[Echo]],
+    series: int,
+    nodes: int,
+    over: threading.Event,
 ) -> None:
+    reservation = reserve_for_pings(nodes)
     sock.settimeout(0.05)
     while not over.is_set():
         try:
             address, echo = read_echo(sock, series)
         except TimeoutError:
             continue
+        reservation.look()
         if echo is not None and address in echoes:
             echoes[address].append(echo)
 

@@ -6,7 +6,7 @@ import os
 import struct
 import time
 from contextlib import suppress
-from pathlib import Path
+from typing import NamedTuple
 
 SLICE_NS = 100_000
 """The shortest slice that the scheduler grants (kernel 6.12 and later); a shorter slice is scheduled sooner."""
@@ -15,43 +15,73 @@ NORMAL, DEADLINE = 0, 6
 """Scheduling policies, as linux/sched.h numbers them."""
 PERIOD_NS = 30_000_000
 """Long enough that `Reservation.look` gives up a share before it is used up."""
-MOST_SHARE = 0.3
-"""Of one processor, reserved for the wire of one node."""
-MOST_TOGETHER = 0.8
-"""Of all processors, for those of a cluster; the kernel lends 95 %, to all together."""
 BUSY_LOOK_S, QUIET_LOOK_S = 0.005, 0.1
 """How often a process looks whether its share is still enough; whether it is enough again."""
+PR_SET_TIMERSLACK = 29
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """Number of the system call; the C library has no function for it."""
 
 
+class Allowance(NamedTuple):
+    """How much of the processors may be reserved; the kernel lends 95 % of them, to all together.
+
+    Attributes:
+        most: of one processor, by one thread.
+        together: of all processors, by all threads of this kind in a cluster, one a node.
+    """
+
+    most: float
+    together: float
+
+
+FOR_THE_WIRE = Allowance(most=0.3, together=0.8)
+FOR_PINGS = Allowance(most=0.05, together=0.045)
+"""For each of the three threads of a node that send them, send them back, and read what came back."""
+
+
 def take_precedence() -> None:
-    """Be let in at once when a packet is due, as far as this container may: each step is worth having by itself.
+    """Have this thread run at once when a packet is due, as far as this container may; each step helps by itself.
 
     Measured with four busy loops at nice 19 on two cores, RTT for 50 ms: 51.3 ± 3.5 without, 50.3 ± 0.9 with.
     """
     with suppress(OSError):  # needs the capability SYS_NICE
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    with suppress(OSError):  # how late the kernel may wake us to save power: 50,000 ns unless told
-        Path("/proc/self/timerslack_ns").write_text("1")
+    # How late the kernel may wake us to save power: 50,000 ns unless told.
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     _set_scheduler(NORMAL, SLICE_NS)
-    gc.disable()  # nothing here makes cycles, and a pass over 100,000 held packets takes as long as a short delay
+
+
+def disable_gc() -> None:
+    """For a process that makes no cycles: a pass over 100,000 held packets takes as long as a short delay."""
+    gc.disable()
     gc.freeze()
 
 
+def reserve_for_pings(nodes: int) -> "Reservation":
+    """Have this thread run before all that does not reserve time itself, in a cluster of so many nodes.
+
+    A ping that waits for a processor, and not for the link, tells of the host.
+    """
+    take_precedence()
+    reservation = Reservation(FOR_PINGS)
+    reservation.share_among(nodes)
+    return reservation
+
+
 class Reservation:
-    """A share of a processor for this process. Until it is used up, it goes before all processes without one.
+    """A share of a processor for this thread. Until it is used up, it goes before all threads without one.
 
     Niceness counts only within a container: ranks of other nodes, however nice, have as much right to a processor as
     this node with its wire. A deadline counts everywhere, also where a CPU limit keeps the container waiting. Measured,
     three nodes that train on two cores: round trips 0.7 to 1.5 ms too long without, 0.2 with (docs/LOG.md). But a
-    process that has used up its share must wait, some ms at a time: one that needs more is better off without a share.
+    thread that has used up its share must wait, some ms at a time: one that needs more is better off without a share.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
         self.share = 0.0
         self._held = False
-        self._looked_s, self._used_s = time.monotonic(), time.process_time()
+        self._looked_s, self._used_s = time.monotonic(), time.thread_time()
 
     def share_among(self, nodes: int) -> None:
         """Have as large a share as each of so many nodes on this machine can have; none where the kernel refuses.
@@ -59,7 +89,8 @@ class Reservation:
         It does so without the capability SYS_NICE, in a container with processors of its own (cpuset), and where others
         have reserved them all.
         """
-        self.share = min(MOST_SHARE, MOST_TOGETHER * (os.cpu_count() or 1) / nodes)
+        together = self._allowance.together * (os.cpu_count() or 1)
+        self.share = min(self._allowance.most, together / nodes)
         self._take()
 
     def look(self) -> None:
@@ -68,7 +99,7 @@ class Reservation:
         passed_s = now_s - self._looked_s
         if passed_s < (BUSY_LOOK_S if self._held else QUIET_LOOK_S):
             return
-        used_s = time.process_time()
+        used_s = time.thread_time()
         load = (used_s - self._used_s) / passed_s
         self._looked_s, self._used_s = now_s, used_s
         if self._held and load > self.share:
@@ -82,7 +113,7 @@ class Reservation:
 
 
 def _set_scheduler(policy: int, slice_ns: int, period_ns: int = 0) -> bool:
-    """Call sched_setattr(2) for this process; returns whether the kernel did it. Older kernels ignore a slice.
+    """Call sched_setattr(2) for this thread; returns whether the kernel did it. Older kernels ignore a slice.
 
     Args:
         policy: NORMAL has the nice value NICE, as far as it may.

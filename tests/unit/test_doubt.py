@@ -161,7 +161,7 @@ def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorte
 HOST = HostLoad(
     steal_pct=1.0,
     softirq_pct=20.0,
-    timers_late_ms=0.1,
+    timers_late_ms=0.2,
     throttled_pct={"node1": 0.0},
     late_pct={"node1": 2.0, "node2": 6.0},
     worst_ms={"node1": 3.0, "node2": 8.0},
@@ -171,10 +171,10 @@ HOST = HostLoad(
 
 
 def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
-    assert make_strain(HOST) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4)
-    assert make_strain(replace(HOST, limits=())) is None
+    assert make_strain(HOST, 0.1) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4)
+    assert make_strain(replace(HOST, limits=()), 0.1) is None
     # What node2 has dropped is on its way to node2, and not from there.
-    assert [make_strain(HOST, src=node).dropped for node in ("node1", "node2")] == [4, 0]
+    assert [make_strain(HOST, 0.1, src=node).dropped for node in ("node1", "node2")] == [4, 0]
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
     ],
 )
 def test_speeds_may_lack_what_the_host_was_short_of_most(change, short_pct):
-    assert make_strain(replace(HOST, **change)).short_pct == short_pct
+    assert make_strain(replace(HOST, **change), 0.1).short_pct == short_pct
 
 
 def test_of_a_wire_that_cannot_tell_timers_are_all_that_is_known():
     silent = {"late_pct": {}, "worst_ms": {}, "dropped": {}, "throttled_pct": {}}
-    strain = make_strain(replace(HOST, **silent, timers_late_ms=0.5))
-    assert (strain.reach_ms, strain.short_pct, strain.dropped) == (10.0, 10.0, 0)
+    strain = make_strain(replace(HOST, **silent, timers_late_ms=0.5), 0.25)
+    assert (strain.reach_ms, strain.short_pct, strain.dropped) == (5.0 + 2.5, 10.0, 0)
 
 
 def contract(*changes, accesses=()):

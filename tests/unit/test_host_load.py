@@ -129,3 +129,9 @@ def test_this_machine_can_be_read():
     assert read(HostCounters, json.loads(json.dumps(document(found)))) == found
     assert found.cores
     assert found.at_s > 0
+
+
+def test_where_no_packet_was_late_between_readings_none_was_by_more_than_a_wire_counts_as_late():
+    """Its worst was before."""
+    assert host(packets=1000, late=0).worst_ms == {"node1": 1.0}
+    assert host(packets=1000, late=1).worst_ms["node1"] > 1.0

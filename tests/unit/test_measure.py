@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -56,7 +56,7 @@ def make_survey(monkeypatch):
     """Of a pair of nodes, with a link or without one, whose pings find one of these after the other."""
     monkeypatch.setattr(measure.time, "sleep", lambda seconds: None)
 
-    def make(*found, links=(), via=VIA, late_pct=()):
+    def make(*found, links=(), via=VIA, late_pct=(), timers_late_ms=MappingProxyType({})):
         looks, nodes = iter(found), Nodes(late_pct)
 
         def ping_links(prober, links, asked, effort, apart=1.0):
@@ -66,8 +66,10 @@ def make_survey(monkeypatch):
 
         monkeypatch.setattr(measure, "ping_links", ping_links)
         monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
-        prober = SimpleNamespace(nodes=["node2", "node3", "node4"])
-        seen = Witness(None, nodes.readings())
+        names = ["node2", "node3", "node4"]
+        late_ms = {name: timers_late_ms.get(name, 0.1) for name in names}
+        prober = SimpleNamespace(nodes=names, timers_late_ms=lambda: late_ms)
+        seen = Witness(None, prober, nodes.readings())
         timetable = ProbeSchedule(frozenset(), frozenset(), frozenset(), 1.0)
         return measure._Survey(
             prober, seen, Expected(links), via, EFFORTS["quick"], timetable, lambda words: None
@@ -109,6 +111,16 @@ def test_a_link_is_undecided_only_after_three_looks_at_a_busy_host(make_survey):
 def test_a_link_is_broken_where_its_own_nodes_were_well_whatever_others_were(make_survey):
     survey, _ = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct={"node3": 90})
     assert sure(survey, [THERE]) == ([(("jitter",), ())], 2)
+
+
+def test_programs_that_were_late_excuse_a_speed_and_no_ping_that_was_on_time(make_survey):
+    busy = {"node2": 2.0}  # ms
+    survey, _ = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, timers_late_ms=busy)
+    assert sure(survey, [THERE]) == ([(("jitter",), ())], 2)
+    assert survey.witness.most_late_ms == 2.0
+    slow = replace(UNEVEN, delay_ms=THERE.delay_ms, rate=Rate(4.0, 90.0))
+    found = survey.judged([THERE], survey.asked, {THERE.ends: slow})
+    assert [(v.broken, v.undecided) for v in found] == [(("jitter",), ("rate",))]
 
 
 def test_a_path_is_undecided_where_a_node_on_its_way_was_busy(make_survey):
@@ -191,7 +203,7 @@ def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
 
     nodes.reading = received
     monkeypatch.setattr(witness, "read_link_state", nodes.read_link_state)
-    found = Witness(None, {}).received()
+    found = Witness(None, None, {}).received()
     assert found["node9", "node2"] == WireCounters(7, 5) and len(found) == 3
 
 

@@ -13,7 +13,7 @@ from cluster.contract.probe_results import fill_links, flood_links, ping_links
 from cluster.contract.probe_session import ProbeSession
 from protocol.lines import parse_order
 from protocol.link import Link
-from protocol.probe import ORDERS, ArrivalsOrder, PingOrder, Pings, SendOrder
+from protocol.probe import ORDERS, ArrivalsOrder, PingOrder, Pings, SendOrder, TimersOrder
 from protocol.reader import document
 
 THERE = Link("node1", "node2", 5.0, 1.0, 0.0, 0.0, 40.0)
@@ -37,6 +37,8 @@ def honest(order):
             return dict.fromkeys(order.series, ARRIVED)
         case SendOrder():
             return {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0], "note": ""}
+        case TimersOrder():
+            return {"late_ms": 0.2}
     return dict.fromkeys(order.names, {"datagrams_s": 3000.0, "full_pct": 95.0})
 
 
@@ -63,7 +65,8 @@ def make_session(twist=lambda said: said):
     """Of two nodes, of which the second twists what it says."""
 
     def start(node, command):
-        return Probe(node, command[-1], twist if node == "node2" else lambda said: said)
+        *_, address, _nodes = command
+        return Probe(node, address, twist if node == "node2" else lambda said: said)
 
     nodes = [SimpleNamespace(name=f"node{n}", address=f"10.0.0.{n}") for n in (1, 2)]
     return ProbeSession(SimpleNamespace(nodes=nodes, lost={}, start=start))

@@ -3,7 +3,7 @@
 import pytest
 
 from node.wire import scheduling
-from node.wire.scheduling import DEADLINE, MOST_SHARE, NORMAL, PERIOD_NS, Reservation
+from node.wire.scheduling import DEADLINE, FOR_PINGS, FOR_THE_WIRE, NORMAL, PERIOD_NS, Reservation
 
 
 @pytest.fixture
@@ -27,19 +27,19 @@ def kernel(monkeypatch):
     kernel.asked = []
     monkeypatch.setattr(scheduling, "_set_scheduler", kernel.set_scheduler)
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: kernel.now_s)
-    monkeypatch.setattr(scheduling.time, "process_time", lambda: kernel.used_s)
+    monkeypatch.setattr(scheduling.time, "thread_time", lambda: kernel.used_s)
     monkeypatch.setattr(scheduling.os, "cpu_count", lambda: 2)
     return kernel
 
 
 def held(nodes):
-    reservation = Reservation()
+    reservation = Reservation(FOR_THE_WIRE)
     reservation.share_among(nodes)
     reservation.look()
     return reservation
 
 
-@pytest.mark.parametrize(("nodes", "share"), [(2, MOST_SHARE), (16, 0.1), (64, 0.025)])
+@pytest.mark.parametrize(("nodes", "share"), [(2, FOR_THE_WIRE.most), (16, 0.1), (64, 0.025)])
 def test_all_nodes_of_a_cluster_can_have_the_same(kernel, nodes, share):
     assert held(nodes).share == pytest.approx(share)
     assert kernel.asked == [(DEADLINE, round(share * PERIOD_NS), PERIOD_NS)]
@@ -86,3 +86,7 @@ def test_a_kernel_that_refuses_is_asked_again_later(kernel):
     kernel.pass_by(0.1, load=0.0)
     reservation.look()
     assert len(kernel.asked) == 2
+
+
+def test_wires_and_pings_together_want_no_more_than_the_kernel_lends():
+    assert FOR_THE_WIRE.together + 3 * FOR_PINGS.together <= 0.95

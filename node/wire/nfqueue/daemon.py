@@ -21,7 +21,7 @@ from node.wire.nfqueue.delay_line import Behaviour
 from node.wire.nfqueue.delayers import Delayers
 from node.wire.nfqueue.nfnetlink import stamp_arrivals
 from node.wire.nfqueue.queues import QueueTakenError
-from node.wire.scheduling import Reservation, take_precedence
+from node.wire.scheduling import FOR_THE_WIRE, Reservation, disable_gc, take_precedence
 
 CLIENT_TIMEOUT_S, MAX_REQUEST = 2.0, 1 << 20
 DONE = b'{"error": ""}'
@@ -29,7 +29,7 @@ DONE = b'{"error": ""}'
 
 def serve(listener: socket.socket) -> None:
     """Delay packets until told to stop."""
-    delayers, reservation = Delayers(), Reservation()
+    delayers, reservation = Delayers(), Reservation(FOR_THE_WIRE)
     running = True
     with stamp_arrivals():
         while running:
@@ -83,6 +83,7 @@ def live_on(listener: socket.socket, log: Path) -> NoReturn:
     try:
         _detach(keep=listener.fileno(), log=log)
         take_precedence()
+        disable_gc()
         serve(listener)
     except BaseException:
         sys.excepthook(*sys.exc_info())  # no module need be imported for it

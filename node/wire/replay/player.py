@@ -22,7 +22,7 @@ from node.wire.commands import CommandError, NodeError
 from node.wire.layout import Layout, lay_out
 from node.wire.replay import lock
 from node.wire.replay.traces import Playing, check_links, make_trace
-from node.wire.scheduling import take_precedence
+from node.wire.scheduling import disable_gc, take_precedence
 from node.wire.segmentation import super_packet_bytes
 from node.wire.state import State
 from protocol.lines import parse_order
@@ -246,6 +246,7 @@ def replay(stdin: int) -> None:
     """
     _hear_signals_as_the_end(stdin)
     take_precedence()
+    disable_gc()
     orders = Orders(stdin)
     waiting: list[bytes] = []
     while not waiting and not orders.ended:

@@ -29,6 +29,8 @@ from protocol.probe import (
     PingOrder,
     Pings,
     SendOrder,
+    TimersLate,
+    TimersOrder,
 )
 from protocol.reader import document, read
 
@@ -38,6 +40,7 @@ PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": 
 SPED = {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0, 8.0], "note": ""}
 FLOODED, CAME = {"datagrams_s": 3000.0, "full_pct": 95.0}, {"arrived": 300, "sent_s": 0.01}
 GOOD = {Pings: PINGED, Arrivals: ARRIVED, Goodput: SPED, Flooded: FLOODED, Burst: CAME}
+GOOD |= {TimersLate: {"late_ms": 0.2}}
 PLANS = link_plans(SPEC.nodes, make_link_spec("mobile-real", "full", 1, "nfqueue"))
 SHOWN = {
     node: {**example(Shown), "plan": document(plan), "report": None, "replayed": []}
@@ -98,6 +101,8 @@ def tree_of(order, said):
     match order:
         case SendOrder():
             return said[Goodput]
+        case TimersOrder():
+            return said[TimersLate]
         case PingOrder():
             kind = Pings
         case ArrivalsOrder():
@@ -118,7 +123,8 @@ class ProbedFleet(FakeFleet):
         self._twist = twist
 
     def start(self, node, argv):
-        return RemoteProcess(node, ProbeChannel(argv[-1], self._twist if node == "node2" else None))
+        *_, address, _nodes = argv
+        return RemoteProcess(node, ProbeChannel(address, self._twist if node == "node2" else None))
 
 
 def measure(twist, table):
