@@ -15,7 +15,8 @@ COPY requirements-image.txt requirements-mujoco.txt wheel[s] /wheels/
 ARG MUJOCO=
 RUN if ls /wheels/*.whl > /dev/null 2>&1; then from="--no-index --find-links /wheels"; fi \
  && pip install --quiet --no-cache-dir --no-deps --no-compile --target /packages --require-hashes $from \
-      --requirement /wheels/requirements-image.txt ${MUJOCO:+--requirement /wheels/requirements-mujoco.txt}
+      --requirement /wheels/requirements-image.txt ${MUJOCO:+--requirement /wheels/requirements-mujoco.txt} \
+ && python3 -m compileall -q -s /packages -p /usr/lib/python3/dist-packages /packages
 COPY node/wire/nfqueue/fast_path.c /
 RUN gcc -shared -fPIC -O2 -Wall -Wextra -Werror -o /libfastpath.so /fast_path.c
 
@@ -40,6 +41,7 @@ ARG TORCHVISION=
 # libopenblas0-pthread: matrix products are 28 times faster than with the reference BLAS.
 # python3-setuptools: torch.testing and DTensor's debugging tools import it. PyPI's torch brings that, and not what
 # Debian's has besides for its test tools.
+# Pictures are unpacked once, and not by each rank.
 # Status-Fd, raw: progress that cluster/engine/build_progress.py reads.
 RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire \
  && printf '%s "%s";\n' APT::Keep-Downloaded-Packages false Dir::Cache::pkgcache "" Dir::Cache::srcpkgcache "" \
@@ -57,6 +59,7 @@ RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire
       pip install --progress-bar raw --root-user-action ignore --no-cache-dir --break-system-packages \
         "torch==$TORCH" "torchvision==$TORCHVISION" numpy; \
     fi \
+ && gunzip /usr/share/datasets/fashion-mnist/*.gz \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
  && mkdir -p /run/sshd && mkdir -p -m 700 /root/.ssh /run/gradwire
 

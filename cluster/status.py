@@ -18,9 +18,10 @@ from cluster.base.console import Console, print_table
 from cluster.base.errors import NodeError
 from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
+from cluster.contract.prove import ProofStanding, Prover
 from cluster.engine.resources import Limit, format_bytes
 from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
-from cluster.shaping.link_state import LinkState
+from cluster.shaping.link_state import LinkState, inspect_links
 from cluster.shaping.restore import find_leftovers
 from protocol.link import Link
 
@@ -78,6 +79,7 @@ class Status:
         link_state: the links in force; None where a node does not tell.
         problem: why not; empty where all do.
         warnings: sentences for the user.
+        proof: whether the links were proved; None: nobody looked.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Status:
     link_state: LinkState | None
     problem: str = ""
     warnings: Sequence[str] = ()
+    proof: ProofStanding | None = None
 
     def document(self) -> dict[str, object]:
         """As --json shows it."""
@@ -97,6 +100,7 @@ class Status:
         }
         if self.link_state is None:
             return found
+        found |= {"proof": self.proof.document() if self.proof else None}
         return found | self.link_state.document() | {"warnings": list(self.warnings)}
 
 
@@ -120,14 +124,17 @@ def read_status(cluster: Cluster, link_state: LinkState | None = None) -> Status
 
     A node that does not answer says why, and the links are then unknown.
     """
-    nodes = _read_nodes(cluster)
-    try:
-        link_state = link_state or cluster.links()
-    except NodeError as error:
-        return Status(cluster.name, nodes, None, error.message)
-    return Status(
-        cluster.name, nodes, link_state, warnings=find_leftovers(cluster.spec, link_state)
-    )
+    nodes, proof = _read_nodes(cluster), None
+    if link_state is None:
+        try:
+            link_state, marks = inspect_links(cluster.fleet)
+        except NodeError as error:
+            return Status(cluster.name, nodes, None, error.message)
+        if link_state.links:
+            prover = Prover(cluster.engine, cluster.spec, cluster.fleet, cluster.console)
+            proof = prover.standing_of_proof((link_state, marks))
+    leftovers = find_leftovers(cluster.spec, link_state)
+    return Status(cluster.name, nodes, link_state, warnings=leftovers, proof=proof)
 
 
 def _read_nodes(cluster: Cluster) -> list[NodeStatus]:
@@ -171,6 +178,8 @@ def print_status(found: Status) -> None:
         print(found.problem)
         return
     print_shape(found.link_state, found.name)
+    if found.proof:
+        print(f"links: {found.proof.words()}")
     for warning in found.warnings:
         print(f"warning: {warning}")
 

@@ -13,6 +13,7 @@ for: false alarms. Uses a cluster of its own, t-power, and takes it down.
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from cluster.api import Cluster
@@ -127,6 +128,7 @@ def main() -> None:
     parser.add_argument("--contracts", type=int, default=10)
     parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal")
     parser.add_argument("--wire", default="auto")
+    parser.add_argument("--out", type=Path, help="a folder for table.md, beside what is printed")
     args = parser.parse_args()
     measurements = []
     with Cluster(name="t-power", nodes=args.nodes) as cluster:
@@ -135,8 +137,11 @@ def main() -> None:
             contract = cluster.verify(args.effort)
             measurements.append(Measurement(expected_of(cluster.links()), contract))
             print(f"seed {seed}: {contract.verdict()}", flush=True)
-    for line in table(measurements):
-        print(line)
+    lines = "\n".join(table(measurements))
+    print(lines)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "table.md").write_text(f"{lines}\n")
 
 
 if __name__ == "__main__":

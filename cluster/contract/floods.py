@@ -21,6 +21,8 @@ SKIP_S, SKIP_JITTERS = 0.06, 4.0
 LEAST_S, LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 0.2, 10.0, 25.0, 200
 # Of links that lose or double some; how many times as many where they do it in bursts, at most.
 FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
+# So many losses tell their share to a factor of 1.5 with 99 % (cluster.contract.power); at most for so long on a link.
+TELLING_LOSSES, LONGEST_FOR_LOSSES_S = 165.0, 65.0
 # Of node.probe.flood's median, in standard errors of the mean: from simulated floods.
 MEDIAN_ERROR = 1.25
 SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have together
@@ -66,10 +68,18 @@ def may_be_clipped(mbyte_s: float) -> bool:
     return mbyte_s > HOST_LIMIT_MBYTE_S
 
 
-def link_floods(links: Sequence[Link], nodes: Sequence[str], share: float = 1.0) -> list[Flood]:
-    """Each link by itself, side by side as far as a machine carries them; a `share` of that, and so much longer."""
+def link_floods(
+    links: Sequence[Link], nodes: Sequence[str], share: float = 1.0, *, losses: bool = False
+) -> list[Flood]:
+    """Each link by itself, side by side as far as a machine carries them; a `share` of that, and so much longer.
+
+    With `losses`, so long that the wire's own count tells how many of them a link loses, and not only its rate.
+    """
     rounds = plan_rounds(links, nodes, share * BUDGET_MBYTE_S, load_mbyte_s=_load_mbyte_s)
-    return _one_after_another([[_flood(link, 1 / share) for link in some] for some in rounds])
+    floods = [[_flood(link, 1 / share) for link in some] for some in rounds]
+    if losses:
+        floods = [[_for_losses(flood) for flood in some] for some in floods]
+    return _one_after_another(floods)
 
 
 def shared_floods(links: Iterable[Sequence[Link]]) -> list[Flood]:
@@ -181,6 +191,16 @@ def _flood(link: Link, longer: float = 1.0) -> Flood:
     datagrams = flawed if link.is_impaired else LEAST_DATAGRAMS
     enough_s = max(LEAST_S, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
     return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s)
+
+
+def _for_losses(flood: Flood) -> Flood:
+    """The same, so long that as many are lost as tell their share, where that can be had."""
+    link = flood.link
+    if not 0 < link.loss_pct < 100:
+        return flood
+    datagrams = 100 * TELLING_LOSSES * clumping(link) / link.loss_pct
+    counted_s = min(datagrams * _datagram_s(link), LONGEST_FOR_LOSSES_S)
+    return replace(flood, seconds=max(flood.seconds, flood.skip_s + counted_s))
 
 
 def _one_after_another(rounds: Iterable[Sequence[Flood]]) -> list[Flood]:

@@ -212,7 +212,8 @@ class _Survey:
         # Datagrams tell what TCP makes of a busy host from what a link carries.
         flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
         floods = [link for link in unknown if link in flooded]
-        for pair, rate in self.flood(link_floods(floods, nodes, look.share)).items():
+        planned = link_floods(floods, nodes, look.share, losses=self.effort.losses)
+        for pair, rate in self.flood(planned).items():
             measured[pair] = replace(measured[pair], rate=rate)
         burst = [link for link in unknown if link in self.schedule.burst]
         for pair, buffer_ms in self.burst(burst).items():

@@ -40,6 +40,7 @@ class Effort:
         loss_pings: on links that lose packets, or harm them.
         speeds: whether goodput, rates, uplinks and downlinks are measured.
         tcp_on_rough: whether TCP is tried also where loss or jitter keep it from the rate, which datagrams tell.
+        losses: whether links that lose packets are flooded so long that the wire's count tells how many they lose.
         bounded: whether TCP is tried on a sample of links where on all of them it would take too long.
     """
 
@@ -48,13 +49,15 @@ class Effort:
     loss_pings: int
     speeds: bool
     tcp_on_rough: bool
+    losses: bool
     bounded: bool
 
 
 EFFORTS = {
-    "quick": Effort(100, 5.0, 800, speeds=False, tcp_on_rough=False, bounded=True),
-    "normal": Effort(400, 20.0, 800, speeds=True, tcp_on_rough=False, bounded=True),
-    "full": Effort(1000, 120.0, 4000, speeds=True, tcp_on_rough=True, bounded=False),
+    "quick": Effort(100, 5.0, 800, speeds=False, tcp_on_rough=False, losses=False, bounded=True),
+    "normal": Effort(400, 20.0, 800, speeds=True, tcp_on_rough=False, losses=False, bounded=True),
+    # 7500 pings find a jitter that is 15 % off with 99 %, and 0.45 ms (cluster.contract.power).
+    "full": Effort(7500, 120.0, 4000, speeds=True, tcp_on_rough=True, losses=True, bounded=False),
 }
 
 

@@ -89,7 +89,7 @@ def make_probe_schedule(
     alive = [link for link in asked.links if not asked.is_cut(link)]
     flooded = [link for link in alive if link.is_rough or may_be_clipped(asked.rate_mbyte_s(link))]
     streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]
-    seconds = rest_s + _speeds_s(asked, streams, flooded, nodes)
+    seconds = rest_s + _speeds_s(asked, streams, flooded, nodes, effort)
     if seconds <= budget_s or not streams:
         return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(burst), seconds)
     sample = one_of_each(streams, nodes, seed)
@@ -97,7 +97,7 @@ def make_probe_schedule(
         f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
         f"on {len(sample)} of {len(streams)} links, one out of each node, drawn by seed {seed}; --full tries it on all"
     )
-    seconds = rest_s + _speeds_s(asked, sample, alive, nodes)
+    seconds = rest_s + _speeds_s(asked, sample, alive, nodes, effort)
     return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(burst), seconds, note)
 
 
@@ -147,11 +147,16 @@ def _pings_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort, apart:
 
 
 def _speeds_s(
-    asked: Expected, streamed: Sequence[Link], flooded: Sequence[Link], nodes: Sequence[str]
+    asked: Expected,
+    streamed: Sequence[Link],
+    flooded: Sequence[Link],
+    nodes: Sequence[str],
+    effort: Effort,
 ) -> float:
     streams_s = sum(
         max(send_s(send_order(link, asked.links, ""), asked.rtt_ms(link)) for link in some) + ASK_S
         for some in stream_rounds(asked, streamed, nodes)
     )
-    floods = link_floods(flooded, nodes), shared_floods(access.links for access in asked.accesses())
-    return streams_s + sum(floods_s(some) + ASK_S for some in floods if some)
+    alone = link_floods(flooded, nodes, losses=effort.losses)
+    together = shared_floods(access.links for access in asked.accesses())
+    return streams_s + sum(floods_s(some) + ASK_S for some in (alone, together) if some)

@@ -26,6 +26,8 @@ from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
 
 FILE = "proof.json"
+Inspected = tuple[LinkState, Mapping[str, Marks]]
+"""What nodes say of their links, and by what to see later whether these were changed."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,33 @@ class Looked:
     look: Look | None = None
     link_state: LinkState | None = None
     changed: str = ""
+
+
+@dataclass(frozen=True)
+class ProofStanding:
+    """When the links were proved, and whether that still holds.
+
+    Attributes:
+        at: as ISO 8601 has it; '' where they were not.
+        changed: what about them is no longer as it was then; '' where nothing is.
+    """
+
+    at: str = ""
+    changed: str = ""
+
+    def words(self) -> str:
+        """For readers."""
+        if not self.at:
+            return "not proved: the next launch measures the links"
+        if self.changed:
+            return (
+                f"proved {self.at}; the next launch measures again, changed since: {self.changed}"
+            )
+        return f"proved {self.at}, nothing has changed since: the next launch only looks"
+
+    def document(self) -> dict[str, object] | None:
+        """`proof` in what `status --json` says."""
+        return {"at": self.at, "changed": self.changed} if self.at else None
 
 
 @dataclass(frozen=True)
@@ -91,6 +120,14 @@ class Prover:
         with suppress(OSError):
             return read_proof(self._path.read_bytes())
         return None
+
+    def standing_of_proof(self, now: Inspected) -> ProofStanding:
+        """Whether the links were proved, and what about them has changed since, as far as nodes tell; nobody pings."""
+        proof = self.kept()
+        if proof is None:
+            return ProofStanding()
+        changed = proof.standing.differences(self._standing(*now))
+        return ProofStanding(proof.at, "; ".join(changed))
 
     def forget(self) -> None:
         """The last proof holds no more."""

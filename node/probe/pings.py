@@ -7,14 +7,14 @@ one before it.
 
 import itertools
 import math
+import select
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from node.probe.datagrams import ECHO, PING, Arrival, datagram_socket
-from node.wire.scheduling import reserve_for_pings
+from node.wire.scheduling import Reservation, reserve_for_pings
 from protocol.ports import PROBE_PORT
 from protocol.probe import Arrivals, PingOrder, Pings
 
@@ -41,16 +41,8 @@ def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
         series: the number of these pings.
         nodes: how many the cluster has.
     """
-    echoes: dict[str, list[Echo]] = {address: [] for address in order.peers.values()}
-    over = threading.Event()
-    with datagram_socket() as sock, ThreadPoolExecutor(2) as threads:
-        reading = threads.submit(_read_echoes, sock, echoes, series, nodes, over)
-        try:
-            late_s = threads.submit(_send_pings, sock, order, series, nodes).result()
-            time.sleep(order.wait_ms / 1000)
-        finally:
-            over.set()
-        reading.result()
+    with datagram_socket() as sock, ThreadPoolExecutor(1) as thread:
+        late_s, echoes = thread.submit(_ping_all, sock, order, series, nodes).result()
     return {
         name: Pings(
             series=series,
@@ -63,18 +55,27 @@ def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
     }
 
 
-def _send_pings(sock: socket.socket, order: PingOrder, series: int, nodes: int) -> dict[str, float]:
-    """Send all of them. Returns, by peer, how late its pings were, added up in s."""
+def _ping_all(
+    sock: socket.socket, order: PingOrder, series: int, nodes: int
+) -> tuple[dict[str, float], dict[str, list[Echo]]]:
+    """Send all of them, and read what comes back: on time, also where other programs want the processors.
+
+    Returns:
+        By peer how late its pings were, added up in s; by address what came back, in the order of its coming.
+    """
     reservation = reserve_for_pings(nodes)
     late_s = dict.fromkeys(order.peers, 0.0)
+    echoes: dict[str, list[Echo]] = {address: [] for address in order.peers.values()}
     start = time.monotonic()
     for number in range(order.pings):
         for place, (name, address) in enumerate(order.peers.items()):
             turns = number + place / len(order.peers)
-            late_s[name] += _sleep_until(start + turns * order.interval_ms / 1000)
+            due = start + turns * order.interval_ms / 1000
+            _read_until(due, sock, echoes, series, reservation)
+            late_s[name] += time.monotonic() - due
             send_ping(sock, address, series, number)
-            reservation.look()
-    return late_s
+    _read_until(time.monotonic() + order.wait_ms / 1000, sock, echoes, series, reservation)
+    return late_s, echoes
 
 
 def _summarise_ways_back(echoes: list[Echo]) -> Arrivals:
@@ -85,36 +86,31 @@ def _summarise_ways_back(echoes: list[Echo]) -> Arrivals:
     return summarise_arrivals(back)
 
 
-def _sleep_until(instant: float) -> float:
-    """Returns how much later it is by then."""
-    left = instant - time.monotonic()
-    if left > 0:
-        time.sleep(left)
-    return time.monotonic() - instant
-
-
-def _read_echoes(
+def _read_until(
+    instant: float,
     sock: socket.socket,
     echoes: dict[str, list[Echo]],
     series: int,
-    nodes: int,
-    over: threading.Event,
+    reservation: Reservation,
 ) -> None:
-    reservation = reserve_for_pings(nodes)
-    sock.settimeout(0.05)
-    while not over.is_set():
-        try:
-            address, echo = read_echo(sock, series)
-        except TimeoutError:
-            continue
+    """Read what comes back until then, and all that has come where that has passed."""
+    # To the microsecond, which a socket's own timeout is not.
+    while select.select([sock], [], [], max(0.0, instant - time.monotonic()))[0]:
+        address, echo = read_echo(sock, series)
         reservation.look()
         if echo is not None and address in echoes:
             echoes[address].append(echo)
 
 
 def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
-    """The next datagram: who sent it, and what it says; None if it is none of this series."""
-    data, (address, _) = sock.recvfrom(64)
+    """The next datagram that has come: who sent it, and what it says; None if it is none of this series.
+
+    A damaged one makes a socket readable, and then there is nothing to read: nobody waits for that.
+    """
+    try:
+        data, (address, _) = sock.recvfrom(64, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return "", None
     now = time.monotonic()
     if len(data) != ECHO.size:
         return address, None

@@ -28,15 +28,20 @@ class Allowance(NamedTuple):
     Attributes:
         most: of one processor, by one thread.
         together: of all processors, by all threads of this kind in a cluster, one a node.
+        least: a smaller share is not worth having: who works for a moment has used it up, and must wait.
+        full: so much of its share may a thread use before it gives it up.
     """
 
     most: float
     together: float
+    least: float
+    full: float
 
 
-FOR_THE_WIRE = Allowance(most=0.3, together=0.8)
-FOR_PINGS = Allowance(most=0.05, together=0.045)
-"""For each of the three threads of a node that send them, send them back, and read what came back."""
+FOR_THE_WIRE = Allowance(most=0.3, together=0.8, least=0.0, full=1.0)
+# A ping costs some 0.04 ms; inside user-mode Linux, on one processor, ten times that: more than a share there holds.
+FOR_PINGS = Allowance(most=0.05, together=0.0675, least=0.025, full=0.8)
+"""For each of the two threads of a node that ping and that send pings back."""
 
 
 def take_precedence() -> None:
@@ -91,7 +96,8 @@ class Reservation:
         """
         together = self._allowance.together * (os.cpu_count() or 1)
         self.share = min(self._allowance.most, together / nodes)
-        self._take()
+        if self.share >= self._allowance.least:
+            self._take()
 
     def look(self) -> None:
         """Give the share up where it is too small, and take it back where it is not."""
@@ -102,9 +108,9 @@ class Reservation:
         used_s = time.thread_time()
         load = (used_s - self._used_s) / passed_s
         self._looked_s, self._used_s = now_s, used_s
-        if self._held and load > self.share:
+        if self._held and load > self.share * self._allowance.full:
             self._held = not _set_scheduler(NORMAL, SLICE_NS)
-        elif not self._held and load < self.share / 4:
+        elif not self._held and self.share >= self._allowance.least and load < self.share / 4:
             self._take()
 
     def _take(self) -> None:

@@ -61,8 +61,11 @@ def contract_of(summary):
     return json.loads((Path(summary["folder"]) / "contract.json").read_text())
 
 
-def test_a_second_launch_only_looks_and_has_the_figures_of_the_proof(proved, launch):
+def test_a_second_launch_only_looks_and_has_the_figures_of_the_proof(two, proved, launch):
     first = contract_of(proved)
+    assert two.json("status")["proof"] == {"at": proved["proved_at"], "changed": ""}
+    shown = two.run("status").stdout
+    assert f"links: proved {proved['proved_at']}, nothing has changed since" in shown
     summary, said = launch()
     contract = contract_of(summary)
     assert (summary["verified"], summary["verified_by"]) == (True, "look")
@@ -185,11 +188,14 @@ def test_links_made_wrong_behind_our_back_stop_a_launch(
         pytest.skip(f"the wire is {wire}: tests/netem")
     harm(two)
     try:
+        assert two.json("status")["proof"]["changed"] != ""
         _, said = launch(check=1)
         assert f"changed since: {part}" in said
         assert re.search(rf"broken: node1 -> node2 \([^)]*{broken}", said)
         assert "the links are not what was asked for" in said and "nothing was started" in said
         assert not (two.state_dir / "proof.json").exists()
+        assert two.json("status")["proof"] is None
+        assert "links: not proved" in two.run("status").stdout
     finally:
         shape_anew(two, folder)
 

@@ -363,12 +363,12 @@ CUT_DATA = """
 import gzip, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(exist_ok=True)
-for path in pathlib.Path("/usr/share/datasets/fashion-mnist").glob("*.gz"):
+for path in pathlib.Path("/usr/share/datasets/fashion-mnist").glob("*-ubyte"):
     header, size = (16, 784) if "images" in path.name else (8, 1)
-    with gzip.open(path) as file:
+    with path.open("rb") as file:
         data = file.read(header + 256 * size)
     cut = data[:4] + (256).to_bytes(4, "big") + data[8:]
-    (folder / path.name).write_bytes(gzip.compress(cut, 1))
+    (folder / f"{path.name}.gz").write_bytes(gzip.compress(cut, 1))
 """
 
 

@@ -249,12 +249,12 @@ def data_dir(tmp_path_factory):
     for number in range(40):
         lines = [f"def f{n}(x):\n    return x * {n * number}\n\n" for n in range(50)]
         (folder / f"text{number}.py").write_text("".join(lines))
-    for path in DEBIAN_DIR.glob("*.gz"):
+    for path in DEBIAN_DIR.glob("*-ubyte"):
         count = 256 if path.name.startswith("t10k") else 1536
-        data = gzip.decompress(path.read_bytes())
+        data = path.read_bytes()
         header, size = (16, 784) if "images" in path.name else (8, 1)
         cut = data[:4] + count.to_bytes(4, "big") + data[8 : header + count * size]
-        (folder / path.name).write_bytes(gzip.compress(cut, 1))
+        (folder / f"{path.name}.gz").write_bytes(gzip.compress(cut, 1))
     return folder
 
 

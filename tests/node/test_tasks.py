@@ -220,6 +220,18 @@ def test_a_damaged_file_is_named(tmp_path, data, message):
         read_idx(tmp_path / "a.gz")
 
 
+def test_pictures_are_the_same_packed_and_unpacked_and_may_be_written_to(tmp_path):
+    write_idx(tmp_path / "a", (3, 2, 2))
+    mapped = read_idx(tmp_path / "a.gz")
+    (tmp_path / "b.gz").write_bytes(gzip.compress((tmp_path / "a").read_bytes()))
+    assert torch.equal(mapped, read_idx(tmp_path / "b.gz"))
+    mapped += 1
+    assert torch.equal(mapped, read_idx(tmp_path / "a.gz") + 1)
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(OptionError, match="is damaged"):
+        read_idx(tmp_path / "a.gz")
+
+
 @pytest.fixture
 def downloaded(tmp_path):
     """MNIST and CIFAR-10 as torchvision lays them, a few pictures each."""

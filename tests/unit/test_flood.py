@@ -89,6 +89,20 @@ def test_what_two_share_by_turns_adds_up():
     assert share_of([], 0.3, 1.3) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("loss_pct", "rate_mbyte_s", "lost"),
+    [(0.05, 8.0, 165), (0.5, 2.0, 165), (5.0, 2.0, 165), (0.05, 1.0, 21.5)],
+)
+def test_a_full_flood_is_so_long_that_losses_are_told_or_a_minute(loss_pct, rate_mbyte_s, lost):
+    link = Link("node1", "node2", rate_mbyte_s, 10.0, 0.0, loss_pct, 40.0)
+    (short,), (long,) = (link_floods([link], ["node1", "node2"], losses=full) for full in (0, 1))
+    assert long.seconds >= short.seconds
+    frames = (long.seconds - long.skip_s) * rate_mbyte_s * 1e6 / 1514
+    assert frames * loss_pct / 100 == pytest.approx(lost, rel=0.01)
+    plain, nodes = link._replace(loss_pct=0.0), ["node1", "node2"]
+    assert link_floods([plain], nodes, losses=True) == link_floods([plain], nodes)
+
+
 def flooded(link, seed):
     """The rate told by one flood of a link that has all its rate."""
     (flood,) = link_floods([link], ["node1", "node2"])

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.contract.floods import link_floods
 from cluster.contract.measured import Booked, Measured, Rate
 from cluster.contract.power import smallest_found
+from cluster.contract.probe_plan import EFFORTS, delay_pings
 from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
 from protocol.link import Link
@@ -66,3 +68,15 @@ def test_what_was_not_measured_is_not_said_to_be_found():
     rough = THERE._replace(jitter_ms=5.0)
     assert smallest_found(rough, GOOD).rate_pct is None  # TCP tells little of its rate
     assert smallest_found(rough, replace(GOOD, rate=Rate(5.0, 90.0))).rate_pct > 3
+
+
+def test_a_full_contract_finds_losses_off_by_half_and_a_jitter_off_by_15_pct():
+    """Of 0.05 % lost, and 20 ms of jitter: by as many packets as a full contract sends on 8 MB/s."""
+    lossy = Link("node1", "node2", 8.0, 80.0, 20.0, 0.05, 160.0, "nfqueue")
+    (flood,) = link_floods([lossy], ["node1", "node2"], losses=True)
+    packets = round((flood.seconds - flood.skip_s) * 8e6 / 1514)
+    booked = Booked(4000, 2, packets, 165)
+    pings = delay_pings([lossy], {"node2": "10.0.0.2"}, 9, EFFORTS["full"]).pings
+    said = smallest_found(lossy, replace(GOOD, samples=pings, jitter_ms=20.0, booked=booked))
+    assert said.loss_factor <= 1.5
+    assert said.jitter_ms <= 0.15 * 20 + 0.45 + 0.2

@@ -89,4 +89,19 @@ def test_a_kernel_that_refuses_is_asked_again_later(kernel):
 
 
 def test_wires_and_pings_together_want_no_more_than_the_kernel_lends():
-    assert FOR_THE_WIRE.together + 3 * FOR_PINGS.together <= 0.95
+    assert FOR_THE_WIRE.together + 2 * FOR_PINGS.together <= 0.95
+
+
+def test_pings_give_a_share_up_before_they_use_it_up_and_want_none_that_is_too_small(kernel):
+    """Who has used it up waits to the end of the period: then it would never use more than the share."""
+    reservation = Reservation(FOR_PINGS)
+    reservation.share_among(3)
+    assert reservation.share == pytest.approx(0.045)
+    kernel.pass_by(0.03, load=0.045)
+    reservation.look()
+    assert [policy for policy, _, _ in kernel.asked] == [DEADLINE, NORMAL]
+    small = Reservation(FOR_PINGS)
+    small.share_among(6)
+    kernel.pass_by(1.0, load=0.0)
+    small.look()
+    assert len(kernel.asked) == 2
