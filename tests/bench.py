@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, project_name
@@ -191,7 +192,11 @@ def live_programs() -> dict[str, list[str]]:
     return {"training": ["--steps", str(LIVE_STEPS)], "rest": ["--", str(rest)]}
 
 
-def live_launch(program: list[str], *flags: str) -> tuple[float, float, dict]:
+Json = dict[str, Any]
+Sample = tuple[float, float, Json]
+
+
+def live_launch(program: list[str], *flags: str) -> tuple[float, float, Json]:
     """Seconds of a run, seconds that processors worked meanwhile, and what the live view says of itself at the end."""
     time.sleep(REST_S)
     before = machine_s()
@@ -201,7 +206,7 @@ def live_launch(program: list[str], *flags: str) -> tuple[float, float, dict]:
     return summary["wall_s"], worked_s, json.loads(live.read_text()) if live.exists() else {}
 
 
-def print_live(kind: str, live: tuple[float, float, dict], bare: tuple[float, float, dict]) -> None:
+def print_live(kind: str, live: tuple[float, float, Json], bare: tuple[float, float, Json]) -> None:
     """One pair."""
     own = " ".join(f"{key} {live[2].get(key)}" for key in ("nodes_cpu_pct", "host_cpu_pct"))
     print(
@@ -211,12 +216,12 @@ def print_live(kind: str, live: tuple[float, float, dict], bare: tuple[float, fl
     )
 
 
-def ratio_of_medians(pairs: list) -> float:
+def ratio_of_medians(pairs: list[tuple[Sample, Sample]]) -> float:
     """Of wall times."""
-    live, bare = (
+    live_s, bare_s = (
         statistics.median(one[0] for one in column) for column in zip(*pairs, strict=True)
     )
-    return live / bare
+    return float(live_s / bare_s)
 
 
 def shape(rate_mbyte_s: float, delay_ms: float) -> None:
@@ -262,7 +267,7 @@ def backlog_packet_bytes() -> float:
     """How large what waits in node1's queue is, on average; 0 where nothing does."""
     rows = json.loads(inside(NODES[0], "tc", "-s", "-json", "qdisc", "show", "dev", "eth0"))
     waiting = [(row["backlog"], row["qlen"]) for row in rows if row["kind"] == "tbf"]
-    return sum(size for size, _ in waiting) / max(1, sum(count for _, count in waiting))
+    return float(sum(size for size, _ in waiting) / max(1, sum(count for _, count in waiting)))
 
 
 def delayer_s() -> float:
@@ -292,13 +297,13 @@ def first_step(metrics: str) -> float:
     return next(float(event["time"]) for event in events if event["event"] == "step")
 
 
-def verb(name: str, *args: str) -> dict:
+def verb(name: str, *args: str) -> Json:
     """Run a verb, return its JSON document."""
     argv = [sys.executable, "-m", f"cluster.{name}", "--json", "--name", NAME, *args]
     done = subprocess.run(argv, cwd=PROJECT_DIR, env=os.environ, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
-    document: dict = json.loads(done.stdout)
+    document: Json = json.loads(done.stdout)
     return document
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from conformance import verb
+from conformance import Json, verb
 
 from cluster.base.console import print_table
 from cluster.base.paths import PROJECT_DIR
@@ -36,18 +36,18 @@ def main() -> None:
     parser.add_argument("--wire", default="auto")
     args = parser.parse_args()
     rows = []
-    verb("down", name=NAME)
+    verb(NAME, "down")
     try:
-        verb("up", "--nodes", str(args.nodes), name=NAME)
+        verb(NAME, "up", "--nodes", str(args.nodes))
         for profile in args.profiles:
-            shaped = verb("shape", "--profile", profile, "--wire", args.wire, name=NAME)
+            shaped = verb(NAME, "shape", "--profile", profile, "--wire", args.wire)
             rows += measure(profile, shaped["links"])
     finally:
-        verb("down", name=NAME)
+        verb(NAME, "down")
     print_table(["PROFILE", "PAIR", "ASKED ms", "MEAN ms", "SD ms", "SD ASKED", ""], rows)
 
 
-def measure(profile: str, links: list[dict]) -> list[list[str]]:
+def measure(profile: str, links: list[Json]) -> list[list[str]]:
     """A row for each pair of nodes, while they train."""
     argv = [sys.executable, "-m", "cluster.launch", "--name", NAME, "--no-verify", *FOR_EVER]
     training = subprocess.Popen(
@@ -62,7 +62,7 @@ def measure(profile: str, links: list[dict]) -> list[list[str]]:
         training.wait()
 
 
-def row_of(profile: str, there: dict, links: list[dict]) -> list[str]:
+def row_of(profile: str, there: Json, links: list[Json]) -> list[str]:
     """What was asked and found of one pair."""
     ends = (there["dst"], there["src"])
     back = next(link for link in links if (link["src"], link["dst"]) == ends)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,9 +55,9 @@ class Plant:
 
     cause: str
     of: str
-    profile: dict[str, object] | None = None
-    topology: dict[str, object] | None = None
-    schedule: list[dict[str, object]] | None = None
+    profile: Mapping[str, object] | None = None
+    topology: Mapping[str, object] | None = None
+    schedule: list[Mapping[str, object]] | None = None
     limits: str = ""
     straggler: int | None = None
     averages: tuple[int, int] = (8, 40)
@@ -124,12 +124,12 @@ def pad(named: list[str], seconds: list[str]) -> list[str]:
     return [named[1], seconds[1]] if len(named) > 1 else ["", ""]
 
 
-def is_planted(plant: Plant, found: dict[str, object]) -> bool:
+def is_planted(plant: Plant, found: Mapping[str, object]) -> bool:
     """Whether it is the one: of an event its words suffice."""
     return found["cause"] == plant.cause and plant.of in str(found["of"])
 
 
-def run(plant: Plant, folder: Path) -> list[dict[str, object]]:
+def run(plant: Plant, folder: Path) -> list[Mapping[str, object]]:
     """`causes` of a run with it."""
     every, steps = plant.averages
     words = ["--profile", write(folder / "near.yml", plant.profile or NEAR)]
@@ -140,7 +140,7 @@ def run(plant: Plant, folder: Path) -> list[dict[str, object]]:
     words += ["--cpus", plant.limits or "none"]
     words += ["--strategy", write_strategy(folder, plant.straggler), "--set", f"H={every}"]
     said = verb("launch", *words, "--no-verify", *TRAINING, "--steps", str(steps))
-    causes: list[dict[str, object]] = json.loads(said)["causes"]
+    causes: list[Mapping[str, object]] = json.loads(said)["causes"]
     return causes
 
 

@@ -90,8 +90,11 @@ class Measurement(NamedTuple):
 
 def _size(link: Link, verdict: Verdict, figure: str) -> float | None:
     """What is said to be found of the figure, by whom would have asked for less, too, and so would say another one."""
-    size = getattr(smallest_found(link, verdict.measured, clipped=verdict.clipped), figure)
-    for _ in range(TRIES if size and figure == "loss_factor" else 0):
+    said = smallest_found(link, verdict.measured, clipped=verdict.clipped)
+    size: float | None = getattr(said, figure)
+    for _ in range(TRIES if figure == "loss_factor" else 0):
+        if not size:
+            break
         asked = link._replace(loss_pct=link.loss_pct / size)
         size = smallest_found(asked, verdict.measured).loss_factor or size
     return size

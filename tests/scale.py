@@ -4,27 +4,31 @@
     python tests/scale.py --nodes 16 --repeat 10
 
 For each size: seconds of `up` with links; of `shape` to another profile, as a command and by the Python API on
-connections that are open; memory that the machine has less of; what the idle cluster keeps of one processor busy. The
-engine must be on this machine, with nothing else at work on it. Uses a cluster named t-scale.
+connections that are open; memory that the machine has less of; what the idle cluster keeps of one processor busy;
+seconds of `verify`, which proves all links, and of the look at proved ones with which a launch begins, 0 where they
+were not proved. The engine must be on this machine, with nothing else at work on it. Uses a cluster named t-scale.
 """
 
 import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from conformance import verb
 
 from cluster import Cluster
 from cluster.base.console import print_table
+from cluster.contract.prove import Prover
 from cluster.links.link_spec import make_link_spec
-from node.wire.host_counters import read_strain
+from node.wire.host_counters import read_host_counters
 
 NAME = "t-scale"
 PROFILES = ("mobile", "wan")
 REST_S, IDLE_S = 5.0, 10.0
 HEADER = ["NODES", "LINKS", "UP s", "SHAPE s", "SHAPE, OPEN s", "MEMORY MB", "IDLE % OF A CORE"]
+HEADER += ["PROOF s", "LOOK s"]
 
 
 def main() -> None:
@@ -38,10 +42,10 @@ def main() -> None:
     rows = []
     for nodes in args.nodes:
         try:
-            verb("down", name=NAME)
+            verb(NAME, "down")
             rows.append(row_of(nodes, args.repeat))
         finally:
-            verb("down", name=NAME)
+            verb(NAME, "down")
     print_table(HEADER, rows)
 
 
@@ -49,20 +53,34 @@ def row_of(nodes: int, repeat: int) -> list[str]:
     """What a cluster of so many nodes costs."""
     time.sleep(REST_S)
     before_mb = available_mb()
-    up_s = seconds(lambda: verb("up", "--nodes", str(nodes), "--profile", "wan", name=NAME))
+    up_s = seconds(lambda: verb(NAME, "up", "--nodes", str(nodes), "--profile", "wan"))
     time.sleep(REST_S)
     memory_mb, idle_pct = before_mb - available_mb(), busy_pct(IDLE_S)
+    proof_s, look_s = proof_and_look()
     asked = [PROFILES[turn % 2] for turn in range(repeat)]
-    command_s = [seconds(lambda p=p: verb("shape", "--profile", p, name=NAME)) for p in asked]
+    command_s = [seconds(partial(verb, NAME, "shape", "--profile", name)) for name in asked]
     cluster = Cluster(NAME)
     links = len(cluster.links().links)
-    open_s = [
-        seconds(lambda p=p: cluster.shape(make_link_spec(p, "full", 1, "auto"))) for p in asked
-    ]
+    specs = [make_link_spec(name, "full", 1, "auto") for name in asked]
+    open_s = [seconds(partial(cluster.shape, spec)) for spec in specs]
     cluster.close()
     figures = [f"{up_s:.1f}", f"{statistics.median(command_s):.2f}"]
     figures += [f"{statistics.median(open_s):.2f}", f"{memory_mb:.0f}", f"{idle_pct:.1f}"]
-    return [str(nodes), str(links), *figures]
+    return [str(nodes), str(links), *figures, f"{proof_s:.1f}", f"{look_s:.1f}"]
+
+
+def proof_and_look() -> tuple[float, float]:
+    """How long it takes to prove all links, and then to look at them."""
+    cluster = Cluster(NAME)
+    contract = cluster.verify()
+    print(contract.verdict(), *contract.notes, sep="\n")
+    prover = Prover(cluster.engine, cluster.spec, cluster.fleet, cluster.console)
+    started = time.monotonic()
+    looked = prover.look(cluster.links())
+    look_s = time.monotonic() - started
+    print(f"look: {looked.changed or 'nothing has changed'}")
+    cluster.close()
+    return contract.seconds, look_s if looked.look else 0.0
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -87,7 +105,7 @@ def busy_pct(period_s: float) -> float:
 
 def busy_s() -> float:
     """Seconds that processors have worked since boot, added up."""
-    return sum(core["total_s"] - core["idle_s"] for core in read_strain()["cores"])
+    return sum(core.total_s - core.idle_s for core in read_host_counters().cores)
 
 
 if __name__ == "__main__":

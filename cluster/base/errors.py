@@ -83,6 +83,10 @@ class NodeError(ClusterError):
         self.outcomes = dict(outcomes)
 
 
+class NodeDied(NodeError):
+    """The containers of some nodes have ended; `outcomes` has their last words."""
+
+
 class ContractBroken(ClusterError):
     """A link is measurably not what was asked for."""
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 
-from cluster.base.errors import ClusterError, NodeError, SlotTaken
+from cluster.base.errors import ClusterError, NodeDied, NodeError, SlotTaken
 from cluster.base.files import write_atomically
 from cluster.base.spec import ClusterSpec, Node, name_flag
 from cluster.engine.client import Container, Engine
@@ -36,7 +36,7 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
     """Log in to nodes that run.
 
     Raises:
-        NodeError: one does not answer, or has died.
+        NodeDied: one has. NodeError: one does not answer.
     """
     anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
     fleet = Fleet(spec.nodes, spec.state_dir)
@@ -149,12 +149,12 @@ def _check_alive(
     """See that nodes which were made may still answer.
 
     Raises:
-        NodeError: a node died, with its last words; or its container is paused, connected to no network, removed.
+        NodeDied: with its last words. NodeError: its container is paused, connected to no network, removed.
     """
     dead = [c for c in containers if c.state in ("exited", "dead")]
     if dead:
         words = {c.node: _words(engine.log_tail(c.id)) for c in dead}
-        raise NodeError("a node died", words, hint)
+        raise NodeDied("a node died", words, hint)
     there = {container.node: container for container in containers}
     found = {node.name: _why_mute(there.get(node.name)) for node in spec.nodes}
     if mute := {node: why for node, why in found.items() if why}:

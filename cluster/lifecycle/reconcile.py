@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cluster.base.console import Console
-from cluster.base.errors import ClusterError
+from cluster.base.errors import ClusterError, NodeDied
 from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Container, Engine
 from cluster.engine.compose_up import ComposeUp
@@ -73,9 +73,13 @@ def reconcile(
         if is_running(engine, spec, reachable) and not anew:
             changed = {node: limit for node, limit in limits.items() if limit != now[node]}
             engine.set_limits(there, changed)
-            if fleet is None or fleet.nodes != spec.nodes:  # some had to be mended first
-                fleet = reach_nodes(engine, spec, start_timeout_s(spec))
-            return fleet, _link_state(fleet, spec, link_spec, console)
+            if fleet is not None and fleet.nodes != spec.nodes:  # some had to be mended first
+                fleet.close()
+                fleet = None
+            if fleet is None:
+                fleet = _reach(engine, spec, console)
+            if fleet is not None:
+                return fleet, _link_state(fleet, spec, link_spec, console)
     except BaseException:
         if fleet is not None:
             fleet.close()
@@ -147,6 +151,15 @@ def _log_in(spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
             return None
         raise
     return fleet
+
+
+def _reach(engine: Engine, spec: ClusterSpec, console: Console) -> Fleet | None:
+    """Nodes that run; None where one that still ran when we began has died: what had ended it came before us."""
+    try:
+        return reach_nodes(engine, spec, start_timeout_s(spec))
+    except NodeDied as error:
+        console.say(f"{', '.join(error.outcomes)}: died, made anew")
+        return None
 
 
 def _unpause(

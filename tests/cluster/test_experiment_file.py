@@ -7,7 +7,7 @@ EXPERIMENT = """\
 kind: experiment
 nodes: 2
 profile: ./near.yml
-options: {strategy: fedavg, set: {H: 2}, batch-size: 8, steps: 4}
+options: {strategy: fedavg, set: {H: 2}, batch-size: 8, steps: 4, task-set: {test_pictures: 200}}
 schedule:
   - {at: 0s, link: node1:node2, both: true, delay_ms: 30}
 verify: false

@@ -39,6 +39,7 @@ def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     named = ("--name", cluster.name)
     assert "mobile" in run(tmp_path, gradwire, "profiles").stdout
     words = ("--profile", "mobile", "--strategy", "fedavg", "--steps", "40", "--json", *named)
+    words += ("--task-set", "test_pictures=500")
     (tmp_path / ".env").write_text("no line: 'of compose\n")
     launched = run(tmp_path, gradwire, "launch", "--nodes", "2", *words)
     assert "building the node image" not in launched.stderr  # it is that of the checkout, by hash

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from fuzzing import answer_cases, argument_cases, yaml_cases
 from fuzzing.sandbox import sandbox
 
-FAMILIES = {
+FAMILIES: dict[str, dict[str, Any]] = {
     "files": yaml_cases.CASES,
     "arguments": argument_cases.CASES,
     "answers": answer_cases.CASES,
