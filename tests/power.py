@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.api import Cluster
-from cluster.contract.power import smallest_found
+from cluster.contract.power import detectable_errors
 from cluster.contract.verdicts import Contract, Verdict, judge
 from cluster.links.expected import Expected
 from cluster.links.link_spec import make_link_spec
@@ -90,13 +90,13 @@ class Measurement(NamedTuple):
 
 def _size(link: Link, verdict: Verdict, figure: str) -> float | None:
     """What is said to be found of the figure, by whom would have asked for less, too, and so would say another one."""
-    said = smallest_found(link, verdict.measured, clipped=verdict.clipped)
+    said = detectable_errors(link, verdict.measured, clipped=verdict.clipped)
     size: float | None = getattr(said, figure)
     for _ in range(TRIES if figure == "loss_factor" else 0):
         if not size:
             break
         asked = link._replace(loss_pct=link.loss_pct / size)
-        size = smallest_found(asked, verdict.measured).loss_factor or size
+        size = detectable_errors(asked, verdict.measured).loss_factor or size
     return size
 
 

@@ -11,7 +11,7 @@ from cluster.contract.checks import (
 )
 from cluster.contract.delays import OUTER_DECILES
 from cluster.contract.floods import FRAME_BYTES
-from cluster.contract.impairments import lost_beside_books
+from cluster.contract.impairments import unaccounted_losses
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
@@ -91,7 +91,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       50 ms. Where what was held up comes within its second, it may even seem some per cent too quick. But something
       comes through. Without datagrams it is as a rate: up to 16.5 % was missing while 26 % were late.
     - A queue: it makes none larger, and none smaller than by what was dropped.
-    - Loss, its bursts, and what is in no wire's books: no more than was dropped.
+    - Loss, its bursts, and losses that no wire has counted: no more than was dropped.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
@@ -114,7 +114,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "rate": rate_may_be,
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,
         "buffer": _frames_short(link, measured) <= strain.dropped,
-        "books": 0 < lost_beside_books(link, measured) <= strain.dropped,
+        "unaccounted": 0 < unaccounted_losses(link, measured) <= strain.dropped,
         "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
         "bursts": 0 < _bursts_beyond(link, measured) <= strain.dropped,
     }

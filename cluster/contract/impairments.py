@@ -17,8 +17,8 @@ SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none ove
 def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
     """Whether losses, their bursts, doubles and overtaking are as asked, by name."""
     checks = {
-        "loss": _loss_holds(link, measured) and _booked_loss_holds(link, measured),
-        "books": lost_beside_books(link, measured) == 0,
+        "loss": _loss_holds(link, measured) and _counted_loss_holds(link, measured),
+        "unaccounted": unaccounted_losses(link, measured) == 0,
         "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
         "reordering": _overtaking_holds(link, measured),
     }
@@ -52,28 +52,28 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
     return low - between <= lost <= high + between
 
 
-def _booked_loss_holds(link: Link, measured: Measured) -> bool:
+def _counted_loss_holds(link: Link, measured: Measured) -> bool:
     """Likewise of all packets that passed while the link was measured, by the wire's own count."""
-    if measured.booked is None:
+    if measured.drop_count is None:
         return True
-    packets, lost = measured.booked.all_packets, measured.booked.all_lost
+    packets, lost = measured.drop_count.all_packets, measured.drop_count.all_lost
     low, high = loss_interval(round(packets / clumping(link)), link.loss_pct)
     between = 0.5 if clumping(link) > 1 else 0.0
     return low - between <= lost / clumping(link) <= high + between
 
 
-def lost_beside_books(link: Link, measured: Measured) -> int:
+def unaccounted_losses(link: Link, measured: Measured) -> int:
     """How many pings are missing that no wire has dropped; below 0: how many it says to have dropped that came.
 
-    Other packets of the link may be among those that it has dropped. Damaged and doubled ones are in no book.
+    Other packets of the link may be among those that it has dropped. Damaged and doubled ones are not counted.
     """
-    booked = measured.booked
-    if booked is None or link.corrupt_pct or link.duplicate_pct:
+    drop_count = measured.drop_count
+    if drop_count is None or link.corrupt_pct or link.duplicate_pct:
         return 0
-    missing, others = measured.sent - measured.arrived, max(0, booked.packets - measured.sent)
-    if missing > booked.lost:
-        return missing - booked.lost
-    return min(0, missing + others - booked.lost)
+    missing, others = measured.sent - measured.arrived, max(0, drop_count.packets - measured.sent)
+    if missing > drop_count.lost:
+        return missing - drop_count.lost
+    return min(0, missing + others - drop_count.lost)
 
 
 def _least_lost_pct(link: Link) -> float:

@@ -31,7 +31,7 @@ from cluster.contract.probe_schedule import (
 )
 from cluster.contract.probe_session import ProbeSession
 from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, judge_access
-from cluster.contract.witness import Books, Witness
+from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Access, Expected
 from cluster.links.link import paths
 from cluster.shaping.host_load import compare_readings, overload_sentence
@@ -193,7 +193,7 @@ class _Survey:
         self.report("round trips, jitter and loss")
         measured = ping_links(self.session, look.links, self.asked.links, self.effort)
         flawed = [link for link in look.links if link.is_impaired]
-        books = self.losses(flawed, self.asked.links, measured) if flawed else Books()
+        counters = self.losses(flawed, self.asked.links, measured) if flawed else DropCounters()
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
@@ -219,10 +219,10 @@ class _Survey:
         for pair, buffer_ms in self.burst(burst).items():
             measured[pair] = replace(measured[pair], buffer_ms=buffer_ms)
         if flawed:
-            books = books.closed(self.witness.received())
+            counters = counters.closed(self.witness.received())
             for link in flawed:
-                booked = books.of(link)
-                measured[link.ends] = replace(measured[link.ends], booked=booked)
+                drop_count = counters.of(link)
+                measured[link.ends] = replace(measured[link.ends], drop_count=drop_count)
         self.pool(measured, look)
         return self.judged(look.links, self.asked, measured)
 
@@ -234,13 +234,15 @@ class _Survey:
             if round_trip_jitter_ms(link, self.asked):
                 measured[link.ends] = measured[link.ends].with_delays_and(before)
 
-    def losses(self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged) -> Books:
-        """What more pings find of losses, into `measured`. Returns the wires' books before and after these pings."""
+    def losses(
+        self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged
+    ) -> DropCounters:
+        """Losses by more pings, into `measured`. Returns what the wires had counted before and after them."""
         before = self.witness.received()
         found = ping_losses(self.session, links, asked, self.effort)
         for pair, many in found.items():
             measured[pair] = measured[pair].with_losses_of(many)
-        return Books(before, self.witness.received())
+        return DropCounters(before, self.witness.received())
 
     def judged(self, links: Sequence[Link], asked: Expected, measured: Pinged) -> list[Verdict]:
         """Each link's verdict; where something is not as asked, by what the nodes on its way say of their host."""

@@ -32,7 +32,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Booked:
+class DropCount:
     """What the wire at a link's end counted: packets that came, and those that it dropped as asked.
 
     Attributes:
@@ -68,7 +68,7 @@ class Measured:
             clock: nodes of one host share it.
         early_delay_ms: a tenth of the one-way delays were no longer, less the same; likewise.
         buffer_ms: how long the link's full queue takes to run empty; None: not measured.
-        booked: by the wire, of a link that is asked to lose packets; None: not read.
+        drop_count: by the wire, of a link that is asked to lose packets; None: not read.
     """
 
     rtt_ms: float
@@ -86,7 +86,7 @@ class Measured:
     early_rtt_ms: float = math.inf
     delay_ms: float = math.inf
     early_delay_ms: float = math.inf
-    booked: Booked | None = None
+    drop_count: DropCount | None = None
     buffer_ms: float | None = None
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
@@ -122,7 +122,7 @@ class Measured:
             reordered=self.reordered + earlier.reordered,
             twice=self.twice + earlier.twice,
             gaps=self.gaps + earlier.gaps,
-            booked=_sum_booked(self.booked, earlier.booked),
+            drop_count=_sum_counts(self.drop_count, earlier.drop_count),
         )
 
     def with_delays_and(self, earlier: "Measured") -> "Measured":
@@ -157,10 +157,10 @@ class Measured:
         return 100 * (1 - self.arrived / self.sent) if self.sent else None
 
 
-def _sum_booked(one: Booked | None, other: Booked | None) -> Booked | None:
+def _sum_counts(one: DropCount | None, other: DropCount | None) -> DropCount | None:
     if one is None or other is None:
         return one
-    return Booked(
+    return DropCount(
         packets=one.packets + other.packets,
         lost=one.lost + other.lost,
         all_packets=one.all_packets + other.all_packets,

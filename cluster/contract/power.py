@@ -26,7 +26,7 @@ ONE_IN_A_HUNDRED = 2.33  # standard errors
 HOST_MS, HOST_PCT = 0.15, 1.0
 
 
-class SmallestFound(NamedTuple):
+class Detectable(NamedTuple):
     """The smallest error of each figure of a link that is found with 99 %; None where it was not measured.
 
     Attributes:
@@ -49,10 +49,10 @@ class SmallestFound(NamedTuple):
         }
 
 
-def smallest_found(link: Link, measured: Measured, *, clipped: bool = False) -> SmallestFound:
+def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) -> Detectable:
     """Of one link, as it was measured; `clipped`: by the machine."""
     told = measured.samples > 0
-    return SmallestFound(
+    return Detectable(
         delay_ms=_delay_ms(link, measured) if told else None,
         jitter_ms=_jitter_ms(link, measured) if told else None,
         rate_pct=None if clipped else _rate_pct(link, measured),
@@ -79,7 +79,7 @@ def _rate_pct(link: Link, measured: Measured) -> float | None:
 
 def _loss_factor(link: Link, measured: Measured) -> float | None:
     """From the most losses that pass: f times the mean, less what chance takes of that, is more than they are."""
-    packets = measured.booked.all_packets if measured.booked else measured.sent
+    packets = measured.drop_count.all_packets if measured.drop_count else measured.sent
     mean = packets / clumping(link) * link.loss_pct / 100
     if not mean or link.loss_pct == 100:
         return None

@@ -12,7 +12,7 @@ from cluster.base.spec import name_flag
 from cluster.contract.checks import check_link, check_speed
 from cluster.contract.doubt import Strain, of_the_host, too_slow
 from cluster.contract.measured import Measured, Rate
-from cluster.contract.power import smallest_found
+from cluster.contract.power import detectable_errors
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
@@ -257,7 +257,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
             "buffer_ms": _rounded(measured.buffer_ms),
-            "booked": asdict(measured.booked) if measured.booked else None,
+            "drop_count": asdict(measured.drop_count) if measured.drop_count else None,
             "reordered": measured.reordered,
             "twice": measured.twice,
             "gaps": measured.gaps,
@@ -269,7 +269,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
         "gloo_mbyte_s": round(
             all_reduce_mbyte_s(verdict.expected_goodput_mbyte_s, verdict.expected_rtt_ms), 4
         ),
-        "finds": smallest_found(verdict.link, measured, clipped=verdict.clipped).document(),
+        "detectable": detectable_errors(verdict.link, measured, clipped=verdict.clipped).document(),
         "speed_by": measured.speed_by,
         "broken": list(verdict.broken),
         "undecided": list(verdict.undecided),

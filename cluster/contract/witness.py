@@ -1,10 +1,10 @@
-"""Host load, and the wires' books, as the nodes report them, between one reading and the next."""
+"""Host load, and the wires' counters, as the nodes report them, between one reading and the next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cluster.contract.doubt import Strain, make_strain
-from cluster.contract.measured import Booked
+from cluster.contract.measured import DropCount
 from cluster.contract.probe_session import ProbeSession
 from cluster.shaping.host_load import compare_readings
 from cluster.shaping.link_state import read_link_state
@@ -16,7 +16,7 @@ Received = Mapping[Pair, WireCounters]
 
 
 @dataclass(frozen=True)
-class Books:
+class DropCounters:
     """What the wires at the links' ends have counted, at three moments.
 
     Attributes:
@@ -28,18 +28,18 @@ class Books:
     after: Received = field(default_factory=dict)
     at_end: Received = field(default_factory=dict)
 
-    def closed(self, received: Received) -> "Books":
+    def closed(self, received: Received) -> "DropCounters":
         """With the last reading."""
         return replace(self, at_end=received)
 
-    def of(self, link: Link) -> Booked | None:
+    def of(self, link: Link) -> DropCount | None:
         """One link's; None where its node does not tell."""
         readings = [found.get(link.ends) for found in (self.before, self.after, self.at_end)]
         told = [one for one in readings if one is not None]
         if len(told) < len(readings):
             return None
         first, second, last = told
-        return Booked(
+        return DropCount(
             packets=second.packets - first.packets,
             lost=second.lost - first.lost,
             all_packets=last.packets - first.packets,

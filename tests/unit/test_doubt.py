@@ -8,7 +8,7 @@ import pytest
 
 from cluster.base.errors import EXIT_FAILED, ContractBroken, ContractUndecided
 from cluster.contract.doubt import Strain, make_strain
-from cluster.contract.measured import Booked, Measured, Rate
+from cluster.contract.measured import DropCount, Measured, Rate
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
@@ -129,13 +129,13 @@ def test_a_queue_is_smaller_by_what_a_host_has_dropped_and_never_larger():
     assert judged(replace(BUSY, dropped=99), buffer_ms=45.0) == (("buffer",), ())
 
 
-def test_pings_that_are_in_no_book_are_the_hosts_as_far_as_it_has_dropped_packets():
+def test_losses_that_no_wire_has_counted_are_the_hosts_as_far_as_it_has_dropped_packets():
     lossy = THERE._replace(loss_pct=5.0)
-    found = {"goodput_mbyte_s": None, "arrived": 940, "booked": Booked(1000, 55, 1000, 55)}
-    assert judged(replace(BUSY, dropped=5), lossy, **found) == ((), ("books",))
-    assert judged(replace(BUSY, dropped=4), lossy, **found) == (("books",), ())
-    more = found | {"booked": Booked(1000, 61, 1000, 61)}  # it is said of one that came
-    assert judged(replace(BUSY, dropped=5), lossy, **more) == (("books",), ())
+    found = {"goodput_mbyte_s": None, "arrived": 940, "drop_count": DropCount(1000, 55, 1000, 55)}
+    assert judged(replace(BUSY, dropped=5), lossy, **found) == ((), ("unaccounted",))
+    assert judged(replace(BUSY, dropped=4), lossy, **found) == (("unaccounted",), ())
+    more = found | {"drop_count": DropCount(1000, 61, 1000, 61)}  # it is said of one that came
+    assert judged(replace(BUSY, dropped=5), lossy, **more) == (("unaccounted",), ())
 
 
 def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():

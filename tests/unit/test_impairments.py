@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.contract.impairments import judge_impairments
-from cluster.contract.measured import Booked, Measured
+from cluster.contract.measured import DropCount, Measured
 from protocol.gilbert import burst_chances
 from protocol.link import Link
 
@@ -65,34 +65,39 @@ def test_netem_damages_ethernet_headers_too_which_loses_nothing():
     assert broken(damaged["nfqueue"], seen(sent=4000, lost=150)) == ["loss"]
 
 
-def booked(lost=0, packets=800, all_packets=None, all_lost=None):
+def drop_count(lost=0, packets=800, all_packets=None, all_lost=None):
     """By the wire: during the pings that tell loss, and during all of the look."""
     all_packets = packets if all_packets is None else all_packets
-    return Booked(packets, lost, all_packets, lost if all_lost is None else all_lost)
+    return DropCount(packets, lost, all_packets, lost if all_lost is None else all_lost)
 
 
 @pytest.mark.parametrize(
-    ("asked", "lost", "books", "names"),
+    ("asked", "lost", "counted", "names"),
     [
-        (link(loss_pct=5.0), 40, booked(40), []),
-        (link(loss_pct=5.0), 40, booked(41, packets=803), []),  # one of three others
-        (link(loss_pct=5.0), 41, booked(40), ["books"]),  # lost by nobody who should
-        (link(loss_pct=5.0), 40, booked(41), ["books"]),  # said to be lost, and came
-        (link(loss_pct=5.0), 40, booked(44, packets=803), ["books"]),
+        (link(loss_pct=5.0), 40, drop_count(40), []),
+        (link(loss_pct=5.0), 40, drop_count(41, packets=803), []),  # one of three others
+        (link(loss_pct=5.0), 41, drop_count(40), ["unaccounted"]),  # lost by nobody who should
+        (link(loss_pct=5.0), 40, drop_count(41), ["unaccounted"]),  # said to be lost, and came
+        (link(loss_pct=5.0), 40, drop_count(44, packets=803), ["unaccounted"]),
         # Of 800 pings one or none may be lost where it is 0.1 %, and of 20,000 packets it must be some 20.
-        (link(loss_pct=0.1), 0, booked(0, all_packets=20_000, all_lost=20), []),
-        (link(loss_pct=0.1), 0, booked(0, all_packets=20_000, all_lost=0), ["loss"]),
-        (link(loss_pct=0.1), 4, booked(4, all_packets=20_000, all_lost=100), ["loss"]),
-        (link(loss_pct=1.0), 12, booked(12, all_packets=20_000, all_lost=300), ["loss"]),
+        (link(loss_pct=0.1), 0, drop_count(0, all_packets=20_000, all_lost=20), []),
+        (link(loss_pct=0.1), 0, drop_count(0, all_packets=20_000, all_lost=0), ["loss"]),
+        (link(loss_pct=0.1), 4, drop_count(4, all_packets=20_000, all_lost=100), ["loss"]),
+        (link(loss_pct=1.0), 12, drop_count(12, all_packets=20_000, all_lost=300), ["loss"]),
         # In bursts of five each loss tells less.
-        (link(loss_pct=1.0, loss_burst=5.0), 0, booked(0, all_packets=20_000, all_lost=260), []),
+        (
+            link(loss_pct=1.0, loss_burst=5.0),
+            0,
+            drop_count(0, all_packets=20_000, all_lost=260),
+            [],
+        ),
         # Whose checksum is wrong is missing and was not dropped; second copies come on their own.
-        (link(loss_pct=5.0, corrupt_pct=1.0), 48, booked(40), []),
+        (link(loss_pct=5.0, corrupt_pct=1.0), 48, drop_count(40), []),
         (link(loss_pct=5.0), 40, None, []),
     ],
 )
-def test_losses_are_held_against_what_the_wire_itself_says_of_them(asked, lost, books, names):
-    assert broken(asked, replace(seen(lost=lost), booked=books)) == names
+def test_losses_are_held_against_what_the_wire_itself_says_of_them(asked, lost, counted, names):
+    assert broken(asked, replace(seen(lost=lost), drop_count=counted)) == names
 
 
 def test_damage_is_loss_too():

@@ -7,10 +7,10 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from cluster.contract import measure, witness
-from cluster.contract.measured import Booked, Measured, Rate
+from cluster.contract.measured import DropCount, Measured, Rate
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_schedule import ProbeSchedule
-from cluster.contract.witness import Books, Witness
+from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Expected
 from protocol.link import Link
 from protocol.link_report import (
@@ -186,12 +186,12 @@ def test_a_link_over_which_nothing_comes_back_is_broken_and_its_speed_is_not_tri
     assert tried == []
 
 
-def test_the_wires_books_are_of_the_pings_and_of_the_whole_look():
+def test_the_wires_counters_are_of_the_pings_and_of_the_whole_look():
     pair = THERE.ends
     moments = [{pair: WireCounters(*counts)} for counts in ((100, 5), (900, 45), (5000, 250))]
-    books = Books(moments[0], moments[1]).closed(moments[2])
-    assert books.of(THERE) == Booked(packets=800, lost=40, all_packets=4900, all_lost=245)
-    assert books.of(BACK) is None  # its node does not tell
+    counters = DropCounters(moments[0], moments[1]).closed(moments[2])
+    assert counters.of(THERE) == DropCount(packets=800, lost=40, all_packets=4900, all_lost=245)
+    assert counters.of(BACK) is None  # its node does not tell
 
 
 def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cluster.contract.floods import link_floods
-from cluster.contract.measured import Booked, Measured, Rate
-from cluster.contract.power import smallest_found
+from cluster.contract.measured import DropCount, Measured, Rate
+from cluster.contract.power import detectable_errors
 from cluster.contract.probe_plan import EFFORTS, delay_pings
 from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
@@ -40,18 +40,20 @@ def test_the_smallest_factor_of_losses_is_found_in_99_of_100_cases(loss_pct, pac
     def looked_at(factor):
         share, sent = factor * loss_pct / 100, 800
         lost = sum(stream.random() < share for _ in range(packets))
-        pinged = min(lost, round(sent * loss_pct / 100))  # as asked: what tells is in the books
-        booked = Booked(sent, pinged, packets, lost)
-        return replace(GOOD, sent=sent, arrived=sent - pinged, booked=booked, goodput_mbyte_s=None)
+        pinged = min(lost, round(sent * loss_pct / 100))  # as asked: what tells is the count
+        drop_count = DropCount(sent, pinged, packets, lost)
+        return replace(
+            GOOD, sent=sent, arrived=sent - pinged, drop_count=drop_count, goodput_mbyte_s=None
+        )
 
-    factor = smallest_found(lossy, looked_at(1)).loss_factor
+    factor = detectable_errors(lossy, looked_at(1)).loss_factor
     assert 1 < factor < 3
     assert sum(caught(lossy, looked_at(factor)) for _ in range(200)) >= 195
     assert sum(caught(lossy, looked_at(1)) for _ in range(200)) <= 3
 
 
 def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
-    said = smallest_found(THERE, GOOD)
+    said = detectable_errors(THERE, GOOD)
     assert said.loss_factor is None
     assert said.delay_ms == pytest.approx(0.02 * 80 + 0.3 + 0.15)
     assert caught(THERE, replace(GOOD, delay_ms=80 + said.delay_ms))
@@ -63,11 +65,11 @@ def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
 
 def test_what_was_not_measured_is_not_said_to_be_found():
     silent = replace(GOOD, samples=0, goodput_mbyte_s=None)
-    assert smallest_found(THERE, silent) == (None, None, None, None)
-    assert smallest_found(THERE, GOOD, clipped=True).rate_pct is None
+    assert detectable_errors(THERE, silent) == (None, None, None, None)
+    assert detectable_errors(THERE, GOOD, clipped=True).rate_pct is None
     rough = THERE._replace(jitter_ms=5.0)
-    assert smallest_found(rough, GOOD).rate_pct is None  # TCP tells little of its rate
-    assert smallest_found(rough, replace(GOOD, rate=Rate(5.0, 90.0))).rate_pct > 3
+    assert detectable_errors(rough, GOOD).rate_pct is None  # TCP tells little of its rate
+    assert detectable_errors(rough, replace(GOOD, rate=Rate(5.0, 90.0))).rate_pct > 3
 
 
 def test_a_full_contract_finds_losses_off_by_half_and_a_jitter_off_by_15_pct():
@@ -75,8 +77,10 @@ def test_a_full_contract_finds_losses_off_by_half_and_a_jitter_off_by_15_pct():
     lossy = Link("node1", "node2", 8.0, 80.0, 20.0, 0.05, 160.0, "nfqueue")
     (flood,) = link_floods([lossy], ["node1", "node2"], losses=True)
     packets = round((flood.seconds - flood.skip_s) * 8e6 / 1514)
-    booked = Booked(4000, 2, packets, 165)
+    drop_count = DropCount(4000, 2, packets, 165)
     pings = delay_pings([lossy], {"node2": "10.0.0.2"}, 9, EFFORTS["full"]).pings
-    said = smallest_found(lossy, replace(GOOD, samples=pings, jitter_ms=20.0, booked=booked))
+    said = detectable_errors(
+        lossy, replace(GOOD, samples=pings, jitter_ms=20.0, drop_count=drop_count)
+    )
     assert said.loss_factor <= 1.5
     assert said.jitter_ms <= 0.15 * 20 + 0.45 + 0.2

@@ -42,9 +42,9 @@ PROOF = (
         OF_CHECKS + "test_each_deviation_breaks_the_contract_by_name",
     ),
     Mutation(
-        "pings that are in no book are nobody's",
+        "losses that no wire has counted are nobody's",
         "cluster/contract/impairments.py",
-        "return missing - booked.lost",
+        "return missing - drop_count.lost",
         "return 0",
         "tests/unit/test_impairments.py::test_losses_are_held_against_what_the_wire_itself_says_of_them",
     ),
