@@ -5,6 +5,7 @@ import socket
 import statistics
 
 import pytest
+from ports import free_ports
 
 from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
@@ -54,12 +55,13 @@ def test_the_kernel_counts_what_nobody_reads():
 
 
 def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
+    port, silent = free_ports(2)
     send = FloodSend(
-        at_s=0.05, address="127.0.0.1", port=29450, at_once=4, queued_bytes=60_000, seconds=0.2
+        at_s=0.05, address="127.0.0.1", port=port, at_once=4, queued_bytes=60_000, seconds=0.2
     )
     counts = {
-        "self": FloodCount(port=29450, skip_s=0.05, until_s=None),
-        "silent": FloodCount(port=29451, skip_s=0, until_s=0.1),
+        "self": FloodCount(port=port, skip_s=0.05, until_s=None),
+        "silent": FloodCount(port=silent, skip_s=0, until_s=0.1),
     }
     found = flood(FloodOrder({"self": send}, counts, seconds=0.4), "127.0.0.1")
     assert found["self"].datagrams_s > 1000

@@ -1,0 +1,16 @@
+"""Ports that nobody has: the same tests run on several Pythons at the same time."""
+
+import socket
+from contextlib import ExitStack
+
+
+def free_ports(count):
+    """So many UDP ports of loopback, each another."""
+    with ExitStack() as stack:
+        socks = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(count)
+        ]
+        for sock in socks:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in socks]
