@@ -18,10 +18,10 @@ from cluster.base.console import Console, print_table
 from cluster.base.errors import NodeError
 from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
-from cluster.contract.prove import ProofStanding, Prover
+from cluster.contract.prove import ProofStatus, Prover
 from cluster.engine.resources import Limit, format_bytes
 from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
-from cluster.shaping.link_state import LinkState, inspect_links
+from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import find_leftovers
 from protocol.link import Link
 
@@ -87,7 +87,7 @@ class Status:
     link_state: LinkState | None
     problem: str = ""
     warnings: Sequence[str] = ()
-    proof: ProofStanding | None = None
+    proof: ProofStatus | None = None
 
     def document(self) -> dict[str, object]:
         """As --json shows it."""
@@ -127,12 +127,10 @@ def read_status(cluster: Cluster, link_state: LinkState | None = None) -> Status
     nodes, proof = _read_nodes(cluster), None
     if link_state is None:
         try:
-            link_state, marks = inspect_links(cluster.fleet)
+            prover = Prover(cluster.engine, cluster.spec, cluster.fleet, cluster.console)
+            link_state, proof = prover.links_and_proof()
         except NodeError as error:
             return Status(cluster.name, nodes, None, error.message)
-        if link_state.links:
-            prover = Prover(cluster.engine, cluster.spec, cluster.fleet, cluster.console)
-            proof = prover.standing_of_proof((link_state, marks))
     leftovers = find_leftovers(cluster.spec, link_state)
     return Status(cluster.name, nodes, link_state, warnings=leftovers, proof=proof)
 
@@ -178,7 +176,7 @@ def print_status(found: Status) -> None:
         print(found.problem)
         return
     print_shape(found.link_state, found.name)
-    if found.proof:
+    if found.proof and found.link_state.links:
         print(f"links: {found.proof.words()}")
     for warning in found.warnings:
         print(f"warning: {warning}")

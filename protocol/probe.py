@@ -246,7 +246,7 @@ class Burst(NamedTuple):
 
 
 class TimersLate(NamedTuple):
-    """How late timers of the probe were that take no precedence, as those of pings do."""
+    """How late timers of the probe were, those of pings not among them: pings take precedence."""
 
     late_ms: Annotated[float, COUNT]
     """On average, since this was asked last."""

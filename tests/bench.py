@@ -35,6 +35,8 @@ FRAME = 1514
 TICKS = os.sysconf("SC_CLK_TCK")
 LIVE_STEPS, LIVE_REST_S = 200, 60
 STEPS = ["--strategy", "fedavg", "--set", "H=20", "--steps", "2"]
+Json = dict[str, Any]
+Sample = tuple[float, float, Json]
 
 
 def main() -> None:
@@ -192,11 +194,7 @@ def live_programs() -> dict[str, list[str]]:
     return {"training": ["--steps", str(LIVE_STEPS)], "rest": ["--", str(rest)]}
 
 
-Json = dict[str, Any]
-Sample = tuple[float, float, Json]
-
-
-def live_launch(program: list[str], *flags: str) -> tuple[float, float, Json]:
+def live_launch(program: list[str], *flags: str) -> Sample:
     """Seconds of a run, seconds that processors worked meanwhile, and what the live view says of itself at the end."""
     time.sleep(REST_S)
     before = machine_s()
@@ -206,7 +204,7 @@ def live_launch(program: list[str], *flags: str) -> tuple[float, float, Json]:
     return summary["wall_s"], worked_s, json.loads(live.read_text()) if live.exists() else {}
 
 
-def print_live(kind: str, live: tuple[float, float, Json], bare: tuple[float, float, Json]) -> None:
+def print_live(kind: str, live: Sample, bare: Sample) -> None:
     """One pair."""
     own = " ".join(f"{key} {live[2].get(key)}" for key in ("nodes_cpu_pct", "host_cpu_pct"))
     print(

@@ -21,13 +21,11 @@ from cluster.contract.probe_plan import Effort
 from cluster.contract.proof import Proof, Standing, make_standing, proves, read_proof
 from cluster.contract.verdicts import Contract
 from cluster.engine.client import Engine
-from cluster.shaping.link_state import LinkState, inspect_links
+from cluster.shaping.link_state import LinkState, inspect_links, read_link_state
 from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
 
 FILE = "proof.json"
-Inspected = tuple[LinkState, Mapping[str, Marks]]
-"""What nodes say of their links, and by what to see later whether these were changed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Looked:
 
 
 @dataclass(frozen=True)
-class ProofStanding:
+class ProofStatus:
     """When the links were proved, and whether that still holds.
 
     Attributes:
@@ -121,13 +119,14 @@ class Prover:
             return read_proof(self._path.read_bytes())
         return None
 
-    def standing_of_proof(self, now: Inspected) -> ProofStanding:
-        """Whether the links were proved, and what about them has changed since, as far as nodes tell; nobody pings."""
+    def links_and_proof(self) -> tuple[LinkState, ProofStatus]:
+        """The links in force, and whether they were proved, as far as nodes tell: nobody pings."""
         proof = self.kept()
         if proof is None:
-            return ProofStanding()
-        changed = proof.standing.differences(self._standing(*now))
-        return ProofStanding(proof.at, "; ".join(changed))
+            return read_link_state(self.fleet), ProofStatus()
+        link_state, marks = inspect_links(self.fleet)
+        changed = proof.standing.differences(self._standing(link_state, marks))
+        return link_state, ProofStatus(proof.at, "; ".join(changed))
 
     def forget(self) -> None:
         """The last proof holds no more."""

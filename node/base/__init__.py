@@ -1,1 +1,1 @@
-"""Checks of what a user typed (`options`), and code of the user's by name (`user_code`)."""
+"""Checks of what a user typed (`options`), code of the user's by name (`user_code`), priorities (`scheduling`)."""

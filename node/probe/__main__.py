@@ -15,8 +15,8 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
+from node.base.scheduling import renice
 from node.probe.burst import burst
 from node.probe.datagrams import PingLog, answer_pings, bound_socket
 from node.probe.flood import flood
@@ -47,8 +47,7 @@ NICE = -10
 def main() -> int:
     """Serve the peers, obey orders until standard input ends."""
     address, nodes = sys.argv[1], int(sys.argv[2])
-    with suppress(OSError):  # needs the capability SYS_NICE
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    renice(NICE)
     log: PingLog = {}
     gauge = TimerGauge()
     try:

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from node.wire.scheduling import reserve_for_pings
+from node.base.scheduling import reserve_for_pings
 from protocol.ports import PROBE_PORT
 
 PING = struct.Struct("!IId")  # series, number in it, time sent

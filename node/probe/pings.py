@@ -13,8 +13,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from node.base.scheduling import Reservation, reserve_for_pings
 from node.probe.datagrams import ECHO, PING, Arrival, datagram_socket
-from node.wire.scheduling import Reservation, reserve_for_pings
 from protocol.ports import PROBE_PORT
 from protocol.probe import Arrivals, PingOrder, Pings
 
@@ -41,6 +41,7 @@ def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
         series: the number of these pings.
         nodes: how many the cluster has.
     """
+    # A thread of its own: the precedence that it takes ends with it.
     with datagram_socket() as sock, ThreadPoolExecutor(1) as thread:
         late_s, echoes = thread.submit(_ping_all, sock, order, series, nodes).result()
     return {

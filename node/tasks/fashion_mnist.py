@@ -72,6 +72,7 @@ def read_idx(path: Path) -> "Tensor":
     """
     import torch
 
+    path = unpacked(path) if unpacked(path).is_file() else path
     try:
         data = _read(path)
         if data[:3] != b"\0\0\x08":
@@ -88,9 +89,9 @@ def read_idx(path: Path) -> "Tensor":
 def _read(path: Path) -> mmap.mmap | bytearray:
     """Memory that may be written to, as torch wants it.
 
-    Mapped where that can be: 47 MB that ranks share with one another, and half a second of unpacking for each.
+    Mapped where it is not gzipped: 47 MB that ranks share with one another, and half a second of unpacking for each.
     """
-    if unpacked(path).is_file():
-        with unpacked(path).open("rb") as file:
+    if path.suffix != ".gz":
+        with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     return bytearray(gzip.decompress(path.read_bytes()))

@@ -38,8 +38,7 @@ def bring_up(monkeypatch):
         def reach_nodes(engine, spec, timeout_s):
             raise error
 
-        same = {"check_checkout", "check_project", "restore_limits", "write_record"}
-        for name in same:
+        for name in ("check_checkout", "check_project", "restore_limits", "write_record"):
             monkeypatch.setattr(reconcile, name, lambda *_: None)
         monkeypatch.setattr(reconcile, "_log_in", lambda spec, there: None)
         monkeypatch.setattr(reconcile, "make_keys", lambda spec: set())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from node.wire import scheduling
-from node.wire.scheduling import DEADLINE, FOR_PINGS, FOR_THE_WIRE, NORMAL, PERIOD_NS, Reservation
+from node.base import scheduling
+from node.base.scheduling import DEADLINE, FOR_PINGS, FOR_THE_WIRE, NORMAL, PERIOD_NS, Reservation
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from node.base.scheduling import FOR_THE_WIRE, Reservation, disable_gc, take_precedence
 from node.wire.nfqueue.delay_line import Behaviour
 from node.wire.nfqueue.delayers import Delayers
 from node.wire.nfqueue.nfnetlink import stamp_arrivals
 from node.wire.nfqueue.queues import QueueTakenError
-from node.wire.scheduling import FOR_THE_WIRE, Reservation, disable_gc, take_precedence
 
 CLIENT_TIMEOUT_S, MAX_REQUEST = 2.0, 1 << 20
 DONE = b'{"error": ""}'

@@ -16,13 +16,13 @@ from contextlib import suppress
 from time import monotonic
 from types import FrameType
 
+from node.base.scheduling import disable_gc, take_precedence
 from node.wire import apply, egress, state
 from node.wire.backends import WIRES
 from node.wire.commands import CommandError, NodeError
 from node.wire.layout import Layout, lay_out
 from node.wire.replay import lock
 from node.wire.replay.traces import Playing, check_links, make_trace
-from node.wire.scheduling import disable_gc, take_precedence
 from node.wire.segmentation import super_packet_bytes
 from node.wire.state import State
 from protocol.lines import parse_order
