@@ -6,7 +6,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -18,18 +18,25 @@ from cluster.ssh.keys import LOGIN_KEY
 from cluster.ssh.liveness import HeardSocket
 
 if TYPE_CHECKING:
-    from paramiko import Channel, SSHClient
+    from paramiko import Channel, SSHClient, Transport
 
 RETRY_S = 0.02
 # How long an sshd may take to greet; doubled each time that it takes longer, up to the second one. To knock at a busy
 # machine again and again would only make it busier: each knock starts a process there.
 GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
+DROPPED_PAUSE_S = (
+    0.25  # before the next login at an sshd that greeted, and then closed the connection
+)
 OPEN_TIMEOUT_S = 120.0  # for a session; a node that is silent is lost before
 END_S = 1.0  # for the threads of connections that were closed
 
 
 class TimedOut(ClusterError):
     """A node did not answer before the deadline."""
+
+
+class _Dropped(ClusterError):
+    """An sshd closed the connection before the login was done, as one does that is starting, ending or starved."""
 
 
 class GivenUp(ClusterError):
@@ -80,10 +87,21 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SS
         closing: set when nobody wants the connection any more.
 
     Raises:
-        TimedOut: it did not answer before the deadline.
+        TimedOut: it did not answer before the deadline, or closed each connection.
         GivenUp: nobody waits any more.
-        ClusterError: it showed another key than the pinned one.
+        ClusterError: it showed another key than the pinned one, or refused ours.
     """
+    while True:
+        try:
+            return _log_in_once(node, state_dir, deadline, closing)
+        except _Dropped as dropped:
+            if time.monotonic() > deadline:
+                raise TimedOut(str(dropped)) from dropped
+        if closing.wait(DROPPED_PAUSE_S):
+            raise GivenUp
+
+
+def _log_in_once(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SSHClient:
     paramiko = load_paramiko()
     sock = HeardSocket(wait_for_sshd(node, deadline, closing))
     # A login is many small messages in turn: each that waits for an acknowledgement waits 40 ms.
@@ -133,11 +151,27 @@ def _connect(
             banner_timeout=timeout_s,
             auth_timeout=timeout_s,
             sock=sock,
+            transport_factory=_transport_of(timeout_s),
         )
     except (paramiko.SSHException, EOFError, OSError) as error:
         hang_up([client])
         sock.close()
-        raise ClusterError(f"{node.ssh_host}:{node.ssh_port}: {error}") from error
+        where = f"{node.ssh_host}:{node.ssh_port}"
+        if isinstance(error, EOFError | OSError):
+            raise _Dropped(f"{where}: sshd closed the connection during the login") from error
+        raise ClusterError(f"{where}: {error}") from error
+
+
+def _transport_of(timeout_s: float) -> Callable[..., Transport]:
+    """What makes paramiko's connection, with this limit for the key exchange: its own, 15 s, is no argument."""
+    paramiko = load_paramiko()
+
+    def make(sock: HeardSocket, disabled_algorithms: None = None) -> Transport:
+        transport: Transport = paramiko.Transport(sock, disabled_algorithms=disabled_algorithms)
+        transport.handshake_timeout = timeout_s
+        return transport
+
+    return make
 
 
 def load_paramiko() -> ModuleType:

@@ -104,14 +104,19 @@ class Sshd(paramiko.ServerInterface):
 
 @pytest.fixture
 def node_with_key():
-    """A node's sshd with this host key, to log in to once."""
+    """A node's sshd with this host key; it closes the first logins of this number after its greeting."""
     made = []
 
-    def serve(key):
+    def serve(key, drops=0):
         listener = socket.create_server(("127.0.0.1", 0))
         made.append(listener)
 
         def answer():
+            for _ in range(drops):
+                caller, _ = listener.accept()
+                with caller:
+                    caller.sendall(b"SSH-2.0-starved\r\n")
+                    caller.recv(64)
             caller, _ = listener.accept()
             transport = paramiko.Transport(caller)
             made.append(transport)
@@ -128,17 +133,46 @@ def node_with_key():
         one.close()
 
 
-@pytest.mark.parametrize("is_pinned", ["this one", "another one", "none"])
-def test_a_node_with_another_host_key_is_refused(node_with_key, tmp_path, is_pinned):
-    names = "login", "host", "other"
-    for name in names:
+@pytest.fixture
+def host_key(tmp_path):
+    """A node's key, and beside it in the cluster's folder the login key, and a key of another node."""
+    for name in (LOGIN_KEY, "host", "other"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
         subprocess.run(argv, check=True)
-    (tmp_path / "login").rename(tmp_path / LOGIN_KEY)
-    node = node_with_key(paramiko.Ed25519Key.from_private_key_file(str(tmp_path / "host")))
-    pinned = {"this one": "host.pub", "another one": "other.pub"}.get(is_pinned)
-    line = f"[127.0.0.1]:{node.ssh_port} {(tmp_path / pinned).read_text()}" if pinned else ""
+    return paramiko.Ed25519Key.from_private_key_file(str(tmp_path / "host"))
+
+
+def pin(node, tmp_path, name="host.pub"):
+    line = f"[127.0.0.1]:{node.ssh_port} {(tmp_path / name).read_text()}"
     (tmp_path / "known_hosts").write_text(line)
+
+
+def test_an_sshd_that_closes_the_connection_during_the_login_is_tried_again(
+    node_with_key, host_key, tmp_path
+):
+    node = node_with_key(host_key, drops=2)
+    pin(node, tmp_path)
+    client = connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
+    connection.hang_up([client])
+
+
+def test_one_that_always_does_is_named_at_the_deadline(
+    node_with_key, host_key, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(connection, "GREETING_S", 30.0)
+    node = node_with_key(host_key, drops=1000)
+    pin(node, tmp_path)
+    with pytest.raises(connection.TimedOut, match="closed the connection during the login"):
+        connection.log_in(node, tmp_path, time.monotonic(), connection.Closing())
+
+
+@pytest.mark.parametrize("is_pinned", ["this one", "another one", "none"])
+def test_a_node_with_another_host_key_is_refused(node_with_key, host_key, tmp_path, is_pinned):
+    node = node_with_key(host_key)
+    pinned = {"this one": "host.pub", "another one": "other.pub"}.get(is_pinned)
+    (tmp_path / "known_hosts").touch()
+    if pinned:
+        pin(node, tmp_path, pinned)
 
     def log_in():
         return connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
