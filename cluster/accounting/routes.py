@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES
-from cluster.links.link import rtt_ms
+from cluster.links.link import round_trips_ms
 from cluster.links.topology import next_hops, trace_path
 from protocol.link import Link, Pair
 
@@ -39,7 +39,8 @@ def make_network(
         (row["link"]["src"], row["link"]["dst"]): row["measured"]
         for row in (contract or {}).get("links", ())
     }
-    delays_s = {_pair(link): _delay_s(link, links, measured) for link in links}
+    rtts_ms = round_trips_ms(links)
+    delays_s = {_pair(link): _delay_s(link, rtts_ms[link.ends], measured) for link in links}
     byte_s = {_name(*_pair(link)): _byte_s(link, share, measured) for link in links}
     for kind, of in limits.items():
         byte_s |= {f"{node} {kind}": rate * 1e6 * share for node, rate in of.items()}
@@ -83,9 +84,8 @@ def _pair(link: Link) -> Pair:
     return link.src, link.dst
 
 
-def _delay_s(link: Link, links: Sequence[Link], measured: Mapping[Pair, Any]) -> float:
+def _delay_s(link: Link, asked_rtt_ms: float, measured: Mapping[Pair, Any]) -> float:
     """One way. A round trip was measured: what it has more, or less, than was asked is half of each direction's."""
-    asked_rtt_ms = rtt_ms(links, link.src, link.dst)
     found_ms = measured.get(_pair(link), {}).get("rtt_ms")
     more_ms = (found_ms - asked_rtt_ms) / 2 if found_ms is not None else 0.0
     return max(0.0, link.delay_ms + more_ms) / 1000

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cluster.contract.floods import (
-    BUDGET_MBYTE_S,
     FRAME_BYTES,
+    USUAL,
     at_once,
     carried,
     may_be_clipped,
@@ -84,7 +84,7 @@ def _rounds(links: Sequence[Link]) -> list[list[Link]]:
     for link in links:
         if link.rate_mbyte_s > room or not rounds:
             rounds.append([])
-            room = BUDGET_MBYTE_S
+            room = USUAL.budget_mbyte_s
         rounds[-1].append(link)
         room -= link.rate_mbyte_s
     return rounds

@@ -7,6 +7,7 @@ What arrives is counted by sender (each has a port of its own), so it does not m
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cluster.contract.impairments import clumping, fate_variance
 from cluster.contract.probe_rounds import plan_rounds
@@ -15,10 +16,10 @@ from protocol.ports import FIRST_FLOOD_PORT
 from protocol.probe import FloodCount, FloodOrder, FloodSend
 
 FRAME_BYTES = 1514
-# What does not count at the beginning: until the link is as late as it gets, where it jitters and keeps the order.
-SKIP_S, SKIP_JITTERS = 0.06, 4.0
-# What does: so long that neither a timer's grain nor such jitter moves the rate, and so many that loss does not.
-LEAST_S, LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 0.2, 10.0, 25.0, 200
+# What does not count at the beginning, besides a pace's own: until a link that jitters is as late as it gets.
+SKIP_JITTERS = 4.0
+# What does count, besides: so long that such jitter does not move the rate, and so many that loss does not.
+LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 10.0, 25.0, 200
 # Of links that lose or double some; how many times as many where they do it in bursts, at most.
 FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
 # So many losses tell their share to a factor of 1.5 with 99 % (cluster.contract.power); at most for so long on a link.
@@ -29,14 +30,33 @@ SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender has in the link's queue
 SUPER_PACKET_MS = 0.2  # what a link takes whole, as time on it: node.wire.segmentation
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most
-# Side by side: datagrams that nobody reads cost less than half of what TCP does.
-BUDGET_MBYTE_S = 200.0
 # Any machine carries this much: where one that is asked for no more does not, it is busy, and not at its limit.
 HOST_LIMIT_MBYTE_S = 100.0
 # What frames cost of that: a slow day's two cores pass 33,000 of them a second, or 50 MB/s (docs/LOG.md, 2026-11-23).
 FRAME_COST = 4.0
 LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until all has come
-PAUSE_S = 0.04  # between two rounds: what a sender may have left in its queue
+
+
+class Pace(NamedTuple):
+    """How quickly links are flooded one after the other.
+
+    Attributes:
+        skip_s: what of a flood does not count.
+        least_s: what does, of a link without flaws.
+        pause_s: between two rounds: what a sender may have left in its queue.
+        budget_mbyte_s: how much goes side by side.
+    """
+
+    skip_s: float
+    least_s: float
+    pause_s: float
+    budget_mbyte_s: float
+
+
+# A timer's grain does not move such a rate. Datagrams that nobody reads cost less than half of what TCP does.
+USUAL = Pace(skip_s=0.06, least_s=0.2, pause_s=0.04, budget_mbyte_s=200.0)
+# For thousands of links: it may, on a busy machine; what is then not as asked is measured again, as usual.
+BRISK = Pace(skip_s=0.03, least_s=0.06, pause_s=0.02, budget_mbyte_s=300.0)
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,7 @@ class Flood:
         at_s: when they begin.
         seconds: for how long.
         skip_s: what of it does not count.
+        pause_s: until the next one may begin.
         shares: whether others at the same time have a part of what there is.
     """
 
@@ -55,12 +76,18 @@ class Flood:
     at_s: float
     seconds: float
     skip_s: float
+    pause_s: float = USUAL.pause_s
     shares: bool = False
 
     @property
     def over_s(self) -> float:
         """When the link's queue is empty again."""
-        return self.at_s + self.seconds + PAUSE_S + 2 * at_once(self.link) * _datagram_s(self.link)
+        return (
+            self.at_s
+            + self.seconds
+            + self.pause_s
+            + 2 * at_once(self.link) * _datagram_s(self.link)
+        )
 
 
 def may_be_clipped(mbyte_s: float) -> bool:
@@ -69,14 +96,20 @@ def may_be_clipped(mbyte_s: float) -> bool:
 
 
 def link_floods(
-    links: Sequence[Link], nodes: Sequence[str], share: float = 1.0, *, losses: bool = False
+    links: Sequence[Link],
+    nodes: Sequence[str],
+    pace: Pace = USUAL,
+    share: float = 1.0,
+    *,
+    losses: bool = False,
 ) -> list[Flood]:
     """Each link by itself, side by side as far as a machine carries them; a `share` of that, and so much longer.
 
     With `losses`, so long that the wire's own count tells how many of them a link loses, and not only its rate.
     """
-    rounds = plan_rounds(links, nodes, share * BUDGET_MBYTE_S, load_mbyte_s=_load_mbyte_s)
-    floods = [[_flood(link, 1 / share) for link in some] for some in rounds]
+    most_mbyte_s = share * pace.budget_mbyte_s
+    rounds = plan_rounds(links, nodes, most_mbyte_s, load_mbyte_s=_load_mbyte_s)
+    floods = [[_flood(link, pace, 1 / share) for link in some] for some in rounds]
     if losses:
         floods = [[_for_losses(flood) for flood in some] for some in floods]
     return _one_after_another(floods)
@@ -184,13 +217,14 @@ def queued_bytes(link: Link) -> int:
     return round(link.rate_mbyte_s * 1e3 * min(QUEUE_MS, link.buffer_ms * QUEUE_SHARE))
 
 
-def _flood(link: Link, longer: float = 1.0) -> Flood:
+def _flood(link: Link, pace: Pace = USUAL, longer: float = 1.0) -> Flood:
     jitter_s = link.jitter_ms / 1e3
-    skip_s = SKIP_S + SKIP_JITTERS * jitter_s
+    skip_s = pace.skip_s + SKIP_JITTERS * jitter_s
     flawed = FLOOD_DATAGRAMS * min(clumping(link), MOST_CLUMPING)
     datagrams = flawed if link.is_impaired else LEAST_DATAGRAMS
-    enough_s = max(LEAST_S, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
-    return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s)
+    least_s = USUAL.least_s if link.is_impaired else pace.least_s  # `flood_error` counts on it
+    enough_s = max(least_s, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
+    return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s, pace.pause_s)
 
 
 def _for_losses(flood: Flood) -> Flood:

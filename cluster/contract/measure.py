@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
 from cluster.contract.checks import round_trip_jitter_ms
-from cluster.contract.floods import Flood, floods_s, link_floods, shared_floods
+from cluster.contract.floods import USUAL, Flood, floods_s, link_floods, shared_floods
 from cluster.contract.gloo import gloo_note
 from cluster.contract.measured import Measured, Rate
 from cluster.contract.probe_plan import PATH_APART, Effort
@@ -208,11 +208,12 @@ class _Survey:
         rounds = stream_rounds(self.asked, streams, nodes, look.share)
         for number, some in enumerate(rounds, start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
-            _add(measured, fill_links(self.session, some, self.asked.links))
+            _add(measured, fill_links(self.session, some, self.asked))
         # Datagrams tell what TCP makes of a busy host from what a link carries.
         flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
         floods = [link for link in unknown if link in flooded]
-        planned = link_floods(floods, nodes, look.share, losses=self.effort.losses)
+        pace = USUAL if look.is_repeated else self.schedule.pace
+        planned = link_floods(floods, nodes, pace, look.share, losses=self.effort.losses)
         for pair, rate in self.flood(planned).items():
             measured[pair] = replace(measured[pair], rate=rate)
         burst = [link for link in unknown if link in self.schedule.burst]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.links.link import rtt_ms
+from cluster.links.link import round_trips_ms
 from protocol.link import Link
 from protocol.probe import BurstOrder, FloodOrder, Order, PingOrder, SendOrder
 
@@ -133,12 +133,12 @@ def look_pings(links: Sequence[Link], peers: Mapping[str, str], streams: int) ->
     return order._replace(pings=min(MOST_LOOKS, max(FEWEST_LOOKS, fitting)))
 
 
-def send_order(link: Link, links: Sequence[Link], peer: str) -> SendOrder:
+def send_order(link: Link, rtt_ms: float, peer: str) -> SendOrder:
     """One goodput probe, as long as TCP needs to fill this link and show it.
 
     Slow start doubles from ten segments each round trip until it has the bandwidth-delay product under way.
     """
-    rtt_s = rtt_ms(links, link.src, link.dst) / 1000
+    rtt_s = rtt_ms / 1000
     product = link.rate_mbyte_s * 1e6 * rtt_s
     doublings = math.log2(max(1.0, product / INITIAL_WINDOW_BYTES))
     return SendOrder(
@@ -179,7 +179,8 @@ def _ping_order(
 ) -> PingOrder:
     slowest_mbyte_s = min(link.rate_mbyte_s for link in links)
     interval_ms = max(interval_ms, _byte_ms(slowest_mbyte_s) * PING_FRAME_BYTES / PING_SHARE)
-    longest_ms = max(rtt_ms(links, link.src, link.dst) + 6 * link.jitter_ms for link in links)
+    rtts_ms = round_trips_ms(links)
+    longest_ms = max(rtts_ms[link.ends] + 6 * link.jitter_ms for link in links)
     return PingOrder(
         peers=dict(peers),
         pings=count,

@@ -18,6 +18,7 @@ from cluster.contract.probe_plan import (
     streams_of,
 )
 from cluster.contract.probe_session import ProbeSession
+from cluster.links.expected import Expected
 from cluster.ssh.answers import understood
 from protocol.link import Link, Pair
 from protocol.probe import (
@@ -84,16 +85,19 @@ def ping_each_pair(
     pings = prober.ask_of_each(orders, Pings)
     host_ms = {src: pings[src].pop(src).rtt_ms for src in pings}
     arrivals = prober.ask_of_each(_arrival_orders(prober, pings), Arrivals)
+    jittery = {frozenset(link.ends) for link in asked if link.jitter_ms}
     measured = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
-            jitter = any(link.jitter_ms for link in asked if {link.src, link.dst} == {src, peer})
             with understood(peer):
                 check_arrivals(arrivals[peer][src])
             with understood(src):
                 check_arrivals(ping.back)
                 measured[src, peer], measured[peer, src] = summarise_pings(
-                    ping, arrivals[peer][src], host_ms[src], jitter=jitter
+                    ping,
+                    arrivals[peer][src],
+                    host_ms[src],
+                    jitter=frozenset((src, peer)) in jittery,
                 )
     return measured
 
@@ -110,10 +114,12 @@ def _arrival_orders(
 
 
 def fill_links(
-    prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link]
+    prober: ProbeSession, links: Sequence[Link], asked: Expected
 ) -> dict[Pair, dict[str, float | None]]:
     """Goodput and loaded round trip of these links, by one TCP connection on each; `asked` has both directions."""
-    orders = {link.src: send_order(link, asked, prober.address(link.dst)) for link in links}
+    orders = {
+        link.src: send_order(link, asked.rtt_ms(link), prober.address(link.dst)) for link in links
+    }
     answers = prober.ask(orders, Goodput)
     return {
         (link.src, link.dst): {

@@ -2,7 +2,8 @@
 
 TCP shows what a program gets of a link, and keeps a core busy for more than a second on each. Where that would take
 longer than an effort may, datagrams tell the rate of every link, in a fraction of a second, and TCP is tried on one
-link out of each node; `ProbeSchedule.note` says so.
+link out of each node, or of every second, fourth, …; `ProbeSchedule.note` says so. Thousands of links are flooded
+at a brisker pace.
 """
 
 import math
@@ -11,7 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.contract.bursts import burst_links, bursts_s
-from cluster.contract.floods import floods_s, link_floods, may_be_clipped, shared_floods
+from cluster.contract.floods import (
+    BRISK,
+    USUAL,
+    Pace,
+    floods_s,
+    link_floods,
+    may_be_clipped,
+    shared_floods,
+)
 from cluster.contract.probe_plan import (
     PATH_APART,
     Effort,
@@ -30,6 +39,8 @@ from protocol.link import Link
 STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
 # How long a bounded measurement may take with TCP on every link: of a few nodes, of more.
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
+# Of that: TCP on a sample of the links; floods at the usual pace.
+MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0
 MOST_BURSTS_S = 6.0  # for the queues of all links, of a bounded measurement
 PROBERS_S, PROBER_S = 0.3, 0.1  # until a program runs on every node, and what each adds
 ASK_S = 0.05  # until nodes have an order, and we their answers
@@ -44,6 +55,7 @@ class ProbeSchedule:
         flooded: those whose rate datagrams tell.
         burst: those whose queue a burst tells.
         seconds: about how long the whole measurement takes, if no link must be measured again.
+        pace: of the floods, but where a link is measured again.
         note: what a user should know of it; '' where there is nothing.
     """
 
@@ -51,6 +63,7 @@ class ProbeSchedule:
     flooded: frozenset[Link]
     burst: frozenset[Link]
     seconds: float
+    pace: Pace = USUAL
     note: str = ""
 
 
@@ -89,16 +102,27 @@ def make_probe_schedule(
     alive = [link for link in asked.links if not asked.is_cut(link)]
     flooded = [link for link in alive if link.is_rough or may_be_clipped(asked.rate_mbyte_s(link))]
     streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]
-    seconds = rest_s + _speeds_s(asked, streams, flooded, nodes, effort)
+    seconds = rest_s + _streams_s(asked, streams, nodes) + _floods_s(asked, flooded, nodes, effort)
     if seconds <= budget_s or not streams:
         return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(burst), seconds)
-    sample = one_of_each(streams, nodes, seed)
+    sample = _sample(asked, streams, nodes, seed)
     note = (
         f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
-        f"on {len(sample)} of {len(streams)} links, one out of each node, drawn by seed {seed}; --full tries it on all"
+        f"on {len(sample)} of {len(streams)} links, no two out of one node, by seed {seed}; --full tries it on all"
     )
-    seconds = rest_s + _speeds_s(asked, sample, alive, nodes, effort)
-    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(burst), seconds, note)
+    is_long = _floods_s(asked, alive, nodes, effort) > MOST_FLOODS_S
+    pace = BRISK if is_long and effort.bounded else USUAL
+    floods_of_all_s = _floods_s(asked, alive, nodes, effort, pace)
+    seconds = rest_s + _streams_s(asked, sample, nodes) + floods_of_all_s
+    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(burst), seconds, pace, note)
+
+
+def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:
+    """Links on which TCP is tried where it cannot be all: one out of each node, or of fewer where that takes long."""
+    sample = one_of_each(links, nodes, seed)
+    while len(sample) > 1 and _streams_s(asked, sample, nodes) > MOST_SAMPLE_S:
+        sample = sample[::2]
+    return sample
 
 
 def _burst(asked: Expected, effort: Effort) -> list[Link]:
@@ -146,17 +170,26 @@ def _pings_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort, apart:
     return delays_s + ping_s(loss_pings(lossy, {}, lossy_streams, effort)) + 2 * ASK_S
 
 
-def _speeds_s(
+def _streams_s(asked: Expected, links: Sequence[Link], nodes: Sequence[str]) -> float:
+    """How long TCP on these links takes."""
+    return sum(
+        max(_stream_s(link, asked.rtt_ms(link)) for link in some) + ASK_S
+        for some in stream_rounds(asked, links, nodes)
+    )
+
+
+def _stream_s(link: Link, rtt_ms: float) -> float:
+    return send_s(send_order(link, rtt_ms, ""), rtt_ms)
+
+
+def _floods_s(
     asked: Expected,
-    streamed: Sequence[Link],
-    flooded: Sequence[Link],
+    links: Sequence[Link],
     nodes: Sequence[str],
     effort: Effort,
+    pace: Pace = USUAL,
 ) -> float:
-    streams_s = sum(
-        max(send_s(send_order(link, asked.links, ""), asked.rtt_ms(link)) for link in some) + ASK_S
-        for some in stream_rounds(asked, streamed, nodes)
-    )
-    alone = link_floods(flooded, nodes, losses=effort.losses)
+    """How long datagrams on these links take, and on all uplinks and downlinks."""
+    alone = link_floods(links, nodes, pace, losses=effort.losses)
     together = shared_floods(access.links for access in asked.accesses())
-    return streams_s + sum(floods_s(some) + ASK_S for some in (alone, together) if some)
+    return sum(floods_s(some) + ASK_S for some in (alone, together) if some)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from cluster.links.link import rtt_ms
-from protocol.link import Link
+from cluster.links.link import round_trips_ms
+from protocol.link import Link, Pair
 
 ETHERNET_BYTES = 14
 IP_BYTES, UDP_BYTES = 20, 8
@@ -59,7 +60,7 @@ class Expected:
 
     def rtt_ms(self, link: Link) -> float:
         """Both directions' delays together."""
-        return rtt_ms(self.links, link.src, link.dst)
+        return self._round_trips_ms.get(link.ends, 0.0)
 
     def rate_mbyte_s(self, link: Link) -> float:
         """What the link carries while its nodes send and receive nothing else, in bytes on the wire."""
@@ -68,8 +69,15 @@ class Expected:
 
     def is_cut(self, link: Link) -> bool:
         """Whether the link, or the one back, loses everything: then nothing comes back, and only loss can be told."""
-        ends = {link.src, link.dst}
-        return any(one.lost_pct == 100 for one in self.links if {one.src, one.dst} == ends)
+        return frozenset(link.ends) in self._cut
+
+    @cached_property
+    def _round_trips_ms(self) -> dict[Pair, float]:
+        return round_trips_ms(self.links)
+
+    @cached_property
+    def _cut(self) -> set[frozenset[str]]:
+        return {frozenset(link.ends) for link in self.links if link.lost_pct == 100}
 
     def accesses(self) -> list[Access]:
         """All uplinks and downlinks on which anything can be carried."""

@@ -8,7 +8,7 @@ does not move the others' draws. A link that is slow in one profile is slow in t
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cluster.base.spec import Node
@@ -57,9 +57,13 @@ def draw_access(
     return drawn | topology.access.get(node.name, {})
 
 
-def rtt_ms(links: Sequence[Link], src: str, dst: str) -> float:
-    """The round trip that two directed links ask for together."""
-    return sum(link.delay_ms for link in links if {link.src, link.dst} == {src, dst})
+def round_trips_ms(links: Iterable[Link]) -> dict[Pair, float]:
+    """The round trips that directed links ask for, both ways together, by pair of nodes, in either order."""
+    found: dict[Pair, float] = {}
+    for link in links:
+        there, back = link.ends, link.ends[::-1]
+        found[there] = found[back] = found.get(there, 0.0) + link.delay_ms
+    return found
 
 
 @dataclass(frozen=True)

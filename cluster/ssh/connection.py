@@ -166,8 +166,13 @@ def _transport_of(timeout_s: float) -> Callable[..., Transport]:
     """What makes paramiko's connection, with this limit for the key exchange: its own, 15 s, is no argument."""
     paramiko = load_paramiko()
 
-    def make(sock: HeardSocket, disabled_algorithms: None = None) -> Transport:
-        transport: Transport = paramiko.Transport(sock, disabled_algorithms=disabled_algorithms)
+    def make(
+        sock: HeardSocket,
+        gss_kex: bool = False,  # what paramiko before 4 asks for, too
+        gss_deleg_creds: bool = False,
+        disabled_algorithms: None = None,
+    ) -> Transport:
+        transport: Transport = paramiko.Transport(sock)
         transport.handshake_timeout = timeout_s
         return transport
 

@@ -202,20 +202,21 @@ def test_auto_takes_a_wire_that_works_and_keeps_it():
 
 
 def test_what_is_queued_survives_a_change(name):
-    apply(plan(name, rate_mbyte_s=0.02, buffer_ms=10_000.0))
+    apply(plan(name, rate_mbyte_s=0.02, buffer_ms=40_000.0))
     output("ip", "neigh", "add", "10.253.7.2", "lladdr", "02:67:77:00:07:02", "dev", DEVICE)
-    send = (
+    send = (  # 32: SO_SNDBUFFORCE, so that it need not wait for what is queued
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-        "for _ in range(120): s.sendto(bytes(1400), ('10.253.7.2', 9))"
+        "s.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)\n"
+        "for _ in range(400): s.sendto(bytes(1400), ('10.253.7.2', 9))"
     )
     output(sys.executable, "-c", send)
-    apply(plan(name, peers=(2,), rate_mbyte_s=0.01, buffer_ms=20_000.0))
+    apply(plan(name, peers=(2,), rate_mbyte_s=0.01, buffer_ms=60_000.0))
     counters = show()["counters"]
     assert set(counters) == {"node2"}
     of_node2 = counters["node2"]
     assert of_node2["dropped_packets"] == 0
-    assert of_node2["sent_bytes"] + of_node2["backlog_bytes"] == 120 * 1442
-    assert of_node2["backlog_bytes"] > 60 * 1442  # it takes 8 s to send half of them
+    assert of_node2["sent_bytes"] + of_node2["backlog_bytes"] == 400 * 1442
+    assert of_node2["backlog_bytes"] > 200 * 1442  # it takes 14 s and more to send half of them
 
 
 def send_super_packets(count):

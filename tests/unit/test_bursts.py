@@ -16,7 +16,7 @@ from cluster.contract.bursts import (
     queue_frames,
 )
 from cluster.contract.checks import buffer_tolerance_ms
-from cluster.contract.floods import BUDGET_MBYTE_S
+from cluster.contract.floods import USUAL
 from cluster.links.expected import Expected
 from cluster.links.link import draw_links
 from cluster.links.profiles import load_profile
@@ -79,7 +79,7 @@ def test_side_by_side_go_as_many_as_a_machine_carries(profile):
     at = {link: orders[link.src].sends[link.dst].at_s for link in links}
     for moment in set(at.values()):
         together = [link.rate_mbyte_s for link, at_s in at.items() if at_s == moment]
-        assert sum(together) <= BUDGET_MBYTE_S or len(together) == 1
+        assert sum(together) <= USUAL.budget_mbyte_s or len(together) == 1
     for link in links:
         assert orders[link.dst].counts[link.src] == orders[link.src].sends[link.dst].port
         assert orders[link.src].sends[link.dst].datagrams == 2 * queue_frames(link)

@@ -12,7 +12,7 @@ from cluster.links.link import (
     collective_timeout_s,
     draw_links,
     paths,
-    rtt_ms,
+    round_trips_ms,
 )
 from cluster.links.link_spec import LinkSpec, link_plans, make_link_spec
 from cluster.links.profiles import load_profile, parse_profile
@@ -67,8 +67,9 @@ def test_every_value_lies_in_its_profiles_range():
 
 def test_the_queue_holds_one_round_trip_unless_the_profile_says_otherwise():
     links = draw_links(MOBILE, FULL, NODES, 1)
+    rtts_ms = round_trips_ms(links)
     for link in links:
-        assert link.buffer_ms == pytest.approx(rtt_ms(links, link.src, link.dst), abs=0.001)
+        assert link.buffer_ms == pytest.approx(rtts_ms[link.ends], abs=0.001)
     deep = parse_profile("x", {"rate_mbyte_s": 1, "delay_ms": 5, "buffer_ms": 500}, "x.yml")
     assert {link.buffer_ms for link in draw_links(deep, FULL, NODES, 1)} == {500}
 

@@ -7,8 +7,9 @@ import pytest
 
 from cluster.base.spec import ClusterSpec
 from cluster.contract.floods import (
-    BUDGET_MBYTE_S,
+    BRISK,
     FRAME_BYTES,
+    USUAL,
     at_once,
     flood_orders,
     floods_s,
@@ -168,7 +169,7 @@ def test_floods_keep_to_the_budget_and_to_one_at_a_time_for_each_node():
     assert Counter(flood.link for flood in floods) == Counter(links)
     for moment in {flood.at_s for flood in floods}:
         now = [f for f in floods if f.at_s <= moment < f.over_s]
-        assert len(now) == 1 or sum(f.link.rate_mbyte_s for f in now) <= BUDGET_MBYTE_S
+        assert len(now) == 1 or sum(f.link.rate_mbyte_s for f in now) <= USUAL.budget_mbyte_s
         assert len({f.link.src for f in now}) == len({f.link.dst for f in now}) == len(now)
     starts = sorted({flood.at_s for flood in floods})
     assert floods_s(floods) > starts[-1] + 0.3
@@ -177,7 +178,7 @@ def test_floods_keep_to_the_budget_and_to_one_at_a_time_for_each_node():
 
 def test_a_second_look_goes_with_less_beside_it_and_for_longer():
     links, names = links_of(9, "wan")
-    first, second = link_floods(links, names), link_floods(links, names, 0.5)
+    first, second = link_floods(links, names), link_floods(links, names, share=0.5)
     once, twice = ({f.link: f.seconds - f.skip_s for f in floods} for floods in (first, second))
     assert twice == pytest.approx({link: 2 * seconds for link, seconds in once.items()})
     assert len({flood.at_s for flood in second}) > len({flood.at_s for flood in first})
@@ -235,7 +236,29 @@ def test_frames_count_four_times_among_what_is_flooded_side_by_side():
     floods = link_floods(links, names)
     for at_s in {flood.at_s for flood in floods}:
         together = [flood.link.rate_mbyte_s for flood in floods if flood.at_s == at_s]
-        assert sum(together) <= BUDGET_MBYTE_S / 4
+        assert sum(together) <= USUAL.budget_mbyte_s / 4
     fast = [link._replace(rate_mbyte_s=60.0) for link in links]
     most = Counter(flood.at_s for flood in link_floods(fast, names)).most_common(1)[0][1]
     assert most == 3  # of 200 MB/s
+
+
+@pytest.mark.parametrize("profile", ["wan", "mobile"])
+def test_sixty_four_nodes_are_planned_within_three_minutes(profile):
+    """By brisker floods, and TCP on fewer links, no two out of one node."""
+    timetable = timetable_of(64, profile)
+    assert len(timetable.flooded) == 64 * 63
+    assert timetable.seconds <= 180
+    assert timetable.pace == BRISK
+    sources = [link.src for link in timetable.streamed]
+    assert len(set(sources)) == len(sources) >= 8
+    assert f"{len(sources)} of 4032 links" in timetable.note
+
+
+def test_a_brisk_flood_is_shorter_but_where_chance_decides():
+    links, names = links_of(2, "wan")
+    lossy = links[0]._replace(loss_pct=1.0)
+    for link in (links[0], lossy):
+        (usual,), (brisk,) = (link_floods([link], names, pace) for pace in (USUAL, BRISK))
+        assert brisk.over_s < usual.over_s
+        counted = [round(flood.seconds - flood.skip_s, 3) for flood in (usual, brisk)]
+        assert (counted[0] == counted[1]) == link.is_impaired

@@ -11,6 +11,7 @@ from cluster.contract.floods import link_floods
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_results import fill_links, flood_links, ping_links
 from cluster.contract.probe_session import ProbeSession
+from cluster.links.expected import Expected
 from protocol.lines import parse_order
 from protocol.link import Link
 from protocol.probe import ORDERS, ArrivalsOrder, PingOrder, Pings, SendOrder, TimersOrder
@@ -80,7 +81,7 @@ def test_orders_and_answers_cross_unharmed():
     with make_session() as session:
         pinged = ping(session)
         assert pinged["node1", "node2"].arrived == pinged["node2", "node1"].arrived == 2
-        assert fill_links(session, [THERE], [THERE, BACK]) == {
+        assert fill_links(session, [THERE], Expected((THERE, BACK))) == {
             ("node1", "node2"): {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": 9.0}
         }
 

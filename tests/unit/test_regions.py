@@ -6,7 +6,7 @@ import pytest
 
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
-from cluster.links.link import draw_access, draw_links, rtt_ms
+from cluster.links.link import draw_access, draw_links, round_trips_ms
 from cluster.links.link_spec import LinkSpec, make_link_spec
 from cluster.links.profiles import load_profile, parse_profile
 from cluster.links.topology_file import load_topology, parse_topology
@@ -23,8 +23,9 @@ def links_of(size):
 def test_nodes_take_regions_in_their_order():
     """Oregon, Virginia, Ohio, Tokyo: 67, 49, 96, 11, 143 and 130 ms of round trip in the source."""
     links = links_of(4)
-    assert rtt_ms(tuple(links.values()), "node1", "node2") == 67
-    assert rtt_ms(tuple(links.values()), "node3", "node4") == 130
+    rtts_ms = round_trips_ms(links.values())
+    assert rtts_ms["node1", "node2"] == rtts_ms["node2", "node1"] == 67
+    assert rtts_ms["node3", "node4"] == 130
     assert links["node1", "node2"].rate_mbyte_s == links["node2", "node1"].rate_mbyte_s == 98.75
     assert links["node2", "node3"].delay_ms == 5.5
 
