@@ -6,9 +6,10 @@
 
 Round trip, jitter, loss and speed of every directed link, in rounds so that probes do not share a link. How long that
 takes is said first. Where TCP on every link would take more than --budget, datagrams tell the rates of all, and TCP is
-tried on one link out of each node. A link that seems broken is measured up to three times before it is called so, and
-where what is wrong with it may be a busy host's doing it is called undecided: that needs a quieter machine, or fewer
-nodes at once. Exit 0: every link is what was asked for; exit 1: the table says which is broken, and which undecided.
+tried on one link out of each node or fewer. A link that seems broken is measured up to three times before it is called
+so, and where what is wrong with it may be a busy host's doing it is called undecided: that needs a quieter machine, or
+fewer nodes at once. Exit 0: every link is what was asked for; exit 1: the table says which is broken, and which
+undecided.
 """
 
 import sys
