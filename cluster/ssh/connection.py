@@ -157,7 +157,7 @@ def _connect(
         hang_up([client])
         sock.close()
         where = f"{node.ssh_host}:{node.ssh_port}"
-        if isinstance(error, EOFError | OSError):
+        if isinstance(error, EOFError | ConnectionError):
             raise _Dropped(f"{where}: sshd closed the connection during the login") from error
         raise ClusterError(f"{where}: {error}") from error
 

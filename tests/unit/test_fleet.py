@@ -166,6 +166,13 @@ def test_one_that_always_does_is_named_at_the_deadline(
         connection.log_in(node, tmp_path, time.monotonic(), connection.Closing())
 
 
+def test_keys_that_are_missing_are_named_at_once(node_with_key, host_key, tmp_path):
+    node = node_with_key(host_key)
+    with pytest.raises(ClusterError, match="known_hosts") as caught:
+        connection.log_in(node, tmp_path, time.monotonic() + 600, connection.Closing())
+    assert not isinstance(caught.value, connection.TimedOut)
+
+
 @pytest.mark.parametrize("is_pinned", ["this one", "another one", "none"])
 def test_a_node_with_another_host_key_is_refused(node_with_key, host_key, tmp_path, is_pinned):
     node = node_with_key(host_key)
