@@ -110,12 +110,13 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
         for line in done.stderr.splitlines()
         if "time=" in line
     ]
-    # One ping of a busy host can be late by more than the link's own delay: before and after are medians.
-    assert median(far[:5]) == pytest.approx(10, abs=2) and median(far[-9:]) == pytest.approx(
-        10, abs=2
-    ), far
+    # One ping of a busy host can be late by more than the link's own delay: before and after are medians. Nor does a
+    # rank there begin in the moment in which the schedule does: of 7 pings in 1.5 s the first is where it is.
+    assert median(far[:3]) == pytest.approx(10, abs=2), far
+    assert median(far[-9:]) == pytest.approx(10, abs=2), far
     assert len([ms for ms in far if 64 < ms < 67]) >= 2, far
-    assert min(far[9:13]) > 60, far  # also while the profile changes
+    first = next(index for index, ms in enumerate(far) if ms > 60)
+    assert min(far[first : first + 5]) > 60, far  # also while the profile changes
     run = near.state_dir.parents[1] / "runs" / json.loads(done.stdout)["run"]
     words = (run / "run.yml").read_text()
     assert "file: trace.csv" in words and "sha256: " in words and "node1->node2" in words
