@@ -326,7 +326,7 @@ class Cluster:
         Args:
             effort: quick, normal or full.
             budget_s: how long it may take with TCP on every link; where it would be longer, TCP is tried on one link
-                out of each node. None: as `cluster.contract.probe_schedule.budget_s` says.
+                out of each node or fewer. None: as `cluster.contract.probe_schedule.budget_s` says.
 
         Raises:
             UsageError: no such effort. ClusterError: the links are not in force as recorded.

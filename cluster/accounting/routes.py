@@ -40,8 +40,8 @@ def make_network(
         for row in (contract or {}).get("links", ())
     }
     rtts_ms = round_trips_ms(links)
-    delays_s = {_pair(link): _delay_s(link, rtts_ms[link.ends], measured) for link in links}
-    byte_s = {_name(*_pair(link)): _byte_s(link, share, measured) for link in links}
+    delays_s = {link.ends: _delay_s(link, rtts_ms[link.ends], measured) for link in links}
+    byte_s = {_name(*link.ends): _byte_s(link, share, measured) for link in links}
     for kind, of in limits.items():
         byte_s |= {f"{node} {kind}": rate * 1e6 * share for node, rate in of.items()}
     routes = dict.fromkeys(zip(nodes, nodes, strict=True), AT_HOME)
@@ -64,10 +64,10 @@ def link_paths(
     nodes: Sequence[str], links: Sequence[Link], *, isolated: bool = False
 ) -> dict[Pair, list[Pair]]:
     """The links that lead from each node to each other that it can reach."""
-    there = {_pair(link) for link in links}
+    there = {link.ends for link in links}
     if isolated or not there:
         return {pair: [pair] for pair in there}
-    hops = next_hops([_pair(link) for link in links], list(dict.fromkeys(nodes)))
+    hops = next_hops([link.ends for link in links], list(dict.fromkeys(nodes)))
     return {pair: trace_path(hops, *pair) for pair in hops}
 
 
@@ -80,20 +80,16 @@ def _name(src: str, dst: str) -> str:
     return f"{src}->{dst}"
 
 
-def _pair(link: Link) -> Pair:
-    return link.src, link.dst
-
-
 def _delay_s(link: Link, asked_rtt_ms: float, measured: Mapping[Pair, Any]) -> float:
     """One way. A round trip was measured: what it has more, or less, than was asked is half of each direction's."""
-    found_ms = measured.get(_pair(link), {}).get("rtt_ms")
+    found_ms = measured.get(link.ends, {}).get("rtt_ms")
     more_ms = (found_ms - asked_rtt_ms) / 2 if found_ms is not None else 0.0
     return max(0.0, link.delay_ms + more_ms) / 1000
 
 
 def _byte_s(link: Link, share: float, measured: Mapping[Pair, Any]) -> float:
     """Payload. Of a link that loses packets TCP's speed tells nothing of what can be had at best."""
-    found = measured.get(_pair(link), {})
+    found = measured.get(link.ends, {})
     if found.get("rate_mbyte_s") is not None:
         return float(found["rate_mbyte_s"]) * 1e6 * share
     if found.get("goodput_mbyte_s") is not None and not link.is_rough:

@@ -39,7 +39,7 @@ from protocol.link import Link
 STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
 # How long a bounded measurement may take with TCP on every link: of a few nodes, of more.
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
-# Of that: TCP on a sample of the links; floods at the usual pace.
+# Where that is too long: TCP on a sample of the links, and floods at the usual pace.
 MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0
 MOST_BURSTS_S = 6.0  # for the queues of all links, of a bounded measurement
 PROBERS_S, PROBER_S = 0.3, 0.1  # until a program runs on every node, and what each adds
@@ -110,10 +110,10 @@ def make_probe_schedule(
         f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
         f"on {len(sample)} of {len(streams)} links, no two out of one node, by seed {seed}; --full tries it on all"
     )
-    is_long = _floods_s(asked, alive, nodes, effort) > MOST_FLOODS_S
-    pace = BRISK if is_long and effort.bounded else USUAL
-    floods_of_all_s = _floods_s(asked, alive, nodes, effort, pace)
-    seconds = rest_s + _streams_s(asked, sample, nodes) + floods_of_all_s
+    pace, flooding_s = USUAL, _floods_s(asked, alive, nodes, effort)
+    if effort.bounded and flooding_s > MOST_FLOODS_S:
+        pace, flooding_s = BRISK, _floods_s(asked, alive, nodes, effort, BRISK)
+    seconds = rest_s + _streams_s(asked, sample, nodes) + flooding_s
     return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(burst), seconds, pace, note)
 
 

@@ -24,9 +24,7 @@ RETRY_S = 0.02
 # How long an sshd may take to greet; doubled each time that it takes longer, up to the second one. To knock at a busy
 # machine again and again would only make it busier: each knock starts a process there.
 GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
-DROPPED_PAUSE_S = (
-    0.25  # before the next login at an sshd that greeted, and then closed the connection
-)
+DROPPED_PAUSE_S = 0.25  # before the next login where sshd closed the connection during one
 OPEN_TIMEOUT_S = 120.0  # for a session; a node that is silent is lost before
 END_S = 1.0  # for the threads of connections that were closed
 

@@ -104,7 +104,7 @@ class Sshd(paramiko.ServerInterface):
 
 @pytest.fixture
 def node_with_key():
-    """A node's sshd with this host key; it closes the first logins of this number after its greeting."""
+    """A node's sshd with this host key; it greets the first `drops` logins, and closes their connections."""
     made = []
 
     def serve(key, drops=0):
