@@ -6,7 +6,17 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from node.wire import commands, egress, htb, isolation, netem, routes, segmentation, state
+from node.wire import (
+    commands,
+    egress,
+    htb,
+    isolation,
+    neighbours,
+    netem,
+    routes,
+    segmentation,
+    state,
+)
 from node.wire.backends import WIRES, Wire, choose
 from node.wire.commands import NodeError, Qdisc
 from node.wire.host_counters import read_host_counters
@@ -55,6 +65,7 @@ def bring_about(before: State | None, layout: Layout, wire: Wire) -> State:
     except BaseException:
         _remove_all(layout.device.name, commands.qdiscs())
         routes.remove(layout)
+        neighbours.remove(layout)
         raise
 
 
@@ -137,6 +148,7 @@ def _change(before: State | None, layout: Layout, wire: Wire) -> State:
     original = before.offloads if before else offloads
     notes = wire.start(old_wire, layout)
     commands.run_batch("tc", egress.tc_lines(old, layout) + wire.tc_lines(old_wire, layout))
+    neighbours.set_entries(old, layout)
     tcp, route_notes = routes.set_routes(old, layout)
     isolation.change(old, layout)
     outgoing = plan.outgoing().values()
@@ -202,6 +214,7 @@ def _remove_all(device: str, found: list[Qdisc]) -> None:
         commands.run(["tc", "qdisc", "del", "dev", device, "root"])
     if saved and saved.layout.device.name in (name for _, name in socket.if_nameindex()):
         routes.remove(saved.layout)
+        neighbours.remove(saved.layout)
         name = saved.layout.device.name
         segmentation.change(name, segmentation.read(name), saved.offloads)
     state.forget()

@@ -14,6 +14,7 @@ import pytest
 
 ADDRESS, DEVICE, PEER_DEVICE = "10.253.7.1", "wiretest0", "wiretest1"
 ADD_DEVICE = ("ip", "link", "add", DEVICE, "type", "veth", "peer", "name", PEER_DEVICE)
+IPV4, IPV6 = b"\x08\x00", b"\x86\xdd"
 STATE = Path("/run/gradwire/wire.json")
 
 
@@ -111,6 +112,7 @@ def kernel_state():
             if "proto kernel" not in line
         ],
         "routing rules": output("ip", "rule", "show"),
+        "neighbours": neighbours(),
         "rules": [
             line
             for command in ("iptables-save", "iptables-legacy-save")
@@ -124,6 +126,27 @@ def kernel_state():
         "segments": segments(),
         "redirects": Path(f"/proc/sys/net/ipv4/conf/{DEVICE}/send_redirects").read_text(),
     }
+
+
+def neighbours():
+    """Permanent entries, as lines of address and MAC address."""
+    rows = json.loads(output("ip", "-json", "-4", "neigh", "show", "nud", "permanent"))
+    return sorted(f"{row['dst']} {row['lladdr']}" for row in rows if row["dev"] == DEVICE)
+
+
+def kinds_until_data_to(mac, address):
+    """The kinds of frames, IPv6's left out, that leave the device until a datagram to this address leaves it."""
+    kinds = set()
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sniffer:
+        sniffer.bind((PEER_DEVICE, 0))
+        sniffer.settimeout(10)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"gradwire", (address, 9))
+        while IPV4 not in kinds:
+            frame = sniffer.recv(2000)
+            kinds |= {frame[12:14]} - {IPV6}
+    assert frame[:6].hex(":") == mac
+    return kinds
 
 
 def segments():
@@ -275,6 +298,20 @@ def test_a_plan_with_other_peers_takes_their_links_and_no_others(name):
         True,
         True,
     ]
+
+
+def test_peers_are_permanent_neighbours_and_nobody_asks_for_their_addresses():
+    apply(plan())
+    assert neighbours() == ["10.253.7.2 02:67:77:00:07:02", "10.253.7.3 02:67:77:00:07:03"]
+    other = plan(peers=(3, 4))
+    other["peers"]["node3"]["mac"] = (
+        "02:67:77:00:07:33"  # another node by the same name and address
+    )
+    apply(other)
+    assert neighbours() == ["10.253.7.3 02:67:77:00:07:33", "10.253.7.4 02:67:77:00:07:04"]
+    assert kinds_until_data_to("02:67:77:00:07:04", "10.253.7.4") == {IPV4}
+    output(sys.executable, "-m", "node.wire", "clear")
+    assert neighbours() == []
 
 
 def test_a_restarted_node_is_not_shaped_whatever_its_file_says(name):
