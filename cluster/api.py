@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from cluster.base.console import Console, command_line
@@ -23,6 +24,8 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.ownership import check_checkout
 from cluster.engine.resources import Limit, ResourceValue, make_resource_request
+from cluster.hosts.connect import compose_for, connect_engine, host_of
+from cluster.hosts.hosts_file import load_host
 from cluster.lifecycle.create import create_cluster, inspect_cluster
 from cluster.lifecycle.exclusive_lock import ClusterLock
 from cluster.lifecycle.provision import reach_nodes
@@ -79,6 +82,7 @@ class Cluster:
             is not named keeps its limit.
         memory: how much memory, likewise ("1g", {"node2": "512m"}).
         gpus: which GPUs, likewise ("all", {"node1": "0", "node2": "1"}).
+        hosts: a file that names the machine on which the nodes shall be; None is this one, or where the cluster is.
         slot: decides subnet and ports; None is where the cluster is, or the first that is free.
         console: where messages go.
         force: change, measure and remove the cluster even where another command or a run uses it.
@@ -101,6 +105,7 @@ class Cluster:
         cpus: ResourceValue = None,
         memory: ResourceValue = None,
         gpus: ResourceValue = None,
+        hosts: str | Path | None = None,
         slot: int | None = None,
         console: Console | None = None,
         force: bool = False,
@@ -111,7 +116,13 @@ class Cluster:
         else:
             link_spec = make_link_spec(profile, topology, seed, wire, isolated=isolated)
         request = Request(
-            name, nodes, slot, image, link_spec, make_resource_request(cpus, memory, gpus)
+            name,
+            nodes,
+            slot,
+            image,
+            link_spec,
+            make_resource_request(cpus, memory, gpus),
+            load_host(Path(hosts)) if hosts else None,
         )
         self._begin(request, console, force=force)
 
@@ -139,9 +150,9 @@ class Cluster:
 
     @property
     def engine(self) -> Engine:
-        """The Docker engine; asked for at first use."""
+        """The Docker engine of this machine or of the cluster's host; asked for at first use."""
         if self._engine is None:
-            self._engine = Engine()
+            self._engine = connect_engine(self.name, self.request.host)
         return self._engine
 
     @property
@@ -171,6 +182,12 @@ class Cluster:
             self._fleet = reach_nodes(self.engine, self.spec, CONNECT_TIMEOUT_S)
         return self._fleet
 
+    def compose(self) -> ComposeUp:
+        """What makes its containers: on this machine it can start before an engine is asked."""
+        if host_of(self.name, self.request.host) is None:
+            return ComposeUp(self.name)
+        return compose_for(self.name, self.engine)
+
     def planned(self) -> ClusterSpec:
         """What `up` would make, or find; where no engine answers, what it would make first of all."""
         try:
@@ -196,7 +213,7 @@ class Cluster:
         Raises:
             ClusterError: what happened and what to try. Nothing half-made stays behind.
         """
-        with ComposeUp(self.name) as compose:
+        with self.compose() as compose:
             compose.get_ready()
             return self.up_with(compose)
 

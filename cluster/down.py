@@ -15,6 +15,7 @@ from cluster.api import Cluster
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.engine.client import Engine
 from cluster.engine.ownership import is_of_checkout
+from cluster.hosts.record import clusters_elsewhere
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,7 +42,8 @@ def down(args: Namespace) -> dict[str, object]:
 def _all_names(*, force: bool) -> list[str]:
     """Every cluster of this checkout; with `force` of this machine."""
     containers = Engine().containers()
-    return sorted({c.cluster for c in containers if force or is_of_checkout(c)})
+    here = {c.cluster for c in containers if force or is_of_checkout(c)}
+    return sorted(here | set(clusters_elsewhere()))
 
 
 if __name__ == "__main__":

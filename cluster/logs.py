@@ -50,7 +50,10 @@ def logs(args: Namespace) -> list[dict[str, str]]:
     printer = LinePrinter([c.node for c in containers], sys.stderr if args.json else sys.stdout)
     found = []
     for node, line in _read(
-        containers, follow=args.follow, lines="all" if args.tail is None else args.tail
+        cluster.engine,
+        containers,
+        follow=args.follow,
+        lines="all" if args.tail is None else args.tail,
     ):
         if pattern.search(line) is None:
             continue
@@ -71,13 +74,13 @@ def _pattern(text: str | None) -> re.Pattern[str]:
 
 
 def _read(
-    containers: Sequence[Container], *, follow: bool, lines: int | str
+    engine: Engine, containers: Sequence[Container], *, follow: bool, lines: int | str
 ) -> Iterator[tuple[str, str]]:
     """Lines of all containers as they come; each is read by a thread of its own."""
     news: queue.Queue[tuple[str, str] | Exception | None] = queue.Queue(maxsize=1000)
     for container in containers:
         reader = threading.Thread(
-            target=_read_one, args=(container, follow, lines, news), daemon=True
+            target=_read_one, args=(engine, container, follow, lines, news), daemon=True
         )
         reader.start()
     open_logs = len(containers)
@@ -92,14 +95,14 @@ def _read(
 
 
 def _read_one(
+    engine: Engine,
     container: Container,
     follow: bool,
     lines: int | str,
     news: "queue.Queue[tuple[str, str] | Exception | None]",
 ) -> None:
     try:
-        # An engine connection a log: a followed log keeps its connection busy.
-        for line in Engine().follow_log(container.id, follow=follow, lines=lines):
+        for line in engine.again().follow_log(container.id, follow=follow, lines=lines):
             news.put((container.node, line))
     except Exception as error:  # whatever it is, the reader of all logs must not wait for this one
         news.put(error)

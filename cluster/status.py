@@ -20,6 +20,8 @@ from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.contract.prove import ProofStatus, Prover
 from cluster.engine.resources import Limit, format_bytes
+from cluster.hosts.hosts_file import Host
+from cluster.hosts.record import read_host
 from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
 from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import find_leftovers
@@ -80,6 +82,7 @@ class Status:
         problem: why not; empty where all do.
         warnings: sentences for the user.
         proof: whether the links were proved; None: nobody looked.
+        host: the machine on which the nodes are; None: this one.
     """
 
     name: str
@@ -88,12 +91,14 @@ class Status:
     problem: str = ""
     warnings: Sequence[str] = ()
     proof: ProofStatus | None = None
+    host: Host | None = None
 
     def document(self) -> dict[str, object]:
         """As --json shows it."""
         nodes = [one.document() for one in self.nodes]
         found: dict[str, object] = {
             "name": self.name,
+            "host": self.host.document() if self.host else None,
             "nodes": nodes,
             "links": [],
             "problem": self.problem,
@@ -124,15 +129,15 @@ def read_status(cluster: Cluster, link_state: LinkState | None = None) -> Status
 
     A node that does not answer says why, and the links are then unknown.
     """
-    nodes, proof = _read_nodes(cluster), None
+    nodes, proof, host = _read_nodes(cluster), None, read_host(cluster.name)
     if link_state is None:
         try:
             prover = Prover(cluster.engine, cluster.spec, cluster.fleet, cluster.console)
             link_state, proof = prover.links_and_proof()
         except NodeError as error:
-            return Status(cluster.name, nodes, None, error.message)
+            return Status(cluster.name, nodes, None, error.message, host=host)
     leftovers = find_leftovers(cluster.spec, link_state)
-    return Status(cluster.name, nodes, link_state, warnings=leftovers, proof=proof)
+    return Status(cluster.name, nodes, link_state, warnings=leftovers, proof=proof, host=host)
 
 
 def _read_nodes(cluster: Cluster) -> list[NodeStatus]:
@@ -158,6 +163,8 @@ def print_status(found: Status) -> None:
     """Two tables, nodes and links, and whatever the user should know."""
     limited = any(n.limit.cpus or n.limit.memory_bytes or n.limit.gpus for n in found.nodes)
     more = ["CPUS", "MEMORY", "GPUS"] if limited else []
+    if found.host:
+        print(f"on host {found.host.name}: {found.host.ssh}")
     print_table(
         ["NODE", "RANK", "STATE", "ADDRESS", "SSH", *more],
         [

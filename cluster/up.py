@@ -18,6 +18,7 @@ from cluster.base.console import Console
 from cluster.base.spec import name_flag
 from cluster.cli.command_line import add_force, add_name, add_shape, add_size, make_parser, run_verb
 from cluster.engine.compose_up import ComposeUp
+from cluster.hosts.record import read_host
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -38,13 +39,15 @@ def main(argv: list[str] | None = None) -> int:
 def up(args: Namespace) -> dict[str, object]:
     """The verb. Most of us is imported while compose gets ready: both take a while."""
     started = time.monotonic()
+    is_here = not args.hosts and read_host(args.name) is None
     with ComposeUp(args.name) as compose:
-        compose.get_ready()
+        if is_here:
+            compose.get_ready()
         from cluster.status import print_status, read_status
 
         cluster = cluster_of(args, force=args.force)
         try:
-            cluster.up_with(compose)
+            cluster.up_with(compose) if is_here else cluster.up()
             seconds = time.monotonic() - started
             status = read_status(cluster, cluster.link_state_at_up)
         finally:
@@ -77,6 +80,7 @@ def cluster_of(args: Namespace, *, force: bool = False) -> Cluster:
         cpus=split_words(args.cpus),
         memory=split_words(args.memory),
         gpus=split_words(args.gpus),
+        hosts=args.hosts,
         slot=args.slot,
         console=console_of(args),
         force=force,

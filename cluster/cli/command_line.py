@@ -85,6 +85,11 @@ def add_size(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--image", help="an image of your own, built FROM gradwire-node (default: gradwire-node)"
     )
+    parser.add_argument(
+        "--hosts",
+        metavar="FILE",
+        help="a hosts.yml that names the machine on which the nodes shall be (default: this one, or where they are)",
+    )
     for flag, (value, words) in LIMITS.items():
         parser.add_argument(
             flag,

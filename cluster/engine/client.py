@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from cluster.engine.resources import (
     device_request,
     read_limit,
 )
+from cluster.ssh.connection import dial_directly
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -62,15 +63,37 @@ class Container:
 
 
 class Engine:
-    """The Docker engine of this machine (or of DOCKER_HOST).
+    """A Docker engine.
+
+    Args:
+        url: where it listens; None: the engine of this machine (or of DOCKER_HOST).
 
     Raises:
         PrerequisiteError: there is no engine, it does not run, or this user may not ask it.
     """
 
-    def __init__(self) -> None:
-        with _engine_errors(at_first=True):
-            self._api = _connect()
+    dial = staticmethod(dial_directly)
+    """Connects to the sshd of a node of this engine: `cluster.ssh.connection.Dial`."""
+
+    what = "the Docker engine"
+    """In errors."""
+    start_it = "sudo systemctl start docker"
+    """What to try where it does not answer."""
+    proxy_command = ""
+    """What an ssh client needs on its way to a node, as its `ProxyCommand`."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url
+        with engine_errors(self.what, self.start_it, at_first=True):
+            self._api = _connect(url)
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn the SDK's exceptions into ours within a block; what is not found stays what it is."""
+        return engine_errors(self.what, self.start_it)
+
+    def again(self) -> Engine:
+        """A connection of its own to the same engine: a followed log keeps one busy."""
+        return Engine(self.url)
 
     def containers(self, cluster: str | None = None) -> list[Container]:
         """Every node's container, running or not, of one cluster or of all; in rank order.
@@ -78,7 +101,7 @@ class Engine:
         Labels alone prove nothing: an image that somebody has made of a node (`docker commit`) hands them on.
         """
         label = f"{LABEL_CLUSTER}={cluster}" if cluster else LABEL_CLUSTER
-        with _engine_errors():
+        with self.errors():
             found = self._api.containers(all=True, filters={"label": [label, LABEL_NODE]})
         nodes = (_container(item) for item in found)
         return sorted((node for node in nodes if node is not None), key=_rank)
@@ -87,7 +110,7 @@ class Engine:
         """The containers of the cluster's Compose project that are no nodes of it: somebody else's project."""
         label = f"{COMPOSE_PROJECT}={project_name(cluster)}"
         ours = {container.id for container in self.containers(cluster)}
-        with _engine_errors():
+        with self.errors():
             found = self._api.containers(all=True, filters={"label": [label]})
         return sorted(_name(item) for item in found if item["Id"] not in ours)
 
@@ -102,7 +125,7 @@ class Engine:
 
     def slot_of_network(self, name: str) -> int | None:
         """The slot of a cluster's network, where it has one: its nodes may have been removed by hand."""
-        with _engine_errors():
+        with self.errors():
             found = self._api.networks(filters={"label": [f"{LABEL_CLUSTER}={name}", LABEL_SLOT]})
         slots = [
             n["Labels"][LABEL_SLOT] for n in found if n["Name"].startswith(f"{project_name(name)}_")
@@ -111,7 +134,7 @@ class Engine:
 
     def slots(self, *, beside: str) -> set[int]:
         """The slots that other clusters hold: by their containers, or by a network that has none yet."""
-        with _engine_errors():
+        with self.errors():
             networks = self._api.networks(filters={"label": [LABEL_CLUSTER, LABEL_SLOT]})
         labels = [network["Labels"] for network in networks]
         held = [
@@ -125,6 +148,11 @@ class Engine:
         image = self._image(tag)
         return image["Id"] if image else None
 
+    def image_content(self, tag: str) -> object:
+        """The layers and labels of an image, the same on each engine (ids are not); None where it is not there."""
+        image = self._image(tag)
+        return image and (image["RootFS"].get("Layers"), image["Config"].get("Labels"))
+
     def image_source(self, tag: str) -> str | None:
         """The hash of the sources that an image was built from, where it says so."""
         image = self._image(tag)
@@ -136,7 +164,7 @@ class Engine:
         import docker.errors
 
         try:
-            with _engine_errors():
+            with self.errors():
                 found: Inspected = self._api.inspect_container(container_id)
         except docker.errors.NotFound:
             return None
@@ -171,13 +199,13 @@ class Engine:
         Raises:
             ClusterError: none can; in the engine's own words.
         """
-        with _engine_errors():
+        with self.errors():
             host = self._api.create_host_config(
                 device_requests=[device_request(gpus)], network_mode="none"
             )
             probe = self._api.create_container(image, ["true"], host_config=host)["Id"]
         try:
-            with _engine_errors():
+            with self.errors():
                 self._api.start(probe)
         except ClusterError as error:
             raise ClusterError(
@@ -189,13 +217,13 @@ class Engine:
 
     def room(self) -> tuple[int, int]:
         """The processors of the machine, and the bytes of its memory."""
-        with _engine_errors():
+        with self.errors():
             info = self._api.info()
         return int(info["NCPU"]), int(info["MemTotal"])
 
     def architecture(self) -> str:
         """What its images are for, as wheels' names have it: x86_64, aarch64."""
-        with _engine_errors():
+        with self.errors():
             return str(self._api.info()["Architecture"])
 
     def remove(self, name: str) -> list[str]:
@@ -203,25 +231,25 @@ class Engine:
         containers = self.containers(name)
         self.remove_containers(containers)
         networks = self.networks(name)
-        with _engine_errors():
+        with self.errors():
             for network in networks:
                 self._remove_network(network)
         return [f"container {c.name}" for c in containers] + [f"network {n}" for n in networks]
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
         """Remove some nodes, whatever they do, with their anonymous volumes."""
-        with _engine_errors(), ThreadPoolExecutor(max_workers=16) as pool:
+        with self.errors(), ThreadPoolExecutor(max_workers=16) as pool:
             list(pool.map(lambda container: self._remove_container(container.id), containers))
 
     def unpause(self, containers: Sequence[Container]) -> None:
         """Unpause nodes that were paused."""
-        with _engine_errors():
+        with self.errors():
             for container in containers:
                 self._api.unpause(container.id)
 
     def networks(self, name: str) -> list[str]:
         """The names of the networks of a cluster."""
-        with _engine_errors():
+        with self.errors():
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
         return [n["Name"] for n in found if n["Name"].startswith(f"{project_name(name)}_")]
 
@@ -230,14 +258,14 @@ class Engine:
         import docker.errors
 
         log = b""
-        with suppress(docker.errors.NotFound), _engine_errors():
+        with suppress(docker.errors.NotFound), self.errors():
             log = self._api.logs(container_id, tail=lines)
         return log.decode(errors="replace")
 
     def follow_log(self, container_id: str, *, follow: bool, lines: int | str) -> Iterator[str]:
         """What a container printed, line by line; with `follow`, until it ends."""
         rest = b""
-        with _engine_errors():
+        with self.errors():
             for chunk in self._api.logs(container_id, stream=True, follow=follow, tail=lines):
                 *whole, rest = (rest + chunk).split(b"\n")
                 yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
@@ -250,7 +278,7 @@ class Engine:
         import docker.errors
 
         wanted = {"type": "container", "event": "start", "label": f"{LABEL_CLUSTER}={cluster}"}
-        with _engine_errors():
+        with self.errors():
             events = self._api.events(filters=wanted, decode=True)
         try:
             yield (event["Actor"]["Attributes"][LABEL_NODE] for event in events)
@@ -261,12 +289,12 @@ class Engine:
 
     def version(self) -> str:
         """The engine's version."""
-        with _engine_errors():
+        with self.errors():
             return str(self._api.version()["Version"])
 
     def free_disk_bytes(self) -> int | None:
         """Free space where the engine keeps its images; None where this machine cannot see it."""
-        with _engine_errors():
+        with self.errors():
             root = Path(self._api.info()["DockerRootDir"])
         try:
             return shutil.disk_usage(root).free
@@ -291,7 +319,7 @@ class Engine:
         swap = {"mem_limit": memory, "memswap_limit": memory} if memory_is_new else {}
         period_us, quota_us = NO_SHARE if limit.cpus is None else cpu_share_us(limit.cpus)
         try:
-            with _engine_errors():
+            with self.errors():
                 self._api.update_container(
                     container.id, cpu_period=period_us, cpu_quota=quota_us, **swap
                 )
@@ -305,7 +333,7 @@ class Engine:
         import docker.errors
 
         try:
-            with _engine_errors():
+            with self.errors():
                 image: Image = self._api.inspect_image(tag)
         except docker.errors.ImageNotFound:
             return None
@@ -329,17 +357,17 @@ class Engine:
                 raise
 
 
-def _connect() -> APIClient:
+def _connect(url: str | None) -> APIClient:
     # Imported here: it takes 0.2 s, and half of the verbs do without.
     import docker
 
-    client: APIClient = docker.from_env().api
+    client: APIClient = docker.from_env().api if url is None else docker.APIClient(url)
     client.ping()
     return client
 
 
 @contextmanager
-def _engine_errors(*, at_first: bool = False) -> Iterator[None]:
+def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterator[None]:
     """Turn the SDK's exceptions into ours; what is not found stays what it is.
 
     An engine that does not answer `at_first` is something this machine lacks; later it fails in the midst of something.
@@ -352,15 +380,15 @@ def _engine_errors(*, at_first: bool = False) -> Iterator[None]:
     except docker.errors.NotFound:
         raise
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise _translate(error, at_first=at_first) from error
+        raise _translate(error, what, start_it, at_first=at_first) from error
 
 
-def _translate(error: Exception, *, at_first: bool) -> ClusterError:
+def _translate(error: Exception, what: str, start_it: str, *, at_first: bool) -> ClusterError:
     text = str(error)
     if not at_first and "APIError" not in type(error).__name__:
         return ClusterError(
-            f"the Docker engine does not answer any more: {text}",
-            "sudo systemctl start docker, then: python -m cluster.status",
+            f"{what} does not answer any more: {text}",
+            f"{start_it}, then: python -m cluster.status",
         )
     if "Permission denied" in text or "PermissionError" in text:
         return PrerequisiteError(
@@ -368,12 +396,10 @@ def _translate(error: Exception, *, at_first: bool) -> ClusterError:
             "sudo usermod -aG docker $USER, then log in again",
         )
     if "APIError" in type(error).__name__:
-        return ClusterError(f"the Docker engine refused: {text}", "python -m cluster.doctor")
+        return ClusterError(f"{what} refused: {text}", "python -m cluster.doctor")
     if shutil.which("docker") is None:
         return PrerequisiteError("no Docker here", INSTALL_DOCKER)
-    return PrerequisiteError(
-        f"the Docker engine does not answer: {text}", "sudo systemctl start docker"
-    )
+    return PrerequisiteError(f"{what} does not answer: {text}", start_it)
 
 
 def _container(item: dict) -> Container | None:  # type: ignore[type-arg]

@@ -65,13 +65,18 @@ def compose_document(
     limits: Mapping[str, Limit] | None = None,
     *,
     slow_start_after_idle: bool = True,
+    mounts_keys: bool = True,
 ) -> dict[str, object]:
-    """The Compose document of a cluster, of which some nodes may have limits: plain values, ready for YAML."""
+    """The Compose document of a cluster, of which some nodes may have limits: plain values, ready for YAML.
+
+    With `mounts_keys` nodes see their keys in the state folder, which must be on the engine's machine.
+    """
     hosts = [f"{node.name}:{node.address}" for node in spec.nodes]
     sysctls = SYSCTLS | ({} if slow_start_after_idle else {SLOW_START_AFTER_IDLE: "0"})
     return {
         "services": {
             node.name: _service(spec, node, hosts, sysctls)
+            | ({"volumes": [_keys_mount(spec, node)]} if mounts_keys else {})
             | service_limits((limits or {}).get(node.name, Limit()))
             for node in spec.nodes
         },
@@ -80,10 +85,16 @@ def compose_document(
 
 
 def write_document(
-    spec: ClusterSpec, limits: Mapping[str, Limit], *, slow_start_after_idle: bool
+    spec: ClusterSpec,
+    limits: Mapping[str, Limit],
+    *,
+    slow_start_after_idle: bool,
+    mounts_keys: bool,
 ) -> str:
     """The cluster's Compose file, kept in its state folder for readers."""
-    document = compose_document(spec, limits, slow_start_after_idle=slow_start_after_idle)
+    document = compose_document(
+        spec, limits, slow_start_after_idle=slow_start_after_idle, mounts_keys=mounts_keys
+    )
     text = yaml.safe_dump(document, sort_keys=False, width=120)
     write_text(spec.state_dir / "compose.yml", text)
     return text
@@ -110,7 +121,6 @@ def _service(
         **copy.deepcopy(LIMITS),
         "extra_hosts": hosts,
         "ports": [f"{node.ssh_host}:{node.ssh_port}:22"],
-        "volumes": [f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"],
         "networks": {"data": {"ipv4_address": node.address}},
         "stop_grace_period": "2s",
         "healthcheck": {
@@ -120,6 +130,10 @@ def _service(
         },
         "labels": _labels(spec) | {LABEL_NODE: node.name, LABEL_IMAGE: spec.image},
     }
+
+
+def _keys_mount(spec: ClusterSpec, node: Node) -> str:
+    return f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"
 
 
 def _network(spec: ClusterSpec) -> dict[str, object]:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -30,12 +31,23 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PRCTL = ctypes.CDLL(None).prctl
 
 
+OLD_COMPOSE = "KeyError: 'ContainerConfig'"
+"""What docker-compose 1.29 says where it should make a container anew by an engine from 25 on."""
+
+
+class OldCompose(ClusterError):
+    """Compose is too old for the engine; it can make containers, and not change any."""
+
+
 class ComposeUp:
     """One call of compose for one cluster; its `with` block ends it, whatever happens.
 
     It reads its document from standard input, and so can be started before it is known what it should make:
     docker-compose 1.29 takes half a second to get ready.
     """
+
+    is_local = True
+    """Whether the engine is this machine's: it mounts keys from our folders, and compose starts the nodes, too."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -94,6 +106,12 @@ class ComposeUp:
             with suppress(BrokenPipeError), self._process:  # closes its input
                 _end_group(self._process)
 
+    def _forget(self) -> None:
+        """Be as new, once it has ended."""
+        self._process = None
+        self._complaints.seek(0)
+        self._complaints.truncate()
+
     def __enter__(self) -> Self:
         return self
 
@@ -101,13 +119,18 @@ class ComposeUp:
         with self._complaints:
             self.end()
 
+    def _environment(self) -> Mapping[str, str] | None:
+        """What compose is started with; None: what we were."""
+        return None
+
     def _start(self) -> subprocess.Popen[str]:
         # A session of its own: Ctrl-C is ours to handle, we end compose before we clean up.
         # docker-compose 1.29 begins the paths of a document on standard input where it stands, whatever
         # --project-directory says: elsewhere nodes would find an empty folder for their keys.
         self._process = subprocess.Popen(
-            up_argv(compose_command(), self._name),
+            up_argv(compose_command(), self._name, starts=self.is_local),
             cwd=PROJECT_DIR,
+            env=self._environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._complaints,
@@ -133,8 +156,8 @@ def _end_group(process: subprocess.Popen[str]) -> None:
                 process.wait(END_TIMEOUT_S)
 
 
-def up_argv(command: list[str], name: str, path: str = "-") -> list[str]:
-    """The compose call that makes or reconciles the containers; `-` is the document on standard input."""
+def up_argv(command: list[str], name: str, path: str = "-", *, starts: bool = True) -> list[str]:
+    """The compose call that makes or reconciles the containers, and `starts` them; `-` is standard input."""
     return [
         *command,
         *(
@@ -147,7 +170,7 @@ def up_argv(command: list[str], name: str, path: str = "-") -> list[str]:
             "--file",
             path,
         ),
-        *("up", "--detach", "--no-build"),
+        *("up", "--detach" if starts else "--no-start", "--no-build"),
     ]
 
 
@@ -188,6 +211,11 @@ def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
         return SlotTaken(message, "free the port, or another --slot")
     if "pool overlaps" in text or "invalid pool request" in text:
         return SlotTaken(message, f"another network holds {spec.subnet}: another --slot")
+    if OLD_COMPOSE in stderr:
+        return OldCompose(
+            f"compose could not change nodes of {spec.name!r}: docker-compose 1 cannot, with an engine as new as this",
+            f"apt-get install docker-compose-v2, or first: python -m cluster.down{name_flag(spec.name)}",
+        )
     if "could not select device driver" in text:
         without = f"without GPUs: python -m cluster.up{name_flag(spec.name)} --gpus none"
         return ClusterError(

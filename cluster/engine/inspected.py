@@ -44,11 +44,18 @@ class ImageConfig(TypedDict, total=False):
     Labels: dict[str, str] | None
 
 
+class RootFS(TypedDict, total=False):
+    """The layers of an image, by digest."""
+
+    Layers: list[str] | None
+
+
 class Image(TypedDict):
     """An image."""
 
     Id: str
     Config: ImageConfig
+    RootFS: RootFS
 
 
 class Inspected(TypedDict):

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from cluster.base.console import Console
 from cluster.base.errors import SlotTaken
-from cluster.base.spec import IMAGE, ClusterSpec
+from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
-from cluster.engine.image import ensure_image, require_image
 from cluster.engine.resources import check_room
+from cluster.hosts.connect import compose_for, provide_image
+from cluster.hosts.host_engine import HostEngine
+from cluster.hosts.record import write_host
 from cluster.lifecycle.reconcile import reconcile
 from cluster.lifecycle.removal import remove_until_quiet
 from cluster.run.request import Request
@@ -68,6 +70,8 @@ def create_cluster(
     if _ensure_image(engine, spec, console):
         existing, spec = inspect_cluster(engine, request, avoided)  # that took minutes
     try:
+        if isinstance(engine, HostEngine):
+            write_host(spec.name, engine.host)
         with console.progress("up") as report:
             report(f"{spec.size} nodes")
             made = reconcile(
@@ -85,14 +89,11 @@ def create_cluster(
     # Another cluster that was quicker, perhaps gone again by now; or a network or a program that is not ours.
     console.say(f"slot {spec.slot} is somebody else's: to the next")
     avoided = {*avoided, spec.slot}
-    with ComposeUp(spec.name) as again:
+    with compose_for(spec.name, engine) as again:
         return create_cluster(engine, request, again, console, force=force, avoided=avoided)
 
 
 def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:
-    """See that the image is there and today's; returns whether it had to be built."""
+    """See that the image is there and today's; returns whether that took a while."""
     with console.progress("image") as report:
-        built = ensure_image(engine, report)
-    if spec.image != IMAGE:
-        require_image(engine, spec.image)
-    return built
+        return provide_image(engine, spec.image, report)

@@ -39,7 +39,7 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
         NodeDied: one has. NodeError: one does not answer.
     """
     anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
-    fleet = Fleet(spec.nodes, spec.state_dir)
+    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial)
     try:
         fleet.connect(
             timeout_s, lambda: _check_alive(engine, spec, engine.containers(spec.name), anew)
@@ -68,12 +68,13 @@ def make_nodes(
     Raises:
         ClusterError: a busy port, compose's own complaint, a node that died.
     """
-    _check_ports(spec, {c.node for c in there})
+    if compose.is_local:
+        _check_ports(spec, {c.node for c in there})
 
     # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
     hand_over_plans(spec, {} if there else plans)
     shape_node = apply_plan if there else first_report
-    fleet = Fleet(spec.nodes, spec.state_dir)
+    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial)
     deadline = time.monotonic() + start_timeout_s(spec)
     with watch_start_events(engine, spec) as starts:
 
@@ -91,9 +92,13 @@ def make_nodes(
 
         try:
             slow_start = has_slow_start_after_idle(plans)
-            compose.give(write_document(spec, limits, slow_start_after_idle=slow_start))
+            document = write_document(
+                spec, limits, slow_start_after_idle=slow_start, mounts_keys=compose.is_local
+            )
+            compose.give(document)
             load_paramiko()
-            if there:  # the old nodes still answer: knock only when the new ones are there
+            # Old nodes still answer: knock only when the new ones are there. Those of a host start only then.
+            if there or not compose.is_local:
                 compose.finish(spec)
                 starts.add(node.name for node in spec.nodes)
             reports = fleet.each(prepare, "not every node came up", check)
@@ -170,10 +175,10 @@ def _why_mute(container: Container | None) -> str:
     return "" if container.is_connected else "its container is connected to no network"
 
 
-def make_keys(spec: ClusterSpec) -> set[str]:
+def make_keys(engine: Engine, spec: ClusterSpec) -> set[str]:
     """Make the keys that are missing; returns the nodes that have new ones, as `ensure_keys`."""
     try:
-        return ensure_keys(spec)
+        return ensure_keys(spec, engine.proxy_command)
     except PermissionError as error:
         raise ClusterError(
             f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"

@@ -51,7 +51,7 @@ def reconcile(
     there = engine.containers(spec.name)
     check_checkout(there)
     check_project(engine, spec)
-    fleet = _log_in(spec, there)
+    fleet = _log_in(engine, spec, there)
     try:
         if fleet is not None and not force:
             refuse_busy(fleet)
@@ -63,7 +63,7 @@ def reconcile(
         restore_limits(engine, spec, console)
         now = engine.limits(there)
         limits = resources.limits([node.name for node in spec.nodes], now)
-        new_keys = make_keys(spec)
+        new_keys = make_keys(engine, spec)
         reachable = [container for container in there if container.node not in new_keys]
         for gpus in new_gpus(limits, now):
             engine.check_gpus(spec.image, gpus)
@@ -134,7 +134,7 @@ def _link_state(
     return link_state
 
 
-def _log_in(spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
+def _log_in(engine: Engine, spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
     """The nodes that run; None where one of them does not answer, or there is none: then it is to be mended."""
     if not all(container.is_connected for container in there):
         return None
@@ -142,7 +142,7 @@ def _log_in(spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
     nodes = [node for node in spec.nodes if node.name in running]
     if not nodes:
         return None
-    fleet = Fleet(nodes, spec.state_dir)
+    fleet = Fleet(nodes, spec.state_dir, engine.dial)
     try:
         fleet.connect(CONNECT_TIMEOUT_S)
     except BaseException as error:

@@ -29,6 +29,15 @@ OPEN_TIMEOUT_S = 120.0  # for a session; a node that is silent is lost before
 END_S = 1.0  # for the threads of connections that were closed
 
 
+Dial = Callable[[Node, float], socket.socket]
+"""Connects to the port that leads to a node's sshd, within so many seconds; raises OSError."""
+
+
+def dial_directly(node: Node, timeout_s: float) -> socket.socket:
+    """Connect to a node of this machine."""
+    return socket.create_connection((node.ssh_host, node.ssh_port), timeout=timeout_s)
+
+
 class TimedOut(ClusterError):
     """A node did not answer before the deadline."""
 
@@ -75,7 +84,9 @@ class Closing(threading.Event):
             self._sockets.discard(sock)
 
 
-def log_in(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SSHClient:
+def log_in(
+    node: Node, state_dir: Path, deadline: float, closing: Closing, dial: Dial = dial_directly
+) -> SSHClient:
     """Connect to a node, waiting for its sshd.
 
     Args:
@@ -83,6 +94,7 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SS
         state_dir: of its cluster: the login key, the pinned host keys.
         deadline: when to stop waiting (time.monotonic).
         closing: set when nobody wants the connection any more.
+        dial: connects to its sshd.
 
     Raises:
         TimedOut: it did not answer before the deadline, or closed each connection.
@@ -91,7 +103,7 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SS
     """
     while True:
         try:
-            return _log_in_once(node, state_dir, deadline, closing)
+            return _log_in_once(node, state_dir, deadline, closing, dial)
         except _Dropped as dropped:
             if time.monotonic() > deadline:
                 raise TimedOut(str(dropped)) from dropped
@@ -99,11 +111,14 @@ def log_in(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SS
             raise GivenUp
 
 
-def _log_in_once(node: Node, state_dir: Path, deadline: float, closing: Closing) -> SSHClient:
+def _log_in_once(
+    node: Node, state_dir: Path, deadline: float, closing: Closing, dial: Dial
+) -> SSHClient:
     paramiko = load_paramiko()
-    sock = HeardSocket(wait_for_sshd(node, deadline, closing))
-    # A login is many small messages in turn: each that waits for an acknowledgement waits 40 ms.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock = HeardSocket(wait_for_sshd(node, deadline, closing, dial))
+    if sock.family != socket.AF_UNIX:
+        # A login is many small messages in turn: each that waits for an acknowledgement waits 40 ms.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client: SSHClient = paramiko.SSHClient()
     with closing.ends(sock):
         _connect(client, node, state_dir, max(1.0, deadline - time.monotonic()), sock)
@@ -219,12 +234,14 @@ def _closed_after(channel: Channel, timeout_s: float) -> Iterator[None]:
         timer.cancel()
 
 
-def wait_for_sshd(node: Node, deadline: float, closing: threading.Event) -> socket.socket:
+def wait_for_sshd(
+    node: Node, deadline: float, closing: threading.Event, dial: Dial = dial_directly
+) -> socket.socket:
     """A socket on which sshd has begun to speak. Docker's port proxy accepts before there is one."""
     greeting_s = GREETING_S
     while not closing.is_set():
         try:
-            sock = socket.create_connection((node.ssh_host, node.ssh_port), timeout=greeting_s)
+            sock = dial(node, greeting_s)
             if _speaks_ssh(sock):
                 return sock
             reason = "no sshd there yet"

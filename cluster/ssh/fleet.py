@@ -1,6 +1,6 @@
 """SSH connections to all nodes, one for each, kept open and used in parallel.
 
-Nothing here knows of Docker: a node is a name, a host and a port (`cluster.base.spec.Node`). Host keys are pinned;
+Nothing here knows of Docker: a node is a name, and `dial` connects to its sshd. Host keys are pinned;
 a node that shows another one is refused. Every command is an argv list, quoted for the remote shell in one
 place.
 """
@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import Node
 from cluster.ssh.answers import read_answer
-from cluster.ssh.connection import Closing, GivenUp, hang_up, log_in, open_channel
+from cluster.ssh.connection import (
+    Closing,
+    Dial,
+    GivenUp,
+    dial_directly,
+    hang_up,
+    log_in,
+    open_channel,
+)
 from cluster.ssh.liveness import MOST_SILENT_S, Liveness
 from cluster.ssh.remote_process import RemoteProcess, Result
 from protocol.rank import LOST
@@ -35,13 +43,18 @@ SILENT = f"it has not answered for {MOST_SILENT_S:.0f} s"
 class Fleet:
     """SSH connections to the nodes of one cluster; one that a node does not answer on is closed.
 
+    Args:
+        nodes: of the cluster, or some of them.
+        state_dir: of the cluster: its keys.
+        dial: connects to a node's sshd.
+
     Attributes:
         lost: the nodes that did not answer any more, and why they were given up.
     """
 
-    def __init__(self, nodes: Sequence[Node], state_dir: Path) -> None:
+    def __init__(self, nodes: Sequence[Node], state_dir: Path, dial: Dial = dial_directly) -> None:
         self.nodes = tuple(nodes)
-        self._state_dir = state_dir
+        self._state_dir, self._dial = state_dir, dial
         self._clients: dict[str, SSHClient] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)))
         self.closing = Closing()
@@ -187,7 +200,7 @@ class Fleet:
     def log_in(self, node: Node, deadline: float) -> None:
         """Connect to one node, unless that is done; raises as `cluster.ssh.connection.log_in`."""
         if node.name not in self._clients:
-            client = log_in(node, self._state_dir, deadline, self.closing)
+            client = log_in(node, self._state_dir, deadline, self.closing, self._dial)
             self._clients[node.name] = client
             if self.closing.is_set():  # `close` may have been before it
                 hang_up([client])

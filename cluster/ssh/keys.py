@@ -22,8 +22,8 @@ HOST_KEY = "ssh_host_ed25519_key"
 LOGIN_KEY = "id_ed25519"
 
 
-def ensure_keys(spec: ClusterSpec) -> set[str]:
-    """Make what is missing; what is there stays.
+def ensure_keys(spec: ClusterSpec, proxy_command: str = "") -> set[str]:
+    """Make what is missing; what is there stays. `proxy_command` as for `ssh_config`.
 
     Returns:
         The nodes that must be made with these keys: were they there already, nobody could log in to them any more.
@@ -36,14 +36,14 @@ def ensure_keys(spec: ClusterSpec) -> set[str]:
     new = {n.name for n in spec.nodes if _ensure_host_key(spec.state_dir / n.name) or login_is_new}
     known_hosts = "".join(_known_hosts_line(spec.state_dir, node) for node in spec.nodes)
     write_text(spec.state_dir / "known_hosts", known_hosts)
-    write_text(spec.state_dir / "ssh_config", ssh_config(spec))
+    write_text(spec.state_dir / "ssh_config", ssh_config(spec, proxy_command))
     for node in spec.nodes:
         _fill_node_folder(spec.state_dir, node, known_hosts)
     return new
 
 
-def ssh_config(spec: ClusterSpec) -> str:
-    """A configuration for the OpenSSH client that reaches every node by name."""
+def ssh_config(spec: ClusterSpec, proxy_command: str = "") -> str:
+    """A configuration for the OpenSSH client that reaches every node by name; with a command that leads to its host."""
     common = [
         "Host *",
         "  User root",
@@ -51,6 +51,7 @@ def ssh_config(spec: ClusterSpec) -> str:
         "  IdentitiesOnly yes",
         f"  UserKnownHostsFile {_quoted(spec.state_dir / 'known_hosts')}",
         "  StrictHostKeyChecking yes",
+        *([f"  ProxyCommand {proxy_command}"] if proxy_command else []),
     ]
     nodes = [
         f"Host {node.name}\n  HostName {node.ssh_host}\n  Port {node.ssh_port}"

@@ -10,7 +10,7 @@ from cluster.engine import compose_up
 def test_a_compose_that_does_not_end_is_given_up(monkeypatch):
     monkeypatch.setattr(compose_up, "TIMEOUT_S", 0.3)
     monkeypatch.setattr(compose_up, "TIMEOUT_PER_NODE_S", 0.0)
-    monkeypatch.setattr(compose_up, "up_argv", lambda command, name: ["sleep", "60"])
+    monkeypatch.setattr(compose_up, "up_argv", lambda command, name, starts: ["sleep", "60"])
     monkeypatch.setattr(compose_up, "compose_command", list)
     with compose_up.ComposeUp("lab") as compose:
         compose.give("")

@@ -42,7 +42,7 @@ class Host:
 def host(monkeypatch):
     host = Host()
     monkeypatch.setattr(create, "reconcile", host.reconcile)
-    monkeypatch.setattr(create, "ensure_image", lambda engine, report: False)
+    monkeypatch.setattr(create, "provide_image", lambda engine, image, report: False)
     monkeypatch.setattr(create, "remove_until_quiet", lambda *_: host.done.append("rolled back"))
     return host
 

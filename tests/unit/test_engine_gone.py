@@ -13,6 +13,9 @@ GONE = requests.exceptions.ConnectionError("Connection refused")
 class GoneApi:
     """Was there a moment ago."""
 
+    def __init__(self, url):
+        pass
+
     def __getattr__(self, name):
         def call(*args, **kwargs):
             raise GONE
@@ -21,7 +24,7 @@ class GoneApi:
 
 
 def test_no_engine_at_all_is_something_to_install_or_start(monkeypatch):
-    def connect():
+    def connect(url):
         raise GONE
 
     monkeypatch.setattr(cluster.engine.client, "_connect", connect)

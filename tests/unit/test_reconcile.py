@@ -40,8 +40,8 @@ def bring_up(monkeypatch):
 
         for name in ("check_checkout", "check_project", "restore_limits", "write_record"):
             monkeypatch.setattr(reconcile, name, lambda *_: None)
-        monkeypatch.setattr(reconcile, "_log_in", lambda spec, there: None)
-        monkeypatch.setattr(reconcile, "make_keys", lambda spec: set())
+        monkeypatch.setattr(reconcile, "_log_in", lambda engine, spec, there: None)
+        monkeypatch.setattr(reconcile, "make_keys", lambda engine, spec: set())
         monkeypatch.setattr(reconcile, "plans_to_be", lambda spec, link_spec: {})
         monkeypatch.setattr(reconcile, "is_running", lambda engine, spec, there: True)
         monkeypatch.setattr(reconcile, "reach_nodes", reach_nodes)

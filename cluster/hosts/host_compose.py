@@ -1,0 +1,65 @@
+"""Compose for a host: it makes the containers there, they get their keys, and then they start."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from cluster.base.errors import ClusterError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Container
+from cluster.engine.compose_up import ComposeUp, OldCompose, compose_failure
+from cluster.hosts.host_engine import HostEngine
+
+
+class HostCompose(ComposeUp):
+    """One call of compose for one cluster on a host.
+
+    A folder of this machine cannot be mounted there, so keys are copied into containers that do not run yet.
+
+    Args:
+        name: of the cluster.
+        engine: of the host.
+    """
+
+    is_local = False
+
+    def __init__(self, name: str, engine: HostEngine) -> None:
+        super().__init__(name)
+        self._engine = engine
+        self._document = ""
+        self._is_finished = False
+
+    def get_ready(self) -> None:
+        """Nothing: what takes its time is on the host."""
+
+    def finish(self, spec: ClusterSpec) -> None:
+        """Wait until compose has made the containers, and start them with their keys; raises as ComposeUp's."""
+        self._make(spec)
+        if not self._is_finished:
+            names = {node.name for node in spec.nodes}
+            containers = [c for c in self._engine.containers(spec.name) if c.node in names]
+            self._engine.copy_keys(spec, containers)
+            self._start_nodes(spec, containers)
+            self._is_finished = True
+
+    def give(self, document: str) -> None:
+        """As ComposeUp's."""
+        self._document = document
+        super().give(document)
+
+    def _make(self, spec: ClusterSpec) -> None:
+        try:
+            super().finish(spec)
+        except OldCompose:  # then all nodes are made from nothing
+            self._engine.remove_containers(self._engine.containers(spec.name))
+            self._forget()
+            super().give(self._document)
+            super().finish(spec)
+
+    def _start_nodes(self, spec: ClusterSpec, containers: Sequence[Container]) -> None:
+        try:
+            self._engine.start(containers)
+        except ClusterError as error:  # a port that is taken shows only now
+            raise compose_failure(error.message, spec) from error
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ | {"DOCKER_HOST": self._engine.tunnel.engine_url}

@@ -1,0 +1,89 @@
+"""The Docker engine of a host, and the files that its containers cannot have from a folder of this machine."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import tarfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cluster.base.errors import PrerequisiteError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.client import Container, Engine
+from cluster.hosts.hosts_file import Host
+from cluster.hosts.tunnel import Tunnel, ssh_argv
+
+KEYS = "run/keys"
+"""Where a node finds its keys: compose mounts them there where it can."""
+
+
+class HostEngine(Engine):
+    """The Docker engine of a host, by a tunnel.
+
+    Raises:
+        PrerequisiteError: the host or its engine cannot be reached; names the host.
+    """
+
+    def __init__(self, host: Host, tunnel: Tunnel | None = None) -> None:
+        self.host = host
+        self.what = f"the Docker engine of host {host.name}"
+        self.start_it = f"ssh {host.ssh} docker info must work"
+        self.tunnel = tunnel or Tunnel(host)
+        try:
+            super().__init__(self.tunnel.engine_url)
+        except PrerequisiteError as error:
+            raise PrerequisiteError(
+                f"host {host.name}: no Docker engine answers at {host.docker_socket}",
+                f"ssh {host.ssh} docker info must work; docker_socket in the hosts file says where else it is",
+            ) from error
+        self.dial = self.tunnel.dial
+        self.proxy_command = proxy_command(host)
+
+    def again(self) -> Engine:
+        """A connection of its own to the same engine, by the same tunnel."""
+        return HostEngine(self.host, self.tunnel)
+
+    def copy_keys(self, spec: ClusterSpec, containers: Sequence[Container]) -> None:
+        """Give nodes their keys and first plans, whether they run or not.
+
+        Raises:
+            ClusterError: the engine refused.
+        """
+        with self.errors(), ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(lambda c: self._copy_keys(c, spec.state_dir / c.node), containers))
+
+    def start(self, containers: Sequence[Container]) -> None:
+        """Start nodes that do not run.
+
+        Raises:
+            ClusterError: the engine refused.
+        """
+        idle = [container.id for container in containers if container.state != "running"]
+        with self.errors(), ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(self._api.start, idle))
+
+    def _copy_keys(self, container: Container, folder: Path) -> None:
+        self._api.put_archive(container.id, "/", keys_archive(folder))
+
+
+def proxy_command(host: Host) -> str:
+    """For an ssh client's configuration: the way to a port of the host. A % in it would begin a token."""
+    words = shlex.join([*ssh_argv(host), "-W", "TO", "--", host.ssh]).replace("%", "%%")
+    return words.replace("-W TO", "-W %h:%p")
+
+
+def keys_archive(folder: Path) -> bytes:
+    """A node's folder as a tar archive of root's, as it belongs into its container."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        top = tarfile.TarInfo(KEYS)
+        top.type, top.mode = tarfile.DIRTYPE, 0o700
+        archive.addfile(top)
+        for path in sorted(folder.iterdir()):
+            member = tarfile.TarInfo(f"{KEYS}/{path.name}")
+            content = path.read_bytes()
+            member.size, member.mode = len(content), path.stat().st_mode & 0o777
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
