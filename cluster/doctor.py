@@ -19,15 +19,16 @@ from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import IMAGE
 from cluster.base.subprocesses import run_bounded
 from cluster.cli.command_line import add_name, make_parser, run_verb
-from cluster.engine.client import Engine
+from cluster.engine.client import Engine, docker_command
 from cluster.engine.compose_up import compose_command
 from cluster.engine.image import NEEDED_DISK_BYTES, is_current
+from cluster.hosts.connect import connect_engine
+from cluster.hosts.host_engine import HostEngine
 from protocol.node_check import NodeCheck
 from protocol.reader import FormatError, parse
 
 # The capabilities that the wires need, in a network of its own: what is tried here touches nothing.
 TRY_WIRES = (
-    "docker",
     "run",
     "--rm",
     "--network",
@@ -77,7 +78,8 @@ def doctor(args: Namespace) -> list[dict[str, str]]:
 def examine(name: str) -> Iterator[Finding]:
     """All findings, in the order in which things depend on one another; stops where nothing more can be asked."""
     try:
-        engine = Engine()
+        engine = connect_engine(name)
+        yield from _host(engine)
         yield Finding("engine", f"Docker {engine.version()}")
     except ClusterError as error:
         yield Finding("engine", error.message, error.hint)
@@ -88,7 +90,7 @@ def examine(name: str) -> Iterator[Finding]:
         yield Finding("image", f"{IMAGE} is not built yet", "python -m cluster.image")
         return
     yield _image(engine)
-    yield from _wires()
+    yield from _wires(engine)
     if engine.cluster(name) is None:
         yield Finding(
             "cluster", f"{name!r} is not up (python -m cluster.up): its nodes are not checked"
@@ -124,10 +126,15 @@ def _image(engine: Engine) -> Finding:
     return Finding("image", f"{IMAGE} is older than this checkout", "python -m cluster.image")
 
 
-def _wires() -> Iterator[Finding]:
+def _host(engine: Engine) -> Iterator[Finding]:
+    if isinstance(engine, HostEngine):
+        yield Finding("host", f"{engine.host.name} answers ({engine.host.ssh})")
+
+
+def _wires(engine: Engine) -> Iterator[Finding]:
     """Which wire this kernel can do, found by trying both in a container of its own."""
-    command = [*TRY_WIRES, "--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
-    done = run_bounded(command)
+    words = ["--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
+    done = run_bounded([*docker_command(engine), *TRY_WIRES, *words])
     if done.returncode != 0:
         yield Finding("wire", done.stderr.strip(), "docker run must work: see the line above")
         return

@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from cluster.cli.command_line import make_parser, run_verb
+from cluster.hosts.schema import hosts_schema
 from cluster.links.schema import profile_schema, topology_schema
 from cluster.run.experiment_schema import experiment_schema
 from cluster.schedule.schema import schedule_schema
@@ -24,6 +25,7 @@ SCHEMAS = {
     "schedule": schedule_schema,
     "sweep": sweep_schema,
     "experiment": experiment_schema,
+    "hosts": hosts_schema,
 }
 
 

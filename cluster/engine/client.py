@@ -75,6 +75,8 @@ class Engine:
     dial = staticmethod(dial_directly)
     """Connects to the sshd of a node of this engine: `cluster.ssh.connection.Dial`."""
 
+    where = ""
+    """The host; empty: this machine."""
     what = "the Docker engine"
     """In errors."""
     start_it = "sudo systemctl start docker"
@@ -355,6 +357,11 @@ class Engine:
         except docker.errors.APIError as error:
             if "already in progress" not in str(error):
                 raise
+
+
+def docker_command(engine: Engine) -> list[str]:
+    """The first words of a `docker` command line that asks this engine."""
+    return ["docker", *(["--host", engine.url] if engine.url else [])]
 
 
 def _connect(url: str | None) -> APIClient:

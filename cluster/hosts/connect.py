@@ -12,7 +12,7 @@ from cluster.hosts.record import read_host
 from cluster.hosts.ship_image import ship_image
 
 
-def connect_engine(name: str, asked: Host | None) -> Engine:
+def connect_engine(name: str, asked: Host | None = None) -> Engine:
     """The engine that has, or shall have, a cluster.
 
     Raises:

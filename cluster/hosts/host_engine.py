@@ -28,7 +28,8 @@ class HostEngine(Engine):
 
     def __init__(self, host: Host, tunnel: Tunnel | None = None) -> None:
         self.host = host
-        self.what = f"the Docker engine of host {host.name}"
+        self.where = f"host {host.name}"
+        self.what = f"the Docker engine of {self.where}"
         self.start_it = f"ssh {host.ssh} docker info must work"
         self.tunnel = tunnel or Tunnel(host)
         try:

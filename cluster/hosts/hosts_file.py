@@ -25,6 +25,8 @@ KEYS = {
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 TARGET = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.@:,\[\]%-]*")
 """What the ssh client takes as a destination, or several behind -J; never what it would take for an option."""
+SOCKET = re.compile(r"/[^:\s]+")
+"""A colon ends the path of a forwarded socket on the ssh client's command line."""
 DOCKER_SOCKET = "/var/run/docker.sock"
 HINT = "examples/hosts.yml is one"
 
@@ -103,8 +105,7 @@ def _word(value: object, pattern: re.Pattern[str], what: str, example: str) -> s
 
 
 def _socket(value: object, source: str) -> str:
-    # A colon ends the path of a forwarded socket on the ssh client's command line.
-    if not isinstance(value, str) or not re.fullmatch(r"/[^:\s]+", value):
+    if not isinstance(value, str) or not SOCKET.fullmatch(value):
         raise UsageError(f"{source}.docker_socket is {shown(value)}", DOCKER_SOCKET)
     return value
 

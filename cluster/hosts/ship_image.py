@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from cluster.base.errors import ClusterError
 from cluster.base.subprocesses import run_bounded
-from cluster.engine.client import Engine
+from cluster.engine.client import Engine, docker_command
 from cluster.hosts.host_engine import HostEngine
 
 SHIP_TIMEOUT_S = 3600.0  # 1.3 GB of image, or 7.5 with PyPI's torch
@@ -30,12 +30,10 @@ def ship_image(local: Engine, to: HostEngine, image: str, report: Report) -> boo
             _remedy(failure, to),
         )
     if before:
-        run_bounded([*_docker(to), "image", "rm", before])  # of no use any more; in use it stays
+        run_bounded(
+            [*docker_command(to), "image", "rm", before]
+        )  # of no use any more; in use it stays
     return True
-
-
-def _docker(to: HostEngine) -> list[str]:
-    return ["docker", "--host", to.tunnel.engine_url]
 
 
 def _pipe(image: str, to: HostEngine) -> str:
@@ -48,7 +46,7 @@ def _pipe(image: str, to: HostEngine) -> str:
     try:
         with save:
             load = subprocess.run(
-                [*_docker(to), "load"],
+                [*docker_command(to), "load"],
                 stdin=save.stdout,
                 capture_output=True,
                 text=True,

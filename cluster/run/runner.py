@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -231,11 +231,14 @@ def _fates(
     """What became of the nodes that were lost, as far as anybody knows."""
     lost = {end.place.node for end in ended if end.exit_code == LOST}
     fates = {node: words for node, words in fleet.lost.items() if node in lost}
-    with suppress(ClusterError):  # the engine may be gone, too
-        ids = {c.node: c.id for c in engine.containers(job.spec.name)}
+    try:
+        ids = {c.node: c.id for c in engine.containers(job.spec.name)} if lost else {}
         for node in sorted(lost):
             found = engine.inspect(ids[node]) if node in ids else None
             fates[node] = node_fate(found, since) or fates.get(node, "")
+    except ClusterError:  # the engine is gone, too, and on a host that is the host itself
+        if engine.where:
+            return dict.fromkeys(lost, f"{engine.where} does not answer any more")
     return fates
 
 

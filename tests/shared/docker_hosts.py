@@ -1,0 +1,105 @@
+"""Other machines for the tests: containers that have a Docker engine and an sshd of their own.
+
+They have single privileges, and not all of them: what a test does there does not reach this machine.
+"""
+
+import json
+import subprocess
+
+from containers import PREFIX, PROJECT_DIR, TIMEOUT_S, eventually
+
+from cluster.engine.image import BASE_IMAGE
+
+IMAGE = "gradwire-test-host"
+DOCKERFILE = PROJECT_DIR / "tests" / "cluster" / "host.Dockerfile"
+CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "MKNOD", "SYS_MODULE", "SYS_NICE")
+UNCONFINED = ("seccomp", "apparmor", "systempaths")
+
+
+class DockerHost:
+    """A machine that the ssh client knows by its name, by a configuration of its own.
+
+    Args:
+        name: of the machine.
+        folder: for its keys and files.
+        images: where its engine keeps them: an option of `docker run`.
+    """
+
+    def __init__(self, name, folder, images=("--volume", "/var/lib/docker")):
+        self.name, self.folder, self._images = name, folder, images
+        self.container = f"{PREFIX}{name}"
+
+    def start(self):
+        """Make it, and wait until it lets us in and its engine answers."""
+        self.remove()
+        argv = ("build", "--quiet", "--tag", IMAGE, "--build-arg", f"BASE={BASE_IMAGE}", "-")
+        docker(*argv, stdin=DOCKERFILE.read_text())
+        self._run_container()
+        self._write_keys()
+        eventually(lambda: self.ssh("docker", "info").returncode == 0)
+        return self
+
+    def exec(self, *argv):
+        """A command there, behind the tool's back."""
+        return docker("exec", self.container, *argv)
+
+    def containers(self, *options):
+        """The names of the containers that its engine has."""
+        return self.exec("docker", "ps", "--format", "{{.Names}}", *options).split()
+
+    def ssh(self, *argv):
+        """The ssh client, with this machine's configuration."""
+        options = ("-F", str(self.folder / "ssh_config"), "-o", "BatchMode=yes")
+        argv = ["ssh", *options, self.name, *argv]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    def hosts_file(self, name="hosts.yml", ssh_config="ssh_config", **changes):
+        """A hosts file that names it."""
+        path = self.folder / name
+        hosts = [{"name": self.name, "ssh": self.name} | changes]
+        path.write_text(json.dumps({"hosts": hosts, "ssh_config": ssh_config}))
+        return path
+
+    def remove(self):
+        """Remove it, and all that is on it."""
+        docker("rm", "--force", "--volumes", self.container)
+
+    def _run_container(self):
+        words = [*("--detach", "--name", self.container, "--hostname", self.name), *self._images]
+        words += ["--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--device-cgroup-rule", "a *:* rwm"]
+        words += [word for one in CAPABILITIES for word in ("--cap-add", one)]
+        words += [word for one in UNCONFINED for word in ("--security-opt", f"{one}=unconfined")]
+        docker("run", *words, IMAGE)
+
+    def _write_keys(self):
+        key, known = self.folder / "key", self.folder / "known_hosts"
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+        docker(
+            "exec",
+            "--interactive",
+            self.container,
+            *("tee", "/root/.ssh/authorized_keys"),
+            stdin=key.with_suffix(".pub").read_text(),
+        )
+        (found,) = json.loads(docker("inspect", self.container))
+        address = found["NetworkSettings"]["IPAddress"]
+        known.write_text(f"{address} {self.exec('cat', '/etc/ssh/ssh_host_ed25519_key.pub')}")
+        self.write_ssh_config("ssh_config", address, key, known)
+
+    def write_ssh_config(self, name, address, key, known):
+        """A configuration of the ssh client by which it knows the machine."""
+        lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
+        lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
+        (self.folder / name).write_text("\n".join([*lines, ""]))
+
+
+def docker(*argv, stdin=None):
+    """A `docker` command by the engine of this machine; what it prints."""
+    return run("docker", *argv, stdin=stdin)
+
+
+def run(*argv, stdin=None):
+    words = [str(word) for word in argv]
+    done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

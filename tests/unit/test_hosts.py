@@ -1,0 +1,118 @@
+"""A host: what a user writes of it, what the ssh client is told, what is on record, what a node gets."""
+
+import io
+import subprocess
+import tarfile
+
+import jsonschema
+import pytest
+import yaml
+
+from cluster.base.errors import ClusterError, UsageError
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import ClusterSpec
+from cluster.engine.compose import compose_document
+from cluster.engine.compose_up import OldCompose, compose_failure, up_argv
+from cluster.hosts import connect, record
+from cluster.hosts.host_engine import keys_archive, proxy_command
+from cluster.hosts.hosts_file import Host, load_host
+from cluster.hosts.schema import hosts_schema
+from cluster.hosts.tunnel import ssh_argv
+
+BOX = Host("box", "me@box.example")
+BAD = [
+    ("[]", "a mapping of hosts, ssh_config"),
+    ("{}", "hosts is"),
+    ("hosts: []", "hosts is"),
+    ("hosts: [{name: box, ssh: me@box}, {name: bix, ssh: me@bix}]", "2 hosts"),
+    ("hosts: [box]", r"hosts\[0\] is 'box'"),
+    ("hosts: [{name: box}]", "ssh is missing"),
+    ("hosts: [{name: Box, ssh: me@box}]", r"hosts\[0\].name is 'Box'"),
+    ("hosts: [{name: box, ssh: -oProxyCommand=evil}]", r"hosts\[0\].ssh is"),
+    ("hosts: [{name: box, ssh: 'me@box reboot'}]", r"hosts\[0\].ssh is"),
+    ("hosts: [{name: box, ssh: me@box, proxy_jump: -F/x}]", r"hosts\[0\].proxy_jump is"),
+    ("hosts: [{name: box, ssh: me@box, docker_socket: docker.sock}]", "docker_socket is"),
+    ("hosts: [{name: box, ssh: me@box, docker_socket: '/a:/b'}]", "docker_socket is"),
+    ("hosts: [{name: box, ssh: me@box, sssh: me}]", "did you mean 'ssh'"),
+    ("{hosts: [{name: box, ssh: me@box}], ssh_confg: x}", "did you mean 'ssh_config'"),
+    ("{hosts: [{name: box, ssh: me@box}], ssh_config: 3}", "ssh_config is 3"),
+]
+
+
+def load(tmp_path, text):
+    path = tmp_path / "hosts.yml"
+    path.write_text(text)
+    return load_host(path)
+
+
+def test_a_file_names_a_host_and_the_ssh_clients_configuration_beside_it(tmp_path):
+    (tmp_path / "config").write_text("")
+    words = "proxy_jump: 'me@gate:2222', docker_socket: /run/user/1000/docker.sock"
+    found = load(tmp_path, f"hosts: [{{name: box, ssh: box, {words}}}]\nssh_config: config")
+    socket, config = "/run/user/1000/docker.sock", str(tmp_path / "config")
+    assert found == Host("box", "box", "me@gate:2222", socket, config)
+    assert ssh_argv(found)[-4:] == ["-F", config, "-J", "me@gate:2222"]
+
+
+def test_the_shipped_example_loads_and_its_schema_takes_it():
+    path = PROJECT_DIR / "examples" / "hosts.yml"
+    assert load_host(path) == BOX
+    jsonschema.validate(yaml.safe_load(path.read_text()), hosts_schema())
+
+
+@pytest.mark.parametrize(("text", "words"), BAD)
+def test_what_cannot_be_is_one_line_that_names_the_key(tmp_path, text, words):
+    with pytest.raises(UsageError, match=words):
+        load(tmp_path, text)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(text), hosts_schema())
+
+
+def test_a_configuration_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no file"):
+        load(tmp_path, "hosts: [{name: box, ssh: box}]\nssh_config: nowhere")
+
+
+def test_openssh_takes_the_way_to_a_node_as_it_is_meant(tmp_path):
+    host = Host("box", "me@box", "gate", ssh_config="/a b/100%")
+    (tmp_path / "config").write_text(f"Host *\n  ProxyCommand {proxy_command(host)}\n")
+    argv = ["ssh", "-G", "-F", tmp_path / "config", "node1"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in said.splitlines() if line.startswith("proxycommand ")]
+    assert line.endswith("-F '/a b/100%%' -J gate -W %h:%p -- me@box"), line
+
+
+def test_the_record_is_read_as_it_was_written_and_a_broken_one_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(ClusterSpec, "state_dir", property(lambda spec: tmp_path / spec.name))
+    assert record.read_host("lab") is None
+    record.write_host("lab", BOX)
+    assert record.read_host("lab") == BOX == connect.host_of("lab", None)
+    assert connect.host_of("lab", BOX) == connect.host_of("new", BOX) == BOX
+    with pytest.raises(UsageError, match="'lab' is up on host box"):
+        connect.host_of("lab", Host("box", "me@elsewhere"))
+    (tmp_path / "here").mkdir()
+    with pytest.raises(UsageError, match="'here' is up on this machine"):
+        connect.host_of("here", BOX)
+    (tmp_path / "lab" / record.FILE).write_text('{"nme": 1}')
+    with pytest.raises(ClusterError, match="cannot be read"):
+        record.read_host("lab")
+
+
+def test_keys_are_roots_and_keep_their_modes(tmp_path):
+    (tmp_path / "id_ed25519").write_text("secret")
+    (tmp_path / "id_ed25519").chmod(0o600)
+    with tarfile.open(fileobj=io.BytesIO(keys_archive(tmp_path))) as archive:
+        found = {one.name: (one.uid, one.mode) for one in archive.getmembers()}
+    assert found == {"run/keys": (0, 0o700), "run/keys/id_ed25519": (0, 0o600)}
+
+
+def test_containers_of_a_host_mount_nothing_of_this_machine_and_start_after_their_keys():
+    services = compose_document(ClusterSpec(), mounts_keys=False)["services"]
+    assert not any("volumes" in service for service in services.values())
+    argv = up_argv(["docker-compose"], "lab", starts=False)
+    assert "--no-start" in argv and "--detach" not in argv
+
+
+def test_a_compose_too_old_for_an_engine_says_so():
+    error = compose_failure("  KeyError: 'ContainerConfig'\n", ClusterSpec("lab"))
+    assert isinstance(error, OldCompose) and "docker-compose-v2" in error.hint
