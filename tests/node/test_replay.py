@@ -104,7 +104,6 @@ def test_a_trace_changes_links_and_leaves_them_as_they_were(name, replay):
 def test_twenty_changes_a_second_and_what_waits_is_not_lost(name, replay):
     """A queue of 0.25 MB drains at rates up and down; there is an outage, too."""
     apply(plan(name, rate_mbyte_s=0.1, buffer_ms=5_000.0))
-    output("ip", "neigh", "add", "10.253.7.2", "lladdr", "02:67:77:00:07:02", "dev", DEVICE)
     rates = [0.2, 0.02, 0.1, 0.05, 0.0, 0.0, 0.3, 0.02]
     steps = [[n * 0.05, rate] for n, rate in enumerate(rates)]
     played = replay(a=trace([THERE], ["rate_mbyte_s"], steps, 0.4))

@@ -226,7 +226,6 @@ def test_auto_takes_a_wire_that_works_and_keeps_it():
 
 def test_what_is_queued_survives_a_change(name):
     apply(plan(name, rate_mbyte_s=0.02, buffer_ms=40_000.0))
-    output("ip", "neigh", "add", "10.253.7.2", "lladdr", "02:67:77:00:07:02", "dev", DEVICE)
     send = (  # 32: SO_SNDBUFFORCE, so that it need not wait for what is queued
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "s.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)\n"
@@ -244,7 +243,6 @@ def test_what_is_queued_survives_a_change(name):
 
 def send_super_packets(count):
     """Each is of 40 datagrams of 1400 bytes."""
-    output("ip", "neigh", "add", "10.253.7.2", "lladdr", "02:67:77:00:07:02", "dev", DEVICE)
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "s.setsockopt(17, 103, 1400)\n"  # UDP_SEGMENT
