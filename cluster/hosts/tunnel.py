@@ -85,20 +85,25 @@ class Tunnel:
         """End the connection, and all that goes through it."""
         self._finalizer()
 
-    def _start(self) -> subprocess.Popen[str]:
+    @property
+    def _words(self) -> Path:
+        """What the client says."""
+        return self._folder / "words"
+
+    def _start(self) -> subprocess.Popen[bytes]:
         engine = f"{self._folder / ENGINE_SOCKET}:{self.host.docker_socket}"
         argv = [*ssh_argv(self.host), *self._control(), "-M", "-N", "-T", "-L", engine]
         try:
-            return subprocess.Popen(
-                [*argv, "--", self.host.ssh],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # Ctrl-C is ours to handle: we still need it to clean up
-                preexec_fn=_end_with_parent,
-            )
+            # A file: it complains of each port that nobody listens on yet, and would wait for who reads a pipe.
+            with self._words.open("w") as words:
+                return subprocess.Popen(
+                    [*argv, "--", self.host.ssh],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=words,
+                    start_new_session=True,  # Ctrl-C is ours to handle: we still need it to clean up
+                    preexec_fn=_end_with_parent,
+                )
         except FileNotFoundError:
             shutil.rmtree(self._folder)
             raise PrerequisiteError(
@@ -110,8 +115,7 @@ class Tunnel:
         deadline = time.monotonic() + OPEN_TIMEOUT_S
         while not (self._folder / ENGINE_SOCKET).exists():
             if self._process.poll() is not None:
-                assert self._process.stderr is not None
-                raise _refused(self.host, self._process.stderr.read())
+                raise _refused(self.host, self._words.read_text(errors="replace"))
             if time.monotonic() > deadline:
                 raise _refused(self.host, f"no answer within {OPEN_TIMEOUT_S:.0f} s")
             time.sleep(LOOK_S)
@@ -153,13 +157,11 @@ def _end_with_parent() -> None:
     PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _end(process: subprocess.Popen[str], folder: Path) -> None:
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_TIMEOUT_S)
     if process.poll() is None:
         process.kill()
         process.wait()
-    if process.stderr is not None:
-        process.stderr.close()
     shutil.rmtree(folder, ignore_errors=True)
