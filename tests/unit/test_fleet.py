@@ -102,33 +102,42 @@ class Sshd(paramiko.ServerInterface):
         return "publickey"
 
 
+def drop_logins(listener, drops):
+    """Greet the first `drops` callers, and close their connections."""
+    for _ in range(drops):
+        caller, _ = listener.accept()
+        with caller, suppress(ConnectionError):  # it may hang up first
+            caller.sendall(b"SSH-2.0-starved\r\n")
+            caller.recv(64)
+
+
 @pytest.fixture
 def node_with_key():
     """A node's sshd with this host key; it greets the first `drops` logins, and closes their connections."""
-    made = []
+    made, threads = [], []
 
     def serve(key, drops=0):
         listener = socket.create_server(("127.0.0.1", 0))
         made.append(listener)
 
         def answer():
-            for _ in range(drops):
-                caller, _ = listener.accept()
-                with caller:
-                    caller.sendall(b"SSH-2.0-starved\r\n")
-                    caller.recv(64)
-            caller, _ = listener.accept()
-            transport = paramiko.Transport(caller)
-            made.append(transport)
-            transport.add_server_key(key)
-            with suppress(paramiko.SSHException, EOFError, OSError):
+            with suppress(paramiko.SSHException, EOFError, OSError):  # the test is over
+                drop_logins(listener, drops)
+                transport = paramiko.Transport(listener.accept()[0])
+                made.append(transport)
+                transport.add_server_key(key)
                 transport.start_server(server=Sshd())
 
-        threading.Thread(target=answer, daemon=True).start()
+        threads.append(threading.Thread(target=answer, daemon=True))
+        threads[-1].start()
         port = listener.getsockname()[1]
         return Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", port)
 
     yield serve
+    for listener in [one for one in made if isinstance(one, socket.socket)]:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept(), which close() does not
+    for thread in threads:
+        thread.join(timeout=30)
     for one in made:
         one.close()
 
