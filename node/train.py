@@ -23,6 +23,7 @@ from node.base.options import OptionError
 from node.strategies import strategy_class
 from node.tasks import task_class
 from node.tasks.actor_learner import ActorLearnerTask
+from node.training.compiler import defer_compiler
 from node.training.config import TrainConfig, parse_config
 from protocol.metrics import End, Start, Step
 from protocol.rank import EXIT_USAGE
@@ -232,6 +233,7 @@ def main() -> None:
         # torch only now: for that, and because a mistyped option need not wait 1.5 s for it.
         from torch.distributed.elastic.multiprocessing.errors import record
 
+        defer_compiler()
         record(_begin)(config)  # a failure also goes to $TORCHELASTIC_ERROR_FILE
     except ModuleNotFoundError as error:
         there = (error.name or "").partition(".")[0] in IN_IMAGE

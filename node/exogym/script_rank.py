@@ -21,6 +21,7 @@ from pathlib import Path
 
 from node.base.options import OptionError
 from node.exogym.fit_order import RankDone, read_fit_order
+from node.training.compiler import defer_compiler
 from protocol.fit_order import FitOrder
 from protocol.rank import EXIT_USAGE
 from protocol.rank_variables import FIT
@@ -83,6 +84,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or "1"
     from torch.distributed.elastic.multiprocessing.errors import record
 
+    defer_compiler()
     try:
         # What fails before fit also goes to $TORCHELASTIC_ERROR_FILE.
         sys.exit(record(run_script_rank)(order, words))

@@ -1,0 +1,76 @@
+"""torch's compiler: imported where something is compiled, and by no rank that only trains."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from node.strategies import STRATEGIES
+
+HANGS_S = 300
+TRAINS = """\
+import sys
+from node.strategies import STRATEGIES
+from node.train import main
+
+flags = sys.argv[1:]
+for strategy in STRATEGIES:
+    sys.argv[1:] = [*flags, "--strategy", strategy]
+    main()
+    print(strategy, "sympy" in sys.modules, type(sys.modules["torch._dynamo"]).__name__)
+"""
+# Both kinds of functions that ask for the compiler, of an optimizer; then what a task of one's own may do.
+COMPILES = """\
+import sys
+import torch
+from node.training.compiler import defer_compiler
+
+defer_compiler()
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+batch = torch.ones(2, 4)
+
+def step(model):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+
+step(layer)
+assert "sympy" not in sys.modules
+{asks}
+assert "sympy" in sys.modules and torch._dynamo is sys.modules["torch._dynamo"]
+step(layer)
+disabled = torch.optim.Optimizer.zero_grad.__wrapped__.__dict__["__dynamo_disable"]
+print(disabled is torch.optim.Optimizer.zero_grad.__wrapped__)
+"""
+ASKS = {
+    "compiles a model": (
+        "compiled = torch.compile(layer, backend='eager'); step(compiled); "
+        "assert torch.equal(compiled(batch), layer(batch))"
+    ),
+    "imports a part": "from torch._dynamo import config; assert config.cache_size_limit",
+}
+
+
+def python(program, *words):
+    """What a new Python prints."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("GRADWIRE_")}
+    argv = [sys.executable, "-c", program, *words]
+    done = subprocess.run(argv, env=clean, capture_output=True, text=True, timeout=HANGS_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_no_strategy_s_rank_imports_it(data_dir, tmp_path):
+    flags = ("--data-dir", data_dir, "--run-dir", tmp_path, "--steps", 3, "--checkpoint-every", 2)
+    said = python(TRAINS, *map(str, flags))
+    assert [line for line in said if "Compiler" in line or "module" in line] == [
+        f"{strategy} False DeferredCompiler" for strategy in STRATEGIES
+    ]
+
+
+@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
+def test_who_compiles_gets_the_real_one(asks):
+    *_, said = python(COMPILES.format(asks=asks))
+    assert said == "False"  # the optimizer's functions are kept from it, as ever
