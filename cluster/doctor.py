@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from cluster.api import Cluster
-from cluster.base.console import Console
+from cluster.base.console import Console, as_typed
 from cluster.base.errors import ClusterError, NodeError
 from cluster.base.spec import IMAGE
 from cluster.base.subprocesses import run_bounded
@@ -63,9 +63,9 @@ def doctor(args: Namespace) -> list[dict[str, str]]:
         findings.append(finding)
         if not args.json:
             mark = "!!" if finding.advice else "ok"
-            print(f"{mark}  {finding.what:<13} {finding.found}", flush=True)
+            print(as_typed(f"{mark}  {finding.what:<13} {finding.found}"), flush=True)
             if finding.advice:
-                print(f"    {'':<13} try: {finding.advice}")
+                print(as_typed(f"    {'':<13} try: {finding.advice}"))
     document = [asdict(finding) for finding in findings]
     wrong = [finding.what for finding in findings if finding.advice]
     if wrong:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from cluster.api import Cluster
-from cluster.base.console import Console, print_table
+from cluster.base.console import Console, as_typed, print_table
 from cluster.base.errors import NodeError
 from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
@@ -192,7 +192,8 @@ def print_status(found: Status) -> None:
 def print_shape(link_state: LinkState, name: str) -> None:
     """The links in force, what they were drawn from, and what the user should know of them."""
     if not link_state.links:
-        print(f"links: not shaped (python -m cluster.shape{name_flag(name)} --profile mobile)")
+        shape = f"python -m cluster.shape{name_flag(name)} --profile mobile"
+        print(as_typed(f"links: not shaped ({shape})"))
         _print_notes(link_state)
         return
     print()

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from cluster.base.console import Console
+from cluster.base.console import Console, as_typed
 from cluster.base.spec import name_flag
 from cluster.cli.command_line import add_force, add_name, add_shape, add_size, make_parser, run_verb
 from cluster.engine.compose_up import ComposeUp
@@ -58,9 +58,8 @@ def up(args: Namespace) -> dict[str, object]:
         print(f"cluster {cluster.name} {was} in {seconds:.1f} s")
         print_status(status)
         flag, config = name_flag(cluster.name), f"{cluster.spec.state_dir}/ssh_config"
-        print(
-            f"next: python -m cluster.launch{flag} | ssh -F {config} node1 | python -m cluster.down{flag}"
-        )
+        verbs = f"python -m cluster.launch{flag}", f"python -m cluster.down{flag}"
+        print(as_typed(f"next: {verbs[0]} | ssh -F {config} node1 | {verbs[1]}"))
     return status.document() | {"seconds": round(seconds, 3)}
 
 

@@ -59,9 +59,16 @@ class Console:
 
 
 def eprint(text: str) -> None:
-    """One message on standard error."""
+    """One message on standard error; commands in it `as_typed`."""
+    text = as_typed(text)
     with ignore_broken_pipe(sys.stderr):
         print(visible(text) if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
+
+
+def as_typed(text: str) -> str:
+    """Commands in a text in the form in which this one was started: `gradwire down` for `python -m cluster.down`."""
+    started = Path([*sys.orig_argv, "", ""][1]).name  # behind the interpreter
+    return text.replace("python -m cluster.", "gradwire ") if started == "gradwire" else text
 
 
 def command_line() -> str:
@@ -69,7 +76,7 @@ def command_line() -> str:
     program, *words = without_secrets(sys.argv)
     path = Path(program)
     if path.parent.name == "cluster" and path.suffix == ".py":
-        return shlex.join(["python", "-m", f"cluster.{path.stem}", *words])
+        return as_typed(shlex.join(["python", "-m", f"cluster.{path.stem}", *words]))
     return shlex.join([program, *words])
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from types import FrameType
 from typing import cast
 
-from cluster.base.console import Console, eprint
+from cluster.base.console import Console, as_typed, eprint
 from cluster.base.errors import (
     EXIT_BUG,
     EXIT_DONE,
@@ -54,10 +54,10 @@ Verb = Callable[[Namespace], object]
 
 
 def make_parser(prog: str, description: str | None) -> ArgumentParser:
-    """A parser for `python -m PROG` with the module's own docstring as its help."""
+    """A parser for `python -m PROG`, or `gradwire VERB`, with the module's own docstring as its help."""
     parser = ArgumentParser(
-        prog=f"python -m {prog}",
-        description=description,
+        prog=as_typed(f"python -m {prog}"),
+        description=as_typed(description or ""),
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -263,7 +263,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
     if time.monotonic() - since >= SAME_PRESS_S:
         with suppress(OSError):
-            os.write(sys.stderr.fileno(), NOT_CLEANED_UP.encode())  # print may be at work right now
+            os.write(
+                sys.stderr.fileno(), as_typed(NOT_CLEANED_UP).encode()
+            )  # print may be at work right now
         os._exit(EXIT_INTERRUPTED)
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 NAME = "torch._dynamo"
 
@@ -26,19 +25,21 @@ class DeferredCompiler(ModuleType):
         self.__spec__ = find_spec(NAME)
         self.__file__ = self.__spec__.origin if self.__spec__ else None
         self.trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
-        self._left_alone: list[Callable[..., Any]] = []
+        self._left_alone: list[Callable[..., object]] = []
 
     def graph_break(self, msg: str = "") -> None:
         """Nothing is compiled: there is no graph to end."""
 
-    def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
+    def disable(
+        self, fn: Callable[..., object] | None = None, *given: object, **options: object
+    ) -> object:
         """As torch._dynamo.disable: a function of an optimizer runs as it is while nothing is compiled."""
-        if not getattr(fn, "__module__", "").startswith("torch.optim"):
-            return self._import().disable(fn, recursive, **options)
+        if fn is None or not fn.__module__.startswith("torch.optim"):
+            return self._import().disable(fn, *given, **options)
         self._left_alone.append(fn)
         return fn
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._import(), name)
 
     def _import(self) -> ModuleType:

@@ -38,6 +38,10 @@ def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     cluster = make_cluster("installed")
     named = ("--name", cluster.name)
     assert "mobile" in run(tmp_path, gradwire, "profiles").stdout
+    helped = run(tmp_path, gradwire, "launch", "--help").stdout
+    assert helped.startswith("usage: gradwire launch ") and "python -m cluster" not in helped
+    refused = run(tmp_path, gradwire, "verify", *named, exit_code=1)
+    assert f"gradwire up --name {cluster.name}" in refused.stderr
     words = ("--profile", "mobile", "--strategy", "fedavg", "--steps", "40", "--json", *named)
     words += ("--task-set", "test_pictures=500")
     (tmp_path / ".env").write_text("no line: 'of compose\n")

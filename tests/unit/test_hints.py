@@ -1,7 +1,13 @@
 """What verbs print is about the cluster that was asked for, and no longer than a screen or two."""
 
+import sys
+
+import pytest
+
 from cluster.accounting.metrics import LastLines
 from cluster.accounting.summary import environment_summary
+from cluster.base.console import Console, command_line
+from cluster.base.errors import ClusterError
 from cluster.cli.report import print_summary
 from cluster.run.runner import Run
 from cluster.shaping.link_state import make_link_state
@@ -35,6 +41,22 @@ SUMMARY = {
 def test_a_hint_names_the_cluster(capsys):
     print_shape(make_link_state({}, {}, {}), "second")
     assert "cluster.shape --name second --profile" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("started", "says"),
+    [
+        (["/venv/bin/python", "/venv/bin/gradwire", "status"], "gradwire status"),
+        (["python3", "-m", "cluster.status"], "python -m cluster.status"),
+        (["python3"], "python -m cluster.status"),
+    ],
+)
+def test_hints_name_commands_as_this_one_was_typed(capsys, monkeypatch, started, says):
+    monkeypatch.setattr(sys, "orig_argv", started)
+    monkeypatch.setattr(sys, "argv", ["/somewhere/cluster/status.py"])
+    Console().fail(ClusterError("it is so", "python -m cluster.status"))
+    assert capsys.readouterr().err.endswith(f"try: {says}\n")
+    assert command_line() == says
 
 
 def test_of_a_big_cluster_the_first_links_are_shown(capsys):
