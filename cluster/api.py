@@ -377,6 +377,7 @@ class Cluster:
         stall_timeout_s: float | None = None,
         max_restarts: int | None = None,
         rank_order: str | None = None,
+        shared: bool = False,
         live_options: LiveOptions | None = None,
     ) -> Run:
         """Run a program on every node; None trains with the defaults. See `cluster.run.runner`.
@@ -393,6 +394,7 @@ class Cluster:
                 collective may take, of a program of your own ten minutes at least.
             max_restarts: how often each rank is started again after a failure that is not essential; None: 3 times.
             rank_order: which node has which ranks: node1,node3,node2, or best, by the links; None: as the nodes are.
+            shared: give all ranks a folder in common, $GRADWIRE_SHARED_DIR, which no link carries.
             live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).
 
         Raises:
@@ -413,6 +415,7 @@ class Cluster:
             max_results,
             max_restarts,
             stall_timeout_s,
+            shared,
         )
         if isinstance(program, Experiment):
             if asked != Experiment(program.request, program.program):

@@ -305,6 +305,7 @@ def _experiment(
         max_results=args.max_results,
         max_restarts=args.max_restarts,
         stall_timeout_s=stall_timeout_s,
+        shared=args.shared,
     )
 
 

@@ -46,7 +46,7 @@ from protocol.reader import FormatError, document, parse
 
 LOCK = Path(places.RANK_LOCK)
 WORK_FOLDER = Path(places.WORK_FOLDER)
-RESULTS_FOLDER = Path(places.RUNS_FOLDER)
+RESULTS_FOLDERS = (Path(places.RUNS_FOLDER), Path(places.SHARED_FOLDER))
 KEPT_RUNS = 2  # whose results nobody has fetched
 CONTAINER_LOG = Path("/proc/1/fd/1")
 TAIL_BYTES = 16384  # of what a rank printed: its last traceback
@@ -144,19 +144,34 @@ def forget_other_runs(run: str) -> None:
     for path in WORK_FOLDER.glob("*"):
         if path.name != run:
             shutil.rmtree(path, ignore_errors=True)
-    others = [path for path in RESULTS_FOLDER.glob("*") if path.name != run and _has_results(path)]
-    others.sort(key=lambda path: path.lstat().st_mtime, reverse=True)
-    for path in others[KEPT_RUNS:]:
+    for folder in RESULTS_FOLDERS:
+        _forget_results([path for path in folder.glob("*") if path.name != run])
+
+
+def _forget_results(paths: list[Path]) -> None:
+    others = [(_changed_at(path), path) for path in paths if _has_results(path)]
+    others.sort(reverse=True)
+    for _, path in others[KEPT_RUNS:]:
         shutil.rmtree(path, ignore_errors=True)
         print(f"results of an earlier run that were never fetched are removed: {path}", flush=True)
-    for path in others[:KEPT_RUNS]:
+    for _, path in others[:KEPT_RUNS]:
         print(f"results of an earlier run were never fetched, they are in {path}", flush=True)
 
 
+def _changed_at(path: Path) -> float:
+    """When it was changed last; 0 where another node has just removed it, which the shared folder allows."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _has_results(folder: Path) -> bool:
-    """Whether there is anything in it; an empty one is removed."""
+    """Whether there is anything in it; an empty one is removed, one that is gone has none."""
     try:
         folder.rmdir()
+    except FileNotFoundError:
+        return False
     except OSError:
         return True
     return False

@@ -13,6 +13,8 @@ RANK_LOCK = f"{STATE_FOLDER}/rank.lock"
 """Locked, shared by all ranks of a run, while that run has the node; holds the run's name."""
 RUNS_FOLDER = f"{STATE_FOLDER}/runs"
 """A folder for each run, with what its ranks leave (GRADWIRE_RUN_DIR)."""
+SHARED_FOLDER = "/shared"
+"""The one file system that all nodes of a cluster have in common: a Docker volume, which no link carries."""
 HOME_FOLDER = "/root"
 """The current folder of a program of which nothing is sent."""
 WORK_FOLDER = f"{HOME_FOLDER}/work"
@@ -22,6 +24,8 @@ RESUME_FOLDER = ".resume"
 FIT_FOLDER = ".fit"
 """In the current folder of a program: what `Trainer.fit` tells its ranks (`protocol/fit_order.py`)."""
 
+SHARED = "shared"
+"""In the folder of a run: what its ranks left in the folder that they had in common."""
 METRICS = "metrics.jsonl"
 """In the folder of a run: what a rank of node.train says of its steps."""
 COLLECTIVES = "collectives.jsonl"
@@ -33,6 +37,11 @@ MODEL = "model.pt"
 def run_dir(run: str) -> str:
     """Where the ranks of a run leave what comes home, on every node."""
     return f"{RUNS_FOLDER}/{run}"
+
+
+def shared_dir(run: str) -> str:
+    """What all ranks of a run have in common under `--shared`, on every node."""
+    return f"{SHARED_FOLDER}/{run}"
 
 
 def work_dir(run: str) -> str:

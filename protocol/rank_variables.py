@@ -9,6 +9,8 @@ torch, which has no libuv, 1 with PyPI's (node/boot.sh).
 
 RUN_DIR = "GRADWIRE_RUN_DIR"
 """A folder of this run on the node; what a rank leaves in it is fetched to the host."""
+SHARED_DIR = "GRADWIRE_SHARED_DIR"
+"""A folder that all ranks of the run have in common, on whichever node; it is fetched, too. Set under `--shared`."""
 TIMEOUT_S = "GRADWIRE_TIMEOUT_S"
 """How long a collective may take on these links before it counts as hung; node.train adds what its model takes."""
 NEIGHBOURS = "GRADWIRE_NEIGHBOURS"

@@ -68,6 +68,12 @@ def launch_parser(description: str | None) -> ArgumentParser:
         "(default: %(default)s)",
     )
     parser.add_argument(
+        "--shared",
+        action="store_true",
+        help="a folder that all ranks have in common, for checkpoints that they write together: $GRADWIRE_SHARED_DIR;"
+        " no link carries what goes into it",
+    )
+    parser.add_argument(
         "--schedule",
         type=Path,
         metavar="FILE",

@@ -229,14 +229,17 @@ class Engine:
             return str(self._api.info()["Architecture"])
 
     def remove(self, name: str) -> list[str]:
-        """Remove all containers, anonymous volumes and networks of a cluster; returns what it removed."""
+        """Remove all containers, volumes and networks of a cluster; returns what it removed."""
         containers = self.containers(name)
         self.remove_containers(containers)
-        networks = self.networks(name)
+        volumes, networks = self.volumes(name), self.networks(name)
         with self.errors():
+            for volume in volumes:
+                self._remove_volume(volume)
             for network in networks:
                 self._remove_network(network)
-        return [f"container {c.name}" for c in containers] + [f"network {n}" for n in networks]
+        found = {"container": [c.name for c in containers], "volume": volumes, "network": networks}
+        return [f"{kind} {thing}" for kind, things in found.items() for thing in things]
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
         """Remove some nodes, whatever they do, with their anonymous volumes."""
@@ -254,6 +257,12 @@ class Engine:
         with self.errors():
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
         return [n["Name"] for n in found if n["Name"].startswith(f"{project_name(name)}_")]
+
+    def volumes(self, name: str) -> list[str]:
+        """The names of the volumes of a cluster that outlive its containers."""
+        with self.errors():
+            found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
+        return [v["Name"] for v in found if v["Name"].startswith(f"{project_name(name)}_")]
 
     def log_tail(self, container_id: str, lines: int = 20) -> str:
         """The last lines of what a container printed; nothing where it has been removed."""
@@ -346,6 +355,12 @@ class Engine:
 
         with suppress(docker.errors.NotFound):  # somebody else removed it: gone is what we want
             self._api.remove_network(network)
+
+    def _remove_volume(self, volume: str) -> None:
+        import docker.errors
+
+        with suppress(docker.errors.NotFound):
+            self._api.remove_volume(volume)
 
     def _remove_container(self, container_id: str) -> None:
         import docker.errors

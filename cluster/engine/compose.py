@@ -14,6 +14,7 @@ from cluster.base.files import write_text
 from cluster.base.spec import IMAGE, ClusterSpec, Node
 from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
+from protocol.places import SHARED_FOLDER
 
 LABEL_CLUSTER = "gradwire.cluster"
 LABEL_NODE = "gradwire.node"
@@ -46,6 +47,9 @@ SYSCTLS = {
     "net.ipv4.conf.all.send_redirects": "0",
 }
 
+SHARED_VOLUME = "shared"
+"""Of all nodes: what ranks write together (`launch --shared`)."""
+
 # Of a profile without it. Only Compose can: in a container /proc/sys is read-only.
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
@@ -76,11 +80,13 @@ def compose_document(
     return {
         "services": {
             node.name: _service(spec, node, hosts, sysctls)
-            | ({"volumes": [_keys_mount(spec, node)]} if mounts_keys else {})
+            | {"volumes": _mounts(spec, node, mounts_keys=mounts_keys)}
             | service_limits((limits or {}).get(node.name, Limit()))
             for node in spec.nodes
         },
         "networks": {"data": _network(spec)},
+        # The size is none of its labels: compose would have it made anew where that changes.
+        "volumes": {SHARED_VOLUME: {"labels": {LABEL_CLUSTER: spec.name}}},
     }
 
 
@@ -132,8 +138,9 @@ def _service(
     }
 
 
-def _keys_mount(spec: ClusterSpec, node: Node) -> str:
-    return f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"
+def _mounts(spec: ClusterSpec, node: Node, *, mounts_keys: bool) -> list[str]:
+    keys = [f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"] if mounts_keys else []
+    return [*keys, f"{SHARED_VOLUME}:{SHARED_FOLDER}"]
 
 
 def _network(spec: ClusterSpec) -> dict[str, object]:

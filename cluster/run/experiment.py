@@ -25,6 +25,7 @@ class Experiment:
         max_results: how much of what ranks left is fetched of one node at most.
         max_restarts: how often each rank that is not essential is started again after a failure; None: as usual.
         stall_timeout_s: after so long without anything moving the run is ended; 0: never; None: as usual.
+        shared: whether all ranks have a folder in common.
     """
 
     request: Request
@@ -37,3 +38,4 @@ class Experiment:
     max_results: str = MOST_RESULTS
     max_restarts: int | None = None
     stall_timeout_s: float | None = None
+    shared: bool = False

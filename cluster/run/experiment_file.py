@@ -353,6 +353,7 @@ KEYS: dict[str, Key] = {
     "max_results": Key(
         "--max-results", WORD, "how much is fetched of a node at most: 500m", parse_max_results
     ),
+    "shared": Key("--shared", FLAG, "all ranks have a folder in common, and you get it"),
     "stall_timeout": Key(
         "--stall-timeout",
         WORD,

@@ -39,7 +39,7 @@ from cluster.shaping.link_state import (
     settings_document,
 )
 from protocol.link import Link
-from protocol.places import HOME_FOLDER, METRICS, run_dir, work_dir
+from protocol.places import HOME_FOLDER, METRICS, run_dir, shared_dir, work_dir
 from protocol.rank import StartOrder
 from protocol.reader import document
 
@@ -61,6 +61,7 @@ class Job:
         allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
         max_restarts: how often each rank that is not essential is started again after a failure.
         stall_timeout_s: after so long without anything moving the run is to be ended; 0: never; None: as usual.
+        shared: whether all ranks have a folder in common.
     """
 
     spec: ClusterSpec
@@ -73,6 +74,7 @@ class Job:
     allow_undecided: bool = False
     max_restarts: int = 0
     stall_timeout_s: float | None = None
+    shared: bool = False
 
     def check(self) -> None:
         """See that it can be done.
@@ -187,6 +189,7 @@ class Job:
             "essential_ranks": self.essential_ranks,
             "max_restarts": self.max_restarts,
             "stall_timeout_s": self.stall_timeout_s,
+            "shared": self.shared,
             "limits": limits,
             "schedule": [event.words for event in self.schedule],
             "events": [event_record(event) for event in self.schedule],
@@ -211,6 +214,7 @@ class Job:
                     self.slowest_mbyte_s,
                     isolated=self.link_state.isolated,
                     max_restarts=self.max_restarts,
+                    shared_dir=shared_dir(run) if self.shared else "",
                 ),
             )
             for place in self.places
@@ -256,6 +260,7 @@ def make_job(
         experiment.allow_undecided,
         resolve_max_restarts(experiment.max_restarts, places),
         experiment.stall_timeout_s,
+        experiment.shared,
     )
 
 

@@ -48,6 +48,7 @@ def experiment_again(run: PastLaunch) -> Experiment:
         max_results=f"{number(config, 'max_results_bytes', run.folder)}b",
         max_restarts=None if all_essential else number(config, "max_restarts", run.folder),
         stall_timeout_s=_stall_timeout_s(run),
+        shared=config.get("shared") is True,
     )
 
 

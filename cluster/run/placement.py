@@ -104,6 +104,7 @@ def rank_environment(
     *,
     isolated: bool = False,
     max_restarts: int = 0,
+    shared_dir: str = "",
 ) -> dict[str, str]:
     """Torchrun's contract for one rank, and ours: protocol/rank_variables.py."""
     size, each = len(places), place.local_world_size
@@ -133,6 +134,8 @@ def rank_environment(
     }
     if slowest_mbyte_s is not None:
         environ[variables.SLOWEST_MBYTE_S] = f"{slowest_mbyte_s:g}"
+    if shared_dir:
+        environ[variables.SHARED_DIR] = shared_dir
     if each > 1:
         environ["OMP_NUM_THREADS"] = "1"  # as torchrun: else each takes all processors
     # Else gloo connects every rank with every other before it does anything.

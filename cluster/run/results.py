@@ -91,13 +91,20 @@ def fetch_results(
     report = _reporter(console)
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        found = pool.map(lambda node: _fetch_one(fleet, node, fetch, report), nodes)
+        found = pool.map(
+            lambda node: _fetch_one(fleet, node, fetch, fetch.here / node, report), nodes
+        )
         fetched = dict(zip(nodes, found, strict=True))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     for node in [node for node in nodes if fetched[node].is_full]:
-        fetched[node] = _fetch_one(fleet, node, fetch, report)
+        fetched[node] = _fetch_one(fleet, node, fetch, fetch.here / node, report)
     return fetched
+
+
+def fetch_folder(fleet: Fleet, node: str, fetch: Fetch, console: Console) -> Fetched:
+    """Fetch a folder of one node alone; `fetch.here` becomes what it is there."""
+    return _fetch_one(fleet, node, fetch, fetch.here, _reporter(console))
 
 
 def plain(text: str) -> str:
@@ -106,10 +113,9 @@ def plain(text: str) -> str:
 
 
 def _fetch_one(
-    fleet: Fleet, node: str, fetch: Fetch, report: Callable[[str, int], None]
+    fleet: Fleet, node: str, fetch: Fetch, folder: Path, report: Callable[[str, int], None]
 ) -> Fetched:
     """One node's; what is not whole does not stay here."""
-    folder = fetch.here / node
     try:
         return _try(fleet, node, fetch, folder, report)
     except Exception as error:  # the node decides what is read: nothing of it may end the others

@@ -50,7 +50,7 @@ from cluster.shaping.restore import lost_links
 from cluster.shaping.temporary_changes import note_temporary_change
 from cluster.ssh.fleet import Fleet
 from protocol.metrics import End
-from protocol.places import run_dir
+from protocol.places import run_dir, shared_dir
 from protocol.rank import LOST
 
 RUNS_DIR = PROJECT_DIR / "runs"
@@ -165,6 +165,13 @@ def _run(
             f"by hand: ssh -F {job.spec.state_dir}/ssh_config {missing[0]} "
             f"tar -C {run_dir(folder.name)} -c . > results.tar; it stays there until two more runs "
             "have left some, or the node is removed",
+            summary,
+        )
+    if staging.shared_not_fetched:
+        raise RunFailed(
+            f"the ranks are done, but their shared folder could not be fetched: {staging.shared_not_fetched}",
+            f"by hand: ssh -F {job.spec.state_dir}/ssh_config {job.places[0].node} "
+            f"tar -C {shared_dir(folder.name)} -c . > shared.tar; it stays there until two more runs have left some",
             summary,
         )
     if player.failure:

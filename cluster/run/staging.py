@@ -15,6 +15,7 @@ from cluster.run.program import pack
 from cluster.run.rank_exit import RankExit
 from cluster.run.results import SILENCE_S, Fetch, fetch_results
 from cluster.run.run_folder import sort_results
+from cluster.run.shared_folder import fetch_shared, make_shared
 from cluster.ssh.fleet import Fleet
 from protocol.places import FIT_FOLDER, RESUME_FOLDER, run_dir, work_dir
 from protocol.rank import LOST
@@ -28,11 +29,13 @@ class Staging:
         ended: how the ranks ended.
         lost: the nodes that did not answer any more at the end.
         not_fetched: node -> why what ranks left there is not here, or not whole; filled at the end.
+        shared_not_fetched: likewise of what they left in their shared folder; empty where it is here.
     """
 
     ended: list[RankExit] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)
     not_fetched: dict[str, str] = field(default_factory=dict)
+    shared_not_fetched: str = ""
 
     def missing(self, places: Iterable[RankPlacement]) -> list[str]:
         """The nodes whose results the run lacks: those of a lost node without an essential rank it can do without."""
@@ -46,6 +49,8 @@ def staged(fleet: Fleet, job: Job, folder: Path, console: Console) -> Iterator[S
     staging = Staging()
     try:
         _send_program(fleet, job, work_dir(folder.name))
+        if job.shared:
+            make_shared(fleet, folder.name)
         yield staging
     finally:
         _fetch(fleet, job, folder, staging, console)
@@ -80,6 +85,10 @@ def _fetch(fleet: Fleet, job: Job, folder: Path, staging: Staging, console: Cons
     for node, of_node in fetched.items():
         for words in of_node.notes:
             console.say(f"{node}: {words}")
+    if job.shared:
+        staging.shared_not_fetched = fetch_shared(
+            fleet, alive, folder, job.max_results_bytes, console
+        )
     failures = {node: one.failure for node, one in fetched.items() if one.failure}
     for node in alive:
         try:

@@ -36,7 +36,15 @@ def test_nodes_get_single_capabilities_and_nothing_else():
 
 def test_each_node_sees_its_own_keys_only_and_cannot_write_them():
     for name, service in compose_document(ClusterSpec())["services"].items():
-        assert service["volumes"] == [f"./.gradwire/gradwire/{name}:/run/keys:ro"]
+        keys = f"./.gradwire/gradwire/{name}:/run/keys:ro"
+        assert service["volumes"] == [keys, "shared:/shared"]
+
+
+def test_what_nodes_have_in_common_stays_as_it_is_when_nodes_are_added():
+    assert (
+        compose_document(ClusterSpec("lab", 3))["volumes"]
+        == compose_document(ClusterSpec("lab", 5))["volumes"]
+    )
 
 
 def test_one_call_makes_or_reconciles():

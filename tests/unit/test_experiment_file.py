@@ -31,6 +31,7 @@ FLAGS = """
 --name t-file --nodes 3 --cpus node3=0.5 --cpus node1=none --memory 1g --profile wan --topology ring --link-seed 7
 --wire nfqueue --isolated --seed=3 --set=H=4 --steps=8 --strategy=diloco --nproc-per-node 2
 --rank-order node1,node3,node2 --max-results 500m --stall-timeout 2m --allow-undecided
+--shared
 """
 
 
@@ -120,6 +121,7 @@ def test_a_file_plans_what_its_flags_plan(write, plan):
         stall_timeout="2m",
         schedule="storm.yml",
         allow_undecided=True,
+        shared=True,
     )
     storm = "- {at: step 5, link: node1:node2, loss_pct: 1, for: 5s}\n"
     (path.parent / "storm.yml").write_text(storm)
@@ -128,6 +130,7 @@ def test_a_file_plans_what_its_flags_plan(write, plan):
     asked = by_file["experiment"]
     assert asked["shaping"]["profile"]["name"] == "wan"
     assert (asked["stall_timeout_s"], asked["allow_undecided"]) == (120, True)
+    assert asked["shared"] is True
     assert asked["limits"]["node3"] == {"cpus": 0.5, "memory_bytes": 2**30}
     assert asked["events"][0]["changes"] == [
         {"src": "node1", "dst": "node2", "values": {"loss_pct": 1}}

@@ -24,7 +24,7 @@ from protocol.reader import document
 @pytest.fixture(autouse=True)
 def folders(monkeypatch, tmp_path):
     monkeypatch.setattr(rank, "WORK_FOLDER", tmp_path / "work")
-    monkeypatch.setattr(rank, "RESULTS_FOLDER", tmp_path / "runs")
+    monkeypatch.setattr(rank, "RESULTS_FOLDERS", (tmp_path / "runs", tmp_path / "shared"))
     monkeypatch.setattr(rank, "kill_leftovers", lambda run: [])  # this is no node: here are others
 
 
@@ -51,17 +51,20 @@ def test_the_first_rank_of_a_run_forgets_other_runs_and_those_after_it_do_not(tm
         assert old.exists()
 
 
-def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(tmp_path, capsys):
+@pytest.mark.parametrize("place", ["runs", "shared"])
+def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(
+    tmp_path, capsys, place
+):
     for number in range(1, 5):
-        folder = tmp_path / "runs" / f"run-{number}"
+        folder = tmp_path / place / f"run-{number}"
         folder.mkdir(parents=True)
         (folder / "model.pt").touch()
         os.utime(folder, (number, number))
-    (tmp_path / "runs" / "run-5").mkdir()  # nothing is in it
-    (tmp_path / "runs" / "own").mkdir()
+    (tmp_path / place / "run-5").mkdir()  # nothing is in it
+    (tmp_path / place / "own").mkdir()
     with (tmp_path / "lock").open("a+") as lock:
         rank.take_node(lock, "own")
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"run-3", "run-4", "own"}
+    assert {path.name for path in (tmp_path / place).iterdir()} == {"run-3", "run-4", "own"}
     kept, removed = "never fetched, they are in", "never fetched are removed:"
     said = capsys.readouterr().out.splitlines()
     assert sorted(line.partition("never")[2].rpartition("/")[2] for line in said) == [
