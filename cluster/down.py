@@ -1,4 +1,4 @@
-"""Remove a cluster: containers, network, keys. Runs and the image stay.
+"""Remove a cluster: containers, volume, network, keys. Runs and the image stay.
 
     python -m cluster.down
     python -m cluster.down --name second
@@ -10,12 +10,15 @@ removes them, too.
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 
 from cluster.api import Cluster
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.engine.client import Engine
 from cluster.engine.ownership import is_of_checkout
 from cluster.hosts.record import clusters_elsewhere
+
+MOST_NAMED = 4  # of a kind
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,8 +38,22 @@ def down(args: Namespace) -> dict[str, object]:
     removed = {name: Cluster(name, force=args.force).down() for name in names}
     if not args.json:
         for name, things in removed.items():
-            print(f"{name}: removed {', '.join(things)}" if things else f"{name}: nothing was up")
+            print(f"{name}: removed {in_short(things)}" if things else f"{name}: nothing was up")
     return {"removed": removed}
+
+
+def in_short(things: Sequence[str]) -> str:
+    """What was removed, each with its kind in front; of many of a kind their number, the first and the last."""
+    kinds: dict[str, list[str]] = {}
+    for thing in things:
+        kind, _, name = thing.partition(" ")
+        kinds.setdefault(kind, []).append(name)
+    return ", ".join(
+        f"{len(names)} {kind}s ({names[0]} to {names[-1]})"
+        if len(names) > MOST_NAMED
+        else ", ".join(f"{kind} {name}" for name in names)
+        for kind, names in kinds.items()
+    )
 
 
 def _all_names(*, force: bool) -> list[str]:

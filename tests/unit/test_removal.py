@@ -5,6 +5,7 @@ import pytest
 from cluster.base import spec
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
+from cluster.down import in_short
 from cluster.engine.client import Container
 from cluster.lifecycle import removal
 from cluster.lifecycle.removal import remove_cluster
@@ -73,3 +74,10 @@ def test_a_cluster_of_another_checkout_stays():
         remove_cluster(engine, "lab", QuietConsole())
     assert engine.looks == 0
     assert remove_cluster(engine, "lab", QuietConsole(), force=True) == ["node1"]
+
+
+def test_of_many_nodes_that_were_removed_the_first_and_the_last_are_named():
+    few = ["container a-node1", "container a-node2", "network a_data", "keys /x/.gradwire/a"]
+    assert in_short(few) == ", ".join(few)
+    many = [*(f"container a-node{number}" for number in range(1, 65)), "network a_data"]
+    assert in_short(many) == "64 containers (a-node1 to a-node64), network a_data"
