@@ -1,6 +1,5 @@
 """Runs `compose up` in the background: it starts early and reads its document once that is known."""
 
-import ctypes
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken
+from cluster.base.parent_death import end_with_parent
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, name_flag, project_name
 from cluster.base.subprocesses import run_bounded
@@ -24,12 +24,6 @@ PLUGIN_DIRS = tuple(
 NO_VARIABLES = Path(__file__).with_name("empty.env")
 TIMEOUT_S, TIMEOUT_PER_NODE_S = 300.0, 10.0  # generous: an engine that hangs, or that has died
 END_TIMEOUT_S = 15.0  # after SIGTERM; the calls of the engine that it has begun it ends first
-
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# Loaded here, for between fork and exec nothing may be.
-PRCTL = ctypes.CDLL(None).prctl
-
 
 OLD_COMPOSE = "KeyError: 'ContainerConfig'"
 """What docker-compose 1.29 says where it should make a container anew by an engine from 25 on."""
@@ -136,14 +130,9 @@ class ComposeUp:
             stderr=self._complaints,
             text=True,
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,  # it would go on making nodes that nobody wants
         )
         return self._process
-
-
-def _end_with_parent() -> None:
-    """Compose gets SIGTERM when we end, also when we are killed: it would go on making nodes that nobody wants."""
-    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -5,12 +5,9 @@ Unix sockets in a folder that only this user can enter: no port of this machine 
 not meet. The client ends with us, also when we are killed.
 """
 
-import ctypes
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 import weakref
@@ -18,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from cluster.base.errors import ClusterError, PrerequisiteError
+from cluster.base.parent_death import end_with_parent
 from cluster.base.spec import Node
 from cluster.base.subprocesses import run_bounded
 from cluster.hosts.hosts_file import Host
+from cluster.hosts.socket_folder import make_socket_folder
 
 OPEN_TIMEOUT_S = 30.0
 LOOK_S = 0.02
@@ -35,8 +34,6 @@ OPTIONS = {
     "ServerAliveCountMax": "3",
     "ControlPersist": "no",
 }
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-PRCTL = ctypes.CDLL(None).prctl  # loaded here, for between fork and exec nothing may be
 
 
 class Tunnel:
@@ -48,9 +45,7 @@ class Tunnel:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="gradwire-")
-        )  # 0700, and a short name: sockets' are
+        self._folder = make_socket_folder()
         self._lock = threading.Lock()
         self._doors: dict[int, Path] = {}
         self._process = self._start()
@@ -102,7 +97,7 @@ class Tunnel:
                     stdout=subprocess.DEVNULL,
                     stderr=words,
                     start_new_session=True,  # Ctrl-C is ours to handle: we still need it to clean up
-                    preexec_fn=_end_with_parent,
+                    preexec_fn=end_with_parent,
                 )
         except FileNotFoundError:
             shutil.rmtree(self._folder)
@@ -151,10 +146,6 @@ def _refused(host: Host, said: str) -> ClusterError:
         f"host {host.name} cannot be reached: {words}",
         f"ssh {host.ssh} must work without a question",
     )
-
-
-def _end_with_parent() -> None:
-    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:

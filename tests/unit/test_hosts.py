@@ -3,6 +3,7 @@
 import io
 import subprocess
 import tarfile
+import tempfile
 
 import jsonschema
 import pytest
@@ -17,6 +18,7 @@ from cluster.hosts import connect, record
 from cluster.hosts.host_engine import keys_archive, proxy_command
 from cluster.hosts.hosts_file import Host, load_host
 from cluster.hosts.schema import hosts_schema
+from cluster.hosts.socket_folder import make_socket_folder
 from cluster.hosts.tunnel import ssh_argv
 
 BOX = Host("box", "me@box.example")
@@ -116,3 +118,22 @@ def test_containers_of_a_host_mount_nothing_of_this_machine_and_start_after_thei
 def test_a_compose_too_old_for_an_engine_says_so():
     error = compose_failure("  KeyError: 'ContainerConfig'\n", ClusterSpec("lab"))
     assert isinstance(error, OldCompose) and "docker-compose-v2" in error.hint
+
+
+def test_what_a_killed_command_has_left_of_sockets_is_removed_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = make_socket_folder()
+    assert own.stat().st_mode & 0o777 == 0o700
+    pid, started, _ = own.name.removeprefix("gradwire-").split("-")
+    gone = [f"gradwire-{2**22 + 1}-{started}-x", f"gradwire-{pid}-1-x"]  # no such pid; used again
+    stay = ["gradwire-netem-x", "gradwire-12", own.name]
+    for name in (*gone, *stay[:2]):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "control").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"gradwire-{pid}-2-x").symlink_to(tmp_path / "elsewhere")
+    second = make_socket_folder()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*stay, second.name, "elsewhere", f"gradwire-{pid}-2-x"}
