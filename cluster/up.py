@@ -19,7 +19,7 @@ from cluster.base.console import Console
 from cluster.base.spec import name_flag
 from cluster.cli.command_line import add_force, add_name, add_shape, add_size, make_parser, run_verb
 from cluster.engine.compose_up import ComposeUp
-from cluster.hosts.record import read_host
+from cluster.hosts.record import read_hosts
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 def up(args: Namespace) -> dict[str, object]:
     """The verb. Most of us is imported while compose gets ready: both take a while."""
     started = time.monotonic()
-    is_here = not args.hosts and read_host(args.name) is None
+    is_here = not args.hosts and read_hosts(args.name) is None
     with ComposeUp(args.name) as compose:
         if is_here:
             compose.get_ready()

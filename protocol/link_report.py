@@ -116,7 +116,7 @@ class Settings(NamedTuple):
     default_tcp: Annotated[str, LINE]
     """The congestion control of connections that leave the links: to the host, say."""
     mtu: Bytes | None
-    """Of the data network; null in a node without a default route."""
+    """Of the data network; null in a node that is not connected to it."""
 
 
 class Shown(NamedTuple):

@@ -263,14 +263,14 @@ class _Survey:
         if not floods:
             return {}
         self.report(f"rates of {len(floods)} links, {floods_s(floods):.0f} s")
-        return flood_links(self.session, floods)
+        return flood_links(self.session, floods, self.asked.frame_bytes)
 
     def burst(self, links: Sequence[Link]) -> dict[Pair, float]:
         """The queues of links, in ms, by bursts."""
         if not links:
             return {}
         self.report(f"queues of {len(links)} links")
-        return burst_buffers(self.session, links)
+        return burst_buffers(self.session, links, self.asked.frame_bytes)
 
     def paths(self, look: _Look) -> list[Verdict]:
         """The pairs of nodes without a link, against what the links between them make together; no goodput."""

@@ -30,8 +30,12 @@ def remove_cluster(
     if not force:
         check_may_remove(engine, name)
     if _is_half_made(engine, name):  # by a command that was killed: Compose may still be at it
-        return remove_until_quiet(engine, name, console)
-    return _remove_all(engine, name)
+        removed = remove_until_quiet(engine, name, console)
+    else:
+        removed = _remove_all(engine, name)
+    for words in engine.left_behind(name):
+        console.say(words)
+    return removed
 
 
 def remove_until_quiet(engine: Engine, name: str, console: Console) -> list[str]:

@@ -58,6 +58,11 @@ class Expected:
     uplinks: Mapping[str, float] = field(default_factory=dict)
     downlinks: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def frame_bytes(self) -> int:
+        """Of a full frame on the wire, with its Ethernet header."""
+        return self.mtu + ETHERNET_BYTES
+
     def rtt_ms(self, link: Link) -> float:
         """Both directions' delays together."""
         return self._round_trips_ms.get(link.ends, 0.0)

@@ -23,10 +23,11 @@ class DockerHost:
         name: of the machine.
         folder: for its keys and files.
         images: where its engine keeps them: an option of `docker run`.
+        network: of this machine's Docker, on which it reaches other hosts; None: Docker's own.
     """
 
-    def __init__(self, name, folder, images=("--volume", "/var/lib/docker")):
-        self.name, self.folder, self._images = name, folder, images
+    def __init__(self, name, folder, images=("--volume", "/var/lib/docker"), network=None):
+        self.name, self.folder, self._images, self._network = name, folder, images, network
         self.container = f"{PREFIX}{name}"
 
     def start(self):
@@ -38,6 +39,13 @@ class DockerHost:
         self._write_keys()
         eventually(lambda: self.ssh("docker", "info").returncode == 0)
         return self
+
+    @property
+    def address(self):
+        """By which this machine and other hosts reach it."""
+        (found,) = json.loads(docker("inspect", self.container))
+        (network,) = found["NetworkSettings"]["Networks"].values()
+        return network["IPAddress"]
 
     def exec(self, *argv):
         """A command there, behind the tool's back."""
@@ -66,6 +74,7 @@ class DockerHost:
 
     def _run_container(self):
         words = [*("--detach", "--name", self.container, "--hostname", self.name), *self._images]
+        words += ["--network", self._network] if self._network else []
         words += ["--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--device-cgroup-rule", "a *:* rwm"]
         words += [word for one in CAPABILITIES for word in ("--cap-add", one)]
         words += [word for one in UNCONFINED for word in ("--security-opt", f"{one}=unconfined")]
@@ -81,8 +90,7 @@ class DockerHost:
             *("tee", "/root/.ssh/authorized_keys"),
             stdin=key.with_suffix(".pub").read_text(),
         )
-        (found,) = json.loads(docker("inspect", self.container))
-        address = found["NetworkSettings"]["IPAddress"]
+        address = self.address
         known.write_text(f"{address} {self.exec('cat', '/etc/ssh/ssh_host_ed25519_key.pub')}")
         self.write_ssh_config("ssh_config", address, key, known)
 
