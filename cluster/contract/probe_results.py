@@ -102,6 +102,14 @@ def ping_each_pair(
     return measured
 
 
+def by_clocks(pinged: Pinged, asked: Expected) -> Pinged:
+    """The same, without one-way delays between nodes that have no common clock."""
+    return {
+        ends: found if asked.has_one_clock(ends) else found.without_delays()
+        for ends, found in pinged.items()
+    }
+
+
 def _arrival_orders(
     prober: ProbeSession, pings: Mapping[str, Mapping[str, Pings]]
 ) -> dict[str, ArrivalsOrder]:

@@ -98,6 +98,9 @@ class Engine:
         """A connection of its own to the same engine: a followed log keeps one busy."""
         return Engine(self.url)
 
+    note = ""
+    """What the user should know of where his nodes are."""
+
     @property
     def engines(self) -> Sequence[Engine]:
         """The engines of single machines that this is: itself."""

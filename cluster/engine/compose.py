@@ -169,4 +169,5 @@ def _network(spec: ClusterSpec) -> dict[str, object]:
 
 
 def network_labels(spec: ClusterSpec) -> dict[str, str]:
+    """By which a cluster's network is found, and what it is."""
     return {LABEL_CLUSTER: spec.name, LABEL_SIZE: str(spec.size), LABEL_SLOT: str(spec.slot)}

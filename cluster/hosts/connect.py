@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
-from cluster.base.spec import IMAGE, ClusterSpec
+from cluster.base.spec import IMAGE, ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.image import Report, ensure_image, require_image
@@ -35,11 +35,11 @@ def connect_engine(name: str, asked: Hosts | None = None, *, partly: bool = Fals
         return HostEngine(hosts.hosts[0])
     record = read_record(name)
     nodes = nodes_by_host(record.placement if record else {}, hosts.hosts)
-    return _connect_several(hosts, nodes, partly=partly)
+    return _connect_several(name, hosts, nodes, partly=partly)
 
 
 def _connect_several(
-    hosts: Hosts, nodes: Mapping[str, Sequence[str]], *, partly: bool
+    name: str, hosts: Hosts, nodes: Mapping[str, Sequence[str]], *, partly: bool
 ) -> SeveralEngines:
     # From here and not from threads of their own: an ssh client ends with the thread that has started it.
     tunnels = [Tunnel(host, waits=False) for host in hosts.hosts]
@@ -52,9 +52,18 @@ def _connect_several(
     }
     for host, error in lost.items():
         if not (partly and engines):
-            own = f" (it has {', '.join(nodes[host.name])})" if nodes[host.name] else ""
-            raise PrerequisiteError(f"{error.message}{own}", error.hint) from error
+            raise _unreachable(name, error, nodes[host.name])
     return SeveralEngines(hosts, engines, nodes, list(lost))
+
+
+def _unreachable(name: str, error: ClusterError, nodes: Sequence[str]) -> ClusterError:
+    """Of one of several hosts, with the nodes of a cluster that it has."""
+    if not nodes:
+        return error
+    without = f"python -m cluster.down{name_flag(name)} --force"
+    return PrerequisiteError(
+        f"{error.message} (it has {', '.join(nodes)})", f"{error.hint}; {without} goes without it"
+    )
 
 
 def _connect_or_not(tunnel: Tunnel) -> SwarmHost | ClusterError:

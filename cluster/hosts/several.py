@@ -37,6 +37,11 @@ class SeveralEngines(Engine):
         hosts, lost: as above.
     """
 
+    note = (
+        "the nodes are on several hosts: packets have 1450 bytes at most (fewer where encrypted), and clocks differ: "
+        "docs/hosts.md"
+    )
+
     def __init__(
         self,
         hosts: Hosts,
@@ -104,7 +109,9 @@ class SeveralEngines(Engine):
 
     def strangers(self, cluster: str) -> list[str]:
         """As Engine's, on any host."""
-        return sorted(name for found in self._each(lambda e: e.strangers(cluster)) for name in found)
+        return sorted(
+            name for found in self._each(lambda e: e.strangers(cluster)) for name in found
+        )
 
     def slot_of_network(self, name: str) -> int | None:
         """As Engine's, on any host."""

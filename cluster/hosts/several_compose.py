@@ -1,4 +1,4 @@
-"""Compose for several hosts: one call for each, with its own part of the document, and a network that is there before."""
+"""Compose for several hosts: one call for each, with its part of the document, and a network that is there before."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SeveralCompose(ComposeUp):
 
     def has_ended(self, spec: ClusterSpec) -> bool:
         """Whether all of them have; raises as ComposeUp's."""
-        return all([call.has_ended(spec) for call, _ in self._calls])
+        return all(call.has_ended(spec) for call, _ in self._calls)
 
     def finish(self, spec: ClusterSpec) -> None:
         """Wait for all of them, each of which starts its nodes; raises as ComposeUp's."""
@@ -73,7 +73,9 @@ class SeveralCompose(ComposeUp):
             for call, _ in self._calls:
                 stack.enter_context(call)
             self._calls = []
-        with suppress(ClusterError):  # a host that is lost; what holds the network there ends by itself
+        with suppress(
+            ClusterError
+        ):  # a host that is lost; what holds the network there ends by itself
             self._release()
 
     def _release(self) -> None:

@@ -18,6 +18,8 @@ def join_hosts(hosts: Sequence[SwarmHost]) -> SwarmHost:
     """
     plan = plan_joining(each_host(hosts, SwarmHost.member))
     by_name = {host.host_name: host for host in hosts}
+    for name in plan.leaves:
+        by_name[name].leave_swarm()
     manager = by_name[plan.manager]
     if plan.makes:
         manager.make_swarm()

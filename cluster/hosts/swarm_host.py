@@ -22,7 +22,9 @@ BRIDGE_OPTIONS = {
     "com.docker.network.bridge.enable_icc": "false",  # containers meet on the data network, and nowhere else
     "com.docker.network.bridge.enable_ip_masquerade": "true",
 }
-INGRESS_POOL = "10.78.0.0/16"  # of networks that nobody asked for; Docker's own choice is all of 10.0.0.0/8
+INGRESS_POOL = (
+    "10.78.0.0/16"  # of networks that nobody asked for; Docker's own choice is all of 10.0.0.0/8
+)
 HELD_S = 3600  # longer than compose may take; who is killed meanwhile leaves nothing for longer
 
 
@@ -148,9 +150,7 @@ class SwarmHost(HostEngine):
     def release_network(self, name: str) -> list[str]:
         """Take away what `hold_network` has made; returns the names of it."""
         with self.errors():
-            found = self._api.containers(
-                all=True, filters={"label": [f"{LABEL_HOLDER}={name}"]}
-            )
+            found = self._api.containers(all=True, filters={"label": [f"{LABEL_HOLDER}={name}"]})
             for item in found:
                 self._remove_container(item["Id"])
         return [str(item["Names"][0]).removeprefix("/") for item in found]
@@ -163,7 +163,7 @@ class SwarmHost(HostEngine):
                 self._remove_network(network["Id"])
 
     def remove_overlay(self, name: str) -> bool:
-        """Remove a cluster's network by this manager; returns whether it is gone, which containers just removed delay."""
+        """Remove a cluster's network by this manager; returns whether it is gone: containers just removed delay it."""
         import docker.errors
 
         try:

@@ -41,11 +41,19 @@ class Member:
 
 @dataclass(frozen=True)
 class Joining:
-    """How hosts become one swarm: who manages it, whether it has to be made, who joins."""
+    """How hosts become one swarm.
+
+    Attributes:
+        manager: who manages it.
+        makes: whether it has to make it.
+        joins: who joins.
+        leaves: who leaves, before all that, one of ours that is no more.
+    """
 
     manager: str
     makes: bool
     joins: tuple[str, ...]
+    leaves: tuple[str, ...] = ()
 
 
 def plan_joining(members: Sequence[Member]) -> Joining:
@@ -54,16 +62,19 @@ def plan_joining(members: Sequence[Member]) -> Joining:
     Raises:
         UsageError: they are in different ones, or in one that we may not change.
     """
+    stale = tuple(member.host for member in members if _is_stale(member, members))
     for member in members:
-        if member.state not in (IN, OUT):
+        if member.state not in (IN, OUT) and member.host not in stale:
             raise UsageError(
                 f"host {member.host}: the swarm that it is in is in state {member.state!r}",
                 f"on host {member.host}: docker info says why; docker swarm leave ends it",
             )
-    inside = [member for member in members if member.state == IN]
-    outside = tuple(member.host for member in members if member.state == OUT)
+    outside = tuple(
+        member.host for member in members if member.state == OUT or member.host in stale
+    )
+    inside = [member for member in members if member.host not in outside]
     if not inside:
-        return Joining(outside[0], makes=True, joins=outside[1:])
+        return Joining(outside[0], makes=True, joins=outside[1:], leaves=stale)
     manager = next((member for member in inside if member.is_manager), None)
     if manager is None:
         raise UsageError(
@@ -81,7 +92,7 @@ def plan_joining(members: Sequence[Member]) -> Joining:
             f"host {', '.join(outside)} is not in the swarm of host {manager.host}, which is not ours",
             f"on host {manager.host}: docker swarm join-token worker says how it joins",
         )
-    return Joining(manager.host, makes=False, joins=outside)
+    return Joining(manager.host, makes=False, joins=outside, leaves=stale)
 
 
 def plan_leaving(members: Sequence[Member], network: str) -> list[str]:
@@ -90,7 +101,7 @@ def plan_leaving(members: Sequence[Member], network: str) -> list[str]:
     Only ours is left, and only by hosts that no other network needs. Where no manager answers those leave that we had
     join.
     """
-    inside = [member for member in members if member.state == IN]
+    inside = [member for member in members if member.state != OUT]
     manager = next((member for member in inside if member.is_manager), None)
     free = [member for member in inside if not set(member.overlays) - {network}]
     workers = [member for member in free if not member.is_manager]
@@ -104,6 +115,13 @@ def plan_leaving(members: Sequence[Member], network: str) -> list[str]:
     if manager in free and not others and len(workers) == len(inside) - 1:
         leaving.append(manager.host)
     return leaving
+
+
+def _is_stale(member: Member, members: Sequence[Member]) -> bool:
+    """Whether a host is left over in a swarm that we had it join: one whose manager is gone, or does not know it."""
+    known = set().union(*(other.ready for other in members))
+    is_lost = member.state not in (IN, OUT) or (member.state == IN and member.node_id not in known)
+    return is_lost and member.has_our_bridge and not member.is_manager and not member.overlays
 
 
 def _names(members: Sequence[Member]) -> str:

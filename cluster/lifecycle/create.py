@@ -84,6 +84,8 @@ def create_cluster(
             made = reconcile(
                 engine, spec, request.link_spec, request.resources, compose, console, force=force
             )
+        if existing is None and engine.note:
+            console.say(engine.note)
         return Created(spec, *made, was_there=existing is not None)
     except BaseException as error:
         if existing is not None:
