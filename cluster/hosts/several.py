@@ -154,7 +154,7 @@ class SeveralEngines(Engine):
 
     def room(self) -> tuple[int, int]:
         """As Engine's: so much each host has at least."""
-        rooms = self._each(SwarmHost.room)
+        rooms = self._each(lambda engine: engine.room())
         return min(cores for cores, _ in rooms), min(size for _, size in rooms)
 
     def architecture(self) -> str:
@@ -163,7 +163,7 @@ class SeveralEngines(Engine):
         Raises:
             ClusterError: hosts differ, and no image is for all of them.
         """
-        kinds = self._each(SwarmHost.architecture)
+        kinds = self._each(lambda engine: engine.architecture())
         if len(set(kinds)) > 1:
             said = zip(self._engines, kinds, strict=True)
             words = ", ".join(f"{engine.host_name} ({kind})" for engine, kind in said)
@@ -176,7 +176,7 @@ class SeveralEngines(Engine):
         self.remove_containers(containers)
         held = self._each(lambda engine: engine.release_network(name))
         networks = remove_network(self._engines, name, patient=not self.lost)
-        parted = part_hosts(self._engines, name)
+        parted = part_hosts(self._engines, name, [host.internal_ip for host in self.lost])
         return [
             *(f"container {container.name}" for container in containers),
             *(f"container {holder}" for holders in held for holder in holders),
@@ -195,11 +195,11 @@ class SeveralEngines(Engine):
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
         """As Engine's."""
-        self._at_home(containers, SwarmHost.remove_containers)
+        self._at_home(containers, lambda engine, own: engine.remove_containers(own))
 
     def unpause(self, containers: Sequence[Container]) -> None:
         """As Engine's."""
-        self._at_home(containers, SwarmHost.unpause)
+        self._at_home(containers, lambda engine, own: engine.unpause(own))
 
     def networks(self, name: str) -> list[str]:
         """As Engine's, of all hosts, each once."""
@@ -225,7 +225,7 @@ class SeveralEngines(Engine):
 
     def version(self) -> str:
         """As Engine's, of each."""
-        versions = zip(self._engines, self._each(SwarmHost.version), strict=True)
+        versions = zip(self._engines, self._each(lambda engine: engine.version()), strict=True)
         return ", ".join(f"{version} on {engine.host_name}" for engine, version in versions)
 
     def free_disk_bytes(self) -> int | None:

@@ -1,11 +1,11 @@
 """Joins hosts to one swarm for a cluster's network, and takes that away again: `cluster.hosts.swarm_plan` says how."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cluster.hosts.each import each_host
 from cluster.hosts.swarm_host import SwarmHost, overlay_name
-from cluster.hosts.swarm_plan import OUT, Member, plan_joining, plan_leaving
+from cluster.hosts.swarm_plan import OUT, plan_joining, plan_leaving
 
 LOOKS, LOOK_INTERVAL_S = 20, 0.5  # at a network whose last containers have just been removed
 
@@ -16,7 +16,7 @@ def join_hosts(hosts: Sequence[SwarmHost]) -> SwarmHost:
     Raises:
         UsageError: they are in swarms that are not ours to change. ClusterError: one refused; names it.
     """
-    plan = plan_joining(each_host(hosts, SwarmHost.member))
+    plan = plan_joining(each_host(hosts, lambda host: host.member()))
     by_name = {host.host_name: host for host in hosts}
     for name in plan.leaves:
         by_name[name].leave_swarm()
@@ -44,9 +44,13 @@ def remove_network(hosts: Sequence[SwarmHost], name: str, *, patient: bool = Tru
     return []
 
 
-def part_hosts(hosts: Sequence[SwarmHost], name: str) -> list[str]:
-    """Have hosts leave a swarm of ours that no other network needs; returns their names."""
-    members = {host.host_name: member for host, member in _members(hosts)}
+def part_hosts(hosts: Sequence[SwarmHost], name: str, gone: Collection[str] = ()) -> list[str]:
+    """Have hosts leave a swarm of ours that no other network needs; returns their names.
+
+    Those with the `gone` addresses do not answer, and keep nobody.
+    """
+    found = each_host(hosts, lambda host: host.member(gone))
+    members = {member.host: member for member in found}
     by_name = {host.host_name: host for host in hosts}
     leaving = plan_leaving(list(members.values()), overlay_name(name))
     for host_name in leaving:
@@ -58,10 +62,6 @@ def part_hosts(hosts: Sequence[SwarmHost], name: str) -> list[str]:
         if member.state == OUT and member.has_our_bridge:  # it could not join
             by_name[host_name].remove_bridge()
     return leaving
-
-
-def _members(hosts: Sequence[SwarmHost]) -> list[tuple[SwarmHost, Member]]:
-    return list(zip(hosts, each_host(hosts, SwarmHost.member), strict=True))
 
 
 def _manages(host: SwarmHost) -> bool:

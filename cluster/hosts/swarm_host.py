@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from cluster.base.errors import ClusterError, SlotTaken
@@ -31,8 +31,8 @@ HELD_S = 3600  # longer than compose may take; who is killed meanwhile leaves no
 class SwarmHost(HostEngine):
     """The engine of a host that shares a network with others; raises as HostEngine."""
 
-    def member(self) -> Member:
-        """What it says of its swarm."""
+    def member(self, gone: Collection[str] = ()) -> Member:
+        """What it says of its swarm; hosts with the `gone` addresses are not ready, whatever it still believes."""
         with self.errors():
             swarm = self._api.info().get("Swarm") or {}
             networks = self._api.networks()
@@ -47,7 +47,7 @@ class SwarmHost(HostEngine):
             swarm.get("NodeID") or "",
             is_manager,
             is_manager and LABEL_SWARM in labels,
-            frozenset(self._ready_nodes()) if is_manager else frozenset(),
+            frozenset(self._ready_nodes(gone)) if is_manager else frozenset(),
             tuple(name for name in overlays if name != INGRESS),
             any(LABEL_SWARM in (bridge.get("Labels") or {}) for bridge in bridges),
         )
@@ -187,10 +187,11 @@ class SwarmHost(HostEngine):
                 labels={LABEL_SWARM: "made by gradwire"},
             )
 
-    def _ready_nodes(self) -> list[str]:
+    def _ready_nodes(self, gone: Collection[str]) -> list[str]:
         with self.errors():
             nodes: Sequence[Mapping[str, Mapping[str, str]]] = self._api.nodes()
-        return [str(node["ID"]) for node in nodes if node["Status"]["State"] == "ready"]
+        ready = [node for node in nodes if node["Status"]["State"] == "ready"]
+        return [str(node["ID"]) for node in ready if node["Status"].get("Addr") not in gone]
 
 
 def overlay_name(name: str) -> str:
