@@ -55,6 +55,15 @@ class DockerHost:
         """The names of the containers that its engine has."""
         return self.exec("docker", "ps", "--format", "{{.Names}}", *options).split()
 
+    def networks(self):
+        """The names of the networks that its engine has, beyond Docker's own three."""
+        found = self.exec("docker", "network", "ls", "--format", "{{.Name}}").split()
+        return sorted(set(found) - {"bridge", "host", "none"})
+
+    def swarm(self):
+        """In which state it is with a swarm: inactive, active."""
+        return self.exec("docker", "info", "--format", "{{.Swarm.LocalNodeState}}").strip()
+
     def ssh(self, *argv):
         """The ssh client, with this machine's configuration."""
         options = ("-F", str(self.folder / "ssh_config"), "-o", "BatchMode=yes")
@@ -99,6 +108,19 @@ class DockerHost:
         lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
         lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
         (self.folder / name).write_text("\n".join([*lines, ""]))
+
+
+def write_hosts_file(folder, hosts, **own):
+    """A hosts file that names several, each with more of its own: west={"nodes": 2}."""
+    configs = [(host.folder / "ssh_config").read_text() for host in hosts]
+    (folder / "ssh_config").write_text("".join(configs))
+    listed = [
+        {"name": host.name, "ssh": host.name, "internal_ip": host.address} | own.get(host.name, {})
+        for host in hosts
+    ]
+    path = folder / "hosts.yml"
+    path.write_text(json.dumps({"hosts": listed, "ssh_config": "ssh_config"}))
+    return path
 
 
 def docker(*argv, stdin=None):
