@@ -3,7 +3,7 @@
     python -m cluster.up                                  # three nodes, no shaping
     python -m cluster.up --nodes 4 --profile mobile
     python -m cluster.up --name second --nodes 2          # beside the first
-    python -m cluster.up --hosts examples/hosts.yml       # on another machine: docs/hosts.md
+    python -m cluster.up --hosts examples/hosts.yml       # on other machines: docs/hosts.md
     python -m cluster.up --cpus node3=0.5 --memory node2=1g          # nodes that are not alike; `none` takes it away
 
 Makes what is missing and changes what differs: image, keys, containers, limits, links. Run it again whenever in doubt.
