@@ -78,8 +78,8 @@ def plan_joining(members: Sequence[Member]) -> Joining:
     manager = next((member for member in inside if member.is_manager), None)
     if manager is None:
         raise UsageError(
-            f"hosts {_names(inside)} are in a swarm, and none of them manages it: no network can be made",
-            "name a manager in the hosts file, or on each of them: docker swarm leave",
+            f"host {_names(inside)} is in a swarm that none of the hosts manages: no network can be made",
+            "name a manager in the hosts file, or on each of these: docker swarm leave",
         )
     strangers = [member for member in inside if member.node_id not in manager.ready]
     if strangers:

@@ -1,5 +1,9 @@
 """A cluster on two machines: the same words, links and losses as on one, and what becomes of it when one is lost."""
 
+import os
+import signal
+import time
+
 import pytest
 from containers import PREFIX, eventually, losses
 from docker_hosts import DockerHost, docker, write_hosts_file
@@ -78,6 +82,17 @@ def test_up_mends_what_is_missing_on_either_and_adds_nodes_where_they_belong(
     assert len(found["links"]) == 6 and not found["warnings"]
     cluster.run("down")
     assert all(is_empty(host) for host in hosts)
+
+
+def test_what_a_killed_up_has_made_is_found_and_removed(make_cluster, hosts, hosts_file):
+    cluster = make_cluster("killed")
+    up = cluster.start("up", "--hosts", hosts_file, "--nodes", "4")
+    eventually(lambda: hosts[1].containers("--all"))  # what holds the network there, or a node
+    os.kill(up.pid, signal.SIGKILL)
+    up.communicate(timeout=60)
+    cluster.run("down")
+    time.sleep(2)  # compose, where nobody tells it, would have made another one by then
+    assert all(is_empty(host) for host in hosts) and cluster.things() == []
 
 
 def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts, hosts_file):
