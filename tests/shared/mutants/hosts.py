@@ -19,7 +19,7 @@ HOSTS = (
         PLACEMENT,
         "found |= dict.fromkeys(left[: host.nodes], host.name)",
         "found |= dict.fromkeys(left, host.name)",
-        OF_PLACEMENT + "test_named_ones_first_then_numbers_then_shares",
+        OF_PLACEMENT + "test_what_cannot_be_is_one_line",
     ),
     Mutation(
         "a swarm that is not ours is left, too",
