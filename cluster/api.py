@@ -24,8 +24,8 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.ownership import check_checkout
 from cluster.engine.resources import Limit, ResourceValue, make_resource_request
-from cluster.hosts.connect import compose_for, connect_engine, host_of
-from cluster.hosts.hosts_file import load_host
+from cluster.hosts.connect import compose_for, connect_engine, hosts_of
+from cluster.hosts.hosts_file import load_hosts
 from cluster.lifecycle.create import create_cluster, inspect_cluster
 from cluster.lifecycle.exclusive_lock import ClusterLock
 from cluster.lifecycle.provision import reach_nodes
@@ -82,7 +82,7 @@ class Cluster:
             is not named keeps its limit.
         memory: how much memory, likewise ("1g", {"node2": "512m"}).
         gpus: which GPUs, likewise ("all", {"node1": "0", "node2": "1"}).
-        hosts: a file that names the machine on which the nodes shall be; None is this one, or where the cluster is.
+        hosts: a file that names the machines on which the nodes shall be; None is this one, or where the cluster is.
         slot: decides subnet and ports; None is where the cluster is, or the first that is free.
         console: where messages go.
         force: change, measure and remove the cluster even where another command or a run uses it.
@@ -122,7 +122,7 @@ class Cluster:
             image,
             link_spec,
             make_resource_request(cpus, memory, gpus),
-            load_host(Path(hosts)) if hosts else None,
+            load_hosts(Path(hosts)) if hosts else None,
         )
         self._begin(request, console, force=force)
 
@@ -150,9 +150,9 @@ class Cluster:
 
     @property
     def engine(self) -> Engine:
-        """The Docker engine of this machine or of the cluster's host; asked for at first use."""
+        """The Docker engine of this machine or of the cluster's hosts; asked for at first use."""
         if self._engine is None:
-            self._engine = connect_engine(self.name, self.request.host)
+            self._engine = connect_engine(self.name, self.request.hosts)
         return self._engine
 
     @property
@@ -184,7 +184,7 @@ class Cluster:
 
     def compose(self) -> ComposeUp:
         """What makes its containers: on this machine it can start before an engine is asked."""
-        if host_of(self.name, self.request.host) is None:
+        if hosts_of(self.name, self.request.hosts) is None:
             return ComposeUp(self.name)
         return compose_for(self.name, self.engine)
 
@@ -442,7 +442,7 @@ class Cluster:
             )
 
     def down(self) -> list[str]:
-        """Remove everything of this cluster; returns what was removed.
+        """Remove everything of this cluster; returns what was removed. With `force` also where some host is lost.
 
         Raises:
             ClusterError: it is in use or another checkout's, the engine refused, or the keys belong to somebody else.
@@ -450,6 +450,8 @@ class Cluster:
         with self.alone:
             self.close()
             self._spec = None
+            if self._force:
+                self._engine = connect_engine(self.name, self.request.hosts, partly=True)
             return remove_cluster(self.engine, self.name, self.console, force=self._force)
 
     def close(self) -> None:

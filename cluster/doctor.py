@@ -90,7 +90,8 @@ def examine(name: str) -> Iterator[Finding]:
         yield Finding("image", f"{IMAGE} is not built yet", "python -m cluster.image")
         return
     yield _image(engine)
-    yield from _wires(engine)
+    for one in engine.engines:
+        yield from _wires(one)
     if engine.cluster(name) is None:
         yield Finding(
             "cluster", f"{name!r} is not up (python -m cluster.up): its nodes are not checked"
@@ -127,12 +128,14 @@ def _image(engine: Engine) -> Finding:
 
 
 def _host(engine: Engine) -> Iterator[Finding]:
-    if isinstance(engine, HostEngine):
-        yield Finding("host", f"{engine.host.name} answers ({engine.host.ssh})")
+    for one in engine.engines:
+        if isinstance(one, HostEngine):
+            yield Finding("host", f"{one.host.name} answers ({one.host.ssh})")
 
 
 def _wires(engine: Engine) -> Iterator[Finding]:
-    """Which wire this kernel can do, found by trying both in a container of its own."""
+    """Which wire this kernel, or a host's, can do, found by trying both in a container of its own."""
+    where = f" on {engine.where}" if engine.where else ""
     words = ["--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
     done = run_bounded([*docker_command(engine), *TRY_WIRES, *words])
     if done.returncode != 0:
@@ -148,11 +151,12 @@ def _wires(engine: Engine) -> Iterator[Finding]:
         if reason:
             yield Finding(
                 f"wire {wire}",
-                f"not on this kernel: {reason}",
+                f"not on this kernel: {reason}" if not where else f"not{where}: {reason}",
                 "" if able else "load sch_netem and ifb",
             )
         else:
-            yield Finding(f"wire {wire}", "works" + (" (auto takes it)" if wire == able[0] else ""))
+            auto = " (auto takes it)" if wire == able[0] else ""
+            yield Finding(f"wire {wire}", f"works{where}{auto}")
 
 
 def _nodes(cluster: Cluster) -> Iterator[Finding]:

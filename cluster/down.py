@@ -5,7 +5,7 @@
     python -m cluster.down --all
 
 Clusters of other names stay, and so does that of another checkout, and one that another command is at work on: --force
-removes them, too.
+removes them, too. Of several hosts it goes without those that do not answer, and says what stays there.
 """
 
 import sys
@@ -27,7 +27,9 @@ def main(argv: list[str] | None = None) -> int:
     add_name(parser)
     parser.add_argument("--all", action="store_true", help="every cluster of this checkout")
     parser.add_argument(
-        "--force", action="store_true", help="also what is in use, or another checkout's"
+        "--force",
+        action="store_true",
+        help="also what is in use, another checkout's, or on lost hosts",
     )
     return run_verb(parser, down, argv)
 

@@ -20,8 +20,9 @@ from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.contract.prove import ProofStatus, Prover
 from cluster.engine.resources import Limit, format_bytes
-from cluster.hosts.hosts_file import Host
-from cluster.hosts.record import read_host
+from cluster.hosts.hosts_file import Hosts
+from cluster.hosts.placement import Placement
+from cluster.hosts.record import read_record
 from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
 from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import find_leftovers
@@ -47,6 +48,7 @@ class NodeStatus:
         state: of its container, in the engine's word; `missing` where there is none.
         health: likewise; empty where there is none.
         image_is_current: whether it was made from the image as it is now.
+        host: the name of the machine on which it is, or shall be; empty: this one.
     """
 
     node: Node
@@ -54,6 +56,7 @@ class NodeStatus:
     state: str
     health: str
     image_is_current: bool
+    host: str = ""
 
     @property
     def words(self) -> str:
@@ -67,6 +70,7 @@ class NodeStatus:
             "state": self.state,
             "health": self.health,
             "image_is_current": self.image_is_current,
+            "host": self.host,
         }
         return asdict(self.node) | asdict(self.limit) | own
 
@@ -82,7 +86,7 @@ class Status:
         problem: why not; empty where all do.
         warnings: sentences for the user.
         proof: whether the links were proved; None: nobody looked.
-        host: the machine on which the nodes are; None: this one.
+        hosts: the machines on which the nodes are; None: this one.
     """
 
     name: str
@@ -91,14 +95,14 @@ class Status:
     problem: str = ""
     warnings: Sequence[str] = ()
     proof: ProofStatus | None = None
-    host: Host | None = None
+    hosts: Hosts | None = None
 
     def document(self) -> dict[str, object]:
         """As --json shows it."""
         nodes = [one.document() for one in self.nodes]
         found: dict[str, object] = {
             "name": self.name,
-            "host": self.host.document() if self.host else None,
+            "hosts": [host.document() for host in self.hosts.hosts] if self.hosts else [],
             "nodes": nodes,
             "links": [],
             "problem": self.problem,
@@ -129,20 +133,22 @@ def read_status(cluster: Cluster, link_state: LinkState | None = None) -> Status
 
     A node that does not answer says why, and the links are then unknown.
     """
-    nodes, proof, host = _read_nodes(cluster), None, read_host(cluster.name)
+    record = read_record(cluster.name)
+    hosts, placement = (record.hosts, record.placement) if record else (None, {})
+    nodes, proof = _read_nodes(cluster, placement), None
     if link_state is None:
         try:
             prover = Prover(cluster.engine, cluster.spec, cluster.fleet, cluster.console)
             link_state, proof = prover.links_and_proof()
         except NodeError as error:
-            return Status(cluster.name, nodes, None, error.message, host=host)
+            return Status(cluster.name, nodes, None, error.message, hosts=hosts)
     leftovers = find_leftovers(cluster.spec, link_state)
-    return Status(cluster.name, nodes, link_state, warnings=leftovers, proof=proof, host=host)
+    return Status(cluster.name, nodes, link_state, warnings=leftovers, proof=proof, hosts=hosts)
 
 
-def _read_nodes(cluster: Cluster) -> list[NodeStatus]:
+def _read_nodes(cluster: Cluster, placement: Placement) -> list[NodeStatus]:
     containers = {c.node: c for c in cluster.engine.containers(cluster.name)}
-    image_id = cluster.engine.image_id(cluster.spec.image)
+    image_ids = cluster.engine.image_ids(cluster.spec.image)
     limits = cluster.engine.limits(list(containers.values()))
     found = []
     for node in cluster.spec.nodes:
@@ -153,7 +159,8 @@ def _read_nodes(cluster: Cluster) -> list[NodeStatus]:
                 limits.get(node.name, Limit()),
                 container.state if container else "missing",
                 container.health if container else "",
-                container is not None and container.image_id == image_id,
+                container is not None and container.image_id == image_ids.get(container.host),
+                container.host if container else placement.get(node.name, ""),
             )
         )
     return found
@@ -163,13 +170,15 @@ def print_status(found: Status) -> None:
     """Two tables, nodes and links, and whatever the user should know."""
     limited = any(n.limit.cpus or n.limit.memory_bytes or n.limit.gpus for n in found.nodes)
     more = ["CPUS", "MEMORY", "GPUS"] if limited else []
-    if found.host:
-        print(f"on host {found.host.name}: {found.host.ssh}")
+    several = found.hosts is not None and len(found.hosts.hosts) > 1
+    for host in found.hosts.hosts if found.hosts else ():
+        print(f"on host {host.name}: {host.ssh}")
     print_table(
-        ["NODE", "RANK", "STATE", "ADDRESS", "SSH", *more],
+        ["NODE", *(["HOST"] if several else []), "RANK", "STATE", "ADDRESS", "SSH", *more],
         [
             [
                 n.node.name,
+                *([n.host] if several else []),
                 n.node.rank,
                 n.words,
                 n.node.address,

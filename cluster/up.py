@@ -3,7 +3,7 @@
     python -m cluster.up                                  # three nodes, no shaping
     python -m cluster.up --nodes 4 --profile mobile
     python -m cluster.up --name second --nodes 2          # beside the first
-    python -m cluster.up --hosts examples/hosts.yml       # on another machine: docs/hosts.md
+    python -m cluster.up --hosts examples/hosts.yml       # on other machines: docs/hosts.md
     python -m cluster.up --cpus node3=0.5 --memory node2=1g          # nodes that are not alike; `none` takes it away
 
 Makes what is missing and changes what differs: image, keys, containers, limits, links. Run it again whenever in doubt.
@@ -19,7 +19,7 @@ from cluster.base.console import Console, as_typed
 from cluster.base.spec import name_flag
 from cluster.cli.command_line import add_force, add_name, add_shape, add_size, make_parser, run_verb
 from cluster.engine.compose_up import ComposeUp
-from cluster.hosts.record import read_host
+from cluster.hosts.record import read_hosts
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 def up(args: Namespace) -> dict[str, object]:
     """The verb. Most of us is imported while compose gets ready: both take a while."""
     started = time.monotonic()
-    is_here = not args.hosts and read_host(args.name) is None
+    is_here = not args.hosts and read_hosts(args.name) is None
     with ComposeUp(args.name) as compose:
         if is_here:
             compose.get_ready()

@@ -8,8 +8,10 @@ keys=/run/keys
 host_key=/etc/ssh/ssh_host_ed25519_key
 state=/run/gradwire
 device=eth0
+# That of 10.77.0.0/16, the data network's: its address is in hexadecimal digits, the last byte first. The default route
+# may lead over another one: where nodes are on several hosts their host is behind it.
 while read -r name destination _; do
-  [ "$destination" = 00000000 ] && device=$name # the default route's: the data network's
+  case $destination in 00??4D0A) device=$name ;; esac
 done < /proc/net/route
 umask 077
 

@@ -95,6 +95,8 @@ class HostCounters(NamedTuple):
     """How long some task had to wait for a processor (/proc/pressure/cpu); null where the kernel does not tell."""
     throttled_s: Seconds | None
     """How long this container was kept waiting by its own CPU limit (cgroup v1 and v2); null likewise."""
+    boot_id: str = ""
+    """Of the machine, another one each time that it is started: nodes that say the same share a clock."""
 
 
 class Settings(NamedTuple):
@@ -116,7 +118,7 @@ class Settings(NamedTuple):
     default_tcp: Annotated[str, LINE]
     """The congestion control of connections that leave the links: to the host, say."""
     mtu: Bytes | None
-    """Of the data network; null in a node without a default route."""
+    """Of the data network; null in a node that is not connected to it."""
 
 
 class Shown(NamedTuple):

@@ -231,7 +231,7 @@ class Flooded(NamedTuple):
     """What came of the floods between this node and another."""
 
     datagrams_s: Annotated[float, COUNT] | None
-    """Datagrams a second that arrived from it, of 1472 bytes each; null where none were to be counted."""
+    """Datagrams a second that arrived from it, each a full packet; null where none were to be counted."""
     full_pct: Annotated[float, within(0, 100)] | None
     """Of the sends to it, how many found the link's queue full; null where nothing was to be sent."""
 

@@ -88,7 +88,7 @@ def add_size(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--hosts",
         metavar="FILE",
-        help="a hosts.yml that names the machine on which the nodes shall be (default: this one, or where they are)",
+        help="a hosts.yml that names the machines on which the nodes shall be (default: this one, or where they are)",
     )
     for flag, (value, words) in LIMITS.items():
         parser.add_argument(

@@ -95,15 +95,16 @@ def _drained_s(link: Link) -> float:
     return PAUSE_S + (2 * link.buffer_ms + link.delay_ms + 6 * link.jitter_ms) / 1e3
 
 
-def buffer_ms(link: Link, arrived: int, sent_s: float) -> float:
+def buffer_ms(link: Link, arrived: int, sent_s: float, frame_bytes: int = FRAME_BYTES) -> float:
     """How long a full queue takes to run empty, by what arrived of a burst.
 
     Args:
         link: which; what it is asked to lose and to double is put right.
         arrived: datagrams.
         sent_s: in which the burst was sent, and the link carried some of it.
+        frame_bytes: of each, on the wire.
     """
-    return 1e3 * (carried(link, arrived) * FRAME_BYTES / link.bytes_per_s - sent_s) - HTB_BURST_MS
+    return 1e3 * (carried(link, arrived) * frame_bytes / link.bytes_per_s - sent_s) - HTB_BURST_MS
 
 
 def buffer_error(link: Link) -> float:

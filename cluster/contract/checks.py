@@ -121,6 +121,8 @@ def delay_tolerance_ms(link: Link, measured: Measured) -> float:
 
 
 def _delay_holds(link: Link, measured: Measured) -> bool:
+    if measured.delay_ms is None:
+        return True
     return abs(measured.delay_ms - link.delay_ms) <= delay_tolerance_ms(link, measured)
 
 

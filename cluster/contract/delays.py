@@ -9,7 +9,7 @@ Dempster, Laird and Rubin, 1977), so that pings need not be so far apart that no
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OUTER_DECILES = (
     2.5631  # from a normal distribution's first decile to its ninth, in standard deviations
@@ -41,13 +41,17 @@ def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
     """
     free, waited, arrived = [], [], -math.inf
     together_ms = max(TOGETHER_MS, TOGETHER_SHARE * spread(one_way_ms))
-    for sent, took in sorted(zip(sent_ms, one_way_ms, strict=True)):
+    # From the middle: clocks of two machines may be days apart, and the squares of that would leave nothing of a delay.
+    middle_ms = statistics.median(one_way_ms)
+    times = zip(sent_ms, (took - middle_ms for took in one_way_ms), strict=True)
+    for sent, took in sorted(times):
         if sent + took < arrived + together_ms:
             waited.append(took)
         else:
             free.append(took)
         arrived = max(arrived, sent + took)
-    return _fit(_without_outliers(free), waited)
+    found = _fit(_without_outliers(free), waited)
+    return replace(found, mean_ms=found.mean_ms + middle_ms)
 
 
 def _without_outliers(values: Sequence[float]) -> list[float]:

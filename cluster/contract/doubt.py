@@ -96,10 +96,6 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
     earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
-    delay_too_long_ms = measured.delay_ms - link.delay_ms
-    delay_is_right_early = measured.early_delay_ms - link.delay_ms <= delay_tolerance_ms(
-        link, measured
-    )
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
     too_long_ms = measured.rtt_ms - asked.rtt_ms(link)
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), strain)
@@ -108,7 +104,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     else:
         tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate)[0]
     blamed = {
-        "delay": 0 < delay_too_long_ms <= strain.reach_ms and delay_is_right_early,
+        "delay": _delay_may_be(link, measured, strain),
         "rtt": 0 < too_long_ms <= strain.reach_ms and early_ms <= tolerance_ms,
         "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
         "rate": rate_may_be,
@@ -119,6 +115,14 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "bursts": 0 < _bursts_beyond(link, measured) <= strain.dropped,
     }
     return frozenset(name for name, may_be in blamed.items() if may_be)
+
+
+def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
+    """Whether one way is too long, by no more than packets were late, and not for its earliest ones."""
+    if measured.delay_ms is None or measured.early_delay_ms is None:
+        return False
+    is_right_early = measured.early_delay_ms - link.delay_ms <= delay_tolerance_ms(link, measured)
+    return 0 < measured.delay_ms - link.delay_ms <= strain.reach_ms and is_right_early
 
 
 def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, strain: Strain) -> bool:

@@ -15,7 +15,7 @@ from protocol.link import Link
 from protocol.ports import FIRST_FLOOD_PORT
 from protocol.probe import FloodCount, FloodOrder, FloodSend
 
-FRAME_BYTES = 1514
+FRAME_BYTES = 1514  # of a datagram at MTU 1500, for what is planned; what is found is computed by those that were sent
 # What does not count at the beginning, besides a pace's own: until a link that jitters is as late as it gets.
 SKIP_JITTERS = 4.0
 # What does count, besides: so long that such jitter does not move the rate, and so many that loss does not.
@@ -168,9 +168,9 @@ def _flood_send(flood: Flood, address: str, port: int) -> FloodSend:
     )
 
 
-def flooded_mbyte_s(link: Link, datagrams_s: float) -> float:
+def flooded_mbyte_s(link: Link, datagrams_s: float, frame_bytes: int = FRAME_BYTES) -> float:
     """The rate behind what arrived, in bytes on the wire: what is to be lost has been there, too, second copies not."""
-    return carried(link, datagrams_s * FRAME_BYTES / 1e6)
+    return carried(link, datagrams_s * frame_bytes / 1e6)
 
 
 def carried(link: Link, arrived: float) -> float:

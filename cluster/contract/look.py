@@ -13,7 +13,7 @@ from cluster.base.json_file import finite
 from cluster.contract.checks import delay_tolerance_ms, rtt_tolerance_ms
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import look_pings
-from cluster.contract.probe_results import ping_each_pair
+from cluster.contract.probe_results import by_clocks, ping_each_pair
 from cluster.contract.probe_session import ProbeSession
 from cluster.links.expected import Expected
 from cluster.shaping.link_state import LinkState, expected_of
@@ -67,7 +67,7 @@ def look_at_links(fleet: Fleet, link_state: LinkState) -> Look:
     """
     started, asked, links = time.monotonic(), expected_of(link_state), link_state.links
     with ProbeSession(fleet) as session:
-        pinged = ping_each_pair(session, links, links, look_pings)
+        pinged = by_clocks(ping_each_pair(session, links, links, look_pings), asked)
     measured = {link: pinged[link.src, link.dst] for link in links}
     return judge_look(time.monotonic() - started, asked, measured)
 
@@ -89,7 +89,7 @@ def _delay_holds(link: Link, found: Measured) -> bool:
     """One way: by the typical delay, or by the quick ones: as of `_rtt_holds`."""
     most_ms = delay_tolerance_ms(link, found)
     delays_ms = found.delay_ms, found.early_delay_ms
-    return any(abs(delay_ms - link.delay_ms) <= most_ms for delay_ms in delays_ms)
+    return any(ms is None or abs(ms - link.delay_ms) <= most_ms for ms in delays_ms)
 
 
 def _rtt_holds(link: Link, asked: Expected, found: Measured) -> bool:

@@ -17,6 +17,7 @@ from cluster.contract.probe_results import (
     Pinged,
     Rates,
     burst_buffers,
+    by_clocks,
     fill_links,
     flood_links,
     ping_links,
@@ -106,7 +107,16 @@ def _notes(link_state: LinkState, schedule: ProbeSchedule, gloo: str) -> list[st
     """What was not measured, and what gloo makes of the links."""
     apart = len(paths(link_state.links)) if link_state.isolated else 0
     isolated = f"{apart} pairs of nodes without a link are isolated: not measured" if apart else ""
-    return [note for note in (schedule.note, isolated, gloo) if note]
+    return [note for note in (schedule.note, isolated, clocks_note(link_state), gloo) if note]
+
+
+def clocks_note(link_state: LinkState) -> str:
+    """Of links between nodes that have no common clock; '' where all have one."""
+    asked = expected_of(link_state)
+    between = sum(not asked.has_one_clock(link.ends) for link in link_state.links)
+    if not between:
+        return ""
+    return f"{between} links are between hosts, without a common clock: of their delays only the round trip is judged"
 
 
 def _check_whole(link_state: LinkState) -> None:
@@ -191,7 +201,8 @@ class _Survey:
     def links(self, look: _Look) -> list[Verdict]:
         """Everything about these links."""
         self.report("round trips, jitter and loss")
-        measured = ping_links(self.session, look.links, self.asked.links, self.effort)
+        pinged = ping_links(self.session, look.links, self.asked.links, self.effort)
+        measured = by_clocks(pinged, self.asked)
         flawed = [link for link in look.links if link.is_impaired]
         counters = self.losses(flawed, self.asked.links, measured) if flawed else DropCounters()
         for link, before in look.speeds.items():
@@ -263,14 +274,14 @@ class _Survey:
         if not floods:
             return {}
         self.report(f"rates of {len(floods)} links, {floods_s(floods):.0f} s")
-        return flood_links(self.session, floods)
+        return flood_links(self.session, floods, self.asked.frame_bytes)
 
     def burst(self, links: Sequence[Link]) -> dict[Pair, float]:
         """The queues of links, in ms, by bursts."""
         if not links:
             return {}
         self.report(f"queues of {len(links)} links")
-        return burst_buffers(self.session, links)
+        return burst_buffers(self.session, links, self.asked.frame_bytes)
 
     def paths(self, look: _Look) -> list[Verdict]:
         """The pairs of nodes without a link, against what the links between them make together; no goodput."""
@@ -280,7 +291,9 @@ class _Survey:
         ):
             self.report(f"paths over several links, {number} of {len(groups)}")
             ways = list(self.via)
-            pinged = ping_links(self.session, group, ways, self.effort, PATH_APART)
+            pinged = by_clocks(
+                ping_links(self.session, group, ways, self.effort, PATH_APART), self.asked
+            )
             flawed = [path for path in group if path.is_impaired]
             if flawed:
                 self.losses(flawed, ways, pinged)

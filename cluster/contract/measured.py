@@ -64,8 +64,8 @@ class Measured:
         late_ms: how late these pings were sent, on average.
         early_rtt_ms: a tenth of the round trips took no longer, less the host's own share: what the link does while
             the host holds nothing up; infinite where no ping came back.
-        delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived. By one
-            clock: nodes of one host share it.
+        delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived, None where
+            nobody can tell: nodes of one host share a clock, those of two do not.
         early_delay_ms: a tenth of the one-way delays were no longer, less the same; likewise.
         buffer_ms: how long the link's full queue takes to run empty; None: not measured.
         drop_count: by the wire, of a link that is asked to lose packets; None: not read.
@@ -84,8 +84,8 @@ class Measured:
     gaps: int = 0
     late_ms: float = 0.0
     early_rtt_ms: float = math.inf
-    delay_ms: float = math.inf
-    early_delay_ms: float = math.inf
+    delay_ms: float | None = math.inf
+    early_delay_ms: float | None = math.inf
     drop_count: DropCount | None = None
     buffer_ms: float | None = None
 
@@ -135,9 +135,15 @@ class Measured:
             self,
             samples=samples,
             rtt_ms=share * self.rtt_ms + (1 - share) * earlier.rtt_ms,
-            delay_ms=share * self.delay_ms + (1 - share) * earlier.delay_ms,
+            delay_ms=None
+            if self.delay_ms is None or earlier.delay_ms is None
+            else share * self.delay_ms + (1 - share) * earlier.delay_ms,
             jitter_ms=math.sqrt(share * self.jitter_ms**2 + (1 - share) * earlier.jitter_ms**2),
         )
+
+    def without_delays(self) -> "Measured":
+        """The same, of nodes that have no common clock: how far what they say differs is their clocks' doing."""
+        return replace(self, delay_ms=None, early_delay_ms=None)
 
     @property
     def rate_mbyte_s(self) -> float | None:

@@ -53,7 +53,7 @@ def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) 
     """Of one link, as it was measured; `clipped`: by the machine."""
     told = measured.samples > 0
     return Detectable(
-        delay_ms=_delay_ms(link, measured) if told else None,
+        delay_ms=_delay_ms(link, measured) if told and measured.delay_ms is not None else None,
         jitter_ms=_jitter_ms(link, measured) if told else None,
         rate_pct=None if clipped else _rate_pct(link, measured),
         loss_factor=_loss_factor(link, measured),

@@ -102,6 +102,14 @@ def ping_each_pair(
     return measured
 
 
+def by_clocks(pinged: Pinged, asked: Expected) -> Pinged:
+    """The same, without one-way delays between nodes that have no common clock."""
+    return {
+        ends: found if asked.has_one_clock(ends) else found.without_delays()
+        for ends, found in pinged.items()
+    }
+
+
 def _arrival_orders(
     prober: ProbeSession, pings: Mapping[str, Mapping[str, Pings]]
 ) -> dict[str, ArrivalsOrder]:
@@ -130,18 +138,22 @@ def fill_links(
     }
 
 
-def flood_links(prober: ProbeSession, floods: Sequence[Flood]) -> Rates:
-    """The rates of links, by a timetable of floods, each link once."""
+def flood_links(prober: ProbeSession, floods: Sequence[Flood], frame_bytes: int) -> Rates:
+    """The rates of links, by a timetable of floods, each link once; of datagrams that are so large on the wire."""
     addresses = {name: prober.address(name) for name in prober.nodes}
     found = prober.ask_of_each(flood_orders(floods, addresses), Flooded)
     return {
-        flood.link.ends: _rate(flood.link, found[flood.link.src], found[flood.link.dst])
+        flood.link.ends: _rate(
+            flood.link, found[flood.link.src], found[flood.link.dst], frame_bytes
+        )
         for flood in floods
     }
 
 
-def burst_buffers(prober: ProbeSession, links: Sequence[Link]) -> dict[Pair, float]:
-    """How long a full queue of each of these links takes to run empty, in ms, by bursts.
+def burst_buffers(
+    prober: ProbeSession, links: Sequence[Link], frame_bytes: int
+) -> dict[Pair, float]:
+    """How long a full queue of each of these links takes to run empty, in ms, by bursts; sizes as in `flood_links`.
 
     Raises:
         NodeError: a node does not say what it was asked.
@@ -154,11 +166,13 @@ def burst_buffers(prober: ProbeSession, links: Sequence[Link]) -> dict[Pair, flo
             arrived = _said(found[link.dst][link.src].arrived, "arrived")
         with understood(link.src):
             sent_s = _said(found[link.src][link.dst].sent_s, "sent_s")
-        buffers[link.ends] = buffer_ms(link, arrived, sent_s)
+        buffers[link.ends] = buffer_ms(link, arrived, sent_s, frame_bytes)
     return buffers
 
 
-def _rate(link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Flooded]) -> Rate:
+def _rate(
+    link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Flooded], frame_bytes: int
+) -> Rate:
     """One link's, by what its ends say of one another.
 
     Raises:
@@ -168,7 +182,7 @@ def _rate(link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Floode
         datagrams_s = _said(at_dst[link.src].datagrams_s, "datagrams_s")
     with understood(link.src):
         full_pct = _said(at_src[link.dst].full_pct, "full_pct")
-    return Rate(flooded_mbyte_s(link, datagrams_s), full_pct)
+    return Rate(flooded_mbyte_s(link, datagrams_s, frame_bytes), full_pct)
 
 
 def _said(value: Number | None, key: str) -> Number:

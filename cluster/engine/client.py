@@ -32,7 +32,7 @@ from cluster.engine.resources import (
     device_request,
     read_limit,
 )
-from cluster.ssh.connection import dial_directly
+from cluster.ssh.connection import Dial, dial_directly
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -46,7 +46,10 @@ INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own in
 
 @dataclass(frozen=True)
 class Container:
-    """One node's container, as the engine lists it; `is_connected`: to some network, be it running or not."""
+    """One node's container, as the engine lists it.
+
+    `is_connected`: to some network, be it running or not; `host`: on which it is, empty on this machine.
+    """
 
     id: str
     cluster: str
@@ -60,6 +63,7 @@ class Container:
     working_dir: str
     name: str
     is_connected: bool
+    host: str = ""
 
 
 class Engine:
@@ -72,17 +76,14 @@ class Engine:
         PrerequisiteError: there is no engine, it does not run, or this user may not ask it.
     """
 
-    dial = staticmethod(dial_directly)
-    """Connects to the sshd of a node of this engine: `cluster.ssh.connection.Dial`."""
-
+    host_name = ""
+    """Of the host; empty: this machine."""
     where = ""
-    """The host; empty: this machine."""
+    """The host, for readers; likewise."""
     what = "the Docker engine"
     """In errors."""
     start_it = "sudo systemctl start docker"
     """What to try where it does not answer."""
-    proxy_command = ""
-    """What an ssh client needs on its way to a node, as its `ProxyCommand`."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
@@ -97,6 +98,30 @@ class Engine:
         """A connection of its own to the same engine: a followed log keeps one busy."""
         return Engine(self.url)
 
+    note = ""
+    """What the user should know of where his nodes are."""
+
+    @property
+    def engines(self) -> Sequence[Engine]:
+        """The engines of single machines that this is: itself."""
+        return (self,)
+
+    def parts(self, spec: ClusterSpec) -> list[tuple[Engine, list[str]]]:
+        """The engines of single machines with the nodes that each has, or shall have, of a cluster.
+
+        Raises:
+            UsageError: there is no place for some.
+        """
+        return [(self, [node.name for node in spec.nodes])]
+
+    def dial_to(self, spec: ClusterSpec) -> Dial:
+        """What connects to the sshd of a cluster's nodes."""
+        return dial_directly
+
+    def proxy_commands(self, spec: ClusterSpec) -> dict[str, str]:
+        """What an ssh client needs on its way to each node, as its `ProxyCommand`; on this machine nothing."""
+        return {}
+
     def containers(self, cluster: str | None = None) -> list[Container]:
         """Every node's container, running or not, of one cluster or of all; in rank order.
 
@@ -105,8 +130,8 @@ class Engine:
         label = f"{LABEL_CLUSTER}={cluster}" if cluster else LABEL_CLUSTER
         with self.errors():
             found = self._api.containers(all=True, filters={"label": [label, LABEL_NODE]})
-        nodes = (_container(item) for item in found)
-        return sorted((node for node in nodes if node is not None), key=_rank)
+        nodes = (_container(item, self.host_name) for item in found)
+        return sorted((node for node in nodes if node is not None), key=rank_key)
 
     def strangers(self, cluster: str) -> list[str]:
         """The containers of the cluster's Compose project that are no nodes of it: somebody else's project."""
@@ -149,6 +174,10 @@ class Engine:
         """The image behind a tag, or None."""
         image = self._image(tag)
         return image["Id"] if image else None
+
+    def image_ids(self, tag: str) -> dict[str, str | None]:
+        """The same for each host, by its name: engines do not give one image the same id."""
+        return {self.host_name: self.image_id(tag)}
 
     def image_content(self, tag: str) -> object:
         """The layers and labels of an image, the same on each engine (ids are not); None where it is not there."""
@@ -232,14 +261,16 @@ class Engine:
         """Remove all containers, volumes and networks of a cluster; returns what it removed."""
         containers = self.containers(name)
         self.remove_containers(containers)
-        volumes, networks = self.volumes(name), self.networks(name)
+        volumes, networks = self.remove_volumes(name), self.networks(name)
         with self.errors():
-            for volume in volumes:
-                self._remove_volume(volume)
             for network in networks:
                 self._remove_network(network)
         found = {"container": [c.name for c in containers], "volume": volumes, "network": networks}
         return [f"{kind} {thing}" for kind, things in found.items() for thing in things]
+
+    def left_behind(self, name: str) -> list[str]:
+        """A sentence for each thing of a cluster that could not be removed, as its machine does not answer."""
+        return []
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
         """Remove some nodes, whatever they do, with their anonymous volumes."""
@@ -258,11 +289,14 @@ class Engine:
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
         return [n["Name"] for n in found if n["Name"].startswith(f"{project_name(name)}_")]
 
-    def volumes(self, name: str) -> list[str]:
-        """The names of the volumes of a cluster that outlive its containers."""
+    def remove_volumes(self, name: str) -> list[str]:
+        """Remove what outlives a cluster's containers, once these are gone; returns the names of it."""
         with self.errors():
             found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
-        return [v["Name"] for v in found if v["Name"].startswith(f"{project_name(name)}_")]
+            ours = [v["Name"] for v in found if v["Name"].startswith(f"{project_name(name)}_")]
+            for volume in ours:
+                self._remove_volume(volume)
+        return ours
 
     def log_tail(self, container_id: str, lines: int = 20) -> str:
         """The last lines of what a container printed; nothing where it has been removed."""
@@ -424,7 +458,7 @@ def _translate(error: Exception, what: str, start_it: str, *, at_first: bool) ->
     return PrerequisiteError(f"{what} does not answer: {text}", start_it)
 
 
-def _container(item: dict) -> Container | None:  # type: ignore[type-arg]
+def _container(item: dict, host: str) -> Container | None:  # type: ignore[type-arg]
     """One of ours, or None: its labels must be whole, and its name what they say."""
     labels = item["Labels"]
     status = item["Status"]
@@ -455,6 +489,7 @@ def _container(item: dict) -> Container | None:  # type: ignore[type-arg]
             working_dir=labels.get(WORKING_DIR, ""),
             name=name,
             is_connected=bool(item["NetworkSettings"]["Networks"]),
+            host=host,
         )
     )
 
@@ -469,7 +504,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _rank(container: Container) -> tuple[str, int]:
+def rank_key(container: Container) -> tuple[str, int]:
+    """By which containers are sorted: those of a cluster in the order of ranks."""
     return container.cluster, int(container.node.removeprefix("node"))
 
 

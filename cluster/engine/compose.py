@@ -6,7 +6,7 @@ both take it.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import yaml
 
@@ -70,10 +70,16 @@ def compose_document(
     *,
     slow_start_after_idle: bool = True,
     mounts_keys: bool = True,
+    network: str = "",
 ) -> dict[str, object]:
-    """The Compose document of a cluster, of which some nodes may have limits: plain values, ready for YAML.
+    """The Compose document of a cluster: plain values, ready for YAML.
 
-    With `mounts_keys` nodes see their keys in the state folder, which must be on the engine's machine.
+    Args:
+        spec: the cluster.
+        limits: of some nodes.
+        slow_start_after_idle: of their TCP.
+        mounts_keys: whether nodes see their keys in the state folder, which must be on the engine's machine.
+        network: one that is there already, by its name; empty: the document makes one.
     """
     hosts = [f"{node.name}:{node.address}" for node in spec.nodes]
     sysctls = SYSCTLS | ({} if slow_start_after_idle else {SLOW_START_AFTER_IDLE: "0"})
@@ -84,7 +90,7 @@ def compose_document(
             | service_limits((limits or {}).get(node.name, Limit()))
             for node in spec.nodes
         },
-        "networks": {"data": _network(spec)},
+        "networks": {"data": {"external": True, "name": network} if network else _network(spec)},
         # The size is none of its labels: compose would have it made anew where that changes.
         "volumes": {SHARED_VOLUME: {"labels": {LABEL_CLUSTER: spec.name}}},
     }
@@ -96,14 +102,31 @@ def write_document(
     *,
     slow_start_after_idle: bool,
     mounts_keys: bool,
+    network: str = "",
 ) -> str:
     """The cluster's Compose file, kept in its state folder for readers."""
     document = compose_document(
-        spec, limits, slow_start_after_idle=slow_start_after_idle, mounts_keys=mounts_keys
+        spec,
+        limits,
+        slow_start_after_idle=slow_start_after_idle,
+        mounts_keys=mounts_keys,
+        network=network,
     )
-    text = yaml.safe_dump(document, sort_keys=False, width=120)
+    text = compose_text(document)
     write_text(spec.state_dir / "compose.yml", text)
     return text
+
+
+def compose_text(document: Mapping[str, object]) -> str:
+    """A document as Compose reads it."""
+    return yaml.safe_dump(dict(document), sort_keys=False, width=120)
+
+
+def document_of(text: str, nodes: Collection[str]) -> str:
+    """A cluster's document with some of its nodes alone: what one of several hosts gets."""
+    document = yaml.safe_load(text)
+    services = {node: it for node, it in document["services"].items() if node in nodes}
+    return compose_text(document | {"services": services})
 
 
 def has_slow_start(host_config: HostConfig) -> bool:
@@ -134,7 +157,7 @@ def _service(
             "interval": "30s",
             "timeout": "5s",
         },
-        "labels": _labels(spec) | {LABEL_NODE: node.name, LABEL_IMAGE: spec.image},
+        "labels": network_labels(spec) | {LABEL_NODE: node.name, LABEL_IMAGE: spec.image},
     }
 
 
@@ -148,9 +171,10 @@ def _network(spec: ClusterSpec) -> dict[str, object]:
         "driver": "bridge",
         "driver_opts": {"com.docker.network.driver.mtu": "1500"},
         "ipam": {"config": [{"subnet": spec.subnet, "gateway": spec.gateway}]},
-        "labels": _labels(spec),
+        "labels": network_labels(spec),
     }
 
 
-def _labels(spec: ClusterSpec) -> dict[str, str]:
+def network_labels(spec: ClusterSpec) -> dict[str, str]:
+    """By which a cluster's network is found, and what it is."""
     return {LABEL_CLUSTER: spec.name, LABEL_SIZE: str(spec.size), LABEL_SLOT: str(spec.slot)}

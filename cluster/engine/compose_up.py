@@ -48,6 +48,14 @@ class ComposeUp:
         self._process: subprocess.Popen[str] | None = None
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - __exit__ closes it
 
+    where = ""
+    """The host, for readers; empty: this machine."""
+    network = ""
+    """The one that nodes are connected to where it is not compose that makes it."""
+
+    def prepare(self, spec: ClusterSpec) -> None:
+        """Make what the document takes for granted: nothing, where compose makes all of it."""
+
     def get_ready(self) -> None:
         """Start it where there is no such cluster yet; whether it can be had matters only once there is work for it."""
         if not ClusterSpec(self._name).state_dir.exists():
@@ -76,7 +84,7 @@ class ComposeUp:
             return False
         if self._process.returncode != 0:
             self._complaints.seek(0)
-            raise compose_failure(self._complaints.read(), spec)
+            raise compose_failure(self._complaints.read(), spec, self.where)
         return True
 
     def finish(self, spec: ClusterSpec) -> None:
@@ -90,7 +98,7 @@ class ComposeUp:
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            words = f"compose has not brought {spec.name!r} up within {timeout_s:.0f} s"
+            words = f"compose has not brought {spec.name!r} up{_on(self.where)} within {timeout_s:.0f} s"
             raise ClusterError(words, "python -m cluster.doctor") from None
         self.has_ended(spec)
 
@@ -191,11 +199,15 @@ def _is_plugin_elsewhere() -> bool:
     return run_bounded(["docker", "compose", "version"]).returncode == 0
 
 
-def compose_failure(stderr: str, spec: ClusterSpec) -> ClusterError:
-    """Compose's complaint as one of ours, with what to do about it."""
+def _on(where: str) -> str:
+    return f" on {where}" if where else ""
+
+
+def compose_failure(stderr: str, spec: ClusterSpec, where: str = "") -> ClusterError:
+    """Compose's complaint as one of ours, with what to do about it; `where`: the host, empty on this machine."""
     text = stderr.lower()
     last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
-    message = f"compose could not bring {spec.name!r} up: {' / '.join(last)}"
+    message = f"compose could not bring {spec.name!r} up{_on(where)}: {' / '.join(last)}"
     if "port is already allocated" in text or "address already in use" in text:
         return SlotTaken(message, "free the port, or another --slot")
     if "pool overlaps" in text or "invalid pool request" in text:

@@ -91,21 +91,35 @@ def split_words(words: Sequence[str]) -> dict[str, str]:
     return {node if equals else ALL: value for node, equals, value in pairs}
 
 
-def check_room(resources: ResourceRequest, cores: int, memory_bytes: int) -> None:
-    """Refuse what the machine does not have: such a limit would be none.
+def check_room(
+    resources: ResourceRequest,
+    cores: int,
+    memory_bytes: int,
+    nodes: Collection[str] | None = None,
+    where: str = "this machine",
+) -> None:
+    """Refuse what a machine does not have: such a limit would be none.
+
+    Args:
+        resources: what is asked for.
+        cores: of the machine.
+        memory_bytes: likewise.
+        nodes: which it has; None: all.
+        where: the machine, for readers.
 
     Raises:
         UsageError: names the node.
     """
+    own = None if nodes is None else {ALL, *nodes}
     for node, cpus in resources.cpus.items():
-        if cpus is not None and cpus > cores:
+        if cpus is not None and cpus > cores and (own is None or node in own):
             raise UsageError(
-                f"cpus of {node} is {cpus:g}, and this machine has {cores}", "or none: no limit"
+                f"cpus of {node} is {cpus:g}, and {where} has {cores}", "or none: no limit"
             )
     for node, size in resources.memory_bytes.items():
-        if size is not None and size > memory_bytes:
+        if size is not None and size > memory_bytes and (own is None or node in own):
             raise UsageError(
-                f"memory of {node} is {format_bytes(size)}, and this machine has {format_bytes(memory_bytes)}",
+                f"memory of {node} is {format_bytes(size)}, and {where} has {format_bytes(memory_bytes)}",
                 "or none: no limit",
             )
 

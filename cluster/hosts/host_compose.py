@@ -24,7 +24,7 @@ class HostCompose(ComposeUp):
 
     def __init__(self, name: str, engine: HostEngine) -> None:
         super().__init__(name)
-        self._engine = engine
+        self._engine, self.where = engine, engine.where
         self._document = ""
         self._is_finished = False
 
@@ -59,7 +59,7 @@ class HostCompose(ComposeUp):
         try:
             self._engine.start(containers)
         except ClusterError as error:  # a port that is taken shows only now
-            raise compose_failure(error.message, spec) from error
+            raise compose_failure(error.message, spec, self.where) from error
 
     def _environment(self) -> Mapping[str, str]:
         return os.environ | {"DOCKER_HOST": self._engine.tunnel.engine_url}

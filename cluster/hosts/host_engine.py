@@ -8,12 +8,15 @@ import tarfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 from cluster.base.errors import PrerequisiteError
 from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Container, Engine
 from cluster.hosts.hosts_file import Host
+from cluster.hosts.placement import place
 from cluster.hosts.tunnel import Tunnel, ssh_argv
+from cluster.ssh.connection import Dial
 
 KEYS = "run/keys"
 """Where a node finds its keys: compose mounts them there where it can."""
@@ -28,6 +31,7 @@ class HostEngine(Engine):
 
     def __init__(self, host: Host, tunnel: Tunnel | None = None) -> None:
         self.host = host
+        self.host_name = host.name
         self.where = f"host {host.name}"
         self.what = f"the Docker engine of {self.where}"
         self.start_it = f"ssh {host.ssh} docker info must work"
@@ -39,12 +43,28 @@ class HostEngine(Engine):
                 f"host {host.name}: no Docker engine answers at {host.docker_socket}",
                 f"ssh {host.ssh} docker info must work; docker_socket in the hosts file says where else it is",
             ) from error
-        self.dial = self.tunnel.dial
-        self.proxy_command = proxy_command(host)
 
-    def again(self) -> Engine:
+    def again(self) -> Self:
         """A connection of its own to the same engine, by the same tunnel."""
-        return HostEngine(self.host, self.tunnel)
+        return type(self)(self.host, self.tunnel)
+
+    def parts(self, spec: ClusterSpec) -> list[tuple[Engine, list[str]]]:
+        """As Engine's."""
+        names = [node.name for node in spec.nodes]
+        place(names, [self.host])
+        return [(self, names)]
+
+    def dial_to(self, spec: ClusterSpec) -> Dial:
+        """As Engine's: by the tunnel."""
+        return self.tunnel.dial
+
+    def proxy_commands(self, spec: ClusterSpec) -> dict[str, str]:
+        """As Engine's: by way of the host."""
+        return dict.fromkeys((node.name for node in spec.nodes), proxy_command(self.host))
+
+    def free_disk_bytes(self) -> int | None:
+        """As Engine's: this machine cannot see it."""
+        return None
 
     def copy_keys(self, spec: ClusterSpec, containers: Sequence[Container]) -> None:
         """Give nodes their keys and first plans, whether they run or not.

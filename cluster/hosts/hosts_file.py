@@ -1,11 +1,15 @@
-"""Hosts from a user's YAML file (`--hosts ./hosts.yml`): the machine on which a cluster's containers are.
+"""Hosts from a user's YAML file (`--hosts ./hosts.yml`): the machines on which a cluster's containers are.
 
 hosts:
   - name: box                    # in messages, and in what `status` prints
     ssh: me@box.example          # as the ssh client takes it: a name of your ~/.ssh/config, too
     proxy_jump: me@gate          # over which machine, as `ssh -J`; left out: directly, or as ~/.ssh/config says
     docker_socket: /run/user/1000/docker.sock      # of its engine; left out: /var/run/docker.sock
+    internal_ip: 192.168.1.10    # by which the other hosts reach it; needed where there are several
+    nodes: 4                     # so many at most, or these: [node1, node2]; left out: spread with the others
+    cpus: 16                     # how much of what is spread it gets, against the others; left out: 1
 ssh_config: ./ssh_config         # instead of your ~/.ssh/config, as `ssh -F`
+encrypted: yes                   # what goes between hosts; left out: no
 
 Your own ssh client logs in, with your keys and the host keys that you know: try `ssh me@box.example` first.
 """
@@ -13,27 +17,31 @@ Your own ssh client logs in, with your keys and the host keys that you know: try
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
+from cluster.base.spec import MAX_NODES
 from cluster.base.yaml_file import read_yaml
 
 KEYS = {
-    "hosts file": ("hosts", "ssh_config"),
-    "host": ("name", "ssh", "proxy_jump", "docker_socket"),
+    "hosts file": ("hosts", "ssh_config", "encrypted"),
+    "host": ("name", "ssh", "proxy_jump", "docker_socket", "internal_ip", "nodes", "cpus"),
 }
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 TARGET = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.@:,\[\]%-]*")
 """What the ssh client takes as a destination, or several behind -J; never what it would take for an option."""
 SOCKET = re.compile(r"/[^:\s]+")
 """A colon ends the path of a forwarded socket on the ssh client's command line."""
+NODE = re.compile(r"node[1-9][0-9]?")
 DOCKER_SOCKET = "/var/run/docker.sock"
 HINT = "examples/hosts.yml is one"
+EXAMPLE = "{name: box, ssh: me@box.example}"
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine with a Docker engine, and how the ssh client gets there.
+    """A machine with a Docker engine, how the ssh client gets there, and which nodes it gets.
 
     Attributes:
         name: in messages.
@@ -41,6 +49,9 @@ class Host:
         proxy_jump: machines on the way, as `ssh -J` takes them; empty: none, or as that configuration says.
         docker_socket: the engine's, on the host.
         ssh_config: the ssh client's configuration, an absolute path; empty: the user's own.
+        internal_ip: by which the other hosts reach it; empty: there are none.
+        nodes: so many at most, or those with these names; None: a share of what is left.
+        cpus: how large that share is, against those of the others.
     """
 
     name: str
@@ -48,14 +59,31 @@ class Host:
     proxy_jump: str = ""
     docker_socket: str = DOCKER_SOCKET
     ssh_config: str = ""
+    internal_ip: str = ""
+    nodes: int | tuple[str, ...] | None = None
+    cpus: float = 1.0
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> dict[str, object]:
         """As JSON values."""
         return asdict(self)
 
 
-def load_host(path: Path) -> Host:
-    """The host of a user's file.
+@dataclass(frozen=True)
+class Hosts:
+    """The machines of one cluster, and whether what goes between them is encrypted."""
+
+    hosts: tuple[Host, ...]
+    encrypted: bool = False
+
+    @property
+    def words(self) -> str:
+        """For readers: where a cluster is."""
+        named = ", ".join(f"{host.name} ({host.ssh})" for host in self.hosts)
+        return f"host {named}" if len(self.hosts) == 1 else f"hosts {named}"
+
+
+def load_hosts(path: Path) -> Hosts:
+    """The hosts of a user's file.
 
     Raises:
         UsageError: no such file, no YAML, or a key or value that cannot be; the message names file and key.
@@ -64,23 +92,41 @@ def load_host(path: Path) -> Host:
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a mapping of {', '.join(KEYS['hosts file'])}", HINT)
     _check_keys(document, "hosts file", str(path))
-    hosts = document.get("hosts")
-    if not isinstance(hosts, list) or not hosts:
-        raise UsageError(f"{path}: hosts is {shown(hosts)}", "a list: - {name: box, ssh: me@box}")
-    if len(hosts) > 1:
-        raise UsageError(
-            f"{path}: {len(hosts)} hosts, and a cluster is on one of them", "a file for each"
-        )
-    return _parse_host(hosts[0], _ssh_config(document, path), f"{path}: hosts[0]")
+    listed, encrypted = document.get("hosts"), document.get("encrypted", False)
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"{path}: hosts is {shown(listed)}", "a list: - {name: box, ssh: me@box}")
+    if not isinstance(encrypted, bool):
+        raise UsageError(f"{path}: encrypted is {shown(encrypted)}", "yes, or no")
+    ssh_config = _ssh_config(document, path)
+    hosts = tuple(
+        _parse_host(one, ssh_config, f"{path}: hosts[{place}]") for place, one in enumerate(listed)
+    )
+    _check_together(hosts, path)
+    return Hosts(hosts, encrypted)
+
+
+def _check_together(hosts: tuple[Host, ...], path: Path) -> None:
+    """Refuse hosts that cannot be told apart, or do not reach one another."""
+    for key in ("name", "ssh", "internal_ip"):
+        said = [value for host in hosts if (value := getattr(host, key))]
+        twice = sorted({value for value in said if said.count(value) > 1})
+        if twice:
+            raise UsageError(f"{path}: two hosts have {key} {twice[0]}", "a host is named once")
+    for place, host in enumerate(hosts):
+        if len(hosts) > 1 and not host.internal_ip:
+            raise UsageError(
+                f"{path}: hosts[{place}].internal_ip is missing",
+                "with several hosts each says by which address the others reach it: 192.168.1.10",
+            )
 
 
 def _parse_host(document: object, ssh_config: str, source: str) -> Host:
     if not isinstance(document, dict):
-        raise UsageError(f"{source} is {shown(document)}", "{name: box, ssh: me@box.example}")
+        raise UsageError(f"{source} is {shown(document)}", EXAMPLE)
     _check_keys(document, "host", source)
     for key in ("name", "ssh"):
         if key not in document:
-            raise UsageError(f"{source}: {key} is missing", "{name: box, ssh: me@box.example}")
+            raise UsageError(f"{source}: {key} is missing", EXAMPLE)
     return Host(
         name=_word(document["name"], NAME, f"{source}.name", "box"),
         ssh=_word(document["ssh"], TARGET, f"{source}.ssh", "me@box.example"),
@@ -89,6 +135,9 @@ def _parse_host(document: object, ssh_config: str, source: str) -> Host:
         else "",
         docker_socket=_socket(document.get("docker_socket", DOCKER_SOCKET), source),
         ssh_config=ssh_config,
+        internal_ip=_address(document["internal_ip"], source) if "internal_ip" in document else "",
+        nodes=_nodes(document["nodes"], source) if "nodes" in document else None,
+        cpus=_cpus(document.get("cpus", 1.0), source),
     )
 
 
@@ -108,6 +157,28 @@ def _socket(value: object, source: str) -> str:
     if not isinstance(value, str) or not SOCKET.fullmatch(value):
         raise UsageError(f"{source}.docker_socket is {shown(value)}", DOCKER_SOCKET)
     return value
+
+
+def _address(value: object, source: str) -> str:
+    try:
+        return str(IPv4Address(value if isinstance(value, str) else ""))
+    except AddressValueError:
+        raise UsageError(f"{source}.internal_ip is {shown(value)}", "192.168.1.10") from None
+
+
+def _nodes(value: object, source: str) -> int | tuple[str, ...]:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_NODES:
+        return value
+    if isinstance(value, list) and value:
+        return tuple(_word(one, NODE, f"{source}.nodes", "[node1, node3]") for one in value)
+    raise UsageError(f"{source}.nodes is {shown(value)}", "how many: 4; or which: [node1, node3]")
+
+
+def _cpus(value: object, source: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < float(str(value)) < float("inf"):
+        raise UsageError(f"{source}.cpus is {shown(value)}", "a number: how many it has")
+    return float(str(value))
 
 
 def _ssh_config(document: Mapping[object, object], path: Path) -> str:

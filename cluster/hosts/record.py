@@ -1,43 +1,83 @@
-"""The record of a cluster's host, in its state folder: every verb finds the cluster there."""
+"""The record of a cluster's hosts, in its state folder: every verb finds the cluster there."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from cluster.base.errors import ClusterError
 from cluster.base.json_file import write_json
 from cluster.base.paths import PROJECT_DIR, STATE_FOLDER
 from cluster.base.spec import ClusterSpec
-from cluster.hosts.hosts_file import Host
+from cluster.hosts.hosts_file import Host, Hosts
+from cluster.hosts.placement import Placement
 
 FILE = "host.json"
 
 
-def read_host(name: str) -> Host | None:
-    """The host of a cluster of this checkout; None where it is on this machine, or there is none.
+@dataclass(frozen=True)
+class Record:
+    """Where a cluster is: its hosts, and which of them has, or shall have, each node."""
+
+    hosts: Hosts
+    placement: Placement
+
+
+def read_record(name: str) -> Record | None:
+    """The record of a cluster of this checkout; None where it is on this machine, or there is none.
 
     Raises:
         ClusterError: the record cannot be read.
     """
     path = ClusterSpec(name).state_dir / FILE
     try:
-        return Host(**json.loads(path.read_text()))
+        return _record(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ClusterError(
-            f"{path}, which says on which host {name!r} is, cannot be read: {error}",
+            f"{path}, which says on which hosts {name!r} is, cannot be read: {error!r}",
             "remove the file, and the containers there by hand",
         ) from error
 
 
-def write_host(name: str, host: Host) -> None:
+def read_hosts(name: str) -> Hosts | None:
+    """Its hosts alone; None and raises as `read_record`."""
+    record = read_record(name)
+    return record.hosts if record else None
+
+
+def write_record(name: str, hosts: Hosts, placement: Placement) -> None:
     """Put it on record before anything is made there."""
     folder = ClusterSpec(name).state_dir
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(folder / FILE, host.document())
+    document = {
+        "hosts": [host.document() for host in hosts.hosts],
+        "encrypted": hosts.encrypted,
+        "placement": dict(placement),
+    }
+    write_json(folder / FILE, document)
 
 
 def clusters_elsewhere() -> Iterator[str]:
     """The names of this checkout's clusters that are on hosts."""
     for path in sorted((PROJECT_DIR / STATE_FOLDER).glob(f"*/{FILE}")):
         yield path.parent.name
+
+
+def _record(document: Mapping[str, Any]) -> Record:
+    if "hosts" not in document:  # of a version that knew of one host alone
+        return Record(Hosts((_host(document),)), {})
+    listed = document["hosts"]
+    if not isinstance(listed, list) or not listed:
+        raise TypeError(f"hosts is {listed!r}")
+    placement = document["placement"]
+    if not isinstance(placement, dict):
+        raise TypeError(f"placement is {placement!r}")
+    return Record(Hosts(tuple(map(_host, listed)), bool(document["encrypted"])), placement)
+
+
+def _host(document: Mapping[str, Any]) -> Host:
+    """A host as it was written; what is none is a TypeError."""
+    nodes = document.get("nodes")
+    return Host(**{**document, "nodes": tuple(nodes) if isinstance(nodes, list) else nodes})

@@ -2,29 +2,45 @@
 
 from typing import Any
 
-from cluster.hosts.hosts_file import KEYS, NAME, SOCKET, TARGET
+from cluster.base.spec import MAX_NODES
+from cluster.hosts.hosts_file import KEYS, NAME, NODE, SOCKET, TARGET
 
 MEANINGS = {
     "name": "in messages, and in what status prints",
     "ssh": "as the ssh client takes it: me@box.example, or a name of your ~/.ssh/config",
     "proxy_jump": "over which machine, as ssh -J takes it",
     "docker_socket": "of its engine",
+    "internal_ip": "by which the other hosts reach it",
+    "nodes": "how many nodes it has at most, or which; left out: a share of what is left",
+    "cpus": "how large that share is, against those of the others (1)",
 }
 PATTERNS = {"name": NAME, "ssh": TARGET, "proxy_jump": TARGET, "docker_socket": SOCKET}
+OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+TYPES: dict[str, dict[str, Any]] = {
+    **{
+        key: {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
+        for key, pattern in PATTERNS.items()
+    },
+    "internal_ip": {"type": "string", "pattern": rf"^{OCTET}(\.{OCTET}){{3}}$"},
+    "nodes": {
+        "oneOf": [
+            {"type": "integer", "minimum": 1, "maximum": MAX_NODES},
+            {
+                "type": "array",
+                "items": {"type": "string", "pattern": f"^(?:{NODE.pattern})$"},
+                "minItems": 1,
+            },
+        ]
+    },
+    "cpus": {"type": "number", "exclusiveMinimum": 0},
+}
 
 
 def hosts_schema() -> dict[str, Any]:
-    """Accepts what `cluster.hosts.hosts_file` does."""
+    """Accepts what `cluster.hosts.hosts_file` does; that no two hosts have the same name it cannot say."""
     host = {
         "type": "object",
-        "properties": {
-            key: {
-                "type": "string",
-                "pattern": f"^(?:{PATTERNS[key].pattern})$",
-                "description": MEANINGS[key],
-            }
-            for key in KEYS["host"]
-        },
+        "properties": {key: TYPES[key] | {"description": MEANINGS[key]} for key in KEYS["host"]},
         "required": ["name", "ssh"],
         "additionalProperties": False,
     }
@@ -33,12 +49,18 @@ def hosts_schema() -> dict[str, Any]:
         "title": "gradwire hosts",
         "type": "object",
         "properties": {
-            "hosts": {"type": "array", "items": host, "minItems": 1, "maxItems": 1},
+            "hosts": {"type": "array", "items": host, "minItems": 1},
             "ssh_config": {
                 "type": "string",
                 "description": "instead of your ~/.ssh/config, as ssh -F takes it",
             },
+            "encrypted": {
+                "type": "boolean",
+                "description": "what goes between the hosts (no)",
+            },
         },
         "required": ["hosts"],
         "additionalProperties": False,
+        "if": {"properties": {"hosts": {"minItems": 2}}},
+        "then": {"properties": {"hosts": {"items": {"required": ["internal_ip"]}}}},
     }

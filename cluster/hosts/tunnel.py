@@ -37,19 +37,28 @@ OPTIONS = {
 
 
 class Tunnel:
-    """One SSH connection to a host, open until this object or this process ends.
+    """One SSH connection to a host, open until this object ends, or the thread that made it.
+
+    Args:
+        host: where to.
+        waits: until we are logged in; else `wait` does that.
 
     Raises:
         PrerequisiteError: no ssh client here, or the host does not let us in; in the client's own words.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, *, waits: bool = True) -> None:
         self.host = host
         self._folder = make_socket_folder()
         self._lock = threading.Lock()
         self._doors: dict[int, Path] = {}
         self._process = self._start()
         self._finalizer = weakref.finalize(self, _end, self._process, self._folder)
+        if waits:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until we are logged in: then the engine's socket is there. Raises as the class."""
         try:
             self._wait()
         except BaseException:
@@ -106,7 +115,6 @@ class Tunnel:
             ) from None
 
     def _wait(self) -> None:
-        """Wait until the engine's socket is there: then we are logged in."""
         deadline = time.monotonic() + OPEN_TIMEOUT_S
         while not (self._folder / ENGINE_SOCKET).exists():
             if self._process.poll() is not None:

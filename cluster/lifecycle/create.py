@@ -8,10 +8,10 @@ from cluster.base.errors import SlotTaken
 from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
-from cluster.engine.resources import check_room
-from cluster.hosts.connect import compose_for, provide_image
-from cluster.hosts.host_engine import HostEngine
-from cluster.hosts.record import write_host
+from cluster.engine.resources import ResourceRequest, check_room
+from cluster.hosts.connect import compose_for, hosts_of, provide_image
+from cluster.hosts.placement import place
+from cluster.hosts.record import write_record
 from cluster.lifecycle.reconcile import reconcile
 from cluster.lifecycle.removal import remove_until_quiet
 from cluster.run.request import Request
@@ -39,15 +39,22 @@ def inspect_cluster(
     Raises:
         UsageError: it cannot be, on this machine or beside what there is.
     """
-    resources = request.resources
-    if resources.cpus or resources.memory_bytes:
-        check_room(resources, *engine.room())
     existing = engine.cluster(request.name)
     if existing is not None:
-        return existing, request.spec(existing, ())
-    slot = engine.slot_of_network(request.name)
-    there = None if slot is None else ClusterSpec(request.name, slot=slot)
-    return None, request.spec(there, engine.slots(beside=request.name) | set(avoided))
+        spec = request.spec(existing, ())
+    else:
+        slot = engine.slot_of_network(request.name)
+        there = None if slot is None else ClusterSpec(request.name, slot=slot)
+        spec = request.spec(there, engine.slots(beside=request.name) | set(avoided))
+    _check_fits(engine, spec, request.resources)
+    return existing, spec
+
+
+def _check_fits(engine: Engine, spec: ClusterSpec, resources: ResourceRequest) -> None:
+    """Refuse nodes that no host has a place for, and limits beyond what there is; raises as `inspect_cluster`."""
+    for part, nodes in engine.parts(spec):
+        if resources.cpus or resources.memory_bytes:
+            check_room(resources, *part.room(), nodes, part.where or "this machine")
 
 
 def create_cluster(
@@ -70,13 +77,15 @@ def create_cluster(
     if _ensure_image(engine, spec, console):
         existing, spec = inspect_cluster(engine, request, avoided)  # that took minutes
     try:
-        if isinstance(engine, HostEngine):
-            write_host(spec.name, engine.host)
+        if (hosts := hosts_of(spec.name, request.hosts)) is not None:
+            write_record(spec.name, hosts, place([node.name for node in spec.nodes], hosts.hosts))
         with console.progress("up") as report:
             report(f"{spec.size} nodes")
             made = reconcile(
                 engine, spec, request.link_spec, request.resources, compose, console, force=force
             )
+        if existing is None and engine.note:
+            console.say(engine.note)
         return Created(spec, *made, was_there=existing is not None)
     except BaseException as error:
         if existing is not None:

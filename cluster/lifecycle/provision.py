@@ -39,7 +39,7 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
         NodeDied: one has. NodeError: one does not answer.
     """
     anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
-    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial)
+    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial_to(spec))
     try:
         fleet.connect(
             timeout_s, lambda: _check_alive(engine, spec, engine.containers(spec.name), anew)
@@ -74,7 +74,7 @@ def make_nodes(
     # The first links of a new cluster are handed over with its keys: every node lays them while it boots.
     hand_over_plans(spec, {} if there else plans)
     shape_node = apply_plan if there else first_report
-    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial)
+    fleet = Fleet(spec.nodes, spec.state_dir, engine.dial_to(spec))
     deadline = time.monotonic() + start_timeout_s(spec)
     with watch_start_events(engine, spec) as starts:
 
@@ -92,8 +92,13 @@ def make_nodes(
 
         try:
             slow_start = has_slow_start_after_idle(plans)
+            compose.prepare(spec)
             document = write_document(
-                spec, limits, slow_start_after_idle=slow_start, mounts_keys=compose.is_local
+                spec,
+                limits,
+                slow_start_after_idle=slow_start,
+                mounts_keys=compose.is_local,
+                network=compose.network,
             )
             compose.give(document)
             load_paramiko()
@@ -142,9 +147,10 @@ def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:
 
 def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container]) -> bool:
     """Whether compose has nothing to do: every node runs, from today's image, in a cluster of this size."""
-    image_id = engine.image_id(spec.image)
+    ids = engine.image_ids(spec.image)
     return len(containers) == spec.size and all(
-        c.state == "running" and c.image_id == image_id and c.size == spec.size for c in containers
+        c.state == "running" and c.image_id == ids.get(c.host) and c.size == spec.size
+        for c in containers
     )
 
 
@@ -178,7 +184,7 @@ def _why_mute(container: Container | None) -> str:
 def make_keys(engine: Engine, spec: ClusterSpec) -> set[str]:
     """Make the keys that are missing; returns the nodes that have new ones, as `ensure_keys`."""
     try:
-        return ensure_keys(spec, engine.proxy_command)
+        return ensure_keys(spec, engine.proxy_commands(spec))
     except PermissionError as error:
         raise ClusterError(
             f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"

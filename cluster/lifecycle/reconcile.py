@@ -65,8 +65,9 @@ def reconcile(
         limits = resources.limits([node.name for node in spec.nodes], now)
         new_keys = make_keys(engine, spec)
         reachable = [container for container in there if container.node not in new_keys]
-        for gpus in new_gpus(limits, now):
-            engine.check_gpus(spec.image, gpus)
+        for part, names in engine.parts(spec):
+            for gpus in new_gpus({node: limits[node] for node in names}, now):
+                part.check_gpus(spec.image, gpus)
         anew = moves_gpus(limits, now) or _moves_slow_start(
             engine, there, plans_to_be(spec, link_spec)
         )
@@ -142,7 +143,7 @@ def _log_in(engine: Engine, spec: ClusterSpec, there: Sequence[Container]) -> Fl
     nodes = [node for node in spec.nodes if node.name in running]
     if not nodes:
         return None
-    fleet = Fleet(nodes, spec.state_dir, engine.dial)
+    fleet = Fleet(nodes, spec.state_dir, engine.dial_to(spec))
     try:
         fleet.connect(CONNECT_TIMEOUT_S)
     except BaseException as error:

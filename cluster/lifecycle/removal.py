@@ -29,9 +29,11 @@ def remove_cluster(
     """
     if not force:
         check_may_remove(engine, name)
-    if _is_half_made(engine, name):  # by a command that was killed: Compose may still be at it
-        return remove_until_quiet(engine, name, console)
-    return _remove_all(engine, name)
+    half_made = _is_half_made(engine, name)  # by a command that was killed: Compose may be at it
+    removed = remove_until_quiet(engine, name, console) if half_made else _remove_all(engine, name)
+    for words in engine.left_behind(name):
+        console.say(words)
+    return removed
 
 
 def remove_until_quiet(engine: Engine, name: str, console: Console) -> list[str]:

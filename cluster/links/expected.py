@@ -50,6 +50,7 @@ class Expected:
         tcp: the congestion control in use.
         uplinks: node -> MB/s that it can send on all its links together.
         downlinks: node -> MB/s that it can receive on them.
+        clocks: node -> what names its clock; where none is known, all have one.
     """
 
     links: Sequence[Link]
@@ -57,6 +58,17 @@ class Expected:
     tcp: str = "cubic"
     uplinks: Mapping[str, float] = field(default_factory=dict)
     downlinks: Mapping[str, float] = field(default_factory=dict)
+    clocks: Mapping[str, str] = field(default_factory=dict)
+
+    def has_one_clock(self, ends: Pair) -> bool:
+        """Whether two nodes share a clock, so that one can say how long the other's packets were under way."""
+        src, dst = ends
+        return self.clocks.get(src) == self.clocks.get(dst)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of a full frame on the wire, with its Ethernet header."""
+        return self.mtu + ETHERNET_BYTES
 
     def rtt_ms(self, link: Link) -> float:
         """Both directions' delays together."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cluster.base.errors import UsageError
 from cluster.base.spec import DEFAULT_NODES, ClusterSpec, free_slot
 from cluster.engine.resources import Limit, ResourceRequest
-from cluster.hosts.hosts_file import Host
+from cluster.hosts.hosts_file import Hosts
 from cluster.links.link_spec import LinkSpec
 
 # As github.com/distribution/reference has it: HOST:PORT/PATH:TAG@DIGEST, the path in small letters.
@@ -32,8 +32,8 @@ class Request:
     image: str | None
     link_spec: LinkSpec | None
     resources: ResourceRequest
-    host: Host | None = None
-    """The machine on which it shall be; None: this one, or where it is."""
+    hosts: Hosts | None = None
+    """The machines on which it shall be; None: this one, or where it is."""
 
     def __post_init__(self) -> None:
         size = DEFAULT_NODES if self.size is None else self.size

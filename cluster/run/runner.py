@@ -238,15 +238,25 @@ def _fates(
     """What became of the nodes that were lost, as far as anybody knows."""
     lost = {end.place.node for end in ended if end.exit_code == LOST}
     fates = {node: words for node, words in fleet.lost.items() if node in lost}
+    for part, nodes in engine.parts(job.spec) if lost else ():
+        fates |= _fates_on(part, job.spec.name, sorted(lost.intersection(nodes)), fates, since)
+    return fates
+
+
+def _fates_on(
+    engine: Engine, name: str, lost: Sequence[str], fates: Mapping[str, str], since: float
+) -> dict[str, str]:
+    """What one machine's engine tells of nodes that were lost, beyond what is known."""
+    found = {}
     try:
-        ids = {c.node: c.id for c in engine.containers(job.spec.name)} if lost else {}
-        for node in sorted(lost):
-            found = engine.inspect(ids[node]) if node in ids else None
-            fates[node] = node_fate(found, since) or fates.get(node, "")
+        ids = {c.node: c.id for c in engine.containers(name)} if lost else {}
+        for node in lost:
+            inspected = engine.inspect(ids[node]) if node in ids else None
+            found[node] = node_fate(inspected, since) or fates.get(node, "")
     except ClusterError:  # the engine is gone, too, and on a host that is the host itself
         if engine.where:
             return dict.fromkeys(lost, f"{engine.where} does not answer any more")
-    return fates
+    return found
 
 
 def _collect(

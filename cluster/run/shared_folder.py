@@ -26,7 +26,7 @@ def make_shared(fleet: Fleet, run: str) -> None:
         raise NodeError(
             f"--shared: these nodes do not see the folder that {first} has made",
             apart,
-            "python -m cluster.down, then up, makes all nodes anew",
+            "nodes on several hosts have none in common; on one: python -m cluster.down, then up",
         )
 
 

@@ -270,7 +270,12 @@ def make_link_state(
 def expected_of(link_state: LinkState) -> Expected:
     """What the links in force were asked to be."""
     return Expected(
-        link_state.links, link_state.mtu, link_state.tcp, link_state.uplinks, link_state.downlinks
+        link_state.links,
+        link_state.mtu,
+        link_state.tcp,
+        link_state.uplinks,
+        link_state.downlinks,
+        {node: shown.host.boot_id for node, shown in link_state.shown.items()},
     )
 
 

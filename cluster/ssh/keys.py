@@ -13,6 +13,7 @@ One key pair to log in with, and one host key a node:
 No key is ever in the image or in git.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.base.files import write_atomically, write_text
@@ -22,8 +23,11 @@ HOST_KEY = "ssh_host_ed25519_key"
 LOGIN_KEY = "id_ed25519"
 
 
-def ensure_keys(spec: ClusterSpec, proxy_command: str = "") -> set[str]:
-    """Make what is missing; what is there stays. `proxy_command` as for `ssh_config`.
+NO_COMMANDS: Mapping[str, str] = {}
+
+
+def ensure_keys(spec: ClusterSpec, proxy_commands: Mapping[str, str] = NO_COMMANDS) -> set[str]:
+    """Make what is missing; what is there stays. `proxy_commands` as for `ssh_config`.
 
     Returns:
         The nodes that must be made with these keys: were they there already, nobody could log in to them any more.
@@ -36,14 +40,19 @@ def ensure_keys(spec: ClusterSpec, proxy_command: str = "") -> set[str]:
     new = {n.name for n in spec.nodes if _ensure_host_key(spec.state_dir / n.name) or login_is_new}
     known_hosts = "".join(_known_hosts_line(spec.state_dir, node) for node in spec.nodes)
     write_text(spec.state_dir / "known_hosts", known_hosts)
-    write_text(spec.state_dir / "ssh_config", ssh_config(spec, proxy_command))
+    write_text(spec.state_dir / "ssh_config", ssh_config(spec, proxy_commands))
     for node in spec.nodes:
         _fill_node_folder(spec.state_dir, node, known_hosts)
     return new
 
 
-def ssh_config(spec: ClusterSpec, proxy_command: str = "") -> str:
-    """A configuration for the OpenSSH client that reaches every node by name; with a command that leads to its host."""
+def ssh_config(spec: ClusterSpec, proxy_commands: Mapping[str, str] = NO_COMMANDS) -> str:
+    """A configuration for the OpenSSH client that reaches every node by name.
+
+    Args:
+        spec: of the cluster.
+        proxy_commands: by node, what leads to its host; of a node of this machine there is none.
+    """
     common = [
         "Host *",
         "  User root",
@@ -51,13 +60,14 @@ def ssh_config(spec: ClusterSpec, proxy_command: str = "") -> str:
         "  IdentitiesOnly yes",
         f"  UserKnownHostsFile {_quoted(spec.state_dir / 'known_hosts')}",
         "  StrictHostKeyChecking yes",
-        *([f"  ProxyCommand {proxy_command}"] if proxy_command else []),
     ]
-    nodes = [
-        f"Host {node.name}\n  HostName {node.ssh_host}\n  Port {node.ssh_port}"
-        for node in spec.nodes
-    ]
+    nodes = [_host_block(node, proxy_commands.get(node.name, "")) for node in spec.nodes]
     return "\n".join([*nodes, *common]) + "\n"
+
+
+def _host_block(node: Node, proxy_command: str) -> str:
+    lines = [f"Host {node.name}", f"  HostName {node.ssh_host}", f"  Port {node.ssh_port}"]
+    return "\n".join([*lines, *([f"  ProxyCommand {proxy_command}"] if proxy_command else [])])
 
 
 def _quoted(path: Path) -> str:

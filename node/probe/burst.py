@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 
 from node.probe.flood import (
-    DATAGRAM_BYTES,
     SO_SNDBUFFORCE,
     FloodGauge,
     count_arrivals,
+    datagram_bytes,
     segments_at_once,
     send_timed,
 )
@@ -53,12 +53,13 @@ def _send_all(sends: Mapping[str, BurstSend], start: float, sent_s: dict[str, fl
 def _send(send: BurstSend) -> float:
     """Send one burst. Returns how many seconds that took."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        room = min(ROOM * send.datagrams * DATAGRAM_BYTES, MOST_ROOM_BYTES)
-        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)
         sock.connect((send.address, send.port))
+        size = datagram_bytes(sock)
+        room = min(ROOM * send.datagrams * size, MOST_ROOM_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)
         began = time.monotonic()
-        block = bytes(DATAGRAM_BYTES * segments_at_once(sock, send.at_once))
-        for _ in range(-(-send.datagrams * DATAGRAM_BYTES // len(block))):
+        block = bytes(size * segments_at_once(sock, size, send.at_once))
+        for _ in range(-(-send.datagrams * size // len(block))):
             with suppress(OSError):  # the queue has no room
                 sock.send(block)
         return round(time.monotonic() - began, 6)

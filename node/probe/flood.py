@@ -20,7 +20,8 @@ from typing import Self
 
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
-DATAGRAM_BYTES = 1472  # with UDP's and IPv4's headers a full packet at MTU 1500
+UDP_IP_BYTES = 28  # headers of UDP and IPv4
+IP_MTU = 14  # linux/in.h: of the way to whom a socket is connected
 SOL_UDP, UDP_SEGMENT = 17, 103  # linux/udp.h, since kernel 4.18
 SO_SNDBUFFORCE = 32  # asm-generic/socket.h: beyond net.core.wmem_max, with NET_ADMIN
 SO_MEMINFO, MEMINFO = 55, struct.Struct("9I")  # asm-generic/socket.h, linux/sock_diag.h
@@ -74,7 +75,8 @@ def _send(send: FloodSend) -> float:
         sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send.queued_bytes)
         sock.settimeout(1.0)
         sock.connect((send.address, send.port))
-        block = bytes(DATAGRAM_BYTES * segments_at_once(sock, send.at_once))
+        size = datagram_bytes(sock)
+        block = bytes(size * segments_at_once(sock, size, send.at_once))
         while time.monotonic() < deadline:
             sent += 1
             full += _send_block(sock, block)
@@ -93,13 +95,18 @@ def _send_block(sock: socket.socket, block: bytes) -> bool:
     return is_full
 
 
-def segments_at_once(sock: socket.socket, at_once: int) -> int:
-    """How many datagrams one call sends."""
+def datagram_bytes(sock: socket.socket) -> int:
+    """How much a datagram carries that makes a full packet on the way to whom this socket is connected."""
+    return sock.getsockopt(socket.IPPROTO_IP, IP_MTU) - UDP_IP_BYTES
+
+
+def segments_at_once(sock: socket.socket, size: int, at_once: int) -> int:
+    """How many datagrams of this size one call sends."""
     if at_once == 1:
         return 1
     try:
-        sock.setsockopt(SOL_UDP, UDP_SEGMENT, DATAGRAM_BYTES)
-        sock.send(bytes(DATAGRAM_BYTES * at_once))
+        sock.setsockopt(SOL_UDP, UDP_SEGMENT, size)
+        sock.send(bytes(size * at_once))
     except OSError:  # an old kernel, or a device that cannot
         sock.setsockopt(SOL_UDP, UDP_SEGMENT, 0)
         return 1

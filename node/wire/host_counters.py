@@ -6,6 +6,7 @@ from pathlib import Path
 
 from protocol.link_report import CoreTimes, HostCounters
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 PROC_STAT, PRESSURE = Path("/proc/stat"), Path("/proc/pressure/cpu")
 # Of this container itself: cgroup v2, then v1 by either of its usual names.
 CGROUPS = [Path("/sys/fs/cgroup", name, "cpu.stat") for name in ("", "cpu", "cpu,cpuacct")]
@@ -25,6 +26,7 @@ def read_host_counters() -> HostCounters:
         cores=cores(PROC_STAT.read_text()),
         waiting_s=waiting_s(PRESSURE.read_text()) if PRESSURE.exists() else None,
         throttled_s=next((throttled_s(p.read_text()) for p in CGROUPS if p.exists()), None),
+        boot_id=BOOT.read_text().strip(),
     )
 
 

@@ -1,6 +1,7 @@
 """Reads the kernel settings of `protocol.link_report.Settings`, and refuses a plan that wants others."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from protocol.link_report import Settings
 from protocol.node_plan import NodePlan
 
 IPV4 = Path("/proc/sys/net/ipv4")
+DATA_ROUTE = re.compile(r"00[0-9A-F]{2}4D0A")
+"""10.77.S.0 as the kernel prints it: in hexadecimal digits, the last byte first. As in node/boot.sh."""
 MOST_BYTES = 2**31 - 1  # that setsockopt takes
 
 
@@ -62,7 +65,16 @@ def _slow_start_after_idle() -> bool:
 
 
 def _mtu(routes: str) -> int | None:
-    """Of the default route's device, which is the data network's; None where there is none."""
+    """Of the data network's device; None where there is none."""
+    device = data_device(routes)
+    return int(Path("/sys/class/net", device, "mtu").read_text()) if device else None
+
+
+def data_device(routes: str) -> str:
+    """The device that leads to the data network, from the text of /proc/net/route; empty where there is none.
+
+    Not that of the default route: where nodes are on several hosts that leads to their host, by another one.
+    """
     rows = [line.split() for line in routes.splitlines()[1:]]
-    devices = [device for device, destination, *_ in rows if destination == "00000000"]
-    return int(Path("/sys/class/net", devices[0], "mtu").read_text()) if devices else None
+    devices = [device for device, destination, *_ in rows if DATA_ROUTE.fullmatch(destination)]
+    return devices[0] if devices else ""

@@ -1,12 +1,11 @@
 """A cluster whose containers are on another machine: the same words, the same links, the same losses."""
 
-import json
 import os
 import signal
 import time
 
 import pytest
-from containers import eventually, last_run
+from containers import eventually, losses
 from docker_hosts import DockerHost, docker
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
@@ -28,13 +27,6 @@ def far(make_cluster, host):
     cluster = make_cluster("far")
     cluster.run("up", "--hosts", host.hosts_file(), "--nodes", "3", "--profile", "wan")
     return cluster
-
-
-def losses(cluster):
-    """Of the last run, by rank and step."""
-    files = sorted((last_run(cluster, "") / "metrics").glob("*.jsonl"))
-    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return [line["loss"] for line in lines if "loss" in line]
 
 
 def test_it_is_up_proved_trains_to_the_same_losses_and_leaves_nothing(far, host, shared):

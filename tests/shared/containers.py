@@ -140,6 +140,13 @@ def last_run(cluster, program):
     return max(ours)
 
 
+def losses(cluster):
+    """Of its last run, by rank and step."""
+    files = sorted((last_run(cluster, "") / "metrics").glob("*.jsonl"))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
 def hear_interrupts():
     """Whoever runs these tests in the background ignores SIGINT, and whom they start would, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -23,10 +23,11 @@ class DockerHost:
         name: of the machine.
         folder: for its keys and files.
         images: where its engine keeps them: an option of `docker run`.
+        network: of this machine's Docker, on which it reaches other hosts; None: Docker's own.
     """
 
-    def __init__(self, name, folder, images=("--volume", "/var/lib/docker")):
-        self.name, self.folder, self._images = name, folder, images
+    def __init__(self, name, folder, images=("--volume", "/var/lib/docker"), network=None):
+        self.name, self.folder, self._images, self._network = name, folder, images, network
         self.container = f"{PREFIX}{name}"
 
     def start(self):
@@ -39,6 +40,13 @@ class DockerHost:
         eventually(lambda: self.ssh("docker", "info").returncode == 0)
         return self
 
+    @property
+    def address(self):
+        """By which this machine and other hosts reach it."""
+        (found,) = json.loads(docker("inspect", self.container))
+        (network,) = found["NetworkSettings"]["Networks"].values()
+        return network["IPAddress"]
+
     def exec(self, *argv):
         """A command there, behind the tool's back."""
         return docker("exec", self.container, *argv)
@@ -46,6 +54,19 @@ class DockerHost:
     def containers(self, *options):
         """The names of the containers that its engine has."""
         return self.exec("docker", "ps", "--format", "{{.Names}}", *options).split()
+
+    def networks(self):
+        """The names of the networks that its engine has, beyond Docker's own three."""
+        found = self.exec("docker", "network", "ls", "--format", "{{.Name}}").split()
+        return sorted(set(found) - {"bridge", "host", "none"})
+
+    def volumes(self):
+        """The names of the volumes that its engine has."""
+        return self.exec("docker", "volume", "ls", "--quiet").split()
+
+    def swarm(self):
+        """In which state it is with a swarm: inactive, active."""
+        return self.exec("docker", "info", "--format", "{{.Swarm.LocalNodeState}}").strip()
 
     def ssh(self, *argv):
         """The ssh client, with this machine's configuration."""
@@ -66,6 +87,7 @@ class DockerHost:
 
     def _run_container(self):
         words = [*("--detach", "--name", self.container, "--hostname", self.name), *self._images]
+        words += ["--network", self._network] if self._network else []
         words += ["--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--device-cgroup-rule", "a *:* rwm"]
         words += [word for one in CAPABILITIES for word in ("--cap-add", one)]
         words += [word for one in UNCONFINED for word in ("--security-opt", f"{one}=unconfined")]
@@ -81,8 +103,7 @@ class DockerHost:
             *("tee", "/root/.ssh/authorized_keys"),
             stdin=key.with_suffix(".pub").read_text(),
         )
-        (found,) = json.loads(docker("inspect", self.container))
-        address = found["NetworkSettings"]["IPAddress"]
+        address = self.address
         known.write_text(f"{address} {self.exec('cat', '/etc/ssh/ssh_host_ed25519_key.pub')}")
         self.write_ssh_config("ssh_config", address, key, known)
 
@@ -91,6 +112,19 @@ class DockerHost:
         lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
         lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
         (self.folder / name).write_text("\n".join([*lines, ""]))
+
+
+def write_hosts_file(folder, hosts, **own):
+    """A hosts file that names several, each with more of its own: west={"nodes": 2}."""
+    configs = [(host.folder / "ssh_config").read_text() for host in hosts]
+    (folder / "ssh_config").write_text("".join(configs))
+    listed = [
+        {"name": host.name, "ssh": host.name, "internal_ip": host.address} | own.get(host.name, {})
+        for host in hosts
+    ]
+    path = folder / "hosts.yml"
+    path.write_text(json.dumps({"hosts": listed, "ssh_config": "ssh_config"}))
+    return path
 
 
 def docker(*argv, stdin=None):

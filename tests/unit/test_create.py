@@ -14,6 +14,11 @@ from cluster.run.request import Request
 class FakeEngine:
     """No cluster, as far as it knows."""
 
+    note = ""
+
+    def parts(self, spec):
+        return [(self, [node.name for node in spec.nodes])]
+
     def cluster(self, name):
         return None
 

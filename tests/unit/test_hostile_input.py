@@ -300,5 +300,5 @@ def test_a_kernels_wires_that_nobody_understands_are_a_finding(monkeypatch):
     for answer in ("no JSON", "[" * 100_000, '{"netem": 5}', "[]"):
         done = SimpleNamespace(returncode=0, stdout=answer)
         monkeypatch.setattr(cluster.doctor, "run_bounded", lambda command, done=done: done)
-        [finding] = cluster.doctor._wires(SimpleNamespace(url=None))
+        [finding] = cluster.doctor._wires(SimpleNamespace(url=None, where=""))
         assert "answers something else" in finding.found and finding.advice

@@ -16,17 +16,27 @@ from cluster.engine.compose import compose_document
 from cluster.engine.compose_up import OldCompose, compose_failure, up_argv
 from cluster.hosts import connect, record
 from cluster.hosts.host_engine import keys_archive, proxy_command
-from cluster.hosts.hosts_file import Host, load_host
+from cluster.hosts.hosts_file import Host, Hosts, load_hosts
 from cluster.hosts.schema import hosts_schema
 from cluster.hosts.socket_folder import make_socket_folder
 from cluster.hosts.tunnel import ssh_argv
 
 BOX = Host("box", "me@box.example")
+BOXES = Hosts((BOX,))
 BAD = [
     ("[]", "a mapping of hosts, ssh_config"),
     ("{}", "hosts is"),
     ("hosts: []", "hosts is"),
-    ("hosts: [{name: box, ssh: me@box}, {name: bix, ssh: me@bix}]", "2 hosts"),
+    ("hosts: [{name: box, ssh: me@box}, {name: bix, ssh: me@bix}]", "internal_ip is missing"),
+    ("hosts: [{name: box, ssh: me@box, internal_ip: box}]", "internal_ip is 'box'"),
+    ("hosts: [{name: box, ssh: me@box, internal_ip: 10.0.0.256}]", "internal_ip is"),
+    ("hosts: [{name: box, ssh: me@box, nodes: 0}]", "nodes is 0"),
+    ("hosts: [{name: box, ssh: me@box, nodes: yes}]", "nodes is True"),
+    ("hosts: [{name: box, ssh: me@box, nodes: []}]", "nodes is"),
+    ("hosts: [{name: box, ssh: me@box, nodes: [one]}]", "nodes is 'one'"),
+    ("hosts: [{name: box, ssh: me@box, cpus: 0}]", "cpus is 0"),
+    ("hosts: [{name: box, ssh: me@box, cpus: many}]", "cpus is 'many'"),
+    ("{hosts: [{name: box, ssh: me@box}], encrypted: much}", "encrypted is 'much'"),
     ("hosts: [box]", r"hosts\[0\] is 'box'"),
     ("hosts: [{name: box}]", "ssh is missing"),
     ("hosts: [{name: Box, ssh: me@box}]", r"hosts\[0\].name is 'Box'"),
@@ -44,7 +54,7 @@ BAD = [
 def load(tmp_path, text):
     path = tmp_path / "hosts.yml"
     path.write_text(text)
-    return load_host(path)
+    return load_hosts(path)
 
 
 def test_a_file_names_a_host_and_the_ssh_clients_configuration_beside_it(tmp_path):
@@ -52,14 +62,30 @@ def test_a_file_names_a_host_and_the_ssh_clients_configuration_beside_it(tmp_pat
     words = "proxy_jump: 'me@gate:2222', docker_socket: /run/user/1000/docker.sock"
     found = load(tmp_path, f"hosts: [{{name: box, ssh: box, {words}}}]\nssh_config: config")
     socket, config = "/run/user/1000/docker.sock", str(tmp_path / "config")
-    assert found == Host("box", "box", "me@gate:2222", socket, config)
-    assert ssh_argv(found)[-4:] == ["-F", config, "-J", "me@gate:2222"]
+    assert found == Hosts((Host("box", "box", "me@gate:2222", socket, config),))
+    assert ssh_argv(found.hosts[0])[-4:] == ["-F", config, "-J", "me@gate:2222"]
 
 
 def test_the_shipped_example_loads_and_its_schema_takes_it():
     path = PROJECT_DIR / "examples" / "hosts.yml"
-    assert load_host(path) == BOX
+    assert load_hosts(path) == BOXES
     jsonschema.validate(yaml.safe_load(path.read_text()), hosts_schema())
+
+
+def test_the_example_of_several_loads_too():
+    path = PROJECT_DIR / "examples" / "several_hosts.yml"
+    found = load_hosts(path)
+    assert [host.name for host in found.hosts] == ["west", "east", "tower"] and not found.encrypted
+    assert [host.nodes for host in found.hosts] == [("node1", "node2"), 2, None]
+    jsonschema.validate(yaml.safe_load(path.read_text()), hosts_schema())
+
+
+@pytest.mark.parametrize("key", ["name", "ssh", "internal_ip"])
+def test_two_hosts_that_cannot_be_told_apart_are_refused(tmp_path, key):
+    hosts = [{"name": f"h{n}", "ssh": f"me@h{n}", "internal_ip": f"192.168.1.{n}"} for n in (1, 2)]
+    hosts[1][key] = hosts[0][key]
+    with pytest.raises(UsageError, match=f"two hosts have {key}"):
+        load(tmp_path, yaml.safe_dump({"hosts": hosts}))
 
 
 @pytest.mark.parametrize(("text", "words"), BAD)
@@ -86,18 +112,30 @@ def test_openssh_takes_the_way_to_a_node_as_it_is_meant(tmp_path):
 
 def test_the_record_is_read_as_it_was_written_and_a_broken_one_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(ClusterSpec, "state_dir", property(lambda spec: tmp_path / spec.name))
-    assert record.read_host("lab") is None
-    record.write_host("lab", BOX)
-    assert record.read_host("lab") == BOX == connect.host_of("lab", None)
-    assert connect.host_of("lab", BOX) == connect.host_of("new", BOX) == BOX
+    assert record.read_hosts("lab") is None
+    record.write_record("lab", BOXES, {"node1": "box"})
+    assert record.read_hosts("lab") == BOXES == connect.hosts_of("lab", None)
+    assert connect.hosts_of("lab", BOXES) == connect.hosts_of("new", BOXES) == BOXES
     with pytest.raises(UsageError, match="'lab' is up on host box"):
-        connect.host_of("lab", Host("box", "me@elsewhere"))
+        connect.hosts_of("lab", Hosts((Host("box", "me@elsewhere"),)))
     (tmp_path / "here").mkdir()
     with pytest.raises(UsageError, match="'here' is up on this machine"):
-        connect.host_of("here", BOX)
-    (tmp_path / "lab" / record.FILE).write_text('{"nme": 1}')
-    with pytest.raises(ClusterError, match="cannot be read"):
-        record.read_host("lab")
+        connect.hosts_of("here", BOXES)
+    several = Hosts((BOX, Host("bix", "bix", nodes=("node2", "node1"))), encrypted=True)
+    record.write_record("two", several, {"node1": "bix", "node2": "bix"})
+    found = record.read_record("two")
+    assert found == record.Record(several, {"node1": "bix", "node2": "bix"})
+    for broken in ('{"nme": 1}', "[]", '{"hosts": []}', '{"hosts": [3], "placement": {}}', "{"):
+        (tmp_path / "lab" / record.FILE).write_text(broken)
+        with pytest.raises(ClusterError, match="cannot be read"):
+            record.read_hosts("lab")
+
+
+def test_a_record_of_one_host_as_it_was_written_before_is_read(monkeypatch, tmp_path):
+    monkeypatch.setattr(ClusterSpec, "state_dir", property(lambda spec: tmp_path / spec.name))
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / record.FILE).write_text('{"name": "box", "ssh": "me@box.example"}')
+    assert record.read_hosts("old") == BOXES
 
 
 def test_keys_are_roots_and_keep_their_modes(tmp_path):

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from cluster.base.spec import ClusterSpec
 from cluster.contract.verdicts import Contract
 from cluster.shaping.kernel_settings import group_settings
+from node.wire.kernel_settings import data_device
 from protocol.link_report import Settings
 from protocol.reader import FormatError, read
 
@@ -53,3 +55,19 @@ def test_nodes_with_the_same_settings_are_one_group():
 def test_they_are_in_contract_json():
     rows = [{"nodes": ["node1"]} | ANSWER]
     assert Contract((), settings=rows).document()["settings"] == rows
+
+
+ROUTES = """Iface\tDestination\tGateway \tFlags
+eth1\t00000000\t010013AC\t0003
+eth0\t00{slot:02X}4D0A\t00000000\t0001
+eth1\t000013AC\t00000000\t0001
+"""
+
+
+@pytest.mark.parametrize("slot", [0, 10, 99])
+def test_the_data_networks_device_is_not_that_of_the_default_route_where_these_differ(slot):
+    assert ClusterSpec(slot=slot).subnet == f"10.77.{slot}.0/24"
+    routes = ROUTES.format(slot=slot)
+    assert data_device(routes) == "eth0"
+    assert data_device(routes.replace("eth0", "eth7")) == "eth7"
+    assert data_device("\n".join(routes.splitlines()[:2])) == ""

@@ -160,7 +160,8 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
             pair: {"goodput_mbyte_s": rate, "loaded_rtt_ms": 9.0} for pair, rate in found.items()
         }
 
-    def flood_links(prober, floods):
+    def flood_links(prober, floods, frame_bytes):
+        assert frame_bytes == 1514
         flooded.append([flood.link for flood in floods])
         return {flood.link.ends: Rate(flood.link.rate_mbyte_s, 99.0) for flood in floods}
 

@@ -165,4 +165,4 @@ def test_a_rate_that_is_none(values, words):
 
     floods = link_floods([THERE, BACK], ["node1", "node2"])
     with pytest.raises(NodeError, match=words), make_session(twist) as session:
-        flood_links(session, floods)
+        flood_links(session, floods, 1514)

@@ -24,6 +24,9 @@ class FakeEngine:
     def networks(self, name):
         return []
 
+    def left_behind(self, name):
+        return []
+
     def remove(self, name):
         self.looks += 1
         return self._found.pop(0) if self._found else []

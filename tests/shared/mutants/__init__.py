@@ -4,6 +4,7 @@ To add one: a short line of the product that will stay (a constant, say), what t
 """
 
 from mutants.accounting import ACCOUNTING
+from mutants.hosts import HOSTS
 from mutants.launching import LAUNCHING
 from mutants.learning import LEARNING
 from mutants.lifecycle import LIFECYCLE
@@ -21,5 +22,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *LEARNING,
     *LAUNCHING,
     *LIFECYCLE,
+    *HOSTS,
     *SECURITY,
 )

@@ -1,0 +1,74 @@
+"""Which host has which node: those that a host names, then a number for each, then a share. Pure values.
+
+To grow a cluster moves no node: each takes its place after the ones before it, whatever comes behind. So does a node
+that is made anew.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from cluster.base.errors import UsageError
+from cluster.hosts.hosts_file import Host
+
+Placement = Mapping[str, str]
+"""Node -> the name of its host."""
+
+
+def place(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
+    """The host of each node, in the order of the nodes.
+
+    Hosts that name nodes get these. Of the others those that say a number are filled one after the other, as far as it
+    goes. The rest is spread over those that say neither, as their `cpus` are.
+
+    Raises:
+        UsageError: a host names a node that there is not, two name the same one, or there is no place for some.
+    """
+    found = _named(nodes, hosts)
+    left = [node for node in nodes if node not in found]
+    for host in hosts:
+        if isinstance(host.nodes, int):
+            found |= dict.fromkeys(left[: host.nodes], host.name)
+            left = left[host.nodes :]
+    found |= _spread(left, [host for host in hosts if host.nodes is None])
+    homeless = [node for node in nodes if node not in found]
+    if homeless:
+        raise UsageError(
+            f"the hosts have places for {len(found)} of {len(nodes)} nodes, and none for {', '.join(homeless)}",
+            "a larger `nodes` in the hosts file, or none: then a host gets a share of what is left",
+        )
+    return {node: found[node] for node in nodes}
+
+
+def nodes_by_host(placement: Placement, hosts: Sequence[Host]) -> dict[str, list[str]]:
+    """The other way round: the nodes of each host, by its name; of one that got none an empty list."""
+    return {
+        host.name: [node for node, name in placement.items() if name == host.name] for host in hosts
+    }
+
+
+def _named(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for host in hosts:
+        for node in host.nodes if isinstance(host.nodes, tuple) else ():
+            if node not in nodes:
+                raise UsageError(
+                    f"host {host.name}: nodes names {node}, and the cluster has {len(nodes)} nodes",
+                    f"--nodes {node.removeprefix('node')}, or without it in the hosts file",
+                )
+            if node in found:
+                where = f"hosts {found[node]} and {host.name}"
+                if found[node] == host.name:
+                    where = f"host {host.name}, twice"
+                raise UsageError(f"nodes: {node} is named by {where}", "each node has one place")
+            found[node] = host.name
+    return found
+
+
+def _spread(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
+    """Each node goes where, with it, there are the fewest for a processor; of several to the first."""
+    counts = {host.name: 0 for host in hosts}
+    found = {}
+    for node in nodes if hosts else ():
+        best = min(hosts, key=lambda host: (counts[host.name] + 1) / host.cpus)
+        counts[best.name] += 1
+        found[node] = best.name
+    return found

@@ -1,0 +1,153 @@
+"""A cluster on two machines: the same words, links and losses as on one, and what becomes of it when one is lost."""
+
+import os
+import signal
+import time
+
+import pytest
+from containers import PREFIX, eventually, losses
+from docker_hosts import DockerHost, docker, write_hosts_file
+
+TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
+NETWORK = f"{PREFIX}hosts"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """West and east, which reach each other; images that are sent to them stay for all tests."""
+    docker("network", "create", NETWORK)
+    two = [DockerHost(n, tmp_path_factory.mktemp(n), network=NETWORK) for n in ("west", "east")]
+    try:
+        yield [host.start() for host in two]
+    finally:
+        for host in two:
+            host.remove()
+        docker("network", "rm", NETWORK)
+
+
+@pytest.fixture
+def hosts_file(hosts, tmp_path):
+    return write_hosts_file(tmp_path, hosts)
+
+
+def is_empty(host):
+    """Whether nothing of any cluster is there: containers, volumes, networks, a swarm."""
+    found = host.containers("--all"), host.volumes(), host.networks(), host.swarm()
+    return found == ([], [], [], "inactive")
+
+
+def node_hosts(cluster):
+    return [(node["host"], node["state"]) for node in cluster.json("status")["nodes"]]
+
+
+def test_it_is_up_proved_trains_to_the_same_losses_and_leaves_nothing(
+    make_cluster, hosts, hosts_file
+):
+    far, near = make_cluster("far"), make_cluster("near")
+    said = far.run("up", "--hosts", hosts_file, "--nodes", "4", "--profile", "wan").stderr
+    assert "packets have 1450 bytes at most" in said and "clocks differ" in said
+    assert [len(host.containers()) for host in hosts] == [2, 2]
+    assert node_hosts(far) == [("west", "running"), ("east", "running")] * 2
+    assert "on host east: east" in far.run("status").stdout
+    proof = far.json("verify", "--quick")
+    assert not proof["broken"] and {one["mtu"] for one in proof["settings"]} == {1450}
+    far.run("launch", *TRAIN)
+    near.run("up", "--nodes", "4", "--profile", "wan")
+    near.run("launch", *TRAIN)
+    near.run("down")
+    assert losses(far) == losses(near) != []
+    assert far.ssh("node2", "hostname").stdout == "node2\n"
+    assert "GLOO_SOCKET_IFNAME=eth0" in far.ssh("node3", "env").stdout
+    assert "node4 | " in far.run("logs", "--tail", "2").stdout
+    far.run("doctor")
+    refused = far.run("launch", "--no-verify", "--shared", *TRAIN, check=1).stderr
+    assert "do not see the folder that node1 has made" in refused and "node4" in refused
+    far.run("down")
+    assert all(is_empty(host) for host in hosts) and far.things() == []
+
+
+def test_up_mends_what_is_missing_on_either_and_adds_nodes_where_they_belong(
+    make_cluster, hosts, tmp_path
+):
+    west, east = hosts
+    placed = write_hosts_file(tmp_path, hosts, west={"nodes": ["node3"]}, east={"nodes": 2})
+    cluster = make_cluster("mend")
+    refused = cluster.run("up", "--hosts", placed, "--nodes", "4", check=2).stderr
+    assert "places for 3 of 4 nodes, and none for node4" in refused
+    cluster.run("up", "--hosts", placed, "--nodes", "3")
+    assert node_hosts(cluster) == [("east", "running")] * 2 + [("west", "running")]
+    west.exec("docker", "rm", "--force", cluster.container("node3"))
+    east.exec("docker", "kill", cluster.container("node1"))
+    assert [state for _, state in node_hosts(cluster)] == ["exited", "running", "missing"]
+    cluster.run("up", "--profile", "mobile")
+    found = cluster.json("status")
+    assert [node["state"] for node in found["nodes"]] == ["running"] * 3
+    assert len(found["links"]) == 6 and not found["warnings"]
+    cluster.run("down")
+    assert all(is_empty(host) for host in hosts)
+
+
+@pytest.mark.slow
+def test_what_a_killed_up_has_made_is_found_and_removed(make_cluster, hosts, hosts_file):
+    cluster = make_cluster("killed")
+    up = cluster.start("up", "--hosts", hosts_file, "--nodes", "4")
+    eventually(lambda: hosts[1].containers("--all"))  # what holds the network there, or a node
+    os.kill(up.pid, signal.SIGKILL)
+    up.communicate(timeout=60)
+    cluster.run("down")
+    time.sleep(2)  # compose, where nobody tells it, would have made another one by then
+    assert all(is_empty(host) for host in hosts) and cluster.things() == []
+
+
+@pytest.mark.slow
+def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts, hosts_file):
+    first, second = make_cluster("first"), make_cluster("second")
+    for cluster in (first, second):
+        cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
+    first.run("down")
+    assert [host.swarm() for host in hosts] == ["active", "active"]
+    assert second.ssh("node1", "ping", "-c", "1", "node2").returncode == 0
+    second.run("down")
+    assert all(is_empty(host) for host in hosts)
+
+
+@pytest.mark.slow
+def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_file):
+    west, east = hosts
+    west.exec("docker", "swarm", "init", "--advertise-addr", west.address)
+    cluster = make_cluster("guest")
+    try:
+        refused = cluster.run("up", "--hosts", hosts_file, "--nodes", "2", check=2).stderr
+        assert "host east is not in the swarm of host west, which is not ours" in refused
+        token = west.exec("docker", "swarm", "join-token", "--quiet", "worker").strip()
+        east.exec("docker", "swarm", "join", "--token", token, f"{west.address}:2377")
+        cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
+        cluster.run("down")
+        assert [host.swarm() for host in hosts] == ["active", "active"]
+        assert west.networks() == ["docker_gwbridge", "ingress"]
+    finally:
+        for host in hosts:
+            host.exec("docker", "swarm", "leave", "--force")
+            host.exec("docker", "network", "rm", "docker_gwbridge")
+
+
+def test_a_host_that_is_lost_is_named_with_its_nodes_and_the_other_one_can_be_cleaned(
+    make_cluster, hosts, hosts_file
+):
+    """The last one here: the host does not come back."""
+    west, east = hosts
+    cluster = make_cluster("lost")
+    cluster.run("up", "--hosts", hosts_file, "--nodes", "4")
+    run = cluster.start("launch", "--no-verify", "--steps", "100000")
+    eventually(lambda: "step" in west.exec("docker", "logs", cluster.container("node1")))
+    docker("kill", east.container)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 1 and "this is a bug" not in said, said
+    assert "host east does not answer any more" in said and "node2" in said, said
+    for verb in ("status", "down"):
+        refused = cluster.run(verb, check=2).stderr
+        assert "host east cannot be reached" in refused and "(it has node2, node4)" in refused
+        assert "cluster.down" in refused and "--force" in refused
+    told = cluster.run("down", "--force").stderr
+    assert "host east does not answer: node2, node4" in told and "docker swarm leave" in told
+    assert is_empty(west) and cluster.things() == []

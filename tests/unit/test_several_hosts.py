@@ -1,0 +1,250 @@
+"""Several engines as one: who is asked for what, what is said of one that fails, and the documents that each gets."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from cluster.base.errors import ClusterError, UsageError
+from cluster.base.spec import ClusterSpec, Node
+from cluster.engine.client import Container
+from cluster.engine.compose import compose_document, compose_text, document_of
+from cluster.engine.resources import Limit, check_room, make_resource_request
+from cluster.hosts import connect
+from cluster.hosts.hosts_file import Host, Hosts
+from cluster.hosts.several import SeveralEngines
+from cluster.hosts.swarm_host import overlay_name
+from cluster.hosts.swarm_plan import IN, Member
+from cluster.ssh.keys import ssh_config
+
+SPEC = ClusterSpec("lab", 4)
+HOSTS = Hosts(
+    (Host("west", "west", internal_ip="10.1.0.1"), Host("east", "east", internal_ip="10.1.0.2"))
+)
+NETWORK = overlay_name("lab")
+
+
+class FakeTunnel:
+    """Leads to its host, as far as anybody asks."""
+
+    def __init__(self, host):
+        self.host = host
+
+    def dial(self, node, timeout_s):
+        return f"{node.name} by {self.host}"
+
+
+class FakeHost:
+    """One host's engine, with the nodes of the cluster that are placed on it."""
+
+    def __init__(self, name, nodes):
+        self.host_name, self.tunnel, self.nodes = name, FakeTunnel(name), nodes
+        self.done, self.failure = [], None
+        self.has_network = True
+
+    def containers(self, cluster=None):
+        if self.failure:
+            raise self.failure
+        return [container(node, self.host_name) for node in self.nodes]
+
+    def image_id(self, tag):
+        return f"of {self.host_name}"
+
+    def slots(self, *, beside):
+        return {len(self.host_name), 9} if self.host_name == "west" else {7}
+
+    def slot_of_network(self, name):
+        return 3 if self.host_name == "east" else None
+
+    def networks(self, name):
+        return [NETWORK] if self.has_network else []
+
+    def log_tail(self, container_id, lines):
+        return f"{container_id} on {self.host_name}"
+
+    def inspect(self, container_id):
+        return None
+
+    def set_limits(self, containers, limits):
+        self.done.append([one.node for one in containers])
+
+    def remove_containers(self, containers):
+        self.done.append([one.node for one in containers])
+        self.nodes = []
+
+    def proxy_commands(self, spec):
+        return dict.fromkeys((node.name for node in spec.nodes), f"ssh -W %h:%p {self.host_name}")
+
+    def room(self):
+        return (8, 2**33) if self.host_name == "west" else (2, 2**32)
+
+    def remove_volumes(self, name):
+        return ["gradwire-lab_shared"]
+
+    def release_network(self, name):
+        return []
+
+    def member(self, gone=()):
+        is_manager = self.host_name == "west"
+        ready = frozenset({"west"} if gone else {"west", "east"})
+        overlays = (NETWORK,) if self.has_network else ()
+        state = IN if "left" not in self.done else "inactive"
+        ours = {"is_manager": True, "is_ours": True, "ready": ready} if is_manager else {}
+        return Member(self.host_name, state, self.host_name, overlays=overlays, **ours)
+
+    def remove_overlay(self, name):
+        self.has_network = False
+        return True
+
+    def leave_swarm(self):
+        self.done.append("left")
+
+    def forget_nodes(self, ids):
+        self.done.append(f"forgot {ids}")
+
+
+def container(node, host):
+    name = f"gradwire-lab-{node}"
+    return Container(
+        f"id of {node}",
+        "lab",
+        node,
+        4,
+        0,
+        *("running", "", "custom", f"of {host}", ""),
+        name,
+        is_connected=True,
+        host=host,
+    )
+
+
+@pytest.fixture
+def west():
+    return FakeHost("west", ["node1", "node3"])
+
+
+@pytest.fixture
+def east():
+    return FakeHost("east", ["node2", "node4"])
+
+
+@pytest.fixture
+def both(west, east):
+    return SeveralEngines(HOSTS, [west, east], {})
+
+
+def test_containers_are_those_of_all_hosts_in_rank_order(both):
+    found = both.containers("lab")
+    assert [one.node for one in found] == ["node1", "node2", "node3", "node4"]
+    assert [one.host for one in found] == ["west", "east"] * 2
+    assert both.cluster("lab") == replace(SPEC, image="custom")
+    assert all(one.image_id == both.image_ids("x")[one.host] for one in found)
+
+
+def test_each_operation_goes_to_the_engine_that_it_is_for(both, west, east):
+    found = both.containers("lab")
+    assert both.log_tail("id of node4") == "id of node4 on east"
+    both.set_limits(found[:3], {"node1": Limit(1)})
+    assert west.done == [["node1", "node3"]] and east.done == [["node2"]]
+    both.remove_containers(found[1:2])
+    assert west.done == [["node1", "node3"]] and east.done[1:] == [["node2"]]
+
+
+def test_what_any_host_holds_is_taken(both):
+    assert both.slots(beside="lab") == {4, 7, 9} and both.slot_of_network("lab") == 3
+    assert both.networks("lab") == [NETWORK] and both.room() == (2, 2**32)
+
+
+def test_nodes_are_reached_by_their_hosts(both):
+    dial = both.dial_to(SPEC)
+    assert [dial(node, 1.0) for node in SPEC.nodes] == [
+        "node1 by west",
+        "node2 by east",
+        "node3 by west",
+        "node4 by east",
+    ]
+    blocks = ssh_config(SPEC, both.proxy_commands(SPEC)).split("Host ")
+    assert "ProxyCommand ssh -W %h:%p west" in blocks[1] and "%p east" in blocks[2]
+    assert "ProxyCommand" not in ssh_config(SPEC)
+
+
+def test_one_that_fails_is_named_with_its_nodes(both, east):
+    both.parts(SPEC)
+    east.failure = ClusterError("the Docker engine of host east does not answer any more", "look")
+    with pytest.raises(ClusterError, match=r"host east .* \(it has node2, node4\)") as failed:
+        both.containers("lab")
+    assert failed.value.hint == "look"
+
+
+def test_down_takes_nodes_network_and_swarm(both, west, east):
+    *nodes, volume, network, second, first = both.remove("lab")
+    assert len(nodes) == 4 and volume == "volume gradwire-lab_shared"
+    assert [network, second, first] == [
+        f"network {NETWORK}",
+        "swarm of host east",
+        "swarm of host west",
+    ]
+    assert west.done == [["node1", "node3"], "left"] and east.done == [["node2", "node4"], "left"]
+    assert both.left_behind("lab") == []
+
+
+def test_what_stays_on_a_lost_host_is_said_with_the_command_that_removes_it(west):
+    left = SeveralEngines(HOSTS, [west], {"east": ["node2", "node4"]}, [HOSTS.hosts[1]])
+    assert "swarm of host west" in left.remove("lab")
+    (words,) = left.left_behind("lab")
+    assert words.startswith("host east does not answer: node2, node4 of 'lab' stay there")
+    assert "ssh east 'docker rm -fv" in words and "docker swarm leave --force" in words
+
+
+def test_a_limit_is_held_against_the_host_of_its_node(both):
+    wish = make_resource_request({"node1": 8, "node2": 3})
+    (_, west_nodes), (_, east_nodes) = both.parts(SPEC)
+    check_room(wish, 8, 2**33, west_nodes, "host west")
+    with pytest.raises(UsageError, match="cpus of node2 is 3, and host east has 2"):
+        check_room(wish, 2, 2**32, east_nodes, "host east")
+
+
+def test_a_host_without_nodes_has_no_part(both):
+    assert [(part.host_name, nodes) for part, nodes in both.parts(ClusterSpec("lab", 1))] == [
+        ("west", ["node1"])
+    ]
+
+
+def test_each_host_gets_its_own_services_and_a_network_that_is_there():
+    whole = compose_document(SPEC, mounts_keys=False, network=NETWORK)
+    part = yaml.safe_load(document_of(compose_text(whole), ["node2", "node4"]))
+    assert list(part["services"]) == ["node2", "node4"]
+    assert part["networks"] == {"data": {"external": True, "name": NETWORK}}
+    node4 = part["services"]["node4"]
+    assert node4 == whole["services"]["node4"]
+    assert node4["networks"]["data"]["ipv4_address"] == "10.77.0.14"
+    assert node4["mac_address"] == "02:67:77:00:00:04"
+
+
+def test_hosts_that_do_not_answer_are_named_or_gone_without(monkeypatch):
+    class FakeSwarmHost(FakeHost):
+        def __init__(self, host, tunnel):
+            super().__init__(host.name, [])
+
+    class Unreachable(FakeTunnel):
+        def __init__(self, host, *, waits):
+            super().__init__(host)
+
+        def wait(self):
+            if self.host.name == "east":
+                raise ClusterError("host east cannot be reached", "look")
+
+    monkeypatch.setattr(connect, "Tunnel", Unreachable)
+    monkeypatch.setattr(connect, "SwarmHost", FakeSwarmHost)
+    nodes = {"west": ["node1"], "east": ["node2", "node4"]}
+    with pytest.raises(ClusterError, match=r"\(it has node2, node4\)") as failed:
+        connect._connect_several("lab", HOSTS, nodes, partly=False)
+    assert "cluster.down --name lab --force" in failed.value.hint
+    found = connect._connect_several("lab", HOSTS, nodes, partly=True)
+    assert [one.host_name for one in found.engines] == ["west"] and found.lost == HOSTS.hosts[1:]
+
+
+def test_a_dial_leads_nowhere_else(both):
+    stranger = Node("node9", 8, "10.77.0.19", "", "127.0.0.1", 22009)
+    with pytest.raises(KeyError):
+        both.dial_to(SPEC)(stranger, 1.0)
