@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from cluster.base.errors import ClusterError, SlotTaken
 from cluster.base.spec import ClusterSpec, project_name
@@ -13,7 +14,7 @@ from cluster.hosts.swarm_plan import IN, INGRESS, OUT, Member
 
 SWARM_PORT = 2377
 LABEL_SWARM = "gradwire.swarm"
-"""Of a swarm, and of a docker_gwbridge, that we made."""
+"""Of a swarm that we made; and of a docker_gwbridge, with the address of the manager for whose swarm we made it."""
 LABEL_HOLDER = "gradwire.holder"
 BRIDGE = "docker_gwbridge"
 """By which containers of a swarm's network reach their host. Each host of a swarm has it, and keeps it afterwards."""
@@ -49,17 +50,18 @@ class SwarmHost(HostEngine):
             is_manager and LABEL_SWARM in labels,
             frozenset(self._ready_nodes(gone)) if is_manager else frozenset(),
             tuple(name for name in overlays if name != INGRESS),
-            any(LABEL_SWARM in (bridge.get("Labels") or {}) for bridge in bridges),
+            any(is_for(bridge, swarm) for bridge in bridges),
         )
 
     def make_swarm(self) -> None:
         """Make one of this host alone; raises as HostEngine."""
-        self._make_bridge()
+        address = f"{self.host.internal_ip}:{SWARM_PORT}"
+        self._make_bridge(address)
         spec = self._api.create_swarm_spec(labels={LABEL_SWARM: "made by gradwire"})
         with self.errors():
             self._api.init_swarm(
                 advertise_addr=self.host.internal_ip,
-                listen_addr=f"{self.host.internal_ip}:{SWARM_PORT}",
+                listen_addr=address,
                 default_addr_pool=[INGRESS_POOL],
                 subnet_size=24,
                 swarm_spec=spec,
@@ -77,7 +79,7 @@ class SwarmHost(HostEngine):
         Raises:
             ClusterError: it cannot reach it.
         """
-        self._make_bridge()
+        self._make_bridge(address)
         own = self.host.internal_ip
         try:
             with self.errors():
@@ -175,8 +177,9 @@ class SwarmHost(HostEngine):
             return False
         return True
 
-    def _make_bridge(self) -> None:
+    def _make_bridge(self, manager: str) -> None:
         """Make what Docker would make by itself, but labelled: so it can be told from one that was there."""
+        self.remove_bridge()  # of an earlier swarm of ours
         with self.errors():
             if any(n["Name"] == BRIDGE for n in self._api.networks(names=[BRIDGE])):
                 return
@@ -184,7 +187,7 @@ class SwarmHost(HostEngine):
                 BRIDGE,
                 driver="bridge",
                 options=BRIDGE_OPTIONS,
-                labels={LABEL_SWARM: "made by gradwire"},
+                labels={LABEL_SWARM: manager},
             )
 
     def _ready_nodes(self, gone: Collection[str]) -> list[str]:
@@ -192,6 +195,14 @@ class SwarmHost(HostEngine):
             nodes: Sequence[Mapping[str, Mapping[str, str]]] = self._api.nodes()
         ready = [node for node in nodes if node["Status"]["State"] == "ready"]
         return [str(node["ID"]) for node in ready if node["Status"].get("Addr") not in gone]
+
+
+def is_for(bridge: Mapping[str, Any], swarm: Mapping[str, Any]) -> bool:
+    """Whether we made a docker_gwbridge for this swarm, and not for an earlier one, before others joined another."""
+    manager = (bridge.get("Labels") or {}).get(LABEL_SWARM)
+    managers = [one.get("Addr") for one in swarm.get("RemoteManagers") or ()]
+    is_out = (swarm.get("LocalNodeState") or OUT) == OUT
+    return manager is not None and (is_out or manager in managers)
 
 
 def overlay_name(name: str) -> str:

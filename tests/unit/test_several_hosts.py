@@ -13,7 +13,7 @@ from cluster.engine.resources import Limit, check_room, make_resource_request
 from cluster.hosts import connect
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.several import SeveralEngines
-from cluster.hosts.swarm_host import overlay_name
+from cluster.hosts.swarm_host import LABEL_SWARM, is_for, overlay_name
 from cluster.hosts.swarm_plan import IN, Member
 from cluster.ssh.keys import ssh_config
 
@@ -248,3 +248,28 @@ def test_a_dial_leads_nowhere_else(both):
     stranger = Node("node9", 8, "10.77.0.19", "", "127.0.0.1", 22009)
     with pytest.raises(KeyError):
         both.dial_to(SPEC)(stranger, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "swarm", "ours"),
+    [
+        (None, {"LocalNodeState": "inactive"}, False),
+        ({}, {"LocalNodeState": "active", "RemoteManagers": [{"Addr": "10.0.0.1:2377"}]}, False),
+        ({LABEL_SWARM: "10.0.0.1:2377"}, {"LocalNodeState": "inactive"}, True),
+        ({LABEL_SWARM: "10.0.0.1:2377"}, {}, True),
+        (
+            {LABEL_SWARM: "10.0.0.1:2377"},
+            {"LocalNodeState": "pending", "RemoteManagers": [{"Addr": "10.0.0.1:2377"}]},
+            True,
+        ),
+        # What a killed command of ours left, and then somebody joined a swarm of his own.
+        (
+            {LABEL_SWARM: "10.0.0.1:2377"},
+            {"LocalNodeState": "active", "RemoteManagers": [{"Addr": "10.0.0.7:2377"}]},
+            False,
+        ),
+        ({LABEL_SWARM: "10.0.0.1:2377"}, {"LocalNodeState": "locked"}, False),
+    ],
+)
+def test_a_bridge_of_ours_is_no_proof_of_another_swarm(labels, swarm, ours):
+    assert is_for({"Labels": labels}, swarm) is ours
