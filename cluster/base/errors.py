@@ -15,7 +15,7 @@ Exit codes are public: 0 done, 1 failed, 2 usage or configuration, 3 our bug, 13
 import difflib
 import errno
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -122,12 +122,18 @@ def system_error(error: OSError, what: str = "") -> ClusterError:
 def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
     """An error for a misspelt name that offers the nearest known one."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
+    close = _nearest(name, names) if isinstance(name, str) else []
     guess = f"did you mean {close[0]!r}? " if close else ""
     more = [] if len(names) <= MOST_NAMES else ["…"]
     return UsageError(
         f"unknown {what} {shown(name)}", f"{guess}known: {', '.join(names[:MOST_NAMES] + more)}"
     )
+
+
+def _nearest(name: str, names: Sequence[str]) -> Sequence[str]:
+    """The known name that was meant, if any: a flag of which it is the last word, or else by its letters."""
+    longer = [one for one in names if name.startswith("--") and one.endswith(name[1:])]
+    return longer[:1] or difflib.get_close_matches(name, names, n=1)
 
 
 def shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from argparse import SUPPRESS, ArgumentParser
 from pathlib import Path
 
+from cluster.base.console import as_typed
 from cluster.cli.command_line import add_name, add_shape, add_size, make_parser
 from cluster.cli.live_options import add_http
 from cluster.run.launch_words import LOOK, NONE, VERIFICATIONS
@@ -105,7 +106,8 @@ def launch_parser(description: str | None) -> ArgumentParser:
     shown.add_argument(
         "--no-live",
         action="store_true",
-        help="ask no node while the run goes on: no screen, nothing for `python -m cluster.watch`",
+        help="ask no node while the run goes on: no screen, nothing for"
+        + as_typed(" `python -m cluster.watch`"),
     )
     add_http(parser)
     parser.add_argument(

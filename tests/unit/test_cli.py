@@ -17,7 +17,7 @@ import cluster.launch
 import cluster.logs
 import cluster.profiles
 from cluster.api import Cluster
-from cluster.base.errors import UsageError
+from cluster.base.errors import UsageError, unknown
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output
@@ -312,3 +312,11 @@ def test_a_second_ctrl_c_ends_us_at_once_and_says_so(first):
     _, stderr = running.communicate(timeout=5)
     assert running.returncode == 130
     assert "without cleaning up" in stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("--seed", "--link-seed"), ("--share", "--shared"), ("--x", "")]
+)
+def test_a_flag_that_is_the_end_of_a_longer_one_was_meant_for_it(typed, meant):
+    hint = unknown("option", typed, ["--link-seed", "--shared", "--steps"]).hint
+    assert hint.startswith(f"did you mean {meant!r}?" if meant else "known:")
