@@ -263,9 +263,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
     if time.monotonic() - since >= SAME_PRESS_S:
         with suppress(OSError):
-            os.write(
-                sys.stderr.fileno(), as_typed(NOT_CLEANED_UP).encode()
-            )  # print may be at work right now
+            # Not by print, which may be at work right now.
+            os.write(sys.stderr.fileno(), as_typed(NOT_CLEANED_UP).encode())
         os._exit(EXIT_INTERRUPTED)
 
 

@@ -287,13 +287,13 @@ class Engine:
         """The names of the networks of a cluster."""
         with self.errors():
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
-        return [n["Name"] for n in found if n["Name"].startswith(f"{project_name(name)}_")]
+        return _names_in_project(found, name)
 
     def remove_volumes(self, name: str) -> list[str]:
         """Remove what outlives a cluster's containers, once these are gone; returns the names of it."""
         with self.errors():
             found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
-            ours = [v["Name"] for v in found if v["Name"].startswith(f"{project_name(name)}_")]
+            ours = _names_in_project(found, name)
             for volume in ours:
                 self._remove_volume(volume)
         return ours
@@ -498,6 +498,12 @@ def _name(item: dict) -> str:  # type: ignore[type-arg]
     """A container's own name, without the slash in front; links of others to it have names, too."""
     names = [str(name).removeprefix("/") for name in item.get("Names") or ()]
     return next((name for name in names if "/" not in name), "")
+
+
+def _names_in_project(found: Sequence[Mapping[str, str]], cluster: str) -> list[str]:
+    """The names of networks or volumes that are as Compose calls a cluster's: labels alone prove nothing."""
+    names = [one["Name"] for one in found]
+    return [name for name in names if name.startswith(f"{project_name(cluster)}_")]
 
 
 def _is_number(text: str) -> bool:

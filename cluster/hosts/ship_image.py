@@ -2,15 +2,14 @@
 
 import subprocess
 import threading
-from collections.abc import Callable
 
 from cluster.base.errors import ClusterError
 from cluster.base.subprocesses import run_bounded
 from cluster.engine.client import Engine, docker_command
+from cluster.engine.image import Report
 from cluster.hosts.host_engine import HostEngine
 
 SHIP_TIMEOUT_S = 3600.0  # 1.3 GB of image, or 7.5 with PyPI's torch
-Report = Callable[[str], None]
 
 
 def ship_image(local: Engine, to: HostEngine, image: str, report: Report) -> bool:
