@@ -5,8 +5,8 @@ import signal
 import time
 
 import pytest
-from containers import eventually, losses
-from docker_hosts import DockerHost, docker
+from containers import eventually, losses, paused
+from docker_hosts import DockerHost
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 
@@ -65,13 +65,10 @@ def test_a_host_that_is_lost_ends_the_run_and_is_named_and_what_is_there_can_be_
 ):
     run = far.start("launch", "--no-verify", "--steps", "100000")
     eventually(lambda: "step" in host.exec("docker", "logs", far.container("node1")))
-    docker("pause", host.container)
-    try:
+    with paused(host.container):
         _, said = run.communicate(timeout=120)
         assert run.returncode == 1 and "this is a bug" not in said, said
         assert "host box" in said, said
-    finally:
-        docker("unpause", host.container)
     far.run("down", "--force")
     assert host.containers("--all") == [] and far.things() == []
 

@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
-from containers import eventually, output
+from containers import eventually, output, paused
 
 SCHEDULE = (
     "- {at: 0s, cpus: {node3: 0.25}, for: 600s}\n"
@@ -90,10 +89,7 @@ def delays(cluster):
 
 
 def test_a_paused_node_goes_on_with_up(near):
-    subprocess.run(["docker", "pause", near.container("node2")], check=True, capture_output=True)
-    try:
+    with paused(near.container("node2")):
         status = near.json("up")
-    finally:
-        subprocess.run(["docker", "unpause", near.container("node2")], capture_output=True)
     assert {node["state"] for node in status["nodes"]} == {"running"}
     assert json.dumps(status["links"]).count("node2") > 0

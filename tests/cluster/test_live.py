@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from containers import PROJECT_DIR, TIMEOUT_S, bring_up, eventually, last_run
+from containers import PROJECT_DIR, TIMEOUT_S, bring_up, eventually, last_run, paused
 
 from cluster.live.state import parse_state
 
@@ -249,13 +249,11 @@ def test_a_node_that_is_paused_is_shown_as_silent(unshaped, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SLEEP)
     launched = unshaped.start("launch", "--", script)
-    container = unshaped.container("node2")
     try:
         eventually(lambda: states(unshaped) == ["waiting"] * 3, 60)
-        subprocess.run(["docker", "pause", container], check=True, capture_output=True)
-        eventually(lambda: states(unshaped) == ["waiting", "silent", "waiting"], 14)
+        with paused(unshaped.container("node2")):
+            eventually(lambda: states(unshaped) == ["waiting", "silent", "waiting"], 14)
     finally:
-        subprocess.run(["docker", "unpause", container], capture_output=True)
         launched.send_signal(signal.SIGINT)
         launched.communicate(timeout=90)
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from containers import eventually
+from containers import eventually, paused
 
 SLEEP = """\
 import os, signal, time
@@ -32,20 +32,6 @@ def script(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture
-def paused(unshaped):
-    """Pause a node of the shared cluster; it goes on at the end."""
-    names = []
-
-    def pause(node):
-        names.append(unshaped.container(node))
-        docker("pause", names[-1])
-
-    yield pause
-    for name in names:
-        docker("unpause", name)
 
 
 def docker(*argv):
@@ -79,13 +65,13 @@ def is_free(cluster, node):
     return subprocess.run([*argv, "true"], capture_output=True).returncode == 0
 
 
-def test_a_paused_node_is_named_and_the_others_results_come_home(unshaped, paused):
+def test_a_paused_node_is_named_and_the_others_results_come_home(unshaped):
     launched = launch(unshaped, "--steps", "100000", "--set", "H=100000", ranks=1)
-    paused("node2")
-    started = time.monotonic()
-    code, stderr = end(launched)
+    with paused(unshaped.container("node2")):
+        started = time.monotonic()
+        code, stderr = end(launched)
+        assert time.monotonic() - started < 45
     assert code == 1, stderr
-    assert time.monotonic() - started < 45
     assert "rank 1 on node2 was lost (its container is paused: docker unpause" in stderr
     folder = Path(re.search(r"see: (\S+)/logs/", stderr)[1])
     summary = json.loads((folder / "summary.json").read_text())
@@ -96,21 +82,18 @@ def test_a_paused_node_is_named_and_the_others_results_come_home(unshaped, pause
     }
 
 
-def test_an_interrupt_ends_a_launch_although_a_node_is_paused(unshaped, script, paused):
+def test_an_interrupt_ends_a_launch_although_a_node_is_paused(unshaped, script):
     launched = launch(unshaped, "--", script(SLEEP.format(first="")))
-    paused("node2")
-    launched.send_signal(signal.SIGTERM)
-    code, stderr = end(launched)
+    with paused(unshaped.container("node2")):
+        launched.send_signal(signal.SIGTERM)
+        code, stderr = end(launched)
     assert code == 130, stderr
 
 
 def test_a_node_that_goes_on_after_it_was_lost_ends_its_rank(unshaped, script):
     launched = launch(unshaped, "--", script(SLEEP.format(first="")))
-    docker("pause", unshaped.container("node3"))
-    try:
+    with paused(unshaped.container("node3")):
         assert end(launched)[0] == 1
-    finally:
-        docker("unpause", unshaped.container("node3"))
     eventually(lambda: is_free(unshaped, "node3"), timeout_s=90)
     assert not has_process(unshaped, "node3", "job.py")
 

@@ -55,11 +55,12 @@ def test_one_that_is_interrupted_goes_on_to_the_same_table(shared, file, tmp_pat
     runs = {(run["profile"], run["variant"], run["seed"]): run for run in found["runs"]}
     assert len(runs) == 12 and {run["status"] for run in runs.values()} == {"done"}
     assert len({run["folder"] for run in runs.values()}) == 12
-    assert {(one["profile"], one["variant"]) for one in ranked(found, "best")} == {
-        ("wan", "quick"),
-        ("mobile", "quick"),
-    }
-    assert {row["variant"] for row in found["ranking"]} == {"quick", "slow"}
+    lines = {(row["problem"]["profile"], row["variant"]): row for row in found["ranking"]}
+    assert set(lines) == {run[:2] for run in runs}
+    for profile in ("wan", "mobile"):
+        # On a busy machine the host may be the limit of all runs of half a second, which are not ranked then.
+        quick = lines[profile, "quick"]
+        assert quick["verdict"] == ("best" if quick["runs"] else "the host was the limit"), lines
     assert "quick" in (out / "sweep.html").read_text()
 
     planned = shared.json("sweep", file, "--out", out, "--dry-run")
@@ -67,11 +68,6 @@ def test_one_that_is_interrupted_goes_on_to_the_same_table(shared, file, tmp_pat
     done = shared.run("sweep", file, "--out", out)
     assert "12 runs, 12 of them known" in done.stderr
     assert {path.name: path.read_bytes() for path in cells.iterdir()} == after
-
-
-def ranked(found, verdict):
-    """Of the ranking the lines with a verdict, with what their problem is."""
-    return [row | row["problem"] for row in found["ranking"] if row["verdict"] == verdict]
 
 
 @pytest.mark.slow

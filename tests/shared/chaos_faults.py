@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from chaos_plan import NODES, Fault
-from containers import Gradwire
+from containers import Gradwire, pause
 
 DOCKERD = "GRADWIRE_CHAOS_DOCKERD"
 MEMORY = "250m"  # of each node, where a rank is to use it up
@@ -66,7 +66,7 @@ def strike(fault: Fault, cluster: Gradwire, process: subprocess.Popen) -> Heal:
         case "node killed":
             _docker("kill", name)
         case "node paused":
-            _docker("pause", name)
+            pause(name)
         case "node restarted":
             _docker("restart", "--time", "0", name)
         case "node removed":

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ class Gradwire:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._started: list[subprocess.Popen[str]] = []
 
     def argv(self, verb, *args):
         own = ["--name", self.name]
@@ -68,7 +70,7 @@ class Gradwire:
 
     def start(self, verb, *args, stdin=None):
         """Start a verb and leave it running, in a process group of its own."""
-        return subprocess.Popen(
+        started = subprocess.Popen(
             self.argv(verb, *args),
             cwd=PROJECT_DIR,
             text=True,
@@ -78,6 +80,16 @@ class Gradwire:
             start_new_session=True,
             preexec_fn=hear_interrupts,
         )
+        self._started.append(started)
+        return started
+
+    def end_started(self):
+        """End what a test that has failed left running."""
+        while self._started:
+            started = self._started.pop()
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.communicate()
 
     def exec(self, node, *argv, check=True):
         """`docker exec`: what a node says when it is asked behind the tool's back."""
@@ -165,6 +177,22 @@ def eventually(condition, timeout_s=60.0, every_s=0.1):
     return value
 
 
+def pause(container):
+    """`docker pause`, until it holds: where a process just waits in the kernel, the freezer of cgroup v1 gives up."""
+    argv = ["docker", "pause", container]
+    eventually(lambda: subprocess.run(argv, capture_output=True).returncode == 0)
+
+
+@contextmanager
+def paused(container):
+    """For a while a container stands still; a test may have let it go on, or have removed it."""
+    pause(container)
+    try:
+        yield
+    finally:
+        subprocess.run(["docker", "unpause", container], capture_output=True)
+
+
 @pytest.fixture
 def make_cluster(request):
     """Make Gradwires for clusters of one test; what it leaves behind is removed."""
@@ -206,6 +234,7 @@ def mobile(shared):
 
 def bring_up(cluster, *words):
     """Three nodes that are whole; what a test that has failed left running must not fail the next one."""
+    cluster.end_started()
     done = cluster.run("up", "--json", "--nodes", "3", *words, check=None)
     if done.returncode == 0:
         return json.loads(done.stdout)
@@ -214,6 +243,7 @@ def bring_up(cluster, *words):
 
 
 def tear_down(cluster, request):
+    cluster.end_started()
     if request.session.testsfailed:
         keep_logs(cluster)
         if os.environ.get("E2E_KEEP"):
