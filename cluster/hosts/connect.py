@@ -105,7 +105,7 @@ def compose_for(name: str, engine: Engine) -> ComposeUp:
 def provide_image(engine: Engine, image: str, report: Report) -> bool:
     """See that an engine has the nodes' image, and that it is today's; returns whether it had to be built or sent.
 
-    It is built by the engine of this machine, and sent to hosts, one after the other.
+    It is built by the engine of this machine, and sent to hosts.
 
     Raises:
         PrerequisiteError, ClusterError: it cannot be had.
@@ -115,5 +115,4 @@ def provide_image(engine: Engine, image: str, report: Report) -> bool:
     was_built = ensure_image(builder, report)
     if image != IMAGE:
         require_image(builder, image)
-    sent = [ship_image(builder, host, image, report) for host in hosts]
-    return was_built or any(sent)
+    return ship_image(builder, hosts, image, report) or was_built

@@ -1,7 +1,9 @@
-"""Sends an image from this machine's engine to a host's, where it is another one there: no registry is needed."""
+"""Sends an image from this machine's engine to hosts that have another one or none: no registry is needed."""
 
 import subprocess
-import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from cluster.base.errors import ClusterError
 from cluster.base.subprocesses import run_bounded
@@ -12,55 +14,71 @@ from cluster.hosts.host_engine import HostEngine
 SHIP_TIMEOUT_S = 3600.0  # 1.3 GB of image, or 7.5 with PyPI's torch
 
 
-def ship_image(local: Engine, to: HostEngine, image: str, report: Report) -> bool:
-    """See that a host has this image as it is here; returns whether it had to be sent.
+def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Report) -> bool:
+    """See that hosts have this image as it is here, all of them at once; returns whether it had to be sent.
 
     Raises:
         ClusterError: it could not be; in the words of the engine there.
     """
-    if to.image_content(image) == local.image_content(image):
-        return False
-    report(f"sending {image} to host {to.host.name}")
-    before = to.image_id(image)
-    failure = _pipe(image, to)
-    if failure or to.image_content(image) != local.image_content(image):
-        raise ClusterError(
-            f"{image} could not be sent to host {to.host.name}: {failure or 'it is another one there'}",
-            _remedy(failure, to),
-        )
-    if before:
-        run_bounded(
-            [*docker_command(to), "image", "rm", before]
-        )  # of no use any more; in use it stays
-    return True
+    content = local.image_content(image)
+    others = [host for host in to if host.image_content(image) != content]
+    if others:
+        names = ", ".join(host.host.name for host in others)
+        report(f"sending {image} to host{'s' if others[1:] else ''} {names}")
+    before = [host.image_id(image) for host in others]
+    deadline = time.monotonic() + SHIP_TIMEOUT_S
+    with ExitStack() as ends:
+        transfers = [ends.enter_context(_transfer(image, host)) for host in others]
+        for host, (save, load) in zip(others, transfers, strict=True):
+            failure = _failure(save, load, deadline)
+            if failure or host.image_content(image) != content:
+                raise ClusterError(
+                    f"{image} could not be sent to host {host.host.name}: {failure or 'it is another one there'}",
+                    _remedy(failure, host),
+                )
+    for host, old in zip(others, before, strict=True):
+        if old:  # of no use any more; in use it stays
+            run_bounded([*docker_command(host), "image", "rm", old])
+    return bool(others)
 
 
-def _pipe(image: str, to: HostEngine) -> str:
-    """`docker save` here into `docker load` there; what went wrong, or nothing."""
-    save = subprocess.Popen(
-        ["docker", "save", image], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    stop = threading.Timer(SHIP_TIMEOUT_S, save.kill)
-    stop.start()
-    try:
-        with save:
-            load = subprocess.run(
+Process = subprocess.Popen[str]
+
+
+@contextmanager
+def _transfer(image: str, to: HostEngine) -> Iterator[tuple[Process, Process]]:
+    """`docker save` here into `docker load` there; neither outlives the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["docker", "save", image], stdout=pipe, stderr=pipe, text=True) as save:
+        try:
+            with subprocess.Popen(
                 [*docker_command(to), "load"],
                 stdin=save.stdout,
-                capture_output=True,
+                stdout=subprocess.DEVNULL,
+                stderr=pipe,
                 text=True,
-                check=False,
-            )
-            assert save.stdout is not None
-            save.stdout.close()  # or it would write for ever where the host has stopped reading
-            said = load.stderr.strip() if load.returncode else ""
-            complaint = save.stderr.read().decode(errors="replace").strip() if save.stderr else ""
-    except BaseException:
-        save.kill()
-        raise
-    finally:
-        stop.cancel()
-    return said or (complaint if save.returncode else "")
+            ) as load:
+                assert save.stdout is not None
+                save.stdout.close()  # or it would write for ever where the host has stopped reading
+                try:
+                    yield save, load
+                finally:
+                    load.kill()
+        finally:
+            save.kill()
+
+
+def _failure(save: Process, load: Process, deadline: float) -> str:
+    """What went wrong, once both have ended; or nothing."""
+    try:
+        _, said = load.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return f"not done in {SHIP_TIMEOUT_S:.0f} s"
+    if load.returncode:
+        return said.strip() or f"docker load: exit code {load.returncode}"
+    assert save.stderr is not None
+    complaint = save.stderr.read().strip()
+    return complaint if save.wait() else ""
 
 
 def _remedy(failure: str, to: HostEngine) -> str:

@@ -1,24 +1,35 @@
-"""A cluster whose containers are on another machine: the same words, the same links, the same losses."""
+"""A cluster whose containers are on other machines, one or two: the same words, the same links, the same losses."""
 
 import os
 import signal
 import time
 
 import pytest
-from containers import eventually, losses, paused
-from docker_hosts import DockerHost
+from containers import PREFIX, eventually, losses
+from docker_hosts import DockerHost, docker, write_hosts_file
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
+TRAIN += ("--task-set", "test_pictures=200")
+NETWORK = f"{PREFIX}hosts"
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    """A machine with an engine; images that are sent to it stay for all tests."""
-    host = DockerHost("box", tmp_path_factory.mktemp("box"))
+def hosts(tmp_path_factory):
+    """West and east, which reach each other; images that are sent to them stay for all tests."""
+    docker("network", "create", NETWORK)
+    two = [DockerHost(n, tmp_path_factory.mktemp(n), network=NETWORK) for n in ("west", "east")]
     try:
-        yield host.start()
+        yield [host.start() for host in two]
     finally:
-        host.remove()
+        for host in two:
+            host.remove()
+        docker("network", "rm", NETWORK)
+
+
+@pytest.fixture
+def host(hosts):
+    """One of them, for a cluster that is on it alone."""
+    return hosts[0]
 
 
 @pytest.fixture
@@ -31,7 +42,7 @@ def far(make_cluster, host):
 
 def test_it_is_up_proved_trains_to_the_same_losses_and_leaves_nothing(far, host, shared):
     assert len(host.containers()) == 3 and far.things() == [str(far.state_dir)]  # none of them here
-    assert f"on host box: {host.name}" in far.run("status").stdout
+    assert f"on host west: {host.name}" in far.run("status").stdout
     assert far.json("verify", "--quick")["verdict"] != "broken"
     far.run("launch", *TRAIN)
     shared.run("up", "--nodes", "3", "--profile", "wan")
@@ -65,10 +76,10 @@ def test_a_host_that_is_lost_ends_the_run_and_is_named_and_what_is_there_can_be_
 ):
     run = far.start("launch", "--no-verify", "--steps", "100000")
     eventually(lambda: "step" in host.exec("docker", "logs", far.container("node1")))
-    with paused(host.container):
+    with host.cut_off():
         _, said = run.communicate(timeout=120)
         assert run.returncode == 1 and "this is a bug" not in said, said
-        assert "host box" in said, said
+        assert "host west" in said, said
     far.run("down", "--force")
     assert host.containers("--all") == [] and far.things() == []
 
@@ -90,15 +101,15 @@ def test_nobody_is_believed_who_shows_another_key_or_none(make_cluster, host):
     config = (host.folder / "ssh_config").read_text()
     (host.folder / "unknown").write_text(config.replace("/known_hosts", "/none"))
     done = cluster.run("up", "--hosts", host.hosts_file("a.yml", "unknown"), check=2)
-    assert "host box cannot be reached: " in done.stderr and "key" in done.stderr
+    assert "host west cannot be reached: " in done.stderr and "key" in done.stderr
     assert cluster.things() == []
 
 
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"ssh": "nobody.invalid"}, "host box cannot be reached"),
-        ({"docker_socket": "/nothing"}, "host box: no Docker engine answers at /nothing"),
+        ({"ssh": "nobody.invalid"}, "host west cannot be reached"),
+        ({"docker_socket": "/nothing"}, "host west: no Docker engine answers at /nothing"),
     ],
 )
 def test_a_host_that_cannot_be_had_is_one_clear_line(make_cluster, host, changes, words):
@@ -111,7 +122,7 @@ def test_a_host_that_cannot_be_had_is_one_clear_line(make_cluster, host, changes
 def test_a_cluster_stays_where_it_is(far, host):
     other = host.hosts_file("other.yml", ssh="elsewhere")
     done = far.run("up", "--hosts", other, check=2)
-    assert "is up on host box" in done.stderr
+    assert "is up on host west" in done.stderr
     far.run("up")
     assert len(host.containers()) == 3
 
@@ -128,3 +139,133 @@ def test_a_full_disk_there_is_named_and_nothing_stays(make_cluster, tmp_path):
     finally:
         small.remove()
     assert not cluster.state_dir.exists()
+
+
+@pytest.fixture
+def hosts_file(hosts, tmp_path):
+    return write_hosts_file(tmp_path, hosts)
+
+
+def is_empty(host):
+    """Whether nothing of any cluster is there: containers, volumes, networks, a swarm."""
+    found = host.containers("--all"), host.volumes(), host.networks(), host.swarm()
+    return found == ([], [], [], "inactive")
+
+
+def node_hosts(cluster):
+    return [(node["host"], node["state"]) for node in cluster.json("status")["nodes"]]
+
+
+def test_on_two_hosts_it_is_proved_trains_to_the_same_losses_and_leaves_nothing(
+    make_cluster, hosts, hosts_file
+):
+    far, near = make_cluster("far"), make_cluster("near")
+    said = far.run("up", "--hosts", hosts_file, "--nodes", "4", "--profile", "wan").stderr
+    assert "packets have 1450 bytes at most" in said and "clocks differ" in said
+    assert [len(host.containers()) for host in hosts] == [2, 2]
+    assert node_hosts(far) == [("west", "running"), ("east", "running")] * 2
+    assert "on host east: east" in far.run("status").stdout
+    proof = far.json("verify", "--quick")
+    assert not proof["broken"] and {one["mtu"] for one in proof["settings"]} == {1450}
+    far.run("launch", *TRAIN)
+    near.run("up", "--nodes", "4", "--profile", "wan")
+    near.run("launch", *TRAIN)
+    near.run("down")
+    assert losses(far) == losses(near) != []
+    assert far.ssh("node2", "hostname").stdout == "node2\n"
+    assert "GLOO_SOCKET_IFNAME=eth0" in far.ssh("node3", "env").stdout
+    assert "node4 | " in far.run("logs", "--tail", "2").stdout
+    far.run("doctor")
+    refused = far.run("launch", "--no-verify", "--shared", *TRAIN, check=1).stderr
+    assert "do not see the folder that node1 has made" in refused and "node4" in refused
+    far.run("down")
+    assert all(is_empty(host) for host in hosts) and far.things() == []
+
+
+def test_up_mends_what_is_missing_on_either_and_adds_nodes_where_they_belong(
+    make_cluster, hosts, tmp_path
+):
+    west, east = hosts
+    placed = write_hosts_file(tmp_path, hosts, west={"nodes": ["node3"]}, east={"nodes": 2})
+    cluster = make_cluster("mend")
+    refused = cluster.run("up", "--hosts", placed, "--nodes", "4", check=2).stderr
+    assert "places for 3 of 4 nodes, and none for node4" in refused
+    cluster.run("up", "--hosts", placed, "--nodes", "3")
+    assert node_hosts(cluster) == [("east", "running")] * 2 + [("west", "running")]
+    west.exec("docker", "rm", "--force", cluster.container("node3"))
+    east.exec("docker", "kill", cluster.container("node1"))
+    assert [state for _, state in node_hosts(cluster)] == ["exited", "running", "missing"]
+    cluster.run("up", "--profile", "mobile")
+    found = cluster.json("status")
+    assert [node["state"] for node in found["nodes"]] == ["running"] * 3
+    assert len(found["links"]) == 6 and not found["warnings"]
+    cluster.run("down")
+    assert all(is_empty(host) for host in hosts)
+
+
+@pytest.mark.slow
+def test_what_a_killed_up_has_made_on_two_hosts_is_found_and_removed(
+    make_cluster, hosts, hosts_file
+):
+    cluster = make_cluster("killed")
+    up = cluster.start("up", "--hosts", hosts_file, "--nodes", "4")
+    eventually(lambda: hosts[1].containers("--all"))  # what holds the network there, or a node
+    os.kill(up.pid, signal.SIGKILL)
+    up.communicate(timeout=60)
+    cluster.run("down")
+    time.sleep(2)  # compose, where nobody tells it, would have made another one by then
+    assert all(is_empty(host) for host in hosts) and cluster.things() == []
+
+
+@pytest.mark.slow
+def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts, hosts_file):
+    first, second = make_cluster("first"), make_cluster("second")
+    for cluster in (first, second):
+        cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
+    first.run("down")
+    assert [host.swarm() for host in hosts] == ["active", "active"]
+    assert second.ssh("node1", "ping", "-c", "1", "node2").returncode == 0
+    second.run("down")
+    assert all(is_empty(host) for host in hosts)
+
+
+@pytest.mark.slow
+def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_file):
+    west, east = hosts
+    west.exec("docker", "swarm", "init", "--advertise-addr", west.address)
+    cluster = make_cluster("guest")
+    try:
+        refused = cluster.run("up", "--hosts", hosts_file, "--nodes", "2", check=2).stderr
+        assert "host east is not in the swarm of host west, which is not ours" in refused
+        token = west.exec("docker", "swarm", "join-token", "--quiet", "worker").strip()
+        east.exec("docker", "swarm", "join", "--token", token, f"{west.address}:2377")
+        cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
+        cluster.run("down")
+        assert [host.swarm() for host in hosts] == ["active", "active"]
+        assert west.networks() == ["docker_gwbridge", "ingress"]
+    finally:
+        for host in hosts:
+            host.exec("docker", "swarm", "leave", "--force")
+            host.exec("docker", "network", "rm", "docker_gwbridge")
+
+
+def test_a_host_that_is_lost_is_named_with_its_nodes_and_the_other_one_can_be_cleaned(
+    make_cluster, hosts, hosts_file
+):
+    """The last one here: the host does not come back."""
+    west, east = hosts
+    cluster = make_cluster("lost")
+    cluster.run("up", "--hosts", hosts_file, "--nodes", "4")
+    run = cluster.start("launch", "--no-verify", "--steps", "100000")
+    eventually(lambda: "step" in west.exec("docker", "logs", cluster.container("node1")))
+    docker("kill", east.container)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 1 and "this is a bug" not in said, said
+    assert "host east does not answer any more" in said and "node2" in said, said
+    for verb in ("status", "down"):
+        refused = cluster.run(verb, check=2).stderr
+        assert "host east cannot be reached" in refused and "(it has node2, node4)" in refused
+        assert "cluster.down" in refused and "--force" in refused
+    told = cluster.run("down", "--force").stderr
+    assert "host east does not answer: node2, node4" in told and "docker swarm leave" in told
+    assert is_empty(west) and cluster.things() == []

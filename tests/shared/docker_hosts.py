@@ -5,6 +5,7 @@ They have single privileges, and not all of them: what a test does there does no
 
 import json
 import subprocess
+from contextlib import contextmanager
 
 from containers import PREFIX, PROJECT_DIR, TIMEOUT_S, eventually
 
@@ -80,6 +81,15 @@ class DockerHost:
         hosts = [{"name": self.name, "ssh": self.name} | changes]
         path.write_text(json.dumps({"hosts": hosts, "ssh_config": ssh_config}))
         return path
+
+    @contextmanager
+    def cut_off(self):
+        """For a while no packet gets there or comes from there; what is on it goes on."""
+        self.exec("ip", "link", "set", "dev", "eth0", "down")
+        try:
+            yield
+        finally:
+            self.exec("ip", "link", "set", "dev", "eth0", "up")
 
     def remove(self):
         """Remove it, and all that is on it."""

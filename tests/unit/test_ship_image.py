@@ -1,0 +1,115 @@
+"""An image on its way to hosts: all at once, only to those that lack it, and nothing goes on where one has failed."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cluster.base.errors import ClusterError
+from cluster.hosts.hosts_file import Host
+from cluster.hosts.ship_image import ship_image
+
+# `docker save IMAGE` and `docker --host FOLDER load`, as far as they are asked for here: a host is a folder.
+DOCKER = """\
+#!/bin/bash
+case "$*" in
+  save*) echo $$ >> "$STARTED"; cat "$IMAGE_FILE"
+    [ -e "$IMAGE_FILE.broken" ] && { echo "no such layer" >&2; exit 1; } ;;
+  *load) [ -e "$2/full" ] && { echo "no space left on device" >&2; exit 1; }
+    touch "$2/begun"
+    while [ -e "$2/wait" ] && ! [ -e "$(cat "$2/wait")/begun" ]; do sleep 0.02; done
+    cat > "$2/image" ;;
+  *"image rm"*) echo "${@: -1}" > "$2/removed" ;;
+esac
+"""
+
+
+@dataclass
+class FakeEngine:
+    """A folder that has an image, or none; `old`: the id of one that it had before."""
+
+    folder: Path
+    old: str | None = None
+    host: Host = field(init=False)
+
+    def __post_init__(self):
+        self.folder.mkdir(exist_ok=True)
+        self.host, self.url = Host(self.folder.name, self.folder.name), str(self.folder)
+
+    def image_content(self, tag):
+        image = self.folder / "image"
+        return image.read_text() if image.exists() else None
+
+    def image_id(self, tag):
+        return self.old
+
+
+@pytest.fixture
+def local(tmp_path, monkeypatch):
+    """This machine's engine, and a `docker` that knows it and the hosts."""
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER)
+    program.chmod(0o755)
+    engine = FakeEngine(tmp_path / "local")
+    (engine.folder / "image").write_text("layers" * 100_000)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("IMAGE_FILE", str(engine.folder / "image"))
+    monkeypatch.setenv("STARTED", str(tmp_path / "started"))
+    return engine
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    return [FakeEngine(tmp_path / "west", old="sha256:old"), FakeEngine(tmp_path / "east")]
+
+
+def test_it_goes_to_those_that_lack_it_at_once(local, hosts, tmp_path):
+    west, east = hosts
+    has_it = FakeEngine(tmp_path / "north")
+    (has_it.folder / "image").write_text(local.image_content(""))
+    for host, other in ((west, east), (east, west)):  # each goes on once the other one has begun
+        (host.folder / "wait").write_text(str(other.folder))
+    said = []
+    assert ship_image(local, [west, has_it, east], "node", said.append)
+    assert west.image_content("") == east.image_content("") == local.image_content("")
+    assert said == ["sending node to hosts west, east"]
+    assert (west.folder / "removed").read_text() == "sha256:old\n"
+    assert not (east.folder / "removed").exists()
+    assert not ship_image(local, hosts, "node", said.append) and len(said) == 1
+
+
+def test_one_that_has_no_room_is_named_and_the_others_end(local, hosts):
+    west, east = hosts
+    (west.folder / "full").touch()
+    (east.folder / "wait").write_text("/nowhere")
+    with pytest.raises(ClusterError) as refused:
+        ship_image(local, hosts, "node", lambda line: None)
+    assert "node could not be sent to host west: no space left" in refused.value.message
+    assert "on host west: docker system prune" in refused.value.hint
+    assert east.image_content("") is None
+    for started in Path(os.environ["STARTED"]).read_text().split():
+        assert not Path(f"/proc/{started}").exists()
+
+
+def test_what_could_not_be_read_here_is_named(local, hosts):
+    (local.folder / "image.broken").touch()
+    with pytest.raises(ClusterError, match="could not be sent to host west: no such layer"):
+        ship_image(local, hosts, "node", lambda line: None)
+
+
+def test_a_host_that_ends_up_with_another_one_is_named(local, hosts):
+    hosts[1].image_content = lambda tag: "another"
+    with pytest.raises(ClusterError, match="to host east: it is another one there"):
+        ship_image(local, hosts, "node", lambda line: None)
+
+
+def test_no_host_waits_for_ever(local, hosts, monkeypatch):
+    monkeypatch.setattr("cluster.hosts.ship_image.SHIP_TIMEOUT_S", 0.3)
+    (hosts[0].folder / "wait").write_text("/nowhere")
+    started = time.monotonic()
+    with pytest.raises(ClusterError, match="to host west: not done in 0 s"):
+        ship_image(local, hosts, "node", lambda line: None)
+    assert time.monotonic() - started < 30
