@@ -21,7 +21,8 @@ from cluster.base.errors import UsageError
 from cluster.base.spec import select_nodes
 from cluster.base.stdout import is_read
 from cluster.cli.command_line import add_name, make_parser, run_verb
-from cluster.engine.client import Container, Engine
+from cluster.engine.client import Engine
+from cluster.engine.container import Container
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,24 +5,23 @@ Containers are made by compose (`cluster.engine.compose_up`); the engine is aske
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
-from cluster.base.spec import IMAGE, ClusterSpec, project_name
-from cluster.engine.compose import (
-    LABEL_CLUSTER,
-    LABEL_IMAGE,
-    LABEL_NODE,
-    LABEL_SIZE,
-    LABEL_SLOT,
-    has_slow_start,
+from cluster.base.errors import ClusterError
+from cluster.base.spec import ClusterSpec, project_name
+from cluster.engine.compose import LABEL_CLUSTER, LABEL_NODE, LABEL_SLOT, has_slow_start
+from cluster.engine.container import (
+    Container,
+    container_name,
+    is_number,
+    names_in_project,
+    rank_key,
+    read_container,
 )
 from cluster.engine.inspected import HostConfig, Image, Inspected
 from cluster.engine.resources import (
@@ -32,38 +31,15 @@ from cluster.engine.resources import (
     device_request,
     read_limit,
 )
+from cluster.engine.sdk_errors import engine_errors
 from cluster.ssh.connection import Dial, dial_directly
 
 if TYPE_CHECKING:
     from docker import APIClient
 
 LABEL_SOURCE = "gradwire.source"
-WORKING_DIR = "com.docker.compose.project.working_dir"
 COMPOSE_PROJECT = "com.docker.compose.project"
 NO_SHARE = (100_000, -1)  # the engine's own period, and no quota
-INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
-
-
-@dataclass(frozen=True)
-class Container:
-    """One node's container, as the engine lists it.
-
-    `is_connected`: to some network, be it running or not; `host`: on which it is, empty on this machine.
-    """
-
-    id: str
-    cluster: str
-    node: str
-    size: int
-    slot: int
-    state: str
-    health: str
-    image: str
-    image_id: str
-    working_dir: str
-    name: str
-    is_connected: bool
-    host: str = ""
 
 
 class Engine:
@@ -130,7 +106,7 @@ class Engine:
         label = f"{LABEL_CLUSTER}={cluster}" if cluster else LABEL_CLUSTER
         with self.errors():
             found = self._api.containers(all=True, filters={"label": [label, LABEL_NODE]})
-        nodes = (_container(item, self.host_name) for item in found)
+        nodes = (read_container(item, self.host_name) for item in found)
         return sorted((node for node in nodes if node is not None), key=rank_key)
 
     def strangers(self, cluster: str) -> list[str]:
@@ -139,16 +115,16 @@ class Engine:
         ours = {container.id for container in self.containers(cluster)}
         with self.errors():
             found = self._api.containers(all=True, filters={"label": [label]})
-        return sorted(_name(item) for item in found if item["Id"] not in ours)
+        return sorted(container_name(item) for item in found if item["Id"] not in ours)
 
     def cluster(self, name: str) -> ClusterSpec | None:
         """The spec of a cluster that exists, read back from its containers' labels."""
         containers = self.containers(name)
-        return _spec(containers[0]) if containers else None
+        return containers[0].spec if containers else None
 
     def clusters(self) -> list[ClusterSpec]:
         """Every cluster that exists."""
-        return sorted({_spec(c) for c in self.containers()}, key=lambda spec: spec.slot)
+        return sorted({c.spec for c in self.containers()}, key=lambda spec: spec.slot)
 
     def slot_of_network(self, name: str) -> int | None:
         """The slot of a cluster's network, where it has one: its nodes may have been removed by hand."""
@@ -157,7 +133,7 @@ class Engine:
         slots = [
             n["Labels"][LABEL_SLOT] for n in found if n["Name"].startswith(f"{project_name(name)}_")
         ]
-        return next((int(slot) for slot in slots if _is_number(slot)), None)
+        return next((int(slot) for slot in slots if is_number(slot)), None)
 
     def slots(self, *, beside: str) -> set[int]:
         """The slots that other clusters hold: by their containers, or by a network that has none yet."""
@@ -165,7 +141,7 @@ class Engine:
             networks = self._api.networks(filters={"label": [LABEL_CLUSTER, LABEL_SLOT]})
         labels = [network["Labels"] for network in networks]
         held = [
-            (of[LABEL_CLUSTER], int(of[LABEL_SLOT])) for of in labels if _is_number(of[LABEL_SLOT])
+            (of[LABEL_CLUSTER], int(of[LABEL_SLOT])) for of in labels if is_number(of[LABEL_SLOT])
         ]
         held += [(container.cluster, container.slot) for container in self.containers()]
         return {slot for cluster, slot in held if cluster != beside}
@@ -287,13 +263,13 @@ class Engine:
         """The names of the networks of a cluster."""
         with self.errors():
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
-        return _names_in_project(found, name)
+        return names_in_project(found, name)
 
     def remove_volumes(self, name: str) -> list[str]:
         """Remove what outlives a cluster's containers, once these are gone; returns the names of it."""
         with self.errors():
             found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
-            ours = _names_in_project(found, name)
+            ours = names_in_project(found, name)
             for volume in ours:
                 self._remove_volume(volume)
         return ours
@@ -420,100 +396,3 @@ def _connect(url: str | None) -> APIClient:
     client: APIClient = docker.from_env().api if url is None else docker.APIClient(url)
     client.ping()
     return client
-
-
-@contextmanager
-def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterator[None]:
-    """Turn the SDK's exceptions into ours; what is not found stays what it is.
-
-    An engine that does not answer `at_first` is something this machine lacks; later it fails in the midst of something.
-    """
-    import docker.errors
-    import requests.exceptions
-
-    try:
-        yield
-    except docker.errors.NotFound:
-        raise
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise _translate(error, what, start_it, at_first=at_first) from error
-
-
-def _translate(error: Exception, what: str, start_it: str, *, at_first: bool) -> ClusterError:
-    text = str(error)
-    if not at_first and "APIError" not in type(error).__name__:
-        return ClusterError(
-            f"{what} does not answer any more: {text}",
-            f"{start_it}, then: python -m cluster.status",
-        )
-    if "Permission denied" in text or "PermissionError" in text:
-        return PrerequisiteError(
-            "Docker is here, but this user may not use it",
-            "sudo usermod -aG docker $USER, then log in again",
-        )
-    if "APIError" in type(error).__name__:
-        return ClusterError(f"{what} refused: {text}", "python -m cluster.doctor")
-    if shutil.which("docker") is None:
-        return PrerequisiteError("no Docker here", INSTALL_DOCKER)
-    return PrerequisiteError(f"{what} does not answer: {text}", start_it)
-
-
-def _container(item: dict, host: str) -> Container | None:  # type: ignore[type-arg]
-    """One of ours, or None: its labels must be whole, and its name what they say."""
-    labels = item["Labels"]
-    status = item["Status"]
-    health = status[status.find("(") + 1 : -1].removeprefix("health: ") if "(" in status else ""
-    if not all(_is_number(labels.get(key, "")) for key in (LABEL_SIZE, LABEL_SLOT)):
-        return None
-    cluster, node, name = labels[LABEL_CLUSTER], labels[LABEL_NODE], _name(item)
-    # While Compose makes a container anew, the old one has a number in front of its name.
-    if not re.fullmatch(rf"([0-9a-f]{{12}}_)?{re.escape(project_name(cluster))}-node[0-9]+", name):
-        return None
-    try:
-        ClusterSpec(cluster, int(labels[LABEL_SIZE]), int(labels[LABEL_SLOT]))
-    except UsageError:
-        return None
-    return (
-        None
-        if not name.endswith(f"-{node}")
-        else Container(
-            id=item["Id"],
-            cluster=cluster,
-            node=node,
-            size=int(labels[LABEL_SIZE]),
-            slot=int(labels[LABEL_SLOT]),
-            state=item["State"],
-            health=health if item["State"] == "running" else "",
-            image=labels.get(LABEL_IMAGE, IMAGE),
-            image_id=item["ImageID"],
-            working_dir=labels.get(WORKING_DIR, ""),
-            name=name,
-            is_connected=bool(item["NetworkSettings"]["Networks"]),
-            host=host,
-        )
-    )
-
-
-def _name(item: dict) -> str:  # type: ignore[type-arg]
-    """A container's own name, without the slash in front; links of others to it have names, too."""
-    names = [str(name).removeprefix("/") for name in item.get("Names") or ()]
-    return next((name for name in names if "/" not in name), "")
-
-
-def _names_in_project(found: Sequence[Mapping[str, str]], cluster: str) -> list[str]:
-    """The names of networks or volumes that are as Compose calls a cluster's: labels alone prove nothing."""
-    names = [one["Name"] for one in found]
-    return [name for name in names if name.startswith(f"{project_name(cluster)}_")]
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
-
-
-def rank_key(container: Container) -> tuple[str, int]:
-    """By which containers are sorted: those of a cluster in the order of ranks."""
-    return container.cluster, int(container.node.removeprefix("node"))
-
-
-def _spec(container: Container) -> ClusterSpec:
-    return ClusterSpec(container.cluster, container.size, container.slot, container.image)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from cluster.base.errors import ClusterError
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
-from cluster.engine.client import Container, Engine
+from cluster.engine.client import Engine
+from cluster.engine.container import Container
 
 
 def is_of_checkout(container: Container) -> bool:

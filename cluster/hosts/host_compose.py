@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
-from cluster.engine.client import Container
 from cluster.engine.compose_up import ComposeUp, OldCompose, compose_failure
+from cluster.engine.container import Container
 from cluster.hosts.host_engine import HostEngine
 
 

@@ -12,7 +12,8 @@ from typing import Self
 
 from cluster.base.errors import PrerequisiteError
 from cluster.base.spec import ClusterSpec
-from cluster.engine.client import Container, Engine
+from cluster.engine.client import Engine
+from cluster.engine.container import Container
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.placement import place
 from cluster.hosts.tunnel import Tunnel, ssh_argv

@@ -11,10 +11,12 @@ from typing import TypeVar
 
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec, Node, project_name
-from cluster.engine.client import Container, Engine, engine_errors, rank_key
+from cluster.engine.client import Engine
 from cluster.engine.compose import SHARED_VOLUME
+from cluster.engine.container import Container, rank_key
 from cluster.engine.inspected import Inspected
 from cluster.engine.resources import Limit
+from cluster.engine.sdk_errors import engine_errors
 from cluster.hosts.each import each_host
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.placement import nodes_by_host, place

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from cluster.base.errors import ClusterError, NodeDied, NodeError, SlotTaken
 from cluster.base.files import write_atomically
 from cluster.base.spec import ClusterSpec, Node, name_flag
-from cluster.engine.client import Container, Engine
+from cluster.engine.client import Engine
 from cluster.engine.compose import write_document
 from cluster.engine.compose_up import ComposeUp
+from cluster.engine.container import Container
 from cluster.engine.resources import Limit
 from cluster.engine.start_events import watch_start_events
 from cluster.links.link_spec import has_slow_start_after_idle

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError, NodeDied
 from cluster.base.spec import ClusterSpec
-from cluster.engine.client import Container, Engine
+from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
+from cluster.engine.container import Container
 from cluster.engine.ownership import check_checkout, check_project
 from cluster.engine.resources import Limit, ResourceRequest, moves_gpus, new_gpus
 from cluster.lifecycle.provision import (

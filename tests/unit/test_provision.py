@@ -4,7 +4,7 @@ import pytest
 
 from cluster.base.errors import NodeError
 from cluster.base.spec import ClusterSpec
-from cluster.engine.client import Container
+from cluster.engine.container import Container
 from cluster.lifecycle.provision import _check_alive
 
 SPEC = ClusterSpec("lab", 2)

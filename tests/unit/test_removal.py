@@ -6,7 +6,7 @@ from cluster.base import spec
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
 from cluster.down import in_short
-from cluster.engine.client import Container
+from cluster.engine.container import Container
 from cluster.lifecycle import removal
 from cluster.lifecycle.removal import remove_cluster
 

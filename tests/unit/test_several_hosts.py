@@ -7,8 +7,8 @@ import yaml
 
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.spec import ClusterSpec, Node
-from cluster.engine.client import Container
 from cluster.engine.compose import compose_document, compose_text, document_of
+from cluster.engine.container import Container
 from cluster.engine.resources import Limit, check_room, make_resource_request
 from cluster.hosts import connect
 from cluster.hosts.hosts_file import Host, Hosts

@@ -1,0 +1,45 @@
+"""What the Docker SDK raises, as errors of ours: what happened, and what to try."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cluster.base.errors import ClusterError, PrerequisiteError
+
+INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
+
+
+@contextmanager
+def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterator[None]:
+    """Turn the SDK's exceptions into ours; what is not found stays what it is.
+
+    An engine that does not answer `at_first` is something this machine lacks; later it fails in the midst of something.
+    """
+    import docker.errors
+    import requests.exceptions
+
+    try:
+        yield
+    except docker.errors.NotFound:
+        raise
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        raise _translate(error, what, start_it, at_first=at_first) from error
+
+
+def _translate(error: Exception, what: str, start_it: str, *, at_first: bool) -> ClusterError:
+    text = str(error)
+    if not at_first and "APIError" not in type(error).__name__:
+        return ClusterError(
+            f"{what} does not answer any more: {text}",
+            f"{start_it}, then: python -m cluster.status",
+        )
+    if "Permission denied" in text or "PermissionError" in text:
+        return PrerequisiteError(
+            "Docker is here, but this user may not use it",
+            "sudo usermod -aG docker $USER, then log in again",
+        )
+    if "APIError" in type(error).__name__:
+        return ClusterError(f"{what} refused: {text}", "python -m cluster.doctor")
+    if shutil.which("docker") is None:
+        return PrerequisiteError("no Docker here", INSTALL_DOCKER)
+    return PrerequisiteError(f"{what} does not answer: {text}", start_it)
