@@ -60,6 +60,7 @@ def facts_of(config: Record, contract: Record) -> dict[str, str]:
     found = {
         "program": " ".join(words(record(config.get("program")).get("argv"))),
         "nodes": _said(cluster.get("nodes")),
+        "on hosts": _node_hosts(record(config.get("node_hosts"))),
         "ranks a node": _said(config.get("nproc_per_node")),
         "links": _profile(profile),
         "topology": _topology(shaping.get("topology")),
@@ -86,6 +87,14 @@ def facts_of(config: Record, contract: Record) -> dict[str, str]:
 def _gradwire(versions: Record) -> str:
     commit = _said(versions.get("commit"))
     return f"{_said(versions.get('gradwire'))}{commit and f' (commit {commit})'}".strip()
+
+
+def _node_hosts(hosts: Record) -> str:
+    """`west: node1, node3; east: node2`."""
+    nodes: dict[str, list[str]] = {}
+    for node, host in hosts.items():
+        nodes.setdefault(_said(host), []).append(word(node, 16))
+    return word("; ".join(f"{host}: {', '.join(its)}" for host, its in nodes.items()), MOST_FACT)
 
 
 def _said(value: object) -> str:

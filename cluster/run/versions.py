@@ -11,6 +11,7 @@ from cluster.base.paths import CODE_DIR, IS_CHECKOUT
 from cluster.base.spec import ClusterSpec
 from cluster.base.subprocesses import run_bounded
 from cluster.engine.client import Engine
+from cluster.engine.container import Container
 from cluster.ssh.fleet import Fleet
 
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
@@ -29,17 +30,21 @@ print(json.dumps(said))
 
 
 def run_versions(engine: Engine, fleet: Fleet, spec: ClusterSpec) -> dict[str, object]:
-    """For run.yml: {"image_id", "versions": {"gradwire", "commit", "python", "torch"}}; what nobody knows is empty.
+    """For run.yml: {"image_id", "node_hosts", "versions"}; what nobody knows is empty.
 
-    One node is asked: all are made of one image. It harms nothing where it says something else, or nothing.
+    `node_hosts`: node -> host, of nodes that are on other machines. `versions`: {"gradwire", "commit", "python",
+    "torch"}; one node is asked, as all are made of one image, and it harms nothing where it says something else.
     """
     node = fleet.nodes[0].name
-    image_id = ""
+    containers: list[Container] = []
     with suppress(ClusterError):
-        image_id = next((c.image_id for c in engine.containers(spec.name) if c.node == node), "")
+        containers = engine.containers(spec.name)
+    image_id = next((c.image_id for c in containers if c.node == node), "")
+    node_hosts = {c.node: c.host for c in containers if c.host}
     asked = fleet.run(("python3", "-c", ASK), nodes=[node], check=False, patience_s=PATIENCE_S)
     ours = {"gradwire": own_version(), "commit": own_commit()}
-    return {"image_id": image_id, "versions": ours | read_versions(asked[node].stdout)}
+    versions = ours | read_versions(asked[node].stdout)
+    return {"image_id": image_id, "node_hosts": node_hosts, "versions": versions}
 
 
 def read_versions(said: bytes) -> dict[str, str]:

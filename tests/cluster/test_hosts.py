@@ -5,11 +5,13 @@ import signal
 import time
 
 import pytest
-from containers import PREFIX, eventually, losses
+import yaml
+from containers import PREFIX, eventually, last_run, losses
 from docker_hosts import DockerHost, docker, write_hosts_file
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
+NODES = ("node1", "node2", "node3", "node4")
 NETWORK = f"{PREFIX}hosts"
 
 
@@ -168,6 +170,8 @@ def test_on_two_hosts_it_is_proved_trains_to_the_same_losses_and_leaves_nothing(
     proof = far.json("verify", "--quick")
     assert not proof["broken"] and {one["mtu"] for one in proof["settings"]} == {1450}
     far.run("launch", *TRAIN)
+    config = yaml.safe_load((last_run(far, "") / "run.yml").read_text())
+    assert config["node_hosts"] == dict(zip(NODES, ["west", "east"] * 2, strict=True))
     near.run("up", "--nodes", "4", "--profile", "wan")
     near.run("launch", *TRAIN)
     near.run("down")

@@ -103,6 +103,7 @@ def test_the_run_folder_has_everything(trained, shared):
     config = yaml.safe_load((folder / "run.yml").read_text())
     assert config["training"]["strategy_options"]["H"] == 20
     assert config["shaping"]["profile"]["name"] == "mobile"
+    assert config["image_id"].startswith("sha256:") and config["node_hosts"] == {}
     assert json.loads((folder / "links.json").read_text()) == summary["links"]
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert (folder / "model.pt").stat().st_size > 4_000_000

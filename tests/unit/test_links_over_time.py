@@ -235,6 +235,14 @@ def test_older_folders_have_a_dash_for_what_they_do_not_say(tmp_path):
     assert [facts[name] for name in names] == ["–"] * 5
 
 
+def test_a_report_says_which_node_was_on_which_host(tmp_path):
+    folder = make_run(tmp_path / "run")
+    assert "on hosts" not in read_run(folder).facts
+    with (folder / "run.yml").open("a") as config:
+        config.write("node_hosts: {node1: west, node2: east, node3: west}\n")
+    assert read_run(folder).facts["on hosts"] == "west: node1, node3; east: node2"
+
+
 def test_versions_are_what_a_node_said_where_those_are_versions():
     assert read_versions(b'{"python": "3.13.5", "torch": "2.6.0+debian"}') == {
         "python": "3.13.5",
