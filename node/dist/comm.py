@@ -1,6 +1,6 @@
 """Collectives that count the bytes and seconds they take.
 
-Bytes are payload, by each algorithm's own count (node/accounting/gloo_traffic.py); headers and acknowledgements come on top.
+Bytes are payload, by the algorithm's own count (node/accounting/gloo_traffic.py); headers and ACKs are not included.
 """
 
 import time
@@ -15,13 +15,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from node.accounting import gloo_traffic
-from node.dist.codec import HALVES, ROW, dequantise, quantise
-from node.dist.flat import flatten, unflatten_into
 from node.accounting.gloo_traffic import Flow
 from node.accounting.ledger import Ledger
 from node.accounting.metrics import Clock
-from node.dist.rank_env import RankEnv
+from node.dist.codec import HALVES, ROW, dequantise, quantise
+from node.dist.flat import flatten, unflatten_into
 from node.dist.pending import Pending
+from node.dist.rank_env import RankEnv
 
 PURPOSES = ("train", "eval", "control")
 
@@ -122,7 +122,9 @@ class Comm:
         self, tensor: Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM, purpose: str = "train"
     ) -> Callable[[], None]:
         """Start to reduce a tensor over all ranks, in place; what is returned waits for it."""
-        flow = gloo_traffic.all_reduce(self.rank, self.world_size, tensor.nbytes, tensor.element_size())
+        flow = gloo_traffic.all_reduce(
+            self.rank, self.world_size, tensor.nbytes, tensor.element_size()
+        )
         return self._start(
             lambda: [dist.all_reduce(tensor, op, async_op=True)], [tensor], flow, purpose
         )
