@@ -2,12 +2,12 @@
 
     python -m node.rank < order        # the first line of standard input is the order: protocol/rank.py
 
-The rank runs at nice 19, in a process group of its own, so that the wire keeps its time, and without the capabilities
-that change links (node/supervisor/privileges.py). What it prints goes line by line to standard output and to the
-container's own log. Standard input stays open: when it ends (the launcher stopped the run, was killed, or the network
-to it broke), the group gets SIGTERM, ten seconds, SIGKILL. Whatever the rank started ends with it. The exit code is the
-rank's, 128 + n after signal n; standard error ends with one JSON line, the report. Several ranks of one run may share a
-node. Exit 75: another run has it, 2: the order is none.
+The rank runs at nice 19, so that the wire keeps its timing, in its own process group, and without the capabilities
+that change links (node/supervisor/privileges.py). Its output goes, as it comes, to standard output and to the
+container's own log. Standard input stays open: when it ends (the launcher stopped the run or was killed, or the
+network connection to it broke), the group gets SIGTERM and, ten seconds later, SIGKILL. Everything that the rank
+started ends with it. The exit code is the rank's, or 128 + n after signal n; standard error ends with one JSON line,
+the report. Several ranks of one run may share a node. Exit 75: another run has the node; 2: the order is invalid.
 """
 
 import fcntl
@@ -47,16 +47,16 @@ from protocol.reader import FormatError, document, parse
 LOCK = Path(places.RANK_LOCK)
 WORK_FOLDER = Path(places.WORK_FOLDER)
 RESULTS_FOLDERS = (Path(places.RUNS_FOLDER), Path(places.SHARED_FOLDER))
-KEPT_RUNS = 2  # whose results nobody has fetched
+KEPT_RUNS = 2  # runs whose results nobody has fetched
 CONTAINER_LOG = Path("/proc/1/fd/1")
-TAIL_BYTES = 16384  # of what a rank printed: its last traceback
+TAIL_BYTES = 16384  # of a rank's output, to find its last traceback
 REAP_INTERVAL_S = 5.0
 NICE = 19
-MOST_WORDS = 200  # of a command that is shown
+MOST_WORDS = 200  # characters of a command that are shown
 
 
 def main() -> int:
-    """Take the order, run the rank, report how it ended."""
+    """Read the order, run the rank, report how it ended."""
     try:
         order = parse(StartOrder, sys.stdin.buffer.readline(), "order")
     except FormatError as error:
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def run_and_report(order: StartOrder) -> RankReport:
-    """Run the rank to its end."""
+    """Run the rank to its end and report how it ended."""
     oom_before = oom_kills()
     began = time.time()
     exit_code, tail = run_rank(order)
@@ -93,9 +93,9 @@ def run_and_report(order: StartOrder) -> RankReport:
 
 
 def take_node(lock: IO[str], run: str) -> str:
-    """Take the node for a run, of which other ranks may be here already; returns the run that has it.
+    """Take the node for a run, which may have other ranks here already; returns the run that has the node.
 
-    Who finds it free takes it for itself for a moment, to write whose it is, and then shares it.
+    The process that finds the node free locks it exclusively while it writes the run's name, then shares the lock.
     """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,14 +104,14 @@ def take_node(lock: IO[str], run: str) -> str:
         lock.flush()
         forget_other_runs(run)
     except BlockingIOError:
-        pass  # it is taken: by this run, perhaps
+        pass  # it is taken, perhaps by this run
     fcntl.flock(lock, fcntl.LOCK_SH)
     lock.seek(0)
     return lock.read().strip()
 
 
 def run_rank(order: StartOrder) -> tuple[int, str]:
-    """Start the rank and stay until it has ended; returns its code, -n after signal n, and its last words."""
+    """Start the rank and wait for its end; returns its exit code, -n after signal n, and the end of its output."""
     adopt_descendants()
     Path(order.run_dir).mkdir(parents=True, exist_ok=True)
     try:
@@ -126,7 +126,7 @@ def run_rank(order: StartOrder) -> tuple[int, str]:
         )
     except OSError as error:
         print(f"{order.argv[0]}: {error.strerror}", flush=True)
-        return 127, ""  # what a shell says of a command that is not there
+        return 127, ""  # as a shell reports a command that does not exist
     assert rank.stdout is not None
     try:
         tail = _forward(rank, rank.stdout)
@@ -136,10 +136,10 @@ def run_rank(order: StartOrder) -> tuple[int, str]:
 
 
 def forget_other_runs(run: str) -> None:
-    """Remove what launchers left here that were killed before they could, and say what is kept of it.
+    """Remove what killed launchers left here, and print what is kept of it.
 
-    A launcher removes the results that it has fetched: those that are here it has not. The latest
-    few runs' are kept.
+    A launcher removes the results that it has fetched, so results found here were never fetched. In each folder,
+    those of the latest KEPT_RUNS runs are kept.
     """
     for path in WORK_FOLDER.glob("*"):
         if path.name != run:
@@ -159,7 +159,7 @@ def _forget_results(paths: list[Path]) -> None:
 
 
 def _changed_at(path: Path) -> float:
-    """When it was changed last; 0 where another node has just removed it, which the shared folder allows."""
+    """Return the modification time; 0 if another node has just removed the path, as the shared folder allows."""
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -167,7 +167,7 @@ def _changed_at(path: Path) -> float:
 
 
 def _has_results(folder: Path) -> bool:
-    """Whether there is anything in it; an empty one is removed, one that is gone has none."""
+    """Return whether the folder has any content. An empty folder is removed."""
     try:
         folder.rmdir()
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def _become_rank() -> None:
 
 
 def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
-    """Copy the rank's output until it ends; stop the rank when our standard input does. Returns the output's end."""
+    """Copy output until the rank ends; stop the rank when standard input ends. Returns the end of the output."""
     outlets = [sys.stdout.fileno(), *_container_log()]
     tail = b""
     deadline: float | None = None
@@ -211,7 +211,7 @@ def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
                 elif key.fileobj is sys.stdin and not os.read(key.fd, 4096):
                     selector.unregister(sys.stdin)
                     _signal_group(rank, signal.SIGTERM)
-                    _signal_group(rank, signal.SIGCONT)  # one that is stopped hears nothing else
+                    _signal_group(rank, signal.SIGCONT)  # a stopped process handles no other signal
                     deadline = time.monotonic() + GRACE_S
             if ended in ready:
                 rank.wait()
@@ -220,7 +220,7 @@ def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
 
 
 def _copy(output: IO[bytes], outlets: list[int]) -> bytes:
-    """Hand on what there is; nothing at the end. An outlet that has gone is forgotten."""
+    """Copy the available output to the outlets and return it, empty at the end. An outlet that fails is dropped."""
     chunk = os.read(output.fileno(), 65536)
     for outlet in list(outlets):
         try:
@@ -231,7 +231,7 @@ def _copy(output: IO[bytes], outlets: list[int]) -> bytes:
 
 
 def _drain(output: IO[bytes], outlets: list[int]) -> bytes:
-    """What the rank printed last is still in the pipe; what the kernel does not let go may hold that open for ever."""
+    """Copy what is still in the pipe, without blocking: an unkillable process may hold it open for ever."""
     os.set_blocking(output.fileno(), False)
     tail = b""
     try:
@@ -243,11 +243,11 @@ def _drain(output: IO[bytes], outlets: list[int]) -> bytes:
 
 
 def _container_log() -> list[int]:
-    """The standard output of the container's first process: what `docker logs` shows."""
+    """Open the standard output of the container's first process, which `docker logs` shows."""
     try:
         return [os.open(CONTAINER_LOG, os.O_WRONLY | os.O_APPEND)]
     except OSError:
-        return []  # not a container, or not ours: the launcher's log has it all
+        return []  # not a container, or no permission: the launcher's log has all of it
 
 
 def _signal_group(rank: subprocess.Popen[bytes], number: signal.Signals) -> None:

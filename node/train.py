@@ -6,9 +6,8 @@ The same program runs alone, under torchrun, by hand on each node, and under clu
     torchrun --nproc-per-node 3 -m node.train --strategy fedavg --set H=20
     python -m node.train --master-addr node1 --nnodes 3 --node-rank 1
 
-Every rank runs the whole loop below. Strategies (node/strategies) decide what ranks send each
-other, tasks (node/tasks) what is learnt. Leaves metrics.jsonl and, on rank 0, model.pt in
-$GRADWIRE_RUN_DIR: docs/formats.md.
+Every rank runs the whole loop below. Strategies (node/strategies) decide what ranks send each other, tasks
+(node/tasks) what is learnt. Writes metrics.jsonl and, on rank 0, model.pt to $GRADWIRE_RUN_DIR: docs/formats.md.
 """
 
 import json
@@ -38,20 +37,20 @@ IN_IMAGE = {"gymnasium", "numpy", "pymapf", "safetensors", "torch", "torchvision
 
 
 def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
-    """The loop, top to bottom.
+    """Run the training loop, top to bottom.
 
     Args:
         config: how to train.
-        given: what to learn, loaded; None makes what the configuration names.
+        given: the task to learn; None creates the one that the configuration names.
 
     Returns:
         The trained model, the same on every rank.
 
     Raises:
-        OptionError: what was asked cannot be done (no data, batch too large); before ranks meet.
+        OptionError: the request is impossible (no data, batch too large); raised before ranks meet.
         RuntimeError: a collective failed: another rank died, or hung longer than the timeout.
     """
-    import torch  # here: see main()
+    import torch  # not at the top: see main()
 
     from node.accounting.link_counters import link_bytes, wait_until_delivered
     from node.dist.comm import Comm
@@ -67,14 +66,14 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     rank, world_size = ranks.rank, ranks.world_size
     clock = Clock(STARTED)
     torch.set_num_threads(config.threads)
-    gpus = torch.cuda.device_count() >= ranks.local_world_size  # nccl wants one for each rank
+    gpus = torch.cuda.device_count() >= ranks.local_world_size  # nccl needs one for each rank
     device = torch.device(f"cuda:{ranks.local_rank}" if gpus else "cpu")
     if gpus:
-        torch.cuda.set_device(device)  # nccl, and a user's plain "cuda", take the current one
+        torch.cuda.set_device(device)  # nccl, and a user's plain "cuda", use the current one
 
-    # The same seed gives the same parameters on every rank: they need not be sent.
+    # The same seed gives the same parameters on every rank, so they need not be sent.
     torch.manual_seed(config.seed)
-    random.seed(config.seed)  # for tasks of one's own
+    random.seed(config.seed)  # for a user's own tasks
     task = given or _task(config)
     task.load(config.data_dir)
     task.begin(RunPart(rank, world_size, config.seed, config.steps))
@@ -82,8 +81,8 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     model = task.make_model().to(device)
     optimizer = make_optimizer(config, model)
     time_steps(optimizer, clock)
-    data = task.fingerprint()  # while all ranks draw alike: a sample may be augmented
-    # All that is random from here on is dropout and augmentation, which ranks draw each for itself.
+    data = task.fingerprint()  # while all ranks draw the same: a sample may be augmented
+    # From here on, randomness is only in dropout and augmentation, which each rank draws for itself.
     seed_of_rank = config.seed + 1_000_003 * (rank + 1)
     torch.manual_seed(seed_of_rank)
     random.seed(seed_of_rank)
@@ -92,11 +91,11 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     timeout_s = config.timeout_for_s(model_bytes)
     with process_group(ranks, device, timeout_s):
         comm = Comm(ranks, clock)
-        carried = link_bytes()  # before any collective: none is done before all have come this far
+        carried = link_bytes()  # before any collective: none completes until all ranks are here
         initial = to_bytes(list(model.parameters()))
         shared = {"options": config.shared(), "data": data}
         comm.require_equal({**shared, "initial parameters": initial}, device)
-        kept: dict[int, list[Tensor]] = {}  # what is still to be tested, by step
+        kept: dict[int, list[Tensor]] = {}  # weights that are still to be tested, by step
         checkpoints = Checkpoints(config, task, model, optimizer, comm, kept)
         done = 0
         if config.resume:
@@ -134,7 +133,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                 pieces = samples.split(config.batch_size)
             with clock.measure("compute"):
                 set_learning_rate(optimizer, config, step)
-                model.train()  # every time: an evaluation ends it
+                model.train()  # each time: an evaluation changes the mode
                 optimizer.zero_grad()
                 losses = []
                 for number, piece in enumerate(pieces, 1):
@@ -146,9 +145,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                     loss.backward()
                     losses.append(loss.detach())
                 clip_own()
-                with clock.measure(
-                    "strategy"
-                ):  # but for what it waits for, and the optimiser's steps
+                with clock.measure("strategy"):  # except its waiting, and the optimiser's steps
                     strategy.step(step)
                     if step == config.steps:
                         strategy.finish(step)
@@ -165,7 +162,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
                 comm_s=after["comm"] - before["comm"],
             )
             metrics.write(line)
-            sent_before = sent  # a checkpoint may send more: that counts as the next step's
+            sent_before = sent  # a checkpoint may send more, which counts as the next step's
             progress.step(step, loss_value, sent)
 
             evaluation.after(step)
@@ -211,7 +208,7 @@ def _task(config: TrainConfig) -> "Task":
 
 
 def _begin(config: TrainConfig) -> None:
-    """Train as the task says: all ranks alike, or one that learns and others that act."""
+    """Train as the task requires: all ranks alike, or one learner and several actors."""
     if issubclass(task_class(config.task), ActorLearnerTask):
         from node.actor_learner.run import run
 
@@ -221,16 +218,16 @@ def _begin(config: TrainConfig) -> None:
 
 
 def main() -> None:
-    """Exit 0 when trained, 2 with one line for a mistake of the user's, 1 for a failure."""
+    """Exit with 0 when trained, 2 with one line for a user's mistake, 1 for a failure."""
     try:
         config = parse_config(sys.argv[1:])
         if config.dry_run:
             print(json.dumps(config.to_json(), indent=2))
             return
-        # OpenBLAS reads its thread count when it is loaded, and torch.set_num_threads does not
-        # reach it. Left alone it spins one thread a core: 3 ranks on 2 cores, 4 times slower.
+        # OpenBLAS reads its thread count when it is loaded, and torch.set_num_threads does not change
+        # it. By default it spins one thread per core: 3 ranks on 2 cores, 4 times slower.
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
-        # torch only now: for that, and because a mistyped option need not wait 1.5 s for it.
+        # Import torch only now, for that reason, and because a mistyped option need not wait 1.5 s for it.
         from torch.distributed.elastic.multiprocessing.errors import record
 
         defer_compiler()

@@ -1,17 +1,17 @@
-"""Single changes of a run, and how many seconds each would have saved: predicted. Pure.
+"""Single changes of a run, and the seconds that each is predicted to have saved. Pure.
 
     rate         a link, an uplink or a downlink twice as fast (what_if.py)
-    delay        a link half as long
-    rank_order   the nodes in the order in which the run's largest all-reduce is quickest (ring_order.py)
-    window       no slow start after pauses: what was measured beyond gloo's model, up to what TCP's window explains
-    codec        bf16 between ranks, of strategies that can: all-reduces of half the bytes
-    loss         no loss on a link; not predicted, as no model here has lost packets
+    delay        a link with half its delay
+    rank_order   the node order in which the run's costliest all-reduce is quickest (ring_order.py)
+    window       no slow start after pauses: time measured beyond gloo's model, up to what TCP's window explains
+    codec        bf16 between ranks, for strategies that support it: all-reduces of half the bytes
+    loss         no loss on a link; not predicted, as no model here includes lost packets
 
-Predicted are the collectives that ranks waited for, each as it was come to. What is saved twice, by a collective that
-is quicker and one after it that begins earlier, is not there: computing stays as it was.
+Predictions cover the collectives that ranks waited for, each with the ranks' arrival times as they were. Knock-on
+savings, from later collectives that would begin earlier, are not included: computing stays as it was.
 
-int8 is left out, as it makes other collectives (an all-to-all and an all-gather), and so is every other strategy: what
-each sends depends on how it learns.
+int8 is left out because it uses other collectives (an all-to-all and an all-gather), and so is every other strategy:
+what each sends depends on how it learns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,9 @@ from cluster.accounting.what_if import (
 )
 from protocol.link import Link
 
-MOST_STEPS = 5_000_000  # messages of all ranks that are reckoned with: some ten seconds
-SAMPLES = (8, 2, 1)  # of a kind, purpose and size: as many as can be afforded
-HALVED = ("diloco", "eager-diloco", "streaming-diloco")  # strategies whose averages take a codec
+MOST_STEPS = 5_000_000  # messages of all ranks in a replay: about ten seconds
+SAMPLES = (8, 2, 1)  # per kind, purpose and size: the most that the budget allows
+HALVED = ("diloco", "eager-diloco", "streaming-diloco")  # strategies whose averages support a codec
 NO_LOSS_MODEL = "not predicted: no model here has lost packets"
 NODES_ANEW = "not tried: the nodes would have to be made anew"
 
@@ -50,10 +50,10 @@ class Alternative:
 
     Attributes:
         what: rate, delay, rank_order, window, codec or loss.
-        of: what changes: node2->node1, node3 uplink, node1,node3,node2, bf16; all links, of the window.
-        saves_s: predicted; None where it cannot be.
-        note: what else to know of it.
-        can_be_tried: whether `cluster.whatif --try` does.
+        of: what changes: node2->node1, node3 uplink, node1,node3,node2, bf16; for `window`: all links.
+        saves_s: the predicted saving; None if it cannot be predicted.
+        note: a remark for the user.
+        can_be_tried: whether `cluster.whatif --try` can launch it.
     """
 
     what: str
@@ -64,7 +64,7 @@ class Alternative:
 
     @property
     def words(self) -> str:
-        """For readers."""
+        """The change in words, for the user."""
         match self.what:
             case "rate":
                 return f"{self.of} twice as fast"
@@ -82,16 +82,16 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a run left that predictions need.
+    """The data of a run that predictions need.
 
     Attributes:
-        collectives: all that have a line.
+        collectives: all that have a line in collectives.jsonl.
         network: between its ranks.
         links: in force.
-        nodes: as their ranks follow one another.
-        ranks_a_node: how many each has.
-        slow_start: whether a connection that was idle begins as a new one.
-        training: its configuration, where it is one of ours.
+        nodes: in rank order.
+        ranks_a_node: the number of ranks on each node.
+        slow_start: whether an idle connection restarts with slow start.
+        training: its configuration, if its program is node.train.
     """
 
     collectives: Sequence[Collective]
@@ -104,7 +104,7 @@ class Recorded:
 
 
 def predict(run: Recorded) -> list[Alternative] | None:
-    """What would have helped, the most first, then what cannot be predicted; None where it would take too long."""
+    """Return the predicted changes, largest saving first, then the unpredictable ones; None if it takes too long."""
     samples = _affordable(run)
     if samples is None:
         return None
@@ -121,12 +121,12 @@ def predict(run: Recorded) -> list[Alternative] | None:
 
 
 def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Network:
-    """The network as ranks find it when their nodes stand in another order.
+    """Return the network between ranks after their nodes change places.
 
     Args:
-        network: between ranks as they were.
-        order: nodes by their numbers before: order[0] is where the first ranks will be.
-        ranks_a_node: how many follow one another on each.
+        network: between the ranks as they were.
+        order: nodes by their previous numbers: order[0] gets the first ranks.
+        ranks_a_node: the number of consecutive ranks on each.
     """
 
     def before(rank: int) -> int:
@@ -153,7 +153,7 @@ def _affordable(run: Recorded) -> list[Sample] | None:
 
 
 def _rank_order(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
-    """By the all-reduce that takes most of all; of it, and all others, the seconds."""
+    """Predict the best order for the all-reduce that takes most time; the saving is that of all samples."""
     rings = [s for s in samples if s.collectives[0].key[0] == "all_reduce"]
     if not rings or len(run.nodes) < 3:
         return []
@@ -171,14 +171,14 @@ def _rank_order(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
         return []
     then = reorder(run.network, found.order, each)
     if any(samples_s([sample], then) == 0 < samples_s([sample], run.network) for sample in samples):
-        return []  # where links are few it lets some ranks reach others no longer
+        return []  # with few links, some ranks would no longer reach others
     saves_s = samples_s(samples, run.network) - samples_s(samples, then)
     note = "" if found.is_proved else "a better order was not ruled out"
     return [Alternative("rank_order", ",".join(run.nodes[n] for n in found.order), saves_s, note)]
 
 
 def _window(run: Recorded) -> list[Alternative]:
-    """Windows that no pause has made smaller; where a collective was quicker than its model, as much less."""
+    """Predict windows that no pause shrinks, less the time by which a collective was quicker than its model."""
     timed = [one for one in run.collectives if not one.tests]
     now = attribute_run(timed, run.network, slow_start=run.slow_start)
     then = attribute_run(timed, run.network, slow_start=False)
@@ -198,7 +198,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _codec(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
-    """All-reduces of a strategy that can send halves, and does not yet."""
+    """Predict all-reduces of half the bytes, if the strategy supports a codec and uses none."""
     options = run.training.get("strategy_options")
     chosen = options.get("codec") if isinstance(options, dict) else None
     if run.training.get("strategy") not in HALVED or chosen != "none":
@@ -228,19 +228,19 @@ def _halved(one: Collective) -> Collective:
 
 
 def _losses(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
-    """Of links that something was sent over."""
+    """Return lossy links that carried something; their saving is not predicted."""
     used = {change.carrier for change in better_links(samples, run.network)}
     names = [f"{link.src}->{link.dst}" for link in run.links if link.loss_pct]
     return [Alternative("loss", name, None, NO_LOSS_MODEL) for name in names if name in used]
 
 
 def collectives_s(collectives: Sequence[Collective]) -> float:
-    """Seconds that ranks spent in collectives once all had come, but in those of tests."""
+    """Return the seconds that ranks waited for collectives once all had arrived, without those of tests."""
     timed = [one for one in collectives if not one.hidden and not one.tests]
     return sum(_mean_s(group) for group in by_key(timed).values())
 
 
 def _mean_s(group: Sequence[Collective]) -> float:
-    """Of exchanges, which ranks make at the same time, the mean over ranks."""
+    """Return the total seconds of a group; of exchanges, which ranks make at the same time, the mean over ranks."""
     took = (max(part.ended for part in one.parts) - one.complete_at for one in group)
     return sum(took) / made_at_once(group)

@@ -1,20 +1,20 @@
 """Attribution: where the time of collectives went, in parts that add up to what was measured. Pure.
 
-Each part is what is added when one more thing is made real, always in this order:
+Each part is the time that is added when the model includes one more effect, always in this order:
 
-    skew         waiting for the last rank: from when the first came until all were there
+    skew         waiting for the last rank: from the first rank's arrival until all have arrived
     distance     the delay of links, as if they were infinitely fast
     bytes        their rates, each transfer as if it were alone
-    sharing      what several transfers take together: a link, an uplink, a downlink
-    algorithm    gloo's way: it asks for room for each message (gloo_timing.py)
-    window       TCP's, which is small after a pause or a loss: as ranks' sockets told; where they did not, as small
-                 after a pause as that of a new connection, which is an upper limit (tcp_timing.py)
-    loss         what is left where TCP sent something again, a timeout for each segment at most
-    unexplained  what was measured beyond that: a busy host, what no model has; less than nothing where it was quicker
-                 than the model
+    sharing      several transfers on one link, uplink or downlink
+    algorithm    gloo's protocol: the receiver announces room for each message (gloo_timing.py)
+    window       TCP's window, small after a pause or a loss: as the ranks' sockets reported; without a report, after a
+                 pause as small as that of a new connection, which makes this part an upper limit (tcp_timing.py)
+    loss         the rest, if TCP retransmitted anything: at most one timeout for each segment
+    unexplained  what was measured beyond that: a busy host, effects without a model; negative if the collective was
+                 quicker than the model
 
-The second to the fourth are the lower bound (bounds.py). The order matters: what two things take together counts as
-the earlier's.
+The second to the fourth add up to the lower bound (bounds.py). The order matters: time that two effects cause together
+counts for the earlier one.
 """
 
 import math
@@ -38,14 +38,14 @@ Replay = Callable[[Collective], Seconds | None]
 def attribute(
     collective: Collective, network: Network, windows: Windows | None = None
 ) -> Seconds | None:
-    """Seconds of one collective by part, from when the first rank came until the last was done.
+    """Return the seconds of one collective by part, from the first rank's arrival until the last rank was done.
 
-    None where it is not known when it was done, or nothing is known of its links.
+    Returns None if its end or its links are unknown.
 
     Args:
-        collective: what was done.
-        network: links.
-        windows: of TCP at its beginning; None: as large as they must be.
+        collective: the collective.
+        network: its links.
+        windows: TCP's windows at its start; None: unlimited.
     """
     if collective.hidden:
         return None
@@ -68,13 +68,13 @@ def attribute(
 
 
 def _most_lost_s(collective: Collective) -> float:
-    """How long TCP can have waited at most, of one connection, for what it sent again: a timeout each."""
+    """Return the longest that one connection can have waited for its retransmissions: one timeout each."""
     flows = [part.tcp[peer] for part, peer in flows_of(collective) if peer in part.tcp]
     return max((state.sent_again * state.rto_s for state in flows), default=0.0)
 
 
 def _infinitely_fast(collective: Collective, network: Network) -> Network:
-    """The routes that it takes, without their rates."""
+    """Return the network with only the routes that it uses, without their rates."""
     used = {(part.rank, peer) for part, peer in flows_of(collective)} & network.routes.keys()
     routes = {pair: replace(network.routes[pair], byte_s=math.inf) for pair in used}
     return replace(network, routes=routes)
@@ -82,14 +82,12 @@ def _infinitely_fast(collective: Collective, network: Network) -> Network:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Of all collectives of a kind, purpose and size.
+    """The attribution of all collectives of one kind, purpose and size.
 
     Attributes:
-        key: those.
-        count: how many there were whose end is known; of exchanges each rank's part is one.
-        replayed: of how many of them the parts are known.
-        seconds: by part, of all of them: of those that were not replayed as of those that were. Of exchanges, which
-            ranks make at the same time, the mean over ranks.
+        key: kind, purpose and size.
+        count: the number of collectives with a known end; each rank's part of an exchange is one.
+        replayed: the number of them whose parts are known.
     """
 
     key: tuple[str, str, int]
@@ -101,12 +99,12 @@ class Attribution:
 def attribute_run(
     collectives: Sequence[Collective], network: Network | None, *, slow_start: bool = False
 ) -> dict[str, Any] | None:
-    """`attribution` of summary.json; None where nothing can be said.
+    """Return `attribution` of summary.json; None if nothing can be said.
 
     Args:
         collectives: of the run.
-        network: links; None where nothing is known of them.
-        slow_start: whether a connection that was idle begins as a new one.
+        network: links; None if they are unknown.
+        slow_start: whether an idle connection restarts with slow start.
 
     Returns:
         {"seconds": {part: seconds}, "share": {part: of all but skew}, "collectives": [the same by kind, purpose, size]}
@@ -137,14 +135,14 @@ def attribute_run(
 
 
 def shares(seconds: Mapping[str, float]) -> Seconds:
-    """Of the transfer: of all that is not skew."""
+    """Return each part's share of the transfer, which is everything except skew."""
     total_s = transfer_s(seconds)
     parts = (part for part in PARTS if part != "skew")
     return {part: round(seconds[part] / total_s, 4) if total_s > 0 else 0.0 for part in parts}
 
 
 def transfer_s(seconds: Mapping[str, float]) -> float:
-    """Once all ranks were there."""
+    """Return the seconds after all ranks had arrived."""
     return sum(value for part, value in seconds.items() if part != "skew")
 
 
@@ -160,7 +158,7 @@ def _of_group(
     replay: Replay,
     most_steps: int,
 ) -> Attribution:
-    """Evenly spread ones are replayed, as many as can be afforded: none of a few that are too large."""
+    """Replay as many evenly spaced collectives as the budget allows; none if one alone exceeds it."""
     steps = REPLAYS * max(sum(part.messages for part in one.parts) for one in group)
     most = most_steps // max(1, steps)
     stride = -(-len(group) // most) if most else len(group)

@@ -1,17 +1,17 @@
 """Lower bounds on the time of gloo's collectives: the alpha-beta model (alpha: delay, beta: time per byte). Pure.
 
-Another algorithm may be quicker on the same links: `links_bound` has what none can beat. Here it is gloo's: its ring in
-the order of ranks, which uses one link of each node, and its window.
+Another algorithm may be quicker on the same links; `links_bound` has a bound for all algorithms. This one follows gloo:
+its ring in rank order, which uses one link of each node, and its window.
 
 Thakur, Rabenseifner and Gropp (2005) give the model and the costs of rings, 2(N-1)·alpha + 2(N-1)/N · S·beta for an
-all-reduce. Links here are not alike, messages follow one another while the first are under way, and ranks come at
-different times. So the bound is not that formula but its recurrence, message by message: a rank sends the next when
-the link has taken the one before it and what it depends on has arrived. With links alike, all ranks there at once and
-one message a hop it is the formula. gloo keeps two messages in the air: a message depends on the last but one that
-arrived. On long fast links that window, and not the link, is what bounds.
+all-reduce. Here links differ, messages are pipelined, and ranks arrive at different times. So the bound is not that
+formula but its recurrence, message by message: a rank sends its next message when the link has taken the one before and
+what it depends on has arrived. With equal links, simultaneous arrivals and one message a hop, it equals the formula.
+gloo keeps two messages in flight: a message depends on the last but one that arrived. On long fast links that window,
+and not the link, is the limit.
 
-Whatever packets share on their way (a link that several paths lead over, a node's uplink or downlink) carries no more
-than its rate: that is a second bound, and the larger one counts.
+Shared carriers (a link that several paths use, a node's uplink or downlink) carry no more than their rate: that is a
+second bound, and the larger one counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ RINGS = ("all_reduce", "all_gather")
 
 @dataclass(frozen=True)
 class RankRoute:
-    """What leads from one rank to another.
+    """The route from one rank to another.
 
     Attributes:
-        delay_s: of all links on the way.
-        byte_s: payload bytes a second that the slowest of them takes.
-        carriers: the names of all that carries the packets: links, uplinks, downlinks.
+        delay_s: of all links on the route.
+        byte_s: payload rate of the slowest carrier, in bytes a second.
+        carriers: the names of all links, uplinks and downlinks on the route.
     """
 
     delay_s: float
@@ -40,14 +40,14 @@ class RankRoute:
 
 @dataclass(frozen=True)
 class Network:
-    """What is between the ranks.
+    """Routes and rates between the ranks.
 
     Attributes:
-        routes: by sender and receiver.
+        routes: by (sender, receiver).
         byte_s: payload bytes a second of each carrier.
-        source: where the figures are from: 'measured' or 'asked'.
+        source: the source of the figures: 'measured' or 'asked'.
         delay_s: of each link.
-        nodes: of each rank, by rank; empty where they are not known.
+        nodes: the node of each rank, by rank; empty if unknown.
     """
 
     routes: Mapping[tuple[int, int], RankRoute]
@@ -58,14 +58,14 @@ class Network:
 
 
 def bound_s(collective: Collective, network: Network, *, sharing: bool = True) -> float | None:
-    """Seconds from when the last rank has come until the last one that counts can be done by gloo's way; 0: at once.
+    """Return the least time from the last arrival until gloo can be done, in seconds; 0: at once.
 
-    None for a rank that only sends, and where a route does not exist.
+    Only the ranks of `parts` must be done. Returns None for a rank that only sends, and if a route does not exist.
 
     Args:
-        collective: what there is to carry.
+        collective: the transfers to make.
         network: links.
-        sharing: whether what is shared counts.
+        sharing: whether shared carriers count.
     """
     flows = flows_of(collective)
     if not flows or any((part.rank, peer) not in network.routes for part, peer in flows):
@@ -78,7 +78,7 @@ def bound_s(collective: Collective, network: Network, *, sharing: bool = True) -
 
 
 def flows_of(collective: Collective) -> list[tuple[Part, int]]:
-    """Senders and receivers of what must arrive."""
+    """Return the sender's part and the receiver of each transfer that must arrive."""
     if collective.key[0] != "exchange":
         return [(part, peer) for part in collective.parts for peer in part.to]
     own = collective.parts[0]
@@ -86,7 +86,7 @@ def flows_of(collective: Collective) -> list[tuple[Part, int]]:
 
 
 def _direct_ends(flows: Sequence[tuple[Part, int]], network: Network) -> list[float]:
-    """When each of some transfers is done that do not depend on one another."""
+    """Return when each of several independent transfers is done."""
     ends = []
     for part, peer in flows:
         route = network.routes[part.rank, peer]
@@ -95,10 +95,10 @@ def _direct_ends(flows: Sequence[tuple[Part, int]], network: Network) -> list[fl
 
 
 def _ring_ends(parts: Sequence[Part], network: Network) -> list[float]:
-    """When each rank of a ring has heard its last message."""
+    """Return when each rank of a ring has received its last message."""
     after = {part.rank: next(iter(part.to)) for part in parts}
     routes = {rank: network.routes[rank, peer] for rank, peer in after.items()}
-    free = {part.rank: part.entered for part in parts}  # when its link takes the next message
+    free = {part.rank: part.entered for part in parts}  # when its link can take the next message
     heard = {part.rank: [part.entered] * IN_THE_AIR for part in parts}
     sizes = {part.rank: part.to[after[part.rank]] / part.messages for part in parts}
     for number in range(max(part.messages for part in parts)):
@@ -112,14 +112,14 @@ def _ring_ends(parts: Sequence[Part], network: Network) -> list[float]:
 
 @dataclass(frozen=True)
 class Load:
-    """What one carrier has to take in a collective.
+    """The load of one carrier in a collective.
 
     Attributes:
         carrier: its name.
-        first: the sender that came first.
-        peer: to whom that one sends.
-        sending_s: of all bytes together.
-        delay_s: the shortest way of any of them.
+        first: the sender that arrived first.
+        peer: the rank that it sends to.
+        sending_s: the time to send all bytes of all transfers.
+        delay_s: the shortest delay of any of their routes.
     """
 
     carrier: str
@@ -130,12 +130,12 @@ class Load:
 
     @property
     def end(self) -> float:
-        """When the last byte can have come through, Unix time."""
+        """The earliest time at which the last byte can have arrived, Unix time."""
         return self.first.entered + self.sending_s + self.delay_s
 
 
 def heaviest_load(flows: Sequence[tuple[Part, int]], network: Network) -> Load | None:
-    """Of what has most to carry; None where all stays within nodes."""
+    """Return the load that ends last; None if all transfers stay within nodes."""
     loads: dict[str, list[tuple[Part, int]]] = {}
     for part, peer in flows:
         for carrier in network.routes[part.rank, peer].carriers:

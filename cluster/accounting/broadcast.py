@@ -1,9 +1,9 @@
-"""Broadcasts of weights, held against what the links allow: the alpha-beta model of a pipelined chain or tree. Pure.
+"""Broadcasts of weights, compared with what links allow: the alpha-beta model of a pipelined chain or tree. Pure.
 
-A version goes out in shards; a rank passes each on as it comes. With links and shards alike a chain of d hops takes
-P/B · (1 + (d - 1)/s) + d · delay for P bytes in s shards; here the same shard by shard, as links are not alike and the
-last shard is shorter. What several transfers share (the learner's uplink, in a star) carries no more than its rate:
-that is a second bound.
+A version is sent in shards; a rank forwards each as it arrives. With equal links and shards, a chain of d hops takes
+P/B · (1 + (d - 1)/s) + d · delay for P bytes in s shards; here the same is computed shard by shard, as links differ and
+the last shard is shorter. A carrier that several transfers share (the learner's uplink, in a star) carries no more than
+its rate: that is a second bound.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from protocol.metrics import Weights
 
 LEARNER = 0
 SHARD_BYTES = 65_536  # node/transport/shards.py
-MOST_STEPS = 1_000_000  # of bounds, each a shard on a link: a second
+MOST_STEPS = 1_000_000  # budget of all bounds, in shards times links: a second
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Receipt:
     """A version's arrival at one rank.
 
     Attributes:
-        source: the rank that it came from.
-        bytes: payload; of changes fewer than of all.
-        waited: whether this rank waited for it when it was published.
+        source: the rank that sent it.
+        bytes: payload; fewer for a delta than for all weights.
+        waited: whether this rank was waiting for it when it was published.
         published_at_s: when the learner had it, Unix time.
-        received_at_s: when all of it was there, Unix time.
+        received_at_s: when all of it had arrived, Unix time.
     """
 
     source: int
@@ -39,14 +39,14 @@ class Receipt:
 
 
 Receipts = Mapping[int, Receipt]
-"""Of one version, by rank."""
+"""Receipts of one version, by rank."""
 
 
 def arrivals_s(parents: Mapping[int, int], size: int, network: Network) -> dict[int, float]:
-    """When each rank has all of a version at best, from when the learner begins; nothing where a route is missing.
+    """Return when each rank can have all of a version, in seconds from the learner's start; {} if a route is missing.
 
     Args:
-        parents: of each rank who sends to it.
+        parents: rank -> the rank that sends to it.
         size: payload bytes.
         network: routes and rates.
     """
@@ -66,12 +66,12 @@ def arrivals_s(parents: Mapping[int, int], size: int, network: Network) -> dict[
 
 
 def cycles_s(parents: Mapping[int, int], size: int, network: Network) -> dict[int, float]:
-    """How soon after a version the next one can follow it to each rank: the slowest hop of its way.
+    """Return how soon the next version can follow to each rank, which the slowest hop on its path decides.
 
-    Each rank asks for the next when it has all: a question's delay, and the transfer.
+    Each rank requests the next version when it has all of one: a hop takes the request's delay plus the transfer.
 
     Args:
-        parents: of each rank who sends to it; of all of them a way leads to the learner.
+        parents: rank -> the rank that sends to it; all must be reachable from the learner.
         size: payload bytes.
         network: with all their routes.
     """
@@ -93,15 +93,15 @@ def cycles_s(parents: Mapping[int, int], size: int, network: Network) -> dict[in
 def broadcast_summary(
     receipts: Mapping[int, Receipts], actors: Iterable[int], network: Network | None
 ) -> dict[str, Any]:
-    """How long versions took to reach all actors, beside the bound; of those that all of them were waiting for.
+    """Return how long versions took to reach all actors, next to the bound; only versions that all actors waited for.
 
     Args:
         receipts: by version, then by rank.
-        actors: ranks that a version is to reach.
-        network: routes between the ranks; None where nothing is known of them.
+        actors: the ranks that each version must reach.
+        network: routes between the ranks; None if unknown.
 
     Returns:
-        {"versions", "timed", "seconds", "bound_s", "ratio"}: medians; None where there is nothing to tell.
+        {"versions", "timed", "seconds", "bound_s", "ratio"}: medians; None if there is no value.
     """
     wanted = set(actors)
     timed = [of for of in receipts.values() if of.keys() >= wanted and _all_waited(of)]
@@ -118,7 +118,7 @@ def broadcast_summary(
 
 
 def receipts_of(lines: Mapping[int, Iterable[Weights]]) -> dict[int, dict[int, Receipt]]:
-    """Receipts by version, then by rank, from the `weights` lines of each rank's metrics."""
+    """Return receipts by version, then by rank, from the `weights` lines of each rank's metrics."""
     receipts: dict[int, dict[int, Receipt]] = {}
     for rank, of_rank in lines.items():
         for line in of_rank:
@@ -129,7 +129,7 @@ def receipts_of(lines: Mapping[int, Iterable[Weights]]) -> dict[int, dict[int, R
 
 
 def parents_and_size(receipts: Receipts) -> tuple[dict[int, int], int]:
-    """Who sent a version to whom, and its bytes: where some got all and others what had changed, of those."""
+    """Return each rank's sender, and the version's bytes: a delta's if some ranks got all weights, others a delta."""
     parents = {rank: one.source for rank, one in receipts.items()}
     return parents, min(one.bytes for one in receipts.values())
 
@@ -140,18 +140,18 @@ def _shards(size: int) -> list[int]:
 
 
 def _users(parents: Mapping[int, int], carrier: str, network: Network) -> int:
-    """How many transfers a carrier has at once."""
+    """Return the number of transfers that use a carrier at once."""
     pairs = ((parent, rank) for rank, parent in parents.items())
     return sum(carrier in network.routes[pair].carriers for pair in pairs)
 
 
 def _all_waited(receipts: Receipts) -> bool:
-    """Else it was late because what came before it was."""
+    """Return whether all ranks waited; otherwise it was late because the version before it was."""
     return all(one.waited for one in receipts.values())
 
 
 def _affordable(timed: Sequence[Receipts]) -> Iterator[Receipts]:
-    """Those that the bounds of can be had for."""
+    """Yield the receipts whose bounds fit into the budget."""
     steps = 0
     for receipts in timed:
         steps += (parents_and_size(receipts)[1] // SHARD_BYTES + 1) * len(receipts)
@@ -169,7 +169,7 @@ def _bound_s(receipts: Receipts, network: Network) -> float | None:
 
 
 def _from_the_root(parents: Mapping[int, int]) -> list[int]:
-    """Each rank after who sends to it; those that nothing leads to are left out."""
+    """Return the ranks so that each follows its sender; unreachable ranks are left out."""
     order: list[int] = []
     level: Sequence[int] = [LEARNER]
     while level:
@@ -181,7 +181,7 @@ def _from_the_root(parents: Mapping[int, int]) -> list[int]:
 def _shared_ends_s(
     parents: Mapping[int, int], begins_s: Mapping[int, float], size: int, network: Network
 ) -> dict[int, float]:
-    """For each rank when the last byte can have come through what has most to carry on its route."""
+    """Return, for each rank, when the last byte can have passed the busiest carrier on its route."""
     users: dict[str, list[int]] = {}
     for rank, parent in parents.items():
         for carrier in network.routes[parent, rank].carriers:

@@ -1,19 +1,19 @@
-"""Causes: what slowed a run down, each with the seconds that it cost, the most first. Pure.
+"""Causes: what slowed a run down, with the seconds that each cost, largest first. Pure.
 
-A cause is one thing that is worse than its peers, or that went wrong; its seconds are those that the run would have
-been shorter, had that thing been as its peers are:
+A cause is one thing that is worse than its peers, or that went wrong; its seconds are the time by which the run would
+have been shorter if that thing had been like its peers:
 
     slow_link       a link with less rate than the median of the links
     far_link        a link with more delay than the median of the links
     narrow_access   an uplink or downlink that its node's links have to share
-    lossy_link      a link that lost packets: TCP waited for timeouts, and began anew with small windows
-    idle_window     pauses, after which TCP begins with small windows (RFC 2861)
+    lossy_link      a link that lost packets: TCP waited for timeouts, and restarted with small windows
+    idle_window     pauses, after which TCP restarts with small windows (RFC 2861)
     slow_node       a rank that works longer than its peers before a collective, while they wait
-    throttled_node  the same, on a node that came to its CPU limit meanwhile
+    throttled_node  the same, on a node that reached its CPU limit meanwhile
     evaluation, startup, checkpoint   what a rank did while its peers waited
-    event           a schedule's: collectives during it took longer than others of their kind
+    event           of a schedule: collectives during it took longer than others of their kind
 
-A network that is slow everywhere has no cause: `what_if` says what would be better still. Seconds of links are
+A network that is slow everywhere has no cause: `what_if` says which improvement would help. Seconds of links are
 predicted by the model of gloo (gloo_timing.py), those of ranks and events were measured.
 """
 
@@ -34,25 +34,25 @@ from cluster.accounting.tcp_windows import windows_of_run
 from cluster.accounting.what_if import Sample, count_steps, samples_s, take_samples
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
-MOST_SAMPLES = 32  # of a kind, purpose and size: losses are rare
+MOST_SAMPLES = 32  # per kind, purpose and size: losses are rare
 REPLAYS = 5  # of each collective, to find its parts
 MOST_TOLD = 5
-LEAST_S, LEAST_SHARE = 0.05, 0.01  # of the run
-OVER = "over: "  # what ends an event, in events.jsonl
+LEAST_S, LEAST_SHARE = 0.05, 0.01  # seconds, and share of the run
+OVER = "over: "  # prefix of the end of an event, in events.jsonl
 WORK = {"eval": "evaluation", "startup": "startup", "checkpoint": "checkpoint"}  # else slow_node
 Found = dict[tuple[str, str], float]
-"""Cause, and of what -> seconds."""
+"""(cause, subject) -> seconds."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing.
+    """One cause.
 
     Attributes:
-        cause: see above.
-        of: a link, an uplink, a rank, an event; empty where it is all connections.
-        seconds: that it cost.
-        factor: how many times worse it is than its peers; None where that says nothing.
+        cause: one of the names in the module docstring.
+        of: a link, uplink, rank or event; empty if it concerns all connections.
+        seconds: its cost.
+        factor: how many times worse it is than its peers; None if that is meaningless.
     """
 
     cause: str
@@ -62,7 +62,7 @@ class Cause:
 
     @property
     def words(self) -> str:
-        """For readers."""
+        """The cause in words, for the user."""
         match self.cause:
             case "slow_link":
                 return f"{self.of} is {self.factor:.1f} times slower than the median link"
@@ -90,11 +90,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class Interval:
-    """While an event of a schedule was in force.
+    """The time during which an event of a schedule was in force.
 
     Attributes:
         what: the schedule's words.
-        since: Unix time; `until` likewise, without end where none was told.
+        since: start, Unix time; `until`: end, infinite if none was logged.
     """
 
     what: str
@@ -111,15 +111,15 @@ def find_causes(
     *,
     slow_start: bool = False,
 ) -> list[Cause]:
-    """All that cost anything, the most first.
+    """Return all causes that cost anything, largest first.
 
     Args:
-        collectives: of the run, all of them.
-        ranks: in order, where all of them are known.
-        network: links; None where they changed, or nothing is known of them.
+        collectives: all of the run.
+        ranks: in order, if all of them are known.
+        network: links; None if they changed, or are unknown.
         events: of its schedule.
-        throttled_s: for how long a CPU limit stopped each node.
-        slow_start: whether a connection that was idle begins as a new one.
+        throttled_s: node -> how long its CPU limit stopped it.
+        slow_start: whether an idle connection restarts with slow start.
     """
     found = [*_slow_ranks(collectives, ranks, throttled_s or {}), *_events(collectives, events)]
     if network is not None:
@@ -129,7 +129,7 @@ def find_causes(
 
 
 def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, Any]]:
-    """`causes` of summary.json: those that are worth a word."""
+    """Return `causes` of summary.json: those large enough to mention."""
     least_s = max(LEAST_S, LEAST_SHARE * wall_s)
     told = [one for one in causes if one.seconds >= least_s][:MOST_TOLD]
     return [
@@ -145,7 +145,7 @@ def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, Any
 
 
 def sentence(causes: Sequence[Mapping[str, Any]]) -> str:
-    """For readers: the first two of summary.json; empty where nothing was worse than its peers."""
+    """Return a sentence for the user with the first two causes of summary.json; '' if there is none."""
     if not causes:
         return ""
     told = ", ".join(f"{one['words']} ({one['seconds']:.1f} s)" for one in causes[:2])
@@ -153,7 +153,7 @@ def sentence(causes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def parse_events(lines: Iterable[Mapping[str, Any]]) -> list[Interval]:
-    """The lines of events.jsonl as intervals, in order."""
+    """Parse the lines of events.jsonl into intervals, in order."""
     intervals: list[Interval] = []
     for line in lines:
         what, at = str(line["what"]), float(line["time"])
@@ -168,7 +168,7 @@ def parse_events(lines: Iterable[Mapping[str, Any]]) -> list[Interval]:
 
 
 def _links(collectives: Sequence[Collective], network: Network) -> list[Cause]:
-    """Links that are worse than the median one, and what they share."""
+    """Return links that are worse than the median link, and the uplinks and downlinks that links share."""
     samples = take_samples(collectives)
     used = _used_carriers(samples, network)
     if not used or count_steps(samples) * (1 + 2 * len(used)) > MOST_STEPS:
@@ -193,7 +193,7 @@ def _links(collectives: Sequence[Collective], network: Network) -> list[Cause]:
 
 
 def _used_carriers(samples: Iterable[Sample], network: Network) -> list[str]:
-    """Of all that carries something, there or back."""
+    """Return the carriers in use, in either direction."""
     flows = {
         pair
         for sample in samples
@@ -206,7 +206,7 @@ def _used_carriers(samples: Iterable[Sample], network: Network) -> list[str]:
 
 
 def with_rate(network: Network, name: str, byte_s: float) -> Network:
-    """The network with another rate of one carrier, payload bytes a second."""
+    """Return the network with another rate of one carrier, in payload bytes a second."""
     rates = {**network.byte_s, name: byte_s}
     routes = {
         pair: replace(r, byte_s=min(rates[one] for one in r.carriers)) if name in r.carriers else r
@@ -216,7 +216,7 @@ def with_rate(network: Network, name: str, byte_s: float) -> Network:
 
 
 def with_delay(network: Network, name: str, delay_s: float) -> Network:
-    """The network with another delay of one link."""
+    """Return the network with another delay of one link."""
     less_s = network.delay_s[name] - delay_s
     routes = {
         pair: replace(r, delay_s=r.delay_s - less_s) if name in r.carriers else r
@@ -232,7 +232,7 @@ def _windows(
     *,
     slow_start: bool,
 ) -> list[Cause]:
-    """What losses cost, by link, and what pauses cost."""
+    """Return the cost of losses, by link, and of pauses."""
     samples = take_samples(collectives, MOST_SAMPLES)
     if count_steps(samples) * REPLAYS > MOST_STEPS:
         return []
@@ -253,7 +253,7 @@ def _windows(
 
 
 def _lossy_flows(collectives: Iterable[Collective]) -> set[tuple[int, int]]:
-    """Senders and receivers between whom TCP has sent anything again."""
+    """Return the (sender, receiver) pairs between which TCP has retransmitted anything."""
     return {
         (part.rank, peer)
         for one in collectives
@@ -270,14 +270,14 @@ def _states(collective: Collective) -> dict[tuple[int, int], SocketState]:
 
 
 def _worst_loss(collective: Collective) -> tuple[int, int] | None:
-    """The connection that may have waited longest for what it sent again."""
+    """Return the connection that may have waited longest for its retransmissions."""
     waits = {flow: s.sent_again * s.rto_s for flow, s in _states(collective).items()}
     worst = max(waits, key=lambda flow: waits[flow], default=None)
     return worst if worst is not None and waits[worst] > 0 else None
 
 
 def _smallest_window(collective: Collective, network: Network) -> tuple[int, int] | None:
-    """The connection that its window slows down most: by what is sent in a round trip, over the link's rate."""
+    """Return the connection that its window slows down most: window over (round trip times rate)."""
 
     def fullness(flow: tuple[int, int], state: SocketState) -> float:
         routes = [network.routes.get(pair) for pair in (flow, flow[::-1])]
@@ -295,7 +295,7 @@ def _was_idle(collective: Collective, flow: tuple[int, int]) -> bool:
 
 
 def _link_name(network: Network, flow: tuple[int, int]) -> str:
-    """The links between two ranks; hop by hop these are several."""
+    """Return the names of the links between two ranks; on a path of several hops there are several."""
     route = network.routes.get(flow)
     links = [name for name in route.carriers if "->" in name] if route else []
     return ", ".join(links) or f"rank {flow[0]}->rank {flow[1]}"
@@ -304,7 +304,7 @@ def _link_name(network: Network, flow: tuple[int, int]) -> str:
 def _slow_ranks(
     collectives: Sequence[Collective], ranks: Sequence[RankTime], throttled_s: Mapping[str, float]
 ) -> list[Cause]:
-    """Ranks that came last: what they did longer than their peers since each one's collective before."""
+    """Return ranks that arrived last, by what they did longer than their peers since each one's previous collective."""
     ended = _ends(collectives, len(ranks))
     began = min((rank.start for rank in ranks), default=0.0)
     seconds: Found = defaultdict(float)
@@ -326,14 +326,14 @@ def _slow_ranks(
 
 
 def _rank_cause(cause: str, name: str, s: float, throttled_s: Mapping[str, float]) -> Cause:
-    """A limit of its node is the cause where it stopped that for half as long, at least."""
+    """Return the cause of a rank's lateness: its CPU limit, if that stopped its node for at least half of `s`."""
     stopped_s = throttled_s.get(name.partition("-")[0], 0.0)
     is_throttled = cause == "slow_node" and stopped_s >= s / 2
     return Cause("throttled_node" if is_throttled else cause, name, s)
 
 
 def _ends(collectives: Iterable[Collective], ranks: int) -> list[list[float]]:
-    """By rank: when it was done with its collectives, in order."""
+    """Return by rank when its collectives ended, in order."""
     ended: list[list[float]] = [[] for _ in range(ranks)]
     for one in collectives:
         for part in one.parts:
@@ -343,7 +343,7 @@ def _ends(collectives: Iterable[Collective], ranks: int) -> list[list[float]]:
 
 
 def _late(collective: Collective) -> tuple[Part, Sequence[Part], float] | None:
-    """Who came last, all others, and for how long they had waited for that one alone."""
+    """Return the rank that arrived last, all others, and how long they waited for that one alone."""
     parts = sorted((*collective.parts, *collective.others), key=lambda part: part.entered)
     if len(parts) < 2 or collective.hidden:
         return None
@@ -353,7 +353,7 @@ def _late(collective: Collective) -> tuple[Part, Sequence[Part], float] | None:
 def _work(
     part: Part, ranks: Sequence[RankTime], ended: Sequence[Sequence[float]], began: float
 ) -> dict[str, float]:
-    """Seconds since the rank's collective before, by what it did."""
+    """Return the seconds since the rank's previous collective, by activity."""
     own = ended[part.rank]
     before = bisect_left(own, part.entered)
     since = own[before - 1] if before else began
@@ -361,7 +361,7 @@ def _work(
 
 
 def _events(collectives: Iterable[Collective], events: Sequence[Interval]) -> list[Cause]:
-    """By how much collectives during an event took longer than the median of others of their kind."""
+    """Return by how much collectives during an event took longer than the median of others of their kind."""
     seconds: Found = defaultdict(float)
     for group in by_key(one for one in collectives if not one.hidden).values():
         during = {id(one): _event_of(one, events) for one in group}
@@ -376,7 +376,7 @@ def _events(collectives: Iterable[Collective], events: Sequence[Interval]) -> li
 
 
 def _event_of(collective: Collective, events: Sequence[Interval]) -> Interval | None:
-    """The last one that began of those that it overlaps with."""
+    """Return the event that began last of those that overlap the collective."""
     until = max(part.ended for part in collective.parts)
     found = [one for one in events if one.since < until and collective.complete_at < one.until]
     return max(found, key=lambda one: one.since, default=None)

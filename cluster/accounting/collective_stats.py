@@ -1,6 +1,7 @@
 """Statistics of a run's collectives: bytes and seconds, from metrics that the ranks wrote and the links they used.
 
-Of summary.json `bytes.loop`, `collectives`, and the buckets `transfer` and `waiting` in place of the ranks' own `comm`.
+They are `bytes.loop` and `collectives` of summary.json, and the buckets `transfer` and `waiting`, which replace the
+ranks' own `comm`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,32 +13,39 @@ from cluster.accounting.collectives import Collective, Part, by_key, make_part, 
 from cluster.accounting.links_bound import Reach, links_bound_s, reach_of
 from cluster.accounting.metrics import read_parts
 from cluster.accounting.wire_bytes import Sent, reconcile_links, sent_by
+from protocol.collectives import CollectiveLine
 from protocol.link import Pair
 from protocol.metrics import End, Start
 
 Ends = Mapping[str, End | None]
-"""Rank, by its name -> its last line, None where it did not come so far; in the order of ranks."""
-MOST_BOUNDS = 1000  # of one kind, purpose and size: a bound takes 0.1 to 1 ms
+"""Rank name -> its last line, None if it did not come that far; in rank order."""
+MOST_BOUNDS = 1000  # per kind, purpose and size: a bound takes 0.1 to 1 ms
 
 
 def read_collectives(
     folder: Path, ranks: Sequence[str], addresses: Sequence[str] = ()
 ) -> list[Collective]:
-    """What the ranks, by name, left of their collectives; a line that a killed rank did not finish is left out.
+    """Read the lines that the ranks left of their collectives; a line that a killed rank did not finish is skipped.
 
-    `addresses` are those of their nodes, by rank: with them what they tell of TCP is read, too.
+    `ranks` are names; `addresses` are those of their nodes, by rank: with them, the lines' TCP state is read, too.
     """
     parts: list[list[Part]] = []
     for rank, name in enumerate(ranks):
         lines = read_parts(folder / "metrics" / f"{name}.collectives.jsonl")
-        parts.append([make_part(rank, line, addresses) for line in lines])
+        known = (line for line in lines if _is_among(line, len(ranks)))
+        parts.append([make_part(rank, line, addresses) for line in known])
     return put_together(parts)
 
 
-def bucket_seconds(ends: Ends, collectives: Sequence[Collective]) -> dict[str, dict[str, float]]:
-    """Seconds by bucket of each rank that wrote its last line: `comm` as `transfer` and `waiting`.
+def _is_among(line: CollectiveLine, world_size: int) -> bool:
+    """Return whether a line names only ranks that exist; a hostile one could name millions."""
+    return all(peer < world_size for peer in (*line.to, *line.sources))
 
-    Of collectives beyond those that have a line of their own, the same share counts as waiting.
+
+def bucket_seconds(ends: Ends, collectives: Sequence[Collective]) -> dict[str, dict[str, float]]:
+    """Return the seconds by bucket of each rank that wrote its last line: `comm` as `transfer` and `waiting`.
+
+    For collectives beyond those that have a line of their own, the same share counts as waiting.
     """
     waiting_s, waited_s = _waits(collectives)
     buckets = {}
@@ -54,12 +62,12 @@ def collective_rows(
     ends: Ends,
     network: Network | None,
 ) -> list[dict[str, Any]]:
-    """For each kind, purpose and size: how many there were, how long they took and could have taken at best.
+    """Return one row for each kind, purpose and size: count, measured time, and the bounds on it.
 
     Returns:
         {"kind", "purpose", "bytes", "count", "timed", "seconds", "gloo_bound_s", "links_bound_s", "ratio"}, those with
-        most seconds first. Seconds are means over the `timed`, from when the last rank has come until the last is done:
-        as measured, by gloo's way at best, by any at best; `ratio` is the first over the second.
+        most seconds in total first. Seconds are means over the `timed`, from the last rank's arrival until the last is
+        done: as measured, at best with gloo's algorithm, at best with any; `ratio` is the first over the second.
     """
     reach = reach_of(network) if network else None
     rows = [
@@ -78,10 +86,10 @@ def loop_bytes(
     paths: Mapping[Pair, Sequence[Pair]],
     lossy: Collection[str] = (),
 ) -> dict[str, Any] | None:
-    """What the links carried between the ranks' own readings, at the start and the end of their loops.
+    """Return what the links carried between the ranks' own readings at the start and the end of their loops.
 
-    None where a rank left none, or nothing is shaped. Of the ranks of one node, whose links they share, the first
-    reading at the start counts and the last at the end.
+    Returns None if a rank left no reading, or nothing is shaped. Ranks of one node share its links: the first reading
+    at the start and the last at the end count.
     """
     before: dict[str, int] = {}
     after: dict[str, int] = {}
@@ -98,7 +106,7 @@ def loop_bytes(
 
 
 def all_sent(ends: Ends, nodes: Sequence[str]) -> list[Sent]:
-    """What all ranks say that they have sent to other nodes; within a node nothing takes a link."""
+    """Return what all ranks report to have sent to other nodes; traffic within a node uses no link."""
     sent = [
         one
         for node, end in zip(nodes, ends.values(), strict=True)
@@ -108,7 +116,7 @@ def all_sent(ends: Ends, nodes: Sequence[str]) -> list[Sent]:
 
 
 def _waits(collectives: Sequence[Collective]) -> tuple[dict[int, float], dict[int, float]]:
-    """By rank: seconds of waiting for slower ranks, and for collectives in all, but those of tests."""
+    """Return by rank the seconds of waiting for slower ranks, and for collectives in total; without those of tests."""
     waiting_s: dict[int, float] = {}
     waited_s: dict[int, float] = {}
     for one in (one for one in collectives if not one.tests):
@@ -119,7 +127,7 @@ def _waits(collectives: Sequence[Collective]) -> tuple[dict[int, float], dict[in
 
 
 def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, float]:
-    """The same buckets, with `transfer` and `waiting` instead of `comm`."""
+    """Return the same buckets, with `transfer` and `waiting` instead of `comm`."""
     split: dict[str, float] = {}
     for name, value in seconds.items():
         parts = {"transfer": value - waiting_s, "waiting": waiting_s}
@@ -128,7 +136,7 @@ def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, flo
 
 
 def _count(key: tuple[str, str, int], ends: Ends) -> int:
-    """How many there were on the rank that had most of them."""
+    """Return the largest number of them on any rank."""
     counts = [
         one.count
         for end in ends.values()
@@ -157,7 +165,7 @@ def _times(
 
 
 def _gloo_bound_s(one: Collective, least_s: float | None, network: Network | None) -> float | None:
-    """No way is quicker than the links: of tensors of a few bytes their bound says more than gloo's."""
+    """Return gloo's bound, at least `least_s`: for tensors of a few bytes the links' bound is the larger one."""
     bound = bound_s(one, network) if network else None
     return None if bound is None else max(bound, least_s or 0.0)
 

@@ -1,8 +1,8 @@
-"""Joins what each rank recorded of its part into whole collectives (docs/formats.md). Pure.
+"""Joins the ranks' records of their parts into whole collectives (docs/formats.md). Pure.
 
-All ranks take part in the same all-reduces, all-gathers and all-to-alls, in the same order: the k-th of one is the k-th
-of the others. An exchange concerns those who send to one another: the k-th that one sends to another is the k-th
-that the other has from it.
+All ranks take part in the same all-reduces, all-gathers and all-to-alls, in the same order: the k-th of one rank is the
+k-th of the others. An exchange concerns only ranks that send to one another: the k-th that one sends to another is the
+k-th that the other receives from it.
 """
 
 import math
@@ -19,12 +19,12 @@ class Part:
     """What one rank did in one collective. Times are Unix times.
 
     Attributes:
-        step: in which the rank began it; 0 before the first.
-        to: payload bytes by the rank that they go to.
-        messages: in how many pieces to each of them.
-        sources: whom it waits for, where it is an exchange.
+        step: the step in which the rank began it; 0 before the first.
+        to: payload bytes by receiving rank.
+        messages: the number of messages to each of them.
+        sources: the ranks that it waits for, if it is an exchange.
         hidden: whether it was done before the rank waited for it: some time before `ended`.
-        tcp: of the connections to whom it sends, by rank; of ranks that share a node they are not told apart.
+        tcp: state of the connections to the receivers, by rank; ranks that share a node have the same.
     """
 
     rank: int
@@ -44,9 +44,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective: those whose end counts, and all who had to come first.
+    """One collective: the parts whose end counts, and all others that had to arrive first.
 
-    Of an exchange each rank's own part is one, and its `others` are those that it sends to or hears from.
+    In an exchange, each rank's own part is one collective; its `others` are those that it sends to or receives from.
     """
 
     parts: tuple[Part, ...]
@@ -60,35 +60,35 @@ class Collective:
 
     @property
     def tests(self) -> bool:
-        """Whether it was made for a test: its seconds are in the ranks' bucket `eval`, not in `comm`."""
+        """Whether it belongs to a test: its seconds are in the ranks' bucket `eval`, not in `comm`."""
         return self.parts[0].purpose == "eval"
 
     @property
     def complete_at(self) -> float:
-        """When the last of all came."""
+        """The time when the last rank arrived."""
         return max(part.entered for part in (*self.parts, *self.others))
 
     @property
     def hidden(self) -> bool:
-        """Whether it is not known when it was done."""
+        """Whether its end is unknown."""
         return any(part.hidden for part in self.parts)
 
     def waiting_s(self, part: Part) -> float:
-        """How long a rank did nothing but wait for one that had not come yet.
+        """Return how long a rank only waited for another that had not arrived yet.
 
-        What it waits from then on is the transfer: a link is at work, or a packet on its way.
+        Its waiting after that is the transfer: a link is at work, or a packet is in flight.
         """
         waited_since = part.ended - part.waited_s
         return max(0.0, min(part.ended, self.complete_at) - waited_since)
 
 
 def make_part(rank: int, line: CollectiveLine, addresses: Sequence[str] = ()) -> Part:
-    """What a line of a rank's collectives.jsonl says.
+    """Return the part that a line of a rank's collectives.jsonl describes.
 
     Args:
-        rank: whose.
+        rank: the rank.
         line: of that file.
-        addresses: of the ranks' nodes, by rank; without them nothing is known of TCP.
+        addresses: of the ranks' nodes, by rank; without them the TCP state is unknown.
     """
     homes = {peer: addresses[peer] for peer in line.to if peer < len(addresses)}
     return Part(
@@ -115,7 +115,7 @@ def _socket_state(told: TcpState) -> SocketState:
 
 
 def by_key(collectives: Iterable[Collective]) -> dict[tuple[str, str, int], list[Collective]]:
-    """By kind, purpose and size."""
+    """Group collectives by kind, purpose and size."""
     groups: dict[tuple[str, str, int], list[Collective]] = {}
     for collective in collectives:
         groups.setdefault(collective.key, []).append(collective)
@@ -123,20 +123,20 @@ def by_key(collectives: Iterable[Collective]) -> dict[tuple[str, str, int], list
 
 
 def made_at_once(group: Sequence[Collective]) -> int:
-    """How many of a kind, purpose and size ranks make at the same time: of exchanges each rank's part is one."""
+    """Return how many of a group ranks make at the same time: each rank's part of an exchange is one."""
     if group[0].key[0] != "exchange":
         return 1
     return len({one.parts[0].rank for one in group})
 
 
 def put_together(parts: Sequence[Sequence[Part]]) -> list[Collective]:
-    """Every rank's parts, in the order in which they were begun, as collectives."""
+    """Join every rank's parts, in the order in which they began, into collectives."""
     in_order = [sorted(own, key=lambda part: part.entered) for own in parts]
     return [*_of_all(in_order), *_exchanges(in_order)]
 
 
 def _of_all(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
-    """What a rank that died has not left a part of is left out."""
+    """Yield the collectives of all ranks; those that a dead rank left no part of are left out."""
     own = [[part for part in mine if part.kind != "exchange"] for mine in parts]
     for together in zip(*own, strict=False):
         yield Collective(together)
@@ -150,7 +150,7 @@ def _exchanges(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:
             sent.setdefault((part.rank, peer), []).append(part)
         for peer in part.sources:
             heard.setdefault((peer, part.rank), []).append(part)
-    # By identity: two that send to each other are there once for the other.
+    # By identity, so that a part that both sends to another and receives from it is added only once.
     others: dict[int, dict[int, Part]] = {}
     for pair in sent.keys() & heard.keys():
         for sender, hearer in zip_longest(sent[pair], heard[pair]):

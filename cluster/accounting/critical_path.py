@@ -1,13 +1,13 @@
-"""The critical path of a run: which chain of computing, carrying and waiting made it as long as it was. Pure.
+"""The critical path of a run: the chain of computing, carrying and waiting that made it as long as it was. Pure.
 
-From the last rank's end the walk goes back in time. What a rank does between collectives is its own. Where it waited
-for a collective, the walk goes back through that (gloo_path.py) to the rank whose coming made it end when it did, and
-on from there. Each second from the first rank's start to the last one's end is passed once, so what is told adds up to
-all of them.
+The walk starts at the last rank's end and goes back in time. What a rank does between collectives counts for that rank.
+Where it waited for a collective, the walk goes back through that (gloo_path.py) to the rank whose arrival determined
+its end, and continues there. Each second from the first rank's start to the last one's end is passed once, so the parts
+add up to all of them.
 
-Of a collective that took longer than its model the rest is not known: lost packets, a busy host, other collectives at
-the same time. Where it was quicker, its stretches count for as much less, what TCP's window should have cost first.
-What was done before a rank waited for it held nobody up, and is on nobody's path.
+If a collective took longer than its model, the rest is unknown: lost packets, a busy host, concurrent collectives. If
+it was quicker, its stretches are scaled down, first of all the cost of TCP's window. A collective that was done before
+a rank waited for it held nobody up, and is on no path.
 """
 
 from collections import Counter, defaultdict
@@ -23,8 +23,8 @@ from cluster.accounting.tcp_timing import Windows
 from cluster.accounting.tcp_windows import windows_of_run
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
-COST = 3  # of a replay that is walked back, in messages
-LEEWAY_S = 1e-3  # between clocks that time one end and the next beginning
+COST = 3  # of a replay with its walk back, in messages
+LEEWAY_S = 1e-3  # tolerance between the clocks that time one end and the next beginning
 Key = tuple[str, str, int]
 
 
@@ -34,11 +34,11 @@ class CriticalPath:
 
     Attributes:
         wall_s: from the first rank's start until the last one's end.
-        ranks: by rank and what it did.
-        carriers: by what carries (a link, an uplink, a downlink), and delay, bytes or window.
-        not_known_s: of collectives, what their model does not have.
-        passed: how many collectives are on it.
-        replayed: how many of them were walked back through; others count as those of their kind and size.
+        ranks: seconds by rank and activity.
+        carriers: seconds by carrier (a link, an uplink, a downlink) and delay, bytes or window.
+        not_known_s: seconds of collectives that their model does not explain.
+        passed: the number of collectives on the path.
+        replayed: the number of them walked back through; others are divided like those of their kind, purpose and size.
     """
 
     wall_s: float
@@ -51,7 +51,7 @@ class CriticalPath:
 
 @dataclass
 class _Seconds:
-    """What was passed so far."""
+    """The seconds passed so far."""
 
     ranks: defaultdict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
     carriers: defaultdict[Stretch, float] = field(default_factory=lambda: defaultdict(float))
@@ -62,14 +62,14 @@ class _Seconds:
 
 @dataclass(frozen=True)
 class _Passage:
-    """The way through one collective.
+    """The path through one collective.
 
     Attributes:
-        origin: the rank that it leads to.
-        came: when that one came.
-        seconds: measured, by stretch, as its model divides them.
+        origin: the rank that it leads back to.
+        came: when that rank arrived.
+        seconds: measured, by stretch, divided as in the model.
         not_known_s: the rest.
-        is_replayed: whether it was itself walked back through.
+        is_replayed: whether this collective itself was walked back through.
     """
 
     origin: int
@@ -86,13 +86,13 @@ def find_path(
     *,
     slow_start: bool = False,
 ) -> CriticalPath | None:
-    """The critical path; None where a rank's start or end is not known, or none of the collectives' models.
+    """Return the critical path; None if a rank's start or end is unknown, or if no collective on it has a model.
 
     Args:
-        collectives: of the run, all of them.
+        collectives: all of the run.
         ranks: in order.
         network: links.
-        slow_start: whether a connection that was idle begins as a new one.
+        slow_start: whether an idle connection restarts with slow start.
     """
     if not ranks or any(rank.end <= rank.start for rank in ranks):
         return None
@@ -113,7 +113,7 @@ def find_path(
 
 
 class _Walk:
-    """From the last end back to the first start."""
+    """The walk from the last end back to the first start."""
 
     def __init__(
         self,
@@ -134,11 +134,11 @@ class _Walk:
 
     @property
     def wall_s(self) -> float:
-        """Of the whole run."""
+        """The seconds of the whole run."""
         return max(rank.end for rank in self._ranks) - self._began
 
     def back(self) -> _Seconds:
-        """All seconds, each once."""
+        """Walk back; return all seconds, each counted once."""
         seconds = _Seconds()
         rank = max(range(len(self._ranks)), key=lambda rank: self._ranks[rank].end)
         now = self._ranks[rank].end
@@ -152,7 +152,7 @@ class _Walk:
         return seconds
 
     def _latest(self, rank: int, now: float) -> tuple[Part, Collective] | None:
-        """The last collective that the rank had waited for by then; each once, as clocks may err, and files lie."""
+        """Return the last collective that the rank had waited for by `now`; each only once, as clocks may err."""
         own = self._waited[rank]
         while own:
             part, one = own[-1]
@@ -168,7 +168,7 @@ class _Walk:
     def _pass(
         self, seconds: _Seconds, waited: tuple[Part, Collective], ended: float
     ) -> tuple[int, float]:
-        """Through a collective; where and when the way goes on."""
+        """Go back through a collective; return the rank and the time at which the walk continues."""
         part, one = waited
         self._used.add(id(one))
         found = self._through(one, part)
@@ -186,7 +186,7 @@ class _Walk:
 
 
 class _Passages:
-    """Ways through collectives: replayed as many as can be afforded, evenly spread over each kind, purpose and size."""
+    """Paths through collectives: replays as many as the budget allows, evenly spaced in each kind, purpose and size."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _Passages:
         self._shares: dict[Key, defaultdict[Stretch | None, float]] = {}
 
     def through(self, one: Collective, part: Part) -> _Passage:
-        """From the end of a rank's part."""
+        """Return the path from the end of a rank's part back through its collective."""
         number, stride = self._counts[one.key], self._strides[one.key]
         self._counts[one.key] += 1
         is_replayed = stride and number % stride == 0
@@ -218,7 +218,7 @@ class _Passages:
         return passage
 
     def _like_others(self, one: Collective, part: Part) -> _Passage:
-        """One that is not replayed: back to the last that came, divided as those that were."""
+        """Return a path without a replay: back to the last arrival, divided like the replayed ones."""
         last = max((*one.parts, *one.others), key=lambda part: part.entered)
         took_s = max(0.0, part.ended - last.entered)
         shares = self._shares.get(one.key, defaultdict[Stretch | None, float](float))
@@ -232,14 +232,14 @@ class _Passages:
 
 
 def _stride(group: Sequence[Collective], most_steps: int) -> int:
-    """Every so many are replayed; 0: none, as one alone is too large."""
+    """Return n to replay every n-th; 0 to replay none, as one alone exceeds the budget."""
     steps = COST * max(sum(part.messages for part in one.parts) for one in group)
     most = most_steps // max(1, steps)
     return -(-len(group) // most) if most else 0
 
 
 def _measured(chain: Chain, ended: float) -> _Passage:
-    """A chain as long as it was measured."""
+    """Scale a chain to its measured length."""
     took_s = max(0.0, ended - chain.came)
     window_s = sum(s for (_, kind), s in chain.seconds.items() if kind == "window")
     sure_s = sum(chain.seconds.values()) - window_s
@@ -254,7 +254,7 @@ def _measured(chain: Chain, ended: float) -> _Passage:
 
 
 def path_summary(path: CriticalPath | None, ranks: Sequence[RankTime]) -> dict[str, Any] | None:
-    """`critical_path` of summary.json: docs/run-folder.md."""
+    """Return `critical_path` of summary.json: docs/run-folder.md."""
     if path is None:
         return None
     by_rank: dict[str, dict[str, float]] = {}
@@ -280,10 +280,10 @@ def _by_kind(path: CriticalPath, carrier: str) -> dict[str, float]:
 
 
 def sentence(path: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> str:
-    """For readers: which link carried most of the path, what a better one would save, and which rank it led by most.
+    """Return a sentence for the user: the link with most of the path, what a better one saves, the rank with most.
 
     Args:
-        path: as `path_summary` has it.
+        path: the result of `path_summary`.
         changes: `what_if` of summary.json.
     """
     wall = f"{path['wall_s']:.1f}"

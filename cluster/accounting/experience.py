@@ -1,4 +1,4 @@
-"""What a learner and its actors did, bytes by purpose, staleness; and how old weights should have been. Pure."""
+"""What a learner and its actors did: bytes by purpose, staleness, and the predicted age of weights. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from cluster.accounting.broadcast import (
 from cluster.accounting.metrics import LastLines
 from protocol.metrics import End, LearnerFigures
 
-# Of the learner's last line, told as they are.
+# Copied from the learner's last line.
 FIGURES = (
     *("env_steps", "pieces", "rejected", "mean_steps", "mean_steps_kept", "replay_ratio"),
     *("duplicates", "malformed", "updates_s", "changed"),
@@ -28,12 +28,12 @@ def experience_summary(
     network: Network | None,
     receipts: Mapping[int, Mapping[int, Receipt]] | None = None,
 ) -> dict[str, Any] | None:
-    """`experience` of summary.json; None where no learner came to its end.
+    """Return `experience` of summary.json; None if no learner reached its end.
 
     Args:
-        told: rank, by its name -> its last lines; in the order of ranks.
-        network: routes between the ranks; None where nothing is known of them.
-        receipts: version -> rank -> when its weights came, where each version goes to all.
+        told: rank name -> its last lines; in rank order.
+        network: routes between the ranks; None if unknown.
+        receipts: version -> rank -> the arrival of its weights, if each version is broadcast to all.
     """
     names = list(told)
     end = told[names[LEARNER]].end
@@ -65,20 +65,20 @@ def predicted_age_s(
     publish_interval_s: float,
     update_s: float,
 ) -> float:
-    """How old an actor's weights should be when it acts, on average.
+    """Return the predicted mean age of an actor's weights when it acts.
 
-    The learner looks for messages between updates, so what it sends is up to a publish interval less an update old.
-    That travels, and acts until the next ones have come: half of that time again on average. An actor asks once an
-    interval of its own, and not again before it has an answer. What a question or an answer waits for behind other
-    messages is not in it.
+    The learner handles messages between updates, so the weights that it sends are up to a publish interval minus an
+    update old. They travel, and are used until the next ones have arrived: on average half of that time more. An actor
+    asks once per interval of its own, and not again before it has an answer. Queueing behind other messages is not
+    included.
 
     Args:
         there: from the actor to the learner.
         back: from the learner to the actor.
         weights_bytes: of an answer.
-        pull_interval_s: between an actor's questions.
+        pull_interval_s: between an actor's requests.
         publish_interval_s: between versions.
-        update_s: of the learner.
+        update_s: the duration of one update of the learner.
     """
     travel_s = back.delay_s + weights_bytes / back.byte_s
     answer_s = there.delay_s + update_s / 2 + travel_s
@@ -86,13 +86,13 @@ def predicted_age_s(
 
 
 def predicted_broadcast_age_s(travel_s: float, cycle_s: float, publish_interval_s: float) -> float:
-    """How old weights should be when they act, on average, where each version comes by itself.
+    """Return the predicted mean age of weights when they are used, if versions are broadcast.
 
-    One is as old as it travels when it comes, and acts until the next has come. Where a hop takes longer than a publish
-    interval, what it takes next is half of that old already.
+    A version is as old as its travel time when it arrives, and is used until the next one has arrived. If a hop takes
+    longer than a publish interval, the version that it takes next is already half an interval old on average.
 
     Args:
-        travel_s: from the learner until all of it is there.
+        travel_s: from the learner until all of it has arrived.
         cycle_s: how soon after a version the next one can follow: the slowest hop.
         publish_interval_s: between versions.
     """
@@ -103,7 +103,7 @@ def predicted_broadcast_age_s(travel_s: float, cycle_s: float, publish_interval_
 def _ways_s(
     receipts: Mapping[int, Mapping[int, Receipt]], network: Network
 ) -> dict[int, tuple[float, float]]:
-    """For each rank the travel of a version at best, and its slowest hop, on the ways that the last of them took."""
+    """Return each rank's least travel time of a version, and its slowest hop, on the routes of the latest version."""
     last = {rank: one for _, of in sorted(receipts.items()) for rank, one in of.items()}
     way = *parents_and_size(last), network
     arrivals = arrivals_s(*way)
@@ -118,7 +118,7 @@ def _actor(
     network: Network | None,
     way_s: tuple[float, float] | None,
 ) -> dict[str, Any]:
-    """What the learner says of one actor process, with the age that its weights should have had."""
+    """Return the learner's figures of one actor process, with the predicted age of its weights."""
     predicted = None
     if way_s is not None and learner.updates_s:
         interval_s = learner.publish_every / learner.updates_s
@@ -154,7 +154,7 @@ def _predict(
 
 
 def _bytes_by_purpose(ends: list[End]) -> dict[str, int]:
-    """Of all ranks: weights, experience, control."""
+    """Return the bytes of all ranks by purpose: weights, experience, control."""
     total: dict[str, int] = {}
     for end in ends:
         for one in end.collectives:

@@ -1,9 +1,9 @@
-"""Which chain of events made a collective as long as it is: gloo's way of doing it, walked back. Pure.
+"""The chain of events that made a collective as long as it is, found by walking back through gloo's algorithm. Pure.
 
-Each moment of `cluster.accounting.gloo_timing` is the latest of some others, and a little more: a delay, or what a link
-takes for a message. From the end of a rank the walk goes back to the latest each time, until a rank comes to the
-collective: longest path in a graph of events, as in LogGOPSim (Hoefler et al., 2010). What lies between adds up to the
-whole, exactly.
+Each moment of `cluster.accounting.gloo_timing` is the latest of some others plus a little more: a delay, or the time
+that a link takes for a message. From the end of a rank, the walk goes back to the latest each time, until a rank's
+arrival at the collective: the longest path in a graph of events, as in LogGOPSim (Hoefler et al., 2010). The times in
+between add up exactly to the whole.
 """
 
 from collections import defaultdict
@@ -16,20 +16,20 @@ from cluster.accounting.gloo_timing import Ring, direct
 from cluster.accounting.tcp_timing import Windows
 from cluster.links.expected import IN_THE_AIR
 
-LEAST_S = 1e-9  # less is what is left of a difference
+LEAST_S = 1e-9  # less is a rounding error of a difference
 KINDS = ("delay", "bytes", "window")
 Stretch = tuple[str, str]
-"""What carries, and one of KINDS."""
+"""Carrier, and one of KINDS."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The way back from the end of a rank's part in a collective.
+    """The path back from the end of a rank's part in a collective.
 
     Attributes:
-        origin: the rank that it leads to.
-        came: when that rank came to the collective, Unix time.
-        seconds: of each stretch on the way; together from `came` until the end.
+        origin: the rank that it leads back to.
+        came: when that rank arrived at the collective, Unix time.
+        seconds: of each stretch on the path; together from `came` until the end.
     """
 
     origin: int
@@ -42,8 +42,8 @@ class _Moment:
     """One event of a ring.
 
     Attributes:
-        what: began or end (of a phase), posted, sent, freed or heard (of a message); came.
-        number: an index of the list of that name; 0 where there is none.
+        what: began or end (of a phase), posted, sent, freed or heard (of a message), came (arrival of a rank).
+        number: the index into the phase's list of that name; 0 if there is none.
     """
 
     what: str
@@ -54,7 +54,7 @@ class _Moment:
 
 @dataclass(frozen=True)
 class _Leg:
-    """A stretch of the way between two ranks, before it is known what carries it."""
+    """A part of the path between two ranks, before its carrier is known."""
 
     kind: str
     src: int
@@ -65,13 +65,13 @@ class _Leg:
 def find_chain(
     collective: Collective, rank: int, network: Network, windows: Windows | None = None
 ) -> Chain | None:
-    """What a rank waited for in the end, in the model; None for what has no bound.
+    """Return what determines a rank's end in the model; None if the collective has no bound.
 
     Args:
-        collective: what was done.
-        rank: one of its own (`parts`).
+        collective: the collective.
+        rank: a rank of its `parts`.
         network: links.
-        windows: of TCP at its beginning; None: as large as they must be.
+        windows: TCP's windows at its start; None: unlimited.
     """
     flows = flows_of(collective)
     if any({(a.rank, b), (b, a.rank)} - network.routes.keys() for a, b in flows):
@@ -88,7 +88,7 @@ def find_chain(
 
 
 def _load_chain(load: Load, network: Network) -> Chain:
-    """Where something that several transfers share is what all wait for."""
+    """Return the chain if all wait for a shared carrier."""
     route = (load.first.rank, load.peer)
     delays_s = _spread(_Leg("delay", *route, load.delay_s), network, 0.0)
     seconds = {(load.carrier, "bytes"): load.sending_s, **delays_s}
@@ -98,7 +98,7 @@ def _load_chain(load: Load, network: Network) -> Chain:
 def _direct_chain(
     collective: Collective, flows: Sequence[tuple[Part, int]], network: Network, windows: Windows
 ) -> tuple[float, Chain]:
-    """Of transfers that do not depend on one another: the last of them."""
+    """Return the end and the chain of independent transfers: those of the last to arrive."""
     entered = {part.rank: part.entered for part in (*collective.parts, *collective.others)}
     times = [direct(part, peer, entered, network, windows) for part, peer in flows]
     last = max(range(len(times)), key=lambda index: times[index].heard)
@@ -118,7 +118,7 @@ def _direct_chain(
 def _ring_chain(
     parts: Sequence[Part], rank: int, network: Network, windows: Windows
 ) -> tuple[float, Chain]:
-    """Of a ring: from the end of its last phase to where a rank came."""
+    """Return a rank's end in a ring, and the chain from there back to a rank's arrival."""
     ring = Ring(parts, network, windows)
     end = ring.ends()[rank]
     walk = _Walk(ring, {part.rank: part.entered for part in parts})
@@ -134,14 +134,14 @@ def _ring_chain(
 
 
 class _Walk:
-    """Moments of a ring that was replayed, and which of them waited for which."""
+    """The moments of a replayed ring, and which of them waited for which."""
 
     def __init__(self, ring: Ring, entered: Mapping[int, float]) -> None:
         self._ring, self._entered = ring, entered
         self._before = {to: rank for rank, to in ring.after.items()}
 
     def time(self, moment: _Moment) -> float:
-        """When it was."""
+        """Return when a moment was."""
         if moment.what == "came":
             return self._entered[moment.rank]
         phase = self._ring.phases[moment.phase]
@@ -153,7 +153,7 @@ class _Walk:
         return times[moment.rank][moment.number]
 
     def latest_before(self, moment: _Moment) -> _Moment:
-        """Which of those that it waits for is the last: the first one named, where two are."""
+        """Return the latest of the moments that this one waits for; of equal ones the first listed."""
         match moment.what:
             case "end":
                 waits = self._of_end(moment)
@@ -171,7 +171,7 @@ class _Walk:
         return max(waits, key=self.time)
 
     def leg(self, before: _Moment, after: _Moment) -> _Leg | None:
-        """What takes time between two of them."""
+        """Return the part of the path between two moments; None if nothing between them takes time."""
         seconds = self.time(after) - self.time(before)
         if after.what == "heard":
             return _Leg("delay", before.rank, after.rank, seconds)
@@ -201,7 +201,7 @@ class _Walk:
         return [_Moment("heard", phase, rank, done), _Moment("sent", phase, rank, done), *own]
 
     def _of_sent(self, moment: _Moment) -> _Moment:
-        """Room at the receiver's is known a delay after it is there."""
+        """Return the predecessor of a send: the sender learns of room at the receiver one delay after it exists."""
         own = _Moment("posted", moment.phase, moment.rank, moment.number + 1)
         room = _Moment("posted", moment.phase, self._ring.after[moment.rank], moment.number + 1)
         return room if self.time(moment) > self.time(own) else own
@@ -215,7 +215,7 @@ class _Walk:
         ]
 
     def _phase_before(self, what: str, moment: _Moment) -> _Moment:
-        """Before the first phase the rank came."""
+        """Return a moment of the phase before; before the first phase, the rank's arrival."""
         if moment.phase == 0:
             return _Moment("came", 0, moment.rank)
         before = moment.phase - 1
@@ -226,7 +226,7 @@ class _Walk:
 def _carried(
     legs: Sequence[_Leg], network: Network, sizes: Mapping[int, float]
 ) -> dict[Stretch, float]:
-    """Seconds by what carries; `sizes` are bytes of a message, by sender."""
+    """Return seconds by stretch; `sizes` are bytes of a message, by sender."""
     seconds: defaultdict[Stretch, float] = defaultdict(float)
     for leg in legs:
         for stretch, s in _spread(leg, network, sizes.get(leg.src, 0.0)).items():
@@ -235,10 +235,10 @@ def _carried(
 
 
 def _spread(leg: _Leg, network: Network, size_bytes: float) -> dict[Stretch, float]:
-    """A delay is of all links on the way, what bytes take of the slowest; what they take longer is TCP's window."""
+    """Divide a leg: a delay over all links on the route; bytes to the slowest carrier, the rest to TCP's window."""
     route = network.routes[leg.src, leg.dst]
     if not route.carriers:
-        return {}  # within a node it takes no time
+        return {}  # no time within a node
     if leg.kind == "delay":
         delays_s = {
             name: network.delay_s[name] for name in route.carriers if name in network.delay_s

@@ -1,9 +1,9 @@
-"""How long gloo's way of doing a collective takes on given links, when nothing else is in the way. Pure.
+"""The time that gloo's algorithm takes for a collective on given links, if nothing else interferes. Pure.
 
-A message leaves when its receiver has said that there is room for it: `recv` tells the sender, so what leaves waits for
-a delay of the other direction, too. In a ring a rank begins its i-th send and receive when those two before are done,
-and an all-reduce begins to gather when all of what was to be reduced has come: allreduce.cc, and send and recv of
-transport/tcp/pair.cc, in gloo. Where TCP's window is small, it grows by what is acknowledged.
+A message leaves when its receiver has announced room for it: `recv` notifies the sender, so a message also waits for a
+delay of the reverse direction. In a ring, a rank begins its i-th send and receive when those with number i-2 are done,
+and an all-reduce begins its gather phase when everything to be reduced has arrived: see allreduce.cc, and send and recv
+of transport/tcp/pair.cc, in gloo. A small TCP window grows by the bytes that are acknowledged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ PHASES = {"all_reduce": 2, "all_gather": 1}
 def gloo_end(
     collective: Collective, network: Network, windows: Windows | None = None
 ) -> float | None:
-    """When the last rank that counts would be done, Unix time; None for what has no bound.
+    """Return when the last rank of `parts` would be done, Unix time; None if the collective has no bound.
 
     Args:
-        collective: what there is to do.
+        collective: the collective.
         network: links.
-        windows: of TCP at the beginning; None: as large as they must be.
+        windows: TCP's windows at its start; None: unlimited.
     """
     flows = flows_of(collective)
     routes = network.routes
@@ -39,12 +39,12 @@ def gloo_end(
 
 @dataclass(frozen=True)
 class Direct:
-    """A transfer that waits for nothing but room. Times are Unix times.
+    """A transfer that waits only for room at its receiver. Times are Unix times.
 
     Attributes:
-        room_at: when its sender knows that there is room for it.
+        room_at: when its sender knows that there is room.
         freed: when its last byte has left.
-        heard: when that has arrived.
+        heard: when that byte has arrived.
     """
 
     room_at: float
@@ -55,14 +55,14 @@ class Direct:
 def direct(
     part: Part, peer: int, entered: Mapping[int, float], network: Network, windows: Windows
 ) -> Direct:
-    """Of what one rank sends to another.
+    """Return the times of one rank's transfer to another.
 
     Args:
         part: the sender's.
-        peer: who hears it.
+        peer: the receiver.
         entered: when each rank began.
-        network: with routes there and back.
-        windows: of TCP at the beginning.
+        network: with routes in both directions.
+        windows: TCP's windows at the start.
     """
     there, back = network.routes[part.rank, peer], network.routes[peer, part.rank]
     room_at = entered.get(peer, part.entered) + back.delay_s
@@ -75,14 +75,14 @@ def direct(
 
 @dataclass(frozen=True)
 class Phase:
-    """What happened when in one phase of a ring, by rank. Lists have one entry a message, some one before the first.
+    """The times of events in one phase of a ring, by rank. Lists have one entry per message, some an initial one, too.
 
     Attributes:
-        began: when each rank began it.
-        posted: when it began each send and receive; first `began`.
+        began: when each rank began the phase.
+        posted: when it began each send and receive; the first entry is `began`.
         sent: when it handed each message to the kernel.
-        freed: when the link had taken each; first when it took what came before the phase.
-        heard: when it had heard each.
+        freed: when the link had taken each; the first entry is for the traffic before the phase.
+        heard: when it had received each.
     """
 
     began: Mapping[int, float]
@@ -92,22 +92,22 @@ class Phase:
     heard: Mapping[int, list[float]]
 
     def end(self, rank: int) -> float:
-        """When a rank is done with it."""
+        """Return when a rank is done with the phase."""
         last = (*self.sent[rank][-IN_THE_AIR:], *self.heard[rank][-IN_THE_AIR:])
         return max([self.began[rank], *last])
 
 
 class Ring:
-    """Every rank's messages, one after the other.
+    """A replay of all ranks' messages, one after the other.
 
     Args:
         parts: of all ranks.
-        network: with a route from each to its neighbours.
-        windows: of each to its neighbour.
+        network: with routes between neighbours, in both directions.
+        windows: of each rank to its neighbour.
 
     Attributes:
-        after: to whom each rank sends.
-        phases: what has been replayed.
+        after: the rank that each rank sends to.
+        phases: those replayed so far.
     """
 
     def __init__(self, parts: Sequence[Part], network: Network, windows: Windows) -> None:
@@ -122,7 +122,7 @@ class Ring:
         self._window = {a: windows.get((a, b), UNLIMITED) for a, b in pairs}
 
     def ends(self) -> dict[int, float]:
-        """When each rank has heard its last message, and sent it."""
+        """Replay all phases; return when each rank has received and sent its last message."""
         began = {part.rank: part.entered for part in self._parts}
         free = dict(began)
         phases = PHASES[self._parts[0].kind]
@@ -135,7 +135,7 @@ class Ring:
         return began
 
     def _phase(self, began: Mapping[int, float], free: Mapping[int, float], messages: int) -> Phase:
-        """So many messages of each."""
+        """Replay a phase with this number of messages per rank."""
         phase = Phase(
             began,
             posted={rank: [at] for rank, at in began.items()},
@@ -154,20 +154,20 @@ class Ring:
         to = self.after[rank]
         room_at = phase.posted[to][number + 1] + self._back[rank].delay_s
         leaves = max(phase.posted[rank][number + 1], room_at)
-        phase.sent[rank].append(leaves)  # handed to the kernel, which has room for it
+        phase.sent[rank].append(leaves)  # handed to the kernel, whose buffer has room
         freed = max(phase.freed[rank][number], leaves) + self._sending_s(rank)
         phase.freed[rank].append(freed)
         phase.heard[to].append(freed + self._there[rank].delay_s)
 
     def _sending_s(self, rank: int) -> float:
-        """Of a message; what is acknowledged of it makes the window larger."""
+        """Return the sending time of a message, whose acknowledgement then grows the window."""
         size, window = self._sizes[rank], self._window[rank]
         self._window[rank] = window.grown(size)
         return transfer_s(size, self._rtt_s[rank], self._there[rank].byte_s, window)
 
 
 def _ready(phase: Phase, rank: int, number: int) -> float:
-    """When a rank begins its next send and receive."""
+    """Return when a rank begins its next send and receive."""
     before = number - IN_THE_AIR
     done = [] if before < 0 else [phase.sent[rank][before], phase.heard[rank][before]]
     return max([phase.posted[rank][-1], *done])

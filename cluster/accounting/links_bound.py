@@ -1,31 +1,32 @@
-"""Lower bound on the time of a collective by any algorithm: what these links allow at best. Pure.
+"""Lower bound on the time of a collective for any algorithm: what these links allow at best. Pure.
 
-`bounds` follows gloo: its ring, its order of ranks, its two messages in the air. Here nothing is said of who sends what
-to whom. What is left is what no algorithm escapes, as what a rank knows must come to those who need it:
+`bounds` follows gloo: its ring, its rank order, its two messages in flight. Here nothing is assumed about who sends
+what to whom. What remains holds for every algorithm, because data must get from the ranks that have it to those that
+need it:
 
-1. **Between two nodes.** b bytes that only rank a has, and that node n needs, leave a's node, take the shortest way
-   (by delay, over any links), and enter n: entered(a) + delay(a, n) + b / min(out(a), in(n)), where `out` is all that
-   the links which start at a node carry together, or its uplink if that is less, and `in` likewise.
-2. **Into a node.** All bytes that it needs come by its own links: the first of them after the shortest way of any,
-   then b / in(n).
-3. **Out of a node.** All bytes that only its ranks have leave by its own links, and the last has the shortest way of
-   any still before it.
-4. **Of all nodes together.** All transfers there must be, over the links of all nodes.
+1. **Between two nodes.** b bytes that only rank a has, and that node n needs, leave a's node, take the shortest path
+   (by delay, over any links), and enter n: entered(a) + delay(a, n) + b / min(out(a), in(n)), where `out` is the total
+   rate of all links that start at a node, or its uplink's if that is less, and `in` likewise.
+2. **Into a node.** All bytes that it needs arrive over its own links: the first after the shortest path of any, then
+   b / in(n).
+3. **Out of a node.** All bytes that only its ranks have leave over its own links, and the last then still has the
+   shortest path of any before it.
+4. **All nodes together.** All transfers that are necessary, over the links of all nodes.
 
 With S bytes of tensor, K nodes and q(n) of the N ranks on node n, these bytes are, for each kind of collective:
 
-    all_reduce   1: S, as the sum that others need depends on all of a's tensor. 2 and 3 follow. 4: 2(K-1)·S. Whoever
-                 first knows the sum of a number has heard of K-1 others, in K-1 transfers; to these K-1 it is still
-                 to come (Harary and Schwenk, 1974: 2K-2 one-way calls).
-    all_gather   1: S. 2: (N - q(n))·S. 3: q(n)·S, as others can pass it on. 4: the sum of 2.
+    all_reduce   1: S, as the sum that others need depends on all of a's tensor. 2 and 3 follow. 4: 2(K-1)·S. The node
+                 that first knows the sum of a number has got data of K-1 others, in K-1 transfers; these K-1 must
+                 still get the sum (Harary and Schwenk, 1974: 2K-2 one-way calls).
+    all_gather   1: S. 2: (N - q(n))·S. 3: q(n)·S, as others can forward it. 4: the sum of 2.
     all_to_all, exchange   what each sends to each; 4 follows from 2.
 
-With links alike and all ranks there at once, 4 is Patarasuk and Yuan's (2009) 2(N-1)/N·S for each node, over all of its
-links instead of one. Who comes early may have sent before the last has come: times count from when each entered.
-Between ranks of one node nothing takes a link. Compression is the strategy's business, and changes S.
+With equal links and simultaneous arrivals, 4 is Patarasuk and Yuan's (2009) 2(N-1)/N·S for each node, over all of its
+links instead of one. A rank that arrives early may have sent before the last one arrives: times count from when each
+entered. Traffic between ranks of one node uses no link. Compression is the strategy's business, and changes S.
 
-As with gloo's bound, a delay is the mean where there is jitter, and a rate is what was measured: what is quicker than
-that by chance may be below it.
+As with gloo's bound, a delay is the mean if there is jitter, and a rate is the measured one: a collective that is
+quicker by chance may be below the bound.
 """
 
 import heapq
@@ -40,12 +41,12 @@ from protocol.link import Pair
 
 @dataclass(frozen=True)
 class Reach:
-    """What the links of each node carry together, and the shortest ways between nodes.
+    """The total rates of each node's links, and the shortest paths between nodes.
 
     Attributes:
-        nodes: of each rank, by rank.
+        nodes: the node of each rank, by rank.
         out_byte_s, in_byte_s: by node, payload bytes a second.
-        delay_s: one way, by sender and receiver, where there is a way.
+        delay_s: one way, by (sender, receiver), if there is a path.
     """
 
     nodes: Sequence[str]
@@ -58,8 +59,8 @@ class _Need(NamedTuple):
     """Bytes that one rank has, and another node needs.
 
     Attributes:
-        rank: who has them, on the node `src`.
-        since: when it came, Unix time.
+        rank: the rank that has them, on the node `src`.
+        since: when it arrived, Unix time.
     """
 
     rank: int
@@ -70,7 +71,7 @@ class _Need(NamedTuple):
 
 
 def reach_of(network: Network) -> Reach | None:
-    """Of a network; None where its links are not known."""
+    """Return the reach of a network; None if its links are unknown."""
     if not network.nodes or not network.delay_s:
         return None
     links = {name: _ends(name) for name in network.delay_s}
@@ -92,9 +93,9 @@ def reach_of(network: Network) -> Reach | None:
 
 
 def links_bound_s(collective: Collective, reach: Reach) -> float | None:
-    """Seconds from when the last rank has come until all can have what they need, by any algorithm; 0: at once.
+    """Return the least time from the last arrival until all can have what they need, in seconds; 0: at once.
 
-    None for a rank that only sends, and where no way leads to who needs it.
+    Holds for any algorithm. Returns None for a rank that only sends, and if a required path does not exist.
     """
     if not flows_of(collective):
         return None
@@ -107,7 +108,7 @@ def links_bound_s(collective: Collective, reach: Reach) -> float | None:
 
 
 def _needs(collective: Collective, nodes: Sequence[str]) -> Iterator[_Need]:
-    """What must come to other nodes; of a ring's collectives all that a rank has to each of them."""
+    """Yield what other nodes need; in ring collectives, each of them needs all that a rank has."""
     if collective.key[0] in RINGS:
         used = dict.fromkeys(nodes[part.rank] for part in collective.parts)
         for part in collective.parts:
@@ -128,7 +129,7 @@ def _between(needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
 
 
 def _into(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
-    """Of a sum no more than what `_between` has need come."""
+    """Yield the bound into each node; none for an all-reduce, as `_between` already has its bytes."""
     if collective.key[0] == "all_reduce":
         return
     for node in dict.fromkeys(need.dst for need in needs):
@@ -138,7 +139,7 @@ def _into(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Itera
 
 
 def _out_of(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
-    """What a rank has for all others leaves its node once: of a sum no more than `_between` has."""
+    """Yield the bound out of each node, for an all-gather once per rank; none for an all-reduce, as in `_into`."""
     kind = collective.key[0]
     if kind == "all_reduce":
         return
@@ -152,7 +153,7 @@ def _out_of(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Ite
 
 
 def _of_all(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:
-    """Over the links of all nodes; where each has others to send to, it follows from those of each."""
+    """Yield the bound over the links of all nodes; for kinds other than rings it follows from those of each node."""
     kind = collective.key[0]
     if kind not in RINGS or not needs:
         return
@@ -171,7 +172,10 @@ def _ends(link: str) -> Pair:
 
 
 def _shortest_s(src: str, onward: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, float]:
-    """From a node to all that links lead to (Dijkstra, 1959); `onward` has each node's links and their delays."""
+    """Return the delay of the shortest path from a node to each other (Dijkstra, 1959).
+
+    `onward` has, for each node, the ends and delays of the links that start there.
+    """
     found: dict[str, float] = {}
     queue = [(0.0, src)]
     while queue:

@@ -1,7 +1,7 @@
-"""Reads the metrics that ranks wrote: JSON lines, of which any may be truncated or hostile.
+"""Reads the metrics that ranks wrote: JSON lines, any of which may be truncated or hostile.
 
-A line that is not what protocol/metrics.py says counts as not there. All that comes of this file has those types:
-`cluster.accounting.collective_stats` and others reckon with it as it is.
+A line that is not as in protocol/metrics.py is skipped. Everything that this file returns has those types:
+`cluster.accounting.collective_stats` and others use it unchecked.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from protocol.metrics import MOST_LINE_BYTES, End, Line, Rollout, Start, read_li
 from protocol.reader import FormatError
 
 
+MOST_FILE_BYTES = 128 << 20  # some 500,000 steps; parsed, it takes six times as much of the host's memory
+
+
 class LastLines(NamedTuple):
-    """The last line of each of these events in a rank's metrics; None where there is none."""
+    """The last line of each of these events in a rank's metrics; None if there is none."""
 
     start: Start | None = None
     rollout: Rollout | None = None
@@ -26,14 +29,14 @@ class LastLines(NamedTuple):
 
 
 def read_events(path: Path) -> Iterator[Line]:
-    """The lines of a rank's metrics; none where it left none."""
+    """Yield the lines of a rank's metrics; none if it left no file."""
     for value in _values(path):
         with suppress(FormatError):
             yield read_line(value)
 
 
 def last_lines(path: Path) -> LastLines:
-    """Of a rank's metrics."""
+    """Return the last lines of a rank's metrics."""
     start, rollout, end = LastLines()
     for line in read_events(path):
         if isinstance(line, Start):
@@ -46,7 +49,7 @@ def last_lines(path: Path) -> LastLines:
 
 
 def read_parts(path: Path) -> Iterator[CollectiveLine]:
-    """The lines of a rank's collectives.jsonl."""
+    """Yield the lines of a rank's collectives.jsonl."""
     for number, value in enumerate(_values(path)):
         if number == MOST_COLLECTIVES:
             return
@@ -55,19 +58,19 @@ def read_parts(path: Path) -> Iterator[CollectiveLine]:
 
 
 def parse_event(text: str | bytes) -> Line | None:
-    """One line of metrics; None where it is none."""
+    """Parse one line of metrics; return None if it is not valid."""
     try:
         return read_line(json.loads(text))
-    except (ValueError, RecursionError):  # FormatError is one
+    except (ValueError, RecursionError):  # includes FormatError
         return None
 
 
 def _values(path: Path) -> Iterator[object]:
-    """What is a JSON object of the lines of a plain file."""
+    """Yield the JSON objects among the lines of a regular file."""
     if not path.is_file():
         return
     with path.open("rb") as lines:
-        while text := lines.readline(MOST_LINE_BYTES):
+        while lines.tell() < MOST_FILE_BYTES and (text := lines.readline(MOST_LINE_BYTES)):
             with suppress(ValueError, RecursionError):
                 if isinstance(value := json.loads(text), dict):
                     yield value

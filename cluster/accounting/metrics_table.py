@@ -1,4 +1,4 @@
-"""One table of a run's metrics: a row for each step of each rank. Pure, but for reading the files."""
+"""One table of a run's metrics: a row for each step of each rank. Pure, except for reading the files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from cluster.base.errors import UsageError
 from protocol.metrics import FIGURES, OF_SOLVER, Evaluation, Line, Rollout, Step
 
 Row = dict[str, Any]
-"""A figure is missing where the step did not have it."""
+"""Column -> value, without the values that the step did not have."""
 
 COLUMNS = (
     "step",
@@ -35,13 +35,13 @@ COLUMNS = (
 
 
 def metric_rows(folder: Path) -> list[Row]:
-    """Every step of every rank, in the order of steps; what a step did not have is not in its row.
+    """Return a row for every step of every rank, ordered by step; values that a step did not have are left out.
 
-    `elapsed_s` is since the first rank was ready, `waiting_s` how long a slower rank had not come yet
-    (docs/run-folder.md), `sent_bytes` this step's, of the strategy alone.
+    `elapsed_s` counts from when the first rank was ready, `waiting_s` is how long a slower rank had not arrived yet
+    (docs/run-folder.md), `sent_bytes` are this step's, of the strategy alone.
 
     Raises:
-        UsageError: the folder is no run's, or its program wrote no metrics.
+        UsageError: the folder is not a run's, or its program wrote no metrics.
     """
     lines = _read_lines(folder)
     began = min(line.time for own in lines.values() for line in own)
@@ -64,7 +64,7 @@ def metric_rows(folder: Path) -> list[Row]:
 
 
 def _row(lines: Sequence[Rollout | Evaluation | Step | None], rest: Row) -> Row:
-    """What the lines of a step say, and the rest."""
+    """Return a row from the lines of a step, and the rest."""
     values: Row = {}
     for line in lines:
         values |= line._asdict() if line else {}
@@ -73,7 +73,7 @@ def _row(lines: Sequence[Rollout | Evaluation | Step | None], rest: Row) -> Row:
 
 
 def _read_lines(folder: Path) -> dict[str, list[Line]]:
-    """Lines by node, in the order of ranks; one that a killed rank did not finish is left out."""
+    """Read lines by node, in rank order; a line that a killed rank did not finish is skipped."""
     found = {}
     for path in (folder / "metrics").glob("*.jsonl"):
         if not path.name.endswith(".collectives.jsonl"):
@@ -87,7 +87,7 @@ def _read_lines(folder: Path) -> dict[str, list[Line]]:
 
 
 def _waiting_by_step(folder: Path, nodes: list[str]) -> dict[tuple[int, int], float]:
-    """Rank and step -> seconds. A collective counts in the step in which the rank began it."""
+    """Return (rank, step) -> seconds. A collective counts in the step in which the rank began it."""
     waiting_s: dict[tuple[int, int], float] = {}
     for collective in (one for one in read_collectives(folder, nodes) if not one.tests):
         for part in collective.parts:

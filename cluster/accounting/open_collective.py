@@ -1,16 +1,16 @@
-"""The collective that a rank of node.train is in, by the note that it keeps (node/accounting/ledger.py). Pure."""
+"""The collective that a rank of node.train is in, from the note that it keeps (node/accounting/ledger.py). Pure."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class OpenCollective:
-    """What a rank of node.train is in: how many that concern all ranks it has begun, and the one under way.
+    """The number of collectives that a rank of node.train has begun, and the one under way.
 
     Attributes:
-        begun: how many of those, this one included.
-        words: the one under way; empty where there is none.
-        began_at: since when, Unix time.
+        begun: the number of those that concern all ranks, this one included.
+        words: the one under way; empty if there is none.
+        began_at: when that one began, Unix time.
     """
 
     begun: int
@@ -19,10 +19,10 @@ class OpenCollective:
 
 
 def read_collective(note: str) -> OpenCollective | None:
-    """What a note says: how many begun, how many under way, then kind, bytes, purpose, step, time; None if empty.
+    """Parse a note: number begun, number under way, then kind, bytes, purpose, step, time; return None if it is empty.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     if not note:
         return None

@@ -1,4 +1,4 @@
-"""What a rank did when, between its collectives: computing, evaluation, and what no line tells apart. Pure."""
+"""What a rank did when, between its collectives: computing, evaluation, and the rest that no line specifies. Pure."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -13,11 +13,11 @@ REST = ("data", "rollout", "checkpoint", "other")
 
 @dataclass(frozen=True)
 class Stint:
-    """A time in which a rank did certain things for shares of it, besides what it waited for.
+    """A period that a rank divided among activities, apart from what it waited for.
 
     Attributes:
-        since: Unix time; `until` likewise.
-        shares: by what it did (compute, strategy, eval), of what it did not wait; 1 together, or less.
+        since: start, Unix time; `until`: end.
+        shares: by activity (compute, strategy, eval), of the time that it did not wait; together at most 1.
     """
 
     since: float
@@ -31,9 +31,9 @@ class RankTime:
 
     Attributes:
         name: of the rank.
-        start: when it was ready, Unix time; `end` when it was done.
+        start: when it was ready, Unix time; `end`: when it was done.
         stints: in order; they do not overlap.
-        rest: what no line tells apart, in shares that add up to 1.
+        rest: the activities that no line specifies, as shares that add up to 1.
     """
 
     name: str
@@ -43,7 +43,7 @@ class RankTime:
     rest: Mapping[str, float]
 
     def between(self, since: float, until: float) -> dict[str, float]:
-        """Seconds of a time in which it waited for nobody, by what it did; startup is before its start."""
+        """Return the seconds by activity of a period in which it waited for no other; startup is before its start."""
         seconds: defaultdict[str, float] = defaultdict(float)
         seconds["startup"] += max(0.0, min(until, self.start) - since)
         since = max(since, self.start)
@@ -62,11 +62,11 @@ class RankTime:
 
 
 def rank_time(name: str, lines: Iterable[Line]) -> RankTime | None:
-    """Of a rank's metrics; None where it did not come to its end, began more than once, or left too many lines.
+    """Build a rank's time from its metrics; None if it did not reach its end, began twice, or left too many lines.
 
     Args:
         name: of the rank.
-        lines: its events, as `cluster.accounting.metrics.read_events` gives them.
+        lines: its events, from `cluster.accounting.metrics.read_events`.
     """
     starts, ends, stints = list[Start](), list[End](), list[Stint]()
     before = 0.0
@@ -100,7 +100,7 @@ def _stint(line: Step | Evaluation, before: float, at: float) -> Stint:
 
 
 def _rest(seconds: Mapping[str, float]) -> dict[str, float]:
-    """As the rank's own buckets of the whole run are."""
+    """Return the shares of these activities in the rank's own buckets of the whole run."""
     found = {what: seconds[what] for what in REST if seconds.get(what, 0.0) > 0}
     whole_s = sum(found.values())
     return {what: s / whole_s for what, s in found.items()} if whole_s else {"other": 1.0}

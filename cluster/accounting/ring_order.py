@@ -1,13 +1,14 @@
-"""In which order nodes stand best in the ring of an all-reduce, by the figures of their links. Pure.
+"""The order of nodes in which the ring of an all-reduce is quickest, from the figures of their links. Pure.
 
-gloo's ring is the order of ranks: each sends to the rank before it, and is asked for data by it, so of two neighbours
-both directions count. What is minimised is the time of an all-reduce as gloo makes it (gloo_timing.py), when all ranks
-come at once. Rank 0 stays where it is.
+gloo's ring is the rank order: each rank sends to the one before it, and is asked for data by it, so both directions
+between neighbours count. The search minimises the time of gloo's all-reduce (gloo_timing.py) if all ranks arrive at
+once. Rank 0 stays where it is.
 
 Up to EXACT nodes by branch and bound: an order is no quicker than a ring in which only one of its links takes any time,
-for each of them, and in most networks it is as slow as the slowest of those. So the search most often ends with proof;
-where it comes to its limit it says that it has none. With more nodes: the nearest neighbour, then exchanges of two
-links (2-opt, Croes 1958), first by the slowest of such rings, then by the whole all-reduce as often as can be afforded.
+for each of its links, and in most networks it is as slow as the slowest of those. So the search usually ends with a
+proof of optimality; if it reaches its limit, it reports that it has none. With more nodes, and as the start of branch
+and bound: the nearest neighbour, then exchanges of two links (2-opt, Croes 1958), first by the slowest of such rings,
+then by the whole all-reduce as often as the budget allows.
 """
 
 import math
@@ -22,23 +23,23 @@ from cluster.accounting.gloo_timing import gloo_end
 EXACT = 12  # nodes
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: a second or two
 MOST_BRANCHES = 200_000
-MOST_ROUNDS = 5  # of exchanges
-SEGMENT_BYTES = 1 << 20  # of gloo's all-reduce, at most
+MOST_ROUNDS = 5  # of exchanges by the bound
+SEGMENT_BYTES = 1 << 20  # the largest of gloo's all-reduce
 ELEMENT_BYTES = 4
 FREE = RankRoute(delay_s=0.0, byte_s=math.inf, carriers=())
-NEXT_TO_NOTHING = 1e-9  # of a time: less is no difference
+NEXT_TO_NOTHING = 1e-9  # relative: a smaller difference in time does not count
 Order = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class BestOrder:
-    """What was found.
+    """The result of a search.
 
     Attributes:
-        order: of nodes, by number, as their ranks follow one another.
-        seconds: of an all-reduce in it.
-        before_s: of one in the order as it was.
-        is_proved: whether no order is quicker.
+        order: node numbers, in rank order.
+        seconds: of an all-reduce in this order.
+        before_s: of one in the original order.
+        is_proved: whether it is proved that no order is quicker.
     """
 
     order: Order
@@ -48,13 +49,13 @@ class BestOrder:
 
 
 def best_order(network: Network, size: int, size_bytes: int, ranks_a_node: int = 1) -> BestOrder:
-    """The order in which an all-reduce is quickest; the one there is where none is quicker.
+    """Return the order in which an all-reduce is quickest; the original one if none is quicker.
 
     Args:
         network: routes between nodes, by number from 0.
-        size: how many nodes.
+        size: the number of nodes.
         size_bytes: of the tensor.
-        ranks_a_node: how many follow one another on each node.
+        ranks_a_node: the number of consecutive ranks on each node.
     """
     usual = tuple(range(size))
     search = _Search(network, size, size_bytes, ranks_a_node)
@@ -70,7 +71,7 @@ def best_order(network: Network, size: int, size_bytes: int, ranks_a_node: int =
 def order_seconds(
     network: Network, order: Sequence[int], size_bytes: int, ranks_a_node: int = 1
 ) -> float:
-    """How long an all-reduce takes when nodes stand so; infinity where neighbours cannot reach each other."""
+    """Return the seconds of an all-reduce with nodes in this order; infinity if neighbours cannot reach each other."""
     count = len(order) * ranks_a_node
     if count < 2:
         return 0.0
@@ -88,7 +89,7 @@ def order_seconds(
 
 
 def ring_messages(count: int, size_bytes: int) -> int:
-    """In how many pieces each of some ranks sends its share of an all-reduce: gloo's allreduce.cc."""
+    """Return the number of messages that each of `count` ranks sends in an all-reduce, as in gloo's allreduce.cc."""
     segments = max(-(-size_bytes // SEGMENT_BYTES), 2 * count)
     segments += -segments % count
     elements = -(-size_bytes // (segments * ELEMENT_BYTES)) if size_bytes else 1
@@ -97,15 +98,15 @@ def ring_messages(count: int, size_bytes: int) -> int:
 
 
 def _turn(order: Order, first: int, last: int) -> Order:
-    """The part between two places, these included, the other way round."""
+    """Reverse the part between two places, both included."""
     return order[:first] + order[first : last + 1][::-1] + order[last + 1 :]
 
 
 def phase_s(messages: int, sending_s: float, delay_s: float, back_s: float) -> float:
-    """How long half of an all-reduce takes where one link of the ring alone takes time.
+    """Return the seconds of half of an all-reduce if only one link of the ring takes time.
 
-    Two messages are under way at a time: either each pair takes a round trip and its first one's sending, and the last
-    of an even number its own; or the link is never idle.
+    Two messages are in flight at a time. Either each pair takes a round trip and the sending of its first message, and
+    the last of an even number its own sending; or the link is never idle.
     """
     if not messages:
         return 0.0
@@ -140,7 +141,7 @@ def _part(rank: int, to: int, sent: int, messages: int, size_bytes: int) -> Part
 
 @dataclass
 class _Search:
-    """A search for the best order, as far as can be afforded."""
+    """A search for the best order, within a budget."""
 
     network: Network
     size: int
@@ -159,7 +160,7 @@ class _Search:
         self._alone = [[self._alone_s(a, b) if a != b else math.inf for b in nodes] for a in nodes]
 
     def seconds(self, order: Order) -> float:
-        """Of an all-reduce."""
+        """Return the seconds of an all-reduce in this order."""
         if order not in self._known:
             count = self.size * self.ranks_a_node
             self._steps += count * ring_messages(count, self.size_bytes)
@@ -169,14 +170,14 @@ class _Search:
         return self._known[order]
 
     def offer(self, order: Order, seconds: float) -> bool:
-        """Take it where it is quicker than what there is."""
+        """Keep an order if it is quicker than the best so far; return whether it is."""
         if seconds >= self.best_s * (1 - NEXT_TO_NOTHING) and self.order:
             return False
         self.order, self.best_s = order, seconds
         return True
 
     def nearest(self) -> Order:
-        """From each node to the one whose link takes least."""
+        """Return the order that goes from each node to the one whose link takes least."""
         order, left = [0], set(range(1, self.size))
         while left:
             order.append(min(left, key=lambda node: (self._alone[node][order[-1]], node)))
@@ -184,7 +185,7 @@ class _Search:
         return tuple(order)
 
     def descend(self, order: Order) -> Order:
-        """Turn parts of an order round as long as that lowers its bound, or what all its links take by themselves."""
+        """Reverse parts of an order as long as that lowers its bound, or else the sum of its links' own times."""
         cost = self._cost(order)
         for _ in range(MOST_ROUNDS):
             before = cost
@@ -197,7 +198,7 @@ class _Search:
         return order
 
     def exchange(self, order: Order) -> None:
-        """The same by all-reduces themselves, as many as can be afforded."""
+        """Reverse parts of the best order as long as the all-reduce itself becomes quicker and the budget allows."""
         self.offer(order, self.seconds(order))
         helps = True
         while helps and self._can_afford():
@@ -208,7 +209,7 @@ class _Search:
                     helps |= self.offer(turned, self.seconds(turned))
 
     def branch(self, begun: Order, at_least_s: float) -> bool:
-        """All orders that begin so; whether none was left out that might be quicker."""
+        """Try all orders that begin with `begun`; return whether none that might be quicker was skipped."""
         if max(at_least_s, self.rest_s(begun)) >= self._enough_s:
             return True
         self._branches += 1
@@ -225,9 +226,9 @@ class _Search:
         return all(whole)
 
     def rest_s(self, begun: Order) -> float:
-        """The slowest of the links that are still to come, at best: dynamic programming over sets of nodes.
+        """Return the least time of the slowest link still to come, by dynamic programming over sets of nodes.
 
-        After Held and Karp (1962), who have sums.
+        After Held and Karp (1962), who minimise sums.
         """
         return self._rest_of(sum(1 << node for node in begun), begun[-1])
 
@@ -242,30 +243,30 @@ class _Search:
         return self._rest[there, last]
 
     def bound_s(self, order: Order) -> float:
-        """No all-reduce in this order is quicker."""
+        """Return a lower bound on an all-reduce in this order."""
         return self._cost(order)[0]
 
     def _cost(self, order: Order) -> tuple[float, float]:
-        """The bound, and the sum of what each link takes by itself."""
+        """Return the bound, and the sum of what each link takes by itself."""
         alone = [self._alone[node][order[at - 1]] for at, node in enumerate(order)]
         return max(alone), sum(alone)
 
     def is_at_bound(self) -> bool:
-        """Whether no order can be quicker: each node must send to some other, and hear from some other."""
+        """Return whether no order can be quicker: each node must send to some other, and receive from some other."""
         sends = max(min(row) for row in self._alone)
         hears = max(min(row[node] for row in self._alone) for node in range(self.size))
         return max(sends, hears) >= self._enough_s
 
     @property
     def _enough_s(self) -> float:
-        """Less than this is worth a look."""
+        """The bound from which on an order is not worth trying."""
         return self.best_s * (1 - NEXT_TO_NOTHING)
 
     def _can_afford(self) -> bool:
         return self._steps < MOST_STEPS
 
     def _alone_s(self, src: int, dst: int) -> float:
-        """Of a ring of as many ranks in which one node's sending to another is all that takes time."""
+        """Return the seconds of a ring of as many ranks in which only one node's sending to another takes time."""
         there, back = (self.network.routes.get(pair) for pair in ((src, dst), (dst, src)))
         if there is None or back is None:
             return math.inf

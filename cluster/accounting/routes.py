@@ -24,14 +24,14 @@ def make_network(
     *,
     isolated: bool = False,
 ) -> Network:
-    """Routes and rates between ranks; rank r runs on nodes[r].
+    """Return routes and rates between ranks; rank r runs on nodes[r].
 
     Args:
-        nodes: names, by rank; a node with several ranks is there as often.
-        links: in force; none where nothing is shaped: then nothing is known, and no routes lead to other nodes.
+        nodes: names, by rank; a node with several ranks occurs as often.
+        links: in force; empty if nothing is shaped: then no routes lead to other nodes.
         limits: 'uplink' and 'downlink': node -> MB/s.
         mtu: of the data network.
-        contract: contract.json of the run; without it the links count as what was asked for.
+        contract: contract.json of the run; without it, links have the values that were asked for.
         isolated: whether nodes without a link cannot reach each other.
     """
     share = (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES)
@@ -63,7 +63,7 @@ def make_network(
 def link_paths(
     nodes: Sequence[str], links: Sequence[Link], *, isolated: bool = False
 ) -> dict[Pair, list[Pair]]:
-    """The links that lead from each node to each other that it can reach."""
+    """Return the links on the path from each node to each other that it can reach."""
     there = {link.ends for link in links}
     if isolated or not there:
         return {pair: [pair] for pair in there}
@@ -81,14 +81,14 @@ def _name(src: str, dst: str) -> str:
 
 
 def _delay_s(link: Link, asked_rtt_ms: float, measured: Mapping[Pair, Any]) -> float:
-    """One way. A round trip was measured: what it has more, or less, than was asked is half of each direction's."""
+    """Return the one-way delay, corrected by half of the deviation of the measured round trip from the asked one."""
     found_ms = measured.get(link.ends, {}).get("rtt_ms")
     more_ms = (found_ms - asked_rtt_ms) / 2 if found_ms is not None else 0.0
     return max(0.0, link.delay_ms + more_ms) / 1000
 
 
 def _byte_s(link: Link, share: float, measured: Mapping[Pair, Any]) -> float:
-    """Payload. Of a link that loses packets TCP's speed tells nothing of what can be had at best."""
+    """Return the payload rate; TCP's goodput on a link with jitter or impairments does not tell what is achievable."""
     found = measured.get(link.ends, {})
     if found.get("rate_mbyte_s") is not None:
         return float(found["rate_mbyte_s"]) * 1e6 * share

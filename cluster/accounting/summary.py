@@ -30,7 +30,7 @@ from protocol.link import Pair
 from protocol.metrics import Start, Weights
 
 Told = Mapping[str, LastLines]
-"""Rank, by its name -> the last lines of its metrics; in the order of ranks."""
+"""Rank name -> the last lines of its metrics; in rank order."""
 Paths = Mapping[Pair, Sequence[Pair]]
 
 
@@ -46,18 +46,18 @@ def account(
     changing: bool,
     throttled_s: Mapping[str, float],
 ) -> dict[str, Any]:
-    """What summary.json says of bytes, collectives and their bounds, seconds, causes, environments and experience.
+    """Return bytes, collectives and their bounds, seconds, causes, environments and experience for summary.json.
 
     Args:
-        folder: the run's, with what the ranks left.
-        told: what the ranks said.
-        nodes: where each of them ran.
+        folder: the run's, with the ranks' files.
+        told: the last lines of the ranks' metrics.
+        nodes: the node of each rank.
         addresses: of those nodes, by rank.
         link_state: the links in force when the run began.
         carried: bytes on each link, from before the ranks started until after they ended.
-        contract: what was measured of the links, if anything was.
-        changing: whether the links changed during the run: then nothing can be said of bounds.
-        throttled_s: for how long a CPU limit stopped each node.
+        contract: the measurement of the links, if there was one.
+        changing: whether the links changed during the run; then there are no bounds.
+        throttled_s: node -> how long its CPU limit stopped it.
     """
     ranks = list(told)
     starts = {name: lines.start for name, lines in told.items()}
@@ -106,14 +106,14 @@ def account(
         if not experience
         else [],
         "seconds": bucket_seconds(ends, collectives),
-        # Who was started again has counted from 0 again: of actors the learner tells.
+        # A restarted rank counts from 0 again; for actors the learner's figures are used.
         "environments": None if experience else environment_summary(told),
         "experience": experience,
     }
 
 
 def _rank_times(folder: Path, ends: Ends, collectives: Sequence[Collective]) -> list[RankTime]:
-    """What ranks did when; empty where one left no end, or not a line of each of its collectives."""
+    """Return the time lines of the ranks; empty if one has no end, or lacks lines of some of its collectives."""
     times = [rank_time(name, read_events(folder / "metrics" / f"{name}.jsonl")) for name in ends]
     ranks = [one for one in times if one is not None]
     parts = Counter(part.rank for one in collectives for part in one.parts)
@@ -128,14 +128,14 @@ def _wall_s(ranks: Sequence[RankTime]) -> float:
 
 
 def _events(path: Path) -> list[Interval]:
-    """What the schedule did; it is we who wrote this file."""
+    """Return the schedule's events; the host itself wrote this file, so it is not checked."""
     if not path.is_file():
         return []
     return parse_events(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
 
 
 def _receipts(folder: Path, ranks: Sequence[str], ends: Ends) -> dict[int, dict[int, Receipt]]:
-    """When weights came to which actor: of a broadcast, else nothing."""
+    """Return when weights arrived at which actor, if they are broadcast; else nothing."""
     end = ends[ranks[0]] if ranks else None
     if end is None or end.experience is None or end.experience.pull_every:
         return {}
@@ -144,7 +144,7 @@ def _receipts(folder: Path, ranks: Sequence[str], ends: Ends) -> dict[int, dict[
 
 
 def _latest_weights(path: Path) -> list[Weights]:
-    """Lines of `weights` since the rank was started last."""
+    """Return the `weights` lines since the rank's last start."""
     lines: list[Weights] = []
     for line in read_events(path):
         if isinstance(line, Start):
@@ -155,9 +155,9 @@ def _latest_weights(path: Path) -> list[Weights]:
 
 
 def environment_summary(told: Told) -> dict[str, Any] | None:
-    """Steps of all ranks' environments together, and how many a second from when they were ready until all was done.
+    """Return the environment steps of all ranks, and their rate from when ranks were ready until all was done.
 
-    The second is None where a rank did not come to its end, or the run went on from another, whose steps count, too.
+    The rate is None if a rank did not reach its end, or the run resumed another, whose steps count, too.
     """
     rollouts = [lines.rollout for lines in told.values() if lines.rollout]
     if not rollouts:
@@ -175,12 +175,12 @@ def _goes_on(start: Start) -> bool:
 
 
 def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:
-    """Bytes of a run: what the links carried, next to what the collectives should send.
+    """Return the bytes of a run: what the links carried, next to what the collectives should send.
 
     Args:
         carried: 'node1->node2' -> bytes by the kernel's counters, headers included.
-        sent: what the ranks say of themselves; programs that say nothing of it: then nothing is expected.
-        paths: the links that lead from each node to each other.
+        sent: what the ranks report to have sent; if empty, nothing is expected.
+        paths: the links on the path from each node to each other.
     """
     expected = expected_by_link(sent, paths) if sent else None
     expected_bytes = sum(expected.values()) if expected else None

@@ -1,4 +1,4 @@
-"""How long TCP takes for so many bytes when its window is smaller than the link could take. Pure."""
+"""The time that TCP takes for a number of bytes if its window is smaller than the link could take. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -6,42 +6,42 @@ from dataclasses import dataclass
 
 MSS_BYTES = 1448
 FIRST_WINDOW_BYTES = 10 * MSS_BYTES  # RFC 6928, and Linux after a pause (tcp_slow_start_after_idle)
-LEAST_RTO_S = 0.2  # Linux: a pause is what is longer than this, and than a round trip
+LEAST_RTO_S = 0.2  # Linux: a pause is longer than this, and than a round trip
 
 
 @dataclass(frozen=True)
 class Window:
-    """How much TCP may have under way.
+    """The amount of data that TCP may have in flight.
 
     Attributes:
-        size_bytes: so much.
-        ssthresh_bytes: up to there it doubles each round trip; from there on it counts as constant, since it grows by
-            little while one collective lasts.
+        size_bytes: that amount.
+        ssthresh_bytes: up to here it doubles each round trip; beyond, it counts as constant, since it grows by little
+            during one collective.
     """
 
     size_bytes: float = math.inf
     ssthresh_bytes: float = math.inf
 
     def grown(self, acknowledged_bytes: float) -> "Window":
-        """When so much more has been acknowledged."""
+        """Return the window after this many more bytes have been acknowledged."""
         size = min(self.size_bytes + acknowledged_bytes, max(self.size_bytes, self.ssthresh_bytes))
         return Window(size, self.ssthresh_bytes)
 
 
 UNLIMITED = Window()
 Windows = Mapping[tuple[int, int], Window]
-"""By sender and receiver: those that are not there are as large as they must be."""
+"""By (sender, receiver); missing ones are unlimited."""
 
 
 @dataclass(frozen=True)
 class SocketState:
-    """What a rank said of its TCP connection to another at the beginning of a collective, and of its end.
+    """A rank's report on its TCP connection to another: at the beginning of a collective, and what it sent again in it.
 
     Attributes:
-        window: as it was when something was sent last.
-        idle_s: since then.
-        rto_s: after how long something counts as lost.
-        sent_again: segments, during the collective.
+        window: when something was sent last.
+        idle_s: time since then.
+        rto_s: the retransmission timeout.
+        sent_again: segments retransmitted during the collective.
     """
 
     window: Window
@@ -50,7 +50,7 @@ class SocketState:
     sent_again: int
 
     def window_now(self, *, slow_start: bool) -> Window:
-        """What it begins with: tcp_cwnd_restart of Linux halves it for each timeout that was idle.
+        """Return the window at the start: Linux's tcp_cwnd_restart halves it for each timeout of idle time.
 
         Args:
             slow_start: whether TCP does so on this node (tcp_slow_start_after_idle).
@@ -64,22 +64,22 @@ class SocketState:
 
 
 def window_after(paused_s: float, rtt_s: float) -> Window:
-    """The least that a connection begins with when nothing was under way for so long.
+    """Return the smallest window that a connection can have after nothing was in flight for `paused_s`.
 
-    For less than a retransmission timeout the window stays as it was, which counts as large enough.
+    After less than a retransmission timeout, the window is as it was, which counts as large enough.
     """
     is_idle = paused_s > max(LEAST_RTO_S, rtt_s)
     return Window(FIRST_WINDOW_BYTES) if is_idle else UNLIMITED
 
 
 def transfer_s(size_bytes: float, rtt_s: float, byte_s: float, window: Window = UNLIMITED) -> float:
-    """From the first byte that is sent until the last one that is; by slow start the window doubles each round trip.
+    """Return the seconds from the first byte sent to the last; in slow start the window doubles each round trip.
 
     Args:
         size_bytes: payload.
-        rtt_s: of the way.
-        byte_s: payload bytes a second that the way takes.
-        window: that may be under way at first.
+        rtt_s: of the route.
+        byte_s: payload bytes a second that the route takes.
+        window: at the start.
     """
     seconds, left = 0.0, size_bytes
     while (size := window.size_bytes) < min(left, byte_s * rtt_s):

@@ -1,4 +1,4 @@
-"""TCP's windows as each collective of a run began: as sockets told, else what a pause leaves of them. Pure."""
+"""TCP's windows at the start of each collective of a run: as sockets reported, else as a pause leaves them. Pure."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -11,12 +11,12 @@ from cluster.accounting.tcp_timing import Windows, window_after
 def windows_of_run(
     collectives: Sequence[Collective], network: Network, *, slow_start: bool
 ) -> Callable[[Collective], Windows]:
-    """What tells the windows of each of these collectives.
+    """Return a function that returns the windows of each of these collectives.
 
     Args:
         collectives: all of the run.
         network: links.
-        slow_start: whether a connection that was idle begins as a new one.
+        slow_start: whether an idle connection restarts with slow start.
     """
     pauses_s = _pauses_s(collectives) if slow_start else {}
 
@@ -29,7 +29,7 @@ def windows_of_run(
 def _windows(
     collective: Collective, network: Network, paused_s: float, *, slow_start: bool
 ) -> Windows:
-    """Of each connection that carries something."""
+    """Return the window of each connection that carries something."""
     windows = {}
     for part, peer in flows_of(collective):
         if state := part.tcp.get(peer):
@@ -45,7 +45,7 @@ def _rtt_s(network: Network, src: int, dst: int) -> float:
 
 
 def _pauses_s(collectives: Iterable[Collective]) -> dict[int, float]:
-    """By identity: for how long nothing was under way before a collective began."""
+    """Return, by id() of the collective, how long nothing was in flight before it began."""
     pauses_s: dict[int, float] = {}
     busy_until = -math.inf
     for one in sorted(collectives, key=lambda one: min(part.entered for part in one.parts)):

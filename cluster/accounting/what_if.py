@@ -1,10 +1,10 @@
-"""What would have helped: seconds of collectives that one better link would have saved, predicted. Pure.
+"""What would have helped: the predicted seconds of collectives that one better link would have saved. Pure.
 
-Each change is of one link, uplink or downlink: twice its rate, or half its delay. The collectives are reckoned again as
-gloo makes them (gloo_timing.py), and at least as long as the bound. To that comes what TCP's windows add
-(tcp_timing.py): what waits for a window waits in round trips, so less delay saves more than what a message takes, by
-windows as they were; with more rate it stays, since windows grow with the rate. Of it as much counts as was measured,
-since the model's is an upper limit. What else took time stays.
+Each change is of one link, uplink or downlink: twice its rate, or half its delay. The collectives are computed again as
+gloo makes them (gloo_timing.py), and take at least their bound. TCP's windows add to that (tcp_timing.py). Waiting for
+a window takes round trips, so less delay saves more than the delays of the messages, with the windows as they were;
+with more rate this waiting stays, since windows grow with the rate. It counts only as far as it was measured, since the
+model's value is an upper limit. All other time stays as it was.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,20 +17,20 @@ from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.tcp_timing import Windows
 from cluster.accounting.tcp_windows import windows_of_run
 
-MOST_STEPS = 1_000_000  # messages of all ranks that are reckoned with: some seconds
-MOST_SAMPLES = 8  # of a kind, purpose and size
+MOST_STEPS = 1_000_000  # messages of all ranks in a replay: some seconds
+MOST_SAMPLES = 8  # per kind, purpose and size
 MOST_TOLD = 5
 LEAST_S = 1e-3
-REPLAYS = 3  # of a collective, a change
+REPLAYS = 3  # per collective and change
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing made better.
+    """One improvement.
 
     Attributes:
         what: rate (twice) or delay (half).
-        carrier: of a link, an uplink or a downlink.
+        carrier: the link, uplink or downlink.
     """
 
     what: str
@@ -42,10 +42,10 @@ class Sample:
     """Some collectives that stand for all of a kind, purpose and size.
 
     Attributes:
-        collectives: those.
-        each: for how many each of them stands.
-        windows: of TCP, as each of them began; empty: as large as they must be.
-        window_share: how much of what these add was measured, 0 to 1.
+        collectives: the samples.
+        each: the number of collectives that each of them stands for.
+        windows: TCP's windows at the start of each; empty: unlimited.
+        window_share: the measured share of the time that these add, 0 to 1.
     """
 
     collectives: Sequence[Collective]
@@ -57,12 +57,12 @@ class Sample:
 def what_if(
     collectives: Sequence[Collective], network: Network | None, *, slow_start: bool = False
 ) -> list[dict[str, Any]]:
-    """`what_if` of summary.json: {"what", "carrier", "saves_s"}, what saves most first; those that save anything.
+    """Return `what_if` of summary.json: {"what", "carrier", "saves_s"}, largest saving first; those that save anything.
 
     Args:
         collectives: of the run.
-        network: links; None where nothing is known of them.
-        slow_start: whether a connection that was idle begins as a new one.
+        network: links; None if they are unknown.
+        slow_start: whether an idle connection restarts with slow start.
     """
     if network is None:
         return []
@@ -85,7 +85,7 @@ def what_if(
 def savings(
     samples: Sequence[Sample], network: Network, changes: Iterable[Change]
 ) -> list[tuple[Change, float]]:
-    """Seconds that each change saves, the most first."""
+    """Return the seconds that each change saves, largest first."""
     saved = [(one, _saved_s(samples, network, one)) for one in changes]
     return sorted(saved, key=lambda item: -item[1])
 
@@ -96,17 +96,17 @@ def _saved_s(samples: Sequence[Sample], network: Network, change: Change) -> flo
 
 
 def without_windows(samples: Iterable[Sample]) -> list[Sample]:
-    """Where windows would be others, so that nothing is known of what they add."""
+    """Return the samples without windows, for changes that would alter the windows in unknown ways."""
     return [replace(sample, windows=(), window_share=0.0) for sample in samples]
 
 
 def count_steps(samples: Iterable[Sample]) -> int:
-    """Messages of all ranks that one replay reckons with."""
+    """Return the number of messages of all ranks in one replay."""
     return sum(part.messages for s in samples for one in s.collectives for part in one.parts)
 
 
 def improve(network: Network, change: Change) -> Network:
-    """The network with one thing better."""
+    """Return the network with one improvement."""
     name = change.carrier
     if change.what == "delay":
         less_s = network.delay_s[name] / 2
@@ -124,7 +124,7 @@ def improve(network: Network, change: Change) -> Network:
 
 
 def take_samples(collectives: Iterable[Collective], most: int = MOST_SAMPLES) -> list[Sample]:
-    """Evenly spread ones of each kind, purpose and size; of exchanges each rank's part is one of as many."""
+    """Return evenly spaced samples of each kind, purpose and size; the ranks' parts of one exchange count as one."""
     timed = (one for one in collectives if not one.hidden and not one.tests)
     samples = []
     for group in by_key(timed).values():
@@ -137,12 +137,12 @@ def take_samples(collectives: Iterable[Collective], most: int = MOST_SAMPLES) ->
 def with_windows(
     sample: Sample, network: Network, windows_of: Callable[[Collective], Windows]
 ) -> Sample:
-    """A sample of which it is known what TCP's windows were, and so how much of its time they explain.
+    """Return a sample with its TCP windows, and how much of its time they explain.
 
     Args:
         sample: as taken.
         network: as it was.
-        windows_of: tells the windows as a collective began.
+        windows_of: returns the windows at the start of a collective.
     """
     windows = [windows_of(one) for one in sample.collectives]
     pairs = list(zip(sample.collectives, windows, strict=True))
@@ -154,7 +154,7 @@ def with_windows(
 
 
 def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
-    """Of all that carries something, there or back: gloo's asking for room goes the other way."""
+    """Return changes of all carriers in use, in either direction: gloo's announcements of room go the other way."""
     flows = {
         pair
         for sample in samples
@@ -172,7 +172,7 @@ def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
 
 
 def samples_s(samples: Iterable[Sample], network: Network) -> float:
-    """Of all for which they stand, as gloo makes them."""
+    """Return the seconds of all collectives that the samples stand for, as gloo makes them."""
     return sum(sample.each * _sample_s(sample, network) for sample in samples)
 
 
@@ -191,7 +191,7 @@ def _gloo_s(one: Collective, network: Network, windows: Windows) -> float:
 
 
 def sentence(changes: Sequence[Mapping[str, Any]]) -> str:
-    """For readers: the first of them; empty where nothing would help."""
+    """Return a sentence for the user with the first change; '' if nothing would help."""
     if not changes:
         return ""
     best = changes[0]

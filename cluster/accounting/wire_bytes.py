@@ -1,7 +1,7 @@
 """Expected bytes on the links, from what ranks sent, reconciled with the kernel's counters. Pure.
 
-Of each message gloo makes, measured on rings and full meshes (docs/LOG.md): its bytes and 48 of its own, in TCP frames;
-one small packet ahead of it, and one back that says that there is room for it. TCP acknowledges every second frame.
+For each message, gloo sends, as measured on rings and full meshes (docs/LOG.md): its bytes and a header of 48, in TCP
+frames; one small packet ahead of it; and one back that announces room for it. TCP acknowledges every second frame.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from protocol.link import Pair
 MSS_BYTES = 1448  # payload of a full frame at MTU 1500: IPv4, TCP with timestamps
 FRAME_OVERHEAD_BYTES = 66  # 14 Ethernet + 20 IPv4 + 20 TCP + 12 timestamps
 SEGMENTS_AN_ACK = 2  # RFC 9293: at least every second full segment is acknowledged
-GLOO_BYTES = 48  # in front of each message, and all of a small one
-ZMTP_BYTES = 9  # in front of each frame of ZeroMQ's, as long as those of experience and weights are
+GLOO_BYTES = 48  # header of each message, and all of a small one
+ZMTP_BYTES = 9  # header of each ZeroMQ frame of the length that experience and weights have
 ZMTP = "message"
-"""The kind of what is sent by ZeroMQ; all others are collectives of gloo."""
+"""The kind of traffic by ZeroMQ; all other kinds are collectives of gloo."""
 TOLERANCE = 0.05
-LEAST_BYTES = 20_000  # below which a connection that closes counts for too much
+LEAST_BYTES = 20_000  # tolerance for what a closing connection adds
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What one rank has sent to another in all: payload bytes in so many messages, by gloo or by ZeroMQ."""
+    """The total that one rank has sent to another: payload bytes and number of messages, by gloo or by ZeroMQ."""
 
     src: str
     dst: str
@@ -34,19 +34,19 @@ class Sent:
 
     @property
     def frames(self) -> int:
-        """Frames with data, of messages that are alike."""
+        """The number of frames with data, if messages are alike."""
         return self.messages * -(-(self.payload // max(1, self.messages) + self._head) // MSS_BYTES)
 
     @property
     def forward_bytes(self) -> int:
-        """What the messages are on the wire, with gloo's word ahead of each."""
+        """Bytes of the messages on the wire, with gloo's small packet ahead of each."""
         gloo = 0 if self.by_zmtp else self.messages * (GLOO_BYTES + FRAME_OVERHEAD_BYTES)
         own = self.payload + self.messages * self._head
         return own + self.frames * FRAME_OVERHEAD_BYTES + gloo
 
     @property
     def answer_bytes(self) -> int:
-        """What goes back: gloo's word for each message; of ZeroMQ's nothing."""
+        """Bytes in the reverse direction: gloo's announcement of room for each message; none with ZeroMQ."""
         return 0 if self.by_zmtp else self.messages * (GLOO_BYTES + FRAME_OVERHEAD_BYTES)
 
     @property
@@ -55,12 +55,12 @@ class Sent:
 
     @property
     def ack_bytes(self) -> int:
-        """And TCP's acknowledgements, as many as there should be."""
+        """Bytes of the expected TCP acknowledgements."""
         return self.frames // SEGMENTS_AN_ACK * FRAME_OVERHEAD_BYTES
 
 
 def sent_by(nodes: Sequence[str], node: str, sums: Iterable[CollectiveSum]) -> Iterator[Sent]:
-    """What a rank on `node` has sent, by the sums of its last line; rank r runs on nodes[r]."""
+    """Yield what a rank on `node` has sent, from the sums of its last line; rank r runs on nodes[r]."""
     for one in sums:
         for peer, of in one.to.items():
             yield Sent(node, nodes[peer], of.bytes, of.messages, one.kind == ZMTP)
@@ -69,14 +69,14 @@ def sent_by(nodes: Sequence[str], node: str, sums: Iterable[CollectiveSum]) -> I
 def payload_by_link(
     sent: Sequence[Sent], paths: Mapping[Pair, Sequence[Pair]]
 ) -> dict[str, int] | None:
-    """Payload bytes of each link; None where somebody sent to where no path leads."""
+    """Return the payload bytes of each link; None if a rank sent to one that no path leads to."""
     return _by_link(sent, paths, lambda one: one.payload, lambda one: 0)
 
 
 def expected_by_link(
     sent: Sequence[Sent], paths: Mapping[Pair, Sequence[Pair]]
 ) -> dict[str, int] | None:
-    """Bytes that each link should have carried, headers and acknowledgements included."""
+    """Return the bytes that each link should have carried, headers and acknowledgements included."""
     return _by_link(
         sent, paths, lambda one: one.forward_bytes, lambda one: one.answer_bytes + one.ack_bytes
     )
@@ -88,14 +88,14 @@ def reconcile_links(
     paths: Mapping[Pair, Sequence[Pair]],
     lossy: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What links have carried next to what they should have: in all, and each.
+    """Compare what links have carried with what they should have, in total and for each link.
 
-    On `lossy` links much is sent twice: they are not called off, and where there are any, neither is the total.
+    On `lossy` links much is sent twice: they are not called off, and if there are any, neither is the total.
 
     Returns:
         {"carried", "payload", "expected", "ratio", "links": {link: the same}, "off": [links]}: `ratio` is carried over
-        expected; `off` are the links, and 'total', that are more than 5 % off. How many acknowledgements TCP sends
-        is up to the receiver, so what a link carries of them may be none, or twice as much.
+        expected; `off` are the links, and 'total', that are more than 5 % (and LEAST_BYTES) off. The receiver decides
+        how many acknowledgements TCP sends, so a link may carry none of them, or twice as many.
     """
     payload, expected = payload_by_link(sent, paths), expected_by_link(sent, paths)
     if payload is None or expected is None:
@@ -128,7 +128,7 @@ def _by_link(
     there: Callable[[Sent], int],
     back: Callable[[Sent], int],
 ) -> dict[str, int] | None:
-    """The sum of something over all that passes each link, there and back."""
+    """Return the sum of some count over all traffic on each link, in both directions."""
     total: dict[str, int] = {}
     for one in sent:
         for src, dst, count in ((one.src, one.dst, there(one)), (one.dst, one.src, back(one))):

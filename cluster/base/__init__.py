@@ -1,5 +1,5 @@
-"""What everything else stands on, and what knows nothing of links and containers.
+"""The lowest layer: it knows nothing of links and containers, and everything else builds on it.
 
-Errors with their exit codes, names and addresses of a cluster (`spec`), files, programs, and what is printed. Reading
-order: `errors`, `spec`, `console`; the rest when it is met.
+Errors with their exit codes, names and addresses of a cluster (`spec`), files, subprocesses and output. Reading order:
+`errors`, `spec`, `console`; the rest as needed.
 """

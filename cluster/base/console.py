@@ -1,7 +1,7 @@
 """User-facing output: messages and progress on standard error, results on standard output.
 
-On a terminal a long step is one live line; elsewhere every line is printed plainly. NO_COLOR and TERM=dumb
-are kept to (by rich).
+On a terminal a long step is one live line; elsewhere every line is printed plainly. NO_COLOR and TERM=dumb are
+respected (by rich).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FIGURES = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?(/[-0-9.]+)?")  # 6.531, or 6.
 
 
 class Console:
-    """Messages on standard error; `quiet` keeps all but errors back.
+    """Messages on standard error; with `quiet`, errors alone.
 
-    What the ranks print goes to `program_output`: standard output, unless a JSON document has that for itself.
+    The ranks' output goes to `program_output`: standard output, unless that is reserved for a JSON document.
     """
 
     def __init__(self, *, quiet: bool = False, program_output: TextIO | None = None) -> None:
@@ -39,17 +39,17 @@ class Console:
         self.program_output = program_output or sys.stdout
 
     def say(self, text: str) -> None:
-        """One message for the user."""
+        """Print one message for the user."""
         if not self.quiet:
             eprint(text)
 
     def fail(self, error: ClusterError) -> None:
-        """An error: what happened, where, what to try."""
+        """Print an error: what happened, where, what to try."""
         eprint(_red("error: ") + str(error))
 
     @contextmanager
     def progress(self, step: str) -> Iterator[Callable[[str], None]]:
-        """A long step. Gives a function that takes one line of news at a time."""
+        """Show a long step while the block lasts; yields a callback that takes one line of progress."""
         if self.quiet:
             yield lambda line: None
         elif sys.stderr.isatty():
@@ -59,20 +59,23 @@ class Console:
 
 
 def eprint(text: str) -> None:
-    """One message on standard error; commands in it `as_typed`."""
+    """Print one message on standard error, with its commands `as_typed`."""
     text = as_typed(text)
     with ignore_broken_pipe(sys.stderr):
         print(visible(text) if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
 
 
 def as_typed(text: str) -> str:
-    """Commands in a text in the form in which this one was started: `gradwire down` for `python -m cluster.down`."""
-    started = Path([*sys.orig_argv, "", ""][1]).name  # behind the interpreter
+    """Return a text with its commands in the form in which this process was started.
+
+    `gradwire down` for `python -m cluster.down`.
+    """
+    started = Path([*sys.orig_argv, "", ""][1]).name  # [0] is the interpreter
     return text.replace("python -m cluster.", "gradwire ") if started == "gradwire" else text
 
 
 def command_line() -> str:
-    """Our own command, as a user would type it again, for files: without tokens and passwords."""
+    """Return our own command as a user would type it, without tokens and passwords, to be written to files."""
     program, *words = without_secrets(sys.argv)
     path = Path(program)
     if path.parent.name == "cluster" and path.suffix == ".py":
@@ -82,7 +85,7 @@ def command_line() -> str:
 
 @contextmanager
 def ignore_broken_pipe(stream: TextIO) -> Iterator[None]:
-    """Print messages to a reader that may have gone (`2>&1 | head`), or onto a full disk: that stops no work."""
+    """Ignore errors of printing to a closed pipe (`2>&1 | head`) or a full disk: they must not stop the work."""
     try:
         yield
     except OSError:
@@ -90,7 +93,7 @@ def ignore_broken_pipe(stream: TextIO) -> Iterator[None]:
 
 
 class LinePrinter:
-    """Prints lines of several nodes, each with its node's name in front, in one stable colour a node."""
+    """Prints lines of several nodes, each prefixed with its node's name, in one fixed colour per node."""
 
     def __init__(self, nodes: Sequence[str], stream: TextIO) -> None:
         self._width = max((len(node) for node in nodes), default=0)
@@ -100,7 +103,7 @@ class LinePrinter:
         self._colours = colours if _use_colour(stream) else {}
         if isinstance(
             stream, TextIOWrapper
-        ):  # whatever a program prints, some locales lack a letter
+        ):  # the locale's encoding may lack characters that a program prints
             stream.reconfigure(errors="backslashreplace")
 
     def print(self, node: str, line: str) -> None:
@@ -115,9 +118,9 @@ class LinePrinter:
 def print_table(
     header: Sequence[str], rows: Sequence[Sequence[object]], stream: TextIO | None = None
 ) -> None:
-    """A plain table, on standard output unless told otherwise: columns fit their widest cell, figures on the right.
+    """Print a plain table, on standard output by default: columns as wide as their widest cell, figures right-aligned.
 
-    Plain on a terminal, too: what nodes have said stands in it, and is shown without control characters there.
+    It has no colours on a terminal either: cells hold text from nodes, which is shown without control characters there.
     """
     columns = [
         _aligned([name, *(str(cell) for cell in column)])
@@ -128,7 +131,7 @@ def print_table(
 
 
 def _aligned(column: Sequence[str]) -> list[str]:
-    """A column's cells, all as wide as the widest: of figures (`-`: none) on the right."""
+    """Return a column's cells padded to the widest one; figures (`-`: none) are right-aligned."""
     width = max(map(len, column))
     figures = [cell for cell in column[1:] if cell != "-"]
     if figures and all(FIGURES.fullmatch(cell) for cell in figures):
@@ -146,7 +149,7 @@ def _live_line(step: str) -> Iterator[Callable[[str], None]]:
 
 
 def _plain_lines(step: str) -> Callable[[str], None]:
-    """For logs and CI: a line every few seconds says enough."""
+    """Return a callback for logs and CI, which prints one line every few seconds at most."""
     last = 0.0
 
     def report(line: str) -> None:

@@ -3,10 +3,10 @@
     ClusterError                exit 1   the cluster or the run failed
     ├── UsageError              exit 2   a wrong option, profile, path: nothing was started
     ├── PrerequisiteError       exit 2   something this machine lacks: Docker, compose, a permission
-    ├── SlotTaken               exit 1   somebody else has a cluster's subnet or ports
-    ├── NodeError               exit 1   a command on one or more nodes; carries every node's outcome
+    ├── SlotTaken               exit 1   another network or program uses a cluster's subnet or ports
+    ├── NodeError               exit 1   a command failed on one or more nodes; carries every node's outcome
     ├── ContractBroken          exit 1   a link is not what was asked for
-    ├── ContractUndecided       exit 1   what a busy host showed of a link tells nothing of it
+    ├── ContractUndecided       exit 1   the host was too busy to tell whether a link is as asked
     └── RunFailed               exit 1   a rank ended with an error
 
 Exit codes are public: 0 done, 1 failed, 2 usage or configuration, 3 our bug, 130 interrupted.
@@ -36,8 +36,8 @@ class ClusterError(Exception):
     Args:
         message: what happened, and where.
         hint: what to try.
-        document: what --json prints all the same: a broken contract, the summary of a failed run.
-        see: where more is said of it: a log, a file.
+        document: what --json prints despite the error: a broken contract, the summary of a failed run.
+        see: where to find more about it: a log, a file.
     """
 
     exit_code = EXIT_FAILED
@@ -71,11 +71,11 @@ class PrerequisiteError(ClusterError):
 
 
 class SlotTaken(ClusterError):
-    """Another network or program has the subnet or a port of a cluster's slot."""
+    """Another network or program uses the subnet or a port of a cluster's slot."""
 
 
 class NodeError(ClusterError):
-    """A command failed on some nodes; `outcomes` has every node's own words."""
+    """A command failed on some nodes; `outcomes` has each node's message."""
 
     def __init__(self, message: str, outcomes: Mapping[str, str], hint: str = "") -> None:
         lines = [f"  {node}: {outcome}" for node, outcome in outcomes.items()]
@@ -84,7 +84,7 @@ class NodeError(ClusterError):
 
 
 class NodeDied(NodeError):
-    """The containers of some nodes have ended; `outcomes` has their last words."""
+    """The containers of some nodes have ended; `outcomes` has the end of each one's log."""
 
 
 class ContractBroken(ClusterError):
@@ -92,7 +92,7 @@ class ContractBroken(ClusterError):
 
 
 class ContractUndecided(ClusterError):
-    """No link is broken, but what some measured may be the host's doing."""
+    """No link is broken, but the host's load may have caused what some links measured."""
 
 
 class RunFailed(ClusterError):
@@ -112,7 +112,7 @@ SYSTEM_HINTS = {
 
 
 def system_error(error: OSError, what: str = "") -> ClusterError:
-    """What the operating system refused, as an error of the machine's and not of ours; `what` goes in front."""
+    """Return an OSError as an error of the machine, not a bug of ours; `what` is put in front of the message."""
     words = error.strerror or str(error) or type(error).__name__
     said = [what, words, *([] if error.filename is None else [str(error.filename)])]
     hint = SYSTEM_HINTS.get(error.errno or 0, "python -m cluster.doctor")
@@ -120,7 +120,7 @@ def system_error(error: OSError, what: str = "") -> ClusterError:
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
-    """An error for a misspelt name that offers the nearest known one."""
+    """Return an error for a misspelt name that suggests the nearest known one."""
     names = sorted(known)
     close = _nearest(name, names) if isinstance(name, str) else []
     guess = f"did you mean {close[0]!r}? " if close else ""
@@ -131,12 +131,12 @@ def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
 
 
 def _nearest(name: str, names: Sequence[str]) -> Sequence[str]:
-    """The known name that was meant, if any: a flag of which it is the last word, or else by its letters."""
+    """Return the known name that was probably meant, if any: a flag that ends in this one, else a similar spelling."""
     longer = [one for one in names if name.startswith("--") and one.endswith(name[1:])]
     return longer[:1] or difflib.get_close_matches(name, names, n=1)
 
 
 def shown(value: object) -> str:
-    """A user's value for a message, cut short: a few bytes of YAML may stand for gigabytes of text."""
+    """Return a user's value for a message, truncated: a few bytes of YAML may expand to gigabytes of text."""
     text = _SHORT.repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

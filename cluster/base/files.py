@@ -7,12 +7,12 @@ from pathlib import Path
 def write_atomically(
     path: Path, content: bytes, mode: int = 0o600, *, to_disk: bool = False
 ) -> None:
-    """Write beside a file and rename: a full disk or a kill leaves the old file, never half of the new one.
+    """Write a temporary file and rename it: a full disk or a kill leaves the old file, never half of the new one.
 
     With `to_disk` that holds for a power cut, too.
 
     Raises:
-        OSError: it could not be written; with the file's name, which a full disk does not tell.
+        OSError: it could not be written; carries the file's name, which the error of a full disk lacks.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -30,7 +30,7 @@ def write_atomically(
 
 
 def write_text(path: Path, text: str) -> None:
-    """As write_atomically, a text that everybody may read whom the umask lets; names of files in it may be no text.
+    """Write a text atomically, readable as the umask allows; file names in it may have bytes that are not UTF-8.
 
     Raises:
         OSError: it could not be written.

@@ -8,7 +8,7 @@ from cluster.base.files import write_atomically
 
 
 def finite(document: object) -> object:
-    """The same values, with null for what JSON has no number for: NaN and the infinite."""
+    """Return the same values with null for NaN and infinity, which JSON cannot represent."""
     if isinstance(document, float):
         return document if math.isfinite(document) else None
     if isinstance(document, dict):
@@ -19,12 +19,12 @@ def finite(document: object) -> object:
 
 
 def json_text(document: object) -> str:
-    """One JSON document, indented for readers."""
+    """Return one JSON document, indented."""
     return json.dumps(finite(document), indent=2, allow_nan=False)
 
 
 def write_json(path: Path, document: object) -> None:
-    """Write one JSON document; whoever is killed meanwhile leaves what was there before.
+    """Write one JSON document; a kill meanwhile leaves the old file.
 
     Raises:
         OSError: it could not be written.

@@ -8,13 +8,13 @@ LONGEST_LINE_BYTES = 65536
 
 
 def split_lines(chunks: Iterable[bytes], longest_bytes: int = LONGEST_LINE_BYTES) -> Iterator[str]:
-    """The lines of what comes in chunks, without their ends; one longer than `longest_bytes` comes in pieces.
+    """Yield the lines of a stream of chunks, without line ends; lines longer than `longest_bytes` come in pieces.
 
-    A return alone ends a line, too: progress bars write no other end.
+    A carriage return alone ends a line, too: progress bars write nothing else.
     """
-    held: list[bytes] = []  # of a line that has not ended
+    held: list[bytes] = []  # the parts of the unfinished line
     size = 0
-    returned = False  # the line before was ended by a return, whose newline may follow
+    returned = False  # a carriage return ended the previous line; its newline may follow
     for chunk in chunks:
         *parts, rest = END.split(chunk)
         for piece, end in zip(parts[::2], parts[1::2], strict=True):
@@ -38,7 +38,7 @@ def _pieces(line: bytes, longest_bytes: int) -> Iterator[str]:
 
 
 def _cut(line: bytes, longest_bytes: int) -> list[bytes]:
-    """A line in pieces, cut between characters; the last is never empty, unless the line is."""
+    """Cut a line into pieces, between UTF-8 characters; the last piece is empty only if the line is."""
     pieces, start = [], 0
     while len(line) - start > longest_bytes:
         end = start + longest_bytes

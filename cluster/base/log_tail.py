@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 65536) -> list[str]:
-    """The end of a log, however long that is; nothing where there is none."""
+    """Return the last lines of a log, from its last `most_bytes` bytes; nothing if it cannot be read."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, 2)

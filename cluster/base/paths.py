@@ -1,8 +1,8 @@
-"""Paths: our code and its data, and the project of whoever uses it.
+"""Paths of our code and its data, and of the user's project.
 
-In a checkout the project is the checkout itself. Where gradwire is installed (`pip install`) it is the folder in which
-the user stands, or the nearest above it that has a `.gradwire` of the same user: projects on one machine do not see
-each other.
+In a checkout the project is the checkout itself. If gradwire is installed (`pip install`), it is the nearest folder,
+from the current one upwards, that has a `.gradwire` owned by the same user, else the current one: projects on one
+machine do not see each other.
 """
 
 import os
@@ -13,16 +13,16 @@ STATE_FOLDER = ".gradwire"
 CODE_DIR = Path(__file__).resolve().parents[2]
 """The folder of the packages `cluster`, `node` and `protocol`."""
 WHEEL_DIR = CODE_DIR / "cluster" / "data"
-"""pyproject.toml puts there what a checkout has at its top."""
+"""The folder of an installed wheel into which pyproject.toml puts the files of a checkout's top level."""
 IS_CHECKOUT = not os.path.isfile(WHEEL_DIR / "Dockerfile")  # noqa: PTH113
 IMAGE_DIR = CODE_DIR if IS_CHECKOUT else WHEEL_DIR
 PROFILES_DIR = CODE_DIR / "compose" / "profiles" if IS_CHECKOUT else WHEEL_DIR / "profiles"
 
 
 def find_project(folder: Path) -> Path:
-    """The nearest folder, from this one upwards, that has a state folder; this one where there is none.
+    """Return the nearest folder, from `folder` upwards, that has a state folder; `folder` itself if none has.
 
-    One of somebody else does not count: keys would lie in it that he knows.
+    A state folder of another user does not count: that user knows the keys in it.
     """
     above = (one for one in (folder, *folder.parents) if _is_own_folder(one / STATE_FOLDER))
     return next(above, folder)
@@ -31,7 +31,7 @@ def find_project(folder: Path) -> Path:
 def _is_own_folder(path: Path) -> bool:
     try:
         found = path.stat()
-    except OSError:  # none, or behind a folder that is closed to us
+    except OSError:  # missing, or in a folder that we may not search
         return False
     return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
@@ -39,9 +39,9 @@ def _is_own_folder(path: Path) -> bool:
 def _current_folder() -> Path:
     try:
         return Path.cwd()
-    except OSError:  # it has been removed; whoever writes there is told
+    except OSError:  # it has been removed; a later write there reports that
         return Path(os.environ.get("PWD", "/"))
 
 
 PROJECT_DIR = CODE_DIR if IS_CHECKOUT else find_project(_current_folder())
-"""Keys, records and runs lie in it."""
+"""The folder of keys, records and runs."""

@@ -1,10 +1,10 @@
-"""Which process is meant: numbers of processes are used again."""
+"""Identifies processes by their start time, because PIDs are reused."""
 
 from pathlib import Path
 
 
 def process_started(pid: int) -> str:
-    """When a process began, in the kernel's ticks; '' where there is none, or none any more."""
+    """Return when a process started, in the kernel's clock ticks since boot; '' if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

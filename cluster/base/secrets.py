@@ -1,13 +1,13 @@
-"""Tokens and passwords in command lines, by the names under which they are given: files have none of them. Pure."""
+"""Masks tokens and passwords in command lines before these are written to files; recognises them by name. Pure."""
 
 import re
 from collections.abc import Sequence
 
 SECRET = "<secret>"
-"""Stands for what is not written down."""
+"""The placeholder for a masked value."""
 LAST_PARTS = {"secret", "password", "passwd", "passphrase", "apikey", "credential", "credentials"}
-KEYS = {"api", "access", "secret", "private", "auth", "encryption"}  # in front of `key`
-# In front of `token` where it is one of a language, or counted.
+KEYS = {"api", "access", "secret", "private", "auth", "encryption"}  # words before `key`
+# Words before `token` that make it a token of a model's input, or a count of tokens.
 TOKENS_OF_TEXT = re.compile(
     "audio|bos|by|cls|end|eo[st]|first|image|last|mask|max|min|next|num|pad|per|sep|special|start|stop|text|unk|video"
 )
@@ -16,7 +16,10 @@ IN_URL = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """A command line with SECRET for the values of `--token X`, `--api-key=X`, `HF_TOKEN=X`, `https://user:X@host`."""
+    """Return a command line with SECRET in place of the secrets.
+
+    These are the values of `--token X`, `--api-key=X`, `HF_TOKEN=X`, `https://user:X@host`.
+    """
     found, is_awaited = [], False
     for word in words:
         name, equals, value = word.partition("=")
@@ -31,7 +34,7 @@ def without_secrets(words: Sequence[str]) -> list[str]:
 
 
 def _is_secret(name: str) -> bool:
-    """Whether a flag or a variable names a secret."""
+    """Return whether a flag's or variable's value is a secret, judged by its name."""
     parts = [part.lower() for part in PART.findall(name)]
     before, last = ["", "", *parts][-2:]
     if last == "token":

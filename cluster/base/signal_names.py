@@ -4,7 +4,7 @@ import signal
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; real-time signals have no names of their own but by their distance from the first."""
+    """Return a signal's name: SIGKILL for 9, SIGRTMIN+N for a real-time signal, which has no other name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,8 +1,8 @@
-"""Identity of a cluster as pure values: its name, its nodes, their addresses and ports.
+"""The identity of a cluster as pure values: its name, its nodes, their addresses and ports.
 
-A cluster takes a *slot* (0, 1, 2, …). The slot alone decides the subnet, the MAC addresses and the SSH ports,
-so that clusters live side by side and every address can be read off a node's name: node2 of slot 0 is
-10.77.0.12, SSH on 127.0.0.1:22002.
+A cluster takes a *slot* (0, 1, 2, …). The slot alone determines the subnet, the MAC addresses and the SSH ports, so
+that clusters can run side by side and every address follows from a node's name: node2 of slot 0 is 10.77.0.12, SSH on
+127.0.0.1:22002.
 """
 
 import re
@@ -22,7 +22,7 @@ MAX_SLOTS = 100  # 22000 + 100 x 100 stays below Linux' ephemeral ports (32768)
 
 @dataclass(frozen=True)
 class Node:
-    """One node: how its peers know it, and how the host reaches it."""
+    """One node: its identity on the data network, and the port by which the host reaches its sshd."""
 
     name: str
     rank: int
@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A cluster to be: everything else about it follows from these four."""
+    """The four values from which everything else about a cluster follows."""
 
     name: str = DEFAULT_NAME
     size: int = DEFAULT_NODES
@@ -58,7 +58,7 @@ class ClusterSpec:
         return tuple(self._node(rank) for rank in range(self.size))
 
     def addresses(self, names: Sequence[str]) -> list[str]:
-        """Of nodes, by name."""
+        """Return the addresses of the nodes with these names."""
         known = {node.name: node.address for node in self.nodes}
         return [known[name] for name in names]
 
@@ -69,17 +69,17 @@ class ClusterSpec:
 
     @property
     def gateway(self) -> str:
-        """The host's own address on the data network."""
+        """The host's address on the data network."""
         return f"10.77.{self.slot}.1"
 
     @property
     def project(self) -> str:
-        """The Compose project, and the first part of its containers' names: never that of a stranger's project."""
+        """The Compose project, and the prefix of its containers' names; our own prefix keeps other projects apart."""
         return project_name(self.name)
 
     @property
     def state_dir(self) -> Path:
-        """Keys and generated files of this cluster: made at `up`, removed at `down`."""
+        """The folder of this cluster's keys and generated files: created by `up`, removed by `down`."""
         return PROJECT_DIR / STATE_FOLDER / self.name
 
     def _node(self, rank: int) -> Node:
@@ -95,17 +95,17 @@ class ClusterSpec:
 
 
 def project_name(cluster: str) -> str:
-    """The Compose project of a cluster: with our prefix, for Compose knows projects by their names alone."""
+    """Return the Compose project of a cluster, with our prefix because Compose identifies projects by name alone."""
     return cluster if cluster == DEFAULT_NAME else f"{DEFAULT_NAME}-{cluster}"
 
 
 def name_flag(name: str) -> str:
-    """What a hint to the user needs behind a verb, so that it is about this cluster."""
+    """Return the option that a command in a hint needs to name this cluster; '' for the default one."""
     return "" if name == DEFAULT_NAME else f" --name {name}"
 
 
 def free_slot(taken: Collection[int]) -> int:
-    """The lowest slot that no cluster holds.
+    """Return the lowest slot that no cluster uses.
 
     Raises:
         UsageError: all slots are taken.
@@ -117,10 +117,10 @@ def free_slot(taken: Collection[int]) -> int:
 
 
 def select_nodes(nodes: Collection[Node], names: Collection[str]) -> list[Node]:
-    """The nodes with these names, or all where none is named.
+    """Return the nodes with these names, or all nodes if no names are given.
 
     Raises:
-        UsageError: a name that is no node's, with the names that are.
+        UsageError: no node has one of the names; lists the names that exist.
     """
     known = {node.name: node for node in nodes}
     for name in names:

@@ -1,4 +1,4 @@
-"""Standard output of verbs: survives a reader that leaves and a full disk, escapes what would harm a terminal."""
+"""Standard output of verbs: survives a closed pipe and a full disk, and escapes what would harm a terminal."""
 
 import os
 import re
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
-COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-# C0 and C1: they move the cursor, clear the screen, set titles, answer as if typed. Tabs and line ends do no harm.
-# Of Unicode, what ends lines, and what turns the direction of all that follows.
+COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")  # bounded: rich fails on a number of more than 4,300 digits
+# C0 and C1 without tabs and newlines: they move the cursor, clear the screen, set titles, or make the terminal send
+# replies as if they were typed. From Unicode: line separators, and characters that change the text's direction.
 CONTROL = re.compile(
     rf"({COLOUR.pattern})|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
@@ -18,13 +18,13 @@ RESET = "\x1b[0m"
 
 
 class Output:
-    """A text stream that takes all that is written to it, whether it can be written or not.
+    """A text stream whose writes never fail, even if the text cannot be written.
 
-    So a verb goes on to its end, and its exit code is its own. On a terminal control characters are made visible.
+    So a verb runs to its end, and its exit code is its own. On a terminal control characters are made visible.
 
     Attributes:
-        is_gone: whether the reader has gone (`verify | head -1`).
-        failure: why it could not be written otherwise (a full disk).
+        is_gone: whether the reader has closed the pipe (`verify | head -1`).
+        failure: the first other error of writing (a full disk); None if there was none.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -34,13 +34,13 @@ class Output:
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write, if it can be."""
+        """Write the text if possible; return its length."""
         shown = visible(text) if self._is_terminal else text
         self._try(lambda: self._stream.write(shown))
         return len(text)
 
     def flush(self) -> None:
-        """Write what is kept back, if it can be."""
+        """Write buffered text if possible."""
         self._try(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
@@ -59,10 +59,10 @@ class Output:
 
 @contextmanager
 def safe_output() -> Iterator[Output]:
-    """Standard output is an Output as long as the block lasts."""
+    """Make standard output an Output while the block lasts."""
     stream = sys.stdout
     if isinstance(stream, TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")  # LC_ALL may know no arrows
+        stream.reconfigure(errors="backslashreplace")  # the locale's encoding may lack arrows
     output = Output(stream)
     sys.stdout = cast("TextIO", output)
     try:
@@ -72,25 +72,25 @@ def safe_output() -> Iterator[Output]:
 
 
 def is_read(stream: TextIO) -> bool:
-    """Whether the reader of a stream is still there, as far as anybody has noticed."""
+    """Return whether a stream still has a reader; False once a write to an Output has hit a closed pipe."""
     return not (isinstance(stream, Output) and stream.is_gone)
 
 
 def write_nowhere(stream: TextIO) -> None:
-    """From now on what is written is lost; else Python would fail at its end, when it writes what it has kept back."""
+    """Redirect a stream to /dev/null; otherwise Python would fail at exit, when it flushes the stream's buffer."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def visible(text: str) -> str:
-    r"""Text for a terminal: control characters as `\x1b`, but for colours, which end with the text."""
+    r"""Return text for a terminal: control characters escaped as `\x1b`; colours are kept, and reset at the end."""
     shown = CONTROL.sub(lambda found: found[1] or repr(found[0])[1:-1], text)
     return shown + RESET if _is_coloured_at_end(shown) else shown
 
 
 def plain(text: str) -> str:
-    """Text for a place that has colours of its own: none of the text's, and control characters made visible."""
+    """Return text for a place that has its own colours: the text's colours removed, control characters escaped."""
     return visible(COLOUR.sub("", text))
 
 

@@ -1,4 +1,4 @@
-"""Runs a program of this machine with a timeout."""
+"""Runs a program on this machine with a timeout."""
 
 import shlex
 import subprocess
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from cluster.base.errors import ClusterError
 
-# Generous: only for a program, or an engine behind it, that hangs.
+# Generous: it is only for a program, or an engine behind it, that hangs.
 TIMEOUT_S = 120.0
 
 
 def run_bounded(
     argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; its exit code, what it printed, what it complained of.
+    """Run a program to its end; return its exit code, standard output and standard error.
 
     Raises:
         ClusterError: it has not ended within TIMEOUT_S.

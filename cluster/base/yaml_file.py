@@ -1,4 +1,4 @@
-"""Reads a user's YAML file, or refuses it in one line."""
+"""Reads a user's YAML file, or rejects it with a message of one line."""
 
 import os
 import re
@@ -13,14 +13,14 @@ PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def read_yaml(path: Path, hint: str = "") -> object:
-    """What a file says.
+    """Return the content of a YAML file.
 
     Args:
-        path: of the file.
-        hint: what to try where it cannot be read.
+        path: the file.
+        hint: what the user should try if it cannot be read.
 
     Raises:
-        UsageError: there is no such file, it is no text or no YAML; the message says in which line.
+        UsageError: the file does not exist, or is not text or not YAML; the message names the line.
     """
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
@@ -32,33 +32,33 @@ def read_yaml(path: Path, hint: str = "") -> object:
         raise UsageError(f"{path}: not YAML: {_in_one_line(error)}", hint) from error
     except RecursionError as error:
         raise UsageError(f"{path}: not YAML that we read: nested too deeply", hint) from error
-    except (ValueError, LookupError, AttributeError) as error:  # `!!float x`: PyYAML's own
+    except (ValueError, LookupError, AttributeError) as error:  # PyYAML's, as for `!!float x`
         raise UsageError(
             f"{path}: not YAML: a value that is not what its tag says", hint
         ) from error
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; no for names that none can have, where `Path.is_file` raises."""
+    """Return whether the file exists; False for names that no file can have, for which `Path.is_file` raises."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a word names a file of the user's, and nothing that is shipped: mine.yml, ./mine, not wan."""
+    """Return whether a word names a user's file (mine.yml, ./mine) and not a shipped one (wan)."""
     return name.endswith((".yml", ".yaml")) or "/" in name
 
 
 def named_from(folder: Path, name: str) -> str:
-    """A name as it is meant in a file of this folder: a path starts there, any other word is itself."""
+    """Resolve a name found in a file of `folder`: a path is relative to `folder`, any other word stays as it is."""
     is_here = folder == Path()
     return name if is_here or not is_file_name(name) else os.path.join(folder, name)  # noqa: PTH118 - keeps ./
 
 
 def number_within(value: object, limits: tuple[float, float], what: str) -> float:
-    """A number from a YAML file; `what` is named in the error.
+    """Return a number from a YAML file; `what` names it in the error.
 
     Raises:
-        UsageError: it is none, or out of bounds.
+        UsageError: it is not a number, or out of bounds.
     """
     low, high = limits
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -67,11 +67,11 @@ def number_within(value: object, limits: tuple[float, float], what: str) -> floa
 
 
 class _Loader(yaml.SafeLoader):
-    """Values as they are meant here: dates are words, and numbers are such as a float can be."""
+    """A safe loader that reads dates as words and rejects integers that are too large for a float."""
 
 
 def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    """A whole number; Python's may have any size, and fail where somebody reckons with them."""
+    """Return an integer; reject huge ones, which Python can hold but on which later arithmetic fails."""
     try:
         number = int(loader.construct_yaml_int(node))
     except (ValueError, LookupError):
@@ -83,7 +83,7 @@ def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 def _construct_word(loader: _Loader, node: yaml.ScalarNode) -> str:
-    """A text that can be a file's name and a program's argument, bytes that are no UTF-8 as Python has them there."""
+    """Return a text that can be a file name and a program argument; bytes that are not UTF-8 are surrogate escapes."""
     text: str = loader.construct_yaml_str(node)
     text = PAIR.sub(lambda pair: _joined(pair[0]), text)
     try:
@@ -96,7 +96,7 @@ def _construct_word(loader: _Loader, node: yaml.ScalarNode) -> str:
 
 
 def _joined(pair: str) -> str:
-    """The letter that JSON writes as two surrogates, and json.dumps does so with every one beyond U+FFFF."""
+    """Return the character for two surrogates; json.dumps writes every character beyond U+FFFF that way."""
     return pair.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
@@ -106,7 +106,7 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_word)
 
 
 def _in_one_line(error: yaml.YAMLError) -> str:
-    """PyYAML draws the place, over several lines; a line and a column say it, too."""
+    """Return a PyYAML error in one line, with line and column in place of its excerpt of several lines."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     mark = error.problem_mark

@@ -1,4 +1,4 @@
-"""Makes the state document of what is known of a run. Pure; times are given, Unix time in seconds."""
+"""Builds the state document from what is known about a run. Pure; callers pass the time, in Unix seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SILENT_INTERVALS = 3.5
 
 
 def remember(tracker: Tracker, at: float) -> Tracker:
-    """The same with a row of history; to be called once an interval while ranks run."""
+    """Return the tracker with one more row of history; call it once per interval while ranks run."""
     if tracker.ranks_at is None:
         return tracker
     carried = sum(link.mbyte_s or 0.0 for link in _links(tracker, at))
@@ -30,13 +30,13 @@ def remember(tracker: Tracker, at: float) -> Tracker:
 def describe(
     tracker: Tracker, lines: Sequence[LineRow], at: float, host_cpu_pct: float | None = None
 ) -> LiveState:
-    """The state document.
+    """Return the state document.
 
     Args:
-        tracker: what is known.
-        lines: the last ones that ranks printed.
-        at: now.
-        host_cpu_pct: what all this takes of the launcher.
+        tracker: what is known about the run.
+        lines: the last lines that ranks printed.
+        at: the current time.
+        host_cpu_pct: CPU share of the live view in the launcher, in percent of one processor.
     """
     seen = {rank: seen_of(tracker, rank) for rank in tracker.ranks}
     ranks = tuple(_rank(tracker, rank, seen, at) for rank in tracker.ranks)
@@ -100,7 +100,7 @@ def _rank(tracker: Tracker, rank: LiveRank, seen: Mapping[LiveRank, Seen], at: f
 
 
 def _awaited(tracker: Tracker, rank: LiveRank, seen: Mapping[LiveRank, Seen]) -> dict[str, Seen]:
-    """Whose part a rank's collectives need: those of a rank that may be missing need nobody's."""
+    """Return the ranks that this rank's collective waits for; a rank that is not essential waits for none."""
     if not rank.is_essential or not seen[rank].is_in_collective:
         return {}
     there = (other for other in tracker.ranks if other.name not in tracker.exits)
@@ -108,18 +108,18 @@ def _awaited(tracker: Tracker, rank: LiveRank, seen: Mapping[LiveRank, Seen]) ->
 
 
 def _silent_s(tracker: Tracker, node: str, at: float) -> float:
-    """For how long nothing was heard of a node; 0 while it is no longer than usual."""
+    """Return how long a node has sent no telemetry; 0 while the gap is not unusual."""
     if tracker.ranks_at is None or tracker.phase in ("collecting", "ended"):
         return 0.0
     facts = tracker.nodes.get(node)
     since = facts.heard_at if facts else tracker.ranks_at
-    # A node that has not begun yet has much to do: it starts ranks.
+    # Before its first line a node is given more time: it is still starting ranks.
     patience = SILENT_INTERVALS * tracker.interval_s * (1 if facts else 4)
     return at - since if at - since > patience else 0.0
 
 
 def _shares(tracker: Tracker, rank: LiveRank, seen: Seen) -> tuple[float | None, float | None]:
-    """Shares of a rank's time in which it computed, and communicated: by its metrics, else by the states seen."""
+    """Return a rank's shares of time spent computing and communicating: from metrics, else from sampled states."""
     sample = seen.sample
     if sample.compute_s is not None and sample.comm_s is not None:
         span_s = (sample.told or 0.0) - (sample.began or 0.0)
@@ -148,7 +148,7 @@ def _mean(ranks: Sequence[RankRow]) -> tuple[float | None, float | None]:
 
 
 def _progress(tracker: Tracker, seen: Mapping[LiveRank, Seen]) -> tuple[int | None, float | None]:
-    """The last step of the first rank that counts any, and how many rank 0 made a second of late."""
+    """Return the last step of the first rank that counts steps, and rank 0's recent steps per second."""
     steps = (one.sample.step for one in seen.values())
     step = next((one for one in steps if one is not None), None)
     rows = [row for row in tracker.history if row.step is not None]
@@ -193,7 +193,7 @@ def _rate_mbyte_s(facts: NodeFacts, peer: str, now: LinkLook) -> float | None:
 
 
 def _nodes_cpu_pct(tracker: Tracker) -> float | None:
-    """What telemetry takes on all nodes together, of one processor."""
+    """Return the CPU share of telemetry on all nodes together, in percent of one processor."""
     spent = [facts.spent for facts in tracker.nodes.values()]
     shares = [spent_s / over_s for spent_s, over_s in spent if over_s > 0]
     return 100 * sum(shares) if shares else None

@@ -1,4 +1,4 @@
-"""Follows events.jsonl of a run folder, which the schedule writes: each line is read once."""
+"""Follows events.jsonl, which the schedule writes to the run folder; reads each line once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from cluster.live.news import Happened
 
 
 class EventsTail:
-    """What a schedule has done.
+    """A reader of the schedule's actions.
 
     Args:
-        path: of events.jsonl, which need not be there.
+        path: path of events.jsonl, which may not exist.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._place = path, 0
 
     def look(self) -> list[Happened]:
-        """What it did since the last look."""
+        """Return the schedule's actions since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._place)

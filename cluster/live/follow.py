@@ -1,10 +1,10 @@
-"""Finds the run that goes on in a cluster, for who looks on from another process.
+"""Finds the run in progress on a cluster, for readers in other processes.
 
-    .gradwire/NAME/run.json     {"pid", "started", "folder"}: whose launch, by process, and its run folder
-    runs/…/live.json            the state, written anew at each interval (docs/run-folder.md)
+    .gradwire/NAME/run.json     {"pid", "started", "folder"}: the launch's process and its run folder
+    runs/…/live.json            the state, rewritten at each interval (docs/run-folder.md)
 
-Who looks on asks no node and no engine. The first file is there as long as the launch; of one that was killed it stays,
-and its process tells: `started` is in the kernel's ticks.
+Readers query no node and no engine. The first file exists as long as the launch runs. After a killed launch it stays;
+readers detect that from the process's start time: `started`, in kernel ticks.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from cluster.live.state import MOST_BYTES, LiveState, parse_state
 
 POINTER, STATE = "run.json", "live.json"
 LOOK_S = 0.25
-FIRST_STATE_S = 5.0  # for a launch that has only just begun
+FIRST_STATE_S = 5.0  # grace for a launch that has just begun
 
 
 @dataclass(frozen=True)
 class RunPointer:
-    """A launch that goes on, or was killed.
+    """A launch that is running or was killed.
 
     Attributes:
-        folder: of the run.
-        pid: of the launch.
-        started: when that process began, in the kernel's ticks.
+        folder: the run folder.
+        pid: process ID of the launch.
+        started: when that process started, in kernel ticks.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class RunPointer:
 
 @contextmanager
 def pointed_at(state_dir: Path, folder: Path) -> Iterator[None]:
-    """Others find the run as long as the block lasts; where that cannot be written, they do not."""
+    """Let other processes find the run as long as the block lasts; if the pointer cannot be written, they do not."""
     path, pid = state_dir / POINTER, os.getpid()
     document = {"pid": pid, "started": process_started(pid), "folder": str(folder.resolve())}
     with suppress(OSError):
@@ -65,7 +65,7 @@ def pointed_at(state_dir: Path, folder: Path) -> Iterator[None]:
 
 
 def read_pointer(state_dir: Path) -> RunPointer | None:
-    """The launch that is at work on a cluster, or was killed there; None where there is none."""
+    """Return the launch that is running on a cluster, or was killed there; None if there is none."""
     try:
         said = json.loads((state_dir / POINTER).read_text(encoding="utf-8"))
         return RunPointer(Path(said["folder"]), int(said["pid"]), str(said["started"]))
@@ -74,19 +74,19 @@ def read_pointer(state_dir: Path) -> RunPointer | None:
 
 
 def read_state(folder: Path) -> LiveState | None:
-    """The state of a run; None where there is none yet, or none that this version reads."""
+    """Return the state of a run; None if there is none yet, or this version cannot read it."""
     try:
         with (folder / STATE).open("rb") as file:
             return parse_state(file.read(MOST_BYTES + 1))
-    except (OSError, ValueError):  # a name that no folder can have
+    except (OSError, ValueError):  # ValueError: not a valid path
         return None
 
 
 def find_run(spec: ClusterSpec) -> RunPointer:
-    """The run that goes on in a cluster.
+    """Return the run in progress on a cluster.
 
     Raises:
-        ClusterError: there is none.
+        ClusterError: no run is in progress.
     """
     found = read_pointer(spec.state_dir)
     if found is None or not found.is_alive:
@@ -98,14 +98,14 @@ def find_run(spec: ClusterSpec) -> RunPointer:
 
 
 def follow(pointer: RunPointer) -> Iterator[LiveState]:
-    """Each new state of a run, to its last.
+    """Yield each new state of a run, up to the last one.
 
     Raises:
-        ClusterError: its launch was killed, or tells nothing that can be read.
+        ClusterError: the launch was killed, or its state cannot be read.
     """
     last, deadline = 0.0, time.monotonic() + FIRST_STATE_S
     while True:
-        is_alive = pointer.is_alive  # before the look: what it wrote last is seen
+        is_alive = pointer.is_alive  # before reading, so that the last state is not missed
         state = read_state(pointer.folder)
         if state is not None and state.time != last:
             last = state.time

@@ -1,8 +1,8 @@
-"""Shows the state of a run as a page on this machine: 127.0.0.1 alone, as long as the run lasts.
+"""Serves the state of a run as a web page on this machine: only on 127.0.0.1, as long as the run lasts.
 
-`/` is the page (page.html, which draws the document by itself), `/events` sends it each new state (server-sent events),
-`/state` is the last one. Only requests that name this machine are answered: a stranger's page, in the same browser,
-could else read along under a name of its own that it points here.
+`/` is the page (page.html, which renders the document itself), `/events` streams each new state (server-sent events),
+`/state` is the last one. Only requests whose Host header names this machine are answered, against DNS rebinding: a
+foreign page in the same browser could otherwise read the state under a host name that it resolves to 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from cluster.base.errors import ClusterError, UsageError
 ADDRESS = "127.0.0.1"
 PAGE = Path(__file__).with_name("page.html")
 MOST_READERS = 16
-ALIVE_S = 5.0  # after so long without news a comment shows whether the reader is still there
+ALIVE_S = 5.0  # after this long without news, a comment tests whether the reader is still there
 WRITE_TIMEOUT_S = 10.0
 INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 
 class HttpPage:
-    """A page that is served from now on, until `close`.
+    """A page that is served from construction until `close`.
 
     Args:
-        port: 0 is any that is free.
+        port: the port; 0 picks any free one.
 
     Raises:
-        UsageError: no such port. ClusterError: it is taken, or not ours to take.
+        UsageError: the port is invalid.
+        ClusterError: the port is taken, or not permitted.
     """
 
     def __init__(self, port: int) -> None:
@@ -54,18 +55,18 @@ class HttpPage:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the page."""
         return f"http://{ADDRESS}:{self._server.server_port}/"
 
     def show(self, text: str, *, is_last: bool = False) -> None:
-        """Show a state document, in one line of JSON."""
+        """Publish a state document, given as one line of JSON."""
         with self._news:
             self._number, self._text = self._number + 1, text
             self._is_over = self._is_over or is_last
             self._news.notify_all()
 
     def close(self) -> None:
-        """End it; who reads is told that nothing more comes."""
+        """Stop serving; readers are told that nothing more comes."""
         with self._news:
             self._is_over = True
             self._news.notify_all()
@@ -78,7 +79,7 @@ class HttpPage:
         return self._text
 
     def states(self) -> Iterator[str]:
-        """Each new state document, the last one first; '' where there is nothing new for long. Ends with the run."""
+        """Yield the current state document, then each new one; '' after ALIVE_S without news. Ends with the run."""
         seen = 0
         while True:
             with self._news:
@@ -98,12 +99,12 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     page: HttpPage
 
-    def __init__(self, *args: Any) -> None:  # noqa: ANN401 - as the class above has it
+    def __init__(self, *args: Any) -> None:  # noqa: ANN401 - the base class's signature
         super().__init__(*args)
         self.readers = threading.BoundedSemaphore(MOST_READERS)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - likewise
-        """A reader that has gone is no error of ours, and has no place on a screen."""
+        """Ignore readers that have disconnected: a traceback would disturb the screen."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -112,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "gradwire", ""
 
     def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
-        """Answer, if the request is for this machine."""
+        """Answer the request if it names this machine."""
         if not self._names_this_machine():
             self.send_error(403)
         elif self.path == "/":
@@ -125,10 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: standard error is the launch's."""
+        """Log nothing: standard error belongs to the launch."""
 
     def end_headers(self) -> None:
-        """With what every answer has."""
+        """Add the headers that all responses have."""
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
@@ -166,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def content_policy(page: str) -> str:
-    """A policy by which a page runs its own script and style, as they are, and asks nobody but us."""
+    """Return a policy that allows only the page's own script and style, by hash, and requests only to us."""
     hashes: dict[str, list[str]] = {"style": [], "script": []}
     for kind, text in INLINE.findall(page):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

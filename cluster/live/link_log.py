@@ -1,8 +1,9 @@
-"""links.csv of a run folder: the links' counters as nodes told them while ranks ran.
+"""links.csv of a run folder: the link counters that nodes reported while ranks ran.
 
-A link that does nothing leaves no rows: what is the same as before is written only where something else follows, so
-that the time of the last look before that is known. Of a long run less is written with time: after each MOST_ROWS rows
-the least time between two looks at a node doubles. Counters only grow, so nothing is lost of their sums.
+An idle link leaves a single row: a look equal to the one before it is written only if a different one follows, so that
+the time of the last look before the change is known. Long runs are logged at decreasing resolution: after each
+MOST_ROWS rows the least time between two looks at a node doubles (the first time from 0.25 s to 1 s). Counters only
+grow, so their sums stay exact.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from cluster.live.sample import Sample
 
 NAME = "links.csv"
 HEADER = ("time_s", "link", "bytes", "backlog", "drops", "rate_mbyte_s")
-MOST_ROWS = 50_000  # some 2.5 MB
-MOST_BYTES = 1 << 25  # a run of weeks; a node that lies of the time has no more, either
+MOST_ROWS = 50_000  # about 2.5 MB
+MOST_BYTES = 1 << 25  # a run of weeks; also bounds a node that reports false times
 LEAST_S = 0.25  # between two looks at a node, at first
 Figures = tuple[int, int, int, float]
 Carried = Mapping[str, tuple[float, float]]
 
 
 class LinkLog:
-    """Writes links.csv, and gives up for good where it cannot. Not to be called from two threads at once.
+    """A writer of links.csv that gives up for good at the first error. Not thread-safe.
 
     Args:
-        folder: of the run.
+        folder: the run folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,17 +40,17 @@ class LinkLog:
         self._least_s, self._rows, self._bytes = LEAST_S, 0, 0
         self._looked: dict[str, float] = {}
         self._written: dict[str, Figures] = {}
-        self._kept: dict[str, tuple[float, Figures]] = {}  # looks that were like the one before
+        self._kept: dict[str, tuple[float, Figures]] = {}  # unwritten, equal to the one before
 
     def add(self, node: str, sample: Sample, carried: Carried) -> None:
-        """A node has told of its links.
+        """Log the links of one node.
 
         Args:
-            node: where they begin.
-            sample: what it told.
-            carried: by peer, bytes and packets dropped since its first line.
+            node: the node where the links start.
+            sample: the node's line of telemetry.
+            carried: bytes and dropped packets by peer, since the node's first line.
         """
-        # By the node's clock: of a busy host several lines come at once, each with a time of its own.
+        # By the node's clock: on a busy host several lines arrive at once, each with its own time.
         since_s = sample.time - self._looked.get(node, -self._least_s)
         if self._is_over or 0 <= since_s < self._least_s:
             return
@@ -60,12 +61,12 @@ class LinkLog:
             self._try(partial(self._look, f"{node}->{peer}", sample.time, figures))
 
     def flush(self) -> None:
-        """Let others read what there is."""
+        """Make the rows so far visible to readers."""
         if self._file:
             self._try(self._file.flush)
 
     def close(self) -> None:
-        """No more comes; what cannot be written is lost."""
+        """Stop logging; rows that cannot be written are lost."""
         self._is_over = True
         file, self._file = self._file, None
         if file:
@@ -73,7 +74,7 @@ class LinkLog:
                 file.close()
 
     def _try(self, action: Callable[[], object]) -> None:
-        """The disk is full, say: what there is by now is good."""
+        """Run `action`; stop logging if it fails (disk full, say), but keep the rows so far."""
         try:
             action()
         except OSError:

@@ -1,7 +1,7 @@
-"""The live view of one launch: hears what happens, writes the state document, shows it where it is wanted.
+"""The live view of one launch: collects news, writes the state document, shows it on a screen or a page.
 
-All of it happens on threads of its own. Whatever fails here is said once at most, and the run goes on as if nobody
-looked on.
+It works on its own threads. A failure here is reported at most once, and the run continues as if there were no live
+view.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from cluster.live.http_page import HttpPage
     from cluster.live.terminal import TerminalScreen
 
-DRAW_S = 0.25  # how long a line waits that a program prints, where a screen is drawn
+DRAW_S = 0.25  # the longest that a program's output waits while a screen is drawn
 MOST_LINES, MOST_LINE = 20, 300
 END_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """How a launch is shown while it goes on.
+    """Options of the live view.
 
     Attributes:
-        is_on: whether nodes are asked, and others can look on.
-        on_terminal: whether a screen is drawn on standard error, where that is a terminal.
-        page: a page to show it on, or None.
+        is_on: whether nodes send telemetry and other processes can follow the run.
+        on_terminal: whether to draw a screen on standard error, which must be a terminal.
+        page: the page that shows the run, or None.
     """
 
     is_on: bool = True
@@ -52,13 +52,13 @@ class LiveOptions:
 
 
 class LiveRun:
-    """One launch, seen live.
+    """The live view of one launch.
 
     Args:
-        tracker: what is known at the beginning.
-        folder: of the run, for live.json.
-        options: what is wanted.
-        say: tells the user something.
+        tracker: what is known at the start.
+        folder: the run folder, for live.json.
+        options: what to show, and where.
+        say: prints a message for the user.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LiveRun:
         self._thread = threading.Thread(target=self._work, daemon=True)
 
     def tell(self, news: News) -> None:
-        """Something has happened; of no effect where nobody looks on."""
+        """Record news; no effect if the live view is off."""
         if self._options.is_on:
             with self._harmless(), self._lock:
                 self._tracker = update(self._tracker, news, time.time())
@@ -87,18 +87,18 @@ class LiveRun:
                     self._link_log.add(news.node, news.sample, facts.carried)
 
     def hear(self, name: str, line: str) -> None:
-        """A rank has printed a line."""
+        """Record a line that a rank printed."""
         with self._lock:
             self._lines.append(LineRow(name, line[:MOST_LINE]))
 
     def printer(self, names: Sequence[str], stream: TextIO) -> LinePrinter:
-        """Prints what ranks print, clear of the screen where there is one."""
+        """Return a printer for the ranks' output that keeps clear of the screen, if there is one."""
         if not self._options.is_on:
             return LinePrinter(names, stream)
         if self._options.on_terminal:
             from cluster.live.terminal import (
                 TerminalScreen,
-            )  # and rich, which only a terminal needs
+            )  # imports rich, which only a terminal needs
 
             self._screen_to_be = screen = TerminalScreen(stream)
             return HeardPrinter(names, screen.output, self.hear)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ class LiveRun:
 
     @contextmanager
     def following(self, fleet: Fleet, posts: Sequence[Post]) -> Iterator[None]:
-        """Nodes are asked, and the screen is drawn, as long as the block lasts: while ranks run."""
+        """Read telemetry and draw the screen as long as the block lasts: while ranks run."""
         if not self._options.is_on:
             yield
             return
@@ -124,14 +124,14 @@ class LiveRun:
             self.tell(Phase("collecting"))
 
     def begin(self) -> None:
-        """Publish from now on."""
+        """Start publishing."""
         if self._options.is_on:
             with self._harmless():
                 self._publish()
             self._thread.start()
 
     def end(self) -> None:
-        """Publish the end, and no more; in bounded time."""
+        """Publish the end and stop, in bounded time."""
         if not self._options.is_on:
             return
         self._over.set()
@@ -193,7 +193,7 @@ class LiveRun:
                 screen.stop()
 
     def _on_screen(self, action: Callable[[], None]) -> None:
-        """Do something with the screen; a terminal that has gone gets none any more."""
+        """Run `action` on the screen; give up the screen if the terminal has gone."""
         with self._screen_lock:
             if self._screen is None:
                 return
@@ -205,7 +205,7 @@ class LiveRun:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """Whatever goes wrong within is said, and nothing else comes of it: what nodes say may find a bug of ours."""
+        """Report any exception of the block and swallow it: what nodes send may trigger a bug of ours."""
         try:
             yield
         except Exception as error:
@@ -216,14 +216,14 @@ class LiveRun:
         self._complain(f"the live view goes on without a node: {words}")
 
     def _complain(self, words: str) -> None:
-        """Say the first thing that went wrong."""
+        """Report the first problem; ignore later ones."""
         if not self._has_complained and not self._over.is_set():
             self._has_complained = True
             self._say(words)
 
 
 class HeardPrinter(LinePrinter):
-    """Prints lines, and tells somebody else of each."""
+    """A printer that also passes each line to a callback."""
 
     def __init__(
         self, names: Sequence[str], stream: TextIO, hear: Callable[[str, str], None]
@@ -245,14 +245,14 @@ def live_run(
     options: LiveOptions,
     say: Callable[[str], None],
 ) -> Iterator[LiveRun]:
-    """A launch is seen live as long as the block lasts.
+    """Run the live view of a launch as long as the block lasts.
 
     Args:
-        tracker: what is known at the beginning.
-        state_dir: of the cluster, where others find the run.
-        folder: of the run.
-        options: what is wanted.
-        say: tells the user something.
+        tracker: what is known at the start.
+        state_dir: the cluster's state folder, where other processes find the run.
+        folder: the run folder.
+        options: what to show, and where.
+        say: prints a message for the user.
     """
     live = LiveRun(tracker, folder, options, say)
     if not options.is_on:

@@ -1,4 +1,4 @@
-"""All that can happen to a run, as `tracker` is told of it."""
+"""All events of a run that `tracker` handles."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from cluster.live.sample import Sample
 
 @dataclass(frozen=True)
 class Phase:
-    """The run has come to another part: one of `state.PHASES`."""
+    """The run has entered another phase: one of `state.PHASES`."""
 
     name: str
 
@@ -22,7 +22,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class RankEnded:
-    """A rank has ended for good; -n for signal n, `LOST` where nobody knows."""
+    """A rank has ended for good; the exit code is -n for signal n, `LOST` if unknown."""
 
     name: str
     exit_code: int
@@ -30,7 +30,7 @@ class RankEnded:
 
 @dataclass(frozen=True)
 class RankRestarted:
-    """A rank is started again, for the so many-th time."""
+    """A rank is started again; `restarts` counts this start, too."""
 
     name: str
     restarts: int
@@ -46,7 +46,7 @@ class Happened:
 
 @dataclass(frozen=True)
 class Noted:
-    """Something that whoever looks on should know."""
+    """A note for those who watch the run."""
 
     words: str
 

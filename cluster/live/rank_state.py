@@ -1,4 +1,4 @@
-"""Tells in a word what a rank is doing, by what was seen of it and of the others. Pure."""
+"""Names in one word what a rank is doing, from looks at it and at the other ranks. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MOST_NAMES = 3
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a rank at two looks.
+    """A rank as seen at its last two looks.
 
     Attributes:
         sample: the last look.
-        time: of it, by the node's clock.
-        cpu_share: of one processor, between the two, of all its processes.
-        main_share: likewise, of the thread that runs the program.
+        time: the time of the last look, by the node's clock.
+        cpu_share: CPU use of all its processes between the two looks, as a share of one processor.
+        main_share: the same of the thread that runs the program.
     """
 
     sample: RankSample
@@ -34,12 +34,12 @@ class Seen:
 
     @property
     def is_in_collective(self) -> bool:
-        """Whether one is under way."""
+        """Whether a collective is in progress."""
         return self.sample.collective is not None and bool(self.sample.collective.words)
 
     @property
     def is_computing(self) -> bool:
-        """Whether it computes; a collective may be under way beside that, in other threads than the program's."""
+        """Whether the rank computes; other threads than the program's may run a collective at the same time."""
         if self.is_in_collective:
             return self.main_share >= BUSY_SHARE
         return self.sample.state == "R" or self.cpu_share >= BUSY_SHARE
@@ -54,15 +54,15 @@ def judge(
     is_running: bool,
     restarts: int = 0,
 ) -> tuple[str, str]:
-    """What a rank is doing: one of STATES, and more of it, which may be empty.
+    """Return what a rank is doing: one of STATES, and details, which may be empty.
 
     Args:
-        seen: of the rank.
-        others: by name, those whose part its collectives need.
-        exit_code: where it has ended for good.
-        silent_s: for how long its node has not been heard of, if that is unusual.
+        seen: the looks at the rank.
+        others: the ranks that its collective waits for, by name.
+        exit_code: its exit code if it has ended for good.
+        silent_s: how long its node has been silent; 0 if that is not unusual.
         is_running: whether ranks have been started.
-        restarts: how often it has been started again.
+        restarts: how often the rank has been restarted.
     """
     if exit_code is not None:
         return _ended(exit_code)
@@ -89,7 +89,7 @@ def _ended(exit_code: int) -> tuple[str, str]:
 
 
 def _late(seen: Seen, others: Mapping[str, Seen]) -> str:
-    """Who had not begun this rank's collective when last seen, and was seen since this rank began it."""
+    """Return the ranks that had not begun this rank's collective at a last look taken after this rank began it."""
     mine = seen.sample.collective
     if mine is None:
         return ""

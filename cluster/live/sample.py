@@ -1,4 +1,4 @@
-"""One line of a node's telemetry, checked: a node may say anything. Pure."""
+"""One line of a node's telemetry, validated: a node may send anything. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NO_STATE = "?"
 
 @dataclass(frozen=True)
 class RankSample:
-    """What a node says of one of its ranks.
+    """What a node reports about one of its ranks.
 
     Attributes:
-        state: of its processes as ps(1) calls it; '?' where there are none.
-        cpu_s: processor time of all its processes.
-        main_s: of the thread that runs the program.
-        collective: None for programs that do not tell.
-        step: the last one that it told of; None: none yet. `loss` likewise.
-        score: the name and the value of its last test, or None.
-        compute_s, comm_s: sums over its steps; None of programs without metrics.
-        began, told: the times of its first and of its last line of metrics, Unix time.
+        state: the state of its processes as in ps(1); '?' if there are none.
+        cpu_s: CPU time of all its processes.
+        main_s: CPU time of the thread that runs the program.
+        collective: its progress in collectives; None for programs that do not report it.
+        step: the last step that it reported; None before the first. `loss` likewise.
+        score: name and value of its last test, or None.
+        compute_s, comm_s: sums over its steps; None for programs without metrics.
+        began, told: Unix times of its first and last line of metrics.
     """
 
     state: str = NO_STATE
@@ -43,13 +43,13 @@ class RankSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one node says at one moment.
+    """What one node reports at one moment.
 
     Attributes:
-        time: by its own clock, Unix time.
-        ranks: by number.
-        links: those that start here, by peer.
-        spent_s: processor time of the telemetry itself.
+        time: Unix time by the node's own clock.
+        ranks: its ranks, by rank number.
+        links: the links that start at the node, by peer.
+        spent_s: CPU time of the telemetry itself.
     """
 
     time: float
@@ -61,12 +61,12 @@ class Sample:
 def parse_sample(
     text: str | bytes, ranks: Collection[int], peers: Collection[str]
 ) -> Sample | None:
-    """A line of telemetry; None where it is none. What is wrong of one rank or link is left out.
+    """Parse a line of telemetry; return None if it is invalid. Invalid data of one rank or link is left out.
 
     Args:
         text: the line.
-        ranks: those of this node: it has no word on others.
-        peers: where its links lead to.
+        ranks: the node's ranks; it cannot report on others.
+        peers: the nodes that its links lead to.
     """
     look = parse_look(text, ranks, peers)
     if look is None:

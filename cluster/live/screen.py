@@ -1,8 +1,7 @@
-"""Draws the state of a run as one screen of text. Pure: a state document and a size give lines for rich.
+"""Draws the state of a run as one screen of text. Pure: turns a state document and a size into lines for rich.
 
-No line is wider than the screen, and there are no more of them than it has: where ranks or links do not fit, those
-that most want to be looked at come first, and a line says how many are not shown. Nothing of it is markup: what nodes
-have said stands in it.
+The lines never exceed the screen's width and height. If not all ranks or links fit, those that most need attention are
+shown, and a line says how many are not. Nothing is interpreted as markup, because the text contains what nodes sent.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rich.text import Text
 from cluster.base.stdout import plain
 from cluster.live.state import LineRow, LinkRow, LiveState, RankRow
 
-WIDE = 70  # from so many columns on there is room for all figures
+WIDE = 70  # the number of columns from which all figures fit
 LEAST_WIDTH, LEAST_HEIGHT = 20, 8
 MOST_EVENTS, MOST_NOTES = 3, 2
 BAR_CELLS = 30
@@ -33,7 +32,7 @@ COLOURS = {
     "restarting": "magenta",
 }
 ALARMING = "bold red"  # every other state
-# Who still computes is whom the others wait for.
+# Ranks that still compute come before those that wait for them.
 URGENCY = (
     *("failed", "lost", "silent", "stopped", "restarting", "starting", "computing", "waiting"),
     *("collective", "ended"),
@@ -43,13 +42,13 @@ Row = TypeVar("Row")
 
 
 def draw(state: LiveState, width: int, height: int, most_lines: int = 10) -> Group:
-    """The screen.
+    """Return the screen.
 
     Args:
-        state: of the run.
-        width: of the terminal, in cells.
-        height: of it, in lines.
-        most_lines: how many of the last lines that ranks printed are shown at most.
+        state: the state of the run.
+        width: width of the terminal, in cells.
+        height: height of the terminal, in lines.
+        most_lines: the largest number of the ranks' last printed lines to show.
     """
     width, height = max(LEAST_WIDTH, width), max(LEAST_HEIGHT, height)
     head = [*_head(state), *_time(state, width), *_news(state)]
@@ -68,7 +67,7 @@ def draw(state: LiveState, width: int, height: int, most_lines: int = 10) -> Gro
 
 
 def screen_text(state: LiveState, width: int, height: int, most_lines: int = 10) -> str:
-    """The same as plain text, without colours."""
+    """Return the screen as plain text, without colours."""
     console = RichConsole(file=StringIO(), width=max(LEAST_WIDTH, width), color_system=None)
     with console.capture() as captured:
         console.print(draw(state, width, height, most_lines))
@@ -76,7 +75,7 @@ def screen_text(state: LiveState, width: int, height: int, most_lines: int = 10)
 
 
 def readable(text: str) -> str:
-    """A node's words for one line of a screen: nothing in them moves the cursor or turns the line around."""
+    """Return a node's text made safe for one line of a screen: it cannot move the cursor or reverse the line."""
     return "".join(one if one.isprintable() else "?" for one in plain(text).replace("\t", " "))
 
 
@@ -101,7 +100,7 @@ def _progress(state: LiveState) -> list[str]:
 
 
 def _time(state: LiveState, width: int) -> list[Text]:
-    """Where the time of the ranks went so far."""
+    """Return lines that show where the ranks' time went so far."""
     if state.computing is None or state.communicating is None or state.other is None:
         return []
     shares = (state.computing, state.communicating, state.other)
@@ -186,7 +185,7 @@ def _printed(lines: Sequence[LineRow]) -> list[Text]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Cell]], figures: set[str]) -> list[Text]:
-    """Columns as wide as their widest cell; those of `figures` on the right."""
+    """Return lines with columns as wide as their widest cell; columns in `figures` are right-aligned."""
     cells: list[list[Cell]] = [[(name, "bold") for name in header], *map(list, rows)]
     widths = [max(cell_len(row[place][0]) for row in cells) for place in range(len(header))]
     return [
@@ -203,7 +202,7 @@ def _padded(text: str, width: int, *, on_right: bool) -> str:
 
 
 def _fitted(line: Text, width: int) -> Text:
-    """No wider than the screen, and on one line; a terminal that gets narrower would wrap it."""
+    """Cut a line to the screen's width, and forbid wrapping: a terminal that gets narrower would wrap it."""
     line.rstrip()
     line.truncate(width - 1, overflow="ellipsis")
     line.no_wrap = True
@@ -213,7 +212,7 @@ def _fitted(line: Text, width: int) -> Text:
 def _chosen(
     rows: Sequence[Row], room: int, order: Callable[[Row], tuple[float, float]]
 ) -> tuple[list[Row], list[Row]]:
-    """The rows that are shown, in their own order, and those for which there is no room but in a last line."""
+    """Split the rows into those shown, in their own order, and those that do not fit, which a last line counts."""
     if len(rows) <= room:
         return list(rows), []
     ordered = sorted(range(len(rows)), key=lambda place: order(rows[place]))
@@ -227,12 +226,12 @@ def _urgency(row: RankRow) -> tuple[float, float]:
 
 
 def _load(row: LinkRow) -> tuple[float, float]:
-    """The busiest first."""
+    """Return a sort key that puts the busiest link first."""
     return -(row.mbyte_s or 0.0) / max(row.asked_mbyte_s, 1e-9), -row.backlog_bytes
 
 
 def _share(room: int, ranks: int, links: int) -> tuple[int, int]:
-    """Rows for ranks and for links, header and all: half each, and what one does not need is the other's."""
+    """Return the rows for ranks and for links, with headers: half each; what one does not need goes to the other."""
     half = room // 2
     if ranks <= half or not links:
         of_ranks = min(ranks, room)

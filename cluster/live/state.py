@@ -1,4 +1,4 @@
-"""The state document of a run: what screens, the page, `--json` and live.json show. Pure values."""
+"""The state document of a run, which screens, the page, `--json` and live.json show. Pure values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from cluster.base.json_file import finite
 
 VERSION = 1
-MOST_BYTES = 1 << 23  # 64 nodes, a full mesh: 0.7 MB
+MOST_BYTES = 1 << 23  # a full mesh of 64 nodes takes 0.7 MB
 PHASES = ("starting", "measuring", "running", "collecting", "ended")
 T = TypeVar("T")
 
@@ -21,12 +21,12 @@ class RankRow:
     """One rank.
 
     Attributes:
-        state: a word of `tracker.STATES`.
-        doing: more of it: the collective, for whom it waits; may be empty.
-        score: of its last test, `accuracy 0.861`; may be empty.
-        computing, communicating: shares of its time so far, 0 to 1; None where nobody can tell.
-        exit_code: once it has ended.
-        silent_s: for how long its node has not been heard of.
+        state: one of `rank_state.STATES`.
+        doing: details: the collective, the ranks that it waits for; may be empty.
+        score: result of its last test, such as `accuracy 0.861`; may be empty.
+        computing, communicating: shares of its time so far, 0 to 1; None if unknown.
+        exit_code: its exit code once it has ended.
+        silent_s: how long its node has been silent; 0 if that is not unusual.
     """
 
     name: str
@@ -46,12 +46,12 @@ class RankRow:
 
 @dataclass(frozen=True)
 class LinkRow:
-    """One link. Bytes and packets are those since the ranks were started.
+    """One link. Bytes and packets count from the node's first look after the ranks were started.
 
     Attributes:
-        asked_mbyte_s: by the plan in force.
-        mbyte_s: between the node's last two looks; None before there are two.
-        backlog_bytes: waiting in its queue.
+        asked_mbyte_s: the rate by the plan in force.
+        mbyte_s: throughput between the node's last two looks; None before there are two, or if the node is silent.
+        backlog_bytes: bytes waiting in its queue.
     """
 
     src: str
@@ -65,7 +65,7 @@ class LinkRow:
 
 @dataclass(frozen=True)
 class EventRow:
-    """What a schedule did, so many seconds after the ranks were started."""
+    """An action of the schedule, `after_s` seconds after the ranks were started."""
 
     after_s: float
     what: str
@@ -81,7 +81,7 @@ class LineRow:
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """The run at one moment: what all links carried together, rank 0's loss and step."""
+    """The run at one moment: the throughput of all links together, rank 0's loss and step."""
 
     at_s: float
     mbyte_s: float
@@ -95,19 +95,19 @@ class LiveState:
 
     Attributes:
         folder: the run folder.
-        profile: of its links; '' where nothing is shaped.
+        profile: the profile of its links; '' if nothing is shaped.
         phase: one of PHASES.
-        time: of this document, Unix time.
-        elapsed_s: since the launch began to work on it.
-        interval_s: how often nodes look.
-        step, steps: done and planned; None where nobody knows.
-        steps_s: how many a second, of late.
-        left_s: until the last one, at that speed.
-        computing, communicating, other: shares of the ranks' time so far; None where nobody can tell.
-        told_by: what these shares are from: "metrics", "looks" (states seen once a second), or ''.
+        time: Unix time of this document.
+        elapsed_s: seconds since the launch made the run folder.
+        interval_s: seconds between two looks of a node.
+        step, steps: steps done and planned; None if unknown.
+        steps_s: recent steps per second.
+        left_s: seconds until the last step, at that speed.
+        computing, communicating, other: shares of the ranks' time so far; None if unknown.
+        told_by: the source of these shares: "metrics", "looks" (states sampled once per interval), or ''.
         notes: sentences.
-        nodes_cpu_pct: what telemetry takes on all nodes together, of one processor; None: nobody knows yet.
-        host_cpu_pct: what it takes to make and show this document, likewise, on the host; SSH is not in it.
+        nodes_cpu_pct: CPU share of telemetry on all nodes together, in percent of one processor; None if not yet known.
+        host_cpu_pct: the same for making and showing this document on the host, without SSH.
     """
 
     run: str
@@ -138,7 +138,7 @@ class LiveState:
 
     @property
     def is_over(self) -> bool:
-        """Whether there will be no other."""
+        """Whether this is the run's last state."""
         return self.phase == "ended"
 
 
@@ -154,7 +154,7 @@ HINTS = {kind: get_type_hints(kind) for kind in (LiveState, *ROWS.values()) if k
 
 
 def to_json(state: LiveState) -> str:
-    """One line, in JSON proper: no NaN."""
+    """Return the document as one line of strict JSON: without NaN."""
     # dataclasses.asdict would take ten times as long over the 4032 links of 64 nodes.
     rows = {
         key: [one if kind is str else vars(one) for one in getattr(state, key)]
@@ -168,7 +168,7 @@ def to_json(state: LiveState) -> str:
 
 
 def parse_state(text: str | bytes) -> LiveState | None:
-    """What `to_json` wrote; None where it is of another version, cut short, or none at all."""
+    """Parse what `to_json` wrote; return None if it is of another version, truncated or invalid."""
     if len(text) > MOST_BYTES:
         return None
     try:
@@ -186,15 +186,15 @@ def _row(kind: type, said: object) -> object:
 
 
 def _record(kind: type[T], said: object) -> T:
-    """A record of what JSON has for it.
+    """Return a record made from parsed JSON.
 
     Raises:
-        TypeError: a key is missing or strange, or a value of another type.
+        TypeError: `said` is no object, a key is missing, or a value has another type.
     """
     if not isinstance(said, dict):
         raise TypeError(f"no {kind.__name__}")
     hints = HINTS[kind]
-    known = {key: value for key, value in said.items() if key in hints}  # a later version has more
+    known = {key: value for key, value in said.items() if key in hints}  # a later version may have more
     for key, value in known.items():
         if key not in ROWS and not _is_of(value, hints[key]):
             raise TypeError(f"{kind.__name__}: {key}")

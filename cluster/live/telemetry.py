@@ -1,7 +1,7 @@
-"""Readers of the nodes' telemetry: one process a node over the SSH that is there, one thread for each.
+"""Readers of the nodes' telemetry: one process per node over the existing SSH connection, one thread for each.
 
-Its bytes go over the host's SSH connections, as a launch's own do: to the host no node has a link, so they pass the
-class of what belongs to none, unshaped, and no link counts them (node/wire/htb.py).
+Its bytes use the host's SSH connections, like those of a launch. No node has a link to the host, so they pass the
+default class, unshaped, and no link counts them (node/wire/htb.py).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from protocol.telemetry import Order, order_text
 
 TELEMETRY = ("python3", "-S", "-m", "node.telemetry")
 MOST_STARTS, AGAIN_AFTER_S = 3, 5.0
-MOST_BYTES, WITHIN_S = 1 << 20, 5.0  # who says more than that has something else in mind
+MOST_BYTES, WITHIN_S = 1 << 20, 5.0  # a node that sends more misbehaves
 CLOSE_TIMEOUT_S = 2.0
 MOST_WORDS = 200
 
 
 @dataclass(frozen=True)
 class Post:
-    """What is read of one node.
+    """What to read from one node.
 
     Attributes:
-        metrics: by rank, where it leaves its metrics on the node.
-        peers: where the links of the node lead to.
+        metrics: path of each rank's metrics on the node.
+        peers: the nodes that its links lead to.
     """
 
     node: str
@@ -40,19 +40,19 @@ class Post:
     peers: Sequence[str]
 
     def order(self, interval_s: float) -> bytes:
-        """The first line of its standard input."""
+        """Return the first line of the telemetry's standard input."""
         return order_text(Order(self.run, dict(self.metrics), interval_s))
 
 
 class Telemetry:
-    """Reads all nodes from `start` to `close`; neither waits for a node, nor does anything it does.
+    """The readers of all nodes, from `start` to `close`; `start` waits for no node, `close` only CLOSE_TIMEOUT_S.
 
     Args:
         fleet: connections to the nodes.
-        posts: what is read of each.
-        interval_s: how often nodes look.
-        tell: gets each line, as news.
-        complain: gets a sentence where a node tells nothing.
+        posts: what to read from each node.
+        interval_s: seconds between two looks of a node.
+        tell: receives each line, as news.
+        complain: receives a sentence if a node stops sending.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Telemetry:
         self._processes: dict[str, RemoteProcess] = {}
 
     def start(self) -> None:
-        """Begin, beside whatever else begins now."""
+        """Start one thread per node."""
         for post in self._posts:
             threading.Thread(target=self._keep_up, args=(post,), daemon=True).start()
 
     def close(self) -> None:
-        """End it, in bounded time, whatever the nodes do."""
+        """Stop reading, in bounded time, whatever the nodes do."""
         self._over.set()
         with self._lock:
             processes = list(self._processes.values())
@@ -87,16 +87,16 @@ class Telemetry:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _keep_up(self, post: Post) -> None:
-        """Read a node, and begin again where its telemetry has ended; a few times, for it may be unable to."""
+        """Read a node; restart its telemetry when it ends, but only a few times: the node may be unable to run it."""
         why = ""
         for _ in range(MOST_STARTS):
             why = self._follow(post)
             if self._over.wait(AGAIN_AFTER_S) or post.node in self._fleet.lost:
-                return  # that a node is lost others say
+                return  # a lost node is reported elsewhere
         self._complain(f"{post.node} tells nothing of itself any more: {why[-MOST_WORDS:]}")
 
     def _follow(self, post: Post) -> str:
-        """Read a node until its telemetry ends; returns why."""
+        """Read a node until its telemetry ends; return the reason."""
         try:
             process = self._begin(post)
             if process is None:
@@ -117,7 +117,7 @@ class Telemetry:
         process = self._fleet.start(post.node, TELEMETRY)
         with self._lock:
             self._processes[post.node] = process
-        if self._over.is_set():  # `close` may have been a moment too early to see it
+        if self._over.is_set():  # `close` may have run before it was registered
             process.close()
             return None
         process.write(post.order(self._interval_s))
@@ -125,10 +125,10 @@ class Telemetry:
 
 
 def bounded(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, as long as they are not too many.
+    """Yield the lines as long as the limit is kept.
 
     Raises:
-        ClusterError: they are.
+        ClusterError: more than MOST_BYTES came in WITHIN_S.
     """
     began, came = time.monotonic(), 0
     for line in lines:
@@ -141,5 +141,5 @@ def bounded(lines: Iterable[str]) -> Iterator[str]:
 
 
 def interval_s(nodes: int) -> float:
-    """How often nodes look: on a big cluster less, as all that is for the same processors."""
+    """Return the seconds between two looks of a node: more on a big cluster, whose nodes share the processors."""
     return 1.0 if nodes <= 16 else 2.0

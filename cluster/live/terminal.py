@@ -1,6 +1,6 @@
-"""Keeps the screen of a run at the bottom of a terminal, while what ranks print passes above it and stays.
+"""Keeps the screen of a run at the bottom of a terminal, while the ranks' output scrolls above it and stays.
 
-The terminal stays in order however we end: its other screen is never taken, and the cursor never hidden.
+The terminal stays usable however the process ends: the alternate screen is not used, and the cursor not hidden.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rich.text import Text
 from cluster.live.screen import draw
 from cluster.live.state import LiveState
 
-MOST_HELD = 2000  # lines that wait for the next drawing; who prints more waits for it
+MOST_HELD = 2000  # writes held until the next drawing; at the limit the writer flushes them
 
 
 class TerminalScreen:
     """The screen on standard error, from `start` to `stop`.
 
     Args:
-        program_output: where lines of programs go; on a terminal they are kept clear of the screen.
-        most_lines: how many of the last lines are part of the screen; 0 where they pass above it.
+        program_output: the stream for programs' output; on a terminal it is kept clear of the screen.
+        most_lines: how many of the last lines are part of the screen; 0 if they scroll above it.
     """
 
     def __init__(self, program_output: TextIO, most_lines: int = 0) -> None:
@@ -40,16 +40,16 @@ class TerminalScreen:
         )
         self._most_lines = most_lines
         self.output = LinesAbove(self._console, program_output)
-        """Stands for `program_output`."""
+        """The stream to use instead of `program_output`."""
 
     def start(self) -> None:
-        """Begin; from now on messages on standard error pass above the screen, too."""
+        """Start the screen; from now on messages on standard error appear above it, too."""
         self._live.start()
         self._console.show_cursor()
         self.output.is_live = True
 
     def draw(self, state: LiveState) -> None:
-        """Show a state, and the lines that came since the last one."""
+        """Show a state, and the lines that came since the last drawing."""
         self.output.flush_held()
         size = self._console.size
         group = draw(state, size.width, size.height - 1, self._most_lines)
@@ -60,13 +60,13 @@ class TerminalScreen:
         self.output.flush_held()
 
     def give_up(self) -> None:
-        """The terminal has gone: lines go where they went without a screen."""
+        """Stop drawing because the terminal has gone; lines are written as without a screen."""
         self.output.is_live = False
         with suppress(OSError):
             self._live.stop()
 
     def stop(self) -> None:
-        """Take the screen away; what passed above it stays."""
+        """Remove the screen; what scrolled above it stays."""
         self.output.is_live = False
         self.output.flush_held()
         self._live.update(Group())
@@ -74,10 +74,10 @@ class TerminalScreen:
 
 
 class LinesAbove:
-    """A text stream for lines of programs: on a terminal they are held until the next drawing, and put above it.
+    """A text stream for programs' output: on a terminal, lines are held until the next drawing, and put above it.
 
-    Elsewhere they go on at once. A terminal is drawn anew for each time that something is put above the screen, and
-    programs may print thousands of lines a second.
+    Elsewhere they are written at once. Each write above the screen redraws the terminal, and programs may print
+    thousands of lines a second.
 
     Attributes:
         is_live: whether there is a screen to keep clear of.
@@ -91,11 +91,11 @@ class LinesAbove:
         self.is_live = False
 
     def isatty(self) -> bool:
-        """As of the stream itself."""
+        """Return whether the underlying stream is a terminal."""
         return self._is_terminal
 
     def write(self, text: str) -> int:
-        """Take whole lines."""
+        """Write whole lines."""
         if not (self.is_live and self._is_terminal):
             return self._stream.write(text)
         with self._lock:
@@ -106,12 +106,12 @@ class LinesAbove:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing where lines are held: the next drawing shows them."""
+        """Flush the stream; held lines wait for the next drawing."""
         if not (self.is_live and self._is_terminal):
             self._stream.flush()
 
     def flush_held(self) -> None:
-        """Put what is held above the screen."""
+        """Print the held lines above the screen."""
         with self._lock:
             held, self._held = self._held, []
         if held:
@@ -120,6 +120,6 @@ class LinesAbove:
 
 
 def can_draw() -> bool:
-    """Whether standard error is a terminal that can be drawn on (TERM is not `dumb`)."""
+    """Return whether standard error is a terminal that can be drawn on (TERM is not `dumb`)."""
     console = RichConsole(stderr=True)
     return sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal

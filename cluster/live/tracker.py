@@ -1,4 +1,4 @@
-"""What is known of a run by now, as news come. Pure; times are given, Unix time in seconds."""
+"""What is known about a run so far, updated by news. Pure; callers pass the time, in Unix seconds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cluster.live.state import EventRow, HistoryRow
 from protocol.link import Link
 
 MOST_EVENTS, MOST_NOTES = 20, 10
-LEAST_STEP_S = 0.05  # between two looks that are compared
+LEAST_STEP_S = 0.05  # the least time between two looks that are compared
 
 
 @dataclass(frozen=True)
 class LiveRank:
-    """A rank as it was placed."""
+    """A rank and its placement."""
 
     name: str
     node: str
@@ -35,14 +35,14 @@ class LiveRank:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is known of one node.
+    """What is known about one node.
 
     Attributes:
-        now, before: its last two lines.
-        heard_at: when the last one came.
-        carried: by peer, bytes and packets dropped since its first line.
-        looks: by rank, at how many looks it computed, was in a collective, and of how many.
-        spent: processor time of its telemetry and the time between, of lines after the first.
+        now, before: its last two lines of telemetry.
+        heard_at: when the last line arrived.
+        carried: bytes and dropped packets by peer, since its first line.
+        looks: by rank, the number of looks at which it computed, was only in a collective, and of all looks.
+        spent: CPU seconds of its telemetry, and the seconds in which it used them, since its first line.
     """
 
     now: Sample
@@ -55,13 +55,13 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class Tracker:
-    """All that is known of a run.
+    """All that is known about a run.
 
     Attributes:
-        steps: planned; None where nobody knows.
-        links: as they were asked for when the run began.
+        steps: number of steps planned; None if unknown.
+        links: the links as asked for when the run began.
         ranks_at: when the ranks were started; None before.
-        exits: by rank's name; `restarts` likewise.
+        exits: exit codes by rank name; `restarts` likewise.
     """
 
     run: str
@@ -84,7 +84,7 @@ class Tracker:
 
 
 def update(tracker: Tracker, news: News, at: float) -> Tracker:
-    """The same with one more thing known."""
+    """Return the tracker with one piece of news added."""
     match news:
         case Phase(name):
             began = at if name == "running" else tracker.ranks_at
@@ -104,7 +104,7 @@ def update(tracker: Tracker, news: News, at: float) -> Tracker:
 
 
 def seen_of(tracker: Tracker, rank: LiveRank) -> Seen:
-    """What the last two looks at a rank tell."""
+    """Return what the last two looks at a rank show."""
     facts = tracker.nodes.get(rank.node)
     return _seen(facts.before, facts.now, rank.rank) if facts else Seen(RankSample(), 0.0)
 
@@ -112,7 +112,7 @@ def seen_of(tracker: Tracker, rank: LiveRank) -> Seen:
 def _add_sample(facts: NodeFacts | None, sample: Sample, at: float) -> NodeFacts:
     if facts is None:
         return NodeFacts(sample, at, looks=_add_looks({}, None, sample))
-    if sample.time <= facts.now.time:  # its clock was set back: then there is nothing to compare
+    if sample.time <= facts.now.time:  # its clock was set back: nothing to compare with
         return replace(facts, now=sample, before=None, heard_at=at)
     spent_s, over_s = facts.spent
     spent = (
@@ -130,7 +130,7 @@ def _add_sample(facts: NodeFacts | None, sample: Sample, at: float) -> NodeFacts
 
 
 def _add_carried(facts: NodeFacts, sample: Sample) -> dict[str, tuple[float, float]]:
-    """What came since the last line; a counter that has gone back was laid anew, and says nothing of between."""
+    """Return the sums with the growth since the last line; a counter that fell was reset and adds nothing."""
     carried = dict(facts.carried)
     for peer, link in sample.links.items():
         sent, dropped = carried.get(peer, (0.0, 0.0))
@@ -158,7 +158,7 @@ def _add_looks(
 
 
 def _seen(before: Sample | None, now: Sample, rank: int) -> Seen:
-    """What two looks tell of a rank: its last state, and how much it computed between."""
+    """Return what two looks show of a rank: its last state, and its CPU use in between."""
     here = now.ranks.get(rank, RankSample())
     then = before.ranks.get(rank) if before else None
     over_s = now.time - before.time if before else 0.0

@@ -155,8 +155,9 @@ def _status(summary: Record) -> str:
     if not summary:
         return "open"
     if summary.get("status") in ("done", "failed"):
-        failed = summary["status"] == "failed" or word(summary.get("links_lost")) != ""
-        return "failed" if failed or record(summary.get("not_fetched")) else "done"
+        older = record(summary.get("not_fetched")) or word(summary.get("links_lost"))
+        flaw = word(summary.get("failure")) if "failure" in summary else older
+        return "failed" if flaw or summary["status"] == "failed" else "done"
     codes = record(summary.get("exit_codes")).values()  # older than `status`
     return "failed" if any(code != 0 for code in codes) else "done"
 

@@ -1,7 +1,7 @@
-"""One launch: ranks on nodes, over links that hold, and what they leave behind.
+"""A launch: runs ranks on nodes over links that hold, and collects what they leave.
 
-Reading order: `program` (what runs), `placement` (which rank where), `job` (the plan), `runner` (all of a run),
-`staging` (files to the nodes; `checkpoints` of an earlier run, too), `ranks` (started together, ended together),
-`rank_exit` and `rank_output`, `stall` and `stall_watcher`, `results` (fetched), `root_cause` (because of which rank a
-run failed), `run_folder` (what stays).
+Reading order: `program` (what runs), `placement` (which rank runs where), `job` (the plan), `runner` (the whole run),
+`staging` (copies files to the nodes, also `checkpoints` of an earlier run), `ranks` (starts and ends all ranks
+together), `rank_exit` and `rank_output`, `stall` and `stall_watcher`, `results` (fetches them), `root_cause` (the rank
+that made a run fail), `run_folder` (what stays).
 """

@@ -1,8 +1,9 @@
-"""Sends checkpoints of an earlier run back to the nodes that wrote them.
+"""Sends the checkpoints of an earlier run to the nodes that resume it.
 
-The folder of a run holds what nodes sent. Of it go back plain files of the names that protocol/checkpoint_name.py
-knows, and nothing that a link leads to: to each node its own, or all to every node where ranks are others, or
-elsewhere, than they were. What another number of ranks makes of them: node/training/regroup.py.
+A run folder holds what nodes sent, so it is not trusted: only plain files with a name that protocol/checkpoint_name.py
+knows are sent, and symbolic links are never followed. Each node gets its own checkpoints; if the ranks or their nodes
+differ from the earlier run, every node gets all of them. node/training/regroup.py adapts them to another number of
+ranks.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from cluster.ssh.remote_process import RemoteProcess
 from protocol.checkpoint_name import NAME, read_checkpoint_name
 
 NODE = re.compile(r"node\d{1,3}", re.ASCII)
-MOST_BYTES = 8 * 10**9  # of one node's
+MOST_BYTES = 8 * 10**9  # sent to one node
 PIECE_BYTES = 1 << 18
 TAKE = ("sh", "-c", 'mkdir -p "$0" && exec tar -x -C "$0"')
 
 
 def find_checkpoints(run: Path) -> dict[str, list[Path]]:
-    """The checkpoints in the folder of a run, by node; a node without any is not there.
+    """Return the checkpoints in a run folder, by node; nodes without any are left out.
 
     Raises:
         UsageError: they are too large to send.
@@ -43,9 +44,9 @@ def find_checkpoints(run: Path) -> dict[str, list[Path]]:
 
 
 def deal_checkpoints(run: Path, places: Sequence[RankPlacement]) -> Mapping[str, Sequence[Path]]:
-    """Which checkpoints of a run go to each node that ranks are on now.
+    """Return the checkpoints of a run to send to each node that has ranks now.
 
-    Each rank finds its own where it is the one that it was. Otherwise it looks through all of them.
+    If the essential ranks are on the same nodes as before, each node gets its own; otherwise all nodes get all of them.
 
     Raises:
         UsageError: they are too large to send.
@@ -66,10 +67,11 @@ def deal_checkpoints(run: Path, places: Sequence[RankPlacement]) -> Mapping[str,
 
 
 def send_checkpoints(fleet: Fleet, run: Path, place: str, places: Sequence[RankPlacement]) -> None:
-    """Send each node those that its ranks need; a node that needs none gets an empty folder.
+    """Send each node the checkpoints that its ranks need; a node that needs none gets an empty folder.
 
     Raises:
-        NodeError: it could not be done; UsageError: they are too large.
+        NodeError: sending failed.
+        UsageError: they are too large.
     """
     dealt = deal_checkpoints(run, places)
     fleet.each(
@@ -101,7 +103,7 @@ def _send(process: RemoteProcess, paths: Sequence[Path]) -> None:
 
 
 def _send_file(process: RemoteProcess, name: str, file: BinaryIO) -> None:
-    """A member of a tar archive, in little memory."""
+    """Write one member of a tar archive, piece by piece to save memory."""
     member = tarfile.TarInfo(name)
     member.size = os.fstat(file.fileno()).st_size
     process.write(member.tobuf(tarfile.GNU_FORMAT))
@@ -111,7 +113,7 @@ def _send_file(process: RemoteProcess, name: str, file: BinaryIO) -> None:
 
 
 def _plain(folder: Path, name: re.Pattern[str], kind: Callable[[int], bool]) -> list[Path]:
-    """What is in a folder, of such names, and of one kind; links are of none."""
+    """Return the entries of a folder with a matching name and kind; symbolic links never match."""
     if not folder.is_dir() or folder.is_symlink():
         return []
     paths = (path for path in sorted(folder.iterdir()) if name.fullmatch(path.name))

@@ -1,4 +1,4 @@
-"""One launch as it is asked for: by flags, experiment.yml, an earlier run's run.yml, or from Python. A pure value."""
+"""One launch as requested by flags, experiment.yml, an earlier run's run.yml, or from Python. A pure value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from cluster.schedule.events import Event
 
 @dataclass(frozen=True)
 class Experiment:
-    """A cluster, and what a launch does on it; `cluster.run.job.Job` is what becomes of it once the cluster is up.
+    """A cluster and what a launch does on it; once the cluster is up, it becomes a `cluster.run.job.Job`.
 
     Attributes:
-        request: the cluster, its links and its nodes' limits; what it leaves open stays as it is.
+        request: the cluster, its links and its nodes' limits; what it leaves out stays as it is.
         program: what every rank runs.
-        schedule: what happens to links and nodes meanwhile.
-        verify: whether the links are measured first: a word of `cluster.run.launch_words.VERIFICATIONS`.
-        allow_undecided: whether it goes on over links of which a busy host lets nobody tell whether they are as asked.
-        nproc_per_node: how many ranks each node has.
-        rank_order: nodes as their ranks follow one another, node1,node3,node2, or best; None: as the nodes do.
-        max_results: how much of what ranks left is fetched of one node at most.
-        max_restarts: how often each rank that is not essential is started again after a failure; None: as usual.
-        stall_timeout_s: after so long without anything moving the run is ended; 0: never; None: as usual.
-        shared: whether all ranks have a folder in common.
+        schedule: changes to links and nodes during the run.
+        verify: how the links are verified first: a key of `cluster.run.launch_words.VERIFICATIONS`.
+        allow_undecided: whether the run goes on over undecided links: the host was too busy to tell if they hold.
+        nproc_per_node: number of ranks on each node.
+        rank_order: nodes in the order of their ranks, as node1,node3,node2, or best; None: the nodes' own order.
+        max_results: the most that is fetched from one node, as 500m.
+        max_restarts: how often each rank that is not essential is restarted after a failure; None: the default.
+        stall_timeout_s: seconds without any activity after which the run is ended; 0: never; None: the default.
+        shared: whether all ranks share a folder.
     """
 
     request: Request

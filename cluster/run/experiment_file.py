@@ -1,4 +1,4 @@
-"""Reads experiment.yml, which a user writes: one launch, with keys for the flags of `python -m cluster.launch`.
+"""Reads experiment.yml, a launch written by a user; its keys stand for the flags of `python -m cluster.launch`.
 
     kind: experiment                 # an earlier run's run.yml has `kind: run`
     nodes: 4
@@ -7,9 +7,9 @@
     schedule:
       - {at: step 20, link: node1:node2, loss_pct: 2, for: 10s}
 
-`program: [train.py, --epochs, "2"]` runs a script of your own instead of node.train. Paths start at the file's folder.
-A flag beside `-f` wins over its key; what neither says is as usual. examples/experiment.yml has every key.
-`KEYS` is all that there is: reading and the JSON Schema (`experiment_schema`) are made of it.
+`program: [train.py, --epochs, "2"]` runs a script of your own instead of node.train. Paths are relative to the file's
+folder. A flag given beside `-f` overrides its key; anything given by neither has its default. examples/experiment.yml
+has every key. `KEYS` defines all keys; both the parser and the JSON Schema (`experiment_schema`) use it.
 """
 
 import os
@@ -49,21 +49,21 @@ WITHOUT_KEY = {
         ("--json", "--plain", "--no-live", "--http"), "it says how a run is shown, not what is run"
     ),
 }
-"""Flags of launch that have no key, and why; they go beside the file."""
+"""Flags of launch without a key, and the reason; they are given beside the file."""
 NOT_OPTIONS = ("dry-run", "run-dir", "help")
-"""Flags of node.train that the launcher gives it, or that would not train."""
+"""Flags of node.train that the launcher sets, or that do not train."""
 Schedule = tuple[Event, ...]
 
 
 @dataclass(frozen=True)
 class ExperimentFile:
-    """What a file says.
+    """The content of an experiment file.
 
     Attributes:
-        path: of the file.
-        values: by the names of the parsed flags, as these have them; a schedule is its events.
-        options: words for node.train.
-        program: words of a script of the user's; empty: node.train.
+        path: the file.
+        values: parsed values by the name of the parsed flag, in the flag's form; a schedule is its events.
+        options: arguments of node.train.
+        program: a script of the user's and its arguments; empty: node.train.
     """
 
     path: Path
@@ -72,12 +72,12 @@ class ExperimentFile:
     program: tuple[str, ...] = ()
 
     def set_over(self, args: object, said: Sequence[str], *, with_program: bool) -> None:
-        """Put values into parsed flags, but where a flag was said.
+        """Set the file's values in parsed flags, except for flags given on the command line.
 
         Args:
-            args: the flags; what a variable of the environment says there gives way.
-            said: the flags that stand on the command line.
-            with_program: whether the program is the file's, and so the folder that goes with it.
+            args: the parsed flags; the file overrides values that came from environment variables.
+            said: the flags given on the command line.
+            with_program: whether the file's program is used, and therefore its `folder`.
         """
         for name, key in KEYS.items():
             is_wanted = with_program or name != "folder"
@@ -93,11 +93,11 @@ class Key:
     """One key of the file.
 
     Attributes:
-        flag: of launch, that says the same; empty where words behind `--`, or node.train's own flags do.
-        kind: of its value.
-        meaning: for editors.
-        check: what the flag's value goes through, too; raises UsageError.
-        schema: more of it than its kind says.
+        flag: the equivalent flag of launch; empty if it is the words behind `--` or node.train's own flags.
+        kind: the kind of its value.
+        meaning: description shown by editors.
+        check: the same validation as the flag's; raises UsageError.
+        schema: JSON Schema keywords beyond those of its kind.
     """
 
     flag: str
@@ -108,14 +108,14 @@ class Key:
 
     @property
     def dest(self) -> str:
-        """What the parsed flag is called."""
+        """The name of the parsed flag."""
         return self.flag[2:].replace("-", "_")
 
     def read(self, value: object, folder: Path) -> object:
-        """The value as the flag would have it; `folder` is where paths start.
+        """Return the value in the flag's form; paths are relative to `folder`.
 
         Raises:
-            UsageError: it cannot be.
+            UsageError: the value is invalid.
         """
         found = self.kind.read(value, folder)
         if self.check is not None:
@@ -125,19 +125,19 @@ class Key:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of values: for editors, and how one is read."""
+    """A kind of value: its JSON Schema, and the function that reads it."""
 
     schema: Mapping[str, Any]
     read: Read
 
 
 def read_experiment_file(path: Path) -> ExperimentFile | None:
-    """An experiment; None where the path is an earlier run's: its folder, or its run.yml.
+    """Read an experiment; return None if the path is an earlier run: its folder, or its run.yml.
 
     Raises:
-        UsageError: it is neither, or a key or value of it cannot be; the message names path and key.
+        UsageError: it is neither, or a key or value is invalid; the message names path and key.
     """
-    is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for names that none can have
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names
     if is_folder or (path.name == RUN_FILE and not is_file(path)):
         return None
     document = read_yaml(path, HINT)
@@ -209,7 +209,7 @@ def _path(value: object, folder: Path) -> Path:
 
 
 def _joined(value: object, folder: Path) -> str:
-    """A word, or a list of them as a flag takes it: with commas."""
+    """Return a word, or a list of words joined with commas, as a flag takes it."""
     words = value if isinstance(value, list) else [value]
     if not words:
         raise UsageError("an empty list", "leave it out, or say which")
@@ -217,7 +217,7 @@ def _joined(value: object, folder: Path) -> str:
 
 
 def _limits(value: object, folder: Path) -> list[str]:
-    """NODE=VALUE each, or one VALUE for all; null is none."""
+    """Return NODE=VALUE for each node, or all=VALUE for a single value; null becomes none."""
     by_node = value if isinstance(value, dict) else {ALL: value}
     if not by_node:
         raise UsageError("an empty mapping", "{node3: 0.5}, or one value for all nodes")
@@ -226,7 +226,7 @@ def _limits(value: object, folder: Path) -> list[str]:
 
 
 def _schedule(value: object, folder: Path) -> Schedule:
-    """A file's name, or the events themselves."""
+    """Return the events of a schedule file, or those given inline."""
     if not isinstance(value, str):
         return parse_schedule(value, "", folder, folder)
     path = folder / value
@@ -242,7 +242,7 @@ def _program(value: object, folder: Path) -> tuple[str, ...]:
 
 
 def _options(value: object, folder: Path) -> tuple[str, ...]:
-    """Words for node.train: {steps: 8, set: {H: 20}} is --steps=8 --set=H=20; true is a flag alone, false none."""
+    """Return flags of node.train: {steps: 8, set: {H: 20}} is --steps=8 --set=H=20; true is a bare flag, false none."""
     if not isinstance(value, dict):
         raise UsageError(f"{shown(value)} is no mapping", "{strategy: ddp, steps: 200}")
     words: list[str] = []
@@ -268,7 +268,7 @@ def _scalar_word(value: object, name: str) -> str:
 
 
 def _option(name: str, word: str, folder: Path) -> str:
-    """A value whose path, where it has one on this machine, starts at the folder."""
+    """Return an option's value; a path on this machine is made relative to the folder."""
     is_own = f"--{name}" in OWN_FLAGS and word.rpartition(":")[0].endswith(".py")
     return str(folder / word) if is_own or name == "resume" else word
 
@@ -300,11 +300,10 @@ FLAG = Kind({"type": "boolean"}, _flag)
 VERIFY = Kind({"enum": [True, False, *VERIFICATIONS]}, _verify)
 JOINED = Kind({"anyOf": [_WORD, _WORDS]}, _joined)
 LIMITS = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits)
-SCHEDULE = Kind({}, _schedule)  # experiment_schema has the schedule's own
+SCHEDULE = Kind({}, _schedule)  # experiment_schema adds the schema
 PROGRAM = Kind({"anyOf": [_WORDS, {"type": "string", "pattern": r"\S"}]}, _program)
-OPTIONS = Kind(
-    {"type": "object", "additionalProperties": _OPTION}, _options
-)  # which names may not be: experiment_schema, as they are KEYS'
+# experiment_schema adds which names are refused, as these include KEYS.
+OPTIONS = Kind({"type": "object", "additionalProperties": _OPTION}, _options)
 
 KEYS: dict[str, Key] = {
     "name": Key("--name", WORD, "the cluster", ClusterSpec, {"pattern": "^[a-z][a-z0-9-]{0,30}$"}),
@@ -372,4 +371,4 @@ KEYS: dict[str, Key] = {
         "run also over links of which a busy host lets nobody tell whether they are as asked",
     ),
 }
-"""Key of the file -> what it is; `kind` besides."""
+"""Every key of the file but `kind` -> its definition."""

@@ -1,4 +1,4 @@
-"""The JSON Schema of experiment.yml, for editors: made of the very table that the parser uses. Pure."""
+"""The JSON Schema of experiment.yml, for editors, generated from the table that the parser uses. Pure."""
 
 from cluster.links.schema import DIALECT, Schema, closed
 from cluster.run.experiment_file import EXPERIMENT, KEYS, KIND, NOT_OPTIONS
@@ -7,7 +7,7 @@ from cluster.schedule.schema import schedule_schema
 
 
 def experiment_schema() -> Schema:
-    """Of `launch -f experiment.yml`."""
+    """Return the schema of the file in `launch -f experiment.yml`."""
     properties: dict[str, Schema] = {KIND: {"const": EXPERIMENT}}
     for name, key in KEYS.items():
         properties[name] = {**key.kind.schema, **key.schema, "description": key.meaning}
@@ -24,6 +24,6 @@ def experiment_schema() -> Schema:
 
 
 def _events() -> Schema:
-    """A schedule within the file."""
+    """Return the schema of a schedule given inline."""
     whole = schedule_schema()
     return {key: whole[key] for key in ("type", "items")}

@@ -1,4 +1,4 @@
-"""The plan of one launch: program, placement, links, timeouts. Nothing here acts."""
+"""The plan of one launch: program, placement, links, timeouts. Nothing here has side effects."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ from protocol.places import HOME_FOLDER, METRICS, run_dir, shared_dir, work_dir
 from protocol.rank import StartOrder
 from protocol.reader import document
 
-OWN_PROGRAM_S = 600.0  # as torch grants a collective of NCCL
+OWN_PROGRAM_S = 600.0  # torch's timeout of an NCCL collective
 
 
 @dataclass(frozen=True)
 class Job:
-    """One launch.
+    """The plan of one launch.
 
     Attributes:
         spec: the cluster.
         program: what every rank runs.
-        places: the ranks, in order.
-        link_state: the links in force as they were last read: what they had counted by then is not this job's.
-        schedule: what happens to links and nodes meanwhile.
-        verify: whether the links are measured first (`cluster.run.launch_words`).
-        max_results_bytes: how much of what ranks left is fetched of one node.
-        allow_undecided: whether it goes on over links of which a busy host let nobody tell whether they are right.
-        max_restarts: how often each rank that is not essential is started again after a failure.
-        stall_timeout_s: after so long without anything moving the run is to be ended; 0: never; None: as usual.
-        shared: whether all ranks have a folder in common.
+        places: the placements of all ranks, in order.
+        link_state: the links in force when last read; bytes that they had counted by then are not this job's.
+        schedule: changes to links and nodes during the run.
+        verify: how the links are verified first (`cluster.run.launch_words`).
+        max_results_bytes: the most that is fetched from one node.
+        allow_undecided: whether the run goes on over undecided links: the host was too busy to tell if they hold.
+        max_restarts: how often each rank that is not essential is restarted after a failure.
+        stall_timeout_s: seconds without any activity after which the run is ended; 0: never; None: the default.
+        shared: whether all ranks share a folder.
     """
 
     spec: ClusterSpec
@@ -77,11 +77,11 @@ class Job:
     shared: bool = False
 
     def check(self) -> None:
-        """See that it can be done.
+        """Check that the job can run.
 
         Raises:
-            UsageError: the schedule speaks of what is not there.
-            ClusterError: traces that somebody plays by hand are in the way of it, or of measuring.
+            UsageError: the schedule does not fit the links, the nodes or the number of steps.
+            ClusterError: traces that a user is playing would interfere with the schedule or with measuring.
         """
         check_schedule(self.schedule, self.link_state.links)
         check_slow_start(self.schedule, is_on=self.link_state.slow_start_after_idle)
@@ -94,17 +94,17 @@ class Job:
 
     @property
     def timeout_s(self) -> float:
-        """How long a collective may take on the slowest links there will be, and while the longest change lasts."""
+        """The timeout of a collective: on the slowest links of the run, plus the length of the longest change."""
         longest_s = max((_lasts_s(event) for event in self.schedule), default=0.0)
         size = len(self.places)
         return max(collective_timeout_s(some, size) for some in self._link_sets()) + longest_s
 
     @property
     def stalled_after_s(self) -> float | None:
-        """After so long without anything moving the run is ended; None: never.
+        """Seconds without any activity after which the run is ended; None: never.
 
-        Unless somebody says otherwise it is as long as a collective may take. A program of the user's own gets more:
-        it may sleep on purpose.
+        The default is the timeout of a collective. A program of the user's own gets OWN_PROGRAM_S at least, because it
+        may sleep on purpose.
         """
         if self.stall_timeout_s is not None:
             return self.stall_timeout_s or None
@@ -112,23 +112,23 @@ class Job:
 
     @property
     def slowest_mbyte_s(self) -> float | None:
-        """The rate of the slowest link there will be; None where nothing is shaped."""
+        """The rate of the slowest link during the run; None if nothing is shaped."""
         rates = [link.rate_mbyte_s for links in self._link_sets() for link in links]
         return min(rates, default=None)
 
     @property
     def essential_ranks(self) -> list[int] | None:
-        """Those without which the run cannot go on; None: all."""
+        """The ranks without which the run cannot go on; None: all."""
         ranks = [place.rank for place in self.places if place.is_essential]
         return None if len(ranks) == len(self.places) else ranks
 
     @property
     def rank_order(self) -> list[str]:
-        """Nodes as their ranks follow one another."""
+        """The nodes in the order of their ranks."""
         return list(dict.fromkeys(place.node for place in self.places))
 
     def _link_sets(self) -> list[Sequence[Link]]:
-        """The links in force, and those that the schedule will make of them; none quicker than its ends' access."""
+        """Return the links in force and those after each event, with rates capped by the uplink and downlink."""
         now = self.link_state
         sets = [_within_access(now, now.links)]
         for event in self.schedule:
@@ -143,9 +143,9 @@ class Job:
         return sets
 
     def config(self, limits: Mapping[str, object]) -> dict[str, object]:
-        """For run.yml: the experiment, without tokens and passwords, and what follows from it.
+        """Return the job's part of run.yml: the experiment, without tokens and passwords, and values derived from it.
 
-        `limits` is what each node may use.
+        `limits` are the resources that each node may use.
         """
         known = replace(self.program, argv=tuple(without_secrets(self.program.argv)))
         return {
@@ -162,7 +162,7 @@ class Job:
         }
 
     def experiment(self, limits: Mapping[str, object]) -> dict[str, object]:
-        """All that decides the run, resolved: from it `launch -f` repeats it."""
+        """Return everything that decides the run, resolved; `launch -f` repeats the run from it."""
         spec, link_state, program = self.spec, self.link_state, self.program
         return {
             "cluster": {
@@ -196,7 +196,7 @@ class Job:
         }
 
     def orders(self, run: str) -> dict[RankPlacement, StartOrder]:
-        """What node/rank.py of each place gets on standard input."""
+        """Return the order that node/rank.py gets on standard input, for each rank."""
         timeout_s = self.timeout_s
         return {
             place: StartOrder(
@@ -221,7 +221,7 @@ class Job:
         }
 
     def document(self, run: str) -> dict[str, object]:
-        """The plan, for whoever wants to see it before: the very links and orders that a launch would work with."""
+        """Return the plan for --dry-run: the same links and orders that a launch uses."""
         orders = self.orders(run)
         return {
             "plans": document(self.link_state.plans),
@@ -235,17 +235,18 @@ class Job:
         }
 
     def metrics_file(self, run: str) -> str:
-        """Where rank 0 leaves its metrics, on its node."""
+        """Return the path of rank 0's metrics on its node."""
         return f"{run_dir(run)}/{self.places[0].file(METRICS)}"
 
 
 def make_job(
     experiment: Experiment, spec: ClusterSpec, order: Sequence[str], link_state: LinkState
 ) -> Job:
-    """The plan of an experiment on these nodes, in the order of their ranks, over these links.
+    """Return the plan of an experiment on these nodes, in rank order, over these links.
 
     Raises:
-        UsageError: so many ranks cannot be, an essential one does not exist, or none could be started again.
+        UsageError: the number of ranks or restarts, or `max_results`, is invalid, an essential rank does not exist, or
+            restarts are asked for although all ranks are essential.
     """
     program = experiment.program
     places = place_ranks(order, experiment.nproc_per_node, program.essential_ranks)
@@ -265,20 +266,20 @@ def make_job(
 
 
 def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:
-    """Links as quick as the uplink and the downlink at their ends let one be."""
+    """Return the links, with rates capped by the uplink and the downlink at their ends."""
     expected = expected_of(link_state)
     return [link._replace(rate_mbyte_s=expected.rate_mbyte_s(link)) for link in links]
 
 
 def _while_it_lasts(link: Link, event: Event) -> Link:
-    """A link as an event makes it."""
+    """Return a link as it is during an event."""
     if event.playback is not None:
         return _traced(link, event.playback)
     return changed_link(link, event.changes)
 
 
 def _traced(link: Link, playback: Playback) -> Link:
-    """A link as a trace has it in the mean."""
+    """Return a link with the mean values of its trace."""
     trace = playback.trace
     if (link.src, link.dst) not in playback.pairs:
         return link
@@ -288,7 +289,7 @@ def _traced(link: Link, playback: Playback) -> Link:
 
 
 def _lasts_s(event: Event) -> float:
-    """How long something may be in the way of a collective: of a trace that goes on for ever it is one round."""
+    """Return how long an event may slow a collective; of a trace that loops, one pass at most."""
     if event.playback is not None:
         return min(event.playback.lasts_s, event.playback.trace.seconds)
     return event.for_s or 0.0

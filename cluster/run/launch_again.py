@@ -1,4 +1,4 @@
-"""What it takes to launch a run again, from its run.yml. Pure, but for looking whether what it sends is still there."""
+"""Rebuilds the experiment of a run from its run.yml. Pure, except for checking that the files to send still exist."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ OLDER = "this run is of an older gradwire, which did not keep what it takes to l
 
 
 def experiment_again(run: PastLaunch) -> Experiment:
-    """What was launched, and how; raises as `program_again`."""
+    """Return the experiment that a run launched; raises like `program_again`."""
     config = run.config
     program = program_again(run)
     all_essential = program.essential_ranks is None
@@ -53,10 +53,10 @@ def experiment_again(run: PastLaunch) -> Experiment:
 
 
 def _verify(said: object, folder: Path) -> str:
-    """As run.yml has it; earlier ones had true or false.
+    """Return `verify` of a run.yml; older ones have true or false.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is invalid.
     """
     try:
         return parse_verify(said)
@@ -65,16 +65,16 @@ def _verify(said: object, folder: Path) -> str:
 
 
 def request_again(run: PastLaunch) -> Request:
-    """The cluster of a run, wherever there is room for it; raises as `resources_again`."""
+    """Return a request for the cluster of a run, in any free slot; raises like `resources_again`."""
     spec = run.spec
     return Request(spec.name, spec.size, None, spec.image, run.link_spec, resources_again(run))
 
 
 def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
-    """What happened to links and nodes meanwhile.
+    """Return the events of the run's schedule.
 
     Raises:
-        UsageError: run.yml does not say it, or the file of a trace is gone or another one by now.
+        UsageError: run.yml lacks them or they are invalid, or the file of a trace is gone or has changed.
     """
     if run.config.get("schedule") and "events" not in run.config:
         raise UsageError(
@@ -84,7 +84,7 @@ def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
 
 
 def _stall_timeout_s(run: PastLaunch) -> float | None:
-    """Older runs do not say it."""
+    """Return the stall timeout of a run; None if it is the default, or the run is older than this key."""
     said = run.config.get("stall_timeout_s")
     if said is None:
         return None
@@ -98,16 +98,16 @@ def _stall_timeout_s(run: PastLaunch) -> float | None:
 def refuse_other_cluster(
     run: PastLaunch, spec: ClusterSpec, links: Sequence[Link], limits: Mapping[str, Any]
 ) -> None:
-    """See that a cluster is what a run had.
+    """Check that a cluster is the same as during a run.
 
     Args:
-        run: as it was.
-        spec: what the cluster is.
-        links: in force.
-        limits: of its nodes, as run.yml has them.
+        run: the earlier run.
+        spec: the cluster.
+        links: its links in force.
+        limits: the limits of its nodes, in the form of run.yml.
 
     Raises:
-        ClusterError: says in what it differs.
+        ClusterError: it differs; the message says how.
     """
     if (spec.size, spec.image) != (run.spec.size, run.spec.image):
         has = f"{spec.size} nodes of {spec.image}, not {run.spec.size} of {run.spec.image}"
@@ -124,17 +124,17 @@ def refuse_other_cluster(
 
 
 def resources_again(run: PastLaunch) -> ResourceRequest:
-    """What its nodes could use.
+    """Return the resources that the run's nodes could use.
 
     Raises:
-        UsageError: run.yml does not say it, or it cannot be.
+        UsageError: the limits in run.yml are invalid.
     """
     cpus, memory, gpus = (limits_of(run, key) for key in ("cpus", "memory_bytes", "gpus"))
     return make_resource_request(cpus, memory, gpus)
 
 
 def limits_of(run: PastLaunch, key: str) -> Mapping[str, float | str | None]:
-    """One limit, by node; raises as `resources_again`."""
+    """Return one limit, by node; raises like `resources_again`."""
     said = run.config.get("limits") or {}
     if not isinstance(said, dict) or not all(isinstance(own, dict) for own in said.values()):
         raise UsageError(f"{run.folder / 'run.yml'}: limits are {shown(said)}", HINT)
@@ -142,10 +142,10 @@ def limits_of(run: PastLaunch, key: str) -> Mapping[str, float | str | None]:
 
 
 def program_again(run: PastLaunch) -> Program:
-    """What a run launched, to be launched again.
+    """Return the program of a run, to be launched again.
 
     Raises:
-        UsageError: run.yml does not say enough of it, or what it needs is not there any more.
+        UsageError: run.yml does not have all of it, a folder that it sends is gone, or Trainer.fit launched it.
     """
     said, path = run.config.get("program"), run.folder / "run.yml"
     if not isinstance(said, dict) or not {"name", "resume", "order"} <= said.keys():
@@ -158,7 +158,7 @@ def program_again(run: PastLaunch) -> Program:
         raise UsageError(f"{path}: Trainer.fit launched this run", "run its script again by itself")
     folders = [Path(word) if word else None for word in (said["folder"], said["resume"])]
     for folder in folders:
-        if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - raises for some names
+        if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir may raise
             raise UsageError(f"{folder}, which this run sent to its nodes, is not there any more")
     _refuse_unknown_secrets(argv, path)
     essential = essential_of(run.config, run.folder)
@@ -183,10 +183,10 @@ def _refuse_unknown_secrets(argv: Sequence[str], path: Path) -> None:
 
 
 def with_option(program: Program, name: str, value: str) -> Program:
-    """A training with another value of its strategy's option.
+    """Return a training with another value of a strategy's option.
 
     Raises:
-        UsageError: it is no training of ours.
+        UsageError: the program is not node.train.
     """
     if program.argv[: len(NODE_TRAIN)] != NODE_TRAIN:
         raise UsageError(f"--set {name}={value} is for node.train", "the run of a strategy")

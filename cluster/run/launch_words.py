@@ -1,4 +1,4 @@
-"""Words of a launch, checked alike on the command line and in a file. Pure."""
+"""Option values of a launch, validated the same way on the command line and in files. Pure."""
 
 import re
 
@@ -16,10 +16,10 @@ NEVER, NEVER_S = "none", 0.0
 
 
 def parse_stall_timeout_s(text: str) -> float:
-    """2m or 90s in seconds; none is NEVER_S.
+    """Parse a duration such as 2m or 90s into seconds; none is NEVER_S.
 
     Raises:
-        UsageError: no duration, or one that is too short.
+        UsageError: it is not a duration, or too short.
     """
     if text == NEVER:
         return NEVER_S
@@ -33,7 +33,7 @@ def parse_stall_timeout_s(text: str) -> float:
 
 
 def parse_verify(value: object) -> str:
-    """How links are verified before a run: a key of VERIFICATIONS; true is `look`, false is `none`.
+    """Parse how links are verified before a run: a key of VERIFICATIONS; true is `look`, false is `none`.
 
     Raises:
         UsageError: it is none of these.
@@ -48,10 +48,10 @@ def parse_verify(value: object) -> str:
 
 
 def parse_essential_ranks(text: str) -> set[int]:
-    """0 or 0,2 as ranks.
+    """Parse ranks such as 0 or 0,2.
 
     Raises:
-        UsageError: a word that is none.
+        UsageError: a word is not a rank.
     """
     words = text.split(",")
     if strange := [word for word in words if not re.fullmatch(r"\d{1,6}", word, re.ASCII)]:

@@ -1,4 +1,4 @@
-"""What a launch tells the live view (cluster/live) at its beginning. Pure."""
+"""Prepares the live view (cluster/live) of a launch. Pure."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from protocol.places import METRICS, run_dir
 
 
 def live_tracker(job: Job, folder: Path, began_at: float) -> Tracker:
-    """What is known of a launch before anything has happened."""
+    """Return the tracker of a launch before anything has happened."""
     ranks = (LiveRank(p.name, p.node, p.rank, p.is_essential) for p in job.places)
     return Tracker(
         run=folder.name,
@@ -25,7 +25,7 @@ def live_tracker(job: Job, folder: Path, began_at: float) -> Tracker:
 
 
 def live_posts(job: Job, run: str) -> list[Post]:
-    """What is read of each node."""
+    """Return what telemetry reads on each node."""
     return [
         Post(
             node.name,

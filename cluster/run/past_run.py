@@ -1,6 +1,7 @@
-"""Reads a run folder again: what was launched, over which links, what its ranks recorded.
+"""Reads a run folder: what was launched, over which links, and what its ranks recorded.
 
-Nodes wrote a part of it, and somebody may have sent all of it: what is not as it should be is refused in one line.
+Nodes wrote part of the folder, and all of it may come from somebody else, so it is not trusted: malformed content is
+refused with a one-line error.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PastLaunch:
-    """What was launched, whatever became of it.
+    """An earlier launch, whether or not it succeeded.
 
     Attributes:
-        folder: of the run.
-        config: run.yml.
+        folder: the run folder.
+        config: the content of run.yml.
         spec: the cluster that it ran on.
-        places: of its ranks, in order.
-        link_spec: what its links were drawn from; None where they were not shaped.
-        links: in force when it began.
+        places: the placements of its ranks, in order.
+        link_spec: what its links were drawn from; None if they were not shaped.
+        links: the links in force when it began.
     """
 
     folder: Path
@@ -55,24 +56,24 @@ class PastLaunch:
 
     @property
     def nodes(self) -> list[str]:
-        """As their ranks follow one another."""
+        """The nodes in the order of their ranks."""
         return list(dict.fromkeys(place.node for place in self.places))
 
     @property
     def training(self) -> Mapping[str, object]:
-        """Its configuration, where it is one of ours."""
+        """The configuration of node.train; empty for other programs."""
         said = self.config.get("training")
         return said if isinstance(said, dict) else {}
 
 
 @dataclass(frozen=True)
 class PastRun(PastLaunch):
-    """A run that is over, over links of which something is known.
+    """A run that has ended, over links with known figures.
 
     Attributes:
         link_spec: what its links were drawn from.
-        recorded: what predictions need.
-        source: where the figures of its links are from: 'measured' or 'asked'.
+        recorded: the input of predictions.
+        source: where the figures of its links come from: 'measured' or 'asked'.
     """
 
     link_spec: LinkSpec
@@ -81,15 +82,15 @@ class PastRun(PastLaunch):
 
     @property
     def took_s(self) -> float | None:
-        """From the first rank's start to the last one's end; None where one did not come so far."""
+        """Seconds from the first rank's start to the last rank's end; None if a rank did not get that far."""
         return took_s(self.folder, [place.name for place in self.places])
 
 
 def read_past_launch(folder: Path) -> PastLaunch:
-    """A launch of any program, over links that were shaped or not.
+    """Read a launch of any program, over shaped or unshaped links.
 
     Raises:
-        UsageError: it is none, or a file of it is missing or damaged.
+        UsageError: the folder is not a run folder, or a file is missing or damaged.
     """
     config = _read_config(folder)
     spec, places, links = _spec(config, folder), _places(config, folder), _read_links(folder)
@@ -97,10 +98,10 @@ def read_past_launch(folder: Path) -> PastLaunch:
 
 
 def read_past_run(folder: Path) -> PastRun:
-    """A run of node.train, or of a program that leaves the same, over links that stayed as they were.
+    """Read a run of node.train, or of a program with the same records, over links that did not change.
 
     Raises:
-        UsageError: it is none, a file of it is missing or damaged, or nothing can be said of its links.
+        UsageError: it is no such run, a file is missing or damaged, or its links were not shaped.
     """
     past = read_past_launch(folder)
     if past.config.get("schedule"):
@@ -134,7 +135,7 @@ def read_past_run(folder: Path) -> PastRun:
 
 
 def took_s(folder: Path, ranks: Sequence[str]) -> float | None:
-    """Seconds from the first rank's start to the last one's end; None where one did not come so far."""
+    """Return the seconds from the first rank's start to the last rank's end; None if a rank did not get that far."""
     told = [last_events(folder, rank) for rank in ranks]
     starts = [lines.start.time for lines in told if lines.start]
     ends = [lines.end.time for lines in told if lines.end]
@@ -144,7 +145,7 @@ def took_s(folder: Path, ranks: Sequence[str]) -> float | None:
 
 
 def same_links(links: Sequence[Link], others: Sequence[Link]) -> bool:
-    """Whether they are the same but for what delays and drops on them."""
+    """Return whether two sets of links are the same, apart from their wires."""
 
     def key(some: Sequence[Link]) -> list[Link]:
         return sorted(link._replace(wire="auto") for link in some)
@@ -172,7 +173,7 @@ def _spec(config: Mapping[str, object], folder: Path) -> ClusterSpec:
 
 
 def _places(config: Mapping[str, object], folder: Path) -> list[RankPlacement]:
-    """Where its ranks ran; raises as `number` where it is not said."""
+    """Return the placements of a run's ranks; raises like `number`."""
     nodes = [node.name for node in _spec(config, folder).nodes]
     said = config.get("rank_order", nodes)
     if not is_words(said):
@@ -204,7 +205,7 @@ def _network(
     links: Sequence[Link],
     link_spec: LinkSpec,
 ) -> Network:
-    """Between its ranks, as measured where it was."""
+    """Return the network between the ranks, with measured figures if there are any."""
     nodes, contract = [place.node for place in places], _read_contract(folder)
     access, mtu = _access(link_spec, spec), _mtu(config, folder)
     isolated = link_spec.topology.isolated
@@ -215,10 +216,10 @@ def _network(
 
 
 def number(said: Mapping[str, object], key: str, folder: Path) -> int:
-    """A whole number of run.yml.
+    """Return a whole number from run.yml.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not one.
     """
     value = said.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -227,7 +228,7 @@ def number(said: Mapping[str, object], key: str, folder: Path) -> int:
 
 
 def essential_of(config: Mapping[str, object], folder: Path) -> list[int] | None:
-    """Those without which it could not go on; None: all; raises as `number`."""
+    """Return the essential ranks of a run; None: all. Raises like `number`."""
     said = config.get("essential_ranks")
     if said is None:
         return None
@@ -239,7 +240,7 @@ def essential_of(config: Mapping[str, object], folder: Path) -> list[int] | None
 def _link_spec(
     config: Mapping[str, object], folder: Path, links: Sequence[Link]
 ) -> LinkSpec | None:
-    """What its links were drawn from; None where there are none."""
+    """Return what the links were drawn from; None if there are no links."""
     if not links:
         return None
     shaping = _shaping(config, folder)
@@ -266,7 +267,7 @@ def _mtu(config: Mapping[str, object], folder: Path) -> int:
 
 
 def _access(link_spec: LinkSpec, spec: ClusterSpec) -> dict[str, dict[str, float]]:
-    """What nodes could send and receive in all: drawn again, as the run folder has only where from."""
+    """Return the uplinks and downlinks of nodes; drawn again, as the run folder only has what they were drawn from."""
     drawn = {
         node.name: draw_access(link_spec.profile, link_spec.topology, node, link_spec.seed)
         for node in spec.nodes
@@ -286,14 +287,14 @@ def _read_links(folder: Path) -> tuple[Link, ...]:
 
 
 def is_words(value: object) -> TypeGuard[list[str]]:
-    """Whether it is a list of words."""
+    """Return whether a value is a list of strings without null characters."""
     return isinstance(value, list) and all(
         isinstance(word, str) and "\0" not in word for word in value
     )
 
 
 def _read_contract(folder: Path) -> Mapping[str, object] | None:
-    """contract.json; None where the links were not measured."""
+    """Return contract.json; None if the links were not measured."""
     path = folder / "contract.json"
     if not is_file(path):
         return None
@@ -316,7 +317,7 @@ def _read_json(path: Path) -> object:
 
 
 def _undamaged(path: Path, make: Callable[[], T]) -> T:
-    """What a file's values make, or one line that says that they are none."""
+    """Return the result of `make`; turn errors caused by a damaged file into a one-line UsageError."""
     try:
         return make()
     except UsageError:

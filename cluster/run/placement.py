@@ -10,8 +10,8 @@ from protocol.link import Link
 from protocol.places import error_file, rank_file
 from protocol.ports import RENDEZVOUS_PORT
 
-MOST_RANKS = 64  # of a node: each has a session of its own, and sshd allows 100 (node/sshd_config)
-MAX_RESTARTS = 3  # of each rank that is not essential, unless somebody says otherwise
+MOST_RANKS = 64  # on a node: each has an SSH session of its own; sshd allows 100 (node/sshd_config)
+MAX_RESTARTS = 3  # the default, of each rank that is not essential
 PLACEHOLDER = re.compile(r"\{(rank|local_rank|world_size|node|master_addr|master_port)\}")
 
 
@@ -20,8 +20,8 @@ class RankPlacement:
     """Where one rank runs.
 
     Attributes:
-        name: of the rank, for prefixes and files: its node's, or node1-0, node1-1 … where a node has several.
-        is_essential: whether the run cannot go on without it, nor with another in its place.
+        name: name of the rank, for prefixes and files: its node's, or node1-0, node1-1 … if a node has several ranks.
+        is_essential: whether the run cannot go on without it, nor with a restarted process in its place.
     """
 
     name: str
@@ -32,22 +32,22 @@ class RankPlacement:
     is_essential: bool = True
 
     def file(self, name: str) -> str:
-        """What node.train calls a file of this rank's, for the ranks of a node share a folder."""
+        """Return node.train's name for a file of this rank; the ranks of a node share a folder."""
         return rank_file(name, self.rank, self.local_world_size)
 
 
 def place_ranks(
     nodes: Sequence[str], nproc_per_node: int = 1, essential: Collection[int] | None = None
 ) -> list[RankPlacement]:
-    """The places of all ranks, by rank: those of a node follow one another, as under torchrun.
+    """Return the placements of all ranks, in rank order; the ranks of a node are consecutive, as under torchrun.
 
     Args:
-        nodes: by name.
-        nproc_per_node: how many ranks each has.
+        nodes: names of the nodes.
+        nproc_per_node: number of ranks on each node.
         essential: the ranks without which the run cannot go on; None: all.
 
     Raises:
-        UsageError: a node cannot have so many, or a rank that is essential does not exist.
+        UsageError: a node cannot have that many ranks, or an essential rank does not exist.
     """
     if not 1 <= nproc_per_node <= MOST_RANKS:
         raise UsageError(f"{nproc_per_node} ranks a node asked for", f"1 to {MOST_RANKS}")
@@ -72,14 +72,14 @@ def place_ranks(
 
 
 def resolve_max_restarts(asked: int | None, places: Sequence[RankPlacement]) -> int:
-    """How often each rank that is not essential is started again after a failure.
+    """Return how often each rank that is not essential is restarted after a failure.
 
     Args:
-        asked: by the user; None: nothing was said.
-        places: of all ranks.
+        asked: the user's value; None: the default.
+        places: the placements of all ranks.
 
     Raises:
-        UsageError: it is no number of times, or no rank could be started again.
+        UsageError: the value is negative, or all ranks are essential, so that none can be restarted.
     """
     if asked is not None and asked < 0:
         raise UsageError(f"--max-restarts {asked}", "0 or more")
@@ -106,7 +106,7 @@ def rank_environment(
     max_restarts: int = 0,
     shared_dir: str = "",
 ) -> dict[str, str]:
-    """Torchrun's contract for one rank, and ours: protocol/rank_variables.py."""
+    """Return the environment of one rank: torchrun's variables, and ours (protocol/rank_variables.py)."""
     size, each = len(places), place.local_world_size
     environ = {
         "RANK": str(place.rank),
@@ -127,7 +127,7 @@ def rank_environment(
         variables.ERROR_FILE: f"{run_dir}/{error_file(place.rank)}",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",  # where a rank was that crashes, or stands still: node/supervisor/stacks.py
+        "PYTHONFAULTHANDLER": "1",  # prints the stacks of a rank that crashes or hangs: node/supervisor/stacks.py
         variables.RUN_DIR: run_dir,
         variables.TIMEOUT_S: f"{timeout_s:.0f}",
         variables.NEIGHBOURS: ",".join(map(str, _neighbours(place, places, links))),
@@ -137,15 +137,15 @@ def rank_environment(
     if shared_dir:
         environ[variables.SHARED_DIR] = shared_dir
     if each > 1:
-        environ["OMP_NUM_THREADS"] = "1"  # as torchrun: else each takes all processors
-    # Else gloo connects every rank with every other before it does anything.
+        environ["OMP_NUM_THREADS"] = "1"  # like torchrun: by default each rank uses all processors
+    # Without lazy initialisation gloo connects every pair of ranks first, which fails between isolated nodes.
     return environ | {variables.GLOO_LAZY_INIT: "1"} if isolated else environ
 
 
 def fill_arguments(
     argv: Sequence[str], place: RankPlacement, places: Sequence[RankPlacement]
 ) -> list[str]:
-    """A program's arguments, for one rank: {rank}, {node} and so on; other braces stay as they are."""
+    """Return a program's arguments for one rank, with {rank}, {node} … replaced; other braces stay as they are."""
     values = {
         "{rank}": str(place.rank),
         "{local_rank}": str(place.local_rank),
@@ -160,7 +160,7 @@ def fill_arguments(
 def _neighbours(
     place: RankPlacement, places: Sequence[RankPlacement], links: Sequence[Link]
 ) -> list[int]:
-    """The ranks on nodes to which this one's has a link, and the others on its own; none where nothing is shaped."""
+    """Return the ranks on nodes that this rank's node has a link to, and the others on its node; none if unshaped."""
     near = {link.dst for link in links if link.src == place.node}
     near |= {place.node} if near else set()
     return [other.rank for other in places if other.node in near and other != place]

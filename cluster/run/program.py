@@ -1,6 +1,7 @@
-"""The program that a launch runs, `node.train` or any of the user's: checked, resolved, packed.
+"""Checks, resolves and packs the program that a launch runs: `node.train`, or any program of the user's.
 
-The program's folder is sent to every node, whole; there the program runs in its copy of it.
+The program's folder is sent to every node, without secrets and what no node needs (NOT_SENT); the program runs in that
+copy.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from protocol.training import Training, read_training
 
 NODE_TRAIN = ("python3", "-m", "node.train")
 NO_STRATEGY = "none"
-OWN_FLAGS = ("--strategy", "--task")  # whose value may be FILE.py:NAME
+OWN_FLAGS = ("--strategy", "--task")  # their value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
     ".git",
@@ -41,7 +42,7 @@ NOT_SENT = {
     ".gradwire",
     "runs",
 }
-# Keys and passwords: files or folders, also where a link leads to one.
+# Keys and passwords: names of files or folders, also as the target of a symbolic link.
 SECRETS = {".ssh", ".aws", ".gnupg", ".env", ".netrc"}
 
 
@@ -50,13 +51,13 @@ class Program:
     """What every rank runs.
 
     Attributes:
-        name: for the run folder: the strategy, or the script.
+        name: name for the run folder: the strategy, or the script.
         argv: the command on a node.
-        folder: what is sent to every node, and the current folder there; None sends nothing.
-        config: the training's resolved configuration, all of it, where it is ours.
-        resume: the folder of a run whose checkpoints go back to the nodes, to RESUME_FOLDER there.
-        order: the folder of what Trainer.fit tells its ranks (protocol/fit_order.py), which goes to FIT_FOLDER there.
-        essential_ranks: those without which the run cannot go on; None: all.
+        folder: the folder sent to every node, the working directory there; None: nothing is sent.
+        config: the complete resolved configuration of node.train; empty for other programs.
+        resume: folder of the run whose checkpoints are sent to RESUME_FOLDER on the nodes.
+        order: folder of Trainer.fit's order to its ranks (protocol/fit_order.py), sent to FIT_FOLDER on the nodes.
+        essential_ranks: the ranks without which the run cannot go on; None: all.
     """
 
     name: str
@@ -69,15 +70,15 @@ class Program:
 
     @property
     def sends(self) -> bool:
-        """Whether anything goes to the nodes first."""
+        """Whether anything is sent to the nodes before the start."""
         return self.folder is not None or self.resume is not None
 
     @property
     def training(self) -> Training:
-        """What its configuration says to a launcher; the defaults, where it is a program of the user's own.
+        """The part of its configuration that a launcher needs; the defaults for a program of the user's own.
 
         Raises:
-            UsageError: it is none: a run.yml may say anything.
+            UsageError: the configuration is invalid; it may come from an arbitrary run.yml.
         """
         try:
             return read_training(self.config)
@@ -86,18 +87,18 @@ class Program:
 
     @property
     def needed_packages(self) -> Mapping[str, str]:
-        """Python packages that not every node image has, each with what needs it."""
+        """Python packages that not every node image has -> what needs them."""
         return self.training.needed_packages
 
 
 def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) -> Program:
-    """`python -m node.train` with these arguments, checked before anything is started.
+    """Return `python -m node.train` with these arguments, checked before anything starts.
 
-    With a strategy or a task of the user's own (`--strategy ./mine.py:Mine`) its folder, or `folder`, is sent. Some
-    tasks (ppo) want to know how many ranks there will be.
+    If the strategy or task is the user's own (`--strategy ./mine.py:Mine`), its folder, or `folder`, is sent. Some
+    tasks (ppo) need the number of ranks.
 
     Raises:
-        UsageError: an option, strategy or task that does not exist, a folder that is too large to send.
+        UsageError: an option, strategy or task does not exist, or the folder is too large to send.
     """
     _check_words(args, folder)
     own, rest = _split_own(args)
@@ -119,7 +120,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
 
 
 def _name(training: Training) -> str:
-    """What a run folder is called by: the strategy; the task where one rank learns alone."""
+    """Return the name for the run folder: the strategy, or the task if there is no strategy (one rank learns alone)."""
     name = training.task if training.strategy == NO_STRATEGY else training.strategy
     return name.rpartition(":")[2]
 
@@ -127,10 +128,10 @@ def _name(training: Training) -> str:
 def _trained(
     argv: tuple[str, ...], config: Mapping[str, object], folder: Path | None = None
 ) -> Program:
-    """A training, with the ranks that it names essential, and the checkpoints that --resume names.
+    """Return a training with its essential ranks, and with the checkpoints that --resume names.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are no such checkpoints, or they are too large to send.
     """
     program = Program("", argv, folder, config)
     training = program.training
@@ -144,7 +145,7 @@ def _trained(
 
 
 def _checkpoints(run: str) -> Path:
-    """The folder of a run that has left checkpoints here.
+    """Return the folder of a run that has checkpoints on this machine.
 
     Raises:
         UsageError: there are none, or they are too large to send.
@@ -163,15 +164,15 @@ def user_program(
     folder: Path | None = None,
     essential_ranks: Collection[int] | None = None,
 ) -> Program:
-    """What stands behind `--`: `train.py ARGS…` or `-m package.module ARGS…`.
+    """Return the program given behind `--`: `train.py ARGS…` or `-m package.module ARGS…`.
 
     Args:
-        words: as they stand there.
-        folder: to be sent; None: the script's own, or the current one.
-        essential_ranks: those without which it cannot go on, while others are started again where they fail; None: all.
+        words: the words behind `--`.
+        folder: the folder to send; None: the script's own, or for a module the current one.
+        essential_ranks: the ranks without which it cannot go on; others are restarted if they fail; None: all.
 
     Raises:
-        UsageError: no such script or module, a folder that is too large to send.
+        UsageError: there is no such script or module, or the folder is too large to send.
     """
     _check_words(words, folder)
     program = _module(words, folder) if words[0] == "-m" else _script(words, folder)
@@ -181,10 +182,10 @@ def user_program(
 
 
 def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Program:
-    """A script of the user's that has called Trainer.fit, to be run again as its ranks (node.exogym.script_rank).
+    """Return a user's script that has called Trainer.fit, to be run again as its ranks (node.exogym.script_rank).
 
     Raises:
-        UsageError: see user_program; or there is no such order, or none of the checkpoints that it names.
+        UsageError: see user_program; or the order is missing or invalid, or the checkpoints that it names are missing.
     """
     file, hint = order / ORDER_FILE, "--fit is for Trainer.fit of node.exogym"
     if not file.is_file():
@@ -199,17 +200,17 @@ def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Progr
 
 
 def pack(folder: Path) -> bytes:
-    """The folder as a tar archive, without what no node needs.
+    """Return the folder as a tar archive, without secrets and what no node needs.
 
     Raises:
-        ClusterError: a file cannot be read, or vanishes meanwhile.
+        ClusterError: a file cannot be read, or vanishes while it is packed.
     """
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
         for path in _files(folder):
             try:
                 tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
-            except (OSError, tarfile.TarError) as error:  # it changes while we read it
+            except (OSError, tarfile.TarError) as error:  # the file changed while it was read
                 words = error.strerror if isinstance(error, OSError) else str(error)
                 raise ClusterError(
                     f"{path} could not be sent: {words}", "wait until nobody writes there"
@@ -218,7 +219,7 @@ def pack(folder: Path) -> bytes:
 
 
 def folder_digest(folder: Path) -> str:
-    """By what is in it, of what would be sent: names and contents.
+    """Return a digest of the names and contents of all files that would be sent.
 
     Raises:
         ClusterError: a file cannot be read.
@@ -234,7 +235,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
-    """What is the user's own, by flag: a file and a name in it; and all other arguments."""
+    """Return the user's own strategy and task, by flag: a file and a name in it; and all other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in OWN_FLAGS:
         parser.add_argument(flag, nargs="?", default="", const="")
@@ -251,10 +252,10 @@ def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[s
 
 
 def _common_folder(files: Sequence[Path]) -> Path:
-    """The folder that holds all files, each in it or below.
+    """Return the folder that all files are in.
 
     Raises:
-        UsageError: they have little in common, so that it would be a large one.
+        UsageError: they are in different folders; a common parent might be large.
     """
     folders = {file.parent for file in files}
     if len(folders) > 1:
@@ -266,7 +267,7 @@ def _common_folder(files: Sequence[Path]) -> Path:
 
 
 def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
-    """The configuration that these arguments of node.train make, on the first of so many ranks."""
+    """Return the configuration that node.train resolves from these arguments, on rank 0 of this number of ranks."""
     command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
     own = {
         "RANK": "0",
@@ -288,10 +289,10 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
 
 
 def _check_words(words: Sequence[str], folder: Path | None) -> None:
-    """Refuse what no argument and no path can be here: a file of YAML may have letters that the locale has not.
+    """Refuse words that this locale cannot encode as arguments or paths; a YAML file may contain such characters.
 
     Raises:
-        UsageError: names the word.
+        UsageError: a word cannot be encoded; the message names it.
     """
     for word in [*words, str(folder or "")]:
         try:
@@ -303,10 +304,10 @@ def _check_words(words: Sequence[str], folder: Path | None) -> None:
 
 
 def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
-    """The folder to send with a file, and where the file is in it.
+    """Return the folder to send with a file, and the path of the file in it.
 
     Raises:
-        UsageError: the file is not in it, or the folder is too large.
+        UsageError: the file is not in the folder, or the folder is too large.
     """
     file = file.resolve()
     folder = (folder or file.parent).resolve()
@@ -353,7 +354,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    """All files to send, also those behind links: what a link points to is not on the nodes."""
+    """Yield all files to send, following symbolic links, because their targets do not exist on the nodes."""
     for top, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
         below = (Path(top, name) for name in sorted(set(folders) - NOT_SENT))
         folders[:] = [path.name for path in below if not _is_left_out(path)]
@@ -362,12 +363,12 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def _is_left_out(folder: Path) -> bool:
-    """Whether a folder stays here: a loop, a secret, or a virtual environment, by whatever name."""
+    """Return whether a folder is not sent: a loop of links, a secret, or a virtual environment of any name."""
     return _is_loop(folder) or _is_secret(folder) or is_file(folder / "pyvenv.cfg")
 
 
 def _is_secret(path: Path) -> bool:
-    """Whether it is what must never reach a node, by its own name or by those on the way that a link takes."""
+    """Return whether a path must never reach a node, by its own name or by any name in the target of its link."""
     parts = path.resolve().parts if path.is_symlink() else ()
     return not SECRETS.isdisjoint({path.name, *parts})
 
@@ -384,11 +385,11 @@ def _unreadable(path: Path) -> UsageError:
 
 
 def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for names that none can have
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for invalid names
 
 
 def _is_loop(folder: Path) -> bool:
-    """Whether a link leads back to a folder on the way to it."""
+    """Return whether a symbolic link leads back to one of its parent folders."""
     if not folder.is_symlink():
         return False
     target = folder.resolve()

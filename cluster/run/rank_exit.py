@@ -1,4 +1,4 @@
-"""How one rank ended: what its node.rank reports of it, and how that is said. Pure."""
+"""How one rank ended, from the report of its node.rank, and the words for it. Pure."""
 
 import time
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ class RankExit:
 
     Attributes:
         place: where it ran.
-        exit_code: -n for signal n; LOST where nobody knows.
-        time: when it failed or ended, by its node's own clock.
-        error: what it says itself of why it failed (`@record`), in one line; empty where it says nothing.
-        is_bystander: whether it failed by the failure of another: its connection was closed, its wait took too long.
-        out_of_memory: whether the kernel killed it, or a process of its node, for lack of memory.
+        exit_code: -n for signal n; LOST if unknown.
+        time: Unix time at which it failed or ended, by its node's clock; by the host's if there is no report.
+        error: its own explanation of the failure (`@record`), in one line; empty if there is none.
+        is_bystander: whether another rank's failure made it fail: a connection was closed, or a wait timed out.
+        out_of_memory: whether the kernel killed it, or another process of its node, for lack of memory.
         was_stopped: whether it ended after it had been told to.
-        stall: why it held the others up, where it did.
-        refusal: why its node did not take it: another run has it; empty where it ran.
-        restarts: how often it had been started again by then.
+        stall: why it held up the others; empty if it did not.
+        refusal: why its node refused it (another run has the node); empty if it ran.
+        restarts: how often it had been restarted by then.
     """
 
     place: RankPlacement
@@ -41,17 +41,19 @@ class RankExit:
 
     @property
     def has_never_run(self) -> bool:
-        """Whether its node has refused it from the start."""
+        """Whether its node refused its first start."""
         return bool(self.refusal) and self.restarts == 0
 
 
 def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
-    """How a rank ended, by the last line of its node.rank; a rank may have written something else there, or killed it.
+    """Return how a rank ended, from the last line that its node.rank wrote to standard error.
+
+    Without a valid report (the rank may have written there too, or killed node.rank) only the exit code is known.
 
     Args:
-        place: of the rank.
-        exit_code: of node.rank.
-        stderr: what node.rank said.
+        place: placement of the rank.
+        exit_code: exit code of node.rank.
+        stderr: standard error of node.rank.
     """
     *_, last = ["", *stderr.strip().splitlines()]
     try:
@@ -69,11 +71,11 @@ def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
 
 
 def how_it_ended(end: RankExit, fates: Mapping[str, str]) -> str:
-    """How a rank ended, for a user: what follows its name.
+    """Return how a rank ended, as words for a user that follow its name.
 
     Args:
-        end: of the rank.
-        fates: of the nodes that were lost, why, where that is known.
+        end: the end of the rank.
+        fates: why nodes were lost, by node, as far as known.
     """
     if end.stall:
         return f"stalled: {end.stall}"

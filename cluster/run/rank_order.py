@@ -1,6 +1,6 @@
-"""Which node has which ranks, where somebody asks for another order than the nodes' own. Pure.
+"""The order in which nodes get their ranks, if the user asks for another one than the nodes' own. Pure.
 
-gloo's ring goes by rank, so the order of ranks decides which links an all-reduce takes (cluster.accounting.ring_order).
+gloo's ring follows the ranks, so their order decides which links an all-reduce uses (cluster.accounting.ring_order).
 """
 
 import math
@@ -13,18 +13,17 @@ from cluster.base.errors import UsageError, shown
 from cluster.shaping.link_state import LinkState
 
 BEST = "best"
-STANDARD_BYTES = (
-    4_799_528  # of an all-reduce of Fashion-MNIST's network: nobody knows a task's before it runs
-)
+# The all-reduce of the network for Fashion-MNIST; the size for another task is unknown before it runs.
+STANDARD_BYTES = 4_799_528
 
 
 @dataclass(frozen=True)
 class RankOrder:
-    """Nodes as their ranks follow one another.
+    """The nodes in the order of their ranks.
 
     Attributes:
-        nodes: by name; the first one has rank 0.
-        words: how it was found, for readers; '' where it was said.
+        nodes: names of the nodes; the first one has rank 0.
+        words: how the order was found, for the user; '' if it was given.
     """
 
     nodes: tuple[str, ...]
@@ -34,17 +33,17 @@ class RankOrder:
 def resolve_rank_order(
     asked: str | None, nodes: Sequence[str], link_state: LinkState, ranks_a_node: int = 1
 ) -> RankOrder:
-    """The order of ranks.
+    """Return the order of ranks.
 
     Args:
-        asked: node1,node3,node2 or 'best'; None: as the nodes are.
-        nodes: all there are, in their order.
-        link_state: the links in force, by which the best order is found.
-        ranks_a_node: how many each has.
+        asked: node1,node3,node2 or 'best'; None: the nodes' own order.
+        nodes: all nodes, in their own order.
+        link_state: the links in force, which decide the best order.
+        ranks_a_node: number of ranks on each node.
 
     Raises:
-        UsageError: not each node is named once, rank 0 would not be where the rendezvous is, or there are no links by
-            which one order could be better than another.
+        UsageError: not every node is named exactly once, rank 0 would not be on the rendezvous node, or 'best' is asked
+            for although no links are shaped.
     """
     if asked is None:
         return RankOrder(tuple(nodes))
@@ -54,7 +53,7 @@ def resolve_rank_order(
 
 
 def parse_rank_order(text: str, nodes: Sequence[str]) -> tuple[str, ...]:
-    """node1,node3,node2 as nodes; raises as `resolve_rank_order`."""
+    """Parse an order such as node1,node3,node2; raises like `resolve_rank_order`."""
     order = tuple(text.split(","))
     if sorted(order) != sorted(nodes):
         raise UsageError(
@@ -70,7 +69,7 @@ def parse_rank_order(text: str, nodes: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_rank_order(asked: str | None, nodes: Sequence[str]) -> None:
-    """See that it can be, before there are links; raises as `resolve_rank_order`."""
+    """Check a requested order before there are links; raises like `resolve_rank_order`."""
     if asked not in (None, BEST):
         parse_rank_order(asked, nodes)
 

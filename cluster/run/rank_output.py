@@ -1,4 +1,4 @@
-"""Copies the output of a rank to its log and to the screen. If either fails, the rank goes on."""
+"""Copies the output of a rank to its log and to the screen; if either fails, the rank goes on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cluster.base.console import eprint
 
 
 def copy_lines(lines: Iterable[str], path: Path, show: Callable[[str], None]) -> None:
-    """Copy lines until they end. To stop reading would stop the rank: it waits until somebody takes what it prints.
+    """Copy lines until they end; never stop reading earlier, because a rank blocks if nobody reads its output.
 
     Args:
-        lines: as they come.
-        path: the log, to which they are added; on a full disk it is cut short, which is said once.
-        show: prints a line; a reader that has gone (`launch | head`) is left alone.
+        lines: the lines as they arrive.
+        path: the log to append to; if the disk is full it is cut short, which is reported once.
+        show: prints a line; not called again after it failed (`launch | head`).
     """
     is_heard = True
     with closing(_Log(path)) as log:
@@ -30,13 +30,13 @@ def copy_lines(lines: Iterable[str], path: Path, show: Callable[[str], None]) ->
 
 
 def add_line(line: str, path: Path) -> None:
-    """Add a line of our own to a log."""
+    """Append a line of the launcher's own to a log."""
     with closing(_Log(path)) as log:
         log.write(line)
 
 
 class _Log:
-    """A file of lines, each written at once; after the first error it is left as it is."""
+    """A line-buffered log file; after the first error nothing more is written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,7 +52,7 @@ class _Log:
     def close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with suppress(OSError):  # what could not be written before
+            with suppress(OSError):  # close flushes what could not be written before
                 file.close()
 
     @contextmanager

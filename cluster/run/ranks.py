@@ -1,8 +1,8 @@
-"""Rank processes: started on every node at once, their output streamed, and ended together.
+"""Rank processes: starts them on every node at once, streams their output, and ends them together.
 
-Once an essential rank fails the others are told to stop (SIGTERM, ten seconds, SIGKILL: `node.rank` does that where its
-standard input ends, so it also happens when we are killed). Which of them is the root cause: cluster/run/root_cause.py.
-A rank that is not essential is started again on its node where it fails, some times, and then done without.
+Once an essential rank fails, the others are told to stop (SIGTERM, ten seconds, SIGKILL: `node.rank` does that when its
+standard input ends, so it also happens if the launcher is killed). cluster/run/root_cause.py finds the root cause.
+A rank that is not essential is restarted on its node a limited number of times; then the run goes on without it.
 """
 
 import json
@@ -32,17 +32,17 @@ from protocol.rank_variables import RESTART_COUNT
 from protocol.reader import document
 
 RANK = ("python3", "-m", "node.rank")
-STOP_TIMEOUT_S = 2 * GRACE_S  # within which node.rank has killed its rank
-LAST_WORDS_S = 2.0  # for a rank that has failed to say why, where another has heard of it first
+STOP_TIMEOUT_S = 2 * GRACE_S  # node.rank has killed its rank by then
+LAST_WORDS_S = 2.0  # wait for the failed rank's own report after a bystander's
 LAST_ENDS_S = 20.0  # for ranks to end by themselves once the essential ones are done
-RESTART_DELAYS_S = (1.0, 2.0, 4.0)  # before the first restart of a rank, the second, any other
+RESTART_DELAYS_S = (1.0, 2.0, 4.0)  # before a rank's first, second and any later restart
 
 
 def refuse_busy(fleet: Fleet) -> None:
-    """See that no run has any of the nodes: whatever is changed or measured now would be so under it.
+    """Check that no run uses any of the nodes: changing or measuring links now would disturb it.
 
     Raises:
-        NodeError: names the run.
+        NodeError: a run does; the message names it.
     """
     tried = fleet.run(["flock", "--nonblock", RANK_LOCK, "true"], check=False)
     busy = [node for node, result in tried.items() if result.exit_code == 1]
@@ -60,13 +60,13 @@ class RankProcesses:
 
     Args:
         fleet: connections to the nodes.
-        orders: what each rank gets.
-        log_dir: for what they print.
+        orders: the start order of each rank.
+        log_dir: folder for their logs.
         printer: shows what they print.
-        watch: for stalls.
-        say: tells the user something.
-        max_restarts: how often each rank that is not essential is started again after a failure.
-        tell: gets what becomes of ranks, for who looks on.
+        watch: detects stalls.
+        say: prints a message for the user.
+        max_restarts: how often each rank that is not essential is restarted after a failure.
+        tell: callback of the live view, for ends and restarts of ranks.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RankProcesses:
         self._log_dir = log_dir
         self._say, self._max_restarts = say, max_restarts
         self._essential = {place for place in orders if place.is_essential}
-        self._ended: queue.Queue[RankExit | None] = queue.Queue()  # None: the rest is given up
+        self._ended: queue.Queue[RankExit | None] = queue.Queue()  # None: give up after a stall
         self._no_restarts = threading.Event()
         self._stopped_at = math.inf  # Unix time
         self._processes = {place: fleet.start(place.node, RANK) for place in orders}
@@ -98,13 +98,13 @@ class RankProcesses:
             threading.Thread(target=self._keep_up, args=(place, process), daemon=True).start()
 
     def wait(self) -> list[RankExit]:
-        """Wait until the run has ended, and stop what is left of it; how the ranks ended, by rank.
+        """Wait until the run has ended, stop the remaining ranks, and return how all ranks ended, in rank order.
 
-        It ends with the last of the essential ranks, or once one of these fails.
+        The run ends with the last essential rank, or once one of these fails.
 
         Raises:
-            NodeError: a node refused, because another run has it.
-            KeyboardInterrupt: handed on, once every rank has been stopped.
+            NodeError: a node refused its rank, because another run has it.
+            KeyboardInterrupt: re-raised once every rank has been stopped.
         """
         ended: dict[RankPlacement, RankExit] = {}
         stalled: dict[RankPlacement, str] = {}
@@ -113,8 +113,8 @@ class RankProcesses:
             if self._is_done(ended):
                 self._wait_others(ended)
             elif all(end.is_bystander for end in ended.values() if _ends_run(end)):
-                stalled = self._watch.stopped()  # of one that is stopped the others see nothing
-        finally:  # on Ctrl-C, too
+                stalled = self._watch.stopped()  # bystanders' errors do not tell of a stopped rank
+        finally:  # also on Ctrl-C
             self._watch.end()
             self._wait_stopped(ended)
         if refusals := {end.place.node: end.refusal for end in ended.values() if end.has_never_run}:
@@ -129,7 +129,7 @@ class RankProcesses:
             _tell_to_end(process)
 
     def _no_more(self) -> None:
-        """Whatever ends from now on ends by us."""
+        """Restart no more ranks, and count ranks that end from now on as stopped by us."""
         self._no_restarts.set()
         self._stopped_at = min(self._stopped_at, time.time())
 
@@ -137,7 +137,7 @@ class RankProcesses:
         return all(place in ended and ended[place].exit_code == 0 for place in self._essential)
 
     def _wait_essential(self, ended: dict[RankPlacement, RankExit]) -> None:
-        """Until the essential ones have ended, or one has failed; after a bystander, a moment longer for another."""
+        """Wait until all essential ranks have ended, or one has failed; after a bystander, LAST_WORDS_S longer."""
         deadline = math.inf
         while not self._essential <= ended.keys() and (end := self._next(deadline)):
             ended[end.place] = end
@@ -147,7 +147,7 @@ class RankProcesses:
                 deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
 
     def _wait_others(self, ended: dict[RankPlacement, RankExit]) -> None:
-        """Until those that the run does not need have ended, too: whoever is done may have told them."""
+        """Wait until the other ranks have ended, too: the essential ones may have told them to, before they ended."""
         self._no_restarts.set()
         self._watch.end()
         deadline = time.monotonic() + LAST_ENDS_S
@@ -169,13 +169,13 @@ class RankProcesses:
         while len(ended) < len(self._orders):
             if (end := self._next(deadline)) is None:
                 if time.monotonic() < deadline:
-                    continue  # given up meanwhile
+                    continue  # the stall watch gave up in the meantime
                 return
             was_stopped = end.exit_code != LOST and end.time > self._stopped_at
             ended[end.place] = replace(end, was_stopped=was_stopped)
 
     def _next(self, deadline: float) -> RankExit | None:
-        """The next rank that has ended for good; None where there is none before the deadline, or they are given up."""
+        """Return the next rank that has ended for good; None after the deadline, or if the stall watch gave up."""
         left_s = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
         try:
             return self._ended.get(timeout=left_s)
@@ -183,13 +183,13 @@ class RankProcesses:
             return None
 
     def _keep_up(self, place: RankPlacement, process: RemoteProcess) -> None:
-        """Follow a rank, and start it again, to its last end."""
+        """Follow a rank through all its restarts, to its last end."""
         end: RankExit | None = None
         try:
             end = self._follow(place, process)
             while self._awaits_restart(end):
                 end = self._follow_again(end)
-        finally:  # whoever waits for the end must hear of it, whatever went wrong
+        finally:  # `wait` must learn of the end, whatever went wrong
             self._watch.forget(place)
             end = end or RankExit(place, LOST, time.time())
             self._tell_live(RankEnded(place.name, end.exit_code))
@@ -202,30 +202,30 @@ class RankProcesses:
         return self._read_end(place, exit_code, stderr.decode(errors="replace"))
 
     def _follow_again(self, end: RankExit) -> RankExit:
-        """Start a rank again, and follow it to its next end."""
+        """Restart a rank, and follow it to its next end."""
         place, restarts = end.place, end.restarts + 1
         order = self._orders[place]
         environ = order.env | {RESTART_COUNT: str(restarts)}
         try:
             process = self._fleet.start(place.node, RANK)
             process.write(_line(order._replace(env=environ)))
-        except NodeError:  # the node has gone meanwhile
+        except NodeError:  # the node is gone
             return RankExit(place, LOST, time.time(), restarts=end.restarts)
         self._processes[place] = process
         self._watch.watch_again(place)
         self._tell_live(RankRestarted(place.name, restarts))
-        if self._stopped_at < math.inf:  # `stop` may have been a moment too early to see it
+        if self._stopped_at < math.inf:  # `stop` may have run before this process was known to it
             _tell_to_end(process)
         return replace(self._follow(place, process), restarts=restarts)
 
     def _awaits_restart(self, end: RankExit) -> bool:
-        """Say what becomes of a rank that has failed; whether it is to be started again, when that is due."""
+        """Report what happens to a rank that has failed; wait until its restart is due, and return whether it is."""
         if end.exit_code == 0 or _ends_run(end):
             return False
         self._watch.await_restart(end.place)
         if self._is_over(end):
             return False
-        # Nobody knows how to start a lost one, and a mistake in its arguments it would make again.
+        # A lost rank cannot be started, and an error in its arguments would occur again.
         is_hopeless = end.exit_code in (LOST, EXIT_USAGE) or bool(end.refusal)
         if is_hopeless or end.restarts >= self._max_restarts:
             self._tell(end, "the run goes on without it")
@@ -235,11 +235,11 @@ class RankProcesses:
         return not self._no_restarts.wait(delay_s)
 
     def _is_over(self, end: RankExit) -> bool:
-        """Whether the run has ended; after a bystander, a moment later: an essential one may be about to end."""
+        """Return whether the run has ended; after a bystander wait LAST_WORDS_S, as an essential rank may be ending."""
         return self._no_restarts.wait(LAST_WORDS_S if end.is_bystander else 0.0)
 
     def _tell(self, end: RankExit, what_follows: str) -> None:
-        """Say how a rank has ended that the run does not need, here and in its log."""
+        """Report how a rank that is not essential has ended, to the user and in its log."""
         how = how_it_ended(end, self._fleet.lost)
         why = f" ({end.error})" if end.error else ""
         line = f"rank {end.place.rank} on {end.place.node} {how}{why}; {what_follows}"
@@ -251,14 +251,14 @@ class RankProcesses:
 
     def _read_end(self, place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
         if place.node in self._fleet.lost:
-            return RankExit(place, LOST, time.time() - MOST_SILENT_S)  # when it was heard last
+            return RankExit(place, LOST, time.time() - MOST_SILENT_S)  # when it last answered
         if exit_code == EXIT_BUSY and not stderr.lstrip().startswith("{"):
             return RankExit(place, exit_code, time.time(), refusal=stderr.strip())
         return read_report(place, exit_code, stderr)
 
 
 def _ends_run(end: RankExit) -> bool:
-    """Whether the run ends by the end of this rank."""
+    """Return whether the end of this rank ends the run."""
     return end.has_never_run or (end.place.is_essential and end.exit_code != 0)
 
 
@@ -267,7 +267,7 @@ def _line(order: StartOrder) -> bytes:
 
 
 def _tell_to_end(process: RemoteProcess) -> None:
-    with suppress(OSError, EOFError):  # the connection has gone: node.rank saw that too
+    with suppress(OSError, EOFError):  # the connection is gone: node.rank sees that, too
         process.close_stdin()
 
 

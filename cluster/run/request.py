@@ -1,4 +1,4 @@
-"""The requested state of a cluster, validated before anything starts; what is left out stays as it is. Pure values."""
+"""The requested state of a cluster, validated before anything starts; omitted values stay as they are. Pure values."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from cluster.engine.resources import Limit, ResourceRequest
 from cluster.hosts.hosts_file import Hosts
 from cluster.links.link_spec import LinkSpec
 
-# As github.com/distribution/reference has it: HOST:PORT/PATH:TAG@DIGEST, the path in small letters.
+# The grammar of github.com/distribution/reference: HOST:PORT/PATH:TAG@DIGEST, the path in lower case.
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 IMAGE_NAME = re.compile(
     rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
@@ -20,10 +20,10 @@ IMAGE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Request:
-    """A cluster as its user speaks of it; None is what was not said.
+    """A cluster as requested by its user; None: not specified.
 
     Raises:
-        UsageError: a name, a number of nodes, a slot or an image's name that cannot be.
+        UsageError: the name, the number of nodes, the slot or the image's name is invalid.
     """
 
     name: str
@@ -33,25 +33,25 @@ class Request:
     link_spec: LinkSpec | None
     resources: ResourceRequest
     hosts: Hosts | None = None
-    """The machines on which it shall be; None: this one, or where it is."""
+    """The hosts for its nodes; None: this machine, or where it already is."""
 
     def __post_init__(self) -> None:
         size = DEFAULT_NODES if self.size is None else self.size
-        ClusterSpec(self.name, size, self.slot or 0)  # checks them
+        ClusterSpec(self.name, size, self.slot or 0)  # validates them
         if self.image is not None and not IMAGE_NAME.fullmatch(self.image):
             raise UsageError(
                 f"{self.image!r} is no image's name", "as in docker build --tag NAME:TAG"
             )
 
     def spec(self, existing: ClusterSpec | None, taken: Collection[int]) -> ClusterSpec:
-        """The cluster to be: what is asked for, at the place where it already is, or at the first that is free.
+        """Return the cluster to create or change to: in the slot that it already has, or in the first free one.
 
         Args:
-            existing: what there is of it.
-            taken: the slots that others hold.
+            existing: the cluster as it is; None if it does not exist.
+            taken: slots of other clusters.
 
         Raises:
-            UsageError: it is up in another slot, no slot is free, or a limit speaks of a node that is not in it.
+            UsageError: it is up in another slot, no slot is free, or a limit names a node that is not in it.
         """
         if existing is not None and self.slot not in (None, existing.slot):
             raise UsageError(
@@ -64,10 +64,10 @@ class Request:
         return spec
 
     def limits(self, spec: ClusterSpec, now: Mapping[str, Limit]) -> dict[str, Limit]:
-        """What each node's limits become.
+        """Return the new limits of each node.
 
         Raises:
-            UsageError: a limit speaks of a node that there is not.
+            UsageError: a limit names a node that does not exist.
         """
         return self.resources.limits([node.name for node in spec.nodes], now)
 

@@ -1,6 +1,6 @@
-"""Fetches the results of ranks into the run folder, node by node: one failure costs no other node's results.
+"""Fetches the results of ranks into the run folder, node by node; a failure does not affect other nodes' results.
 
-Nodes run what users wrote, as root: what they send may be anything. What could not be fetched stays on its node.
+Nodes run user code as root, so what they send is not trusted. Results that could not be fetched stay on their node.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from cluster.ssh.unpack import Unpacked, unpack
 from protocol.rank import EXIT_NO_FOLDER, LOST
 
 MOST_RESULTS = "10g"
-AT_ONCE = 4  # nodes: our own processor is what takes the time, and each has 2 MB under way
+AT_ONCE = 4  # nodes: the host's processor is the bottleneck, and each has 2 MB in flight
 SILENCE_S = 15.0
 SAY_AFTER_S = 5.0
-# Prints the folder that it is given, if it is there.
+# Writes a folder to standard output as a tar archive, if it exists.
 SEND = (
     "sh",
     "-c",
     f'[ -d "$0" ] || exit {EXIT_NO_FOLDER}; exec tar --format=gnu -C "$0" -c .',
 )
-TAR_WARNED, TAR_PARTLY = 1, 2  # GNU tar: a file grew while it was read; some could not be read
+TAR_WARNED, TAR_PARTLY = 1, 2  # GNU tar: a file changed while it was read; some were unreadable
 FULL = {errno.ENOSPC, errno.EDQUOT}
-MOST_LINES, MOST_CHARACTERS = 10, 300  # that are shown of what a node says
+MOST_LINES, MOST_CHARACTERS = 10, 300  # shown of a node's messages
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What came of one node's results.
+    """The outcome of fetching one node's results.
 
     Attributes:
-        failure: why they are not here, or not all of them; empty where they are.
-        notes: what else to tell of them.
-        is_full: whether it was our own disk that had no room.
+        failure: why they are missing or incomplete; empty if they are complete.
+        notes: other messages for the user.
+        is_full: whether this machine's disk was full.
     """
 
     failure: str = ""
@@ -54,12 +54,12 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Fetch:
-    """What to fetch, and where to.
+    """What to fetch, and where to put it.
 
     Attributes:
         there: the folder on every node.
-        here: the folder that gets a folder for each node.
-        limit_bytes: how much of one node.
+        here: the folder on this machine, to which a folder for each node is added.
+        limit_bytes: the most that is fetched from one node.
     """
 
     there: str
@@ -68,10 +68,10 @@ class Fetch:
 
 
 def parse_max_results(value: object) -> int:
-    """How much may be fetched of a node (500m, 10g), in bytes.
+    """Parse the most that may be fetched from a node (500m, 10g) into bytes.
 
     Raises:
-        UsageError: it is no size.
+        UsageError: it is not a size.
     """
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([bkmgt]?)", str(value).lower(), re.ASCII)
     size = int(float(found[1]) * UNITS[found[2]]) if found else 0
@@ -83,10 +83,10 @@ def parse_max_results(value: object) -> int:
 def fetch_results(
     fleet: Fleet, nodes: Sequence[str], fetch: Fetch, console: Console
 ) -> dict[str, Fetched]:
-    """Fetch what the ranks of some nodes left; what is not here whole is not removed there.
+    """Fetch what the ranks of some nodes left; return the outcomes, by node.
 
-    Where our disk is too small for all, those that found no room are tried again one by one: what one of them has
-    left behind is gone by then.
+    If this machine's disk was full, the nodes affected are tried again one by one, because their partial results, which
+    took space, have been removed by then.
     """
     report = _reporter(console)
     pool = ThreadPoolExecutor(AT_ONCE)
@@ -103,22 +103,22 @@ def fetch_results(
 
 
 def fetch_folder(fleet: Fleet, node: str, fetch: Fetch, console: Console) -> Fetched:
-    """Fetch a folder of one node alone; `fetch.here` becomes what it is there."""
+    """Fetch a folder from one node; `fetch.here` becomes its copy."""
     return _fetch_one(fleet, node, fetch, fetch.here, _reporter(console))
 
 
 def plain(text: str) -> str:
-    """What a node says, fit for a terminal: one line, not too long."""
+    """Make a node's message safe for a terminal: one line, printable, of limited length."""
     return "".join(c if c.isprintable() else "?" for c in text)[:MOST_CHARACTERS]
 
 
 def _fetch_one(
     fleet: Fleet, node: str, fetch: Fetch, folder: Path, report: Callable[[str, int], None]
 ) -> Fetched:
-    """One node's; what is not whole does not stay here."""
+    """Fetch one node's results; remove the local copy if fetching fails."""
     try:
         return _try(fleet, node, fetch, folder, report)
-    except Exception as error:  # the node decides what is read: nothing of it may end the others
+    except Exception as error:  # the node controls the input, and must not harm other nodes'
         _remove(folder)
         is_full = isinstance(error, OSError) and error.errno in FULL
         return Fetched(plain(_words_of(node, error)), is_full=is_full)
@@ -139,7 +139,7 @@ def _try(
     exit_code, stderr = process.hand_over(consume, SILENCE_S)
     words = [plain(line) for line in stderr.decode(errors="replace").splitlines()]
     if unpacked.is_empty and exit_code == EXIT_NO_FOLDER:
-        return Fetched()  # no rank began there
+        return Fetched()  # no rank started there
     if unpacked.is_empty or exit_code not in (0, TAR_WARNED, TAR_PARTLY):
         raise BadArchive(_how(exit_code, words))
     notes = [f"{plain(name)} is left out: {why}" for name, why in unpacked.left_out.items()]
@@ -178,7 +178,7 @@ def _count(pieces: Iterator[bytes], report: Callable[[int], None]) -> Iterator[b
 
 
 def _reporter(console: Console) -> Callable[[str, int], None]:
-    """Says from time to time how much has come, where that takes long."""
+    """Return a callback that reports how much has arrived, every SAY_AFTER_S."""
     began, counts = time.monotonic(), dict[str, int]()
     last_said = began
 

@@ -1,4 +1,4 @@
-"""Explains a failed run: the root cause, the end of its log, and hints that the log does not give."""
+"""Explains a failed run: the root cause, the end of its log, and hints beyond the log."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from cluster.run.stall import Stall
 from cluster.run.summary_document import Summary
 from protocol.link import Link
 
-LAST_LINES, MOST_LINES = 8, 1000  # to be shown, to be searched
-# faulthandler's words; the current thread is the one that failed, or was signalled.
+LAST_LINES, MOST_LINES = 8, 1000  # shown, searched
+# faulthandler's output; the current thread is the one that failed, or got the signal.
 FATAL, CURRENT = "Fatal Python error: ", "Current thread 0x"
 FRAME = r"  |Current thread 0x"
 OF_STACKS = re.compile(rf"\s*$|{FRAME}|Thread 0x|{FATAL}|Extension modules: ")
@@ -22,11 +22,11 @@ ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 def root_cause(failed: Sequence[RankExit]) -> RankExit:
-    """The rank because of which a run failed that has not stalled.
+    """Return the rank that made a run fail, if the run did not stall.
 
-    Not always the first that reported an error: a rank that fails leaves the group before it can say why, and others
-    may report sooner that it left; ranks that we stopped failed because of us. A rank that is not essential is no root
-    cause unless it stalls: essential ranks should have gone on without it.
+    It is not always the first rank that reported an error: a failing rank leaves the group before it can say why, and
+    others may report sooner that it left; ranks that we stopped failed because of us. A rank that is not essential is
+    the root cause only if it stalled or no essential rank failed: essential ranks should have gone on without it.
     """
     return min(failed, key=_guilt)
 
@@ -45,19 +45,19 @@ def raise_failure(
     isolated: Sequence[Link],
     summary: Summary,
 ) -> None:
-    """Raise where an essential rank failed.
+    """Raise an error if the run stalled or an essential rank failed.
 
     Args:
-        folder: the run's.
+        folder: the run folder.
         ended: how the ranks ended.
-        fates: of the nodes that were lost, why, where that is known.
-        stall: why the run was ended where nothing moved any more.
-        nodes: of the cluster.
-        isolated: the links, where nodes without one cannot reach each other; none where they can.
-        summary: of the run.
+        fates: why nodes were lost, by node, as far as known.
+        stall: the stall for which the run was ended, if any.
+        nodes: the nodes of the cluster.
+        isolated: the links, if nodes without a link cannot reach each other; otherwise empty.
+        summary: the summary of the run.
 
     Raises:
-        RunFailed: names the root cause.
+        RunFailed: the run stalled or an essential rank failed; the message names the root cause.
     """
     if stall:
         raise _stalled(folder, stall, summary)
@@ -93,7 +93,7 @@ def _stalled(folder: Path, stall: Stall, summary: Summary) -> RunFailed:
 
 
 def _end_of_log(log: Sequence[str]) -> Sequence[str]:
-    """The last lines of a log; where Python's own stacks are its end, what was before them, and the failed thread's."""
+    """Return the last lines of a log; if it ends with Python's stacks, those before and the failed thread's stack."""
     fatal = max((n for n, line in enumerate(log) if line.startswith(FATAL)), default=-1)
     stacks = log[fatal:]
     if fatal < 0 or not all(map(OF_STACKS.match, stacks)):
@@ -106,7 +106,7 @@ def _end_of_log(log: Sequence[str]) -> Sequence[str]:
 def missing_links(
     node: str, log: Sequence[str], nodes: Sequence[Node], isolated: Sequence[Link]
 ) -> list[str]:
-    """Where nodes are isolated: the missing links that the end of a rank's log mentions."""
+    """Return hints on the missing links that the end of a rank's log mentions, if nodes are isolated."""
     if not isolated:
         return []
     names = {one.address: one.name for one in nodes}
@@ -123,7 +123,7 @@ def _among(count: int) -> str:
 
 
 def _was_done_without(end: RankExit, first: RankExit) -> bool:
-    """Whether a rank had failed that the run did not need, before the one that ended it."""
+    """Return whether a rank that the run did not need had failed before the one that ended the run."""
     return not end.place.is_essential and not end.was_stopped and end.time < first.time
 
 
@@ -132,7 +132,7 @@ def _how_each(ended: Sequence[RankExit], fates: Mapping[str, str]) -> str:
 
 
 def _how_later(end: RankExit, fates: Mapping[str, str]) -> str:
-    """How a rank ended that is not the root cause: we stop it, unless it fails by itself."""
+    """Return how a rank that is not the root cause ended: stopped by us, or by a failure of its own."""
     return (
         "was stopped"
         if end.was_stopped and end.exit_code < 0 and not end.stall

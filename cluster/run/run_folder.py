@@ -1,17 +1,17 @@
-"""The run folder: what one launch asked for, measured and left behind.
+"""The run folder: what one launch was asked to do, what it measured, and its results.
 
 runs/20261121-101500-mobile-fedavg/
 run.yml          the resolved configuration, versions, the command
 hostfile         node1 slots=1 …: nodes, and how many ranks on each
-links.json       every link, as in force
-contract.json    asked against measured
-live.json        its state while it went on, as it was last
-links.csv        what each link had carried, dropped and had waiting, second by second
-events.jsonl     what a schedule did to the links, and when
-logs/node1.log … what each rank printed; with several on a node node1-0.log, node1-1.log …, and so below
+links.json       every link in force
+contract.json    measured links against the requested ones
+live.json        the last state document
+links.csv        bytes carried and packets dropped so far, and backlog, of each link, second by second
+events.jsonl     what a schedule did to links and nodes, and when
+logs/node1.log … output of each rank; with several ranks on a node node1-0.log, node1-1.log …, likewise below
 metrics/node1.jsonl …, metrics/node1.collectives.jsonl …
 summary.json     how it ended
-model.pt         what rank 0 saved; files/node1/… whatever else a rank left in GRADWIRE_RUN_DIR
+model.pt         what rank 0 saved; files/node1/… anything else that a rank left in GRADWIRE_RUN_DIR
 """
 
 import platform
@@ -33,11 +33,11 @@ from protocol.metrics import MOST_LINE_BYTES
 from protocol.places import COLLECTIVES, METRICS, MODEL
 
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
-MOST_OF_NAME = 80  # of a profile's or a program's, in the name of a folder
+MOST_OF_NAME = 80  # characters of a profile's or a program's name, in a folder's name
 
 
 def check_writable(parent: Path) -> None:
-    """See that runs can be kept there, before anything is started.
+    """Check that run folders can be created in `parent`, before anything starts.
 
     Raises:
         ClusterError: they cannot.
@@ -54,13 +54,13 @@ def check_writable(parent: Path) -> None:
 
 
 def make_run_folder(parent: Path, profile: str, name: str) -> Path:
-    """A new folder, named by the time, what the links are and what runs.
+    """Create a new folder, named by the time, the profile and the program.
 
-    Names may be anything, of any length: a node says what the profile is called. A second folder in the same second
-    gets a number.
+    Names are not trusted, because a node tells the profile's name: they are sanitised and cut. A second folder in the
+    same second gets a number.
 
     Raises:
-        ClusterError: it cannot be made.
+        ClusterError: it cannot be created.
     """
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{_part_of_name(profile)}-{_part_of_name(name)}"
     for number in range(1, 1000):
@@ -77,24 +77,24 @@ def make_run_folder(parent: Path, profile: str, name: str) -> Path:
 
 
 def write_links(folder: Path, links: Sequence[Link], places: Sequence[RankPlacement]) -> None:
-    """links.json and the hostfile."""
+    """Write links.json and the hostfile."""
     write_json(folder / "links.json", [link._asdict() for link in links])
     hosts = (f"{p.node} slots={p.local_world_size}\n" for p in places if p.local_rank == 0)
     write_text(folder / "hostfile", "".join(hosts))
 
 
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
-    """run.yml: what was asked for, resolved, and on what it ran."""
+    """Write run.yml: the resolved configuration, and the host that it ran on."""
     host = {"host": {"system": platform.platform(), "python": platform.python_version()}}
     text = yaml.safe_dump(dict(config) | host, sort_keys=False, width=120)
     write_text(folder / "run.yml", text)
 
 
 def sort_results(folder: Path, node: str, places: Sequence[RankPlacement]) -> None:
-    """Sort what the ranks of a node left, which lies in files/NODE/, into the run folder.
+    """Move the results of a node's ranks from files/NODE/ to their places in the run folder.
 
-    Metrics and rank 0's model have places of their own; everything else keeps its name under files/NODE/, also what a
-    program of the user's own calls metrics.jsonl.
+    Metrics and rank 0's model have places of their own; everything else keeps its name under files/NODE/, also a
+    metrics.jsonl of a program of the user's own.
     """
     others = folder / "files" / node
     for place in places:
@@ -110,17 +110,17 @@ def sort_results(folder: Path, node: str, places: Sequence[RankPlacement]) -> No
 
 
 def last_events(folder: Path, rank: str) -> LastLines:
-    """The last start, rollout and end in a rank's metrics."""
+    """Return the last start, rollout and end in a rank's metrics."""
     return last_lines(folder / "metrics" / f"{rank}.jsonl")
 
 
 def _part_of_name(text: str) -> str:
-    """What may stand in a file name, and no more of it than leaves room for the rest."""
+    """Return a text fit for a file name, cut to leave room for the rest of the name."""
     return NOT_IN_NAMES.sub("-", text)[:MOST_OF_NAME]
 
 
 def _is_metrics(path: Path) -> bool:
-    """Whether a file is one of node.train's, by its first line: an event, of which rank, and when."""
+    """Return whether a file holds metrics of node.train: its first line is an event."""
     if not path.is_file():
         return False
     with path.open("rb") as lines:
@@ -128,7 +128,7 @@ def _is_metrics(path: Path) -> bool:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a plain file, where there is one."""
+    """Move a plain file if it exists."""
     if source.is_file():
         target.parent.mkdir(exist_ok=True)
         source.replace(target)

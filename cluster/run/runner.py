@@ -1,6 +1,6 @@
 """Runs one launch from links in force to the summary: verify, stage, start, follow, collect.
 
-Everything that a run asked for, measured and left behind lies in its folder (`cluster.run.run_folder`).
+The run folder (`cluster.run.run_folder`) keeps what was requested and measured, and the results.
 """
 
 from __future__ import annotations
@@ -74,26 +74,26 @@ def run_program(
     console: Console,
     live_options: LiveOptions = LIVE,
 ) -> Run:
-    """Verify the links, run the program on every node, collect what it left.
+    """Verify the links, run the program on every node, collect its results.
 
     Args:
-        engine: of the cluster's containers.
+        engine: the engine of the cluster's containers.
         spec: the cluster.
-        fleet: its nodes.
-        link_state: the links in force as they were just read.
-        experiment: what to do.
+        fleet: connections to its nodes.
+        link_state: the links in force, just read.
+        experiment: what to run.
         console: for messages.
-        live_options: how it is shown while it goes on.
+        live_options: how the run is shown while it goes on.
 
     Raises:
-        UsageError: the schedule speaks of what is not there, so many ranks cannot be, or not in this order, an
-            essential one does not exist, or none could be started again, or the node image lacks what is needed;
-            nothing was started.
-        ClusterError: traces that somebody plays by hand are in the way of it, or of measuring; nothing was started.
-        ContractBroken: a link is not what was asked for; nothing was started.
-        ContractUndecided: nobody can tell, as the host was the limit; nothing was started.
-        RunFailed: an essential rank failed; names the first one, with its log. Or not all that they left could be
-            fetched.
+        UsageError: the schedule does not fit the cluster, the number or order of ranks or the restarts are invalid, an
+            essential rank does not exist, or the node image lacks a package; nothing was started.
+        ClusterError: traces that a user is playing would interfere with the schedule or with measuring; nothing was
+            started.
+        ContractBroken: a link is not as asked; nothing was started.
+        ContractUndecided: the host was too busy to tell whether the links hold; nothing was started.
+        RunFailed: an essential rank failed (the message names the root cause, with the end of its log), the run
+            stalled, links were lost, the schedule was not kept, or some results could not be fetched.
     """
     names = [node.name for node in spec.nodes]
     order = resolve_rank_order(experiment.rank_order, names, link_state, experiment.nproc_per_node)
@@ -133,7 +133,7 @@ def _run(
     if job.verify != NONE and job.link_state.links:
         live.tell(Phase("measuring"))
         verified = verify_links(Prover(engine, job.spec, fleet, console), job, folder)
-        # With the counters as they are now: the probes' bytes are not this run's.
+        # With the counters as they are now, so that the probes' bytes do not count as the run's.
         contract, job = verified.document, replace(job, link_state=verified.link_state)
     player = ScheduleRunner(
         fleet,
@@ -149,43 +149,53 @@ def _run(
     with _noted(job, processors, player):
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
     summary = _collect(fleet, job, folder, staging, time.monotonic() - started, contract, console)
+    failure = _incomplete(job, folder, staging, player, summary)
+    summary["failure"] = failure.message if failure else ""
     _write_summary(folder, summary)
     isolated = job.link_state.links if job.link_state.isolated else ()
     fates = _fates(engine, fleet, job, staging.ended, since)
     raise_failure(folder, staging.ended, fates, watch.stall, job.spec.nodes, isolated, summary)
-    if summary["links_lost"]:
-        raise RunFailed(
-            f"the ranks are done, but not over the links that were asked for: {summary['links_lost']}",
+    if failure:
+        raise failure
+    return Run(folder, summary)
+
+
+def _incomplete(
+    job: Job, folder: Path, staging: Staging, player: ScheduleRunner, summary: Summary
+) -> RunFailed | None:
+    """Return why a run has failed although its ranks are done; None if it has not."""
+    by_hand = f"by hand: ssh -F {job.spec.state_dir}/ssh_config"
+    kept = "it stays there until two more runs have left some"
+    if lost := summary["links_lost"]:
+        return RunFailed(
+            f"the ranks are done, but not over the links that were asked for: {lost}",
             "the next launch lays them again",
             summary,
         )
     if missing := staging.missing(job.places):
-        raise RunFailed(
+        return RunFailed(
             f"the ranks are done, but what they left could not all be fetched: {', '.join(missing)}",
-            f"by hand: ssh -F {job.spec.state_dir}/ssh_config {missing[0]} "
-            f"tar -C {run_dir(folder.name)} -c . > results.tar; it stays there until two more runs "
-            "have left some, or the node is removed",
+            f"{by_hand} {missing[0]} tar -C {run_dir(folder.name)} -c . > results.tar; {kept}, or the node is removed",
             summary,
         )
     if staging.shared_not_fetched:
-        raise RunFailed(
+        return RunFailed(
             f"the ranks are done, but their shared folder could not be fetched: {staging.shared_not_fetched}",
-            f"by hand: ssh -F {job.spec.state_dir}/ssh_config {job.places[0].node} "
-            f"tar -C {shared_dir(folder.name)} -c . > shared.tar; it stays there until two more runs have left some",
+            f"{by_hand} {job.places[0].node} tar -C {shared_dir(folder.name)} -c . > shared.tar; {kept}",
             summary,
         )
     if player.failure:
-        raise RunFailed(
+        return RunFailed(
             f"the ranks are done, but the schedule was not kept: {player.failure}",
             document=summary,
             see=str(folder / "events.jsonl"),
         )
-    return Run(folder, summary)
+    return None
 
 
 @contextmanager
 def _noted(job: Job, processors: CpuLimits, player: ScheduleRunner) -> Iterator[None]:
-    """Leave a note of what a schedule changes, until all is as before: the next command reads it if we are killed."""
+    """Keep a note of a schedule's changes until they are undone; if we are killed, the next command undoes them."""
     if not job.schedule:
         yield
         return
@@ -206,7 +216,7 @@ def _run_ranks(
     watch: StallWatch,
     live: LiveRun,
 ) -> Staging:
-    """Start the ranks and stay until all have ended."""
+    """Start the ranks and wait until all have ended."""
     printer = live.printer([place.name for place in job.places], console.program_output)
     posts, say, tell = live_posts(job, folder.name), console.say, live.tell
     with staged(fleet, job, folder, console) as staging, player, live.following(fleet, posts):
@@ -217,10 +227,10 @@ def _run_ranks(
 
 
 def _write_summary(folder: Path, summary: Summary) -> None:
-    """summary.json.
+    """Write summary.json.
 
     Raises:
-        RunFailed: it could not be written; --json prints it all the same.
+        RunFailed: it could not be written; --json still prints the summary.
     """
     try:
         write_json(folder / "summary.json", summary)
@@ -235,7 +245,7 @@ def _write_summary(folder: Path, summary: Summary) -> None:
 def _fates(
     engine: Engine, fleet: Fleet, job: Job, ended: Sequence[RankExit], since: float
 ) -> dict[str, str]:
-    """What became of the nodes that were lost, as far as anybody knows."""
+    """Return why nodes were lost, by node, as far as known."""
     lost = {end.place.node for end in ended if end.exit_code == LOST}
     fates = {node: words for node, words in fleet.lost.items() if node in lost}
     for part, nodes in engine.parts(job.spec) if lost else ():
@@ -246,14 +256,14 @@ def _fates(
 def _fates_on(
     engine: Engine, name: str, lost: Sequence[str], fates: Mapping[str, str], since: float
 ) -> dict[str, str]:
-    """What one machine's engine tells of nodes that were lost, beyond what is known."""
+    """Return what one host's engine tells of its lost nodes, or else what `fates` already has."""
     found = {}
     try:
         ids = {c.node: c.id for c in engine.containers(name)} if lost else {}
         for node in lost:
             inspected = engine.inspect(ids[node]) if node in ids else None
             found[node] = node_fate(inspected, since) or fates.get(node, "")
-    except ClusterError:  # the engine is gone, too, and on a host that is the host itself
+    except ClusterError:  # the engine is gone, too; for a remote engine assume that its host is
         if engine.where:
             return dict.fromkeys(lost, f"{engine.where} does not answer any more")
     return found
@@ -268,7 +278,7 @@ def _collect(
     contract: Contract | None,
     console: Console,
 ) -> Summary:
-    """What summary.json says, whatever the ranks left."""
+    """Return the content of summary.json, whatever the ranks left."""
     before, places = job.link_state, job.places
     told = {place.name: last_events(folder, place.name) for place in places}
     nodes = [place.node for place in places]
@@ -278,7 +288,7 @@ def _collect(
         after = read_link_state(fleet, alive)
         links, load = sent_bytes(before, after), compare_readings(before.shown, after.shown)
         lost = lost_links(before, after, alive)
-    except ClusterError:  # a node is gone, and its counters with it, or it says what it should not
+    except ClusterError:  # a node is gone, and its counters with it, or its answer is invalid
         links, load, lost = {}, None, ""
     ends = {end.place: end for end in staging.ended}
     summary = {
@@ -301,6 +311,7 @@ def _collect(
         "proved_at": contract["proved_at"] if contract else "",
         "undecided": "" if contract is None or contract["decided"] else contract["verdict"],
         "not_fetched": staging.not_fetched,
+        "failure": "",
     }
     return cast(Summary, finite(summary))
 
@@ -316,7 +327,7 @@ def _account(
     load: HostLoad | None,
     console: Console,
 ) -> dict[str, object]:
-    """The accounts, or what there is without the ranks' own: theirs need not fit together."""
+    """Return the accounts; without the ranks' records if these are inconsistent."""
     reckon = partial(
         account,
         nodes=nodes,
@@ -329,6 +340,6 @@ def _account(
     )
     try:
         return reckon(folder, told)
-    except Exception as error:  # each line is of its types, but whoever wrote it may have lied
+    except Exception as error:  # the lines' types were checked, but their values are not trusted
         console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
         return reckon(folder / "none", {name: LastLines() for name in told})

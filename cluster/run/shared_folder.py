@@ -1,4 +1,4 @@
-"""The folder that all ranks of a run have in common (`launch --shared`): made before they start, fetched, removed."""
+"""The folder that all ranks of a run share (`launch --shared`): created before they start, fetched, removed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from protocol.places import SHARED, shared_dir
 
 
 def make_shared(fleet: Fleet, run: str) -> None:
-    """Make it on the first node, and see that it is there on all others.
+    """Create the folder on the first node, and check that all others see it.
 
     Raises:
-        NodeError: names the nodes that have no file system in common with the first, or cannot write to it.
+        NodeError: some nodes do not share a file system with the first, or cannot write to it; it names them.
     """
     first, *others = [node.name for node in fleet.nodes]
     fleet.run(["mkdir", "-p", shared_dir(run)], nodes=[first])
@@ -33,10 +33,10 @@ def make_shared(fleet: Fleet, run: str) -> None:
 def fetch_shared(
     fleet: Fleet, alive: Sequence[str], folder: Path, limit_bytes: int, console: Console
 ) -> str:
-    """Fetch it into a run's folder, by one of the nodes that are alive, then remove it there.
+    """Fetch the folder into the run folder, from one of the nodes that are alive, then remove it there.
 
     Returns:
-        Why it is not here, or not whole; empty where it is. It then stays where it was.
+        Why it is missing or incomplete, in which case it stays on the nodes; empty if it is complete.
     """
     there = shared_dir(folder.name)
     if not alive:

@@ -1,4 +1,4 @@
-"""Stages a program's files onto the nodes and fetches results; nothing of it stays on the nodes' disks."""
+"""Copies a program's files to the nodes and fetches results; once fetched, nothing of either stays on the nodes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from protocol.rank import LOST
 
 @dataclass
 class Staging:
-    """What is known of a run on its way home.
+    """The ends of a run's ranks, and the outcome of fetching their results.
 
     Attributes:
         ended: how the ranks ended.
-        lost: the nodes that did not answer any more at the end.
-        not_fetched: node -> why what ranks left there is not here, or not whole; filled at the end.
-        shared_not_fetched: likewise of what they left in their shared folder; empty where it is here.
+        lost: the nodes that did not answer at the end.
+        not_fetched: node -> why its results are missing or incomplete; filled at the end.
+        shared_not_fetched: likewise for the shared folder; empty if it is complete.
     """
 
     ended: list[RankExit] = field(default_factory=list)
@@ -38,14 +38,14 @@ class Staging:
     shared_not_fetched: str = ""
 
     def missing(self, places: Iterable[RankPlacement]) -> list[str]:
-        """The nodes whose results the run lacks: those of a lost node without an essential rank it can do without."""
+        """Return the nodes whose results are missing, except for lost nodes without an essential rank."""
         essential = {place.node for place in places if place.is_essential}
         return [n for n in self.not_fetched if n in essential or n not in self.lost]
 
 
 @contextmanager
 def staged(fleet: Fleet, job: Job, folder: Path, console: Console) -> Iterator[Staging]:
-    """The program is on every node as long as the block lasts; then what its ranks left is in the run folder."""
+    """Copy the program to every node for the duration of the block; then fetch the results into the run folder."""
     staging = Staging()
     try:
         _send_program(fleet, job, work_dir(folder.name))
@@ -68,13 +68,12 @@ def _send_program(fleet: Fleet, job: Job, place: str) -> None:
 
 
 def _send(fleet: Fleet, archives: Mapping[str, bytes], place: str) -> None:
-    """Send each node its archive."""
     fleet.run(["mkdir", "-p", place])
     fleet.run(["tar", "-x", "-C", place], stdin=archives)
 
 
 def _fetch(fleet: Fleet, job: Job, folder: Path, staging: Staging, console: Console) -> None:
-    """Bring home what the ranks left, then remove it there; a node that is lost keeps its part."""
+    """Fetch what the ranks left, then remove it from nodes that are alive and were fetched completely."""
     there = run_dir(folder.name)
     answers = fleet.run(["true"], check=False, patience_s=SILENCE_S)
     staging.lost = {node for node, answer in answers.items() if answer.exit_code == LOST}

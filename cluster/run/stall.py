@@ -1,8 +1,8 @@
 """Stall detection: whether nothing moves on any rank, and which rank holds up the others. Pure.
 
-What a rank does is known from outside alone (node/supervisor/rank_states.py), so that programs need no change: the
-state of its processes, the time that they computed, the bytes that went through its connections, and what waits in
-these. Ranks of node.train also tell in which collective they are.
+Ranks are only observed from outside (node/supervisor/rank_states.py), so programs need no change: the state of their
+processes, the processor time that these used, the bytes that went through their connections, and the bytes queued in
+them. Ranks of node.train also tell which collective they are in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cluster.base.spec import Node
 from cluster.run.placement import RankPlacement
 from protocol.reader import read
 
-# Of one processor, and of bytes: libraries look at their clocks and greet one another also where nothing goes on.
+# A share of one processor, and bytes: libraries poll clocks and send keep-alives even if nothing goes on.
 IDLE_SHARE, IDLE_BYTES = 0.02, 2048
 SUSPECT_STATES = {
     "T": "it is stopped (T): kill -CONT lets it go on",
@@ -33,12 +33,12 @@ class RankState:
     """What one rank is doing.
 
     Attributes:
-        state: as ps(1) calls it; T where any of its processes is stopped.
+        state: process state as in ps(1); T or t if any of its processes is stopped.
         cpu_s: processor time that it has used.
-        carried_bytes: what went through its connections and to and from disks.
-        unread: bytes that came and that it does not read, by the address that they came from.
-        unsent: bytes that wait to be sent or acknowledged, by the address that they are for.
-        collective: None for programs that do not tell.
+        carried_bytes: bytes sent and received on its connections, and read from and written to disks.
+        unread: bytes received but not read, by source address.
+        unsent: bytes not sent or not acknowledged, by destination address.
+        collective: the collective that it is in; None for programs that do not tell.
     """
 
     state: str
@@ -51,12 +51,12 @@ class RankState:
 
 @dataclass(frozen=True)
 class Stall:
-    """That nothing has moved.
+    """A time in which nothing moved on any rank.
 
     Attributes:
-        seconds: for how long.
-        place: of the rank that holds the others up; None where nobody can tell.
-        why: what is the matter with that one.
+        seconds: its length so far.
+        place: placement of the rank that holds up the others; None if unknown.
+        why: what that rank does, or does not do.
         lines: a line for each rank.
     """
 
@@ -66,7 +66,7 @@ class Stall:
     lines: Sequence[str]
 
     def words(self) -> str:
-        """All of it, for a user."""
+        """Return the whole stall in words, for a user."""
         head = f"nothing has moved for {self.seconds:.0f} s: no output, no computing, no bytes sent"
         held = (
             [f"  rank {self.place.rank} on {self.place.node} holds the others up: {self.why}"]
@@ -77,7 +77,7 @@ class Stall:
 
 
 def read_state(said: object) -> RankState | None:
-    """A rank's state as its node tells it; None where that is nonsense."""
+    """Return a rank's state as reported by its node; None if the report is invalid."""
     try:
         state = read(protocol.telemetry.RankState, said, ignore_unknown=True)
         collective = read_collective(state.collective)
@@ -87,7 +87,7 @@ def read_state(said: object) -> RankState | None:
 
 
 def has_moved(before: RankState, now: RankState, seconds: float) -> bool:
-    """Whether a rank did anything in the seconds between two looks; one that waits for a processor is not idle."""
+    """Return whether a rank did anything in the seconds between two looks; waiting for a processor (R) counts, too."""
     return (
         now.state == "R"
         or now.cpu_s - before.cpu_s > IDLE_SHARE * seconds
@@ -101,12 +101,12 @@ def find_stall(
     seconds: float,
     now: float,
 ) -> Stall:
-    """Tell what each rank waits for, and which one the others wait for.
+    """Find what each rank waits for, and which rank the others wait for.
 
     Args:
-        states: of the ranks that run; None where a node did not tell.
-        nodes: of the cluster.
-        seconds: for how long nothing has moved.
+        states: states of the running ranks; None if a node did not report one.
+        nodes: the nodes of the cluster.
+        seconds: how long nothing has moved.
         now: Unix time.
     """
     names = {node.address: node.name for node in nodes}
@@ -122,9 +122,11 @@ def find_stall(
 def _suspect(
     states: Mapping[RankPlacement, RankState], names: Mapping[str, str]
 ) -> tuple[RankPlacement | None, str]:
-    """Who is stopped, else who has not come to a collective, else who does not read; none where all or none do so.
+    """Return the rank that holds up the others, and why; None if there is no clear one.
 
-    A collective waits for no rank that may be missing: those that are not essential begin others, or begin anew.
+    The candidates are a rank in a suspect state (stopped first), then the essential rank that has begun the fewest
+    collectives, then the only rank that does not read. Ranks that are not essential are left out of the second step:
+    no collective waits for them, as they begin others, or count from 0 again after a restart.
     """
     for letter, words in SUSPECT_STATES.items():
         for place, state in states.items():

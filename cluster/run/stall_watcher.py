@@ -1,6 +1,6 @@
-"""Watches silent ranks: asks their nodes what they do, and reports a stall.
+"""Watches silent ranks: asks their nodes what they are doing, and reports a stall.
 
-While something is printed nothing is asked; else a look takes each node some 40 ms of a processor.
+While ranks print, nodes are not asked; otherwise each look takes some 40 ms of processor time on each node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cluster.ssh.fleet import Fleet
 STATES = ("python3", "-S", "-m", "node.supervisor.rank_states")
 STACKS = ("python3", "-S", "-m", "node.supervisor.stacks")
 LOOK_INTERVAL_S, ASK_INTERVAL_S = 0.5, 10.0
-FIRST_WORDS_S = 30.0  # then after twice as long each time
+FIRST_WORDS_S = 30.0  # before the first report; doubles with each one
 PATIENCE_S = 30.0
 
 
@@ -36,8 +36,8 @@ class StallWatch:
     Args:
         fleet: connections to the nodes.
         run: the run's name.
-        say: tells the user something.
-        timeout_s: after how long without anything moving the ranks are given up; None: never.
+        say: prints a message for the user.
+        timeout_s: seconds without any activity after which the ranks are given up; None: never.
     """
 
     def __init__(
@@ -47,41 +47,41 @@ class StallWatch:
         self._timeout_s = timeout_s
         self._interval_s = min(ASK_INTERVAL_S, (timeout_s or ASK_INTERVAL_S) / 3)
         self._running: set[RankPlacement] = set()
-        self._awaited: set[RankPlacement] = set()  # to be started again
-        self._idle_s = 0.0  # in looks, and not by a clock: Ctrl-Z stops our looks, too
+        self._awaited: set[RankPlacement] = set()  # awaiting a restart
+        self._idle_s = 0.0  # counted in looks, not by a clock: Ctrl-Z stops our looks, too
         self._over = threading.Event()
-        self.stall: Stall | None = None  # where they were given up
+        self.stall: Stall | None = None  # set when the ranks are given up
 
     def start(self, places: Iterable[RankPlacement], give_up: Callable[[], None]) -> None:
-        """Begin; `give_up` is called once, when nothing has moved for `timeout_s`."""
+        """Start watching; `give_up` is called once, when nothing has moved for `timeout_s`."""
         self._running = set(places)
         threading.Thread(target=self._watch, args=(give_up,), daemon=True).start()
 
     def hear(self, lines: Iterable[str]) -> Iterator[str]:
-        """The lines that a rank prints: each shows that something moves."""
+        """Yield the lines that a rank prints, noting each as activity."""
         for line in lines:
             self._idle_s = 0.0
             yield line
 
     def forget(self, place: RankPlacement) -> None:
-        """A rank has ended: that is something, too."""
+        """Stop watching a rank that has ended; its end counts as activity."""
         self._running.discard(place)
         self._awaited.discard(place)
         self._idle_s = 0.0
 
     def await_restart(self, place: RankPlacement) -> None:
-        """A rank has ended that may be started again: until that is done nobody stalls who waits for it."""
+        """Note that a rank has ended and may be restarted; until then the others wait for it without stalling."""
         self._awaited.add(place)
         self._running.discard(place)
 
     def watch_again(self, place: RankPlacement) -> None:
-        """A rank has been started again."""
+        """Watch a rank that has been restarted."""
         self._running.add(place)
         self._awaited.discard(place)
         self._idle_s = 0.0
 
     def stopped(self) -> dict[RankPlacement, str]:
-        """Which of the ranks that still run are stopped, so that the others wait for them in vain; says how."""
+        """Return the running ranks that are stopped, so that the others wait for them in vain, and how they are."""
         states = self._ask() if self._running else {}
         return {
             place: SUSPECT_STATES[state.state]
@@ -90,19 +90,16 @@ class StallWatch:
         }
 
     def end_with_stacks(self) -> None:
-        """Where the ranks were given up: have those that still run print where they are, which ends them."""
+        """If the ranks were given up, make those still running print their stacks, which ends them."""
         if self.stall is not None and self._running:
             nodes = sorted({place.node for place in self._running})
-            with suppress(RuntimeError):  # the fleet has been closed meanwhile
-                for action in (
-                    "hold",
-                    "end",
-                ):  # all are held first: none shall see another one's end
+            with suppress(RuntimeError):  # the fleet was closed
+                for action in ("hold", "end"):  # hold all first, so that none sees another's end
                     argv = (*STACKS, action, self._run)
                     self._fleet.run(argv, nodes=nodes, check=False, patience_s=PATIENCE_S)
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._over.set()
 
     def _watch(self, give_up: Callable[[], None]) -> None:
@@ -114,7 +111,8 @@ class StallWatch:
                 before, asked_at, words_at = {}, 0.0, FIRST_WORDS_S
             elif self._idle_s >= asked_at + self._interval_s:
                 states = self._ask()
-                if any(self._moved(before.get(p), s) for p, s in states.items()):
+                moved = any(self._moved(before.get(p), s) for p, s in states.items())
+                if moved or not any(states.values()):  # if no node can tell, nobody is idle
                     self._idle_s = 0.0
                 before, asked_at = states, self._idle_s
                 words_at = self._judge(states, words_at)
@@ -123,7 +121,7 @@ class StallWatch:
                     return
 
     def _judge(self, states: Mapping[RankPlacement, RankState | None], words_at: float) -> float:
-        """Say it, or give up; returns when to say it next."""
+        """Report the stall, or give up; return the idle time at which to report next."""
         is_over = self._timeout_s is not None and self._idle_s >= self._timeout_s
         if self._over.is_set() or not (is_over or self._idle_s >= words_at):
             return words_at
@@ -145,7 +143,7 @@ class StallWatch:
     def _ask(self) -> dict[RankPlacement, RankState | None]:
         places = sorted(self._running, key=lambda place: place.rank)
         nodes = sorted({place.node for place in places})
-        with suppress(RuntimeError):  # the fleet has been closed meanwhile
+        with suppress(RuntimeError):  # the fleet was closed
             argv = (*STATES, self._run)
             results = self._fleet.run(argv, nodes=nodes, check=False, patience_s=PATIENCE_S)
             return _read_states(places, {node: r.stdout for node, r in results.items()})
@@ -155,7 +153,7 @@ class StallWatch:
 def _read_states(
     places: Sequence[RankPlacement], said: Mapping[str, bytes]
 ) -> dict[RankPlacement, RankState | None]:
-    """What the nodes said, by rank; a node may say anything."""
+    """Parse the nodes' answers, which are not trusted, into states by rank."""
     documents: dict[str, object] = {}
     for node, text in said.items():
         with suppress(ValueError, RecursionError):

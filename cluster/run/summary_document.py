@@ -1,14 +1,14 @@
-"""The types of summary.json, as far as our own code reads it: docs/formats.md says what each figure means.
+"""The types of summary.json, as far as our own code reads it; docs/run-folder.md defines each figure.
 
-`cluster.accounting.summary` makes most of its parts. A summary that somebody else may have written is read by
-`cluster.reporting.read_run`, which takes nothing for granted.
+`cluster.accounting.summary` makes most of its parts. Untrusted summaries are read by `cluster.reporting.read_run`,
+which validates them.
 """
 
 from typing import NotRequired, TypedDict
 
 
 class LinkBytes(TypedDict):
-    """What one link carried, or all of them, beside what it should have carried."""
+    """Bytes carried by one link, or by all, with the bytes expected."""
 
     carried: int
     payload: int
@@ -17,14 +17,14 @@ class LinkBytes(TypedDict):
 
 
 class LoopBytes(LinkBytes):
-    """The same between the ranks' own readings, at the start and the end of their loops."""
+    """The same, between the ranks' own readings of the counters at the start and the end of their loops."""
 
     links: dict[str, LinkBytes]
     off: list[str]
 
 
 class BytesPart(TypedDict):
-    """`bytes`: what the links carried in all, headers included."""
+    """`bytes`: bytes that all links carried, headers included."""
 
     total: int
     links: dict[str, int]
@@ -35,7 +35,7 @@ class BytesPart(TypedDict):
 
 
 class CollectiveRow(TypedDict):
-    """One of `collectives`: those of one kind, purpose and size."""
+    """One of `collectives`: all of one kind, purpose and size."""
 
     kind: str
     purpose: str
@@ -49,7 +49,7 @@ class CollectiveRow(TypedDict):
 
 
 class AttributionPart(TypedDict):
-    """`attribution`: where the time of collectives went, by part."""
+    """`attribution`: the time of collectives, split into parts."""
 
     seconds: dict[str, float]
     share: dict[str, float]
@@ -57,7 +57,7 @@ class AttributionPart(TypedDict):
 
 
 class WhatIfRow(TypedDict):
-    """One of `what_if`: what a better link would save."""
+    """One of `what_if`: the seconds that a better link would save."""
 
     what: str
     carrier: str
@@ -86,14 +86,14 @@ class CauseRow(TypedDict):
 
 
 class EnvironmentsPart(TypedDict):
-    """`environments`: their steps."""
+    """`environments`: steps of the ranks' environments."""
 
     steps: int
     steps_s: float | None
 
 
 class BroadcastPart(TypedDict):
-    """`broadcast` of `experience`: how long versions of the weights took to reach all actors; medians."""
+    """`broadcast` of `experience`: the time that versions of the weights took to reach all actors; medians."""
 
     topology: str
     versions: int
@@ -104,7 +104,7 @@ class BroadcastPart(TypedDict):
 
 
 class ActorRow(TypedDict):
-    """One of `actors` of `experience`, and more that we only pass on."""
+    """One of `actors` of `experience`; other keys are only passed on."""
 
     pieces: NotRequired[float]
     lives: float
@@ -114,7 +114,7 @@ class ActorRow(TypedDict):
 
 
 class ExperiencePart(TypedDict):
-    """`experience`: what came to the learner; and more that we only pass on."""
+    """`experience`: what the learner received; other keys are only passed on."""
 
     env_steps: int
     pieces: int
@@ -127,7 +127,7 @@ class ExperiencePart(TypedDict):
 
 
 class HostPart(TypedDict):
-    """`host`: what it gave; and more that we only pass on."""
+    """`host`: the host load; other keys are only passed on."""
 
     limits: list[str]
 
@@ -163,3 +163,4 @@ class Summary(TypedDict):
     proved_at: str
     undecided: str
     not_fetched: dict[str, str]
+    failure: str

@@ -1,4 +1,4 @@
-"""Trials of single changes: what of a cluster's links changes, and what came of it. Pure, but for reading runs."""
+"""Trials of single changes: the changed plans of a cluster's links, and the results. Pure, but for reading runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ON_LINKS = ("rate", "delay", "loss")
 
 @dataclass(frozen=True)
 class Measured:
-    """How long one run took.
+    """The time that one run took.
 
     Attributes:
-        folder: of the run.
-        seconds: from the first rank's start to the last one's end.
-        collectives_s: of them in collectives, once all ranks had come.
+        folder: the run folder.
+        seconds: seconds from the first rank's start to the last rank's end.
+        collectives_s: seconds in collectives, each from when all ranks had joined it; without those of tests.
     """
 
     folder: str
@@ -44,7 +44,7 @@ class RunRow(TypedDict):
 
 
 class ChangeRow(TypedDict):
-    """One of `changes` in whatif.json: what was predicted."""
+    """One of `changes` in whatif.json: a prediction."""
 
     what: str
     of: str
@@ -54,7 +54,7 @@ class ChangeRow(TypedDict):
 
 
 class TriedRow(TypedDict):
-    """One of `tried` in whatif.json: what was predicted, and what was achieved."""
+    """One of `tried` in whatif.json: the predicted and the achieved saving."""
 
     what: str
     of: str
@@ -66,7 +66,7 @@ class TriedRow(TypedDict):
 
 
 class WhatIf(TypedDict):
-    """whatif.json: docs/formats.md."""
+    """whatif.json: docs/run-folder.md."""
 
     run: str
     took_s: float | None
@@ -81,8 +81,8 @@ class Trial:
     """One change, and the runs with it.
 
     Attributes:
-        change: what was changed.
-        runs: with the change, in order; the baselines before them are the same for all.
+        change: the change.
+        runs: runs with the change, in order; all trials share the baselines that were launched before them.
     """
 
     change: Alternative
@@ -90,12 +90,15 @@ class Trial:
 
 
 def choose_trials(predicted: Sequence[Alternative], count: int) -> list[Trial]:
-    """The first `count` changes that can be tried: those that save most, then those whose effect is unknown."""
+    """Return trials of the first `count` changes that can be tried.
+
+    `predicted` has those that save most first, then those with unknown effect.
+    """
     return [Trial(one) for one in predicted if one.can_be_tried][:count]
 
 
 def changed_plans(plans: Mapping[str, NodePlan], change: Alternative) -> dict[str, NodePlan]:
-    """The plans of the nodes whose links change, as they become; none where the change is not of links.
+    """Return the new plans of the nodes whose links change; empty if the change does not concern links.
 
     Raises:
         UsageError: there is no such link.
@@ -111,7 +114,7 @@ def changed_plans(plans: Mapping[str, NodePlan], change: Alternative) -> dict[st
 
 
 def measure(folder: Path, ranks: Sequence[str]) -> Measured | None:
-    """The times of a run that is over; None where its ranks did not come to their ends."""
+    """Return the times of a run that has ended; None if not all ranks came to their ends."""
     seconds = took_s(folder, ranks)
     if seconds is None:
         return None
@@ -119,7 +122,7 @@ def measure(folder: Path, ranks: Sequence[str]) -> Measured | None:
 
 
 def trial_row(trial: Trial, baselines: Sequence[Measured]) -> TriedRow:
-    """What came of a trial."""
+    """Return the results of a trial, against the baselines of its runs."""
     before = baselines[: len(trial.runs)]
     return {
         "what": trial.change.what,
@@ -140,7 +143,7 @@ def whatif_document(
     trials: Sequence[Trial],
     baselines: Sequence[Measured],
 ) -> WhatIf:
-    """All that there is to say of a run's changes."""
+    """Return the content of whatif.json."""
     return {
         "run": run.folder.resolve().name,
         "took_s": _rounded(run.took_s),
@@ -164,14 +167,14 @@ def write_document(folder: Path, document: WhatIf) -> Path:
     """Write whatif.json into the run folder.
 
     Raises:
-        OSError: it could not be written; what was there before is as it was.
+        OSError: it could not be written; an earlier file is unchanged.
     """
     write_json(folder / FILE, document)
     return folder / FILE
 
 
 def _better(link: Link, what: str) -> dict[str, float]:
-    """The new value of a link's field, by its name."""
+    """Return the improved value of a link, by its field."""
     match what:
         case "rate":
             return {"rate_mbyte_s": min(LIMITS["rate_mbyte_s"][1], 2 * link.rate_mbyte_s)}
@@ -182,7 +185,7 @@ def _better(link: Link, what: str) -> dict[str, float]:
 
 
 def _faster_access(plans: Mapping[str, NodePlan], node: str, key: str) -> dict[str, NodePlan]:
-    """The plans in which a node can send, or receive, twice as much in all."""
+    """Return the node's plan with its uplink or downlink twice as fast."""
     faster = min(ACCESS_LIMITS[key][1], 2 * getattr(plans[node], key))
     return {node: plans[node]._replace(**{key: faster})}
 

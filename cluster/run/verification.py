@@ -1,4 +1,4 @@
-"""Verifies the links before a run: measures them all, or looks at them where they were proved before; contract.json."""
+"""Verifies the links before a run: measures all, or takes a look if they were proved before; writes contract.json."""
 
 import io
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ MEASUREMENT = "measurement"
 
 @dataclass(frozen=True)
 class Verified:
-    """Links that are as asked, as far as that was to be told.
+    """Links that hold, or are undecided if that is allowed.
 
     Attributes:
-        document: contract.json.
-        link_state: the links after that, with what they had counted by then.
+        document: the content of contract.json.
+        link_state: the links after the verification, with their counters at that time.
     """
 
     document: dict[str, object]
@@ -31,11 +31,11 @@ class Verified:
 
 
 def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:
-    """Verify them as the job has it, and write contract.json.
+    """Verify the links in the way that the job asks for, and write contract.json.
 
     Raises:
-        ContractBroken: a link is not what was asked for.
-        ContractUndecided: nobody can tell, and that was not allowed.
+        ContractBroken: a link is not as asked.
+        ContractUndecided: a link is undecided, and the job does not allow that.
     """
     if job.verify == LOOK:
         looked = prover.look(job.link_state)
@@ -51,7 +51,7 @@ def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:
 
 
 def _by_look(looked: Looked) -> Verified | None:
-    """What a look has shown; None where the links have to be measured."""
+    """Return what a look has shown; None if the links have to be measured."""
     proof, look, link_state = looked.proof, looked.look, looked.link_state
     if proof is None or look is None or link_state is None or looked.changed:
         return None
@@ -66,7 +66,7 @@ def _by_measurement(prover: Prover, job: Job, folder: Path) -> Verified:
     document = contract.document() | {"by": MEASUREMENT, "proved_at": proved_at, "look": None}
     write_json(folder / "contract.json", document)
     print_contract(contract, table := io.StringIO())
-    eprint(table.getvalue().rstrip())  # nodes' own words stand in its notes
+    eprint(table.getvalue().rstrip())  # not a plain print: the notes contain nodes' own words
     if contract.is_broken or not (contract.decided or job.allow_undecided):
         raise refusal(contract, job.spec.name, of_launch=True)
     return Verified(document, read_link_state(prover.fleet))

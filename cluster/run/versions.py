@@ -1,4 +1,4 @@
-"""Which versions a run is made with: of the program on the nodes, of the image and of gradwire itself."""
+"""The versions that a run was made with: of Python and torch on the nodes, of the image and of gradwire itself."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from cluster.ssh.fleet import Fleet
 
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
 PATIENCE_S = 10.0
-# Not by importing torch: that takes seconds, and its metadata say the same in a tenth of one.
+# Importing torch takes seconds; its metadata tell the same in a tenth of a second.
 ASK = """
 import json, platform
 from importlib import metadata
@@ -30,10 +30,10 @@ print(json.dumps(said))
 
 
 def run_versions(engine: Engine, fleet: Fleet, spec: ClusterSpec) -> dict[str, object]:
-    """For run.yml: {"image_id", "node_hosts", "versions"}; what nobody knows is empty.
+    """Return {"image_id", "node_hosts", "versions"} for run.yml; unknown values are empty.
 
-    `node_hosts`: node -> host, of nodes that are on other machines. `versions`: {"gradwire", "commit", "python",
-    "torch"}; one node is asked, as all are made of one image, and it harms nothing where it says something else.
+    `node_hosts`: node -> host, for nodes on other hosts. `versions`: {"gradwire", "commit", "python", "torch"}; only
+    one node is asked, because all are made from one image; a false answer does no harm.
     """
     node = fleet.nodes[0].name
     containers: list[Container] = []
@@ -48,7 +48,7 @@ def run_versions(engine: Engine, fleet: Fleet, spec: ClusterSpec) -> dict[str, o
 
 
 def read_versions(said: bytes) -> dict[str, str]:
-    """{"python", "torch"} of what a node said, empty where that is none."""
+    """Parse a node's answer into {"python", "torch"}; invalid values become empty."""
     try:
         found = json.loads(said)
     except (ValueError, RecursionError):
@@ -58,7 +58,7 @@ def read_versions(said: bytes) -> dict[str, str]:
 
 
 def own_version() -> str:
-    """Gradwire's; empty in a checkout that was never installed."""
+    """Return gradwire's version; empty in a checkout that was never installed."""
     try:
         return metadata.version("gradwire")
     except metadata.PackageNotFoundError:
@@ -66,7 +66,7 @@ def own_version() -> str:
 
 
 def own_commit() -> str:
-    """The checkout's commit, with `-dirty` where files differ from it; empty where there is no checkout, or no git."""
+    """Return the checkout's commit, with `-dirty` if files differ from it; empty without a checkout, or without git."""
     if not IS_CHECKOUT:
         return ""
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

@@ -1,4 +1,5 @@
-"""What happens to links and nodes while a run goes on.
+"""Schedules: changes to links and nodes while a run goes on.
 
-`events` (values), `schedule_file` (a user's YAML), `schema` (the same for editors), `runner` (doing it).
+`events` (values), `schedule_file` (a user's YAML), `schema` (its JSON Schema for editors), `runner` (executes events),
+`record` (events in run.yml).
 """

@@ -1,6 +1,6 @@
 """Events of a schedule, as pure values; `cluster.schedule.runner` executes them.
 
-`cluster.schedule.schedule_file` reads them, and says what they mean.
+`cluster.schedule.schedule_file` parses them, and documents what they mean.
 """
 
 import itertools
@@ -18,19 +18,19 @@ from protocol.link import CUT_PCT, Link
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happens.
+    """One event.
 
     Attributes:
-        words: what, for a reader.
+        words: the event in words, for the reader.
         after_s: seconds from the start of the ranks, or from `step`.
         step: a step of rank 0, or None.
-        for_s: how long it lasts; None: to the end.
-        profile: the links' profile from then on; None leaves it.
-        changes: of single links.
-        playback: a trace on some links; how long it lasts it says itself.
-        partition: sets of nodes between which nothing gets through.
-        cpus: how many processors nodes may use from then on; None is as many as there are.
-        heal: whether everything goes back to the start.
+        for_s: its duration in seconds; None: to the end of the run.
+        profile: the links' new profile; None keeps the current one.
+        changes: new values of single links.
+        playback: a trace on some links; it has its own duration.
+        partition: sets of nodes between which no packet gets through.
+        cpus: the number of cores that nodes may use from then on; None removes the limit.
+        heal: whether it restores the state at the start.
     """
 
     words: str
@@ -45,7 +45,7 @@ class Event:
     heal: bool = False
 
     def changes_on(self, links: Sequence[Link]) -> tuple[Change, ...]:
-        """Its changes, with those that cut the sets of a partition apart."""
+        """Return its changes, plus the cuts between the sets of its partition."""
         side = {node: number for number, nodes in enumerate(self.partition) for node in nodes}
         cuts = (
             Change(link.src, link.dst, {"loss_pct": CUT_PCT})
@@ -56,7 +56,7 @@ class Event:
         return (*self.changes, *cuts)
 
     def fields(self) -> set[tuple[str, str, str]]:
-        """What it decides of which links: (src, dst, field). A cut goes over everything, and so decides nothing."""
+        """Return the link values that it sets, as (src, dst, field); without cuts, as these override everything."""
         changed = {
             (change.src, change.dst, field)
             for change in self.changes
@@ -71,7 +71,7 @@ class Event:
 
 
 def check_steps(events: Sequence[Event], steps: int) -> None:
-    """Refuse moments that a program never comes to; `steps` is how many it has, 0 for one that counts none.
+    """Refuse steps that the program never reaches; `steps` is how many it has, 0 if it counts none.
 
     Raises:
         UsageError: there is no such step.
@@ -84,7 +84,7 @@ def check_steps(events: Sequence[Event], steps: int) -> None:
 
 
 def check_nodes(events: Sequence[Event], nodes: Collection[str]) -> None:
-    """Refuse limits of nodes that are not there.
+    """Refuse CPU limits for nodes that do not exist.
 
     Raises:
         UsageError: names the node.
@@ -94,18 +94,18 @@ def check_nodes(events: Sequence[Event], nodes: Collection[str]) -> None:
 
 
 def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
-    """Refuse what cannot happen on these links, before anything is started.
+    """Refuse events that are impossible on these links, before anything is started.
 
     Raises:
-        UsageError: a node or a link that is not there, a partition that packets could go round, or a trace whose links
-            shall change otherwise meanwhile.
+        UsageError: a node or link does not exist, packets could bypass a partition, or another event would change the
+            links of a trace while it plays.
     """
     pairs = [(link.src, link.dst) for link in links]
     nodes = {link.src for link in links}
     routed = bool(paths(links))
     for event in events:
         if event.cpus or event.heal:
-            continue  # of nodes, or of whatever there is: whether they have links or not
+            continue  # nodes need no links for CPU limits, and healing names none
         traced = event.playback.pairs if event.playback else ()
         check_pairs([*((change.src, change.dst) for change in event.changes), *traced], pairs)
         named = set(itertools.chain.from_iterable(event.partition))
@@ -120,7 +120,7 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
 
 
 def check_slow_start(events: Sequence[Event], *, is_on: bool) -> None:
-    """Refuse profiles with another slow start after idle than the nodes have: they keep what they were made with.
+    """Refuse profiles whose slow start after idle is not `is_on`, as a running node cannot change it.
 
     Raises:
         UsageError: names the profile.
@@ -149,7 +149,7 @@ def _check_traces(events: Sequence[Event]) -> None:
 
 
 def _may_begin_during(event: Event, trace: Event) -> bool:
-    """Whether an event may begin while a trace is at work; between seconds and steps nobody knows."""
+    """Return whether an event may begin while a trace plays; True if one counts seconds and the other steps."""
     if event.step is not None and trace.step is not None and event.step != trace.step:
         return event.step > trace.step
     if event.step != trace.step:

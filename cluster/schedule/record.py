@@ -1,6 +1,6 @@
-"""Events of a schedule as run.yml keeps them, resolved: they are read again from there. Pure, but for traces.
+"""Events of a schedule as run.yml keeps them, resolved, so that they can be read back. Pure, except for reading traces.
 
-A profile is written out; of a trace there is its path, and the sha256 of its file by then.
+A profile is written out in full; a trace is recorded by its path and its file's sha256.
 """
 
 from collections.abc import Sequence
@@ -25,53 +25,53 @@ class ChangeRecord(NamedTuple):
     src: str
     """The node that sends on it."""
     dst: str
-    """The node that receives."""
+    """The node that receives on it."""
     values: dict[str, float]
-    """By the names that a link's values have in links.json."""
+    """The new values, by their names in links.json."""
 
 
 class TraceRecord(NamedTuple):
-    """A trace, and the links that it is played on."""
+    """A trace and the links that it is played on."""
 
     path: str
-    """Of its file, absolute."""
+    """Absolute path of its file."""
     sha256: str
-    """Of its file, as it was when the run began: another file is not played again."""
+    """sha256 of its file when the run began: a file that differs is not played again."""
     links: list[tuple[str, str]]
-    """The node that sends and the one that receives, each."""
+    """Each as sending node, receiving node."""
     loops: bool
-    """Whether it begins again at its end."""
+    """Whether it starts again at its end."""
     for_s: Seconds | None = None
-    """Seconds after which it ends; null: at its end, or never where it loops."""
+    """Seconds after which it ends; null: at its end, or never if it loops."""
 
 
 class EventRecord(NamedTuple):
-    """One thing that happens during a run. A key that says nothing is left out."""
+    """One event during a run. Keys with their default value are left out."""
 
     words: str
-    """The event as the schedule has it, for readers."""
+    """The event as the schedule has it, for the reader."""
     after_s: Seconds = 0.0
     """Seconds from the start of the ranks, or from `step`."""
     step: Annotated[int, within(1, 10**9)] | None = None
     """A step of rank 0; null: seconds count from the start."""
     for_s: Seconds | None = None
-    """Seconds that it lasts; null: to the end."""
+    """Its duration in seconds; null: to the end of the run."""
     profile: dict[str, object] | None = None
     """The links' profile from then on, with its name and all its values."""
     changes: list[ChangeRecord] = []
-    """Of single links."""
+    """New values of single links."""
     trace: TraceRecord | None = None
-    """What is played on some links."""
+    """The trace that is played on some links."""
     partition: list[list[str]] = []
-    """Sets of nodes between which nothing gets through."""
+    """Sets of nodes between which no packet gets through."""
     cpus: dict[str, float | None] = {}
-    """Processors that a node may use from then on, by node or for `all`; null: as many as there are."""
+    """Number of cores that a node may use from then on, by node or for `all`; null: no limit."""
     heal: bool = False
-    """Whether everything goes back to the start."""
+    """Whether it restores the state at the start."""
 
 
 def event_record(event: Event) -> dict[str, Any]:
-    """An event as run.yml has it, without what says nothing."""
+    """Return an event as run.yml has it, without default values."""
     record = EventRecord(
         event.words,
         event.after_s,
@@ -90,10 +90,10 @@ def event_record(event: Event) -> dict[str, Any]:
 
 
 def read_events(records: object, source: str) -> tuple[Event, ...]:
-    """Events from run.yml; `source` is named in errors.
+    """Read events from run.yml; `source` is named in errors.
 
     Raises:
-        UsageError: they are none, or a trace's file is gone or another one by now.
+        UsageError: the records are not valid events, or a trace's file is gone or has changed.
     """
     try:
         found = read(list[EventRecord], records)
@@ -118,7 +118,7 @@ def _read_event(record: EventRecord, place: str) -> Event:
         )
     except UsageError as error:
         raise UsageError(f"{place}: {error.message}", error.hint) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # as LinkSpec.from_origin
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # see LinkSpec.from_origin
         raise UsageError(f"{place}: profile cannot be read: {str(error)[:200]}") from None
 
 
@@ -139,7 +139,7 @@ def _trace_record(playback: Playback) -> TraceRecord:
 
 
 def _read_trace(record: TraceRecord) -> Playback:
-    """A trace, if its file is what it was."""
+    """Load a trace if its file has not changed."""
     try:
         trace = load_trace(Path(record.path))
     except ValueError as error:  # a null character in its path

@@ -29,16 +29,16 @@ TAIL = ("tail", "-n", "+1", "-s", "0.1", "-F")
 
 
 class ScheduleRunner:
-    """A schedule at work, from the start of the ranks to the end of the `with` block; then all is as before.
+    """Runs a schedule from the start of the ranks to the end of the `with` block, then restores the state before it.
 
     Args:
         fleet: connections to the nodes.
         link_state: the links in force.
-        processors: what the nodes may use, and how it is changed.
+        processors: the nodes' CPU limits, and the means to change them.
         events: the schedule.
-        metrics: where rank 0 leaves its metrics, on its node.
-        log: a JSON line for each thing that was done: {"time", "after_s", "step", "what", "took_s"}, and where a trace
-            ends {"changes", "late", "worst_ms"}.
+        metrics: the path of rank 0's metrics on its node.
+        log: gets a JSON line for each action: {"time", "after_s", "step", "what", "took_s"}, and at the end of a trace
+            also {"changes", "late", "worst_ms"}.
     """
 
     def __init__(
@@ -57,21 +57,21 @@ class ScheduleRunner:
         self._log = log
         self._metrics = metrics
         self._in_force = dict(link_state.plans)
-        self._lasting: list[tuple[float, Event]] = []  # until when, what; later ones win
+        self._lasting: list[tuple[float, Event]] = []  # (end time, event); later ones win
         self._traces = {
             str(number): event for number, event in enumerate(events) if event.playback is not None
         }
         self._replay = TracePlayer(
             fleet, {name: e.playback for name, e in self._traces.items() if e.playback}
         )
-        self._steps: dict[int, float] = {}  # step -> when it was over
-        self.failure = ""  # what could not be done, where something could not
+        self._steps: dict[int, float] = {}  # step -> when it ended
+        self.failure = ""  # the first failure, if any
         self._over = threading.Event()
         self._tail: RemoteProcess | None = None
         self._thread = threading.Thread(target=self._play, daemon=True)
 
     def __enter__(self) -> Self:
-        self._replay.__enter__()  # before the ranks: what it refuses starts nothing
+        self._replay.__enter__()  # before the ranks start, so that a trace that it refuses starts nothing
         self._started = time.monotonic()
         if any(event.step is not None for event in self._waiting):
             self._tail = self._fleet.start(self._fleet.nodes[0].name, (*TAIL, self._metrics))
@@ -92,7 +92,7 @@ class ScheduleRunner:
         self._lasting = []
         self._try(self._give_back)
         if self.failure:
-            self._in_force = {}  # who knows what each node has
+            self._in_force = {}  # after a failure the plans in force are unknown
         if self._in_force != self._link_state.plans:
             self._try(self._heal)
 
@@ -109,7 +109,7 @@ class ScheduleRunner:
             pass
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """Do something; where it fails, in whatever way, keep why: nobody would hear of it from this thread."""
+        """Run `action`; record any exception in `failure`, because nothing else would report it from this thread."""
         try:
             action()
         except Exception as error:
@@ -118,7 +118,7 @@ class ScheduleRunner:
         return True
 
     def _look(self) -> None:
-        """Do what is due, and undo what is over."""
+        """Execute the events that are due, note the traces that have ended, and undo one event that is over."""
         now = time.monotonic()
         for event in sorted((e for e in self._waiting if self._due(e) <= now), key=self._due):
             self._waiting.remove(event)
@@ -140,7 +140,7 @@ class ScheduleRunner:
         for name in self._traces if event.heal else ():
             self._replay.end(name)
         self._apply(self._plans(), event.words)
-        if event.for_s is not None:  # from when it is there
+        if event.for_s is not None:  # counts from when it is in force
             self._lasting[-1] = (time.monotonic() + event.for_s, event)
 
     def _note_ended(self, traces: Sequence[TraceExit]) -> None:
@@ -149,13 +149,13 @@ class ScheduleRunner:
             self._note(f"over: {words}", time.monotonic(), trace.record())
 
     def _due(self, event: Event) -> float:
-        """When it is to happen; infinity while its step has not come."""
+        """Return the time at which an event is due; infinity until its step is reached."""
         if event.step is None:
             return self._started + event.after_s
         return self._steps.get(event.step, math.inf) + event.after_s
 
     def _plans(self) -> dict[str, NodePlan]:
-        """What the links shall be, by all that lasts."""
+        """Return the plans that result from all events in force."""
         plans = dict(self._link_state.plans)
         for _, event in self._lasting:
             if event.profile is not None and self._link_state.link_spec is not None:
@@ -185,7 +185,7 @@ class ScheduleRunner:
             "took_s": round(time.monotonic() - started, 3),
             **(more or {}),
         }
-        # A reader that has gone, a disk that is full: the links matter more.
+        # A broken pipe or a full disk must not end the schedule: the links matter more.
         with suppress(OSError):
             with self._log.open("a") as log:
                 log.write(json.dumps(line) + "\n")

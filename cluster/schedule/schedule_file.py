@@ -1,18 +1,18 @@
-"""Schedules from a user's YAML file: a list of events on links and nodes, each with its moment.
+"""Schedules from a user's YAML file: a list of events on links and nodes, each with its time.
 
-    - {at: 12s, profile: wan}                                      # other links, of the same topology and seed
-    - {at: 20s, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}
-    - {at: step 200, partition: [[node1], [node2, node3]], for: 10s}   # no packet between the sets
-    - {at: 60s, flap: node1:node2, down: 500ms, up: 2s, times: 5}  # cut in both directions, again and again
-    - {at: 70s, trace: lte.csv, link: node1:node2, both: true, loop: true, for: 60s}  # formats: cluster/links/traces.py
-    - {at: 80s, cpus: {node3: 0.25}, for: 20s}                     # a straggler: processors that a node may use
-    - {at: 90s, heal: true}                                        # everything as it was at the start
+- {at: 12s, profile: wan}                                      # other links, of the same topology and seed
+- {at: 20s, link: node1:node3, both: true, delay_ms: 80, loss_pct: 2, for: 10s}
+- {at: step 200, partition: [[node1], [node2, node3]], for: 10s}   # no packet between the sets
+- {at: 60s, flap: node1:node2, down: 500ms, up: 2s, times: 5}  # cut in both directions, repeatedly
+- {at: 70s, trace: lte.csv, link: node1:node2, both: true, loop: true, for: 60s}  # formats: cluster/links/traces.py
+- {at: 80s, cpus: {node3: 0.25}, for: 20s}                     # a straggler: cores that a node may use
+- {at: 90s, heal: true}                                        # everything as it was at the start
 
-Seconds count from the start of the ranks, steps are those of rank 0 (`node.train` alone counts them). Without `for` a
-change stays. Later changes win over earlier ones, those of links over profiles; what ends gives way to what was below.
-The path of a trace starts at the schedule's folder. As long as it lasts its values are the link's, whatever profile
-comes meanwhile; but a link that is cut is cut. A schedule in which something else may change the same value of the same
-link meanwhile is refused.
+Seconds count from the start of the ranks; steps are those of rank 0 (only `node.train` counts steps). Without `for` a
+change is permanent. Later changes override earlier ones, and changes of links override profiles; when a change ends,
+the values below it apply again. The path of a trace is relative to the schedule's folder. While a trace plays, it
+decides its links' values even if the profile changes; but a cut link stays cut. A schedule in which another event may
+change the same value of the same link while a trace plays is refused.
 """
 
 import itertools
@@ -47,11 +47,11 @@ def load_schedule(path: Path, profiles: Path = Path()) -> tuple[Event, ...]:
     """Read a schedule.
 
     Args:
-        path: of its file; traces' paths start at its folder.
-        profiles: the folder where the path of a profile starts.
+        path: of its file; paths of traces are relative to its folder.
+        profiles: the folder that paths of profiles are relative to.
 
     Raises:
-        UsageError: no such file, no YAML, or an item that is none; the message names its number and key.
+        UsageError: the file is missing or not YAML, or an item is not valid; the message names its number and key.
     """
     document = read_yaml(
         path,
@@ -63,16 +63,16 @@ def load_schedule(path: Path, profiles: Path = Path()) -> tuple[Event, ...]:
 def parse_schedule(
     document: object, source: str, traces: Path, profiles: Path
 ) -> tuple[Event, ...]:
-    """A schedule from its YAML list.
+    """Parse a schedule from its YAML list.
 
     Args:
         document: the list.
-        source: goes in front of errors.
-        traces: the folder where the path of a trace starts.
-        profiles: likewise, of a profile.
+        source: the prefix of error messages.
+        traces: the folder that paths of traces are relative to.
+        profiles: the folder that paths of profiles are relative to.
 
     Raises:
-        UsageError: an item that is none; the message names its number and key.
+        UsageError: an item is not valid; the message names its number and key.
     """
     if not isinstance(document, list):
         raise UsageError(f"{source}a schedule is a list", "- {at: 12s, profile: wan}")
@@ -84,7 +84,7 @@ def parse_schedule(
 
 
 class _Folders(NamedTuple):
-    """Where paths in a schedule start."""
+    """The base folders of relative paths in a schedule."""
 
     traces: Path
     profiles: Path
@@ -173,17 +173,17 @@ def _flaps(item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
 
 
 def _parse_moment(value: object, place: str) -> tuple[int | None, float]:
-    """A moment as (step, seconds after it); step None: seconds after the start."""
+    """Parse a time as (step, seconds after it); step None: seconds after the start."""
     if found := re.fullmatch(r"\s*step\s+([0-9]{1,9})\s*", str(value) if _is_scalar(value) else ""):
         return int(found[1]), 0.0
     return None, _seconds(value, f"{place}: at")
 
 
 def parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
-    """Sets of nodes.
+    """Parse sets of nodes.
 
     Raises:
-        UsageError: they are none, or a node is in two.
+        UsageError: the value is not a list of sets, or a node is in two.
     """
     sets = value if isinstance(value, list) else []
     if len(sets) < 2 or not all(_are_nodes(nodes) for nodes in sets):
@@ -195,10 +195,10 @@ def parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
 
 
 def parse_cpus(value: object) -> Mapping[str, float | None]:
-    """Processors by node, or for `all`.
+    """Parse numbers of cores by node, or for `all`.
 
     Raises:
-        UsageError: they are none.
+        UsageError: the value is not valid.
     """
     if not isinstance(value, dict) or not value:
         raise UsageError(f"cpus is {shown(value)}", "{node3: 0.25}")
@@ -221,7 +221,7 @@ def _are_nodes(value: object) -> bool:
 
 
 def _in_words(value: object) -> str:
-    """A value for a reader of the schedule, as it stands there, but not at any length."""
+    """Return a value as the schedule has it, shortened if it is long."""
     return value if isinstance(value, str) and len(value) <= MOST_SHOWN else shown(value)
 
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of schedules, for editors: made of the very tables that the parser uses. Pure."""
+"""The JSON Schema of schedules, for editors: built from the tables that the parser uses. Pure."""
 
 from cluster.engine.resources import LEAST_CPUS, MOST_CPUS, NONE
 from cluster.links.profiles import profile_names
@@ -16,7 +16,7 @@ BOOLEAN: Schema = {"type": "boolean"}
 
 
 def schedule_schema() -> Schema:
-    """Of `launch --schedule ./storm.yml`."""
+    """Return the schema of schedule files (`launch --schedule ./storm.yml`)."""
     values: dict[str, Schema] = {
         "for": TIME | {"description": "then as before; left out: it stays"},
         "both": BOOLEAN | {"description": "and the way back"},
@@ -50,7 +50,7 @@ def schedule_schema() -> Schema:
 
 
 def _profile() -> Schema:
-    """A shipped profile, or a file."""
+    """Return the schema of a profile: a shipped one, or a file."""
     return {"type": "string", "anyOf": [{"enum": profile_names()}, {"pattern": r"/|\.ya?ml$"}]}
 
 

@@ -1,7 +1,7 @@
-"""Host load between two readings of every node: whether the host, and not a link, was the limit. Pure.
+"""Host load between two snapshots of every node: whether the host, and not a link, was the limit. Pure.
 
-Ranks that compute on all cores are no overload: they run at nice 19, and the wire goes before them. What counts is what
-changes the links: packets that go late or are dropped, and what no niceness helps against.
+Ranks that compute on all cores do not count as overload: they run at nice 19, and the wire has priority over them. Only
+effects that change the links count: packets that are late or dropped, and limits that no niceness helps against.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,38 +9,38 @@ from dataclasses import asdict, dataclass, field, replace
 
 from protocol.link_report import CoreTimes, HostCounters, Lateness, Shown
 
-# A wire counts a packet as late that goes so long after it was due (node.wire.nfqueue.delay_line).
+# A wire counts a packet as late if it is released this long after it was due (node.wire.nfqueue.delay_line).
 LATE_MS = 1.0
-# Of the packets of a node, late. Measured: none at rest, up to 1.6 while ranks train on
-# all cores, 6 beside eight busy loops in one node, as important as its wire.
+# Share of a node's packets that are late. Measured: 0 at rest, up to 1.6 while ranks train on all cores,
+# 6 beside eight busy loops in one node that run at the same priority as its wire.
 LATE_PCT = 5.0
-# Of the processors' time, taken by other guests of the same machine: as much as one stall of 50 ms a second.
+# Share of all CPU time that other guests of the machine take: equals one stall of 50 ms a second.
 STEAL_PCT = 5.0
-# Of the busiest core's time, spent on packets by the kernel: what is left does not serve a burst at the same rate.
+# Share of the busiest core's time that the kernel spends on packets: the rest cannot serve a burst at the same rate.
 SOFTIRQ_PCT = 80.0
-# Of the time, spent waiting because of the node's own CPU limit; so does its wire, where no time is reserved for it.
+# Share of time that a node waits for its own CPU limit; its wire waits too unless CPU time is reserved for it.
 THROTTLED_PCT = 1.0
 
-# A timer, on average, behind its time. Measured: 0.1 at rest. Every link has two on a round trip.
+# Mean lateness of a timer. Measured: 0.1 at rest. A round trip over any link waits for two timers.
 TIMERS_LATE_MS = 0.3
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """What the host gave between two readings of its nodes. Where they are on several hosts, the worst of them.
+    """Host load between two snapshots of the nodes; with several hosts, the worst value of any host.
 
     Attributes:
-        steal_pct: of all processors' time, what other guests of the machine had; None: nobody knows, as below.
-        softirq_pct: of the busiest processor's time, what the kernel spent on packets and timers.
-        idle_pct: of all processors' time.
-        waiting_pct: of the time in which some task had to wait for a processor, where the kernel tells.
-        timers_late_ms: how late a timer was, on average.
-        throttled_s, throttled_pct: by node, what its own CPU limit took from it.
-        late_pct: by node, of the packets to it those that went more than 1 ms late.
-        worst_ms: by node, so late was a packet at the most: 1 ms where none was late between the readings, else as the
-            latest since its wire was laid.
+        steal_pct: share of all CPU time that other guests of the machine took; None if unknown, here and below.
+        softirq_pct: share of the busiest core's time that the kernel spent on packets and timers.
+        idle_pct: idle share of all CPU time.
+        waiting_pct: share of the time in which some task had to wait for a core, if the kernel reports it.
+        timers_late_ms: mean lateness of a timer.
+        throttled_s, throttled_pct: by node, the time that its own CPU limit took from it.
+        late_pct: by node, the share of packets to it that were more than 1 ms late.
+        worst_ms: by node, the largest lateness of a packet: at most 1 ms if none was late between the snapshots, else
+            the largest since its wire was set up.
         dropped: by node, packets dropped unseen.
-        limits: a sentence for each way in which the host was the limit; none where it gave enough.
+        limits: a sentence for each way in which the host was the limit; empty if it was not.
     """
 
     steal_pct: float | None = None
@@ -56,7 +56,7 @@ class HostLoad:
     limits: Sequence[str] = ()
 
     def document(self) -> dict[str, object]:
-        """`host` in summary.json."""
+        """Return `host` of summary.json."""
         return asdict(self) | {"limits": list(self.limits)}
 
 
@@ -65,12 +65,12 @@ def compare_readings(
     after: Mapping[str, Shown],
     timers_late_ms: float | None = None,
 ) -> HostLoad:
-    """What the host gave between two readings of nodes, by name.
+    """Return the host load between two snapshots of the nodes.
 
     Args:
-        before: what the nodes said then.
-        after: what they say now; nodes that are not in both count for nothing.
-        timers_late_ms: how late a timer was meanwhile, on average; None: nobody looked.
+        before: the first snapshot, by node name.
+        after: the second; nodes that are not in both are ignored.
+        timers_late_ms: the mean lateness of a timer between the two; None if it was not measured.
     """
     both = {node: (before[node], after[node]) for node in after if node in before}
     hosts = [_Host.between(was.host, now.host) for was, now in both.values()]
@@ -101,7 +101,7 @@ def compare_readings(
 
 
 def overload_sentence(limits: Sequence[str]) -> str:
-    """One line for the user, where the host was the limit (`HostLoad.limits`); '' where it was not."""
+    """Return one line for the user if the host was the limit (`HostLoad.limits`), else ''."""
     return f"the host, and not the links, was the limit: {'; '.join(limits)}" if limits else ""
 
 
@@ -132,7 +132,7 @@ def _of_nodes(values: Mapping[str, float], most: float, words: str) -> str:
 
 @dataclass(frozen=True)
 class _Host:
-    """A machine's processors between two readings."""
+    """A machine's cores between two snapshots."""
 
     steal_pct: float
     idle_pct: float
@@ -159,7 +159,7 @@ class _Host:
 
 @dataclass(frozen=True)
 class _Wire:
-    """A node's wire between two readings."""
+    """A node's wire between two snapshots."""
 
     late_pct: float
     worst_ms: float
@@ -174,14 +174,14 @@ class _Wire:
 
 
 def _throttled_s(before: HostCounters, after: HostCounters) -> float | None:
-    """How long its CPU limit kept a node waiting, added up over cores; None where the kernel does not tell."""
+    """Return how long a node waited for its CPU limit, summed over cores; None if the kernel does not report it."""
     if before.throttled_s is None or after.throttled_s is None:
         return None
     return round(after.throttled_s - before.throttled_s, 3)
 
 
 def _since(before: int, after: int) -> int:
-    """What a counter has counted; all that it shows, where it has been started anew."""
+    """Return a counter's increase; its whole value if it was reset in between."""
     return after - before if after >= before else after
 
 

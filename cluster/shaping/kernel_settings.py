@@ -1,8 +1,8 @@
 """Groups nodes by their kernel settings (`protocol.link_report.Settings`), for contract.json and run.yml.
 
-Recorded, and not judged: gloo leaves its sockets to the kernel's own tuning, up to what Compose gives tcp_wmem and
-tcp_rmem, so the contract's own socket is one as gloo uses it. net.core.wmem_max and rmem_max bind programs that set
-SO_SNDBUF or SO_RCVBUF themselves.
+The settings are recorded but not judged: gloo leaves its socket buffers to the kernel's auto-tuning, up to the tcp_wmem
+and tcp_rmem that Compose sets, and the contract's own socket does the same. net.core.wmem_max and rmem_max limit
+programs that set SO_SNDBUF or SO_RCVBUF themselves.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from protocol.link_report import Settings
 
 
 def group_settings(settings: Mapping[str, Settings]) -> list[dict[str, object]]:
-    """The nodes that have the same settings, and these, as JSON values: one group where one machine has all."""
+    """Return groups of nodes with the same settings, and these settings, as JSON values: one group if all agree."""
     nodes: dict[Settings, list[str]] = {}
     for node, one in settings.items():
         nodes.setdefault(one, []).append(node)

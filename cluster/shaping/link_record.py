@@ -1,8 +1,8 @@
-"""The requested links of a cluster, recorded on the host, as nodes lose theirs on a restart.
+"""The requested links of a cluster, recorded on the host because nodes lose theirs on a restart.
 
-    .gradwire/NAME/links.json    the plan of every node, as it was last asked for; {} once all shaping was taken off
+    .gradwire/NAME/links.json    the plan of every node, as last requested; {} once all shaping was removed
 
-A change for a while (a schedule, `shape --for`, a trace) is not recorded here: what lasts is.
+Temporary changes (a schedule, `shape --for`, a trace) are not recorded here, only permanent ones.
 """
 
 import json
@@ -17,7 +17,7 @@ from protocol.reader import document
 
 
 def read_record(spec: ClusterSpec) -> dict[str, NodePlan] | None:
-    """The plans on record, by node; None where nothing was recorded yet.
+    """Return the recorded plans by node; None if nothing was recorded yet.
 
     Raises:
         ClusterError: the file cannot be read, or is damaged.
@@ -36,17 +36,18 @@ def read_record(spec: ClusterSpec) -> dict[str, NodePlan] | None:
 
 
 def write_record(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
-    """Record what the links are asked to be from now on."""
+    """Record the links that are requested from now on."""
     write_atomically(spec.state_dir / "links.json", json.dumps(document(plans)).encode())
 
 
 def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, NodePlan]:
-    """The plan that each node should have: for the links that are wanted, else as recorded.
+    """Return the plan that each node should have: from `link_spec` if given, else as recorded.
 
-    Where the cluster has other nodes than at that time, its links are drawn again.
+    If the cluster's nodes differ from the recorded ones, its links are drawn again.
 
     Raises:
-        UsageError: the topology does not fit these nodes; ClusterError: the record is damaged.
+        UsageError: the topology does not fit these nodes.
+        ClusterError: the record is damaged.
     """
     if link_spec is not None:
         return link_plans(spec.nodes, link_spec)

@@ -1,7 +1,7 @@
 """Links in force: sends every node its plan, and reads back what its kernel does.
 
-The truth about the links lies on the nodes themselves (`python -m node.wire show`); the host remembers nothing. Only
-while a new node boots does its plan lie beside its keys (`cluster.lifecycle.provision`).
+The nodes themselves are the source of truth (`python -m node.wire show`); the host keeps no copy. Only while a new node
+boots is its plan stored beside its keys (`cluster.lifecycle.provision`).
 """
 
 import json
@@ -30,15 +30,15 @@ class LinkState:
     """The links in force on a cluster.
 
     Attributes:
-        links: every directed link; none where the nodes are not shaped.
-        plans: the plan in force on each node that is shaped.
-        tcp: the congestion control that the kernel really uses on them.
-        notes: what a user should know: each with the nodes that said it.
+        links: every directed link; empty if the nodes are not shaped.
+        plans: the plan in force on each shaped node.
+        tcp: the congestion control that the kernel actually uses on the links.
+        notes: sentences for the user, each with the nodes that reported it.
         mtu: of the data network, in bytes.
-        counters: node -> peer -> what the kernel counted on the link between them.
-        replayed: the links that traces change at the moment, whatever `links` says of them.
-        shown: node -> all that it said; `cluster.shaping.host_load` compares how its wire and processors were doing.
-        settings: node -> what its kernel decides of connections; none where the nodes were not asked.
+        counters: node -> peer -> the kernel's counters of the link between them.
+        replayed: the links that traces are changing now; `links` has the values that return afterwards.
+        shown: node -> its whole report; `cluster.shaping.host_load` compares the state of wires and cores in it.
+        settings: node -> its kernel's connection settings; empty if the nodes were not asked.
     """
 
     links: tuple[Link, ...]
@@ -53,18 +53,18 @@ class LinkState:
 
     @property
     def link_spec(self) -> LinkSpec | None:
-        """What the links were drawn from; None where nothing is shaped."""
+        """The spec that the links were drawn from; None if nothing is shaped."""
         origin = next((plan.origin for plan in self.plans.values()), None)
         return LinkSpec.from_origin(origin) if origin else None
 
     @property
     def uplinks(self) -> dict[str, float]:
-        """What a node can send on all its links together, in MB/s; nodes without such a limit are not there."""
+        """Node -> the rate that it can send on all its links together, in MB/s; only nodes with such a limit."""
         return {name: p.uplink_mbyte_s for name, p in self.plans.items() if p.uplink_mbyte_s}
 
     @property
     def downlinks(self) -> dict[str, float]:
-        """Likewise, what it can receive."""
+        """Node -> the rate that it can receive on all its links together, in MB/s; only nodes with such a limit."""
         return {name: p.downlink_mbyte_s for name, p in self.plans.items() if p.downlink_mbyte_s}
 
     @property
@@ -74,31 +74,31 @@ class LinkState:
 
     @property
     def slow_start_after_idle(self) -> bool:
-        """Whether connections that were idle begin as new ones, as far as the plans decide it."""
+        """Whether idle connections restart with slow start, as far as the plans decide it."""
         return has_slow_start_after_idle(self.plans)
 
     @property
     def paths(self) -> list[Path]:
-        """How packets travel between nodes without a link; none where they do not."""
+        """The paths of packets between nodes without a link; empty if such nodes cannot reach each other."""
         return [] if self.isolated else paths(self.links)
 
     @property
     def seed(self) -> int:
-        """What the links were drawn by; 0 where nothing is shaped."""
+        """The seed that the links were drawn with; 0 if nothing is shaped."""
         return next((plan.seed for plan in self.plans.values()), 0)
 
     @property
     def wire(self) -> str:
-        """What delays and drops: netem or nfqueue; '' where nothing is shaped."""
+        """The wire, netem or nfqueue; '' if nothing is shaped."""
         return self.links[0].wire if self.links else ""
 
     @property
     def profile(self) -> str:
-        """The profile's name; '' where nothing is shaped."""
+        """The profile's name; '' if nothing is shaped."""
         return self.link_spec.profile.name if self.link_spec else ""
 
     def document(self) -> dict[str, object]:
-        """As --json shows it."""
+        """Return the state as --json prints it."""
         return {
             "profile": self.profile,
             "topology": self.link_spec.topology.name if self.link_spec else "",
@@ -118,15 +118,15 @@ class LinkState:
 
 
 def encode(plan: NodePlan) -> bytes:
-    """A plan as a node reads it."""
+    """Encode a plan as a node reads it."""
     return json.dumps(document(plan)).encode()
 
 
 def apply_plan(fleet: Fleet, node: str, plan: NodePlan) -> Report:
-    """Shape one node; links that are there already change in place.
+    """Shape one node; existing links change in place.
 
     Raises:
-        NodeError: it could not, in its own words.
+        NodeError: the node failed, in its own words.
     """
     done = fleet.run_on(node, [*WIRE, "apply"], encode(plan))
     if done.exit_code != 0:
@@ -135,10 +135,11 @@ def apply_plan(fleet: Fleet, node: str, plan: NodePlan) -> Report:
 
 
 def apply_plans(fleet: Fleet, plans: Mapping[str, NodePlan]) -> LinkState:
-    """Shape every node; the links then in force.
+    """Shape every node; return the links then in force.
 
     Raises:
-        NodeError: a node could not; ClusterError: the nodes ended with different wires.
+        NodeError: a node failed.
+        ClusterError: the nodes ended up with different wires.
     """
     reports = fleet.each(
         lambda node: apply_plan(fleet, node.name, plans[node.name]), "the links could not be shaped"
@@ -150,55 +151,55 @@ def apply_some(fleet: Fleet, plans: Mapping[str, NodePlan]) -> None:
     """Shape some of the nodes.
 
     Raises:
-        NodeError: a node could not.
+        NodeError: a node failed.
     """
     given = {name: encode(plan) for name, plan in plans.items()}
     fleet.run([*WIRE, "apply"], stdin=given, nodes=list(plans))
 
 
 def clear_links(fleet: Fleet) -> LinkState:
-    """Take all shaping off again."""
+    """Remove all shaping from all nodes."""
     fleet.run([*WIRE, "clear"])
     return make_link_state({}, {}, {})
 
 
 def clear_some(fleet: Fleet, nodes: Sequence[str]) -> None:
-    """Take the shaping off some of the nodes; raises as `apply_some`."""
+    """Remove the shaping from some of the nodes; raises the same as `apply_some`."""
     fleet.run([*WIRE, "clear"], nodes=nodes)
 
 
 def planned_link_state(plans: Mapping[str, NodePlan]) -> LinkState:
-    """The links as they will be by these plans, of nodes that need not be there yet."""
+    """Return the links that these plans will produce; the nodes need not exist yet."""
     links = [link for plan in plans.values() for link in plan.outgoing().values()]
     tcp = next((plan.tcp for plan in plans.values()), "")
     return replace(make_link_state(plans, {}, {}), links=tuple(links), tcp=tcp)
 
 
 def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkState:
-    """The links in force, as the nodes themselves tell; a node whose wire is broken has none, and a note says why.
+    """Return the links in force, as the nodes report; a node whose wire is broken has none, and a note says why.
 
     Args:
         fleet: connections to the nodes.
-        nodes: those that are asked; None: all.
+        nodes: the nodes to ask; None: all.
 
     Raises:
-        NodeError: a node does not answer, or something that cannot be understood.
+        NodeError: a node does not answer, or its answer cannot be parsed.
     """
     return _checked_state(fleet.run_read(Shown, [*WIRE, "show"], nodes=nodes))
 
 
 def inspect_links(fleet: Fleet) -> tuple[LinkState, dict[str, Marks]]:
-    """The links in force, and by what to see later whether anything about them was changed; raises as the former."""
+    """Return the links in force and each node's marks, which later reveal changes; raises as `read_link_state`."""
     found = fleet.run_read(Inspected, [*WIRE, "inspect"])
     link_state = _checked_state({name: item.shown for name, item in found.items()})
     return link_state, {name: item.marks for name, item in found.items()}
 
 
 def _checked_state(shown: Mapping[str, Shown]) -> LinkState:
-    """The links in force, if the nodes' words agree with one another.
+    """Return the links in force, if the nodes' reports are valid.
 
     Raises:
-        NodeError: those of a node do not.
+        NodeError: a node's report is not valid.
     """
     for name, item in shown.items():
         if item.plan:
@@ -206,12 +207,12 @@ def _checked_state(shown: Mapping[str, Shown]) -> LinkState:
                 checked_plan(item.plan)
     link_state = _state_of(shown)
     with understood(next(iter(link_state.plans), "")):
-        _ = link_state.link_spec  # the first one's word
+        _ = link_state.link_spec  # uses the first plan's origin
     return link_state
 
 
 def _state_of(shown: Mapping[str, Shown]) -> LinkState:
-    """The links in force, of what `show` says on these nodes."""
+    """Return the links in force from the nodes' `show` reports."""
     link_state = make_link_state(
         {name: item.plan for name, item in shown.items() if item.plan},
         {name: item.report for name, item in shown.items() if item.report},
@@ -231,10 +232,10 @@ def _state_of(shown: Mapping[str, Shown]) -> LinkState:
 
 
 def refuse_replayed(link_state: LinkState, what: str) -> None:
-    """Refuse to do something to links that traces change at the moment.
+    """Refuse to do `what` to links that traces are changing now.
 
     Raises:
-        ClusterError: they do.
+        ClusterError: traces are changing links.
     """
     if link_state.replayed:
         raise ClusterError(
@@ -246,7 +247,7 @@ def refuse_replayed(link_state: LinkState, what: str) -> None:
 def make_link_state(
     plans: Mapping[str, NodePlan], reports: Mapping[str, Report], counters: Counters
 ) -> LinkState:
-    """The nodes' plans and reports as one.
+    """Merge the nodes' plans and reports into one state.
 
     Raises:
         ClusterError: the nodes took different wires.
@@ -268,7 +269,7 @@ def make_link_state(
 
 
 def expected_of(link_state: LinkState) -> Expected:
-    """What the links in force were asked to be."""
+    """Return what the links in force were requested to be."""
     return Expected(
         link_state.links,
         link_state.mtu,
@@ -280,13 +281,13 @@ def expected_of(link_state: LinkState) -> Expected:
 
 
 def settings_document(link_state: LinkState) -> list[dict[str, object]]:
-    """The settings of all nodes, for contract.json and run.yml: docs/run-folder.md."""
+    """Return the settings of all nodes, for contract.json and run.yml: docs/run-folder.md."""
     here = {"wire": link_state.wire, "tcp": link_state.tcp}
     return [group | here for group in group_settings(link_state.settings)]
 
 
 def sent_bytes(before: LinkState, after: LinkState) -> dict[str, int]:
-    """Bytes that each link carried between two readings: 'node1->node2' -> bytes, headers included."""
+    """Return the bytes that each link carried between two snapshots: 'node1->node2' -> bytes, headers included."""
     was = {
         (src, dst): counter.sent_bytes
         for src, peers in before.counters.items()
@@ -304,7 +305,7 @@ def _names(pairs: Sequence[Pair]) -> str:
 
 
 def _merge_notes(notes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Each note once, with the nodes that said it."""
+    """Return each note once, with the nodes that reported it."""
     said: dict[str, list[str]] = {}
     for node, texts in notes.items():
         for text in texts:

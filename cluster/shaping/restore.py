@@ -1,7 +1,7 @@
 """Restores recorded links and CPU limits after restarts and killed commands.
 
-Every command that changes, measures or uses a cluster passes here, once it holds the cluster's lock: so no run goes
-over links that are not the recorded ones.
+Every command that changes, measures or uses a cluster calls this once it holds the cluster's lock, so that no run uses
+links that differ from the recorded ones.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from protocol.node_plan import NodePlan
 
 
 def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
-    """Give nodes back the processors that killed commands took from them, and forget those commands."""
+    """Restore the CPU limits that killed commands changed, and delete those commands' notes."""
     for left in _of_killed(spec):
         containers = engine.containers(spec.name)
         now = engine.limits(containers)
@@ -31,12 +31,12 @@ def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
 
 
 def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkState:
-    """Lay links again that are not in force as recorded; the links then in force.
+    """Apply the recorded links again on nodes where others are in force; return the links then in force.
 
-    A temporary change that is going on (a trace, `shape --for`) is left alone.
+    Does nothing while a temporary change (a trace, `shape --for`) is going on.
 
     Raises:
-        NodeError: a node does not answer, or could not lay its links.
+        NodeError: a node does not answer, or could not apply its links.
     """
     adopt_links(fleet, spec)
     link_state, recorded = read_link_state(fleet), read_record(spec) or {}
@@ -52,10 +52,10 @@ def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkStat
 
 
 def adopt_links(fleet: Fleet, spec: ClusterSpec) -> None:
-    """Put the links in force on record where nothing is yet: of nodes that plain Compose or an earlier version made.
+    """Record the links in force if there is no record yet: plain Compose or an earlier version created the nodes.
 
     Raises:
-        ClusterError: nodes have lost theirs, and nobody knows any more what they were.
+        ClusterError: nodes have lost their links, and what these were is unknown.
     """
     if read_record(spec) is not None:
         return
@@ -72,10 +72,10 @@ def adopt_links(fleet: Fleet, spec: ClusterSpec) -> None:
 
 
 def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
-    """Refuse to measure links that are not in force any more.
+    """Refuse to measure links that are no longer in force.
 
     Raises:
-        ClusterError: names the nodes, and why.
+        ClusterError: recorded links are missing; names the nodes, and the reason.
     """
     recorded = read_record(spec)
     lost = [node for node in recorded or {} if node not in link_state.plans]
@@ -87,7 +87,7 @@ def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
 
 
 def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
-    """Sentences for a user: what the next command will restore, and which temporary changes are going on."""
+    """Return sentences for the user: what the next command will restore, and which temporary changes are going on."""
     changes = read_temporary_changes(spec)
     said = [
         f"`{one.what}` changes links or processors for a while"
@@ -105,19 +105,19 @@ def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
 
 
 def lost_links(before: LinkState, after: LinkState, asked: Collection[str]) -> str:
-    """Which of the nodes that were asked have lost their links, and why; '' where none has."""
+    """Return which of the `asked` nodes have lost their links, and why; '' if none has."""
     lost = [node for node in before.plans if node in asked and node not in after.plans]
     return f"those of {_names(lost)} are not in force any more{_why(after)}" if lost else ""
 
 
 def differing(link_state: LinkState, recorded: Mapping[str, NodePlan]) -> list[str]:
-    """The nodes whose plan in force is not the recorded one."""
+    """Return the nodes whose plan in force differs from the recorded one."""
     nodes = sorted(link_state.plans.keys() | recorded.keys())
     return [node for node in nodes if link_state.plans.get(node) != recorded.get(node)]
 
 
 def is_changing(spec: ClusterSpec, link_state: LinkState) -> bool:
-    """Whether a temporary change of links is going on; it will be put back."""
+    """Return whether a temporary change of links is going on, which will undo itself."""
     return bool(link_state.replayed) or any(one.alive for one in read_temporary_changes(spec))
 
 

@@ -2,9 +2,9 @@
 
     .gradwire/NAME/temporary-PID-….json
 
-A schedule changes links and processors while ranks run, `shape --for` changes links for some time. Both put everything
-back on their way out, and then remove their note. A process that is killed by SIGKILL cannot: its note stays, and says
-what the nodes were allowed to use before. What the links were is on record anyway (`cluster.shaping.link_record`).
+A schedule changes links and CPU limits while ranks run, `shape --for` changes links for some time. Both restore
+everything when they exit, and then remove their note. A process killed by SIGKILL cannot: its note stays, with the
+limits that the nodes had before. The links themselves are recorded anyway (`cluster.shaping.link_record`).
 """
 
 import json
@@ -22,13 +22,13 @@ from cluster.engine.resources import Limit
 
 @dataclass(frozen=True)
 class TemporaryChange:
-    """Temporary changes.
+    """The temporary changes of one command.
 
     Attributes:
         path: of the note.
         what: the command that makes them.
         alive: whether its process still runs.
-        limits: what each node was allowed to use before, where that changes.
+        limits: the previous limits of each node whose limits change.
     """
 
     path: Path
@@ -40,9 +40,9 @@ class TemporaryChange:
 def note_temporary_change(
     spec: ClusterSpec, what: str, limits: Mapping[str, Limit] | None = None
 ) -> Path:
-    """Note that we change links, and what these limits are about, for a while; returns the note.
+    """Write a note that this process changes links temporarily, and limits from `limits`; return the note's path.
 
-    Whoever has put everything back removes it.
+    The caller removes the note once it has restored everything.
     """
     path = spec.state_dir / f"temporary-{os.getpid()}-{time.monotonic_ns()}.json"
     document = {
@@ -56,7 +56,7 @@ def note_temporary_change(
 
 
 def read_temporary_changes(spec: ClusterSpec) -> list[TemporaryChange]:
-    """All notes that there are; one that cannot be read says nothing."""
+    """Return all temporary changes that have a note; unreadable notes are skipped."""
     found = (_read(path) for path in sorted(spec.state_dir.glob("temporary-*.json")))
     return [temporary for temporary in found if temporary is not None]
 
@@ -69,5 +69,5 @@ def _read(path: Path) -> TemporaryChange | None:
         return TemporaryChange(path, str(said["what"]), alive, limits)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    except OverflowError:  # a number of a process that is infinite
+    except OverflowError:  # an infinite pid
         return None

@@ -1,10 +1,10 @@
-"""Plays traces on the nodes: one process on each, begun and ended together.
+"""Plays traces on the nodes: one process on each, all started and stopped together.
 
-The host could change a link some five times a second, for each change starts a program; these processes (`node.wire
-replay`) are told all of a trace beforehand and keep the time themselves. They end with their connections, and then the
-links are as the plans in force say.
+The host itself could change a link only some five times a second, because each change starts a program. These processes
+(`node.wire replay`) receive the whole trace beforehand and keep time themselves. They end with their connections, and
+the links then go back to the plans in force.
 
-Nodes that no trace concerns have one, too: so nobody else can shape the cluster meanwhile, not even in parts.
+Nodes without a trace run one too, so that nobody else can shape any part of the cluster meanwhile.
 """
 
 import queue
@@ -47,8 +47,8 @@ class TraceExit:
     Attributes:
         name: of the playback.
         changes: how often it changed a link.
-        late: how many changes came more than 50 ms late, or not at all because the next one was due.
-        worst_ms: how late the latest came.
+        late: the number of changes that were more than 50 ms late, or skipped because the next was already due.
+        worst_ms: the lateness of the latest change.
     """
 
     name: str
@@ -57,19 +57,19 @@ class TraceExit:
     worst_ms: float
 
     def record(self) -> dict[str, float]:
-        """As JSON shows it; counts of the node that did worst."""
+        """Return the figures as JSON has them: those of the worst node."""
         return {"changes": self.changes, "late": self.late, "worst_ms": self.worst_ms}
 
 
 class TracePlayer:
-    """The nodes under traces, within a `with` block; without any trace it does nothing.
+    """Plays traces on the nodes within a `with` block; does nothing without traces.
 
     Args:
         fleet: connections to the nodes.
-        playbacks: what may be begun, by a name.
+        playbacks: the traces that may be begun, by name.
 
     Raises:
-        NodeError: a node could not, now or later; in its own words.
+        NodeError: a node failed, on entry or later; in its own words.
     """
 
     def __init__(self, fleet: Fleet, playbacks: Mapping[str, Playback]) -> None:
@@ -81,7 +81,7 @@ class TracePlayer:
 
     @property
     def is_on(self) -> bool:
-        """Whether the nodes' plans can be changed by its `apply`, and not otherwise."""
+        """Whether replay processes run; if so, only `apply` can change the nodes' plans."""
         return bool(self._processes)
 
     def __enter__(self) -> Self:
@@ -102,17 +102,17 @@ class TracePlayer:
         self._tell(self._playbacks[name].nodes, BeginOrder(name))
 
     def end(self, name: str) -> None:
-        """End a trace before its time; `ended` then tells of it."""
+        """End a trace early; `ended` then reports it."""
         self._tell(self._playbacks[name].nodes, EndOrder(name))
 
     def apply(self, plans: Mapping[str, NodePlan]) -> None:
-        """Give these nodes other plans, underneath the traces, and wait until they are in force."""
+        """Give these nodes new plans underneath the traces, and wait until they are in force."""
         for node, plan in plans.items():
             self._tell([node], ApplyOrder(plan))
         self._hear_from(plans, Applied)
 
     def ended(self, timeout_s: float | None = 0.0) -> list[TraceExit]:
-        """The traces that have ended since this was asked last; waits for some answer of a node that long."""
+        """Return the traces that ended since the last call; wait up to `timeout_s` for an answer (None: forever)."""
         try:
             self._hear(timeout_s)
             while True:
@@ -121,10 +121,10 @@ class TracePlayer:
             return self._whole()
 
     def close(self) -> list[TraceExit]:
-        """End all traces and processes; the links are as the plans in force say. Returns what `ended` would."""
+        """End all traces and processes, which restores the plans in force; return what `ended` would."""
         processes, self._processes = self._processes, {}
         for process in processes.values():
-            with suppress(OSError, EOFError):  # the connection has gone: the node saw that, too
+            with suppress(OSError, EOFError):  # the connection is gone: the node noticed, too
                 process.close_stdin()
         self._hear_the_end_of(processes)
         self._check({node: process.wait() for node, process in processes.items()})
@@ -156,9 +156,9 @@ class TracePlayer:
             for line in process.lines():
                 self._said.put((process.node, self._read(process.node, line)))
         except NodeError as error:
-            process.close()  # whatever it is, it is no replay
+            process.close()  # not a replay, whatever it is
             end = error
-        finally:  # who waits for it must hear of its end
+        finally:  # waiters must learn that it ended
             process.patience_s = ANSWER_TIMEOUT_S
             self._said.put((process.node, end))
 
@@ -188,7 +188,11 @@ class TracePlayer:
                 waiting.discard(node)
 
     def _hear(self, timeout_s: float | None) -> tuple[str, Answer]:
-        """What some node says next; a node that has ended says why."""
+        """Return the next answer of any node.
+
+        Raises:
+            NodeError: a node's process has ended.
+        """
         node, said = (
             self._said.get(timeout=timeout_s) if timeout_s != 0 else self._said.get_nowait()
         )
@@ -198,7 +202,7 @@ class TracePlayer:
         return node, said
 
     def _failure(self, process: RemoteProcess, error: NodeError | None) -> NodeError:
-        """Why a process has ended that should not have."""
+        """Return the reason why a process ended unexpectedly."""
         if error is not None:
             return error
         self._check({process.node: process.wait()})
@@ -209,7 +213,7 @@ class TracePlayer:
             self._reports.setdefault(said.ended, {})[node] = said
 
     def _whole(self) -> list[TraceExit]:
-        """Those traces of which all nodes have said that they ended; each is told once."""
+        """Return the traces that have ended on all their nodes, each only once."""
         whole = []
         for name, reports in list(self._reports.items()):
             if reports.keys() == self._playbacks[name].nodes:
@@ -232,7 +236,7 @@ class TracePlayer:
 
 
 def _worst_of(name: str, reports: Collection[Ended]) -> TraceExit:
-    """How a trace went, by the node that did worst."""
+    """Return a trace's figures from the nodes that did worst."""
     return TraceExit(
         name,
         changes=max(report.changes for report in reports),

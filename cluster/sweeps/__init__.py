@@ -1,6 +1,7 @@
-"""A sweep: many runs on one cluster, and which of them got there first.
+"""A sweep: many runs on one cluster, and their ranking.
 
-Reading order: `sweep_file` and `flags` (what is run, as its user writes it), `cells` (every single run, and in which
-order), `planned` (resolved), `records` (what is done is not run again), `figures` (of one run), `ranking` (of all:
-medians, intervals, pairs), `page` (the report of the whole), `schema`. The verb, cluster/sweep.py, acts.
+Reading order: `sweep_file` and `flags` (the sweep as its user writes it), `cells` (every single run, and their order),
+`planned` (cells resolved into programs and links), `records` (finished cells, which are not run again), `figures` (of
+one run), `ranking` (of all runs: medians, intervals, pairs), `page` (the report), `schema`. The verb, cluster/sweep.py,
+executes it.
 """

@@ -1,8 +1,8 @@
-"""The cells of a sweep: every single run, its arguments, and the order in which they are run. Pure.
+"""The cells of a sweep: every single run, its arguments, and the order of the runs. Pure.
 
-In blocks: each block has every problem and variant once, by one seed, in an order drawn anew. What changes slowly, as
-the speed of a machine that others share does within a day, meets them all alike (a randomised complete block design:
-Montgomery, Design and Analysis of Experiments, chapter 4).
+Cells are run in blocks: each block has every problem and variant once, with the same seeds, in a newly drawn order.
+Slow drifts, such as the speed of a shared machine over a day, therefore affect all of them alike (a randomised complete
+block design: Montgomery, Design and Analysis of Experiments, chapter 4).
 """
 
 import hashlib
@@ -22,11 +22,11 @@ DIGEST_LETTERS = 12
 
 @dataclass(frozen=True)
 class Problem:
-    """What variants are compared on.
+    """The setting in which variants are compared.
 
     Attributes:
-        task: of node.train; empty where it is not said.
-        profile, topology, wire: of the links.
+        task: task of node.train; empty if not specified.
+        profile, topology, wire: those of the links.
     """
 
     task: str
@@ -40,10 +40,10 @@ class Cell:
     """One run of a sweep.
 
     Attributes:
-        problem: what it is about.
-        variant: what is compared.
-        link_seed: draws the links.
-        seed: of the training; None where it has none.
+        problem: its problem.
+        variant: name of its variant, which is compared with the others of its problem.
+        link_seed: seed for drawing the links.
+        seed: seed of the training; None if it has none.
         words: arguments of the program.
     """
 
@@ -55,22 +55,22 @@ class Cell:
 
     @property
     def repetition(self) -> tuple[int, int | None]:
-        """Cells that have the same are a pair."""
+        """The seeds; cells of two variants with the same seeds are a pair."""
         return self.link_seed, self.seed
 
     @property
     def name(self) -> str:
-        """For readers: its problem, variant and seeds."""
+        """The problem, variant and seeds, for the user."""
         parts = [self.problem.task, self.problem.profile, self.problem.topology, self.variant]
         seeds = [f"links {self.link_seed}", *([] if self.seed is None else [f"seed {self.seed}"])]
         return ", ".join(part for part in (*parts, *seeds) if part)
 
 
 def sweep_cells(sweep: Sweep) -> list[Cell]:
-    """All of them, as the file has them.
+    """Return all cells of a sweep, in the order of the file.
 
     Raises:
-        UsageError: too many, or two that nobody could tell apart.
+        UsageError: there are too many, or two are identical.
     """
     problems = itertools.product(sweep.profiles, sweep.topologies, sweep.wires)
     seeds: Sequence[int | None] = sweep.seeds or (None,)
@@ -92,7 +92,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
 
 
 def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:
-    """Block by block, each in an order of its own; the same order for the same seed."""
+    """Return the cells block by block, each block in an order of its own; deterministic for a seed."""
     blocks = dict.fromkeys(cell.repetition for cell in cells)
     found = []
     for number, block in enumerate(blocks):
@@ -103,13 +103,13 @@ def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:
 
 
 def digest(experiment: Mapping[str, object]) -> str:
-    """By which a cell is known: of all that decides its run, resolved."""
+    """Return the digest that identifies a cell: of everything that decides its run, resolved."""
     text = json.dumps(experiment, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
 
 
 def _variants(sweep: Sweep) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Task, name and arguments of each."""
+    """Yield the task, name and arguments of each variant."""
     for name, own in sweep.variants.items():
         options = {**sweep.options, **own}
         axes = [key for key, values in options.items() if len(values) > 1]
@@ -122,7 +122,7 @@ def _variants(sweep: Sweep) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _plain_name(sweep: Sweep, options: Options) -> str:
-    """Of the only variant there is."""
+    """Return the name of a sweep's only variant."""
     values = options.get(STRATEGY)
     return str(values[0]) if values else (sweep.program or ("training",))[0]
 

@@ -1,4 +1,4 @@
-"""The figures of one run of a sweep, from its folder: when a target was reached, what it cost."""
+"""The figures of one run of a sweep, from its folder: when it reached a target, and at what cost."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,36 +14,36 @@ from cluster.sweeps.sweep_file import HIGHER
 
 @dataclass(frozen=True)
 class Target:
-    """A figure of a run's tests, and the value that it is to reach."""
+    """A figure of a run's tests, and the value that it has to reach."""
 
     figure: str
     value: float
 
     def is_reached(self, value: float) -> bool:
-        """Whether a test's value is good enough."""
+        """Return whether a test's value reaches the target."""
         return value >= self.value if HIGHER[self.figure] else value <= self.value
 
     def best(self, values: Iterable[float]) -> float | None:
-        """The best of some values; None of none."""
+        """Return the best of some values, rounded to 4 digits; None if there are none."""
         best = max if HIGHER[self.figure] else min
         return best((round(value, 4) for value in values), default=None)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one run. None: it has no such figure.
+    """The figures of one run; None: it has no such figure.
 
     Attributes:
-        target: that its tests speak of.
-        reached_s: from when the first rank was ready until the end of the step of which a test first says so.
+        target: the target whose figure its tests have.
+        reached_s: seconds from when the first rank was ready to the end of the first step whose test met the target.
         reached_step: that step.
         reached_mbyte: payload that the strategy had sent by then, without headers.
-        best: the best value of all tests.
-        carried_mbyte: by the links in all, headers included, without what tests sent.
-        loop_s: seconds of rank 0's training, without start and tests.
-        communication_share: of them, waiting for others or for what is on its way.
-        wall_s: of the whole run.
-        limits: in what way the host was the limit; empty: it was not.
+        best: best value of all tests.
+        carried_mbyte: carried by all links together, headers included, without the traffic of tests.
+        loop_s: seconds of rank 0's training, without startup and tests.
+        communication_share: share of loop_s spent waiting for other ranks or for data in flight.
+        wall_s: seconds of the whole run.
+        limits: in what way the host was the limit; empty if it was not.
     """
 
     target: Target | None = None
@@ -61,7 +61,7 @@ class Figures:
 def run_figures(
     folder: Path, summary: Mapping[str, object], targets: Mapping[str, float]
 ) -> Figures:
-    """All of one run; of several targets the one that its tests speak of."""
+    """Return the figures of one run, for the first of the targets whose figure its tests have."""
     steps = steps_of(folder)
     target = _target(steps, targets)
     total_bytes = number(record(summary.get("bytes")).get("total"))
@@ -75,7 +75,7 @@ def make_figures(
     target: Target | None,
     carried_bytes: float | None,
 ) -> Figures:
-    """The same from what was read; `steps` are those of `cluster.accounting.metrics_table`."""
+    """Return the figures of one run from parsed values; `steps` are rows of `cluster.accounting.metrics_table`."""
     tests = [row for row in steps if target and row["rank"] == 0 and target.figure in row]
     first = next((row for row in tests if target and target.is_reached(row[target.figure])), None)
     seconds = numbers(next(iter(record(summary.get("seconds")).values()), None))
@@ -95,7 +95,7 @@ def make_figures(
 
 
 def steps_of(folder: Path) -> list[Row]:
-    """Every step of every rank, as `cluster.accounting.metrics_table` has them; none where there are no metrics."""
+    """Return every step of every rank, as `cluster.accounting.metrics_table` does; empty if there are no metrics."""
     try:
         return metric_rows(folder)
     except UsageError:
@@ -103,7 +103,7 @@ def steps_of(folder: Path) -> list[Row]:
 
 
 def tests_bytes(folder: Path, summary: Mapping[str, object]) -> int:
-    """What links have carried for tests, headers included: by what the ranks say that they sent for them."""
+    """Return the bytes that links carried for tests, headers included, computed from what ranks report as sent."""
     nodes = list(record(summary.get("exit_codes")))
     total = 0
     for node in nodes:
@@ -115,17 +115,17 @@ def tests_bytes(folder: Path, summary: Mapping[str, object]) -> int:
 
 
 def payload_to(row: Row, steps: Sequence[Row]) -> int:
-    """What the strategy had sent in all by a step, without headers."""
+    """Return the payload bytes that the strategy had sent on all ranks by the end of a step, without headers."""
     return sum(one["sent_bytes_so_far"] for one in steps if one["step"] == row["step"])
 
 
 def loop_s(seconds: Mapping[str, float]) -> float:
-    """A rank's seconds of training: from when it was ready until the last step, without tests."""
+    """Return a rank's seconds of training: from when it was ready until the last step, without tests."""
     return seconds["total"] - seconds["startup"] - seconds["eval"]
 
 
 def communication_share(seconds: Mapping[str, float]) -> float | None:
-    """The share of a rank's seconds of training in which it waited for other ranks, or for data under way."""
+    """Return the share of a rank's training time spent waiting for other ranks, or for data in flight."""
     whole_s = loop_s(seconds)
     return round((seconds["transfer"] + seconds["waiting"]) / whole_s, 3) if whole_s > 0 else None
 
@@ -138,7 +138,7 @@ def _limits(summary: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _target(steps: Sequence[Row], targets: Mapping[str, float]) -> Target | None:
-    """The first target whose figure the tests have; where there was no test, the first target."""
+    """Return the first target whose figure the tests have; without any such test the first target."""
     tested = {name for row in steps for name in row}
     known = [Target(figure, value) for figure, value in targets.items()]
     return next((one for one in known if one.figure in tested), next(iter(known), None))

@@ -1,4 +1,4 @@
-"""A sweep from flags: the same mapping that a file is, lists with commas. Pure."""
+"""Builds the mapping of a sweep file from flags, in which lists are separated by commas. Pure."""
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,21 @@ LISTS: dict[str, type] = {
     "link_seed": int,
     "seed": int,
 }
-"""Flags that are keys of a sweep file, and what their values are."""
+"""Flags that are keys of a sweep file -> the type of their values."""
 
 
 def with_flags(
     document: Mapping[str, object], args: Namespace, rest: Sequence[str]
 ) -> dict[str, object]:
-    """The file's mapping with what flags say over it.
+    """Return the file's mapping, overridden by flags.
 
     Args:
-        document: of the file; empty where there is none.
-        args: the values of ONE_VALUE and LISTS by name, None where they were not said; target, no_verify, isolated.
-        rest: options that are node.train's, or the program's.
+        document: the file's mapping; empty if there is no file.
+        args: the values of ONE_VALUE and LISTS by name, None if not given; target, no_verify, isolated.
+        rest: options of node.train, or of the program.
 
     Raises:
-        UsageError: a flag whose value cannot be.
+        UsageError: the value of a flag is invalid.
     """
     found = dict(document)
     for key, kind in (ONE_VALUE | LISTS).items():
@@ -52,10 +52,10 @@ def with_flags(
 
 
 def rest_options(words: Sequence[str]) -> dict[str, object]:
-    """node.train's flags as `options` of a file has them: --set H=20,50 is {set: {H: [20, 50]}}.
+    """Convert node.train's flags to the `options` of a file: --set H=20,50 becomes {set: {H: [20, 50]}}.
 
     Raises:
-        UsageError: a word that belongs to no flag.
+        UsageError: a word belongs to no flag.
     """
     found: dict[str, object] = {}
     left = list(words)
@@ -76,10 +76,10 @@ def rest_options(words: Sequence[str]) -> dict[str, object]:
 
 
 def merged(document: object, over: Mapping[str, object]) -> dict[str, object]:
-    """Options of a file with others over them, name by name where both name several.
+    """Return a file's options, overridden by others; if both values are mappings, these are merged.
 
     Raises:
-        UsageError: the file's are no mapping.
+        UsageError: the file's options are not a mapping.
     """
     if not isinstance(document, dict):
         raise UsageError("options is no mapping", "options: {strategy: ddp, steps: 200}")

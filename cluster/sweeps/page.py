@@ -1,4 +1,4 @@
-"""The report of a sweep: its ranking, a heat map, every run, and how to make it again. Pure."""
+"""The report of a sweep: its ranking, a heat map, every run, and how to reproduce it. Pure."""
 
 from collections.abc import Sequence
 
@@ -28,16 +28,16 @@ def sweep_page(
     command: str,
     rule: str = "",
 ) -> Page:
-    """The whole.
+    """Return the report of a sweep.
 
     Args:
-        name: of the sweep.
+        name: name of the sweep.
         lines: its ranking.
         outcomes: its cells that have run.
-        planned: how many cells it has.
-        folders: of the runs, beside `outcomes`.
-        command: that makes it.
-        rule: of tests.
+        planned: number of its cells.
+        folders: run folders, parallel to `outcomes`.
+        command: the command that reproduces it.
+        rule: a sentence on how trainings are tested; may be empty.
     """
     limited = [one.cell.name for one in outcomes if one.figures and one.figures.limits]
     notes = [f"the host was the limit, not ranked: {one}" for one in limited]
@@ -47,12 +47,12 @@ def sweep_page(
 
 
 def lead_words(lines: Sequence[Line]) -> str:
-    """Who was first on each problem, and by how much."""
+    """Return sentences on the best variant of each problem, and its lead."""
     return " ".join(_first_words(one, lines) for one in lines if one.verdict == BEST)
 
 
 def problem_words(problem: Problem, lines: Sequence[Line]) -> str:
-    """What tells a problem from the sweep's others; its profile in any case."""
+    """Return the values that distinguish a problem from the sweep's others; its profile in any case."""
     others = [line.problem for line in lines]
     parts = [
         value
@@ -64,7 +64,7 @@ def problem_words(problem: Problem, lines: Sequence[Line]) -> str:
 
 
 def ranking_rows(lines: Sequence[Line]) -> Rows:
-    """A row a line, as HEADER says."""
+    """Return a row for each line, with the columns of HEADER."""
     return [
         [
             *(problem_words(line.problem, lines), line.variant, line.runs),

@@ -1,7 +1,8 @@
-"""The cells of a sweep with all that it takes to run them, resolved: programs, links, and by what they are known.
+"""Resolves the cells of a sweep into all that is needed to run them: programs, links, and digests.
 
-All trainings are tested by one rule (TESTED), whatever their strategy: strategies that agree on nothing before the end
-would have one replica tested beside others' averages, and who goes on while rank 0 tests computes in no one's seconds.
+All trainings are tested by one rule (TESTED), whatever their strategy. Otherwise, strategies that agree on nothing
+before the end would have a single replica tested, and others their average; and the computing of ranks that go on while
+rank 0 tests would count in nobody's seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,14 @@ TESTED = "Tested is, under every strategy, the average over all ranks, after the
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell with all that it takes to run it.
+    """A cell with all that is needed to run it.
 
     Attributes:
-        cell: what it is.
+        cell: the cell.
         program: what its ranks run.
-        link_spec: over which links.
-        experiment: all that decides its run, as JSON values.
-        digest: of that; its record is known by it.
+        link_spec: the links that it runs over.
+        experiment: everything that decides its run, as JSON values.
+        digest: digest of `experiment`, which names its record.
     """
 
     cell: Cell
@@ -39,15 +40,15 @@ class Planned:
 
 
 def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
-    """All cells, checked.
+    """Resolve and check all cells.
 
     Args:
         plan: the sweep.
-        cells: of it.
-        out: where records will lie.
+        cells: its cells.
+        out: folder for records.
 
     Raises:
-        UsageError: a profile, a topology, an option that cannot be, `eval: during`.
+        UsageError: a profile, a topology, an option or `out` is invalid, or an option is `eval: during`.
     """
 
     @cache
@@ -84,16 +85,16 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
 
 
 def rule_of_tests(planned: Sequence[Planned]) -> str:
-    """TESTED where it holds for all runs; nothing is said of scripts, and of a learner that tests by itself."""
+    """Return TESTED if it applies to all runs; '' with scripts, or with a learner that tests by itself."""
     tested = {one.program.config.get("eval") for one in planned}
     return TESTED if tested == {"after"} else ""
 
 
 def _tested_alike(program: Program, words: Sequence[str]) -> Program:
-    """A training with `--eval after`; where one rank learns alone it tests by itself, in the same way in all runs.
+    """Return a training with `--eval after`; unchanged if one rank learns alone, as it tests itself alike in all runs.
 
     Raises:
-        UsageError: it is to test during the training.
+        UsageError: the user asked for tests during the training.
     """
     config = program.config
     if config.get("strategy") == NO_STRATEGY or config.get("eval") != "during":
@@ -105,10 +106,10 @@ def _tested_alike(program: Program, words: Sequence[str]) -> Program:
 
 
 def _refuse_inside(out: Path, folder: Path) -> None:
-    """What a sweep writes must not change what it sends; `runs` in a program's folder is not sent.
+    """Refuse an output folder inside a program's folder: writing there would change what is sent (except in `runs`).
 
     Raises:
-        UsageError: it would.
+        UsageError: the output folder is inside the program's.
     """
     if out.is_relative_to(folder) and "runs" not in out.relative_to(folder).parts:
         raise UsageError(f"--out {out} is in {folder}, which is sent to the nodes", "elsewhere")

@@ -1,12 +1,14 @@
 """Ranks the variants of each problem: medians over repetitions, intervals, and pairs by seed. Pure.
 
-The interval of a median is that of the percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
-chapter 13), 95 %; of three to five runs it is the lowest and the highest, and so little more than a range.
+The interval of a median is the 95 % percentile bootstrap interval (Efron and Tibshirani, An Introduction to the
+Bootstrap, chapter 13); for three to five runs it spans the lowest to the highest value, so it is little more than a
+range.
 
 A variant is compared with the best one of its problem by the ratios of the two runs of each repetition: their geometric
-mean, and Student's interval of the logarithms' mean, 95 %, which holds for as few as two pairs as far as logarithms of
-ratios are normal; a bootstrap of three values would find a difference between equals once in four times. Where 1 lies
-in it the two cannot be told apart. Runs that failed, or of which the host was the limit, are counted and not ranked.
+mean, and Student's 95 % interval of the mean of their logarithms, which is valid for as few as two pairs if logarithms
+of ratios are normal; a bootstrap of three values would find a difference between equal variants in one of four cases.
+If the interval contains 1, the two cannot be told apart. Runs that failed, or that the host limited, are counted but
+not ranked.
 """
 
 import math
@@ -19,8 +21,8 @@ from cluster.sweeps.cells import Cell, Problem
 from cluster.sweeps.figures import Figures
 
 RESAMPLES, LEAST_RUNS, LEAST_PAIRS = 2000, 3, 2
-TAIL = 0.025  # at either end
-# Student's t at 0.975 for 1, 2, … degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2); beyond them the last one.
+TAIL = 0.025  # at each end
+# Student's t at 0.975 for 1, 2, … degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2); for more the last value.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -33,7 +35,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell that has run; `figures` None: it failed."""
+    """A cell that has run, and its figures; None if it failed."""
 
     cell: Cell
     figures: Figures | None
@@ -44,18 +46,18 @@ class Line:
     """One variant on one problem.
 
     Attributes:
-        runs: that are ranked.
-        reached: of them that reached the target; all where there is none.
-        median_s: seconds to the target, or of training; None where fewer than half of the runs reached it.
-        interval_s: of it.
-        ratio: to the best variant, the geometric mean over pairs of one repetition; None of the best one itself.
-        ratio_interval: of it; None of fewer than two pairs.
-        best: the best value of a test, in the median over runs.
-        carried_mbyte: by links, in the median over runs.
+        runs: number of ranked runs.
+        reached: number of these that reached the target; all if there is none.
+        median_s: median seconds to the target, or of training; None unless more than half of the runs reached it.
+        interval_s: interval of median_s; None for fewer than three runs, or if some did not reach the target.
+        ratio: geometric mean of the ratios to the best variant, over pairs; None for the best one, or without pairs.
+        ratio_interval: interval of ratio; None for fewer than two pairs.
+        best: best value of a test, median over runs.
+        carried_mbyte: carried by links, median over runs.
         communication_share: likewise.
-        limited: runs of which the host was the limit.
-        failed: runs that failed.
-        verdict: one of this module's words.
+        limited: number of runs that the host limited.
+        failed: number of runs that failed.
+        verdict: one of this module's verdicts.
     """
 
     problem: Problem
@@ -75,7 +77,7 @@ class Line:
 
 
 def rank(outcomes: Sequence[Outcome]) -> list[Line]:
-    """Problem by problem, the best variant of each first."""
+    """Return the ranking problem by problem, the best variant of each first."""
     problems = dict.fromkeys(outcome.cell.problem for outcome in outcomes)
     return [
         line
@@ -85,7 +87,7 @@ def rank(outcomes: Sequence[Outcome]) -> list[Line]:
 
 
 def bootstrap_interval(values: Sequence[float]) -> Interval | None:
-    """Of the median of some values; None of fewer than three."""
+    """Return the 95 % bootstrap interval of the median of some values; None for fewer than three."""
     if len(values) < LEAST_RUNS:
         return None
     draw = random.Random(1)
@@ -94,7 +96,7 @@ def bootstrap_interval(values: Sequence[float]) -> Interval | None:
 
 
 def ratio_interval(ratios: Sequence[float]) -> Interval | None:
-    """Of the geometric mean of some ratios; None of fewer than two."""
+    """Return Student's 95 % interval of the geometric mean of some ratios; None for fewer than two."""
     if len(ratios) < LEAST_PAIRS:
         return None
     logs = [math.log(ratio) for ratio in ratios]
@@ -104,7 +106,7 @@ def ratio_interval(ratios: Sequence[float]) -> Interval | None:
 
 
 def run_seconds(figures: Figures) -> float:
-    """What a run is ranked by; infinite where its target was not reached."""
+    """Return the seconds that a run is ranked by; infinite if it did not reach its target."""
     if figures.target is not None:
         return math.inf if figures.reached_s is None else figures.reached_s
     found = figures.wall_s if figures.loop_s is None else figures.loop_s
@@ -122,7 +124,7 @@ def _rank_one(problem: Problem, outcomes: Sequence[Outcome]) -> list[Line]:
 
 
 def _ranked_seconds(outcomes: Sequence[Outcome]) -> dict[tuple[int, int | None], float]:
-    """By repetition, of runs that were done and that the host did not limit."""
+    """Return the seconds of all successful runs that the host did not limit, by repetition."""
     return {
         one.cell.repetition: run_seconds(one.figures)
         for one in outcomes
@@ -169,7 +171,7 @@ def _line(
 def _ratios(
     own: Mapping[tuple[int, int | None], float], best: Mapping[tuple[int, int | None], float]
 ) -> list[float]:
-    """Of each repetition in which both got there."""
+    """Return the ratio for each repetition in which both runs reached the target."""
     return [
         seconds / best[key]
         for key, seconds in own.items()

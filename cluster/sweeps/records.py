@@ -1,4 +1,4 @@
-"""Records of a sweep: which of its cells have run, each a file by the digest of its experiment."""
+"""Records of a sweep: one file for each cell that has run, named by the digest of its experiment."""
 
 import json
 import os
@@ -19,9 +19,9 @@ class Record:
 
     Attributes:
         status: done or failed.
-        folder: of the run; None where it had none, as its links did not hold.
-        reason: why it failed, in a line.
-        summary: its summary.json; empty where there is none.
+        folder: the run folder; None if none is known, because the links did not hold.
+        reason: why it failed, in one line; empty if it did not.
+        summary: its summary.json; empty if there is none.
     """
 
     status: str
@@ -31,7 +31,7 @@ class Record:
 
 
 def read_record(out: Path, digest: str) -> Record | None:
-    """What is known of a cell; None where it has not run, or its run's folder is there no more.
+    """Read the record of a cell; return None if it has not run, or its run folder is gone.
 
     Raises:
         UsageError: the file is damaged.
@@ -45,13 +45,13 @@ def read_record(out: Path, digest: str) -> Record | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read", "remove it: its cell is run again") from error
-    # Path.is_dir raises for names that none can have.
+    # Path.is_dir raises for invalid names.
     gone = record.folder is not None and not os.path.isdir(record.folder)  # noqa: PTH112
     return None if gone or record.status not in (DONE, FAILED) else record
 
 
 def write_record(out: Path, digest: str, experiment: Mapping[str, object], record: Record) -> None:
-    """Keep a cell's end.
+    """Write the record of a cell.
 
     Raises:
         OSError: it could not be written.

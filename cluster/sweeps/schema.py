@@ -1,4 +1,4 @@
-"""The JSON Schema of sweep files, for editors: made of the very tables that the parser uses. Pure."""
+"""The JSON Schema of sweep files, for editors, generated from the tables that the parser uses. Pure."""
 
 from cluster.links.schema import DIALECT, Schema, closed
 from cluster.links.topology import BASES
@@ -11,7 +11,7 @@ SCALAR: Schema = {"type": ["string", "number", "boolean"], "not": {"const": ""}}
 
 
 def sweep_schema() -> Schema:
-    """Of `python -m cluster.sweep ./sweep.yml`."""
+    """Return the schema of the file in `python -m cluster.sweep ./sweep.yml`."""
     options = _options()
     targets = closed({figure: {"type": "number"} for figure in HIGHER}) | {"minProperties": 1}
     words = {"type": "array", "items": WORD, "minItems": 1}

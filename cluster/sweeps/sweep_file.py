@@ -1,4 +1,4 @@
-"""Reads a sweep: an experiment with lists. What is in no list is the same in all of its runs. Pure but for the file.
+"""Reads a sweep: an experiment with lists; single values apply to all of its runs. Pure, but for reading the file.
 
     nodes: 4
     profile: [mobile, wan]
@@ -11,9 +11,9 @@
       diloco: {strategy: diloco, set: {H: [20, 50]}}
     target: {test_accuracy: 0.85}    # ranked by the seconds until a test says so; left out: by the seconds of training
 
-`program: [train.py, --epochs, "2"]` runs a script of your own instead, from `folder` if it is not its own; `options`
-and `seed` are then its arguments. A path is from where you stand, as on the command line. The same keys are flags of
-`python -m cluster.sweep`, lists with commas, and go over the file's.
+`program: [train.py, --epochs, "2"]` runs a script of your own instead, from `folder` if that is not the script's own;
+`options` and `seed` are then its arguments. Paths are relative to the current folder, as on the command line. The same
+keys are flags of `python -m cluster.sweep`, lists with commas, and override the file's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,31 +30,31 @@ HIGHER = {
     **dict.fromkeys(("test_accuracy", "test_return", "test_success"), True),
     **dict.fromkeys(("test_loss", "validation_loss", "validation_bits"), False),
 }
-"""Figures of tests that can be a target, and whether more of it is better."""
+"""Figures of tests that can be a target -> whether higher is better."""
 Scalar = str | int | float | bool
 Options = Mapping[tuple[str, str], Sequence[Scalar]]
-"""(flag without dashes, name in front of `=` or '') -> the values to be compared."""
+"""(flag without dashes, name in front of `=` or '') -> the values to compare."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is run.
+    """The runs of a sweep, as its user describes them.
 
     Attributes:
-        nodes: of the cluster.
-        nproc_per_node: ranks on each.
-        image: of the nodes; None is gradwire-node.
-        cpus: that a node may use; None: as it is.
-        memory: that a node may use, likewise.
-        profiles, topologies, wires, link_seeds: of the links, to be compared.
+        nodes: number of nodes of the cluster.
+        nproc_per_node: number of ranks on each node.
+        image: image of the nodes; None: gradwire-node.
+        cpus: processors that a node may use; None: as it is.
+        memory: memory that a node may use; None: as it is.
+        profiles, topologies, wires, link_seeds: those of the links, to compare.
         isolated: whether nodes without a link cannot reach each other.
-        seeds: of the training; empty for programs that are given none.
-        program: words of a script of the user's; empty: node.train.
-        folder: to be sent with it, or with a strategy or task of the user's; None: its own.
-        options: of all runs.
-        variants: name -> options that go over those of all; {"": {}} where there is nothing to tell apart by name.
-        targets: figure -> value to be reached.
-        verify: whether the links are measured before each run.
+        seeds: seeds of the training; empty for programs that get none.
+        program: a script of the user's and its arguments; empty: node.train.
+        folder: the folder sent with it, or with a strategy or task of the user's; None: its own.
+        options: options of all runs.
+        variants: name -> options that override those of all runs; {"": {}} without named variants.
+        targets: figure -> value to reach.
+        verify: whether the links are verified before each run.
     """
 
     nodes: int = 3
@@ -95,14 +95,14 @@ KEYS: dict[str, str] = {
     "target": "targets",
     "verify": "verify",
 }
-"""Key of the file -> attribute."""
+"""Key of the file -> attribute of Sweep."""
 
 
 def load_document(path: Path) -> dict[str, object]:
-    """A sweep file as it stands.
+    """Load a sweep file without parsing its values.
 
     Raises:
-        UsageError: no such file, no YAML, or no mapping.
+        UsageError: there is no such file, it is not YAML or not a mapping, or a key is unknown.
     """
     document = read_yaml(path, "examples/sweeps/strategies.yml is one")
     if not isinstance(document, dict):
@@ -114,10 +114,10 @@ def load_document(path: Path) -> dict[str, object]:
 
 
 def parse_sweep(document: Mapping[str, object]) -> Sweep:
-    """A sweep from its mapping, whose keys are known.
+    """Parse a sweep from its mapping, whose keys must be known.
 
     Raises:
-        UsageError: a value that cannot be; names its key.
+        UsageError: a value is invalid, or there is no profile; the message names the key.
     """
     if "profile" not in document:
         raise UsageError("a sweep without profile", "profile: [mobile, wan]")
@@ -166,7 +166,7 @@ def _wires(value: object, key: str) -> tuple[str, ...]:
 
 
 def _list(value: object, key: str) -> list[object]:
-    """One value, or some; none twice."""
+    """Return one value, or several, as a list without duplicates."""
     found = value if isinstance(value, list) else [value]
     if not found:
         raise UsageError(f"{key} is an empty list", "leave it out, or say which")

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +32,7 @@ class Process(NamedTuple):
     state: str
     cpu_s: float
     started: int
+    parent: int
 
 
 class Socket(NamedTuple):
@@ -56,7 +57,8 @@ def main() -> int:
 
 def find_ranks(run: str) -> dict[str, list[Process]]:
     """The processes of each rank, its first one first."""
-    ranks: dict[str, list[Process]] = {}
+    found: dict[int, Process] = {}
+    own: dict[int, str] = {}
     for path in PROC.glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
             environ = dict(
@@ -65,7 +67,13 @@ def find_ranks(run: str) -> dict[str, list[Process]]:
                 if "=" in word
             )
             if environ.get("TORCHELASTIC_RUN_ID") == run:
-                ranks.setdefault(environ["RANK"], []).append(read_process(path))
+                process = read_process(path)
+                found[process.pid] = process
+                own |= {process.pid: environ["RANK"]} if "RANK" in environ else {}
+    ranks: dict[str, list[Process]] = {}
+    for process in found.values():
+        if (rank := _rank_of(process, found, own)) is not None:
+            ranks.setdefault(rank, []).append(process)
     for processes in ranks.values():
         processes.sort(key=lambda process: process.started)
     return ranks
@@ -120,7 +128,18 @@ def read_process(path: Path) -> Process:
     """
     fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
     cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_S
-    return Process(int(path.name), fields[0], cpu_s, int(fields[19]))
+    return Process(int(path.name), fields[0], cpu_s, int(fields[19]), int(fields[1]))
+
+
+def _rank_of(process: Process, found: Mapping[int, Process], own: Mapping[int, str]) -> str | None:
+    """Return the rank of a process, or of its nearest ancestor that has one: a job of its own may be without."""
+    seen: set[int] = set()  # a pid that is used again could close a circle
+    while process.pid not in own:
+        seen.add(process.pid)
+        if process.parent not in found or process.parent in seen:
+            return None
+        process = found[process.parent]
+    return own[process.pid]
 
 
 def _disk_bytes(pid: int) -> int:

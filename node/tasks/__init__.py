@@ -1,4 +1,4 @@
-"""Tasks by name: a model and its data. A new one is a file here (see base.py), a line in TASKS."""
+"""Tasks by name: a model and its data. To add one, write a file here (see base.py) and a line in TASKS."""
 
 from node.base.options import OptionError, require_options
 from node.base.user_code import load
@@ -17,14 +17,14 @@ TASKS = {
 
 
 def task_class(name: str) -> type[AnyTask]:
-    """The class of a task; only its own module is imported.
+    """Return the class of a task; import only its own module.
 
     Args:
-        name: one of TASKS, or the user's own: `./mine.py:make_task`.
+        name: a key of TASKS, or a task of the user's own: `./mine.py:make_task`.
 
     Raises:
-        OptionError: there is no such task, or it is none.
-        ModuleNotFoundError: the user's file imports what is not here.
+        OptionError: there is no such task, or the name is not a task.
+        ModuleNotFoundError: the user's file imports a module that is not installed here.
     """
     found = load("task", name, TASKS)
     if isinstance(found, type):

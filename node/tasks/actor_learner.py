@@ -1,7 +1,7 @@
-"""The interface of a task that one rank learns and the others act in (`node.actor_learner` is its loop).
+"""The interface of a task in which one rank learns and the others act (`node.actor_learner` is its loop).
 
-Rank 0 is the learner: it alone has the optimiser and what actors did. Every other rank is an actor process, in which
-several environments run. Ranks exchange no collectives: node/transport carries experience and weights.
+Rank 0 is the learner: it alone has the optimiser and the actors' experience. Every other rank is an actor process
+that runs several environments. Ranks use no collectives: node/transport carries experience and weights.
 """
 
 from abc import ABC, abstractmethod
@@ -25,12 +25,12 @@ SETTLED_BY_LEARNER = "the learner: it alone has parameters to learn, and sends t
 
 @dataclass(frozen=True)
 class ActorPart:
-    """Which actors a process has.
+    """The share of all actors that one process runs.
 
     Attributes:
-        numbers: of its actors, among those of all ranks, from 0.
-        actors: of all ranks together.
-        seed: of what they do at random, another for each process.
+        numbers: numbers of its actors among those of all ranks, from 0.
+        actors: number of actors of all ranks together.
+        seed: seed of their random draws, another for each process.
     """
 
     numbers: range
@@ -42,63 +42,63 @@ class Actor(Protocol):
     """The actors of one process.
 
     Attributes:
-        version: of the weights that act; the loop sets it.
+        version: version of the weights that act; the loop sets it.
     """
 
     version: int
 
     @property
     def steps(self) -> int:
-        """Made so far, of all environments together."""
+        """Steps made so far, of all environments together."""
 
     def step(self) -> "list[Experience]":
-        """One step of every environment; the pieces of experience that it ended."""
+        """Make one step in every environment; return the pieces of experience that it completed."""
 
     def heed(self, advice: Mapping[str, object]) -> None:
-        """Follow what the learner said along with its weights."""
+        """Follow the advice that the learner sent with its weights."""
 
 
 class Learner(Protocol):
-    """What learns."""
+    """The learning side of a task."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is enough to learn from."""
+        """Whether there is enough experience to learn from."""
 
     @property
     def room(self) -> int:
-        """How many more pieces it can take; the others stay with the actors until something was learnt."""
+        """How many more pieces it can take; further ones stay with the actors until an update makes room."""
 
     @property
     def steps_learnt(self) -> int:
-        """Steps of experience that updates have gone through, each as often as it was."""
+        """Steps of experience that updates used; a step counts as often as it was used."""
 
     def check(self, experience: "Experience") -> None:
-        """See that a piece of experience is one of this task's, whoever sent it.
+        """Check that a piece of experience, from any sender, belongs to this task.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it does not.
         """
 
     def add(self, experience: "Experience") -> None:
-        """Take a piece of experience that `check` let pass."""
+        """Take a piece of experience that passed `check`."""
 
     def update(self, update: int) -> float:
-        """Make update number `update`, 1 for the first; returns the loss."""
+        """Make update number `update`, from 1; return the loss."""
 
     def advice(self) -> Mapping[str, object]:
-        """What actors should know, JSON values."""
+        """Return what actors should know, as JSON values."""
 
     def state(self) -> dict[str, object]:
-        """What a checkpoint must hold beside the model and the optimiser."""
+        """Return what a checkpoint must hold besides the model and the optimiser."""
 
     def load_state(self, state: dict[str, object]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
 
 
 @dataclass
 class ActorLearnerTask(AnyTask, ABC):
-    """Options that all such tasks have."""
+    """The options that all such tasks have."""
 
     actors: int = option(8, "of each rank but the first, an environment each", at_least=1)
     pull_every: int = option(
@@ -132,14 +132,15 @@ class ActorLearnerTask(AnyTask, ABC):
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
-        """What is passed on is not asked for."""
+        """Return pull_every=0 unless the broadcast is a star: weights that are passed on are not pulled."""
         return {"pull_every": 0} if settings.get("broadcast", "star") != "star" else {}
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
-        """Flags of node.train.
+        """Return the task's own defaults of flags of node.train.
 
         Raises:
-            OptionError: there would be no actor, nothing new enough to learn, or two ways for weights to come.
+            OptionError: there would be no actor, no experience new enough to learn from, or two ways for weights to
+                arrive.
         """
         if world_size < 2:
             raise OptionError(
@@ -158,11 +159,11 @@ class ActorLearnerTask(AnyTask, ABC):
 
     @abstractmethod
     def make_model(self) -> "nn.Module":
-        """A new model, initialised from torch's global random generator."""
+        """Return a new model, initialised from torch's global random generator."""
 
     @abstractmethod
     def make_actor(self, model: "nn.Module", part: ActorPart) -> Actor:
-        """The actors of a process: they act by this model, whose parameters the loop changes."""
+        """Return the actors of a process; they act by this model, whose parameters the loop changes."""
 
     @abstractmethod
     def make_learner(
@@ -173,8 +174,12 @@ class ActorLearnerTask(AnyTask, ABC):
         clip_norm: float,
         seed: int,
     ) -> Learner:
-        """What learns this model, by steps of the optimiser over so many samples; gradients are clipped (0: not)."""
+        """Return the learner of this model.
+
+        An update is a step of the optimiser over `batch_size` samples, with gradients clipped to `clip_norm` (0:
+        not).
+        """
 
     @abstractmethod
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
-        """Figures on held-out instances. Called in eval mode, no gradients."""
+        """Return figures on held-out instances. Called in eval mode, without gradients."""

@@ -1,8 +1,8 @@
-"""The interface of a task: a model, its training samples by number, a loss and a test.
+"""The interface of a task: a model, training samples addressed by number, a loss and a test.
 
-A new one is a dataclass whose fields are its options, in a file here or in your own. Shorter, in a
-file of your own, is a function (user_task.py). Those that ship with us import torch only where they
-compute: options are checked where there is no torch.
+A new task is a dataclass whose fields are its options, in a file here or in your own. In your own file, a function is
+a shorter form (user_task.py). The tasks here import torch only where they compute, because options are also checked
+on machines without torch.
 """
 
 from abc import ABC, abstractmethod
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPart:
-    """Which part of which run a rank is.
+    """The place of a rank in its run.
 
     Attributes:
-        rank: this one.
-        world_size: how many there are.
-        seed: the same on all of them.
-        steps: of the whole run.
+        rank: number of this rank.
+        world_size: number of ranks.
+        seed: the same on all ranks.
+        steps: steps of the whole run.
     """
 
     rank: int
@@ -39,11 +39,11 @@ class RunPart:
 
 
 class AnyTask:
-    """What `--task` names: a dataclass whose fields are its options.
+    """A task as `--task` names it: a dataclass whose fields are its options.
 
     Attributes:
-        settled: flags of node.train that the task decides itself, by name, and by what of its options.
-        essential_ranks: those without which a run cannot go on; None: all.
+        settled: flags of node.train that the task decides itself, by name, each with what decides it.
+        essential_ranks: ranks without which a run cannot go on; None: all.
     """
 
     settled: ClassVar[Mapping[str, str]] = {}
@@ -51,35 +51,35 @@ class AnyTask:
 
     @property
     def needed_packages(self) -> Mapping[str, str]:
-        """Python packages that the node image has only where it was asked for them, each with what needs it."""
+        """Python packages that the node image has only on request, each with the option that needs it."""
         return {}
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
-        """Defaults of options that depend on others, of which these are set.
+        """Return the defaults of options that depend on other options; `settings` are the options that were set.
 
         Raises:
-            OptionError: one of those cannot be.
+            OptionError: one of the settings is not possible.
         """
         return {}
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
-        """Flags of node.train that are not its own defaults, by name: `batch_size`, say. Wants no torch.
+        """Return the task's own defaults of flags of node.train, by name, e.g. `batch_size`; does not need torch.
 
         Raises:
-            OptionError: so many ranks cannot do this task.
+            OptionError: this many ranks cannot run the task.
         """
         return {}
 
 
 class Task(AnyTask, ABC):
-    """Model and data, the same on every rank. A batch is whatever `batch` makes and `loss` takes.
+    """A model and its data, the same on every rank. `batch` makes a batch of any type, `loss` takes it.
 
     Attributes:
-        train_size: how many training samples there are, once they are loaded.
-        labels: the class of each of them, int64, shape (train_size,); None where they have none.
-        own_samples: whether they are this rank's alone; others are dealt out.
-        regroups: whether another number of ranks can go on from its checkpoints, by `regroup`.
+        train_size: number of training samples; set by `load` or `begin`.
+        labels: the class of each training sample, int64, shape (train_size,); None if samples have no classes.
+        own_samples: whether the samples belong to this rank alone; otherwise they are sharded over the ranks.
+        regroups: whether another number of ranks can resume from its checkpoints, through `regroup`.
     """
 
     train_size: int
@@ -89,66 +89,66 @@ class Task(AnyTask, ABC):
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> None:
-        """Read the data; `data_dir` is what the user said of where it is.
+        """Read the data; `data_dir` is the location that the user gave.
 
         Raises:
-            OptionError: it is not there.
+            OptionError: the data are not there.
         """
 
     def begin(self, part: RunPart) -> None:
-        """Called once the data are there, before `train_size` is asked for."""
+        """Prepare for the run. Called once the data are loaded, before `train_size` is read."""
         return
 
     def fingerprint(self) -> bytes:
-        """What tells these data from others: ranks whose data differ do not start."""
+        """Return bytes that identify the data: ranks whose data differ do not start."""
         return str(self.train_size).encode()
 
     @abstractmethod
     def make_model(self) -> "nn.Module":
-        """A new model, initialised from torch's global random generator."""
+        """Return a new model, initialised from torch's global random generator."""
 
     def prepare(self, step: int, model: "nn.Module", comm: "Comm") -> Mapping[str, Value]:
-        """Called before each step, on all ranks: whoever makes data while training makes them here.
+        """Make new data, if the task makes data while training. Called before each step, on all ranks.
 
         Returns:
-            Figures for a line of metrics; none: nothing to tell.
+            Figures for one line of metrics; empty: no line.
         """
         return {}
 
     def samples(self, step: int) -> "Tensor | None":
-        """The numbers of the samples of a step, where the task itself decides; int64, shape (batch,)."""
+        """Return the sample numbers of a step, int64, shape (batch,); None if the task does not decide them."""
         return None
 
     @abstractmethod
     def batch(self, samples: "Tensor", device: "torch.device") -> Any:  # noqa: ANN401
-        """The training samples with these numbers (int64, shape (batch,)), on `device`."""
+        """Return the training samples with these numbers (int64, shape (batch,)), on `device`."""
 
     @abstractmethod
     def loss(self, model: "nn.Module", batch: Any) -> "Tensor":  # noqa: ANN401
-        """The mean loss over the samples of a batch, shape ()."""
+        """Return the mean loss over the samples of a batch, shape ()."""
 
     @abstractmethod
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
-        """Figures on held-out data: `test_loss`, say. Called in eval mode, no gradients."""
+        """Return figures on held-out data, e.g. `test_loss`. Called in eval mode, without gradients."""
 
     def statistics(self, model: "nn.Module") -> "Sequence[Tensor]":
-        """Buffers that training changes and a test depends on, beside those of batch norms."""
+        """Return the buffers that training changes and a test depends on, except those of batch norms."""
         return []
 
     def state(self) -> dict[str, object]:
-        """What else a checkpoint must hold for `load_state`: numbers, texts, tensors, and dicts and lists of them."""
+        """Return what else a checkpoint must hold: numbers, strings, tensors, and dicts and lists of them."""
         return {}
 
     def load_state(self, state: dict[str, object]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         return
 
     def regroup(self, states: Sequence[Saved], together: Saved) -> dict[str, object]:
-        """What `load_state` takes on this rank, of the checkpoints of all the ranks that there were.
+        """Return this rank's input of `load_state`, made from the checkpoints of all ranks of the earlier run.
 
         Args:
-            states: by rank (docs/formats.md).
-            together: this rank's to be: the step, and means of parameters and what the optimiser keeps. Statistics
-                of the model that are no means are mended here.
+            states: the checkpoints by rank (docs/formats.md).
+            together: this rank's future checkpoint: the step, and the means of parameters and optimiser state. This
+                method corrects those statistics of the model for which the mean is wrong.
         """
         raise NotImplementedError

@@ -7,12 +7,12 @@ from torch.nn import functional as F  # noqa: N812
 class Cnn(nn.Module):
     """The classic MNIST net: two 3 x 3 convolutions, a pooling, two linear layers.
 
-    1,199,882 parameters for grey pictures of 28 x 28, 4.8 MB.
+    It has 1,199,882 parameters, 4.8 MB, for grey pictures of 28 x 28.
 
     Args:
         dropout: share of activations dropped.
-        channels: of a picture.
-        side: pixels, of a square picture.
+        channels: channels of a picture.
+        side: side of a square picture, in pixels.
     """
 
     def __init__(self, dropout: float, channels: int = 1, side: int = 28) -> None:
@@ -24,7 +24,7 @@ class Cnn(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (batch, channels, side, side) to class scores (batch, 10)."""
+        """Map pictures (batch, channels, side, side) to class scores (batch, 10)."""
         x = F.relu(self.conv1(x))
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
         x = F.relu(self.fc1(self.dropout(x.flatten(1))))

@@ -1,7 +1,7 @@
 """A task made of a model that computes its own loss, and two datasets.
 
-A dataset has a length and gives a sample by its number, as those of torch.utils.data do; samples
-become a batch by torch's default_collate.
+A dataset has a length and returns a sample by its number, like those of torch.utils.data; torch's default_collate
+makes samples into a batch.
 """
 
 from collections.abc import Callable
@@ -20,21 +20,21 @@ PARTS = ("model", "train_dataset", "val_dataset")
 
 
 class DatasetTask(Task):
-    """What `take` was given."""
+    """A task on the model and the datasets that `take` received."""
 
     def take(
         self, where: str, parts: object, *, val_size: int | None = None, own_samples: bool = False
     ) -> None:
-        """Check what is given, and keep it.
+        """Check a model and its datasets, and keep them.
 
         Args:
-            where: what gave it, for messages.
-            parts: a model and two datasets, PARTS.
-            val_size: how many samples of val_dataset are tested on, its first; None: all.
-            own_samples: whether the training samples are this rank's alone.
+            where: where they come from, for error messages.
+            parts: a model and two datasets, as in PARTS.
+            val_size: number of samples of val_dataset to test on, its first ones; None: all.
+            own_samples: whether the training samples belong to this rank alone.
 
         Raises:
-            OptionError: it cannot be trained.
+            OptionError: they cannot be trained.
         """
         self._model, self._train, self._held_out = _checked(where, parts)
         self._test_size = min(val_size or len(self._held_out), len(self._held_out))
@@ -43,12 +43,12 @@ class DatasetTask(Task):
         self.labels = self._labels()
 
     def load(self, data_dir: Path | None) -> None:
-        """Nothing: it is at hand."""
+        """Do nothing: the data are in memory."""
 
     def fingerprint(self) -> bytes:
-        """Sizes, classes, what a split has chosen, and a sample, if it is the same each time.
+        """Return sizes, classes, the indices that a split chose, and a sample if it is the same each time.
 
-        Nothing, where every rank has data of its own.
+        Empty if every rank has data of its own.
         """
         if self.own_samples:
             return b""
@@ -57,7 +57,7 @@ class DatasetTask(Task):
         return b" ".join([self.choice(), sample if sample == again else b""])
 
     def choice(self) -> bytes:
-        """Whole numbers that tell which samples these are: the same under any version of torch."""
+        """Return sizes, chosen indices and classes as text, which is the same under any version of torch."""
         indices = [getattr(data, "indices", None) for data in (self._train, self._held_out)]
         numbers = [_whole_numbers(chosen) for chosen in indices]
         chosen = [[] if tensor is None else tensor.tolist() for tensor in numbers]
@@ -65,15 +65,15 @@ class DatasetTask(Task):
         return repr([self.train_size, len(self._held_out), chosen, labels]).encode()
 
     def make_model(self) -> "nn.Module":
-        """The model that was given."""
+        """Return the model that `take` received."""
         return self._model
 
     def batch(self, samples: "Tensor", device: "torch.device") -> Any:  # noqa: ANN401
-        """These samples, collated."""
+        """Return these samples, collated."""
         return _collate(self._train, samples.tolist(), device)
 
     def loss(self, model: "nn.Module", batch: Any) -> "Tensor":  # noqa: ANN401
-        """What the model says."""
+        """Return the loss that the model computes."""
         import torch
 
         loss = model(batch)
@@ -85,7 +85,7 @@ class DatasetTask(Task):
         return loss.squeeze()
 
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
-        """`validation_loss`, the mean over the samples of val_dataset that are tested on."""
+        """Return `validation_loss`, the mean over the samples of val_dataset that are tested on."""
         total = 0.0
         for start in range(0, self._test_size, TEST_BATCH):
             numbers = list(range(start, min(self._test_size, start + TEST_BATCH)))
@@ -94,7 +94,7 @@ class DatasetTask(Task):
         return {"validation_loss": total / self._test_size}
 
     def _labels(self) -> "Tensor | None":
-        """The dataset's `targets` (torchvision's word) or `labels`, if it has whole numbers there."""
+        """Return the dataset's `targets` (torchvision's word) or `labels`, if these are whole numbers; else None."""
         for name in ("targets", "labels"):
             labels = _whole_numbers(getattr(self._train, name, None))
             if labels is not None and labels.shape == (self.train_size,):
@@ -103,7 +103,7 @@ class DatasetTask(Task):
 
 
 def line_of(function: Callable[..., Any]) -> str:
-    """The file and line where a function begins."""
+    """Return the file and line where a function begins."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
@@ -132,7 +132,7 @@ def _collate(dataset: Any, numbers: list[int], device: "torch.device") -> Any:  
 
 
 def _move(batch: Any, device: "torch.device") -> Any:  # noqa: ANN401
-    """All tensors of a batch to the device."""
+    """Move all tensors of a batch to the device."""
     if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, dict):
@@ -143,18 +143,18 @@ def _move(batch: Any, device: "torch.device") -> Any:  # noqa: ANN401
 
 
 def _whole_numbers(values: object) -> "Tensor | None":
-    """They as int64, however they are kept; None where they are something else."""
+    """Return the values as int64, in whatever form they are stored; None if they are not whole numbers."""
     import torch
 
     try:
         numbers = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):  # texts, a method, rows of different lengths
+    except (TypeError, ValueError, RuntimeError):  # strings, a method, rows of different lengths
         return None
     return None if numbers.is_floating_point() or numbers.is_complex() else numbers.long()
 
 
 def _bytes(sample: Any) -> bytes:  # noqa: ANN401
-    """What tells a sample from others."""
+    """Return bytes that identify a sample."""
     import torch
 
     from node.dist.flat import to_bytes
@@ -169,7 +169,7 @@ def _bytes(sample: Any) -> bytes:  # noqa: ANN401
 
 
 def _describe(thing: object) -> str:
-    """What it is, short."""
+    """Describe a value in a few words, for error messages."""
     if isinstance(thing, tuple | list):
         return f"{len(thing)} things"
     shape = f" of shape {tuple(thing.shape)}" if hasattr(thing, "shape") else ""

@@ -16,7 +16,7 @@ from node.tasks.pictures import Pictures
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Debian's package dataset-fashion-mnist, and where torchvision's download lies under its root.
+# The folder of Debian's package dataset-fashion-mnist; that of torchvision's download, below its root.
 DEBIAN_DIR = Path("/usr/share/datasets/fashion-mnist")
 DOWNLOAD_DIR = Path("FashionMNIST/raw")
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
@@ -30,17 +30,17 @@ class FashionMnist(Pictures):
     mean, std = (0.2860,), (0.3530,)  # computed from the files
 
     def read(self, data_dir: Path | None, *, train: bool) -> "tuple[Tensor, Tensor]":
-        """Pictures (number, 1, 28, 28), uint8, and their classes, int64."""
+        """Return pictures (number, 1, 28, 28), uint8, and their classes, int64."""
         folder = find_data(data_dir)
         images, labels = (TRAIN_IMAGES, TRAIN_LABELS) if train else (TEST_IMAGES, TEST_LABELS)
         return read_idx(folder / images).unsqueeze(1), read_idx(folder / labels).long()
 
 
 def find_data(data_dir: Path | None) -> Path:
-    """The folder with the four IDX files.
+    """Return the folder with the four IDX files.
 
     Raises:
-        OptionError: there is none; says how to get them.
+        OptionError: there is none; the message says how to get them.
     """
     places = (
         [data_dir, data_dir / DOWNLOAD_DIR] if data_dir else [DEBIAN_DIR, "data" / DOWNLOAD_DIR]
@@ -57,7 +57,7 @@ def find_data(data_dir: Path | None) -> Path:
 
 
 def unpacked(path: Path) -> Path:
-    """Where the same file lies that is not gzipped: in the node image, and beside torchvision's downloads."""
+    """Return the path of the same file without gzip: in the node image, and beside torchvision's downloads."""
     return path.with_suffix("")
 
 
@@ -87,9 +87,9 @@ def read_idx(path: Path) -> "Tensor":
 
 
 def _read(path: Path) -> mmap.mmap | bytearray:
-    """Memory that may be written to, as torch wants it.
+    """Return the contents in writable memory, as torch wants it.
 
-    Mapped where it is not gzipped: 47 MB that ranks share with one another, and half a second of unpacking for each.
+    A file without gzip is mapped: ranks share its 47 MB with one another, and each saves half a second of unpacking.
     """
     if path.suffix != ".gz":
         with path.open("rb") as file:

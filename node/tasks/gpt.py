@@ -10,7 +10,7 @@ BYTES = 256  # the vocabulary
 
 
 class Block(nn.Module):
-    """Attention, then a two-layer net, each added to what came in (pre-norm)."""
+    """Attention, then a two-layer net, each with a residual connection (pre-norm)."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, bytes, width) to the same shape."""
+        """Map (batch, bytes, width) to the same shape."""
         x = x + self.dropout(self.project(self._attend(self.norm1(x))))
         return x + self.dropout(self.narrow(F.gelu(self.widen(self.norm2(x)))))
 
@@ -34,13 +34,13 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Scores of the next byte after every byte.
+    """A GPT that scores the next byte after every byte.
 
     Args:
-        layers: blocks.
-        width: numbers a byte becomes.
-        heads: of each attention; divides width.
-        context: the most bytes that are seen at once.
+        layers: number of blocks.
+        width: size of the embedding of a byte.
+        heads: heads of each attention; divides width.
+        context: largest number of bytes seen at once.
         dropout: share of activations dropped.
     """
 
@@ -54,13 +54,13 @@ class Gpt(nn.Module):
         self.head = nn.Linear(width, BYTES, bias=False)
         for name, parameter in self.named_parameters():
             if parameter.ndim > 1:
-                # GPT-2's: what is added 2 · layers times begins smaller.
+                # As in GPT-2: the 2 · layers projections onto the residual stream start smaller.
                 added = name.endswith(("project.weight", "narrow.weight"))
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers if added else 1))
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Bytes (batch, length), int64, to scores (batch, length, 256)."""
+        """Map bytes (batch, length), int64, to scores (batch, length, 256)."""
         x = self.dropout(self.embed(text) + self.place[: text.shape[1]])
         return self.head(self.norm(self.blocks(x)))

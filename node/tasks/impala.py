@@ -1,7 +1,7 @@
-"""IMPALA (Espeholt et al., 2018, arXiv 1802.01561): an actor-critic whose actors are elsewhere.
+"""IMPALA (Espeholt et al., 2018, arXiv 1802.01561): an actor-critic whose actors are on other ranks.
 
-In environments of gymnasium. Actors hand over so many steps at a time; the learner takes each piece once, oldest first,
-and V-trace corrects for how old the policies are that acted.
+Environments are gymnasium's. Actors hand over a fixed number of steps at a time; the learner uses each piece once,
+oldest first, and V-trace corrects for the age of the policies that acted.
 """
 
 from collections.abc import Mapping
@@ -46,21 +46,21 @@ class Impala(ActorLearnerTask):
     eval_episodes: int = option(100, "episodes of a test, by the likeliest actions", at_least=1)
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
-        """Flags of node.train; a batch is pieces.
+        """Return the task's own defaults of flags of node.train; a batch consists of pieces of experience.
 
         Raises:
-            OptionError: there would be no actor.
+            OptionError: see ActorLearnerTask.
         """
         own = {"steps": 1500, "batch_size": 2, "lr": 1e-3, "clip_norm": 0.5}
         return {**super().flag_defaults(world_size), **own}
 
     @property
     def needed_packages(self) -> Mapping[str, str]:
-        """What the environment needs."""
+        """The packages that the environment needs."""
         return needed_packages(self.env)
 
     def make_model(self) -> "ActorCritic":
-        """An `ActorCritic`."""
+        """Return an `ActorCritic`."""
         from node.rl.environments import Environments
         from node.rl.policy import ActorCritic
 
@@ -70,7 +70,7 @@ class Impala(ActorLearnerTask):
         return ActorCritic(*shape, self.hidden, normalise=False)
 
     def make_actor(self, model: "ActorCritic", part: ActorPart) -> Actor:
-        """Environments of this process."""
+        """Return an actor with the environments of this process."""
         from node.rl.environments import Environments
         from node.rl.unrolls import UnrollActor
 
@@ -85,7 +85,7 @@ class Impala(ActorLearnerTask):
         clip_norm: float,
         seed: int,
     ) -> Learner:
-        """IMPALA's learner."""
+        """Return IMPALA's learner."""
         from node.rl.impala_learner import ImpalaLearner, ImpalaSettings
 
         own = asdict(self) | {"corrects": self.correction == "vtrace"}
@@ -93,7 +93,7 @@ class Impala(ActorLearnerTask):
         return ImpalaLearner(model, optimizer, settings, batch_size=batch_size, clip_norm=clip_norm)
 
     def evaluate(self, model: "ActorCritic", device: "torch.device") -> dict[str, float]:
-        """`test_return` and `test_length`, as of ppo."""
+        """Return `test_return` and `test_length`, as ppo does."""
         from node.rl.play import evaluate
 
         return evaluate(model, self.env, self.eval_episodes, 0, device)

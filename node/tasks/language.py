@@ -1,7 +1,7 @@
-"""A language model of bytes, on a text that every node has: Python's standard library.
+"""A byte-level language model on a text that every node has: Python's standard library.
 
-All its .py files, in an order drawn by their names' hashes: one in ten is held out. So the text is
-the same on all nodes of an image, and nothing need be downloaded. At most `mbyte` of it is read.
+The text is all of its .py files, ordered by the hashes of their names; one in ten is held out. So the text is the
+same on all nodes of an image, and nothing needs to be downloaded. At most `mbyte` of it is read.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 # Layers, width, heads: 0.47, 1.9 and 10.9 million parameters.
 SIZES = {"small": (2, 128, 4), "medium": (4, 192, 6), "large": (6, 384, 6)}
-# Not everywhere there, or not the same everywhere.
+# Missing on some machines, or not the same on all.
 NOT_READ = {"test", "tests", "idlelib", "site-packages", "dist-packages", "__pycache__"}
-HELD_OUT_BYTES = 2**16  # what is tested on: 2 s of the small model on one thread
+HELD_OUT_BYTES = 2**16  # a test takes the small model 2 s on one thread
 TEST_BATCH = 64
 
 
@@ -46,7 +46,7 @@ class Language(Task):
         self.train_size = len(self._train)
 
     def _windows(self, text: bytes, folder: Path) -> "Tensor":
-        """Cut it into samples, uint8, shape (number, context + 1): each shares a byte with the next."""
+        """Cut the text into samples, uint8, shape (number, context + 1); each shares a byte with the next."""
         import torch
 
         number = (len(text) - 1) // self.context
@@ -56,30 +56,30 @@ class Language(Task):
         return numbers[: number * self.context + 1].unfold(0, self.context + 1, self.context)
 
     def fingerprint(self) -> bytes:
-        """A digest of the text."""
+        """Return a digest of the text."""
         from node.dist.flat import to_bytes
 
         return hashlib.sha256(to_bytes([self._train, self._held_out])).digest()
 
     def make_model(self) -> "nn.Module":
-        """A `Gpt` of this size."""
+        """Return a `Gpt` of this size."""
         from node.tasks.gpt import Gpt
 
         return Gpt(*SIZES[self.size], self.context, self.dropout)
 
     def batch(self, samples: "Tensor", device: "torch.device") -> "Tensor":
-        """Bytes (batch, context + 1), int64."""
+        """Return bytes (batch, context + 1), int64."""
         return self._train[samples].to(device).long()
 
     def loss(self, model: "nn.Module", batch: "Tensor") -> "Tensor":
-        """Mean cross-entropy of each byte after those before it, in nats."""
+        """Return the mean cross-entropy of each byte given those before it, in nats."""
         from torch.nn.functional import cross_entropy
 
         scores = model(batch[:, :-1])
         return cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
 
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
-        """`validation_loss` in nats a byte, and the same as `validation_bits` a byte."""
+        """Return `validation_loss` in nats per byte, and the same in bits per byte as `validation_bits`."""
         pieces = self._held_out.split(TEST_BATCH)
         losses = [float(self.loss(model, p.to(device).long())) * len(p) for p in pieces]
         loss = sum(losses) / len(self._held_out)
@@ -87,11 +87,11 @@ class Language(Task):
 
 
 def text_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The .py files to train on, and those held out, both ordered by the hash of their name."""
+    """Return the .py files to train on and the held-out ones, both ordered by the hashes of their names."""
     files = {}
     for path in folder.rglob("*.py"):
         name = path.relative_to(folder)
-        # What _sysconfigdata says differs between machines.
+        # The contents of _sysconfigdata differ between machines.
         if NOT_READ.isdisjoint(name.parts) and not name.name.startswith("_sysconfigdata"):
             files[hashlib.sha256(name.as_posix().encode()).digest()] = path
     ordered = sorted(files)
@@ -100,7 +100,7 @@ def text_files(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def read_text(files: list[Path], limit: int) -> bytes:
-    """What the files hold, one after the other, as much as `limit` bytes."""
+    """Return the contents of the files, one after the other, cut to `limit` bytes."""
     text = bytearray()
     for path in files:
         if len(text) >= limit:

@@ -1,8 +1,8 @@
 """Multi-agent path finding by DHC (Ma, Luo and Ma, 2021, arXiv 2106.11365): actor-learner, recurrent deep Q-learning.
 
-Each actor has a map with some agents that find their ways at once, see what is near them and talk to who is. The
-learner has the prioritised replay of all episodes. Harder maps open when easier ones are mastered. `preset=full` is
-DHC as published; `small` learns two agents on 10 × 10 cells on two processors.
+Each actor has a map on which several agents find their ways at the same time; an agent sees what is near it and sends
+messages to agents that are near. The learner has the prioritised replay of all episodes. Harder maps open once easier
+ones are mastered. `preset=full` is DHC as published; `small` learns two agents on 10 × 10 cells on two processors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from node.mapf.world import Instance
     from node.transport.messages import Experience
 
-EVAL_SEED = 1_000_000_007  # apart from training's
+EVAL_SEED = 1_000_000_007  # not a seed of training
 DEFAULT_PRESET = "small"
 FULL: Mapping[str, Value] = {
     "network": "full",
@@ -37,7 +37,7 @@ FULL: Mapping[str, Value] = {
     "target_every": 2000,
     "learn_after": 50_000,
     "all_agents": False,
-    "optimum": False,  # on 40 x 40 a search takes seconds an instance
+    "optimum": False,  # on 40 x 40 a search takes seconds per instance
 }
 PRESETS: Mapping[str, Mapping[str, Value]] = {"small": {}, "full": FULL}
 FLAGS: Mapping[str, Mapping[str, Value]] = {
@@ -55,7 +55,7 @@ FLAGS: Mapping[str, Mapping[str, Value]] = {
 
 @dataclass
 class Mapf(ActorLearnerTask):
-    """Path finding of several agents: rank 0 learns, the others act; a step is an update of the learner."""
+    """Multi-agent path finding: rank 0 learns, the others act; a step is an update of the learner."""
 
     preset: str = option(DEFAULT_PRESET, "defaults of the others", choices=tuple(PRESETS))
     network: str = option("small", "its size; full is DHC's", choices=("small", "full"))
@@ -84,15 +84,15 @@ class Mapf(ActorLearnerTask):
     optimum: bool = option(True, "solve them by conflict-based search, too, to compare")
 
     def __post_init__(self) -> None:
-        """Nothing was solved yet."""
+        """Start without solutions of the test's instances."""
         self._optimum: Optimum | None = None
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
-        """What a preset says, and a broadcast.
+        """Return the defaults that a preset and the broadcast imply.
 
         Raises:
-            OptionError: there is none of that name.
+            OptionError: there is no preset of that name.
         """
         name = settings.get("preset", DEFAULT_PRESET)
         if name not in PRESETS:
@@ -100,10 +100,11 @@ class Mapf(ActorLearnerTask):
         return {**PRESETS[name], **super().option_defaults(settings)}
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
-        """Flags of node.train.
+        """Return the task's own defaults of flags of node.train.
 
         Raises:
-            OptionError: no actors, maps too small, a replay smaller than what is learnt from.
+            OptionError: see ActorLearnerTask; or the curriculum is impossible, maps are too small, or the replay
+                holds fewer steps than learn_after.
         """
         of_all = super().flag_defaults(world_size)
         easiest, hardest = (
@@ -127,19 +128,19 @@ class Mapf(ActorLearnerTask):
         return {**of_all, **FLAGS[self.preset]}
 
     def make_model(self) -> "Network":
-        """DHC's network."""
+        """Return DHC's network."""
         from node.mapf.network import SIZES, Network
 
         return Network(SIZES[self.network])
 
     def make_actor(self, model: "Network", part: ActorPart) -> "MapfActor":
-        """Actors with maps of the open settings."""
+        """Return actors with maps of the open settings."""
         return MapfActor(self, model, part)
 
     def make_learner(
         self, model: "Network", optimizer: "Optimizer", batch_size: int, clip_norm: float, seed: int
     ) -> Learner:
-        """DHC's learner."""
+        """Return DHC's learner."""
         from node.mapf.curriculum import Goal
         from node.mapf.learner import MapfLearner
         from node.mapf.settings import LearningSettings
@@ -158,10 +159,10 @@ class Mapf(ActorLearnerTask):
         )
 
     def evaluate(self, model: "Network", device: "torch.device") -> dict[str, float]:
-        """`test_success`, `test_steps` of the solved instances, and the same of conflict-based search.
+        """Return `test_success`, `test_steps` of the solved instances, and the same of conflict-based search.
 
-        `cbs_success` is what that solves within a bounded search; `steps_over_cbs` how many times as many steps the
-        policy takes, the mean over instances that both solve.
+        `cbs_success` is the share that the search solves within a bound; `steps_over_cbs` is the ratio of the
+        policy's steps to the search's, the mean over instances that both solve.
         """
         from node.mapf.play import play
 
@@ -192,7 +193,7 @@ class Mapf(ActorLearnerTask):
         return figures | ({"steps_over_cbs": sum(ratios) / len(ratios)} if ratios else {})
 
     def held_out(self) -> "list[Instance]":
-        """The instances of a test: the same for all runs with these options."""
+        """Return the instances of a test: the same for all runs with these options."""
         import numpy as np
 
         from node.mapf.world import draw_instance
@@ -209,7 +210,7 @@ class Mapf(ActorLearnerTask):
 
 
 class MapfActor:
-    """See `node.tasks.actor_learner.Actor`."""
+    """DHC's actors of one process: see `node.tasks.actor_learner.Actor`."""
 
     def __init__(self, task: Mapf, model: "Network", part: ActorPart) -> None:
         from node.mapf.acting import Actors, exploration
@@ -232,7 +233,7 @@ class MapfActor:
 
     @property
     def version(self) -> int:
-        """Of the weights that act."""
+        """Version of the weights that act."""
         return self._actors.version
 
     @version.setter
@@ -241,15 +242,15 @@ class MapfActor:
 
     @property
     def steps(self) -> int:
-        """Made so far."""
+        """Steps made so far."""
         return self._actors.steps
 
     def step(self) -> "list[Experience]":
-        """One step of every environment."""
+        """Make one step in every environment; return the experience of episodes that ended."""
         return [self._experience(finished) for finished in self._actors.step()]
 
     def heed(self, advice: Mapping[str, object]) -> None:
-        """Draw from these settings."""
+        """Draw maps from the settings that the learner advises."""
         settings = advice["settings"]
         if not isinstance(settings, Sequence):
             raise ValueError("advice without settings")
@@ -269,7 +270,7 @@ class MapfActor:
             "agents": finished.setting[0],
             "size": finished.setting[1],
             "solved": float(finished.solved),
-            # Those that explore much say little of what was learnt.
+            # Actors that explore much say little about what was learnt.
             "decides": float(finished.epsilon <= self._decides_below),
             "episode_return": float(episode.rewards.sum(0).mean()),
             "episode_length": episode.length,

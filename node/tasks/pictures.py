@@ -1,4 +1,4 @@
-"""What tasks of small pictures in ten classes share: everything but how the files are read."""
+"""The common part of tasks on small pictures in ten classes: everything except reading the files."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-# Small pieces stay in the CPU's cache: 3,800 pictures/s with 200, 2,200 with 500 (one thread).
+# Small batches stay in the CPU's cache: 3,800 pictures/s with 200, 2,200 with 500 (one thread).
 TEST_BATCH = 200
 
 
@@ -20,10 +20,10 @@ TEST_BATCH = 200
 class Pictures(Task):
     """A small convolutional net on pictures.
 
-    They stay bytes in memory (47 MB of Fashion-MNIST) and become floats a batch at a time.
+    Pictures stay bytes in memory (47 MB for Fashion-MNIST) and become floats one batch at a time.
     """
 
-    # Of each channel of all training pixels, scaled to 0..1.
+    # Per channel, over all training pixels, scaled to 0..1.
     mean: ClassVar[tuple[float, ...]]
     std: ClassVar[tuple[float, ...]]
 
@@ -32,23 +32,23 @@ class Pictures(Task):
 
     @abstractmethod
     def read(self, data_dir: Path | None, *, train: bool) -> "tuple[Tensor, Tensor]":
-        """Pictures (number, channels, side, side), uint8, and their classes, int64."""
+        """Return pictures (number, channels, side, side), uint8, and their classes, int64."""
 
     def load(self, data_dir: Path | None) -> None:
-        """Read what is trained on; what is tested on, when it is tested."""
+        """Read the training data; `evaluate` reads the test data."""
         self._data_dir = data_dir
         self._images, self.labels = self.read(data_dir, train=True)
         self.train_size = len(self._images)
 
     def fingerprint(self) -> bytes:
-        """All classes."""
+        """Return the classes of all training samples."""
         from node.dist.flat import to_bytes
 
         assert self.labels is not None
         return to_bytes([self.labels])
 
     def make_model(self) -> "nn.Module":
-        """A `Cnn`, in the memory layout that this CPU's convolutions like: 1.25 times faster."""
+        """Return a `Cnn` in the memory layout that suits this CPU's convolutions: 1.25 times faster."""
         import torch
 
         from node.tasks import cnn
@@ -58,19 +58,19 @@ class Pictures(Task):
         return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return,unused-ignore]
 
     def batch(self, samples: "Tensor", device: "torch.device") -> "tuple[Tensor, Tensor]":
-        """Pictures (batch, channels, side, side), float, and classes (batch,), int64."""
+        """Return pictures (batch, channels, side, side), float, and classes (batch,), int64."""
         assert self.labels is not None
         return self.normalise(self._images[samples].to(device)), self.labels[samples].to(device)
 
     def loss(self, model: "nn.Module", batch: "tuple[Tensor, Tensor]") -> "Tensor":
-        """Mean cross-entropy in nats."""
+        """Return the mean cross-entropy in nats."""
         from torch.nn.functional import cross_entropy
 
         pictures, classes = batch
         return cross_entropy(model(pictures), classes)
 
     def evaluate(self, model: "nn.Module", device: "torch.device") -> dict[str, float]:
-        """Mean `test_loss` in nats and `test_accuracy`, 0 to 1."""
+        """Return the mean `test_loss` in nats and `test_accuracy`, 0 to 1."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -84,7 +84,7 @@ class Pictures(Task):
         }
 
     def normalise(self, pictures: "Tensor") -> "Tensor":
-        """Bytes to the default floats, of mean 0 and deviation 1 on average."""
+        """Convert bytes to default floats, of mean 0 and standard deviation 1 on average."""
         import torch
 
         mean, std = (

@@ -1,12 +1,12 @@
-"""Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347), its environments dealt out to the ranks.
+"""Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347), with its environments dealt out to the ranks.
 
-A step of the run is one minibatch: every rank makes it of its own environments' experience, and the strategy decides
-what ranks then send each other. So `ddp` is an all-reduce a minibatch, and with `sync=all` one process with all
-environments; `fedavg`, `diloco` or `gossip` let ranks collect and learn apart for a while. Before the first minibatch
-of a rollout each rank lets its environments run, with its own parameters.
+A step of the run is one minibatch: every rank takes it from its own environments' experience, and the strategy
+decides what the ranks then send each other. So `ddp` is one all-reduce per minibatch and, with `sync=all`, equals one
+process with all environments; under `fedavg`, `diloco` or `gossip`, ranks collect and learn apart for a while. Before
+the first minibatch of a rollout, each rank runs its environments with its own parameters.
 
-Options are called, and mean, what they do in CleanRL's ppo.py; that each environment has its own share of every
-minibatch is ours (node/rl/minibatches.py).
+Options have the names and meanings of CleanRL's ppo.py, with one difference: every minibatch has an equal share of
+each environment's steps (node/rl/minibatches.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ SMALL = 1e-8
 
 @dataclass
 class Ppo(Task):
-    """PPO on environments of gymnasium, as many of them on every rank; a step is a minibatch."""
+    """PPO on environments of gymnasium, the same number on every rank; a step is a minibatch."""
 
     env: str = option(
         DEFAULT_ENV, "the environment; it has defaults of its own", choices=tuple(PRESETS)
@@ -82,18 +82,19 @@ class Ppo(Task):
 
     @classmethod
     def option_defaults(cls, settings: Mapping[str, str]) -> Mapping[str, Value]:
-        """What the environment is trained with.
+        """Return the options of the environment's preset.
 
         Raises:
-            OptionError: there is none of that name.
+            OptionError: there is no environment of that name.
         """
         return preset_of(settings.get("env", DEFAULT_ENV)).options
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
-        """Steps of the whole run, and what else the environment is trained with.
+        """Return the steps of the whole run, and the other flags of the environment's preset.
 
         Raises:
-            OptionError: so many ranks cannot share the environments, or a rollout cannot be cut into the minibatches.
+            OptionError: this many ranks cannot share the environments, or a rollout cannot be cut into the
+                minibatches.
         """
         if self.num_envs % world_size:
             raise OptionError(
@@ -119,28 +120,28 @@ class Ppo(Task):
         }
 
     def _check_noise(self) -> None:
-        """Refuse what is said of noise where actions are chosen."""
+        """Refuse options of noise if actions are discrete."""
         said = [name for name in ("gsde", "log_std") if getattr(self, name)]
         if said and not preset_of(self.env).acts_in_numbers:
             raise OptionError(f"{said[0]}: the actions of {self.env} are no numbers")
 
     @property
     def needed_packages(self) -> Mapping[str, str]:
-        """What the environment needs."""
+        """The packages that the environment needs."""
         return needed_packages(self.env)
 
     @property
     def rollouts(self) -> int:
-        """How many make up total_timesteps: the last one may go beyond."""
+        """Number of rollouts that make up total_timesteps; the last one may exceed it."""
         return -(-self.total_timesteps // (self.num_envs * self.num_steps))
 
     @property
     def minibatches_a_rollout(self) -> int:
-        """Steps of the run that one rollout is for."""
+        """Steps of the run that use one rollout."""
         return self.update_epochs * self.num_minibatches
 
     def load(self, data_dir: Path | None) -> None:
-        """See what the environment is like."""
+        """Find out the sizes of the environment's observations and actions."""
         from node.rl.environments import Environments
 
         one = Environments(self.env, [0], 0)
@@ -160,13 +161,13 @@ class Ppo(Task):
         self._collector = Collector(environments, self.gamma, self.gae_lambda)
 
     def fingerprint(self) -> bytes:
-        """Environment and version of gymnasium."""
+        """Return the environment, the version of gymnasium, and the sizes of observations and actions."""
         import gymnasium
 
         return f"{self.env} {gymnasium.__version__} {self._shape}".encode()
 
     def make_model(self) -> "nn.Module":
-        """An `ActorCritic`."""
+        """Return an `ActorCritic`."""
         from node.rl.policy import ActorCritic
 
         return ActorCritic(
@@ -179,7 +180,7 @@ class Ppo(Task):
         )
 
     def prepare(self, step: int, model: "ActorCritic", comm: "Comm") -> Mapping[str, Value]:
-        """Collect a rollout, where one is due: what came of it."""
+        """Collect a rollout if one is due; return its figures."""
         from node.rl.moments import mean_and_std, sums_by_minibatch
 
         rollout, self._minibatch = divmod(step - 1, self.minibatches_a_rollout)
@@ -199,7 +200,7 @@ class Ppo(Task):
         return self._figures(rollout)
 
     def _draw_minibatches(self, rollout: int, numbers: Sequence[int]) -> "Tensor":
-        """Samples of each minibatch of these environments' rollout, int64, (minibatches_a_rollout, samples)."""
+        """Return the samples of each minibatch in these environments, int64, (minibatches_a_rollout, samples)."""
         import torch
 
         from node.rl.minibatches import minibatches
@@ -226,7 +227,7 @@ class Ppo(Task):
         return noise.to(next(model.parameters()).device)
 
     def _add_up(self, comm: "Comm", seen: "Tensor", gains: "Tensor") -> "Tensor":
-        """Both as one tensor, and added up over all ranks what of it `sync` says."""
+        """Concatenate both, after adding up over all ranks those that `sync` names."""
         import torch
 
         shared = {
@@ -241,7 +242,7 @@ class Ppo(Task):
         return torch.cat([seen, gains])
 
     def _figures(self, rollout: int) -> Mapping[str, Value]:
-        """What a rollout came to, on this rank alone."""
+        """Return the figures of a rollout, of this rank alone."""
         ended = self._collector.ended
         figures: dict[str, Value] = {
             "rollout": rollout + 1,
@@ -254,11 +255,11 @@ class Ppo(Task):
         return figures
 
     def samples(self, step: int) -> "Tensor":
-        """Those of this step's minibatch."""
+        """Return the samples of this step's minibatch."""
         return self._order[self._minibatch]
 
     def batch(self, samples: "Tensor", device: "torch.device") -> "Minibatch":
-        """These samples, and their advantages as they are learnt."""
+        """Return these samples and the advantages to learn from, normalised if norm_adv says so."""
         from node.rl.loss import Minibatch
 
         part = self._rollout.take(samples.to(device))
@@ -269,23 +270,23 @@ class Ppo(Task):
         return Minibatch(part, gains, self._clip)
 
     def loss(self, model: "ActorCritic", batch: "Minibatch") -> "Tensor":
-        """PPO's."""
+        """Return PPO's loss."""
         from node.rl.loss import ppo_loss
 
         return ppo_loss(model, batch, self.vf_coef, self.ent_coef, clip_values=self.clip_vloss)
 
     def evaluate(self, model: "ActorCritic", device: "torch.device") -> dict[str, float]:
-        """`test_return` and `test_length`: means over episodes of environments that training never sees."""
+        """Return `test_return` and `test_length`: means over episodes of environments that training never sees."""
         from node.rl.play import evaluate
 
         return evaluate(model, self.env, self.eval_episodes, self._part.seed, device)
 
     def statistics(self, model: "ActorCritic") -> "Sequence[Tensor]":
-        """Of what was seen."""
+        """Return the buffers of the normaliser, if there is one."""
         return list(model.normaliser.buffers()) if model.normaliser else []
 
     def state(self) -> dict[str, object]:
-        """Environments, and the rollout that is being gone through."""
+        """Return the state of the environments, and the current rollout."""
         return {
             "collector": self._collector.state(),
             "rollout": vars(self._rollout),
@@ -295,7 +296,7 @@ class Ppo(Task):
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Be where a checkpoint was written."""
+        """Continue from what `state` returned."""
         from node.rl.rollout import Rollout
 
         self._collector.load_state(state["collector"])
@@ -305,11 +306,11 @@ class Ppo(Task):
         self._clip = state["clip"]
 
     def regroup(self, states: Sequence[Saved], together: Saved) -> dict[str, object]:
-        """This rank's environments, of all of them, and their rollout."""
+        """Return this rank's share of all environments and of their rollout."""
         from node.rl.regroup import deal_environments, deal_rollout
 
         tasks = [state["task"] for state in states]
-        if self.normalise and self.sync == "none":  # each rank has counted its own alone
+        if self.normalise and self.sync == "none":  # each rank counted only its own
             for name in ("normaliser.obs.count", "normaliser.returns.count"):
                 together["model"][name] *= len(states) / self._part.world_size
         rollouts = [task["rollout"] for task in tasks]
@@ -323,7 +324,10 @@ class Ppo(Task):
         }
 
     def _advantages_of(self, rollouts: "Sequence[dict[str, Tensor]]", number: int) -> "Tensor":
-        """By minibatch, means and deviations of the advantages that `sync` normalises together."""
+        """Return means and standard deviations of advantages by minibatch.
+
+        Each is over the advantages that `sync` normalises together.
+        """
         from node.rl.moments import mean_and_std, sums_by_minibatch
         from node.rl.regroup import deal_rollout
 
@@ -334,10 +338,10 @@ class Ppo(Task):
 
 
 def preset_of(env: str) -> Preset:
-    """What an environment is trained with.
+    """Return the preset of an environment.
 
     Raises:
-        OptionError: there is none of that name.
+        OptionError: there is no environment of that name.
     """
     if env not in PRESETS:
         raise unknown("environment", env, PRESETS)

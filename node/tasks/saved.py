@@ -1,4 +1,4 @@
-"""What a checkpoint holds: written and read by node/training/checkpoint.py, and by learners."""
+"""The contents of a checkpoint: written and read by node/training/checkpoint.py, and by learners."""
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -7,25 +7,25 @@ if TYPE_CHECKING:
 
 
 class Saved(TypedDict, total=False):
-    """One rank's checkpoint. Those of learners end with `task`."""
+    """One rank's checkpoint. A learner's has the keys up to `task`."""
 
     settings: dict[str, object]
-    """What decides the numbers of a run: `TrainConfig.decisive`."""
+    """The settings that decide the numbers of a run: `TrainConfig.decisive`."""
     step: int
-    """After which it was written."""
+    """The step after which it was written."""
     model: "dict[str, Tensor]"
-    """Its parameters and buffers."""
+    """The model's parameters and buffers."""
     optimizer: dict[str, object]
-    """As the optimiser's `state_dict` has it."""
+    """The optimiser's `state_dict`."""
     task: dict[str, Any]
-    """What the task gave: `Task.state`. Its shape is the task's own."""
+    """The result of `Task.state`; its shape is up to the task."""
     strategy: dict[str, tuple[str, Any]]
-    """What the strategy remembered: node/training/strategy_state.py."""
+    """The state of the strategy: node/training/strategy_state.py."""
     kept: "dict[int, list[Tensor]]"
     """Parameters that are still to be tested, by step."""
     torch: "Tensor"
     """State of torch's random generator."""
     cuda: "Tensor | None"
-    """State of the GPU's; None where the rank has none."""
+    """State of the GPU's random generator; None if the rank has no GPU."""
     python: tuple[Any, ...]
-    """State of Python's."""
+    """State of Python's random generator."""

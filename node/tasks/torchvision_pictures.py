@@ -1,6 +1,6 @@
-"""MNIST (LeCun et al., 1998) and CIFAR-10 (Krizhevsky, 2009), as torchvision lays them on disk.
+"""MNIST (LeCun et al., 1998) and CIFAR-10 (Krizhevsky, 2009), in torchvision's layout on disk.
 
-Nothing is downloaded: a node may have no way out, and links of its own would carry it.
+Nothing is downloaded: a node may have no way out, and a download would go over its own links.
 """
 
 from abc import abstractmethod
@@ -19,19 +19,19 @@ DEFAULT_DIR = Path("data")
 
 @dataclass
 class Downloaded(Pictures):
-    """Pictures of a dataset that torchvision can read, and its users have downloaded."""
+    """Pictures of a dataset that torchvision can read and the user has downloaded."""
 
-    name: ClassVar[str]  # torchvision's
+    name: ClassVar[str]  # in torchvision.datasets
 
     @abstractmethod
     def picture_bytes(self, dataset: Any) -> "Tensor":  # noqa: ANN401
-        """All pictures of a dataset, uint8, shape (number, channels, side, side)."""
+        """Return all pictures of a dataset, uint8, shape (number, channels, side, side)."""
 
     def read(self, data_dir: Path | None, *, train: bool) -> "tuple[Tensor, Tensor]":
-        """Pictures and their classes.
+        """Return the pictures and their classes.
 
         Raises:
-            OptionError: they are not there; says how to get them.
+            OptionError: the files are not there; the message says how to get them.
         """
         import torch
         from torchvision import datasets
@@ -50,26 +50,26 @@ class Downloaded(Pictures):
 
 @dataclass
 class Mnist(Downloaded):
-    """A small convolutional net on handwritten digits; wants --data-dir."""
+    """A small convolutional net on handwritten digits; needs --data-dir."""
 
     name = "MNIST"
     mean, std = (0.1307,), (0.3081,)
 
     def picture_bytes(self, dataset: Any) -> "Tensor":  # noqa: ANN401
-        """Shape (number, 1, 28, 28)."""
+        """Return all pictures, shape (number, 1, 28, 28)."""
         pictures: Tensor = dataset.data.unsqueeze(1)
         return pictures
 
 
 @dataclass
 class Cifar10(Downloaded):
-    """A small convolutional net on coloured pictures of 32 x 32; wants --data-dir."""
+    """A small convolutional net on coloured pictures of 32 x 32; needs --data-dir."""
 
     name = "CIFAR10"
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
     def picture_bytes(self, dataset: Any) -> "Tensor":  # noqa: ANN401
-        """Shape (number, 3, 32, 32)."""
+        """Return all pictures, shape (number, 3, 32, 32)."""
         import torch
 
         return torch.from_numpy(dataset.data).permute(0, 3, 1, 2).contiguous()

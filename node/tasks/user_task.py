@@ -21,9 +21,9 @@
         train, val = torch.utils.data.random_split(data, [900, 100])
         return Line(width), train, val
 
-As in EXO Gym the model computes its own loss: `model(batch)` is a tensor of one number. dataset_task.py
-says what a dataset is. The function's parameters are the task's options, typed by their defaults;
-one that is called data_dir gets what --data-dir says.
+As in EXO Gym, the model computes its own loss: `model(batch)` is a tensor of one number. dataset_task.py says what a
+dataset is. The function's parameters are the task's options, typed by their defaults; a parameter named data_dir gets
+the value of --data-dir.
 """
 
 import dataclasses
@@ -38,12 +38,12 @@ from node.tasks.dataset_task import DatasetTask, line_of
 
 
 class UserTask(DatasetTask):
-    """What the user's function returned; each one's options are fields of a class of its own."""
+    """A task made by the user's function; the options of each are fields of a class of its own."""
 
     function: ClassVar[Callable[..., Any]]
 
     def load(self, data_dir: Path | None) -> None:
-        """Call the function, and check what comes back."""
+        """Call the function and check what it returns."""
         function = type(self).function
         values = dataclasses.asdict(self)  # type: ignore[call-overload]
         if "data_dir" in inspect.signature(function).parameters:
@@ -56,10 +56,10 @@ class UserTask(DatasetTask):
 
 
 def make_user_task(name: str, function: Callable[..., Any]) -> type[UserTask]:
-    """A class of task for a function, its options as fields.
+    """Return a task class for a function, with the function's parameters as its options.
 
     Raises:
-        OptionError: a parameter of it cannot be an option.
+        OptionError: a parameter cannot be an option.
     """
     fields: list[tuple[str, type, Any]] = []
     for parameter in inspect.signature(function).parameters.values():

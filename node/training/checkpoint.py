@@ -1,9 +1,9 @@
 """Checkpoints: a resumed run continues bit for bit as if it had not stopped.
 
-Every rank writes a file of its own, checkpoint-rank0-step40.pt, and reads it again: parameters, the
-states of optimiser and strategy, random generators. A file is whole or not there, and the one
-before is removed when all ranks have written theirs: there is always one step that all have.
-Where there were more or fewer ranks, and the task can be dealt out anew: node/training/regroup.py.
+Every rank writes and reads a file of its own, checkpoint-rank0-step40.pt: parameters, the states of optimiser and
+strategy, random generators. A file is complete or absent, and the previous one is removed once all ranks have written
+theirs: there is always one step that all ranks have. For another number of ranks, if the task allows that:
+node/training/regroup.py.
 """
 
 import json
@@ -28,7 +28,7 @@ from node.training.strategy_state import freeze, thaw
 from protocol.checkpoint_name import CheckpointName, read_checkpoint_name
 from protocol.places import MODEL
 
-MOST = 64  # checkpoints of a rank that are looked at, from the latest on
+MOST = 64  # checkpoints of a rank that are considered, latest first
 
 
 class Checkpoints:
@@ -48,14 +48,14 @@ class Checkpoints:
         self._model = model
         self._optimizer = optimizer
         self._comm = comm
-        self._kept = kept  # for tests after the training: node/training/evaluation.py
+        self._kept = kept  # for tests after training: node/training/evaluation.py
         self._device = next(model.parameters()).device
-        self._unrecalled: Saved = {}  # what `resume` has read for `recall`
+        self._unrecalled: Saved = {}  # what `resume` read for `recall`
 
     def save(self, step: int, strategy: Strategy) -> None:
-        """Write one after a step; returns when all ranks have."""
+        """Write a checkpoint after a step; return once all ranks have."""
         folder = self._config.run_dir
-        assert folder is not None  # or parse_config has refused
+        assert folder is not None  # parse_config checks this
         state: Saved = {
             "settings": self._config.decisive(),
             "step": step,
@@ -73,12 +73,13 @@ class Checkpoints:
         remove_others(folder, self._comm.rank, step)
 
     def resume(self) -> int:
-        """Read the latest one that all ranks have; returns its step.
+        """Load the latest checkpoint that all ranks have; return its step.
 
-        Called before the strategy is set up, which begins where the model is; what it remembered comes by `recall`.
+        Called before the strategy is set up, because the strategy starts from the model; `recall` restores the
+        strategy's own state.
 
         Raises:
-            OptionError: there is none, it is damaged, or of another run.
+            OptionError: there is no checkpoint, it is damaged, or it belongs to another run.
         """
         folder = self._config.resume
         assert folder is not None
@@ -87,7 +88,7 @@ class Checkpoints:
         state: Saved = read(paths[latest], self._device) if latest else {}
         if latest and state["settings"].get("ranks") == self._comm.world_size:
             require_same(paths[latest], state["settings"], self._config)
-            self._unrecalled = {  # nothing larger: it stays until the strategy is set up
+            self._unrecalled = {  # only these: they stay in memory until setup
                 "strategy": state["strategy"],
                 "torch": state["torch"],
                 "cuda": state["cuda"],
@@ -105,7 +106,7 @@ class Checkpoints:
         return step
 
     def recall(self, strategy: Strategy) -> None:
-        """Give a strategy that is set up what `resume` has read for it, and let the random generators go on."""
+        """Restore the state of a strategy that is set up, and the random generators, from what `resume` read."""
         before, self._unrecalled = self._unrecalled, {}
         thaw(strategy, before.get("strategy", {}))
         if not before:
@@ -116,10 +117,11 @@ class Checkpoints:
         random.setstate(before["python"])
 
     def _of_others(self, folder: Path) -> Saved:
-        """This rank's part of what another number of ranks has written.
+        """Return this rank's part of what another number of ranks wrote.
 
         Raises:
-            OptionError: they were as many; one's is missing, damaged or of another run; or the task cannot do that.
+            OptionError: the number of ranks is the same; a rank's file is missing, damaged or of another run; or the
+                task cannot regroup.
         """
         found = find_all(folder)
         rank, size = self._comm.rank, self._comm.world_size
@@ -137,7 +139,7 @@ class Checkpoints:
         return regroup(states, self._task)
 
     def _ranks_of(self, found: dict[int, dict[int, Path]]) -> int:
-        """How many ranks there were, by the latest checkpoint of the first of them."""
+        """Return the number of ranks that there were, from the latest checkpoint of the first rank found."""
         paths = found[min(found)]
         path = paths[max(paths)]
         ranks = read(path, self._device)["settings"].get("ranks")
@@ -146,12 +148,12 @@ class Checkpoints:
         return ranks
 
     def _free(self) -> set[str]:
-        """Settings that may differ where the number of ranks does. One process sends nothing: any strategy will do."""
+        """Return settings that may differ if the number of ranks does; one rank sends nothing, under any strategy."""
         alone = {"strategy", "strategy_options"} if self._comm.world_size == 1 else set()
         return {"rank", "ranks", *self._task.settled, *alone}
 
     def _latest_common(self, steps: list[int]) -> int:
-        """The latest step that all ranks have; 0: none."""
+        """Return the latest step that all ranks have; 0 if there is none."""
         latest = sorted(steps, reverse=True)[:MOST]
         mine = torch.tensor(latest + [0] * (MOST - len(latest)), device=self._device)
         everyone: list[list[int]] = self._comm.all_gather(mine, purpose="control").tolist()
@@ -159,13 +161,13 @@ class Checkpoints:
 
 
 def find(folder: Path, rank: int) -> dict[int, Path]:
-    """A rank's checkpoints in a folder, by their step."""
+    """Return a rank's checkpoints in a folder, by step."""
     names = {path: read_checkpoint_name(path.name) for path in folder.glob("checkpoint-rank*.pt")}
     return {name.step: path for path, name in names.items() if name and name.rank == rank}
 
 
 def find_fetched(folder: Path, rank: int) -> dict[int, Path]:
-    """A rank's checkpoints in a folder, or in what a launcher has fetched from its node into one, by their step."""
+    """Return a rank's checkpoints by step, in a folder or in what a launcher fetched from nodes into it."""
     paths: dict[int, Path] = {}
     for place in (*folder.glob("files/node*"), folder):
         paths |= find(place, rank)
@@ -173,7 +175,7 @@ def find_fetched(folder: Path, rank: int) -> dict[int, Path]:
 
 
 def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
-    """As `find_fetched`.
+    """Return what `find_fetched` does.
 
     Raises:
         OptionError: there are none.
@@ -184,7 +186,7 @@ def find_for_resume(folder: Path, rank: int) -> dict[int, Path]:
 
 
 def find_all(folder: Path) -> dict[int, dict[int, Path]]:
-    """All ranks' checkpoints there, by rank and step."""
+    """Return all ranks' checkpoints in a folder, by rank and step."""
     paths = (*folder.glob("files/node*/checkpoint-*.pt"), *folder.glob("checkpoint-*.pt"))
     names = [read_checkpoint_name(path.name) for path in paths]
     found = {rank: find_fetched(folder, rank) for rank in {name.rank for name in names if name}}
@@ -192,10 +194,10 @@ def find_all(folder: Path) -> dict[int, dict[int, Path]]:
 
 
 def latest_of_all(folder: Path, found: dict[int, dict[int, Path]], ranks: int) -> list[Path]:
-    """Of the latest step that all of so many ranks have, by rank.
+    """Return the checkpoints of the latest step that all `ranks` ranks have, by rank.
 
     Raises:
-        OptionError: one has none, or there is no such step.
+        OptionError: a rank has none, or there is no such step.
     """
     for rank in range(ranks):
         if rank not in found:
@@ -211,7 +213,7 @@ def _missing(folder: Path, rank: int, why: str = "") -> OptionError:
 
 
 def write_whole(path: Path, state: Mapping[str, object]) -> None:
-    """Write a file that is whole or not there, also if the power fails."""
+    """Write a file atomically: it is complete or absent, even after a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as file:
@@ -225,23 +227,23 @@ def write_whole(path: Path, state: Mapping[str, object]) -> None:
 
 
 def write_model(folder: Path, model: nn.Module) -> None:
-    """model.pt: what was trained, whatever device it was trained on."""
+    """Write the trained model as model.pt, on the CPU whatever device it was trained on."""
     state = {name: value.cpu() for name, value in model.state_dict().items()}
     write_whole(folder / MODEL, state)
 
 
 def read(path: Path, device: torch.device) -> Saved:
-    """What `write_whole` has written.
+    """Read what `write_whole` wrote.
 
     Raises:
-        OptionError: it is damaged, or no checkpoint.
+        OptionError: the file is damaged, or is not a checkpoint.
     """
     try:
-        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
+        with zipfile.ZipFile(path) as archive:  # torch itself does not verify checksums
             if wrong := archive.testzip():
                 raise ValueError(f"{wrong} has another checksum")
         state: Saved = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # zip, pickle and torch each have their own
+    except Exception as error:  # zip, pickle and torch raise their own types
         text = str(error).partition("\n")[0]
         raise OptionError(f"--resume: {path} is damaged, or no checkpoint: {text}") from None
     if not isinstance(state, dict) or "settings" not in state:
@@ -252,7 +254,7 @@ def read(path: Path, device: torch.device) -> Saved:
 def require_same(
     path: Path, before: Mapping[str, object], config: TrainConfig, free: Collection[str] = ()
 ) -> None:
-    """Raise OptionError where what decides the result is not what it was, but for what is free to differ."""
+    """Raise OptionError if a setting that decides the result has changed, except those in `free`."""
     now = config.decisive()
     for key in sorted((before.keys() | now.keys()) - set(free)):
         if before.get(key) != now.get(key):
@@ -261,7 +263,7 @@ def require_same(
 
 
 def _require_one_run(paths: list[Path], states: list[Saved]) -> None:
-    """Raise OptionError where these are not, by rank, of one run."""
+    """Raise OptionError if these checkpoints, ordered by rank, do not belong to one run."""
     first = states[0]["settings"]
     for rank, (path, state) in enumerate(zip(paths, states, strict=True)):
         if state["settings"] != {**first, "rank": rank}:
@@ -276,5 +278,5 @@ def remove_others(folder: Path, rank: int, step: int) -> None:
 
 
 def file_name(rank: int, step: int) -> str:
-    """Of a rank's checkpoint after a step."""
+    """Return the name of a rank's checkpoint after a step."""
     return str(CheckpointName(rank, step))

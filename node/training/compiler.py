@@ -1,7 +1,7 @@
-"""torch's compiler, which is imported only where something is compiled.
+"""Defers the import of torch's compiler until something is compiled.
 
-Every optimizer of torch imports torch._dynamo when it is made, for functions that do nothing where nothing is
-compiled. That import takes more than 1 s of a processor (700 modules, sympy among them), in each rank.
+Every optimizer of torch imports torch._dynamo when it is created, for functions that do nothing unless something is
+compiled. That import takes more than 1 s of CPU time (700 modules, sympy among them) in each rank.
 """
 
 import importlib
@@ -14,10 +14,10 @@ NAME = "torch._dynamo"
 
 
 class DeferredCompiler(ModuleType):
-    """Stands in for torch._dynamo until anything is asked of it that an optimizer does not ask.
+    """A stand-in for torch._dynamo until more is asked of it than an optimizer asks.
 
-    What it has are the three things that torch.optim and init_process_group use of torch 2.6 to 2.9; all else imports
-    the real module, which takes its place.
+    It has the three things that torch.optim and init_process_group of torch 2.6 to 2.9 use; anything else imports the
+    real module, which takes its place.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class DeferredCompiler(ModuleType):
         self._left_alone: list[Callable[..., object]] = []
 
     def graph_break(self, msg: str = "") -> None:
-        """Nothing is compiled: there is no graph to end."""
+        """Do nothing: nothing is compiled, so there is no graph to end."""
 
     def disable(
         self, fn: Callable[..., object] | None = None, *given: object, **options: object
     ) -> object:
-        """As torch._dynamo.disable: a function of an optimizer runs as it is while nothing is compiled."""
+        """Act as torch._dynamo.disable: return an optimizer's function as it is while nothing is compiled."""
         if fn is None or not fn.__module__.startswith("torch.optim"):
             return self._import().disable(fn, *given, **options)
         self._left_alone.append(fn)
@@ -45,12 +45,12 @@ class DeferredCompiler(ModuleType):
     def _import(self) -> ModuleType:
         if sys.modules.get(NAME) is self:
             del sys.modules[NAME]
-            for fn in self._left_alone:  # torch._compile asks again, and gets the real answer
+            for fn in self._left_alone:  # torch._compile asks again, now the real module
                 fn.__dict__.pop("__dynamo_disable", None)
         return importlib.import_module(NAME)
 
 
 def defer_compiler() -> None:
-    """From now on import torch._dynamo when it is needed; where it is there already, nothing changes."""
+    """Import torch._dynamo only when it is needed, from now on; no effect if it is already imported."""
     if NAME not in sys.modules:
         sys.modules[NAME] = DeferredCompiler()

@@ -1,7 +1,7 @@
-"""The command line of `python -m node.train`, and the resolved configuration it becomes.
+"""The command line of `python -m node.train`, and the resolved configuration that it becomes.
 
-Precedence: flag, then environment (torchrun's variables, GRADWIRE_*), then default. What a user can
-get wrong is refused here, before torch is imported and before any process group exists.
+Precedence: flag, then environment (torchrun's variables, GRADWIRE_*), then default. A user's mistakes are refused
+here, before torch is imported and before any process group exists.
 """
 
 import argparse
@@ -43,9 +43,9 @@ from protocol.rank_variables import RUN_DIR, SLOWEST_MBYTE_S, TIMEOUT_S
 
 # torch's own default for gloo; the launcher computes a better one from the links.
 DEFAULT_TIMEOUT_S = 1800.0
-# gloo takes 1.6 to 2.1 times as long as the bound of a ring (docs/LOG.md), on a busy machine longer.
+# gloo takes 1.6 to 2.1 times as long as the bound of a ring (docs/LOG.md), longer on a busy machine.
 MODEL_PATIENCE = 4.0
-# Torch takes up to twice as many: what is added for ranks and epochs goes on top.
+# torch takes seeds up to 2**64 - 1: ranks and epochs add to these.
 SEEDS = {"at least": -(2**63), "at most": 2**63 - 1}
 
 
@@ -53,7 +53,7 @@ SEEDS = {"at least": -(2**63), "at most": 2**63 - 1}
 class TrainConfig:
     """Everything that decides a training run, under the flags' names.
 
-    A launcher reads some of it, by these names: protocol/training.py.
+    A launcher reads some of it by these names: protocol/training.py.
     """
 
     task: str
@@ -90,34 +90,34 @@ class TrainConfig:
     dry_run: bool
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON values."""
+        """Return the configuration as JSON values."""
         values = dataclasses.asdict(self)
         return {key: str(v) if isinstance(v, Path) else v for key, v in values.items()}
 
     def shared(self) -> bytes:
-        """What must be the same on every rank, as bytes to compare."""
+        """Return the settings that must be the same on every rank, as bytes to compare."""
         own = {"data_dir", "run_dir", "resume", "threads", "ranks", "needed_packages", "dry_run"}
         values = {key: value for key, value in self.to_json().items() if key not in own}
-        values["resumes"] = self.resume is not None  # from where is each rank's own
+        values["resumes"] = self.resume is not None  # the folder may differ by rank
         return json.dumps(values, sort_keys=True).encode()
 
     def decisive(self) -> dict[str, object]:
-        """What decides the numbers of this rank: a checkpoint goes on only with the same."""
+        """Return the settings that decide this rank's numbers: a checkpoint resumes only under the same ones."""
         values: dict[str, object] = json.loads(self.shared())
         for name in ("eval_every", "eval", "checkpoint_every", "resumes"):
             del values[name]
         for name in ("timeout_s", "slowest_mbyte_s"):
             del values[name]
-        # More steps may follow, where nothing that is learnt depends on how many there are in all.
+        # The number of steps may change, unless the learning rate or the clip depends on it.
         if self.lr_schedule == "constant" and not self.task_options.get("anneal_clip"):
             del values["steps"]
         return values | {"rank": self.ranks.rank, "ranks": self.ranks.world_size}
 
     def timeout_for_s(self, model_bytes: int) -> float:
-        """How long a collective may take before it counts as hung: as the launcher says, and what the model adds.
+        """Return how long a collective may take before it counts as hung: the launcher's timeout plus the model's time.
 
-        The launcher does not know the model. A ring all-reduce of it takes 2(N-1)/N of its bytes on the slowest link at
-        best, and MODEL_PATIENCE times that is granted.
+        The launcher does not know the model. A ring all-reduce of it takes at least 2(N-1)/N of its bytes on the
+        slowest link, and MODEL_PATIENCE times that is added.
         """
         if self.slowest_mbyte_s is None:
             return self.timeout_s
@@ -125,16 +125,16 @@ class TrainConfig:
         return self.timeout_s + MODEL_PATIENCE * share * model_bytes / 1e6 / self.slowest_mbyte_s
 
     def saves_after(self, step: int) -> bool:
-        """Whether a checkpoint is written: not after the last step, whose exchange ends the run."""
+        """Return whether to write a checkpoint after this step; not after the last, whose exchange ends the run."""
         return self.checkpoint_every > 0 and step % self.checkpoint_every == 0 and step < self.steps
 
     def tests_after(self, step: int) -> bool:
-        """Whether the model is evaluated after this step: the last, and each eval_every-th."""
+        """Return whether to evaluate the model after this step: the last, and each eval_every-th."""
         return step == self.steps or (self.eval_every > 0 and step % self.eval_every == 0)
 
 
 def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> TrainConfig:
-    """Read flags and environment.
+    """Parse flags and environment.
 
     Raises:
         OptionError: something is unknown, of the wrong type, out of range or contradictory.
@@ -221,16 +221,16 @@ def _threads(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _strategy_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[str, Value]:
-    """A value for every option of the strategy, of which this is the class."""
+    """Return a value for every option of the strategy, whose class is `cls`."""
     if cls is None:
         return dict(split_settings(args.set))
     options = parse_settings(f"strategy {args.strategy}", cls, args.set)
-    cls(**options)  # which refuses options that do not go together
+    cls(**options)  # refuses options that contradict each other
     return options
 
 
 def _task_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[str, Value]:
-    """A value for every option of the task, of which this is the class; --dropout is short for one."""
+    """Return a value for every option of the task, whose class is `cls`; --dropout is short for one."""
     settings = [*args.task_set, *([] if args.dropout is None else [f"dropout={args.dropout}"])]
     words = split_settings(settings, "--task-set")
     if cls is None:
@@ -243,9 +243,9 @@ def _task_options(args: argparse.Namespace, cls: type[Any] | None) -> dict[str, 
 def _class(
     args: argparse.Namespace, find: Callable[[str], type[Any]], name: str
 ) -> type[Any] | None:
-    """What a name stands for; None for a dry run where the user's own file wants torch, which is not here.
+    """Return the class of a name; None in a dry run if the user's own file needs torch, which is not installed here.
 
-    Its options are then checked where it is.
+    Its options are then checked where torch is.
     """
     try:
         return find(name)
@@ -256,7 +256,7 @@ def _class(
 
 
 def _strategy(args: argparse.Namespace, task: type[Any] | None) -> type[Any] | None:
-    """The strategy; None where one rank learns alone, and for a dry run as `_class` says."""
+    """Return the strategy's class; None if one rank learns alone, or in a dry run as in `_class`."""
     if task is None or not issubclass(task, ActorLearnerTask):
         return _class(args, strategy_class, args.strategy)
     if args.set:
@@ -269,7 +269,7 @@ def _strategy(args: argparse.Namespace, task: type[Any] | None) -> type[Any] | N
 def _check_settled(
     args: argparse.Namespace, parser: argparse.ArgumentParser, task: type[Any]
 ) -> None:
-    """Refuse a flag whose value is the task's to decide."""
+    """Refuse a flag whose value the task decides."""
     for name, what in task.settled.items():
         if getattr(args, name) != parser.get_default(name):
             flag = f"--{name.replace('_', '-')}"
@@ -305,7 +305,7 @@ def _check(config: TrainConfig, given: argparse.Namespace) -> None:
 
 
 def _check_packages(needed: Mapping[str, str]) -> None:
-    """Refuse what packages are missing for; a dry run is made where none of them is."""
+    """Refuse to run without a needed package; a dry run may lack all of them, and does not call this."""
     for package, why in needed.items():
         if importlib.util.find_spec(package) is None:
             raise OptionError(
@@ -315,7 +315,7 @@ def _check_packages(needed: Mapping[str, str]) -> None:
 
 
 def _check_plain_sgd(config: TrainConfig) -> None:
-    """Adam on signs, or a second momentum, is nobody's algorithm."""
+    """Refuse all but plain SGD: no published algorithm has Adam on signs, or a second momentum."""
     wrong = f"--optimizer {config.optimizer}" if config.optimizer != "sgd" else "--momentum"
     if config.optimizer != "sgd" or config.momentum:
         raise OptionError(
@@ -325,7 +325,7 @@ def _check_plain_sgd(config: TrainConfig) -> None:
 
 
 def _by_hand(args: argparse.Namespace) -> RankEnv:
-    """One rank a node, named by flags."""
+    """Return the place of this rank as flags say it, with one rank per node."""
     check_bounds("--nnodes", args.nnodes, {"at least": 1})
     if args.nnodes > 1 and (args.node_rank is None or args.master_addr is None):
         raise OptionError("--nnodes needs --node-rank and --master-addr: how nodes find each other")

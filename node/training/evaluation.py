@@ -1,10 +1,10 @@
 """Evaluation of the model: when it is tested, and which replica or average.
 
-During training rank 0 tests what the ranks last agreed on, or its own parameters where they agree on nothing before
-the end (sparta, gossip), and the others go on. So rank 0 comes late to what follows, and who computes meanwhile has
-that time for nothing. After training (`--eval after`) tests are all made at the end, each of the average over all
-ranks at its step, of which every rank has kept its own part: they take no time from training, nor give it any. What
-else a task says that a test depends on (`Task.statistics`) is tested as rank 0 had it then.
+During training, rank 0 tests the parameters that the ranks last agreed on, or its own if they agree on nothing before
+the end (sparta, gossip), and the other ranks go on. So rank 0 is late for the next exchange, and ranks that compute
+meanwhile get that time for free. After training (`--eval after`), all tests are made at the end, each on the average
+over all ranks at its step, for which every rank kept its own part: tests then neither take time from training nor
+give it any. The task's statistics that a test depends on (`Task.statistics`) are those of rank 0 at that step.
 """
 
 import time
@@ -29,14 +29,14 @@ class Evaluation:
     """The tests of one run, as one rank takes part in them.
 
     Args:
-        config: says when.
-        task: tests.
-        strategy: after its setup.
-        comm: to average.
-        clock: whose bucket `eval` all of it is.
-        metrics: get a line for each test.
-        progress: says it.
-        kept: by step, what is still to be tested: parameters and running statistics as one flat tensor, then copies
+        config: says when to test.
+        task: makes the tests.
+        strategy: already set up.
+        comm: averages over the ranks.
+        clock: all of it counts as its bucket `eval`.
+        metrics: gets a line for each test.
+        progress: prints each test.
+        kept: what is still to be tested, by step: parameters and running statistics as one flat tensor, then copies
             of the task's statistics.
 
     Attributes:
@@ -68,9 +68,9 @@ class Evaluation:
         self.tested: dict[str, float] = {}
 
     def after(self, step: int) -> None:
-        """Test now, or keep what is to be tested, if a test is due after this step.
+        """Test now, or keep a copy to test later, if a test is due after this step.
 
-        All ranks call it. Where there are kept ones they are tested after the last step, before that one's.
+        All ranks call it. Kept copies are tested after the last step, before that step's own test.
         """
         if not self._config.tests_after(step):
             return
@@ -104,7 +104,7 @@ class Evaluation:
         checks = [to_bytes(kept[:1]) for kept in self._kept.values()]
         alike = self._comm.are_equal(checks, self._device, purpose="eval")
         for (step, (flat, *statistics)), same in zip(self._kept.items(), alike, strict=True):
-            if not same:  # what all have is its own average
+            if not same:  # if all ranks have the same, that is the average
                 self._comm.all_reduce(flat, purpose="eval")
                 flat /= self._comm.world_size
             self._be(flat, *statistics)
@@ -115,7 +115,7 @@ class Evaluation:
 
     def _test(self, step: int, model: nn.Module) -> None:
         before_s = self._clock.read()["eval"]
-        model.eval()  # the next step ends that
+        model.eval()  # the next step switches back to train mode
         with torch.no_grad():
             self.tested = self._task.evaluate(model, self._device)
         eval_s = self._clock.read()["eval"] - before_s
@@ -129,9 +129,9 @@ class Evaluation:
 
 
 def running_statistics(model: nn.Module) -> list[Tensor]:
-    """Means and variances of batch norms: each rank's own, of no effect but in eval mode.
+    """Return means and variances of batch norms: each rank has its own, and only eval mode uses them.
 
-    Other buffers are left alone: an average changes constants by a rounding, or overflows.
+    Other buffers are left alone: averaging changes constants by a rounding error, or overflows.
     """
     from torch.nn.modules.batchnorm import _NormBase
 

@@ -35,20 +35,20 @@ DEFAULT_FINAL_LR = 0.1
 
 
 class Parser(argparse.ArgumentParser):
-    """Every mistake ends as one line."""
+    """A parser that reports every mistake as one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise, where argparse prints the usage."""
+        """Raise OptionError; argparse itself would print the usage."""
         raise OptionError(message)
 
 
 def number(word: str) -> float:
-    """For argparse, which uses the function's name in its message."""
+    """Parse a number. argparse uses the name of this function in its message."""
     return float(parse_value("a flag", word, float))
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All flags of node.train, and the help."""
+    """Return a parser with all flags of node.train, and the help."""
     parser = Parser(
         prog="python -m node.train",
         usage=argparse.SUPPRESS,
@@ -129,7 +129,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _describe(title: str, classes: Mapping[str, type], own: str) -> str:
-    """Each class's first line and its options; last, how to have one of one's own."""
+    """Return the first docstring line and the options of each class, then how to add one's own."""
     lines = [title]
     for name, cls in classes.items():
         lines.append(f"  {name:<16} {(cls.__doc__ or '').splitlines()[0]}")

@@ -1,6 +1,6 @@
 """The local optimiser, its learning-rate schedule, and gradient clipping.
 
-Strategies step it as they like; what is asked for here holds under all of them.
+Each strategy decides when to step the optimiser; the settings handled here hold under all strategies.
 """
 
 import math
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(config: TrainConfig, model: "nn.Module") -> "Optimizer":
-    """Over all parameters of the model."""
+    """Return the optimiser over all parameters of the model."""
     import torch
 
     parameters = list(model.parameters())
@@ -33,11 +33,11 @@ def make_optimizer(config: TrainConfig, model: "nn.Module") -> "Optimizer":
 
 
 def time_steps(optimizer: "Optimizer", clock: "Clock") -> None:
-    """From now on the optimiser's steps count as computing, whoever makes them: strategies do, in seconds of their own.
+    """Count the optimiser's steps as computing from now on, also those that a strategy makes within its own time.
 
-    Hooks that come later (clipping) are within it.
+    Hooks that are registered later (clipping) count as computing, too.
     """
-    running: list[str] = []  # the bucket that is paused meanwhile
+    running: list[str] = []  # the bucket that a step pauses
     optimizer.register_step_pre_hook(lambda *_: running.append(clock.switch("compute")))
 
     def go_on(*_: object) -> None:
@@ -47,17 +47,18 @@ def time_steps(optimizer: "Optimizer", clock: "Clock") -> None:
 
 
 def start_clipping(longest: float, strategy: "Strategy") -> Callable[[], None]:
-    """From now on shorten gradients to a length, if they are longer.
+    """Shorten gradients that are longer than `longest`, from now on.
 
-    What is clipped is what the optimiser steps with: under ddp the mean of all ranks. Where that is no
-    gradient (`Strategy.replaces_gradient`), it is the rank's own, before the strategy has it.
+    The gradients that the optimiser steps with are clipped: under ddp, the mean of all ranks. If the optimiser steps
+    with something other than a gradient (`Strategy.replaces_gradient`), the rank's own gradient is clipped before the
+    strategy gets it.
 
     Args:
-        longest: the norm of all gradients together; 0 is any.
-        strategy: after its setup.
+        longest: largest norm of all gradients together; 0: no limit.
+        strategy: already set up.
 
     Returns:
-        What is to be called before each step of the strategy.
+        A function to call before each step of the strategy.
     """
     from torch.nn.utils import clip_grad_norm_
 
@@ -72,17 +73,17 @@ def start_clipping(longest: float, strategy: "Strategy") -> Callable[[], None]:
 
 
 def set_learning_rate(optimizer: "Optimizer", config: TrainConfig, step: int) -> None:
-    """What the schedule says for a step, 1 for the first."""
+    """Set the learning rate of a step, from 1, as the schedule says."""
     for group in optimizer.param_groups:
         group["lr"] = config.lr * rate(config, step)
 
 
 def rate(config: TrainConfig, step: int) -> float:
-    """The share of the learning rate that a step, 1 for the first, has.
+    """Return the share of the learning rate that applies in a step, from 1.
 
-    It grows evenly over the warm-up's steps, is 1 after the last of them, and then stays there or
-    goes down to `final_lr` at the last step: evenly, or along half a cosine wave (Loshchilov and
-    Hutter, 2017, arXiv 1608.03983, without restarts).
+    It grows linearly over the warm-up's steps, is 1 after the last of them, and then stays there or falls to
+    `final_lr` at the last step: linearly, or along half a cosine wave (Loshchilov and Hutter, 2017, arXiv 1608.03983,
+    without restarts).
     """
     if step < config.warmup_steps:
         return step / config.warmup_steps

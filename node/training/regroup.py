@@ -1,8 +1,8 @@
-"""One checkpoint out of those of several ranks, for another number of ranks to go on from.
+"""Merges the checkpoints of several ranks into one from which another number of ranks can resume.
 
-Parameters, what the optimiser keeps of them, and what is still to be tested are the mean over the ranks: where they
-have the same (ddp), that. The task deals out the rest anew. What the strategy remembered is left behind: it begins
-anew, from the mean; and so do random generators.
+Parameters, optimiser state and copies that are still to be tested become the mean over the ranks; if all ranks have
+the same (ddp), the mean is that. The task redistributes its own state. The strategy's state is dropped: the strategy
+starts anew from the mean. Random generators start anew, too.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from node.tasks.saved import Saved
 
 
 def regroup(states: Sequence[Saved], task: Task) -> Saved:
-    """This rank's checkpoint, of those of all the ranks that there were, in their order."""
+    """Return this rank's checkpoint, made from those of all earlier ranks, in their order."""
     together: Saved = {
         "step": states[0]["step"],
         "model": mean_of([state["model"] for state in states]),
@@ -28,7 +28,7 @@ def regroup(states: Sequence[Saved], task: Task) -> Saved:
 
 
 def mean_of(parts: Sequence[Any]) -> Any:  # noqa: ANN401
-    """The mean of float tensors that are in the same place of dicts and lists; of all else the first."""
+    """Return the mean of float tensors at the same place of dicts and lists; anything else is the first rank's."""
     first = parts[0]
     if isinstance(first, dict):
         return {key: mean_of([part[key] for part in parts]) for key in first}

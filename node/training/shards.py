@@ -11,36 +11,36 @@ from torch import Tensor
 from node.base.options import OptionError
 from node.training.config import TrainConfig
 
-TRIES = 1000  # draws, until every rank has a batch
+TRIES = 1000  # draws at most, until every rank has a batch
 
 
 class Shard(Protocol):
-    """What one rank trains on.
+    """The samples that one rank trains on.
 
     Attributes:
-        size: how many samples are this rank's.
+        size: number of this rank's samples.
     """
 
     size: int
 
     def take(self, step: int) -> Tensor:
-        """The numbers of the samples of a step, 1 for the first; int64, shape (batch,)."""
+        """Return the sample numbers of a step, from 1; int64, shape (batch,)."""
 
 
 def make_shard(
     config: TrainConfig, size: int, labels: Tensor | None, *, own_samples: bool = False
 ) -> Shard:
-    """This rank's part of `size` samples, of these classes; all of them if they are its own.
+    """Return this rank's shard of `size` samples with these classes; all of them if they are its own.
 
     Raises:
-        OptionError: it is too small, or there are no classes to skew by.
+        OptionError: the shard is too small, or there are no classes to skew by.
     """
     rank, world_size = config.ranks.rank, config.ranks.world_size
     a_step = config.batch_size * config.accumulate
     if own_samples:
         if a_step > size:
             raise OptionError(f"--batch-size: rank {rank} wants more than its {size} samples")
-        # Ranks of one size must not all go through theirs in the same order.
+        # Ranks with the same number of samples must not all take theirs in the same order.
         return OwnShard(torch.arange(size), config.seed + 10_007 * rank, a_step)
     if world_size * a_step > size:
         raise OptionError(
@@ -55,7 +55,7 @@ def make_shard(
 
 
 class EvenShard:
-    """An even share of all samples, another one each epoch: see batch_samples."""
+    """An even share of all samples, a different one each epoch: see batch_samples."""
 
     def __init__(self, size: int, seed: int, rank: int, world_size: int, batch_size: int) -> None:
         self.size = size // world_size
@@ -63,17 +63,17 @@ class EvenShard:
         self._all = (size, seed)
 
     def take(self, step: int) -> Tensor:
-        """The numbers of the samples of a step."""
+        """Return the sample numbers of a step."""
         return batch_samples(*self._all, step, *self._of)
 
 
 class OwnShard:
-    """Samples that are this rank's for ever, in a new order each epoch.
+    """Samples that stay with this rank, in a new order each epoch.
 
     Args:
         samples: their numbers, at least batch_size.
         seed: decides the order.
-        batch_size: how many a step takes.
+        batch_size: samples per step.
     """
 
     def __init__(self, samples: Tensor, seed: int, batch_size: int) -> None:
@@ -83,7 +83,7 @@ class OwnShard:
         self._batch_size = batch_size
 
     def take(self, step: int) -> Tensor:
-        """The numbers of the samples of a step."""
+        """Return the sample numbers of a step."""
         places = batch_samples(self.size, self._seed, step, 0, 1, self._batch_size)
         return self._samples[places]
 
@@ -91,12 +91,12 @@ class OwnShard:
 def batch_samples(
     size: int, seed: int, step: int, rank: int, world_size: int, batch_size: int
 ) -> Tensor:
-    """Which training samples a rank takes in one step.
+    """Return the training samples that a rank takes in one step.
 
-    All ranks draw the same permutation an epoch. A step takes the next world_size · batch_size
-    samples of it, rank r the r-th part of them. So within an epoch no sample is used twice by
-    anyone, and N ranks with batch B see together exactly what one process with batch N·B sees. The
-    rest of an epoch that does not fill a step is dropped.
+    All ranks draw the same permutation per epoch. A step takes its next world_size · batch_size samples, and rank r
+    takes the r-th part of these. So within an epoch no sample is used twice on any rank, and N ranks with batch B
+    together see exactly what one process with batch N·B sees. The rest of an epoch that does not fill a step is
+    dropped.
 
     Args:
         size: number of training samples, at least world_size · batch_size.
@@ -104,7 +104,7 @@ def batch_samples(
         step: 1 for the first step.
         rank: this rank.
         world_size: number of ranks.
-        batch_size: samples a rank.
+        batch_size: samples per rank.
 
     Returns:
         Sample numbers, int64, shape (batch_size,).
@@ -124,16 +124,16 @@ def _order(size: int, seed: int, epoch: int) -> Tensor:
 def dirichlet_shards(
     labels: Tensor, ranks: int, alpha: float, seed: int, least: int
 ) -> list[Tensor]:
-    """Every sample to exactly one rank, each class in shares drawn from Dirichlet(alpha).
+    """Assign every sample to exactly one rank, each class in shares drawn from Dirichlet(alpha).
 
-    The smaller alpha, the fewer classes a rank has most samples of, and the more ranks differ in
-    size: the skew of Hsu, Qi and Brown (2019, arXiv 1909.06335). They draw the classes of each
-    rank, we the ranks of each class (Yurochkin et al., 2019, arXiv 1905.12022), so that no sample
-    is left over. Drawn anew until every rank has at least `least` samples.
+    The smaller alpha is, the fewer classes make up most of a rank's samples, and the more ranks differ in size: the
+    skew of Hsu, Qi and Brown (2019, arXiv 1909.06335). They draw the classes of each rank; this draws the ranks of
+    each class (Yurochkin et al., 2019, arXiv 1905.12022), so that no sample is left over. The draw is repeated until
+    every rank has at least `least` samples.
 
     Args:
         labels: the class of every sample, int64, shape (samples,).
-        ranks: how many.
+        ranks: number of ranks.
         alpha: above 0.
         seed: the same on every rank.
         least: samples that each rank needs.
@@ -142,7 +142,7 @@ def dirichlet_shards(
         Sample numbers, ascending, for each rank.
 
     Raises:
-        OptionError: none of many draws gives every rank that many.
+        OptionError: none of TRIES draws gives every rank that many.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
@@ -164,16 +164,16 @@ def dirichlet_shards(
 
 
 def _shares(draw: random.Random, alpha: float, count: int) -> list[float]:
-    """One draw from a symmetric Dirichlet distribution."""
+    """Return one draw from a symmetric Dirichlet distribution."""
     gammas = [draw.gammavariate(alpha, 1) for _ in range(count)]
     total = sum(gammas)
-    if total == 0:  # all too small to be numbers: then one has everything
+    if total == 0:  # all underflowed: one rank gets everything
         winner = draw.randrange(count)
         return [float(n == winner) for n in range(count)]
     return [gamma / total for gamma in gammas]
 
 
 def _cuts(shares: Sequence[float], size: int) -> list[int]:
-    """Where to cut so many samples into these shares: from 0 to size, one more than shares."""
+    """Return the bounds that cut `size` samples into these shares: from 0 to size, one more than shares."""
     sums = [sum(shares[: n + 1]) for n in range(len(shares) - 1)]
     return [0, *(min(size, round(part * size)) for part in sums), size]

@@ -1,8 +1,8 @@
 """A strategy's state as plain values for a checkpoint, and back.
 
-Everything is kept that it has in attributes and is not an option, nor the model's, nor what the
-loop gave it: tensors, numbers, texts, collections of them, generators, whatever has a state_dict,
-and objects that have such things in attributes. So a strategy need not know of checkpoints.
+The state is all attributes except options, parts of the model and what the loop sets: tensors, numbers, strings,
+collections of them, generators, anything with a state_dict, and objects with such attributes. So a strategy needs no
+code for checkpoints.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from node.dist.pending import Pending
 from node.strategies.base import Strategy
 
 Frozen = tuple[str, Any]
-LIVE: Frozen = ("live", None)  # is what it is after setup
+LIVE: Frozen = ("live", None)  # stays as setup made it
 PLAIN = (type(None), bool, int, float, str, bytes)
 CONSTANT = (torch.Size, torch.dtype, torch.device, type)
 SEQUENCES: dict[str, type[Any]] = {t.__name__: t for t in (list, tuple, set, frozenset)}
@@ -25,10 +25,10 @@ GIVEN = {"model", "parameters", "optimizer", "comm", "seed", "samples", "accumul
 
 
 def freeze(strategy: Strategy) -> dict[str, Frozen]:
-    """What it remembers, by attribute. What it has under way is waited for.
+    """Return the strategy's state by attribute; waits for exchanges in flight.
 
     Raises:
-        OptionError: it remembers something that has no place in a file.
+        OptionError: an attribute cannot be written to a file.
     """
     model = [strategy.model, *strategy.model.parameters(), *strategy.model.buffers()]
     live = {id(thing) for thing in (strategy, strategy.comm, strategy.optimizer, *model)}
@@ -36,7 +36,7 @@ def freeze(strategy: Strategy) -> dict[str, Frozen]:
 
 
 def thaw(strategy: Strategy, frozen: dict[str, Frozen]) -> None:
-    """Let a strategy, set up as the other was, remember what `freeze` has made of that.
+    """Give a strategy, set up as the earlier one was, the state that `freeze` returned.
 
     Raises:
         OptionError: it is another kind of strategy.
@@ -73,7 +73,7 @@ def _freeze(thing: Any, place: str, live: set[int]) -> Frozen:  # noqa: ANN401, 
     if callable(thing) or not hasattr(thing, "__dict__"):
         kind = type(thing).__name__
         raise OptionError(f"--checkpoint-every: the strategy's {place} is a {kind}: it has no file")
-    live = live | {id(thing)}  # which ends circles
+    live = live | {id(thing)}  # ends cycles of references
     return "object", {
         name: _freeze(part, f"{place}.{name}", live) for name, part in vars(thing).items()
     }
@@ -86,7 +86,7 @@ def _thaw(frozen: Frozen, place: str, live: Any) -> Any:  # noqa: ANN401, PLR091
     if kind == "live":
         return live
     if kind == "tensor" and isinstance(live, nn.Parameter):
-        live.data = value  # it stays the one that its optimiser moves
+        live.data = value  # the same object: its optimiser holds it
     elif kind in ("plain", "tensor"):
         return value
     elif kind == "under way":
@@ -109,7 +109,7 @@ def _thaw(frozen: Frozen, place: str, live: Any) -> Any:  # noqa: ANN401, PLR091
 
 
 def _of(live: Any, key: Any) -> Any:  # noqa: ANN401
-    """What a collection that setup made has there, if any."""
+    """Return the item of a collection that setup made; None if there is none."""
     try:
         return live[key]
     except (TypeError, LookupError):

@@ -19,7 +19,7 @@ EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 def main(arguments: list[str]) -> int:
-    """Run one verb. Returns the exit status: 0 done, 1 the node could not do it, 2 no such verb or no such plan."""
+    """Run one verb. Returns the exit status: 0 done, 1 the node could not do it, 2 unknown verb or invalid plan."""
     try:
         match arguments:
             case ["apply"]:

@@ -1,4 +1,4 @@
-"""The wire's verbs: bring a node's links to a plan, show what is in force, remove it all."""
+"""The wire's verbs: bring a node's links to a plan, show what is in force, remove everything."""
 
 import fcntl
 import os
@@ -29,11 +29,11 @@ from protocol.node_plan import parse_plan
 
 
 def apply(text: str) -> Report:
-    """Make this node's links what the plan says: in place where there are links already.
+    """Make this node's links match the plan; existing links are changed in place.
 
     Raises:
-        FormatError: the text is no plan; nothing has been changed.
-        NodeError: this node cannot do it. If it had begun, it has taken everything back.
+        FormatError: the text is not a plan; nothing has been changed.
+        NodeError: this node cannot do it. Changes that it had begun are undone, and nothing is shaped any more.
     """
     plan = parse_plan(text)
     with exclusive_lock() as first:
@@ -53,11 +53,11 @@ def apply(text: str) -> Report:
 
 
 def bring_about(before: State | None, layout: Layout, wire: Wire) -> State:
-    """Make this node's links what the layout says, whatever they were before.
+    """Make this node's links match the layout, whatever they were before.
 
     Raises:
-        NodeError: this node cannot do it; then nothing is shaped any more. Where it has other settings than the plan
-            wants nothing has been changed.
+        NodeError: this node cannot do it; then nothing is shaped any more. If its settings differ from what the plan
+            wants, nothing has been changed.
     """
     refuse_other_slow_start(layout.plan)
     try:
@@ -70,7 +70,7 @@ def bring_about(before: State | None, layout: Layout, wire: Wire) -> State:
 
 
 def show() -> Shown:
-    """The plan in force, its report, the kernel's counters and settings, and what is not as it should be."""
+    """Return the plan in force, its report, the kernel's counters and settings, and what is wrong."""
     saved, fault = look()
     if saved is None:
         return Shown(
@@ -98,7 +98,7 @@ def show() -> Shown:
 
 
 def sent_bytes() -> dict[str, int]:
-    """Bytes that each link that starts here has carried, by peer; nothing where none is in force."""
+    """Return the bytes that each outgoing link has carried, by peer; empty if no link is in force."""
     saved = state.load()
     if saved is None:
         return {}
@@ -107,7 +107,7 @@ def sent_bytes() -> dict[str, int]:
 
 
 def look() -> tuple[State | None, str]:
-    """The state in force and "", or None and what is wrong; "" also where nothing is shaped and nothing should be."""
+    """Return the state in force and "", or None and what is wrong, which is "" if nothing is and should be shaped."""
     saved, found = state.load(), commands.qdiscs()
     if saved is None:
         return None, _leftovers(found)
@@ -116,12 +116,12 @@ def look() -> tuple[State | None, str]:
 
 
 def trial() -> dict[str, str]:
-    """For each wire, why this kernel cannot do it, found by trying; empty if it can."""
+    """Return for each wire why this kernel cannot run it, found by trying; empty if it can."""
     return {name: wire.unavailable() for name, wire in WIRES.items()}
 
 
 def clear() -> None:
-    """Remove everything that `apply` made, also where only a part of it is left."""
+    """Remove everything that `apply` made, even if only a part of it is left."""
     with exclusive_lock():
         lock.refuse()
         found = commands.qdiscs()
@@ -132,13 +132,13 @@ def clear() -> None:
 
 
 def _counters(layout: Layout) -> dict[str, LinkCounters]:
-    """What the kernel has counted on each link that starts here, by peer."""
+    """Return what the kernel has counted on each outgoing link, by peer."""
     device = layout.device.name
     return egress.counters(layout, commands.class_counts(device), commands.queue_counts(device))
 
 
 def _change(before: State | None, layout: Layout, wire: Wire) -> State:
-    """Bring the node from the state before to the layout."""
+    """Bring the node from the state `before` to the layout."""
     device, plan = layout.device, layout.plan
     old = before.layout if before else None
     old_wire = old if before and before.wire == wire.NAME else None
@@ -167,7 +167,7 @@ def _change(before: State | None, layout: Layout, wire: Wire) -> State:
 
 
 def _refuse_foreign(device: str, found: list[Qdisc]) -> None:
-    """A root qdisc that somebody else made is not ours to remove; what a device has by default is numbered 0."""
+    """Refuse a root qdisc that somebody else made: it is not ours to remove. A device's default qdisc has handle 0:."""
     for qdisc in found:
         is_root = qdisc.is_root and qdisc.device == device
         if is_root and qdisc.handle not in ("0:", f"{htb.HANDLE}:"):
@@ -178,7 +178,7 @@ def _refuse_foreign(device: str, found: list[Qdisc]) -> None:
 
 
 def _in_force(device: str, found: list[Qdisc]) -> State | None:
-    """The state on the file, if the kernel still has all of it on this device."""
+    """Return the saved state if the kernel still has all of it on this device."""
     saved = state.load()
     if saved is None or saved.layout.device.name != device or _fault(saved, found):
         return None
@@ -186,7 +186,7 @@ def _in_force(device: str, found: list[Qdisc]) -> State | None:
 
 
 def _fault(saved: State, found: list[Qdisc]) -> str:
-    """What the kernel no longer has of the state on the file; empty if it has all of it."""
+    """Return what the kernel has lost of the saved state; empty if it has all of it."""
     device = saved.layout.device.name
     if device not in _our_devices(found):
         return f"{device} is no longer shaped (the node has been restarted?): apply the plan again"
@@ -200,7 +200,7 @@ def _leftovers(found: list[Qdisc]) -> str:
 
 
 def _our_devices(found: list[Qdisc]) -> list[str]:
-    """The devices that we have shaped, without netem's own: its wire removes that one."""
+    """Return the devices that we have shaped, without netem's own device, which its wire removes."""
     roots = [one for one in found if one.is_root and one.handle == f"{htb.HANDLE}:"]
     return [one.device for one in roots if one.device != netem.IFB]
 

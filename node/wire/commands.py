@@ -10,7 +10,7 @@ class NodeError(Exception):
 
 
 class CommandError(NodeError):
-    """A command failed or does not exist; the message holds its own words."""
+    """A command failed or does not exist; the message quotes its output."""
 
 
 class Qdisc(NamedTuple):
@@ -19,7 +19,7 @@ class Qdisc(NamedTuple):
     device: str
     kind: str
     handle: str
-    """As `6777:`; what a device has by default is `0:`."""
+    """For example `6777:`; a device's default qdisc has `0:`."""
     is_root: bool
 
 
@@ -30,7 +30,7 @@ class Route(NamedTuple):
     """`unicast`, or `unreachable`."""
     destination: str
     device: str | None
-    """None where the kernel prints none."""
+    """None if the kernel prints none."""
 
 
 class Device(NamedTuple):
@@ -45,7 +45,7 @@ def run(argv: list[str], stdin: str = "") -> str:
     """Run one command to its end and return its standard output.
 
     Raises:
-        CommandError: it exited with another status than 0, or is not installed.
+        CommandError: its exit status is not 0, or it is not installed.
     """
     try:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
@@ -60,11 +60,10 @@ def run(argv: list[str], stdin: str = "") -> str:
 def run_batch(program: str, lines: list[str]) -> None:
     """Run many `tc` or `ip` command lines in one process.
 
-    One process for all lines is what keeps shaping 64 links quick: each start of tc costs about 2
-    ms.
+    One process for all lines keeps shaping 64 links quick: each start of tc costs about 2 ms.
 
     Raises:
-        CommandError: naming the line that failed; the lines after it have not been run.
+        CommandError: names the line that failed; the lines after it have not been run.
     """
     if not lines:
         return
@@ -75,7 +74,7 @@ def run_batch(program: str, lines: list[str]) -> None:
 
 
 def _name_failed_line(message: str, lines: list[str]) -> str:
-    """Replace the batch's "Command failed -:7" by the words of line 7."""
+    """Replace the batch's "Command failed -:7" by the text of line 7."""
     text, separator, number = message.rpartition("Command failed -:")
     if not separator or not number.strip().isdigit():
         return message
@@ -84,7 +83,7 @@ def _name_failed_line(message: str, lines: list[str]) -> str:
 
 
 def find_device(address: str) -> Device:
-    """The device that has this address. Nothing can be told from the names of devices: their order is not fixed."""
+    """Return the device that has this address. Names of devices tell nothing: their order is not fixed."""
     for row in run_json(["ip", "-json", "-4", "address", "show", "to", f"{address}/32"]):
         if row:  # ip prints an empty object for every device that the filter leaves out
             return Device(row["ifname"].partition("@")[0], row["mtu"])
@@ -97,7 +96,7 @@ def run_json(argv: list[str]) -> Any:  # noqa: ANN401 - the shape is the command
 
 
 def qdiscs() -> list[Qdisc]:
-    """Every queueing discipline of this node."""
+    """Return every queueing discipline of this node."""
     return [
         Qdisc(row["dev"], row["kind"], row["handle"], bool(row.get("root")))
         for row in run_json(["tc", "-json", "qdisc", "show"])
@@ -105,19 +104,19 @@ def qdiscs() -> list[Qdisc]:
 
 
 def class_counts(device: str) -> dict[str, dict[str, int]]:
-    """What the kernel has counted in each class of a device, by handle; the counts have the names that tc prints."""
+    """Return the kernel's counters of each class of a device, by handle; the counters have tc's names."""
     rows = run_json(["tc", "-json", "-statistics", "class", "show", "dev", device])
     return {row["handle"]: row["stats"] for row in rows}
 
 
 def queue_counts(device: str) -> dict[str, dict[str, int]]:
-    """What the kernel has counted in each queueing discipline of a device, by handle, by the names that tc prints."""
+    """Return the kernel's counters of each queueing discipline of a device, by handle; the counters have tc's names."""
     rows = run_json(["tc", "-json", "-statistics", "qdisc", "show", "dev", device])
     return {row["handle"]: row for row in rows if "drops" in row}
 
 
 def main_routes() -> list[Route]:
-    """The IPv4 routes of this node's main table."""
+    """Return the IPv4 routes of this node's main table."""
     return [
         Route(row.get("type", "unicast"), row["dst"], row.get("dev"))
         for row in run_json(["ip", "-json", "-4", "route", "show"])

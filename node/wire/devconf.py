@@ -1,4 +1,4 @@
-"""Sets IPv4 options of a device over rtnetlink: containers find /proc/sys read-only.
+"""Sets IPv4 options of a device over rtnetlink: /proc/sys is read-only in containers.
 
 The kernel takes the same values over rtnetlink (IFLA_INET_CONF), for which NET_ADMIN is enough.
 """
@@ -14,24 +14,24 @@ LOOSE = 2
 
 
 def send_redirects(device: str, *, on: bool) -> str:
-    """Switch ICMP redirects on or off; the device's own setting counts beside that of `all`.
+    """Switch ICMP redirects on or off for a device; the setting of `all` counts, too.
 
-    A node that hands packets on must not tell their sender of a shorter way, for there is no link.
+    A node that forwards packets must not announce a shorter way to their sender, because there is no link for it.
 
     Returns:
-        A note for the user if the kernel refuses, or nothing.
+        A note for the user if the kernel refuses, else an empty string.
     """
     refusal = _set(device, SEND_REDIRECTS, int(on))
     return f"{device} may send ICMP redirects: {refusal}" if refusal else ""
 
 
 def set_reverse_path_filter(device: str, value: int) -> None:
-    """How strict the kernel is about whence packets on this device say they come; the looser of it and `all` counts."""
+    """Set how strictly the kernel checks source addresses on this device; the looser of it and `all` applies."""
     _set(device, REVERSE_PATH_FILTER, value)
 
 
 def _set(device: str, setting: int, value: int) -> str:
-    """Returns the kernel's words if it refuses, or nothing."""
+    """Return the kernel's error message if it refuses, else an empty string."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE) as netlink:
         netlink.send(_message(socket.if_nametoindex(device), setting, value))
         answer = netlink.recv(4096)

@@ -1,4 +1,4 @@
-"""Rate and queue at egress: an HTB class for each link, under the class of the node's uplink."""
+"""Rate and queue at egress: one HTB class per link, under the class of the node's uplink."""
 
 from collections.abc import Mapping
 
@@ -16,11 +16,11 @@ CUTTER_RATE = "1tbit"
 """Rate of a link's sch_tbf. It limits nothing: that qdisc only cuts packets larger than its burst into frames."""
 
 Counted = Mapping[str, Mapping[str, int]]
-"""What tc prints of classes or qdiscs, by handle."""
+"""The counters that tc prints for classes or qdiscs, by handle."""
 
 
 def tc_lines(before: Layout | None, after: Layout) -> list[str]:
-    """What turns the egress of `before` into that of `after`, without touching a queue that stays."""
+    """Return the lines that turn the egress of `before` into that of `after`, without disturbing a queue that stays."""
     device = after.device.name
     lines = [] if before else htb.root_lines(device)
     uplink_before = before.plan.uplink_mbyte_s if before else None
@@ -34,7 +34,7 @@ def tc_lines(before: Layout | None, after: Layout) -> list[str]:
 
 
 def change_lines(before: Layout, after: Layout) -> list[str]:
-    """What changes the values of links that both layouts have."""
+    """Return the lines that change the values of links that both layouts have."""
     there = set(tc_lines(before, before))
     return [line for line in tc_lines(before, after) if line not in there]
 
@@ -56,19 +56,19 @@ def _link_lines(layout: Layout, peer: str, link: Link) -> list[str]:
 
 
 def queue_bytes(link: Link, packet: int) -> int:
-    """The room of the link's queue: `buffer_ms` of its rate, and at least a few of its largest packets."""
+    """Return the limit of the link's queue: `buffer_ms` of its rate, and at least a few of its largest packets."""
     room = round(link.bytes_per_s * link.buffer_ms / 1e3)
     return min(max(room, MIN_QUEUE_PACKETS * packet), MAX_QUEUE_BYTES)
 
 
 def counters(layout: Layout, classes: Counted, queues: Counted) -> dict[str, LinkCounters]:
-    """The kernel's counters of each link that starts here, by peer.
+    """Return the kernel's counters of each outgoing link, by peer.
 
     Args:
-        layout: what is in force.
-        classes: the counts of the device's classes, by handle.
-        queues: likewise of its qdiscs. Only their drops count single frames of a super-packet; all other counts come
-            from the classes, so that no packet is counted in two places, or in none.
+        layout: the layout in force.
+        classes: the counters of the device's classes, by handle.
+        queues: the counters of its qdiscs, by handle. Only their drops count single frames of a super-packet; all
+            other counters come from the classes, so that no packet is counted twice or missed.
     """
     numbers = {peer: htb.link_id(layout.slots[peer]) for peer in layout.plan.outgoing()}
     return {

@@ -1,4 +1,4 @@
-"""Reads what the host withheld from this node: stolen, waiting and throttled time."""
+"""Reads the CPU time that the host withheld from this node: stolen, waiting and throttled."""
 
 import os
 import time
@@ -8,19 +8,15 @@ from protocol.link_report import CoreTimes, HostCounters
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 PROC_STAT, PRESSURE = Path("/proc/stat"), Path("/proc/pressure/cpu")
-# Of this container itself: cgroup v2, then v1 by either of its usual names.
+# Of this container itself: cgroup v2, then v1 under its two usual names.
 CGROUPS = [Path("/sys/fs/cgroup", name, "cpu.stat") for name in ("", "cpu", "cpu,cpuacct")]
 TICKS = os.sysconf("SC_CLK_TCK")
-IDLE, SOFTIRQ, STEAL, COUNTED = (
-    (3, 4),
-    6,
-    7,
-    8,
-)  # columns of /proc/stat; the rest are parts of others
+# Columns of /proc/stat, of which only the first COUNTED count: the rest are parts of others.
+IDLE, SOFTIRQ, STEAL, COUNTED = (3, 4), 6, 7, 8
 
 
 def read_host_counters() -> HostCounters:
-    """Counters since the start of machine and container."""
+    """Return the counters since the start of the machine and of the container."""
     return HostCounters(
         at_s=round(time.monotonic(), 3),
         cores=cores(PROC_STAT.read_text()),
@@ -31,7 +27,7 @@ def read_host_counters() -> HostCounters:
 
 
 def cores(stat: str) -> list[CoreTimes]:
-    """Of each core the seconds since boot, from the text of /proc/stat: see proc(5)."""
+    """Return the times of each core since boot, from the text of /proc/stat: see proc(5)."""
     rows = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
     counted = [[int(word) for word in row[1 : COUNTED + 1]] for row in rows if row[0] != "cpu"]
     return [
@@ -46,7 +42,7 @@ def cores(stat: str) -> list[CoreTimes]:
 
 
 def waiting_s(pressure: str) -> float | None:
-    """How long at least one task had to wait for a core, from the text of /proc/pressure/cpu."""
+    """Return how long at least one task waited for a core, from the text of /proc/pressure/cpu."""
     for line in pressure.splitlines():
         if line.startswith("some "):
             return int(line.rpartition("total=")[2]) / 1e6
@@ -54,7 +50,7 @@ def waiting_s(pressure: str) -> float | None:
 
 
 def throttled_s(cpu_stat: str) -> float | None:
-    """How long this container was kept waiting by its own CPU limit, from a cpu.stat of either cgroup version."""
+    """Return how long this container was throttled by its own CPU limit, from a cpu.stat of either cgroup version."""
     fields = dict(line.split() for line in cpu_stat.splitlines())
     if "throttled_usec" in fields:
         return int(fields["throttled_usec"]) / 1e6

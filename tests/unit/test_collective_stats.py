@@ -139,6 +139,17 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
     assert read_collectives(tmp_path, ["node7"]) == []
 
 
+def test_a_line_that_names_ranks_which_do_not_exist_is_left_out(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    forged = [line("all_reduce", {rank: 9 for rank in range(1, 4)}), line("exchange", {}, sources=[2])]
+    for rank, node in enumerate(NAMES[:2]):
+        lines = [line("all_reduce", {1 - rank: 9}), *(forged if rank else [])]
+        text = "".join(f"{json.dumps(one)}\n" for one in lines)
+        (tmp_path / "metrics" / f"{node}.collectives.jsonl").write_text(text)
+    [only] = read_collectives(tmp_path, NAMES[:2])
+    assert [part.to for part in only.parts] == [{1: 9}, {0: 9}]
+
+
 def test_a_message_on_the_wire_is_what_was_measured():
     """On four nodes an exchange of 1,000,000 bytes with the next rank made 1,045,768 bytes of each link (LOG.md)."""
     sent = [Sent("node1", "node2", 1_000_000, 1)]

@@ -156,6 +156,15 @@ def test_the_last_of_each_event_is_kept(tmp_path):
     assert (found.start.time, found.rollout, found.end.time) == (2, None, 2)
 
 
+def test_of_a_file_that_is_too_long_the_beginning_is_read(tmp_path, monkeypatch):
+    step = json.dumps(STEP) + "\n"
+    path = tmp_path / "node1.jsonl"
+    path.write_text(step * 100)
+    whole = len(list(read_events(path)))
+    monkeypatch.setattr("cluster.accounting.metrics.MOST_FILE_BYTES", 10 * len(step))
+    assert (whole, len(list(read_events(path)))) == (100, 10)
+
+
 def test_scores_are_figures_of_lines():
     assert set(OF_SOLVER) < set(FIGURES)
     assert SCORES.keys() <= {*FIGURES, *Rollout._fields}

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from cluster.run.launch_words import parse_stall_timeout_s
 from cluster.run.placement import place_ranks
 from cluster.run.program import Program
 from cluster.run.stall import RankState, find_stall, has_moved, read_state
+from cluster.run.stall_watcher import StallWatch
 from cluster.shaping.link_state import planned_link_state
 from node.accounting.gloo_traffic import Flow
 from node.accounting.ledger import Ledger
@@ -155,6 +157,55 @@ def test_a_rank_is_found_by_its_environment_with_all_its_processes_and_its_colle
     finally:
         os.killpg(rank.pid, 9)
         rank.communicate()
+
+
+def test_a_child_without_a_rank_is_one_of_its_parents_processes():
+    """A job of its own that a rank has started, with RANK removed for it."""
+    child = "import subprocess, sys, os\nenviron = dict(os.environ)\ndel environ['RANK']\n"
+    child += "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'], env=environ)"
+    run = f"run-{os.getpid()}"
+    environ = os.environ | {"TORCHELASTIC_RUN_ID": run, "RANK": "3"}
+    rank = subprocess.Popen([sys.executable, "-c", child], env=environ, start_new_session=True)
+    lost = {name: value for name, value in environ.items() if name != "RANK"}
+    stray = subprocess.Popen(["sleep", "60"], env=lost)  # of the run, and of no rank of it
+    try:
+        deadline = time.monotonic() + 10
+        while len(found := find_ranks(run)) < 1 or len(found["3"]) < 2:
+            assert time.monotonic() < deadline
+        assert set(found) == {"3"} and found["3"][0].pid == rank.pid
+    finally:
+        os.killpg(rank.pid, 9)
+        stray.kill()
+        rank.wait()
+        stray.wait()
+
+
+class FakeFleet:
+    """Nodes that say nothing of their ranks until they are told to."""
+
+    def __init__(self):
+        self.nodes, self.said, self.asked = NODES, b"", 0
+
+    def run(self, argv, **how):
+        self.asked += 1
+        return {node.name: subprocess.CompletedProcess(argv, 0, self.said) for node in NODES}
+
+
+def test_where_no_node_can_tell_nobody_is_given_up(monkeypatch):
+    monkeypatch.setattr("cluster.run.stall_watcher.LOOK_INTERVAL_S", 0.01)
+    fleet, given_up = FakeFleet(), threading.Event()
+    watch = StallWatch(fleet, "run", lambda line: None, timeout_s=0.09)
+    watch.start(PLACES, given_up.set)
+    try:
+        deadline = time.monotonic() + 20
+        while fleet.asked < 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert watch.stall is None and not given_up.is_set()
+        fleet.said = json.dumps({str(place.rank): WAITS for place in PLACES}).encode()
+        assert given_up.wait(20) and watch.stall is not None
+    finally:
+        watch.end()
 
 
 def test_a_collective_that_is_done_is_noted_and_one_among_some_ranks_counts_for_none():

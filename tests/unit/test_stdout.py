@@ -17,6 +17,7 @@ CASES = {
     "a\rb\x08c\x7f\x00": r"a\rb\x08c\x7f\x00",
     "\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m",
     "\x1b[1;38;2;255;0;0mred": "\x1b[1;38;2;255;0;0mred\x1b[0m",  # or all that follows were red
+    f"\x1b[{'1' * 65}m": rf"\x1b[{'1' * 65}m",
     "\x1b[31;2Jx": r"\x1b[31;2Jx",
     "a\u202etxt.exe\u2066b\u2028c": r"a\u202etxt.exe\u2066b\u2028c",  # they turn the order of what follows
     "שלום, \u200eдобрый": "שלום, \u200eдобрый",  # a mark turns nothing by itself
