@@ -56,7 +56,7 @@ from cluster.base.console import Console, print_table
 from cluster.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, ClusterError, UsageError
 from cluster.base.paths import PROJECT_DIR
 from cluster.cli.command_line import hear_signals
-from cluster.sweeps.figures import loop_s, payload_to, steps_of, tests_bytes
+from cluster.sweeps.figures import loop_s, payload_to, steps_of, training_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,9 +138,8 @@ def run_over(profile: str, args: argparse.Namespace, console: Console, found: Fo
                 cluster, asked, args.out, f"{args.study}-{case.name}", verify=not args.no_verify
             )
             points = curve(case.label, steps_of(folder))
-            for_tests = tests_bytes(folder, summary)
             target = getattr(args, "target", math.inf)
-            found.rows.append(make_row(case.label, summary, points, for_tests, target))
+            found.rows.append(make_row(case.label, summary, points, target))
             found.points += [{"study": args.study} | point for point in points]
             write(args.out, args.study, found)
 
@@ -162,10 +161,9 @@ def curve(label: Row, steps: Sequence[Row]) -> list[Row]:
     return points
 
 
-def make_row(
-    label: Row, summary: Mapping[str, Any], points: Sequence[Row], for_tests: int, target: float
-) -> Row:
-    """What one run tells; `points` are its `curve`, `for_tests` bytes on the links."""
+def make_row(label: Row, summary: Mapping[str, Any], points: Sequence[Row], target: float) -> Row:
+    """What one run tells; `points` are its `curve`."""
+    carried_bytes = training_bytes(summary)
     is_done = summary["status"] == "done"
     first = next((point for point in points if point["return"] >= target), None)
     seconds: Mapping[str, float] = next(iter(summary["seconds"].values()), {})
@@ -178,7 +176,7 @@ def make_row(
         "reached_mbyte": first and first["bytes"] and round(first["bytes"] / 1e6, 2),
         "loop_s": round(loop_s(seconds), 1) if seconds else None,
         "wall_s": round(summary["wall_s"], 1),
-        "carried_mbyte": round((summary["bytes"]["total"] - for_tests) / 1e6, 2),
+        "carried_mbyte": carried_bytes and round(carried_bytes / 1e6, 2),
         "env_steps": (summary.get("environments") or {}).get("steps"),
         **experience_figures(summary.get("experience") or {}),
         "run": Path(summary["folder"]).name,

@@ -2,7 +2,7 @@
 
     python3 -m node.check node1 node2 node3        # the names that must resolve, and answer a ping
 
-Prints one JSON object: what is wrong with names and peers (empty where nothing is), and which torch is here.
+Prints one JSON object: what is wrong with names and peers (empty if nothing is), and which torch is installed.
 """
 
 import json
@@ -17,7 +17,7 @@ PING_TIMEOUT_S = 10  # longer than the round trip of the slowest profile
 
 
 def main() -> int:
-    """Check, print."""
+    """Check the node and print the result."""
     names = sys.argv[1:]
     addresses = {name: _resolve(name) for name in names}
     faults = (_fault(name, address) for name, address in addresses.items())
@@ -43,7 +43,7 @@ def _resolve(name: str) -> str:
 def _fault(name: str, address: str) -> str:
     if not address:
         return f"{name} does not resolve"
-    # Gloo binds to what its own name resolves to: on loopback no peer would ever find it.
+    # Gloo binds to the address of its own name: on loopback no peer would ever find it.
     return f"{name} is {address}, the loopback" if address.startswith("127.") else ""
 
 
@@ -60,7 +60,7 @@ def _unreachable(peers: list[str]) -> list[str]:
 
 
 def _torch() -> tuple[str, str, int]:
-    """Its version, why it cannot be imported, and how many GPUs it sees."""
+    """Return torch's version, why it cannot be imported, and how many GPUs it sees."""
     try:
         import torch
     except ImportError as error:

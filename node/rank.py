@@ -159,7 +159,7 @@ def _forget_results(paths: list[Path]) -> None:
 
 
 def _changed_at(path: Path) -> float:
-    """Return the modification time; 0 if another node has just removed the path, as the shared folder allows."""
+    """Return the modification time; 0 if another node has just removed the path from the shared folder."""
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -211,7 +211,7 @@ def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
                 elif key.fileobj is sys.stdin and not os.read(key.fd, 4096):
                     selector.unregister(sys.stdin)
                     _signal_group(rank, signal.SIGTERM)
-                    _signal_group(rank, signal.SIGCONT)  # a stopped process handles no other signal
+                    _signal_group(rank, signal.SIGCONT)  # SIGTERM waits for it if stopped
                     deadline = time.monotonic() + GRACE_S
             if ended in ready:
                 rank.wait()

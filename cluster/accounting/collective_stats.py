@@ -105,13 +105,18 @@ def loop_bytes(
     return reconcile_links(carried, all_sent(ends, nodes), paths, lossy) or None
 
 
-def all_sent(ends: Ends, nodes: Sequence[str]) -> list[Sent]:
-    """Return what all ranks report to have sent to other nodes; traffic within a node uses no link."""
-    sent = [
-        one
-        for node, end in zip(nodes, ends.values(), strict=True)
-        for one in sent_by(nodes, node, end.collectives if end else ())
-    ]
+def all_sent(ends: Ends, nodes: Sequence[str], purpose: str = "") -> list[Sent]:
+    """Return what all ranks report to have sent to other nodes; traffic within a node uses no link.
+
+    Args:
+        ends: of the ranks, in rank order.
+        nodes: the node of each rank.
+        purpose: only of collectives for this ("train", "eval" …); empty: of all.
+    """
+    sent: list[Sent] = []
+    for node, end in zip(nodes, ends.values(), strict=True):
+        sums = end.collectives if end else ()
+        sent += sent_by(nodes, node, [s for s in sums if purpose in ("", s.purpose)])
     return [one for one in sent if one.src != one.dst]
 
 

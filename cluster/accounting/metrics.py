@@ -16,8 +16,9 @@ from protocol.collectives import MOST_COLLECTIVES, CollectiveLine, read_collecti
 from protocol.metrics import MOST_LINE_BYTES, End, Line, Rollout, Start, read_line
 from protocol.reader import FormatError
 
-
-MOST_FILE_BYTES = 128 << 20  # some 500,000 steps; parsed, it takes six times as much of the host's memory
+MOST_FILE_BYTES = (
+    128 << 20
+)  # some 500,000 steps; parsed, it takes six times as much of the host's memory
 
 
 class LastLines(NamedTuple):

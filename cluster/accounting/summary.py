@@ -80,7 +80,8 @@ def account(
     times = _rank_times(folder, ends, collectives)
     slow_start = link_state.slow_start_after_idle
     return {
-        "bytes": byte_summary(carried, all_sent(ends, nodes), paths) | {"loop": loop},
+        "bytes": byte_summary(carried, all_sent(ends, nodes), all_sent(ends, nodes, "eval"), paths)
+        | {"loop": loop},
         "bounds": network.source if known else None,
         "collectives": collective_rows(collectives, ends, network if known else None),
         "attribution": attribute_run(
@@ -174,21 +175,26 @@ def _goes_on(start: Start) -> bool:
     return start.config is not None and start.config.get("resume") is not None
 
 
-def byte_summary(carried: Mapping[str, int], sent: Sequence[Sent], paths: Paths) -> dict[str, Any]:
+def byte_summary(
+    carried: Mapping[str, int], sent: Sequence[Sent], tests: Sequence[Sent], paths: Paths
+) -> dict[str, Any]:
     """Return the bytes of a run: what the links carried, next to what the collectives should send.
 
     Args:
         carried: 'node1->node2' -> bytes by the kernel's counters, headers included.
         sent: what the ranks report to have sent; if empty, nothing is expected.
+        tests: the part of it that was for tests.
         paths: the links on the path from each node to each other.
     """
     expected = expected_by_link(sent, paths) if sent else None
     expected_bytes = sum(expected.values()) if expected else None
+    for_tests = expected_by_link(tests, paths)
     total = sum(carried.values())
     return {
         "total": total,
         "links": dict(carried),
         "payload": sum(one.payload for one in sent) if sent else None,
         "expected": expected_bytes,
+        "tests": None if for_tests is None else sum(for_tests.values()),
         "measured_over_expected": round(total / expected_bytes, 4) if expected_bytes else None,
     }

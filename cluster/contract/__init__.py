@@ -1,8 +1,8 @@
-"""The contract: what every link measures, held against what was asked of it.
+"""The contract: the measurement of every link, compared with what was asked for.
 
-Reading order: `probe_plan` and `floods` (what is sent), `probe_rounds` and `probe_schedule` (when), `probe_session` and
-`probe_results` (sending it), `measured` and `delays` (what came of it), `checks` and `impairments` (whether that
-holds), `witness` and `doubt` (whether it may be the host's doing where it does not), `verdicts`, `gloo` (what gloo
-makes of it), `measure` (all of it together), `table` and `refusal` (what a user is told). `proof` (what is kept of a
-contract that held), `look` (whether links are still there), `prove` (both, before a launch).
+Reading order: `probe_plan` and `floods` (what is sent), `probe_rounds` and `probe_schedule` (when), `probe_session`
+and `probe_results` (running the probes), `measured` and `delays` (evaluating the answers), `checks` and `impairments`
+(tolerances), `witness` and `doubt` (whether the host may have caused a failed check), `verdicts`, `gloo` (links that
+gloo cannot fill), `measure` (the whole measurement), `table` and `refusal` (output to the user). `proof` (the record
+of a contract that held), `look` (whether the links are still there), `prove` (both, before a launch).
 """

@@ -1,7 +1,7 @@
 """Plans bursts that measure how much the queue in front of each link holds, and computes it from what arrived. Pure.
 
-A burst is twice as large as the queue, and is sent at once: what arrives of it is what the queue held, and what the
-link carried meanwhile. `node.probe.burst` sends and counts.
+A burst is twice as large as the queue and is sent at once: what arrives is what the queue held plus what the link
+carried meanwhile. `node.probe.burst` sends and counts.
 """
 
 import math
@@ -20,15 +20,15 @@ from cluster.links.expected import Expected
 from protocol.link import Link
 from protocol.probe import BurstOrder, BurstSend
 
-TIMES = 2  # of the queue, in a burst
-FEWEST_FRAMES = 40  # in a queue: of fewer one more or less is too much of an error
-# Until all nodes have their order; besides the time in which a queue runs empty.
+TIMES = 2  # the size of a burst, in queues
+FEWEST_FRAMES = 40  # in a queue: with fewer, one frame more or less is too large an error
+# Until all nodes have their order; pause after a burst, besides the time in which the queue drains.
 LEAD_S, PAUSE_S = 0.3, 0.1
-HTB_BURST_MS = 1.0  # of the rate, which a link that was idle may send at once (node.wire.node_cap)
+HTB_BURST_MS = 1.0  # of the rate, which an idle link may send at once (node.wire.node_cap)
 
 
 def burst_links(asked: Expected) -> list[Link]:
-    """Those whose queue can be told by a burst: it holds some frames, and the machine can fill it."""
+    """Return the links whose queue a burst can measure: it holds enough frames, and the machine can fill it."""
     return [
         link
         for link in asked.links
@@ -40,12 +40,12 @@ def burst_links(asked: Expected) -> list[Link]:
 
 
 def queue_frames(link: Link) -> int:
-    """How many full frames the queue of a link is asked to hold."""
+    """Return how many full frames the queue of a link is asked to hold."""
     return round(link.bytes_per_s * link.buffer_ms / 1e3 / FRAME_BYTES)
 
 
 def burst_orders(links: Sequence[Link], addresses: Mapping[str, str]) -> dict[str, BurstOrder]:
-    """What each node must send and count. `addresses` by node, in the nodes' order."""
+    """Return what each node must send and count; `addresses` by node, in the nodes' order."""
     ports = sender_ports(addresses)
     seconds = bursts_s(links)
     orders: dict[str, BurstOrder] = {}
@@ -65,12 +65,12 @@ def burst_orders(links: Sequence[Link], addresses: Mapping[str, str]) -> dict[st
 
 
 def bursts_s(links: Sequence[Link]) -> float:
-    """How long they take in all, until the last datagram has come."""
+    """Return how long bursts take in total, until the last datagram has arrived."""
     return max((at_s + _drained_s(link) for link, at_s in _timed(links)), default=0.0)
 
 
 def _timed(links: Sequence[Link]) -> list[tuple[Link, float]]:
-    """When each burst begins: side by side as many as a machine carries, whoever sends them."""
+    """Return when each burst begins: as many side by side as a machine carries, whatever their senders."""
     timed, at_s = [], LEAD_S
     for some in _rounds(sorted(links, key=_drained_s)):
         timed += [(link, at_s) for link in some]
@@ -91,24 +91,24 @@ def _rounds(links: Sequence[Link]) -> list[list[Link]]:
 
 
 def _drained_s(link: Link) -> float:
-    """Until all of a burst has come."""
+    """Return the time until all of a burst has arrived."""
     return PAUSE_S + (2 * link.buffer_ms + link.delay_ms + 6 * link.jitter_ms) / 1e3
 
 
 def buffer_ms(link: Link, arrived: int, sent_s: float, frame_bytes: int = FRAME_BYTES) -> float:
-    """How long a full queue takes to run empty, by what arrived of a burst.
+    """Return how long a full queue takes to drain, computed from what arrived of a burst.
 
     Args:
-        link: which; what it is asked to lose and to double is put right.
-        arrived: datagrams.
-        sent_s: in which the burst was sent, and the link carried some of it.
-        frame_bytes: of each, on the wire.
+        link: the link; the result is corrected for the losses and duplicates asked for.
+        arrived: number of datagrams that arrived.
+        sent_s: how long sending the burst took, while the link already carried some of it.
+        frame_bytes: size of each datagram on the wire.
     """
     return 1e3 * (carried(link, arrived) * frame_bytes / link.bytes_per_s - sent_s) - HTB_BURST_MS
 
 
 def buffer_error(link: Link) -> float:
-    """The standard error of that, as a share of it, by the chance with which datagrams are lost or doubled."""
+    """Return the standard error of a measured buffer, as a share of it, due to random loss and duplication."""
     lost = link.lost_pct / 100
     if lost >= 1:
         return 0.0

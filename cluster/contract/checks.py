@@ -12,27 +12,28 @@ from protocol.link import Link
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
-# Of one direction; a round trip, in which errors of both add up, is held to half of that.
+# For one direction; a round trip, in which the errors of both add up, is allowed half of that.
 DELAY_TOLERANCE_PCT = 2.0
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed
-# Standard errors of what cluster.contract.delays fits to n packets, in deviations, times the root of n.
+# Standard errors of the mean and deviation that cluster.contract.delays fits to n packets, in deviations, times
+# sqrt(n).
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
-# Of a queue, and what a sender that is held up adds. Measured on busy processors: within 0.8 % (docs/LOG.md).
+# For a queue, and for what a delayed sender adds. Measured on busy processors: within 0.8 % (docs/LOG.md).
 BUFFER_TOLERANCE_PCT, BUFFER_TOLERANCE_MS = 5.0, 1.0
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What does not hold of a link, by name, and whether its speed is as much as the machine can give."""
+    """The names of a link's failed checks, and whether its speed is limited by the machine (`clipped`)."""
 
     failed: tuple[str, ...]
     clipped: bool
 
 
 def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
-    """Hold one link's measurement against what was asked."""
+    """Compare one link's measurement with what was asked."""
     speeds = _check_speeds(link, asked, measured)
     checks = {
         "delay": _delay_holds(link, measured),
@@ -51,13 +52,13 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
 def check_speed(
     measured_mbyte_s: float, expected_mbyte_s: float, *, is_machine: bool, chance: float = 0.0
 ) -> tuple[bool, bool]:
-    """Whether a speed holds, and whether it is clipped: lower because the machine cannot give more.
+    """Return whether a speed holds, and whether it is clipped: lower because the machine cannot give more.
 
     Args:
-        measured_mbyte_s: the speed.
-        expected_mbyte_s: what it should be.
+        measured_mbyte_s: the measured speed.
+        expected_mbyte_s: the expected speed.
         is_machine: whether the machine sent less than the link would have taken.
-        chance: a share of the speed by which chance may move it.
+        chance: share of the speed by which chance may move it.
     """
     low = expected_mbyte_s * (1 - SPEED_TOLERANCE_PCT / 100 - chance)
     limit = HOST_LIMIT_MBYTE_S * (1 - SPEED_TOLERANCE_PCT / 100)
@@ -67,45 +68,45 @@ def check_speed(
 
 
 def round_trip_jitter_ms(link: Link, asked: Expected) -> float:
-    """The standard deviation of a round trip."""
+    """Return the standard deviation of a link's round trip, as asked."""
     back = [other for other in asked.links if (other.src, other.dst) == (link.dst, link.src)]
     return math.hypot(link.jitter_ms, *(other.jitter_ms for other in back))
 
 
 def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
-    """How far a round trip may be off, by chance, too."""
+    """Return how far a round trip may be off, chance included."""
     spread_ms = round_trip_jitter_ms(link, asked)
     chance_ms = CERTAIN * MEAN_ERROR * spread_ms / math.sqrt(max(1, measured.samples))
     return asked.rtt_ms(link) * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
 
 
 def check_rate(link: Link, asked: Expected, rate: Rate) -> tuple[bool, bool]:
-    """As `check_speed`, of a rate measured by datagrams, of which chance drops and doubles some."""
+    """Check a rate measured by datagrams, as `check_speed`; chance drops and duplicates some of them."""
     chance = CERTAIN * flood_error(link)
     expected = asked.rate_mbyte_s(link)
     return check_speed(rate.mbyte_s, expected, is_machine=rate.is_machine, chance=chance)
 
 
 def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, tuple[bool, bool]]:
-    """For each measure of the link's speed: whether it holds, and whether the machine is what cannot give more."""
+    """Return, for each measure of the link's speed, whether it holds and whether it is clipped."""
     goodput, rate = measured.goodput_mbyte_s, measured.rate
     speeds = {}
     if rate is not None:
         speeds["rate"] = check_rate(link, asked, rate)
     if goodput is not None and not link.is_rough:
-        # TCP costs a machine more than datagrams: where these find the link as it should be, TCP is its limit.
+        # TCP costs a machine more than datagrams: if these find the link as asked, TCP is the machine's limit.
         is_machine = rate is not None and speeds["rate"][0]
         expected = asked.goodput_mbyte_s(link)
         speeds["goodput"] = check_speed(goodput, expected, is_machine=is_machine)
     elif goodput is not None and not speeds:
-        # What TCP makes of loss and jitter is its own affair, unless it is nothing or too much.
+        # TCP's response to loss and jitter is not judged, unless nothing or too much gets through.
         holds = goodput > 0 and not _too_fast(goodput, asked.rate_mbyte_s(link))
         speeds["goodput"] = (holds, False)
     return speeds
 
 
 def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
-    """As wrong as too slow."""
+    """Return whether a speed is too high, which is as wrong as too low."""
     return measured_mbyte_s > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
 
 
@@ -115,7 +116,7 @@ def _rtt_holds(link: Link, asked: Expected, measured: Measured) -> bool:
 
 
 def delay_tolerance_ms(link: Link, measured: Measured) -> float:
-    """How far a one-way delay may be off, by chance, too."""
+    """Return how far a one-way delay may be off, chance included."""
     chance_ms = CERTAIN * MEAN_ERROR * link.jitter_ms / math.sqrt(max(1, measured.samples))
     return link.delay_ms * DELAY_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
 
@@ -133,7 +134,7 @@ def _buffer_holds(link: Link, measured: Measured) -> bool:
 
 
 def buffer_tolerance_ms(link: Link) -> float:
-    """How far the time of a full queue may be off, by chance, too."""
+    """Return how far the drain time of a full queue may be off, chance included."""
     share = BUFFER_TOLERANCE_PCT / 100 + CERTAIN * buffer_error(link)
     return link.buffer_ms * share + BUFFER_TOLERANCE_MS
 
@@ -143,7 +144,7 @@ def _jitter_holds(link: Link, measured: Measured) -> bool:
 
 
 def jitter_tolerance_ms(link: Link, measured: Measured) -> float:
-    """How far a jitter may be off, by chance, too."""
+    """Return how far a jitter may be off, chance included."""
     chance = CERTAIN * SPREAD_ERROR / math.sqrt(max(2, measured.samples))
     allowed = link.jitter_ms * (JITTER_TOLERANCE_PCT / 100 + chance) + RTT_TOLERANCE_MS
     if link.jitter_ms == 0:

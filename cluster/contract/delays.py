@@ -1,9 +1,9 @@
 """Estimates a link's delay distribution from packets of which some waited for the one before them. Pure arithmetic.
 
-On a link that jitters and keeps the order a packet leaves at the later of two moments: its own, and that of the packet
-before it. Of one that waited we know only that its own delay was no longer than what we saw: it is censored, and the
+On a link that jitters and keeps the order, a packet leaves at the later of two moments: its own, and that of the
+packet before it. If it waited, its own delay is only known to be no longer than the observed one: it is censored, the
 others are not. Mean and deviation of a normal distribution are fitted to both kinds (expectation-maximisation:
-Dempster, Laird and Rubin, 1977), so that pings need not be so far apart that none ever waits.
+Dempster, Laird and Rubin, 1977), so pings need not be so far apart that none ever waits.
 """
 
 import math
@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 OUTER_DECILES = (
     2.5631  # from a normal distribution's first decile to its ninth, in standard deviations
 )
-# Two packets that arrive so close to each other have been let go together: a program reads one after the other, and
-# takes some tenths of a millisecond for each. Few come so close by chance, in deviations.
+# Two packets that arrive closer together than this were released together: a program reads one after the other, and
+# takes some tenths of a millisecond for each. TOGETHER_SHARE is in deviations: few come so close by chance.
 TOGETHER_MS, TOGETHER_SHARE = 0.2, 0.03
-# Deviations from the median: a stall of the host, or a packet that did not wait and had nobody left to overtake. A link
-# that jitters has one such packet in 150,000.
+# In deviations from the median; beyond it, a stall of the host, or a reordered packet that had none left to overtake.
+# Jitter alone exceeds it for one packet in 150,000.
 OUTLIER = 4.5
 ROUNDS, SMALL_STEP = 500, 1e-5
 
 
 @dataclass(frozen=True)
 class Delays:
-    """A normal distribution of one-way delays, and how many packets told of it without having waited."""
+    """A normal distribution of one-way delays, and the number of packets behind it that did not wait (`free`)."""
 
     mean_ms: float
     sd_ms: float
@@ -33,7 +33,7 @@ class Delays:
 
 
 def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
-    """Fit a link's own delays to packets in the order in which they were sent.
+    """Fit a link's own delays to packets, taken in the order in which they were sent.
 
     Args:
         sent_ms: when each was sent, by any clock.
@@ -41,7 +41,7 @@ def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
     """
     free, waited, arrived = [], [], -math.inf
     together_ms = max(TOGETHER_MS, TOGETHER_SHARE * spread(one_way_ms))
-    # From the middle: clocks of two machines may be days apart, and the squares of that would leave nothing of a delay.
+    # Relative to the median: clocks of two machines may be days apart, and squaring that would lose the delay's digits.
     middle_ms = statistics.median(one_way_ms)
     times = zip(sent_ms, (took - middle_ms for took in one_way_ms), strict=True)
     for sent, took in sorted(times):
@@ -55,16 +55,16 @@ def fit_delays(sent_ms: Sequence[float], one_way_ms: Sequence[float]) -> Delays:
 
 
 def _without_outliers(values: Sequence[float]) -> list[float]:
-    """Those near their median. By deciles, which a tenth of the values cannot move, however few there are of them."""
+    """Return the values near their median, by deciles: a tenth of the values cannot move these, however few."""
     middle, reach = statistics.median(values), OUTLIER * spread(values)
     return [value for value in values if abs(value - middle) <= reach]
 
 
 def spread(values: Sequence[float]) -> float:
-    """A standard deviation, from the distance between the outer deciles of values that did not wait.
+    """Return a standard deviation, computed from the distance between the outer deciles of values.
 
-    One stall of the host, which is late for one ping in a hundred, must not look like a link that jitters; a link that
-    is late for one in five must.
+    One stall of the host, which delays one ping in a hundred, must not look like jitter; a link that delays one ping
+    in five must.
     """
     if len(values) < 2:
         return 0.0
@@ -88,7 +88,7 @@ def _fit(free: Sequence[float], waited: Sequence[float]) -> Delays:
 
 
 def _moments_below(limit: float, mean: float, sd: float) -> tuple[float, float]:
-    """The expected value, and that of the square, of a normal variable that is known to be below a limit."""
+    """Return the mean, and the mean square, of a normal variable that is known to be below a limit."""
     z = (limit - mean) / sd
     share = 0.5 * math.erfc(-z / math.sqrt(2))
     if share < 1e-12:  # far out in the tail: as good as at the limit

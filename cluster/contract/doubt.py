@@ -18,26 +18,26 @@ from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
 from protocol.gilbert import burst_chances
 from protocol.link import Link
 
-# Of all that wait for a timer a tenth at most is later than so many times their mean (Markov's inequality).
+# At most a tenth of all timers are later than this many times their mean (Markov's inequality).
 TENTH = 10.0
-# A sender has at least so much in the queue before its link (cluster.contract.floods: half of a buffer, which is 10 ms
-# long or more). Where it is woken late by m ms on average, the queue is empty for m / 5 of the time at most.
+# A sender keeps at least this much in the queue before its link (cluster.contract.floods: half of a buffer, by
+# default 10 ms or more). If it wakes up m ms late on average, the queue is empty for at most m / 5 of the time.
 QUEUED_MS = 5.0
-# To be on time on the whole the nfqueue wire begins so much earlier, at most (node.wire.nfqueue.delayer), on each way
-# of a round trip.
+# The nfqueue wire releases packets early by at most this much, to be on time on average (node.wire.nfqueue.delayer);
+# both directions of a round trip together.
 EARLY_MS = 2 * 1.0
-EARLY_DEVIATIONS = OUTER_DECILES / 2  # from a normal distribution's first decile to its middle
+EARLY_DEVIATIONS = OUTER_DECILES / 2  # from a normal distribution's first decile to its median
 
 
 @dataclass(frozen=True)
 class Strain:
-    """In what way, and by how much, the host was the limit while a link was measured.
+    """How, and by how much, the host was the limit while a link was measured.
 
     Attributes:
-        limits: a sentence for each way; at least one.
-        reach_ms: so late was a packet, or a ping, at the most, but for a tenth of them.
-        short_pct: of the packets, or of the time: what was late, or had by others.
-        dropped: packets that were dropped unseen by a wire that the link's pass.
+        limits: one sentence per way; at least one.
+        reach_ms: upper bound of how late a packet or a ping was, except for a tenth of them.
+        short_pct: the host's shortfall: the share of packets that were late, or of the time that others took.
+        dropped: packets dropped unseen by a wire that the link's packets pass.
     """
 
     limits: tuple[str, ...]
@@ -47,15 +47,15 @@ class Strain:
 
 
 def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain | None:
-    """What the load of the nodes on a link's way may have done to its measurement; None where the host gave enough.
+    """Return how the load of the nodes on a link's way may have affected its measurement; None if it was no limit.
 
-    Pings take precedence over other programs, and were late by `pings_late_ms` on average. Packets do not pass the wire
-    of the node `src` where they begin.
+    Pings take precedence over other programs; they were late by `pings_late_ms` on average. Packets do not pass the
+    wire of the node `src`, where they start.
     """
     if not load.limits:
         return None
     late_ms, softirq_pct = load.timers_late_ms or 0.0, load.softirq_pct or 0.0
-    # A wire that cannot tell (netem) waits for timers, as programs do.
+    # A wire that does not report its lateness (netem) waits for timers, as programs do.
     wires_ms = sum(load.worst_ms.values()) if load.worst_ms else TENTH * late_ms
     return Strain(
         limits=tuple(load.limits),
@@ -72,26 +72,27 @@ def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain |
 
 
 def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain) -> frozenset[str]:
-    """The checks that a busy host may have made fail; of each there must be no more than it is known to have done.
+    """Return the checks that a busy host may have made fail: those with no more error than it is known to have caused.
 
     A busy host makes packets late, unevenly, and drops some. So it makes round trips longer, delays less even, speeds
-    lower and losses more. It never makes a link quicker, smoother, or more reliable than asked; nothing doubled, and
-    nothing overtook because of it. What it does not do either:
+    lower and losses more frequent. It never makes a link faster, smoother or more reliable than asked, and it never
+    duplicates or reorders packets. Its effect on each check is limited:
 
-    - A round trip: it does not hold up all pings. Where a link has the delay that was asked, the earliest tenth of
-      them shows it, also beside others that are late; where the delay is wrong, all are. And it adds no more than the
-      latest packet of the wires on the way was late, and what pings were (`Strain.reach_ms`).
-    - A delay of one direction: likewise.
-    - Jitter: it makes no ping early. A link that really jitters has some that are, by 1.28 deviations for a tenth of
-      them. And the outer deciles lie no farther apart than they may by what was asked, and by `reach_ms`.
-    - Rate: it lacks no more than the share that the host was short of. Of floods on wan beside one and two busy loops
-      up to 3.6 % was missing while 31 % of the packets were late, and none was more than 0.5 % too quick.
-    - Goodput: where datagrams told that the link carries what it should, or may, whatever TCP makes of packets that are
-      late is the host's doing: it takes them for congestion, and has had 4 % of a link on which half were, by up to
-      50 ms. Where what was held up comes within its second, it may even seem some per cent too quick. But something
-      comes through. Without datagrams it is as a rate: up to 16.5 % was missing while 26 % were late.
-    - A queue: it makes none larger, and none smaller than by what was dropped.
-    - Loss, its bursts, and losses that no wire has counted: no more than was dropped.
+    - Round trip: the host does not delay all pings. If a link has the delay that was asked, its earliest tenth shows
+      that, even beside others that are late; if the delay is wrong, all are. And the host adds no more than the
+      lateness of the latest packet on each wire on the way, plus that of the pings (`Strain.reach_ms`).
+    - One-way delay: likewise.
+    - Jitter: the host makes no ping early. A link that really jitters has early ones, a tenth of them by 1.28
+      deviations. And the outer deciles are no farther apart than what was asked and `reach_ms` allow.
+    - Rate: no more is missing than the share that the host was short of. Of floods on wan beside one and two busy
+      loops, up to 3.6 % was missing while 31 % of the packets were late, and none was more than 0.5 % too fast.
+    - Goodput: if datagrams show that the rate holds, or that the host may have lowered it, any effect of late packets
+      on TCP is due to the host: TCP takes them for congestion, and got 4 % of a link on which half were late, by up
+      to 50 ms. If delayed data arrives within the measured second, goodput may even seem some percent too high. But
+      something gets through. Without datagrams, goodput is treated as a rate: up to 16.5 % was missing while 26 %
+      were late.
+    - Queue: the host makes none larger, and none smaller than by what was dropped.
+    - Loss, its bursts, and unaccounted losses: no more than what was dropped.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
@@ -118,7 +119,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
 
 
 def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
-    """Whether one way is too long, by no more than packets were late, and not for its earliest ones."""
+    """Return whether the one-way delay is too long by no more than `reach_ms`, but right for the earliest packets."""
     if measured.delay_ms is None or measured.early_delay_ms is None:
         return False
     is_right_early = measured.early_delay_ms - link.delay_ms <= delay_tolerance_ms(link, measured)
@@ -126,25 +127,25 @@ def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
 
 
 def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, strain: Strain) -> bool:
-    """Whether a speed is lower than it should be, by no more than the host was short of."""
+    """Return whether a speed is too low, by no more than the host was short of."""
     if measured_mbyte_s is None:
         return False
     return 0 < 100 * (1 - measured_mbyte_s / expected_mbyte_s) <= strain.short_pct
 
 
 def _lost_beyond(link: Link, measured: Measured) -> float:
-    """How many packets more than asked did not arrive."""
+    """Return how many packets more than asked did not arrive."""
     return measured.sent * (1 - link.lost_pct / 100) - measured.arrived
 
 
 def _frames_short(link: Link, measured: Measured) -> float:
-    """How many frames fewer than asked a queue held; infinity where it held no fewer."""
+    """Return how many frames fewer than asked a queue held; infinity if it held no fewer."""
     if measured.buffer_ms is None or measured.buffer_ms >= link.buffer_ms:
         return math.inf
     return (link.buffer_ms - measured.buffer_ms) / 1e3 * link.bytes_per_s / FRAME_BYTES
 
 
 def _bursts_beyond(link: Link, measured: Measured) -> float:
-    """How many packets longer than asked the bursts of losses were, all together."""
+    """Return by how many packets, all together, the bursts of losses were longer than asked."""
     chances = burst_chances(link)
     return measured.sent - measured.arrived - measured.gaps / chances.end if chances else 0.0

@@ -1,7 +1,7 @@
 """Plans floods of datagrams that measure link rates: how many, how long, when; one order per node. Pure.
 
-No round trip between host and nodes stands between two floods: each node has all of its own beforehand, as a timetable.
-What arrives is counted by sender (each has a port of its own), so it does not matter if a node is a little late.
+No round trip between host and nodes separates two floods: each node gets all of its floods beforehand, as a
+timetable. Arrivals are counted per sender (each has its own port), so it does not matter if a node is a little late.
 """
 
 import math
@@ -15,36 +15,38 @@ from protocol.link import Link
 from protocol.ports import FIRST_FLOOD_PORT
 from protocol.probe import FloodCount, FloodOrder, FloodSend
 
-FRAME_BYTES = 1514  # of a datagram at MTU 1500, for what is planned; what is found is computed by those that were sent
-# What does not count at the beginning, besides a pace's own: until a link that jitters is as late as it gets.
+FRAME_BYTES = 1514  # of a datagram at MTU 1500, for planning; results are computed with the size that was sent
+# The start of a flood that does not count, besides the pace's own: until a jittery link reaches its full delay.
 SKIP_JITTERS = 4.0
-# What does count, besides: so long that such jitter does not move the rate, and so many that loss does not.
+# The part that counts: long enough that jitter does not move the rate, enough datagrams that loss does not; with an
+# upper limit.
 LONGEST_S, LEAST_JITTERS, LEAST_DATAGRAMS = 10.0, 25.0, 200
-# Of links that lose or double some; how many times as many where they do it in bursts, at most.
+# Datagrams on impaired links, and the largest factor on that if losses come in bursts.
 FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
-# So many losses tell their share to a factor of 1.5 with 99 % (cluster.contract.power); at most for so long on a link.
+# This many losses determine their share to a factor of 1.5 with 99 % (cluster.contract.power); time limit per link.
 TELLING_LOSSES, LONGEST_FOR_LOSSES_S = 165.0, 65.0
-# Of node.probe.flood's median, in standard errors of the mean: from simulated floods.
+# Standard error of node.probe.flood's median, in standard errors of the mean: from simulated floods.
 MEDIAN_ERROR = 1.25
-SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have shared out what they have together
-QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender has in the link's queue
-SUPER_PACKET_MS = 0.2  # what a link takes whole, as time on it: node.wire.segmentation
-BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # in one call, which takes 64 KB at most
-# Any machine carries this much: where one that is asked for no more does not, it is busy, and not at its limit.
+SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have settled on their shares; what counts after that
+QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender keeps in the link's queue, at most
+SUPER_PACKET_MS = 0.2  # the super-packet that a link takes whole, as time on it: node.wire.segmentation
+BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # datagrams in one call, which takes at most 64 KB
+# Any machine carries this much: one that carries less is busy, not at its limit.
 HOST_LIMIT_MBYTE_S = 100.0
-# What frames cost of that: a slow day's two cores pass 33,000 of them a second, or 50 MB/s (docs/LOG.md, 2026-11-23).
+# Cost factor of single frames: two cores on a slow day pass 33,000 of them a second, or 50 MB/s (docs/LOG.md,
+# 2026-11-23).
 FRAME_COST = 4.0
-LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until all has come
+LEAD_S, TAIL_S = 0.3, 0.3  # until all nodes have their order; until everything has arrived
 
 
 class Pace(NamedTuple):
-    """How quickly links are flooded one after the other.
+    """How quickly floods of links follow one another.
 
     Attributes:
-        skip_s: what of a flood does not count.
-        least_s: what does, of a link without flaws.
-        pause_s: between two rounds: what a sender may have left in its queue.
-        budget_mbyte_s: how much goes side by side.
+        skip_s: the start of a flood that does not count.
+        least_s: the shortest part that counts, on a link without impairments.
+        pause_s: between two rounds, for what a sender may have left in its queue.
+        budget_mbyte_s: the total rate that is flooded side by side.
     """
 
     skip_s: float
@@ -53,9 +55,10 @@ class Pace(NamedTuple):
     budget_mbyte_s: float
 
 
-# A timer's grain does not move such a rate. Datagrams that nobody reads cost less than half of what TCP does.
+# Timer granularity does not move such a rate. Datagrams that no program reads cost less than half of what TCP does.
 USUAL = Pace(skip_s=0.06, least_s=0.2, pause_s=0.04, budget_mbyte_s=200.0)
-# For thousands of links: it may, on a busy machine; what is then not as asked is measured again, as usual.
+# For thousands of links: timer granularity may move a rate on a busy machine; a link that fails is measured again at
+# the usual pace.
 BRISK = Pace(skip_s=0.03, least_s=0.06, pause_s=0.02, budget_mbyte_s=300.0)
 
 
@@ -64,12 +67,12 @@ class Flood:
     """Datagrams on one link.
 
     Attributes:
-        link: which.
+        link: the link.
         at_s: when they begin.
         seconds: for how long.
-        skip_s: what of it does not count.
-        pause_s: until the next one may begin.
-        shares: whether others at the same time have a part of what there is.
+        skip_s: the first part, which does not count.
+        pause_s: until the next flood may begin.
+        shares: whether other floods share its uplink or downlink at the same time.
     """
 
     link: Link
@@ -91,7 +94,7 @@ class Flood:
 
 
 def may_be_clipped(mbyte_s: float) -> bool:
-    """Whether a link is asked for more than any machine carries."""
+    """Return whether a rate is more than every machine carries."""
     return mbyte_s > HOST_LIMIT_MBYTE_S
 
 
@@ -103,9 +106,9 @@ def link_floods(
     *,
     losses: bool = False,
 ) -> list[Flood]:
-    """Each link by itself, side by side as far as a machine carries them; a `share` of that, and so much longer.
+    """Plan a flood per link, side by side within the pace's budget; with a `share` of that, and longer in proportion.
 
-    With `losses`, so long that the wire's own count tells how many of them a link loses, and not only its rate.
+    With `losses`, floods last until the wire's own count determines a link's loss, and not only its rate.
     """
     most_mbyte_s = share * pace.budget_mbyte_s
     rounds = plan_rounds(links, nodes, most_mbyte_s, load_mbyte_s=_load_mbyte_s)
@@ -116,7 +119,7 @@ def link_floods(
 
 
 def shared_floods(links: Iterable[Sequence[Link]]) -> list[Flood]:
-    """All links of an uplink or downlink at once, and one of these after the other."""
+    """Plan floods of all links of an uplink or downlink at once, one uplink or downlink after the other."""
     rounds = []
     for own in links:
         floods = [_flood(link) for link in own]
@@ -127,7 +130,7 @@ def shared_floods(links: Iterable[Sequence[Link]]) -> list[Flood]:
 
 
 def floods_s(floods: Sequence[Flood]) -> float:
-    """How long they take in all, until the last datagram has come."""
+    """Return how long floods take in total, until the last datagram has arrived."""
     ends = [
         flood.over_s + (flood.link.delay_ms + 6 * flood.link.jitter_ms) / 1e3 for flood in floods
     ]
@@ -135,7 +138,7 @@ def floods_s(floods: Sequence[Flood]) -> float:
 
 
 def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[str, FloodOrder]:
-    """What each node must send and count: each link once. `addresses` by node, in the nodes' order."""
+    """Return what each node must send and count, each link once; `addresses` by node, in the nodes' order."""
     ports = sender_ports(addresses)
     seconds = floods_s(floods)
     orders: dict[str, FloodOrder] = {}
@@ -153,7 +156,7 @@ def flood_orders(floods: Sequence[Flood], addresses: Mapping[str, str]) -> dict[
 
 
 def sender_ports(nodes: Iterable[str]) -> dict[str, int]:
-    """The port to which each node sends its datagrams, wherever they go."""
+    """Return the port to which each node sends its datagrams, whatever their destination."""
     return {name: FIRST_FLOOD_PORT + index for index, name in enumerate(nodes)}
 
 
@@ -169,18 +172,18 @@ def _flood_send(flood: Flood, address: str, port: int) -> FloodSend:
 
 
 def flooded_mbyte_s(link: Link, datagrams_s: float, frame_bytes: int = FRAME_BYTES) -> float:
-    """The rate behind what arrived, in bytes on the wire: what is to be lost has been there, too, second copies not."""
+    """Return the link's rate, in bytes on the wire, if `datagrams_s` arrived; corrected as in `carried`."""
     return carried(link, datagrams_s * frame_bytes / 1e6)
 
 
 def carried(link: Link, arrived: float) -> float:
-    """How much was on a link of which so much arrived: without second copies, with what was to be lost."""
+    """Return how much a link carried if so much arrived: including what was lost as asked, without second copies."""
     once = arrived / (1 + link.duplicate_pct / 100)
     return once / (1 - link.lost_pct / 100) if link.lost_pct < 100 else 0.0
 
 
 def flood_error(link: Link) -> float:
-    """The standard error of that, as a share of it, by the chance with which datagrams are lost or doubled."""
+    """Return the standard error of a flooded rate, as a share of it, due to random loss and duplication."""
     lost = link.lost_pct / 100
     if lost >= 1:
         return 0.0
@@ -190,9 +193,9 @@ def flood_error(link: Link) -> float:
 
 
 def at_once(link: Link) -> int:
-    """How many datagrams may be sent as one: no more than fit into the queue, and few enough to tell a rate.
+    """Return how many datagrams may be sent as one: no more than fit into the queue, and few enough to measure a rate.
 
-    Where the link takes several whole, no more than that: what it has to cut costs the machine many times as much.
+    If the link takes several whole, no more than that: cutting a larger one costs the machine many times as much.
     """
     room_ms = min(BURST_MS, link.buffer_ms * BURST_SHARE)
     most = MOST_AT_ONCE if _takes_frames(link) else _whole(link)
@@ -200,7 +203,7 @@ def at_once(link: Link) -> int:
 
 
 def _whole(link: Link) -> int:
-    """How many frames the link takes as one, where it is not flawed."""
+    """Return how many frames the link takes as one if it is not impaired."""
     return int(SUPER_PACKET_MS / 1e3 / _datagram_s(link))
 
 
@@ -213,7 +216,7 @@ def _load_mbyte_s(link: Link) -> float:
 
 
 def queued_bytes(link: Link) -> int:
-    """How much a sender may have in the link's queue: enough to sleep a while, and never all that the queue holds."""
+    """Return how much a sender may keep in the link's queue: enough to sleep a while, but never a full queue."""
     return round(link.rate_mbyte_s * 1e3 * min(QUEUE_MS, link.buffer_ms * QUEUE_SHARE))
 
 
@@ -222,13 +225,13 @@ def _flood(link: Link, pace: Pace = USUAL, longer: float = 1.0) -> Flood:
     skip_s = pace.skip_s + SKIP_JITTERS * jitter_s
     flawed = FLOOD_DATAGRAMS * min(clumping(link), MOST_CLUMPING)
     datagrams = flawed if link.is_impaired else LEAST_DATAGRAMS
-    least_s = USUAL.least_s if link.is_impaired else pace.least_s  # `flood_error` counts on it
+    least_s = USUAL.least_s if link.is_impaired else pace.least_s  # `flood_error` relies on it
     enough_s = max(least_s, LEAST_JITTERS * jitter_s, datagrams * _datagram_s(link))
     return Flood(link, 0.0, skip_s + min(longer * enough_s, LONGEST_S), skip_s, pace.pause_s)
 
 
 def _for_losses(flood: Flood) -> Flood:
-    """The same, so long that as many are lost as tell their share, where that can be had."""
+    """Extend a flood until enough datagrams are lost to determine their share, within the time limit."""
     link = flood.link
     if not 0 < link.loss_pct < 100:
         return flood
@@ -248,5 +251,5 @@ def _one_after_another(rounds: Iterable[Sequence[Flood]]) -> list[Flood]:
 
 
 def _datagram_s(link: Link) -> float:
-    """How long one full datagram takes."""
+    """Return how long the link takes for one full datagram."""
     return FRAME_BYTES / (link.rate_mbyte_s * 1e6)

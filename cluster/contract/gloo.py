@@ -1,16 +1,16 @@
-"""Notes links that gloo's all-reduce cannot fill, though one TCP connection can. No fault of the link."""
+"""Notes links that gloo's all-reduce cannot fill, though one TCP connection can. This is no fault of the link."""
 
 from collections.abc import Sequence
 
 from cluster.contract.verdicts import Verdict
 from cluster.links.expected import all_reduce_mbyte_s
 
-# Of what TCP carries. A little less than all it is on every link that is not near.
+# Share of what TCP carries. On every link that is not short it is at least a little below 1.
 NOTED_SHARE = 0.5
 
 
 def gloo_note(verdicts: Sequence[Verdict]) -> str:
-    """Which links, and how much of the worst one an all-reduce gets; '' where it gets half and more of all."""
+    """Return which links, and how much of the worst one an all-reduce gets; '' if it gets at least half of all."""
     slow = [v for v in verdicts if _share(v) < NOTED_SHARE]
     if not slow:
         return ""
@@ -29,7 +29,7 @@ def _share(verdict: Verdict) -> float:
 
 
 def _speed(verdict: Verdict) -> float:
-    """What one connection gets, in MB/s; where this machine is the limit what it gave."""
+    """Return what one connection gets, in MB/s; if this machine is the limit, what was measured."""
     expected, measured = verdict.expected_goodput_mbyte_s, verdict.measured
     given = measured.goodput_mbyte_s or measured.rate_mbyte_s
     return min(expected, given) if verdict.clipped and given else expected

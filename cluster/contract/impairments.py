@@ -8,14 +8,14 @@ from protocol.gilbert import burst_chances
 from protocol.link import Link
 
 CERTAIN = 3.3  # standard errors that chance is allowed: 99.9 %
-FEWEST_BURSTS = 10  # fewer tell nothing of their length
+FEWEST_BURSTS = 10  # fewer do not determine their mean length
 BURST_TOLERANCE = 0.1
-SMALLEST_PING_BYTES = 58  # 16 of ours, UDP 8, IPv4 20, Ethernet 14
+SMALLEST_PING_BYTES = 58  # payload 16, UDP 8, IPv4 20, Ethernet 14
 SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none overtakes another
 
 
 def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
-    """Whether losses, their bursts, doubles and overtaking are as asked, by name."""
+    """Return whether losses, their bursts, duplicates and reordering are as asked, by name."""
     checks = {
         "loss": _loss_holds(link, measured) and _counted_loss_holds(link, measured),
         "unaccounted": unaccounted_losses(link, measured) == 0,
@@ -28,7 +28,7 @@ def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
 
 
 def clumping(link: Link) -> float:
-    """How many packets tell as much of a share of losses as one that is lost by itself: in bursts, each tells less."""
+    """Return how many packets tell as much about a loss rate as one independent packet: more than one in bursts."""
     chances = burst_chances(link)
     if chances is None:
         return 1.0
@@ -37,13 +37,13 @@ def clumping(link: Link) -> float:
 
 
 def fate_variance(link: Link) -> float:
-    """The variance of how many copies of a packet arrive, as far as chance loses and doubles them."""
+    """Return the variance of the number of copies of a packet that arrive, given random loss and duplication."""
     lost, twice = link.lost_pct / 100, link.duplicate_pct / 100
     return lost * (1 - lost) * clumping(link) + twice * (1 - twice)
 
 
 def _loss_holds(link: Link, measured: Measured) -> bool:
-    """Within the interval of so many packets as tell by themselves."""
+    """Check the losses against the interval for the equivalent number of independent packets."""
     independent = max(1, round(measured.sent / clumping(link))) if measured.sent else 0
     low, _ = loss_interval(independent, _least_lost_pct(link))
     _, high = loss_interval(independent, link.lost_pct)
@@ -53,7 +53,7 @@ def _loss_holds(link: Link, measured: Measured) -> bool:
 
 
 def _counted_loss_holds(link: Link, measured: Measured) -> bool:
-    """Likewise of all packets that passed while the link was measured, by the wire's own count."""
+    """Check likewise all packets that passed while the link was measured, by the wire's own count."""
     if measured.drop_count is None:
         return True
     packets, lost = measured.drop_count.all_packets, measured.drop_count.all_lost
@@ -63,9 +63,9 @@ def _counted_loss_holds(link: Link, measured: Measured) -> bool:
 
 
 def unaccounted_losses(link: Link, measured: Measured) -> int:
-    """How many pings are missing that no wire has dropped; below 0: how many it says to have dropped that came.
+    """Return how many missing pings no wire has dropped; below 0: how many drops it counted of pings that arrived.
 
-    Other packets of the link may be among those that it has dropped. Damaged and doubled ones are not counted.
+    Other packets of the link may be among those dropped. 0 on links that corrupt or duplicate packets.
     """
     drop_count = measured.drop_count
     if drop_count is None or link.corrupt_pct or link.duplicate_pct:
@@ -77,7 +77,7 @@ def unaccounted_losses(link: Link, measured: Measured) -> int:
 
 
 def _least_lost_pct(link: Link) -> float:
-    """The least loss to expect. netem may damage any bit, also of the Ethernet header, which is not checked."""
+    """Return the least loss to expect: netem may damage any bit, also of the Ethernet header, which is not checked."""
     if link.wire != "netem":
         return link.lost_pct
     harmless = ETHERNET_BYTES / SMALLEST_PING_BYTES
@@ -85,7 +85,7 @@ def _least_lost_pct(link: Link) -> float:
 
 
 def _bursts_hold(link: Link, measured: Measured) -> bool:
-    """The mean length of runs of losses: geometric, so its standard deviation is nearly itself."""
+    """Check the mean length of runs of losses: geometric, so its standard deviation nearly equals its mean."""
     chances = burst_chances(link)
     if chances is None or measured.gaps < FEWEST_BURSTS or link.corrupt_pct:
         return True
@@ -96,7 +96,7 @@ def _bursts_hold(link: Link, measured: Measured) -> bool:
 
 
 def _overtaking_holds(link: Link, measured: Measured) -> bool:
-    """Who need not wait overtakes only where others are under way."""
+    """Check reordering: a packet that skips the delay overtakes others only if some are in flight."""
     low, high = loss_interval(measured.arrived, link.reorder_pct)
     return (
         link.delay_ms < SEEN_DELAY_MS or low <= measured.reordered

@@ -1,8 +1,8 @@
-"""A look: whether links that were proved are still there and as far apart as asked, by a few pings. No speeds.
+"""A look: a few pings that check whether proved links still exist and have the delays asked for. No speeds.
 
-It tells what nothing else would: a delay that no plan knows of, a link that carries nothing. Everything else that may
-have changed since the proof shows in what nodes say of their kernels (`cluster.contract.proof`); where a look finds
-anything, all links are measured.
+It detects what nothing else would: a delay that no plan contains, or a link that carries nothing. Every other change
+since the proof shows in what the nodes report about their kernels (`cluster.contract.proof`). If a look finds a
+deviation, all links are measured.
 """
 
 import time
@@ -23,12 +23,12 @@ from protocol.link import Link
 
 @dataclass(frozen=True)
 class Look:
-    """What a look saw.
+    """The result of a look.
 
     Attributes:
-        seconds: that it took.
-        measured: of each link.
-        failed: of each link that is not as asked, in what.
+        seconds: how long it took.
+        measured: the measurement of each link.
+        failed: for each link that is not as asked, the names of the failed checks.
     """
 
     seconds: float
@@ -36,13 +36,13 @@ class Look:
     failed: Mapping[Link, tuple[str, ...]]
 
     def words(self) -> str:
-        """What is not as asked; '' where all is."""
+        """Return the links that are not as asked, with the failed checks; '' if there are none."""
         return "; ".join(
             f"{link.src} -> {link.dst} ({', '.join(what)})" for link, what in self.failed.items()
         )
 
     def document(self) -> dict[str, object]:
-        """`look` in contract.json."""
+        """Return the value of `look` in contract.json."""
         return {
             "seconds": round(self.seconds, 2),
             "links": [
@@ -60,7 +60,7 @@ class Look:
 
 
 def look_at_links(fleet: Fleet, link_state: LinkState) -> Look:
-    """Ping over every link, both ways at once.
+    """Ping over every link, in both directions at once, and judge the results.
 
     Raises:
         NodeError: a node does not answer, or its probe failed.
@@ -73,7 +73,7 @@ def look_at_links(fleet: Fleet, link_state: LinkState) -> Look:
 
 
 def judge_look(seconds: float, asked: Expected, measured: Mapping[Link, Measured]) -> Look:
-    """Hold what was seen against what was asked."""
+    """Compare what was measured with what was asked."""
     failed = {link: _failed(link, asked, found) for link, found in measured.items()}
     return Look(seconds, measured, {link: what for link, what in failed.items() if what})
 
@@ -86,20 +86,20 @@ def _failed(link: Link, asked: Expected, found: Measured) -> tuple[str, ...]:
 
 
 def _delay_holds(link: Link, found: Measured) -> bool:
-    """One way: by the typical delay, or by the quick ones: as of `_rtt_holds`."""
+    """Check the typical or the early one-way delay, as in `_rtt_holds`; a delay that is None passes."""
     most_ms = delay_tolerance_ms(link, found)
     delays_ms = found.delay_ms, found.early_delay_ms
     return any(ms is None or abs(ms - link.delay_ms) <= most_ms for ms in delays_ms)
 
 
 def _rtt_holds(link: Link, asked: Expected, found: Measured) -> bool:
-    """By the typical round trip, or by the quick ones: where these are as asked, the others were late on the host."""
+    """Check the typical or the early round trip: if the early one is as asked, the host delayed the others."""
     most_ms, expected_ms = rtt_tolerance_ms(link, asked, found), asked.rtt_ms(link)
     return any(abs(rtt - expected_ms) <= most_ms for rtt in (found.rtt_ms, found.early_rtt_ms))
 
 
 def _loss_holds(link: Link, found: Measured) -> bool:
-    """So few pings tell whether a link that loses nothing does, or one that loses some loses all."""
+    """Check loss as far as so few pings allow: a lossless link loses none, a lossy one not all, a cut one all."""
     if 0 < link.lost_pct < 100:
         return found.arrived > 0
     return found.arrived == (0 if link.lost_pct else found.sent)

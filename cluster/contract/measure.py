@@ -1,4 +1,4 @@
-"""Measures every link in rounds (`cluster.contract.probe_results`) and has `cluster.contract.verdicts` judge."""
+"""Measures every link in rounds (`cluster.contract.probe_results`); `cluster.contract.verdicts` judges the results."""
 
 import math
 import time
@@ -40,9 +40,9 @@ from cluster.shaping.link_state import LinkState, expected_of, read_link_state, 
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
 
-LOOKS = 3  # at a link that is not what was asked
-DRAIN_S = 0.5  # and twice the queue: what goodput probes left there must not delay the next pings
-QUIET_S = 3.0  # before the second look, and twice as long before the third, where the host was the limit: that may pass
+LOOKS = 3  # passes, at most, over a link that is not as asked
+DRAIN_S = 0.5  # plus twice the longest queue: what goodput probes left there must not delay the next pings
+QUIET_S = 3.0  # before the second pass, twice as long before the third, if the host was the limit: that may pass
 
 
 def measure_contract(
@@ -56,11 +56,10 @@ def measure_contract(
 
     Args:
         fleet: the nodes.
-        link_state: their links, as just read.
-        console: where the plan and the progress go.
-        effort: how thoroughly.
-        most_s: how long it may take with TCP on every link, if not what `cluster.contract.probe_schedule.budget_s`
-        says.
+        link_state: their links, just read.
+        console: receives the plan and the progress.
+        effort: how thoroughly to measure.
+        most_s: time limit with TCP on every link; None: as `cluster.contract.probe_schedule.budget_s`.
 
     Raises:
         ClusterError: no link is shaped, so nothing was asked, or a node has lost its links.
@@ -94,9 +93,9 @@ def measure_contract(
 
 
 def _note_overload(contract: Contract, fleet: Fleet, before: LinkState, late_ms: float) -> Contract:
-    """Add what the host had to do with it, if anything."""
+    """Add a note on the host's load, if it was the limit."""
     load = compare_readings(before.shown, read_link_state(fleet).shown, late_ms)
-    # All of the time together may have been well where a part of it was not.
+    # The average over the whole time may be fine although the host was overloaded for a part of it.
     overload = overload_sentence(load.limits or contract.limits)
     if not overload:
         return contract
@@ -104,14 +103,14 @@ def _note_overload(contract: Contract, fleet: Fleet, before: LinkState, late_ms:
 
 
 def _notes(link_state: LinkState, schedule: ProbeSchedule, gloo: str) -> list[str]:
-    """What was not measured, and what gloo makes of the links."""
+    """Return notes on what was not measured, and on links that gloo cannot fill."""
     apart = len(paths(link_state.links)) if link_state.isolated else 0
     isolated = f"{apart} pairs of nodes without a link are isolated: not measured" if apart else ""
     return [note for note in (schedule.note, isolated, clocks_note(link_state), gloo) if note]
 
 
 def clocks_note(link_state: LinkState) -> str:
-    """Of links between nodes that have no common clock; '' where all have one."""
+    """Return a note on links between nodes without a common clock; '' if all nodes share one."""
     asked = expected_of(link_state)
     between = sum(not asked.has_one_clock(link.ends) for link in link_state.links)
     if not between:
@@ -120,7 +119,7 @@ def clocks_note(link_state: LinkState) -> str:
 
 
 def _check_whole(link_state: LinkState) -> None:
-    """Raise where there is no link, or a neighbour has no plan: its links would be missing, and nobody would see it."""
+    """Raise if there is no link, or if a neighbour has no plan: its links would be missing, unnoticed."""
     if not link_state.links:
         raise ClusterError(
             "no link is shaped: there is nothing to verify",
@@ -138,13 +137,13 @@ def _check_whole(link_state: LinkState) -> None:
 
 @dataclass(frozen=True)
 class _Look:
-    """What is to be measured, at one go.
+    """One measurement pass: what to measure.
 
     Attributes:
-        links: these.
-        speeds: links whose speed is known already, with it.
-        earlier: what was found before, while the host was well: it counts, too, where chance decides.
-        share: of what usually goes side by side.
+        links: the links to measure.
+        speeds: links whose speed is already known to hold, with its measurement.
+        earlier: measurements of earlier passes without host overload; they count, too, where chance decides.
+        share: fraction of the usual load to measure side by side.
     """
 
     links: Sequence[Link]
@@ -154,13 +153,13 @@ class _Look:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether these links were not as asked before."""
+        """Whether these links were not as asked in an earlier pass."""
         return self.share < 1
 
 
 @dataclass(frozen=True)
 class _Survey:
-    """One measurement of all that was asked; `via`: the paths over several links, from end to end -> nodes between."""
+    """One measurement of everything asked for; `via` maps each path, as an end-to-end link, to the nodes between."""
 
     session: ProbeSession
     witness: Witness
@@ -173,11 +172,11 @@ class _Survey:
     def until_sure(
         self, measure: Callable[[_Look], list[Verdict]], links: Sequence[Link]
     ) -> tuple[list[Verdict], int]:
-        """Measure, and again what is not as asked: the last verdicts, and how many links were measured again.
+        """Measure, and repeat for links that are not as asked; return the last verdicts and the number of repetitions.
 
-        A busy moment of the host passes; a link that is wrong stays wrong. Each time less goes side by side, and
-        for longer: it may have been too much for the machine. What is said in the end is what the last look showed;
-        of what chance decides, what all of them showed together, but for those in which the host was busy.
+        A busy moment of the host passes; a wrong link stays wrong. Each pass measures less side by side, and for
+        longer, because the load may have been too much for the machine. The last pass decides; for what depends on
+        chance, all passes count together, except those in which the host was busy.
         """
         verdicts, again = measure(_Look(links)), 0
         for look in range(1, LOOKS):
@@ -199,7 +198,7 @@ class _Survey:
         return verdicts, again
 
     def links(self, look: _Look) -> list[Verdict]:
-        """Everything about these links."""
+        """Measure and judge everything about these links."""
         self.report("round trips, jitter and loss")
         pinged = ping_links(self.session, look.links, self.asked.links, self.effort)
         measured = by_clocks(pinged, self.asked)
@@ -208,7 +207,7 @@ class _Survey:
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
-        # Of a link over which no ping comes back TCP would try for a minute to find the same.
+        # On a link over which no ping comes back, TCP would try for a minute and find the same.
         unknown = [
             link
             for link in look.links
@@ -220,7 +219,7 @@ class _Survey:
         for number, some in enumerate(rounds, start=1):
             self.report(f"goodput, round {number} of {len(rounds)}")
             _add(measured, fill_links(self.session, some, self.asked))
-        # Datagrams tell what TCP makes of a busy host from what a link carries.
+        # Datagrams distinguish what a link carries from TCP's response to a busy host.
         flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
         floods = [link for link in unknown if link in flooded]
         pace = USUAL if look.is_repeated else self.schedule.pace
@@ -239,7 +238,7 @@ class _Survey:
         return self.judged(look.links, self.asked, measured)
 
     def pool(self, measured: Pinged, look: _Look) -> None:
-        """Have what earlier looks found count, too, in `measured`, where chance decides."""
+        """Add to `measured` what earlier passes found, where chance decides."""
         for link, before in look.earlier.items():
             if link.is_impaired:
                 measured[link.ends] = measured[link.ends].with_losses_and(before)
@@ -249,7 +248,7 @@ class _Survey:
     def losses(
         self, links: Sequence[Link], asked: Sequence[Link], measured: Pinged
     ) -> DropCounters:
-        """Losses by more pings, into `measured`. Returns what the wires had counted before and after them."""
+        """Measure losses by more pings, into `measured`; return the wires' counters before and after these."""
         before = self.witness.received()
         found = ping_losses(self.session, links, asked, self.effort)
         for pair, many in found.items():
@@ -257,34 +256,34 @@ class _Survey:
         return DropCounters(before, self.witness.received())
 
     def judged(self, links: Sequence[Link], asked: Expected, measured: Pinged) -> list[Verdict]:
-        """Each link's verdict; where something is not as asked, by what the nodes on its way say of their host."""
+        """Return each link's verdict; if something is broken, with the host load of the nodes on the link's way."""
         verdicts = [judge(link, asked, measured[link.src, link.dst]) for link in links]
         if any(verdict.broken for verdict in verdicts):
             self.witness.look()
         return [self.weighed(v, asked) if v.broken else v for v in verdicts]
 
     def weighed(self, verdict: Verdict, asked: Expected) -> Verdict:
-        """A link that is not as asked, once more, with what the host lacked while it was measured."""
+        """Judge a link that is not as asked again, with the host load during its measurement."""
         link, measured = verdict.link, verdict.measured
         nodes = (link.src, *self.via.get(link, ()), link.dst)
         return judge(link, asked, measured, self.witness.strain(nodes, measured.late_ms))
 
     def flood(self, floods: Sequence[Flood]) -> Rates:
-        """The rates of links, by datagrams."""
+        """Measure the rates of links by datagrams."""
         if not floods:
             return {}
         self.report(f"rates of {len(floods)} links, {floods_s(floods):.0f} s")
         return flood_links(self.session, floods, self.asked.frame_bytes)
 
     def burst(self, links: Sequence[Link]) -> dict[Pair, float]:
-        """The queues of links, in ms, by bursts."""
+        """Measure the queues of links by bursts, in ms."""
         if not links:
             return {}
         self.report(f"queues of {len(links)} links")
         return burst_buffers(self.session, links, self.asked.frame_bytes)
 
     def paths(self, look: _Look) -> list[Verdict]:
-        """The pairs of nodes without a link, against what the links between them make together; no goodput."""
+        """Measure the pairs of nodes without a link against the combination of the links between them; no goodput."""
         verdicts = []
         for number, group in enumerate(
             groups := path_groups(look.links, self.session.nodes), start=1
@@ -302,11 +301,11 @@ class _Survey:
         return [replace(verdict, via=self.via[verdict.link]) for verdict in verdicts]
 
     def accesses(self) -> list[AccessVerdict]:
-        """What nodes send, and receive, on all their links at once; again where that is not what they may."""
+        """Measure uplinks and downlinks with all their links flooded at once; repeat those that do not hold."""
         doubtful = self.asked.accesses()
         verdicts: dict[tuple[str, str], AccessVerdict] = {}
         for _ in range(LOOKS):
-            # A link of both an uplink and a downlink is flooded for each of them.
+            # A link that belongs to both an uplink and a downlink is flooded for each of them.
             for kind in ("uplink", "downlink"):
                 some = [access for access in doubtful if access.kind == kind]
                 rates = self.flood(shared_floods(access.links for access in some))
@@ -315,7 +314,7 @@ class _Survey:
         return list(verdicts.values())
 
     def judged_accesses(self, accesses: Sequence[Access], rates: Rates) -> list[AccessVerdict]:
-        """As `judged`, of what nodes carry on all their links."""
+        """Return the verdicts on uplinks and downlinks; host load as in `judged`."""
         carried = {access: _together(access, rates) for access in accesses}
         most = {access: self.asked.access_mbyte_s(access) for access in accesses}
         verdicts = {one: judge_access(one, most[one], carried[one]) for one in accesses}
@@ -333,7 +332,7 @@ def _of(found: Mapping[Link, Measured], links: Sequence[Link]) -> dict[Link, Mea
 
 
 def _together(access: Access, rates: Rates) -> Rate:
-    """What all its links carried at once; the machine was the limit where it did not fill one of them."""
+    """Return what all links of an access carried at once; the machine was the limit if it did not fill one of them."""
     found = {link: rates[link.ends] for link in access.links}
     mbyte_s = sum(rate.mbyte_s * access.share_pct(link) / 100 for link, rate in found.items())
     return Rate(mbyte_s, min(rate.full_pct for rate in found.values()))

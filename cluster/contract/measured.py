@@ -1,4 +1,4 @@
-"""Turns the answers of probes into measurements of a link: round trip, jitter, loss. Pure functions."""
+"""Computes the measurements of a link from the answers of probes: round trip, jitter, loss. Pure functions."""
 
 import math
 import statistics
@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from cluster.contract.delays import Delays, fit_delays, spread
 from protocol.probe import Arrivals, Pings
 
-# Of a flood's sends. Measured on two busy processors: 22 and more where the link is the limit, 0.0 where the
-# machine is.
+# If fewer of a flood's sends find the link's queue full, the machine is the limit. Measured on two busy processors:
+# 22 and more if the link is the limit, 0.0 if the machine is.
 EMPTY_PCT = 5.0
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What a flood of datagrams found of a link.
+    """A link's rate, measured by a flood of datagrams.
 
     Attributes:
-        mbyte_s: carried, in bytes on the wire.
-        full_pct: of the sends, how many found the link's queue full.
+        mbyte_s: the rate, in bytes on the wire.
+        full_pct: share of the sends that found the link's queue full.
     """
 
     mbyte_s: float
@@ -27,17 +27,17 @@ class Rate:
 
     @property
     def is_machine(self) -> bool:
-        """Whether the machine could not send what the link would take: its queue was empty most of the time."""
+        """Whether the machine could not send as much as the link would take: the link's queue was rarely full."""
         return self.full_pct < EMPTY_PCT
 
 
 @dataclass(frozen=True)
 class DropCount:
-    """What the wire at a link's end counted: packets that came, and those that it dropped as asked.
+    """The packets that the wire at a link's end received, and those that it dropped as asked.
 
     Attributes:
-        packets, lost: while the pings that tell loss were under way, and nothing else.
-        all_packets, all_lost: during the whole look, with what told the speeds.
+        packets, lost: during the pings that measure loss, without any other probe.
+        all_packets, all_lost: during the whole pass, including the speed probes.
     """
 
     packets: int
@@ -48,27 +48,28 @@ class DropCount:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one directed link did.
+    """The measurement of one directed link.
 
     Attributes:
-        rtt_ms: typical round trip, less the host's own share; infinite where no ping came back.
+        rtt_ms: typical round trip, less the host's own share; infinite if no ping came back.
         jitter_ms: standard deviation of the one-way delay.
-        samples: packets that tell of both: those that did not wait for the one before them.
+        samples: number of packets behind both; if the link jitters, only those that did not wait for the one before
+            them.
         sent, arrived: pings, in this direction alone.
-        reordered: how many overtook another.
-        goodput_mbyte_s: payload that the receiver's program read of one TCP connection; None: not measured.
-        loaded_rtt_ms: median round trip while that connection filled the link's queue; None: no ping came back.
-        rate: by datagrams that ask nobody how fast they may be sent; None: not measured.
-        twice: pings of which a second copy came.
-        gaps: runs of pings that did not arrive.
+        reordered: number of pings that overtook another.
+        goodput_mbyte_s: payload that the receiver's program read from one TCP connection; None if not measured.
+        loaded_rtt_ms: median round trip while that connection filled the link's queue; None if no ping came back.
+        rate: by datagrams, which no congestion control slows down; None if not measured.
+        twice: number of pings of which a second copy arrived.
+        gaps: number of runs of pings that did not arrive.
         late_ms: how late these pings were sent, on average.
-        early_rtt_ms: a tenth of the round trips took no longer, less the host's own share: what the link does while
-            the host holds nothing up; infinite where no ping came back.
-        delay_ms: typical one-way delay, less half of the host's own share; infinite where no ping arrived, None where
-            nobody can tell: nodes of one host share a clock, those of two do not.
-        early_delay_ms: a tenth of the one-way delays were no longer, less the same; likewise.
-        buffer_ms: how long the link's full queue takes to run empty; None: not measured.
-        drop_count: by the wire, of a link that is asked to lose packets; None: not read.
+        early_rtt_ms: first decile of the round trips, less the host's own share: what the link does while the host
+            delays nothing; infinite if no ping came back.
+        delay_ms: typical one-way delay, less half of the host's own share; infinite if no ping arrived, None if it
+            cannot be measured: nodes on one host share a clock, nodes on two hosts do not.
+        early_delay_ms: first decile of the one-way delays, less the same; infinite or None as `delay_ms`.
+        buffer_ms: how long the link's full queue takes to drain; None if not measured.
+        drop_count: the wire's own count, on impaired links; None if not read.
     """
 
     rtt_ms: float
@@ -90,7 +91,7 @@ class Measured:
     buffer_ms: float | None = None
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
-        """The same pings, and what another measurement found of speeds."""
+        """Return a copy with the speeds of another measurement."""
         return replace(
             self,
             goodput_mbyte_s=other.goodput_mbyte_s,
@@ -100,7 +101,7 @@ class Measured:
         )
 
     def with_losses_of(self, other: "Measured") -> "Measured":
-        """The same delays, and what more pings found of losses."""
+        """Return a copy with the losses of another measurement, which sent more pings."""
         return replace(
             self,
             sent=other.sent,
@@ -111,9 +112,9 @@ class Measured:
         )
 
     def with_losses_and(self, earlier: "Measured") -> "Measured":
-        """The losses of this look and of an earlier one, counted together.
+        """Return a copy with the losses of this pass and an earlier one added up.
 
-        Were each look judged by itself, a link on which they are wrong would have one more chance with each.
+        If each pass were judged by itself, a link with wrong losses would get one more chance to pass with each.
         """
         return replace(
             self,
@@ -126,7 +127,7 @@ class Measured:
         )
 
     def with_delays_and(self, earlier: "Measured") -> "Measured":
-        """Likewise the delays, and how far they scatter, of links that are asked to jitter."""
+        """Return a copy with delays and jitter pooled over this pass and an earlier one, for links that jitter."""
         samples = self.samples + earlier.samples
         if not (self.samples and earlier.samples):
             return self
@@ -142,24 +143,24 @@ class Measured:
         )
 
     def without_delays(self) -> "Measured":
-        """The same, of nodes that have no common clock: how far what they say differs is their clocks' doing."""
+        """Return a copy without one-way delays, which contain the clocks' offset if nodes have no common clock."""
         return replace(self, delay_ms=None, early_delay_ms=None)
 
     @property
     def rate_mbyte_s(self) -> float | None:
-        """What the flood found, in bytes on the wire; None: not measured."""
+        """The rate measured by a flood, in bytes on the wire; None if not measured."""
         return self.rate.mbyte_s if self.rate else None
 
     @property
     def speed_by(self) -> str:
-        """What told of the link's speed; '' where it was not measured."""
+        """How the link's speed was measured, in words; '' if it was not."""
         told = {"TCP": self.goodput_mbyte_s, "datagrams": self.rate_mbyte_s}
         names = [name for name, value in told.items() if value is not None]
         return "by " + " and ".join(names) if names else ""
 
     @property
     def lost_pct(self) -> float | None:
-        """Pings that did not arrive; None where there was none to send back."""
+        """Percentage of pings that did not arrive; None if there was none to send back."""
         return 100 * (1 - self.arrived / self.sent) if self.sent else None
 
 
@@ -181,15 +182,15 @@ def summarise_pings(
     *,
     jitter: bool = False,
 ) -> tuple[Measured, Measured]:
-    """What pings say of both directions, there and back, less what the host itself costs.
+    """Return the measurements of both directions, there and back, less the host's own share.
 
     Args:
-        ping: what came of the pings to a peer.
-        arrivals: what of them had arrived there, as the peer itself says.
+        ping: the results of the pings to a peer.
+        arrivals: what had arrived at the peer, as the peer itself reports.
         host_ms: round trips without a link.
-        jitter: whether the links are asked to jitter. Then the round trip is the sum of what is fitted to both
-            directions (where two clocks differ, one is as much too long as the other is too short); else it is the
-            median, which no stall of the host moves.
+        jitter: whether the links are asked to jitter. If so, the round trip is the sum of the mean delays fitted to
+            both directions (if two clocks differ, one is as much too long as the other is too short); else it is the
+            median, which a stall of the host does not move.
     """
     ways = arrivals, ping.back
     host_rtt_ms, early_host_ms = statistics.median(host_ms), _early(host_ms)
@@ -223,7 +224,7 @@ def _round_trip_ms(ping: Pings, fits: Sequence[Delays], *, jitter: bool) -> floa
 
 
 def _fit(way: Arrivals, *, jitter: bool) -> Delays:
-    """One direction's delays: fitted where it is asked to jitter, else by median and outer deciles."""
+    """Return one direction's delays: fitted if the links are asked to jitter, else by median and outer deciles."""
     if not way.one_way_ms:
         return Delays(math.inf, 0.0, 0)
     if jitter:
@@ -233,5 +234,5 @@ def _fit(way: Arrivals, *, jitter: bool) -> Delays:
 
 
 def _early(values: Sequence[float]) -> float:
-    """A tenth of them are no larger."""
+    """Return the first decile; infinity if there are no values."""
     return sorted(values)[len(values) // 10] if values else math.inf

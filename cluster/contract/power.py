@@ -1,7 +1,7 @@
-"""Computes the smallest errors that a contract finds with 99 % probability on a link, from what was measured of it.
+"""Computes the smallest errors that a contract finds with 99 % probability on a link, from the link's measurement.
 
-Pure functions. Each is what may be off (`cluster.contract.checks`) and what chance may add to it, so that of a hundred
-links with such an error one passes. `tests/power.py` holds them against measurements.
+Pure functions. Each error is the tolerance (`cluster.contract.checks`) plus what chance may add to it, so that of a
+hundred links with such an error one passes. `tests/power.py` compares them with measurements.
 """
 
 import math
@@ -22,18 +22,19 @@ from cluster.links.expected import loss_interval
 from protocol.link import Link
 
 ONE_IN_A_HUNDRED = 2.33  # standard errors
-# What a busy host adds to a delay, and to a speed, that does not scatter by chance.
+# The systematic error that a busy host adds to a delay, and to a speed.
 HOST_MS, HOST_PCT = 0.15, 1.0
 
 
 class Detectable(NamedTuple):
-    """The smallest error of each figure of a link that is found with 99 %; None where it was not measured.
+    """The smallest error of each figure of a link that is found with 99 % probability; None if it was not measured.
 
     Attributes:
-        delay_ms: of this direction alone.
-        jitter_ms: of its standard deviation.
-        rate_pct: of its rate; None also where the machine was the limit: then any rate beyond that is as good.
-        loss_factor: so many times as many losses as asked; None also where none are asked: then a single one is found.
+        delay_ms: of the one-way delay in this direction.
+        jitter_ms: of the delay's standard deviation.
+        rate_pct: of the rate; None also if the machine was the limit: then any higher rate passes.
+        loss_factor: as a multiple of the losses asked for; None also if all or none are asked for: if none, a single
+            loss is found.
     """
 
     delay_ms: float | None
@@ -42,7 +43,7 @@ class Detectable(NamedTuple):
     loss_factor: float | None
 
     def document(self) -> dict[str, float | None]:
-        """In contract.json, rounded up."""
+        """Return the values for contract.json, rounded up."""
         return {
             name: None if value is None else math.ceil(1000 * value) / 1000
             for name, value in self._asdict().items()
@@ -50,7 +51,7 @@ class Detectable(NamedTuple):
 
 
 def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) -> Detectable:
-    """Of one link, as it was measured; `clipped`: by the machine."""
+    """Return the detectable errors of one link as measured; `clipped`: whether the machine limited its speed."""
     told = measured.samples > 0
     return Detectable(
         delay_ms=_delay_ms(link, measured) if told and measured.delay_ms is not None else None,
@@ -78,7 +79,7 @@ def _rate_pct(link: Link, measured: Measured) -> float | None:
 
 
 def _loss_factor(link: Link, measured: Measured) -> float | None:
-    """From the most losses that pass: f times the mean, less what chance takes of that, is more than they are."""
+    """Return the factor f at which f times the mean, less its chance deviation, exceeds the most losses that pass."""
     packets = measured.drop_count.all_packets if measured.drop_count else measured.sent
     mean = packets / clumping(link) * link.loss_pct / 100
     if not mean or link.loss_pct == 100:

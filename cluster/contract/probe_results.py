@@ -47,14 +47,14 @@ def ping_links(
     effort: Effort,
     apart: float = 1.0,
 ) -> Pinged:
-    """Idle round trips of all pairs at once: pings are too small to disturb one another.
+    """Measure the idle round trips of all pairs at once: pings are too small to disturb one another.
 
     Args:
-        prober: at whose nodes.
-        links: what is to be told of.
-        asked: these, and whatever else joins the same nodes.
-        effort: how thoroughly.
-        apart: as `cluster.contract.probe_plan.delay_pings` has it.
+        prober: the probes.
+        links: the links to measure.
+        asked: these, and all other links between the same nodes.
+        effort: how thoroughly to measure.
+        apart: as in `cluster.contract.probe_plan.delay_pings`.
     """
     return ping_each_pair(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
 
@@ -62,16 +62,16 @@ def ping_links(
 def ping_losses(
     prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], effort: Effort
 ) -> Pinged:
-    """Losses, doubles and overtaking on these links, by more pings than `ping_links` sends; arguments as there."""
+    """Measure losses, duplicates and reordering by more pings than `ping_links` sends; arguments as there."""
     return ping_each_pair(prober, links, asked, partial(loss_pings, effort=effort))
 
 
 def ping_each_pair(
     prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: MakePingOrder
 ) -> Pinged:
-    """Ping once, in one order a node: what that says of each link, both ways.
+    """Ping once, with one order per node; return the measurement of each link, in both directions.
 
-    Each node that pings also pings itself: what that takes, at the same moment, is the host's own share.
+    Each node that pings also pings itself: the time of that, at the same moment, is the host's own share.
     """
     pairs = ping_pairs(links, prober.nodes)
     orders = {
@@ -103,7 +103,7 @@ def ping_each_pair(
 
 
 def by_clocks(pinged: Pinged, asked: Expected) -> Pinged:
-    """The same, without one-way delays between nodes that have no common clock."""
+    """Return the same, without one-way delays between nodes that have no common clock."""
     return {
         ends: found if asked.has_one_clock(ends) else found.without_delays()
         for ends, found in pinged.items()
@@ -113,7 +113,7 @@ def by_clocks(pinged: Pinged, asked: Expected) -> Pinged:
 def _arrival_orders(
     prober: ProbeSession, pings: Mapping[str, Mapping[str, Pings]]
 ) -> dict[str, ArrivalsOrder]:
-    """Ask every node that was pinged what arrived there, and from whom."""
+    """Return orders that ask every pinged node what arrived there, and from which nodes."""
     series: dict[str, dict[str, Series]] = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
@@ -124,7 +124,7 @@ def _arrival_orders(
 def fill_links(
     prober: ProbeSession, links: Sequence[Link], asked: Expected
 ) -> dict[Pair, dict[str, float | None]]:
-    """Goodput and loaded round trip of these links, by one TCP connection on each; `asked` has both directions."""
+    """Measure goodput and loaded round trip of links by one TCP connection on each; `asked` has both directions."""
     orders = {
         link.src: send_order(link, asked.rtt_ms(link), prober.address(link.dst)) for link in links
     }
@@ -139,7 +139,7 @@ def fill_links(
 
 
 def flood_links(prober: ProbeSession, floods: Sequence[Flood], frame_bytes: int) -> Rates:
-    """The rates of links, by a timetable of floods, each link once; of datagrams that are so large on the wire."""
+    """Measure rates by a timetable of floods, each link once; `frame_bytes`: a datagram's size on the wire."""
     addresses = {name: prober.address(name) for name in prober.nodes}
     found = prober.ask_of_each(flood_orders(floods, addresses), Flooded)
     return {
@@ -153,10 +153,10 @@ def flood_links(prober: ProbeSession, floods: Sequence[Flood], frame_bytes: int)
 def burst_buffers(
     prober: ProbeSession, links: Sequence[Link], frame_bytes: int
 ) -> dict[Pair, float]:
-    """How long a full queue of each of these links takes to run empty, in ms, by bursts; sizes as in `flood_links`.
+    """Measure how long a full queue of each of these links takes to drain, in ms, by bursts; sizes as in `flood_links`.
 
     Raises:
-        NodeError: a node does not say what it was asked.
+        NodeError: an answer lacks what was asked for.
     """
     addresses = {name: prober.address(name) for name in prober.nodes}
     found = prober.ask_of_each(burst_orders(links, addresses), Burst)
@@ -173,10 +173,10 @@ def burst_buffers(
 def _rate(
     link: Link, at_src: Mapping[str, Flooded], at_dst: Mapping[str, Flooded], frame_bytes: int
 ) -> Rate:
-    """One link's, by what its ends say of one another.
+    """Return one link's rate, from what each of its ends reports about the other.
 
     Raises:
-        NodeError: one of them does not say what it was asked.
+        NodeError: an answer lacks what was asked for.
     """
     with understood(link.dst):
         datagrams_s = _said(at_dst[link.src].datagrams_s, "datagrams_s")

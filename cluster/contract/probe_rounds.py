@@ -14,16 +14,16 @@ def plan_rounds(
     single: Collection[str] = (),
     load_mbyte_s: Callable[[Link], float] = lambda link: link.rate_mbyte_s,
 ) -> list[list[Link]]:
-    """Rounds in which no node sends twice, none receives twice, and no two probes use both directions of a link.
+    """Return rounds in which no node sends twice or receives twice, and no two probes use both directions of a link.
 
     First fit, in the order of shifts: node i to node i+1, then to node i+2, …, which fills whole rounds.
 
     Args:
-        links: what is to be measured.
-        nodes: the nodes' names, in their order.
-        budget_mbyte_s: what a round carries at most, unless it is a single link.
-        single: nodes that do not even send and receive in one round.
-        load_mbyte_s: what a link takes of that.
+        links: the links to measure.
+        nodes: the nodes' names, in order.
+        budget_mbyte_s: the most that a round carries, unless it is a single link.
+        single: nodes that must not even send and receive in the same round.
+        load_mbyte_s: returns how much of the budget a link takes.
     """
     place = {name: index for index, name in enumerate(nodes)}
     least = min(map(load_mbyte_s, links), default=0.0)
@@ -50,7 +50,7 @@ class _Round:
     busy: set[tuple[str, str]] = field(default_factory=set)
 
     def takes(self, link: Link, most_mbyte_s: float) -> bool:
-        """Whether the link may be in this round, beside no more than so much."""
+        """Return whether the link may join this round, which must carry no more than `most_mbyte_s` yet."""
         asked = self._ends(link) | {(link.dst, link.src)}
         return self.load <= most_mbyte_s and self.busy.isdisjoint(asked)
 
@@ -60,16 +60,16 @@ class _Round:
         self.busy |= self._ends(link) | {(link.src, link.dst)}
 
     def _ends(self, link: Link) -> set[tuple[str, str]]:
-        """What a link takes of its nodes: that one sends and the other receives, or all of those that do but one."""
+        """Return what a link occupies: one node's sending and the other's receiving; of a node in `single`, both."""
         ends = {("from", link.src), ("to", link.dst)}
         alone = self.single & {link.src, link.dst}
         return ends | {(way, node) for way in ("from", "to") for node in alone}
 
 
 def path_groups(paths: Sequence[Link], nodes: Sequence[str]) -> list[list[Link]]:
-    """Paths over several links whose ends may ping at once: all, but where links jitter only those that one node pings.
+    """Return groups of paths over several links to ping at once: all, or one group per pinging node if links jitter.
 
-    Where pings of many nodes meet on a link that jitters, one that follows another closely waits for it.
+    If pings of many nodes meet on a link that jitters, one that follows another closely waits for it.
     """
     if not any(path.jitter_ms for path in paths):
         return [list(paths)] if paths else []

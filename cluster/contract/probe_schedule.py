@@ -1,9 +1,9 @@
 """Chooses TCP or datagrams for each link's speed, and estimates how long the measurement takes. Pure.
 
-TCP shows what a program gets of a link, and keeps a core busy for more than a second on each. Where that would take
-longer than an effort may, datagrams tell the rate of every link, in a fraction of a second, and TCP is tried on one
-link out of each node, or of every second, fourth, …; `ProbeSchedule.note` says so. Thousands of links are flooded
-at a brisker pace.
+TCP shows what a program gets of a link, but keeps a core busy for more than a second per link. If that would take
+longer than an effort allows, datagrams measure the rate of every link, in a fraction of a second, and TCP is tried on
+one link out of each node, or of every second, fourth, … node; `ProbeSchedule.note` says so. Thousands of links are
+flooded at a brisker pace.
 """
 
 import math
@@ -36,27 +36,27 @@ from cluster.contract.probe_rounds import path_groups, plan_rounds
 from cluster.links.expected import Expected
 from protocol.link import Link
 
-STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
-# How long a bounded measurement may take with TCP on every link: of a few nodes, of more.
+STREAM_BUDGET_MBYTE_S = 100.0  # TCP streams side by side, at most: they must leave the CPU some room
+# How long a bounded measurement may take with TCP on every link: up to FEW_NODES nodes, more nodes.
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
-# Where that is too long: TCP on a sample of the links, and floods at the usual pace.
+# If that is too long: time limits for TCP on a sample of the links, and for floods at the usual pace.
 MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0
-MOST_BURSTS_S = 6.0  # for the queues of all links, of a bounded measurement
-PROBERS_S, PROBER_S = 0.3, 0.1  # until a program runs on every node, and what each adds
-ASK_S = 0.05  # until nodes have an order, and we their answers
+MOST_BURSTS_S = 6.0  # for the queues of all links, in a bounded measurement
+PROBERS_S, PROBER_S = 0.3, 0.1  # until the probes run: a fixed part, and per node
+ASK_S = 0.05  # to send an order and receive its answers
 
 
 @dataclass(frozen=True)
 class ProbeSchedule:
-    """How the speeds of all links are told, and what that costs.
+    """How the speeds of all links are measured, and how long that takes.
 
     Attributes:
         streamed: the links on which a TCP connection is tried.
-        flooded: those whose rate datagrams tell.
-        burst: those whose queue a burst tells.
-        seconds: about how long the whole measurement takes, if no link must be measured again.
-        pace: of the floods, but where a link is measured again.
-        note: what a user should know of it; '' where there is nothing.
+        flooded: the links whose rate datagrams measure.
+        burst: the links whose queue a burst measures.
+        seconds: estimated time of the whole measurement, if no link must be measured again.
+        pace: the pace of the floods, except for links that are measured again.
+        note: a remark for the user; '' if there is none.
     """
 
     streamed: frozenset[Link]
@@ -68,7 +68,7 @@ class ProbeSchedule:
 
 
 def budget_s(nodes: int, effort: Effort) -> float:
-    """How long an effort may take with TCP on every link, in seconds."""
+    """Return how long an effort may take with TCP on every link, in seconds."""
     if not effort.bounded:
         return math.inf
     return FEW_BUDGET_S if nodes <= FEW_NODES else BUDGET_S
@@ -82,15 +82,15 @@ def make_probe_schedule(
     seed: int,
     budget_s: float,
 ) -> ProbeSchedule:
-    """Choose by what speeds are told, so that it takes no longer than the effort may, where that can be had.
+    """Choose how to measure speeds, within the time that the effort allows if possible.
 
     Args:
         asked: all links, uplinks and downlinks.
         paths: pairs of nodes without a link, as links from end to end.
-        nodes: the nodes' names, in their order.
-        effort: how thoroughly.
-        seed: chooses the links on which TCP is tried where it cannot be all.
-        budget_s: how long it may take with TCP on all.
+        nodes: the nodes' names, in order.
+        effort: how thoroughly to measure.
+        seed: chooses the links on which TCP is tried, if not all.
+        budget_s: time limit with TCP on all links.
     """
     rest_s = _rest_s(asked, paths, nodes, effort)
     if not effort.speeds:
@@ -118,7 +118,7 @@ def make_probe_schedule(
 
 
 def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:
-    """Links on which TCP is tried where it cannot be all: one out of each node, or of fewer where that takes long."""
+    """Return the links on which TCP is tried if not on all: one out of each node, or of fewer if that takes long."""
     sample = one_of_each(links, nodes, seed)
     while len(sample) > 1 and _streams_s(asked, sample, nodes) > MOST_SAMPLE_S:
         sample = sample[::2]
@@ -126,13 +126,13 @@ def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: 
 
 
 def _burst(asked: Expected, effort: Effort) -> list[Link]:
-    """Links whose queue is told: all that can be, where that does not take long."""
+    """Return the links whose queue is measured: all that can be, unless that takes too long."""
     links = burst_links(asked)
     return links if not effort.bounded or bursts_s(links) <= MOST_BURSTS_S else []
 
 
 def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:
-    """One link out of each node that has one: to the node so many places on, drawn by a seed, or the next it has."""
+    """Return one link out of each node that has one: to the node a seeded number of places on, or the next possible."""
     place = {name: index for index, name in enumerate(nodes)}
     places = random.Random(f"{seed}/tcp").randrange(1, len(nodes))
 
@@ -146,16 +146,16 @@ def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[
 def stream_rounds(
     asked: Expected, links: Sequence[Link], nodes: Sequence[str], share: float = 1.0
 ) -> list[list[Link]]:
-    """The rounds in which TCP is tried; `share` of what usually goes side by side.
+    """Return the rounds in which TCP is tried; `share`: of what usually goes side by side.
 
-    Of what a node sends it receives acknowledgements: 2 to 4 % of as much, which a downlink lacks then.
+    A node receives acknowledgements for what it sends, 2 to 4 % of that, which its downlink then lacks.
     """
     single = {*asked.uplinks, *asked.downlinks}
     return plan_rounds(links, nodes, share * STREAM_BUDGET_MBYTE_S, single)
 
 
 def _rest_s(asked: Expected, paths: Sequence[Link], nodes: Sequence[str], effort: Effort) -> float:
-    """All but speeds: the start of the probes, round trips, jitter, loss."""
+    """Return the time of everything but speeds: the start of the probes, round trips, jitter, loss."""
     pinged = [(asked.links, 1.0), *((group, PATH_APART) for group in path_groups(paths, nodes))]
     pings_s = sum(_pings_s(links, nodes, effort, apart) for links, apart in pinged)
     return PROBERS_S + PROBER_S * len(nodes) + pings_s
@@ -171,7 +171,7 @@ def _pings_s(links: Sequence[Link], nodes: Sequence[str], effort: Effort, apart:
 
 
 def _streams_s(asked: Expected, links: Sequence[Link], nodes: Sequence[str]) -> float:
-    """How long TCP on these links takes."""
+    """Return how long TCP on these links takes."""
     return sum(
         max(_stream_s(link, asked.rtt_ms(link)) for link in some) + ASK_S
         for some in stream_rounds(asked, links, nodes)
@@ -189,7 +189,7 @@ def _floods_s(
     effort: Effort,
     pace: Pace = USUAL,
 ) -> float:
-    """How long datagrams on these links take, and on all uplinks and downlinks."""
+    """Return how long datagrams on these links take, and on all uplinks and downlinks."""
     alone = link_floods(links, nodes, pace, losses=effort.losses)
     together = shared_floods(access.links for access in asked.accesses())
     return sum(floods_s(some) + ASK_S for some in (alone, together) if some)

@@ -25,9 +25,10 @@ from protocol.probe import (
 
 T = TypeVar("T")
 
-# What a busy machine may add to an order's own time; TCP gives a link up after its start, twice over.
+# What a busy machine may add to an order's own time; a goodput probe waits up to twice its startup to connect, and
+# again for its answer.
 MARGIN_S, MARGIN_TIMES = 120.0, 4.0
-# Of one answer: 4000 pings to each of 64 nodes, with some 40 bytes each.
+# Size limit of one answer: 4000 pings to each of 64 nodes, at about 40 bytes each.
 LONGEST_ANSWER_BYTES = 16 << 20
 
 
@@ -70,23 +71,23 @@ class ProbeSession:
         return self._addresses[node]
 
     def ask(self, orders: Mapping[str, SendOrder | TimersOrder], kind: type[T]) -> dict[str, T]:
-        """Give each node its order, all at once; their answers, of one type, by node.
+        """Send each node its order, all at once; return their answers, of one type, by node.
 
         Raises:
-            NodeError: a probe failed, does not answer, or says something that cannot be understood.
+            NodeError: a probe failed, does not answer, or gives an answer that cannot be parsed.
         """
         self._give(orders)
         return self._replies({name: lambda said: read_reply(kind, said) for name in orders})
 
     def timers_late_ms(self) -> dict[str, float]:
-        """By how much timers were late on each node since this was asked last, on average; raises as `ask`."""
+        """Return by how much timers were late on each node since the last call, on average; raises as `ask`."""
         answers = self.ask(dict.fromkeys(self._addresses, TimersOrder()), TimersLate)
         return {name: answer.late_ms for name, answer in answers.items()}
 
     def ask_of_each(
         self, orders: Mapping[str, NamingOrder], kind: type[T]
     ) -> dict[str, dict[str, T]]:
-        """Likewise with orders that name nodes: each answer has a value for each of these; raises as `ask`."""
+        """Send orders that name nodes; each answer has a value for each of these. Otherwise as `ask`."""
         self._give(orders)
         return self._replies(
             {name: partial(read_replies, kind, order) for name, order in orders.items()}
@@ -99,7 +100,7 @@ class ProbeSession:
             self._processes[name].write(encode_order(ORDERS, order))
 
     def _replies(self, readers: Mapping[str, Callable[[object], T | Failure]]) -> dict[str, T]:
-        """What these nodes say next."""
+        """Return the next answer of each of these nodes."""
         answers, failures = {}, {}
         for name, reader in readers.items():
             said = parse_answer(name, self._line(name))

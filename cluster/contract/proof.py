@@ -1,7 +1,7 @@
-"""A proof: that a contract held, and of what. A later launch compares that with what is there then. Pure values.
+"""A proof: the record that a contract held, and on what. Pure values.
 
-What nodes say is compared here, on the host, word by word, and is never interpreted; the record of it lies on the host,
-where nodes cannot reach it.
+A later launch compares that with what is there then. The nodes' reports are compared here, on the host, verbatim, and
+are never interpreted; the record is on the host, where nodes cannot reach it.
 """
 
 import hashlib
@@ -31,16 +31,16 @@ PARTS = {
     "tcp": "settings of TCP",
     "wire": "the delayer (nfqueue)",
 }
-"""Part of a node's standing -> what a difference is called; the last ones are `protocol.link_report.Marks`."""
+"""Part of a node's standing -> the phrase for a difference; the last parts are `protocol.link_report.Marks`."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """All that decides how the links behave, as far as it can be compared: nothing that counts, nothing measured.
+    """Everything that decides how the links behave, as far as it can be compared: no counters, no measurements.
 
     Attributes:
-        nodes: node -> part (`PARTS`) -> a digest, or an id.
-        judge: of the code that measures and judges, a digest: another gradwire proves for itself.
+        nodes: node -> part (`PARTS`) -> a digest or an id.
+        judge: digest of the code that measures and judges: another version of gradwire needs a proof of its own.
     """
 
     nodes: Mapping[str, Mapping[str, str]]
@@ -48,11 +48,11 @@ class Standing:
 
     @property
     def digest(self) -> str:
-        """By which two are told apart at a glance."""
+        """A digest of the whole standing."""
         return _digest({"nodes": self.nodes, "judge": self.judge})
 
     def differences(self, now: "Standing") -> list[str]:
-        """What is no longer as it is here: a phrase for each part, with its nodes. None: all is the same.
+        """Return what is different in `now`: a phrase for each part, with its nodes; empty if nothing is.
 
         Parts that one of the two does not have are not compared.
         """
@@ -79,12 +79,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Proof:
-    """A contract that held, on this standing.
+    """A contract that held, with its standing.
 
     Attributes:
         standing: the same before the measurement and after it.
-        at: when it was done, as ISO 8601 has it.
-        contract: contract.json of it.
+        at: time of the measurement, in ISO 8601.
+        contract: its contract.json.
     """
 
     standing: Standing
@@ -92,7 +92,7 @@ class Proof:
     contract: Mapping[str, object]
 
     def document(self) -> dict[str, object]:
-        """As it is kept."""
+        """Return the proof as it is stored."""
         return {
             "format": FORMAT,
             "digest": self.standing.digest,
@@ -104,7 +104,7 @@ class Proof:
 
 
 def read_proof(text: str | bytes) -> Proof | None:
-    """A proof that was kept; None where that is none, but damaged, changed, or of another format."""
+    """Return a stored proof; None if it is damaged, changed or of another format."""
     try:
         found = json.loads(text)
         nodes = {
@@ -127,15 +127,15 @@ def make_standing(
     judge: str,
     marks: Mapping[str, Marks] | None = None,
 ) -> Standing:
-    """What there is now.
+    """Return the current standing.
 
     Args:
-        plans: in force, by node.
-        settings: of the nodes' kernels.
+        plans: the plans in force, by node.
+        settings: the settings of the nodes' kernels, by node.
         containers: node -> the engine's id.
-        limits: what each node may use, as the engine says.
+        limits: what each node may use, as the engine reports.
         judge: as in `Standing`.
-        marks: what nodes say of all the rest; None: they were not asked, and those parts are missing.
+        marks: the nodes' marks of everything else; None: they were not asked, and those parts are missing.
     """
     parts: dict[str, dict[str, str]] = {node: {} for node in containers}
     for node, of in parts.items():
@@ -148,7 +148,7 @@ def make_standing(
 
 
 def proves(contract: Mapping[str, object], *, speeds: bool) -> bool:
-    """Whether a contract, as its document, is worth keeping: everything was measured, and all of it holds."""
+    """Return whether a contract (its document) is worth keeping: everything was measured, and all of it holds."""
     return bool(speeds and contract["holds"] and contract["decided"] and not contract["broken"])
 
 

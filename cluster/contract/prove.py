@@ -1,4 +1,4 @@
-"""Measures links and keeps the proof, and looks whether an earlier one still holds.
+"""Measures links, keeps the proof, and checks whether an earlier proof still holds.
 
 .gradwire/NAME/proof.json    the last contract that held, and all that it was measured on
 """
@@ -30,13 +30,13 @@ FILE = "proof.json"
 
 @dataclass(frozen=True)
 class Looked:
-    """Whether the links were proved before, and what a look saw.
+    """Whether the links were proved before, and the result of a look.
 
     Attributes:
-        proof: the last one; None: there is none.
-        look: what was seen; None: nobody looked, as the proof does not hold any more.
-        link_state: the links after it, with what they had counted by then.
-        changed: why the proof does not hold; '' where it does.
+        proof: the last proof; None if there is none.
+        look: the result of the look; None if none was made, because there is no proof or it no longer holds.
+        link_state: the links after a look that found nothing wrong, with their counters by then.
+        changed: why the proof does not hold; '' if it does.
     """
 
     proof: Proof | None = None
@@ -50,15 +50,15 @@ class ProofStatus:
     """When the links were proved, and whether that still holds.
 
     Attributes:
-        at: as ISO 8601 has it; '' where they were not.
-        changed: what about them is no longer as it was then; '' where nothing is.
+        at: time in ISO 8601; '' if they were not proved.
+        changed: what has changed since then; '' if nothing has.
     """
 
     at: str = ""
     changed: str = ""
 
     def words(self) -> str:
-        """For readers."""
+        """Return the status as a sentence for the user."""
         if not self.at:
             return "not proved: the next launch measures the links"
         if self.changed:
@@ -68,13 +68,13 @@ class ProofStatus:
         return f"proved {self.at}, nothing has changed since: the next launch only looks"
 
     def document(self) -> dict[str, object] | None:
-        """`proof` in what `status --json` says."""
+        """Return the value of `proof` in the output of `status --json`."""
         return {"at": self.at, "changed": self.changed} if self.at else None
 
 
 @dataclass(frozen=True)
 class Prover:
-    """Proves the links of one cluster."""
+    """The prover of one cluster's links."""
 
     engine: Engine
     spec: ClusterSpec
@@ -86,8 +86,8 @@ class Prover:
     ) -> Contract:
         """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
 
-        It is none where anything was changed meanwhile, nor where speeds were not measured. What does not hold ends
-        an earlier one.
+        No proof is kept if anything changed meanwhile, or if speeds were not measured. A contract that does not hold
+        deletes an earlier proof.
         """
         before = self._standing_now() if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
@@ -99,7 +99,7 @@ class Prover:
         return contract
 
     def look(self, link_state: LinkState) -> Looked:
-        """See whether the links were proved, and whether that still holds."""
+        """Check whether the links were proved, and whether that still holds."""
         proof = self.kept()
         if proof is None:
             return Looked()
@@ -114,13 +114,13 @@ class Prover:
         return Looked(proof, look, link_state, "; ".join(changed))
 
     def kept(self) -> Proof | None:
-        """The last proof, whether or not it still holds."""
+        """Return the last proof, whether or not it still holds."""
         with suppress(OSError):
             return read_proof(self._path.read_bytes())
         return None
 
     def links_and_proof(self) -> tuple[LinkState, ProofStatus]:
-        """The links in force, and whether they were proved, as far as nodes tell: nobody pings."""
+        """Return the links in force, and the status of their proof as far as the nodes report it; sends no pings."""
         proof = self.kept()
         if proof is None:
             return read_link_state(self.fleet), ProofStatus()
@@ -129,7 +129,7 @@ class Prover:
         return link_state, ProofStatus(proof.at, "; ".join(changed))
 
     def forget(self) -> None:
-        """The last proof holds no more."""
+        """Delete the last proof."""
         self._path.unlink(missing_ok=True)
 
     @property
@@ -165,6 +165,6 @@ class Prover:
 
 @cache
 def judging_code() -> str:
-    """A digest of the code that measures and judges."""
+    """Return a digest of the code that measures and judges."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

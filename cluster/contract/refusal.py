@@ -6,10 +6,10 @@ from cluster.shaping.host_load import overload_sentence
 
 
 def refusal(contract: Contract, cluster: str, *, of_launch: bool = False) -> ClusterError:
-    """The error for a contract that does not hold; `of_launch`: what was not started, and how to start it all the same.
+    """Return the error for a contract that does not hold; with `of_launch` it says that nothing started.
 
     Returns:
-        ContractBroken, or ContractUndecided where nothing is broken.
+        ContractBroken, or ContractUndecided if nothing is broken.
     """
     nothing, remedy = "; nothing was started" if of_launch else "", contract.remedy(cluster)
     if contract.is_broken:

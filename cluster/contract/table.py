@@ -8,7 +8,7 @@ from cluster.contract.verdicts import AccessVerdict, Contract, Verdict
 
 
 def print_contract(contract: Contract, stream: TextIO) -> None:
-    """A line per link: each figure as measured/asked, and the verdict."""
+    """Print one line per link: each figure as measured/asked, and the verdict."""
     print_table(
         ["MEASURED/ASKED", "DELAY ms", "JITTER ms", "LOSS %", "GOODPUT MB/s", "RATE MB/s"]
         + ["LOADED RTT", ""],

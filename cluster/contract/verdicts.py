@@ -1,6 +1,6 @@
 """The verdict on each link and on all of them: asked, expected, measured, and whether that holds.
 
-Pure functions; `cluster.contract.measure` measures, `cluster.links.expected` says what must come of it.
+Pure functions; `cluster.contract.measure` measures, `cluster.links.expected` computes the expected values.
 """
 
 import math
@@ -16,19 +16,19 @@ from cluster.contract.power import detectable_errors
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
-SPEEDS = frozenset({"rate", "goodput", "buffer"})  # and what is told with them
+SPEEDS = frozenset({"rate", "goodput", "buffer"})  # and what is measured with them
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One link: asked, expected, measured, and what of it does not hold.
+    """One link: asked, expected and measured values, and the checks that failed.
 
     For a pair of nodes without a link, `link` is the path over the links between them, and `via` the nodes on it.
 
     Attributes:
-        broken: the names of the checks that failed.
-        undecided: the names of those that failed, perhaps because of the host (`cluster.contract.doubt`).
-        limits: in what way the host was the limit, where something is undecided.
+        broken: the names of the checks that failed because of the link.
+        undecided: the names of the failed checks that the host may have caused (`cluster.contract.doubt`).
+        limits: how the host was the limit, if something is undecided.
     """
 
     link: Link
@@ -49,19 +49,19 @@ class Verdict:
 
     @property
     def speed_holds(self) -> bool:
-        """Whether the speed was as asked."""
+        """Whether rate, goodput and buffer were as asked."""
         return SPEEDS.isdisjoint(self.failed)
 
     def said(self, failed: tuple[str, ...]) -> str:
-        """The link, and some of what failed."""
+        """Return the link, with these failed checks, for a message."""
         return f"{self.link.src} -> {self.link.dst} ({', '.join(failed)})"
 
 
 @dataclass(frozen=True)
 class AccessVerdict:
-    """What a node may send, or receive, on all its links together, and what it did; `kind`: uplink or downlink.
+    """The verdict on an uplink or downlink (`kind`): what a node may carry on all its links together, and what it did.
 
-    Where it is `undecided` it does not hold, and that may be the host's doing: `limits` says in what way.
+    If it is `undecided`, it does not hold, and the host may be the cause: `limits` says how.
     """
 
     kind: str
@@ -76,16 +76,16 @@ class AccessVerdict:
 
 @dataclass(frozen=True)
 class Contract:
-    """Every link's verdict.
+    """The verdicts on all links, uplinks and downlinks.
 
     Attributes:
-        verdicts: one a link, and one for each pair of nodes without a link.
-        accesses: one for each uplink and downlink.
-        seconds, planned_s: what measuring took, and was to take.
-        measured_again: how many links were doubtful, and so were measured again.
-        notes: what a user should know.
-        overloaded: whether the host, and not the links, was the limit of what was measured.
-        settings: what the nodes' kernels decided besides, as docs/run-folder.md has it.
+        verdicts: one per link, and one for each pair of nodes without a link.
+        accesses: one per uplink and downlink.
+        seconds, planned_s: actual and planned duration of the measurement.
+        measured_again: number of doubtful links, which were measured again.
+        notes: remarks for the user.
+        overloaded: whether the host, and not the links, limited the measurement.
+        settings: other settings of the nodes' kernels, as in docs/run-folder.md.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -104,7 +104,7 @@ class Contract:
 
     @property
     def is_broken(self) -> bool:
-        """Whether something is not as asked, and the host has not done it."""
+        """Whether something is not as asked and the host is not the cause."""
         wrong = any(not (a.holds or a.undecided) for a in self.accesses)
         return wrong or any(v.broken for v in self.verdicts)
 
@@ -116,13 +116,13 @@ class Contract:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """In what way the host was the limit of what is undecided, each sentence once."""
+        """How the host was the limit of what is undecided; each sentence once."""
         of_links = [words for verdict in self.verdicts for words in verdict.limits]
         of_nodes = [words for access in self.accesses for words in access.limits]
         return tuple(dict.fromkeys(of_links + of_nodes))
 
     def verdict(self) -> str:
-        """One sentence: what is broken, and what undecided, by link."""
+        """Return one sentence: what is broken and what is undecided, by link."""
         broken = [v.said(v.broken) for v in self.verdicts if v.broken]
         broken += [f"{a.node} ({a.kind})" for a in self.accesses if not (a.holds or a.undecided)]
         said = ["broken: " + "; ".join(broken)] if broken else []
@@ -154,7 +154,7 @@ class Contract:
         )
 
     def remedy(self, cluster: str) -> str:
-        """What to try where it does not hold."""
+        """Return what the user may try if the contract does not hold."""
         if self.is_broken:
             return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them anew"
         quiet = "a quieter machine, or fewer nodes at once"
@@ -167,14 +167,14 @@ class Contract:
         return f"{quiet}; {cheaper} tells speeds by datagrams, which cost it less than TCP"
 
     def _told_by(self) -> str:
-        """By what the speeds of links were told."""
+        """Return how the speeds of links were measured."""
         counts = Counter(v.measured.speed_by or "not measured" for v in self.verdicts if not v.via)
         if len(counts) == 1:
             return next(iter(counts))
         return ", ".join(f"of {count} {how}" for how, count in counts.most_common())
 
     def document(self) -> dict[str, object]:
-        """contract.json."""
+        """Return the content of contract.json."""
         return {
             "holds": self.holds,
             "broken": self.is_broken,
@@ -198,7 +198,7 @@ class Contract:
 
 
 def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None = None) -> Verdict:
-    """Hold one link's measurement against what was asked; `strain` is what the host lacked meanwhile, if anything."""
+    """Compare one link's measurement with what was asked; `strain` is the host's overload meanwhile, if any."""
     checked = check_link(link, asked, measured)
     excused = of_the_host(link, asked, measured, strain) if strain else frozenset()
     undecided = tuple(name for name in checked.failed if name in excused)
@@ -218,7 +218,7 @@ def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None
 def judge_access(
     access: Access, asked_mbyte_s: float, rate: Rate, strain: Strain | None = None
 ) -> AccessVerdict:
-    """Hold what a node's links carried at once against what it may send or receive, or what they have; as `judge`."""
+    """Compare what a node's links carried at once with their limit, or with their sum if that is less; as `judge`."""
     measured_mbyte_s = rate.mbyte_s
     holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s, is_machine=rate.is_machine)
     undecided = bool(not holds and strain and too_slow(measured_mbyte_s, asked_mbyte_s, strain))
@@ -279,5 +279,5 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """A number that JSON knows."""
+    """Return a number that JSON can hold, else None."""
     return round(value, 4) if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Host load, and the wires' counters, as the nodes report them, between one reading and the next."""
+"""Host load, and the wires' counters, between one reading of the nodes and the next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +17,11 @@ Received = Mapping[Pair, WireCounters]
 
 @dataclass(frozen=True)
 class DropCounters:
-    """What the wires at the links' ends have counted, at three moments.
+    """Counters of the wires at the links' ends, at three moments.
 
     Attributes:
-        before, after: the pings that tell loss.
-        at_end: of the look, when speeds are known, too.
+        before, after: the pings that measure loss.
+        at_end: at the end of the pass, when speeds are known, too.
     """
 
     before: Received = field(default_factory=dict)
@@ -29,11 +29,11 @@ class DropCounters:
     at_end: Received = field(default_factory=dict)
 
     def closed(self, received: Received) -> "DropCounters":
-        """With the last reading."""
+        """Return a copy with the last reading."""
         return replace(self, at_end=received)
 
     def of(self, link: Link) -> DropCount | None:
-        """One link's; None where its node does not tell."""
+        """Return one link's count; None if its node does not report it."""
         readings = [found.get(link.ends) for found in (self.before, self.after, self.at_end)]
         told = [one for one in readings if one is not None]
         if len(told) < len(readings):
@@ -48,30 +48,30 @@ class DropCounters:
 
 
 class Witness:
-    """Reads all nodes whenever something does not hold, and compares with the last time."""
+    """An observer of the host load: reads all nodes if something does not hold, and compares with the last reading."""
 
     def __init__(self, fleet: Fleet, session: ProbeSession, readings: Mapping[str, Shown]) -> None:
         self._fleet, self._session = fleet, session
         self._before = self._now = readings
         self._late_ms: Mapping[str, float] = {}
         self.most_late_ms = 0.0
-        """By how much timers of a node were late between two looks, on average; of all nodes and looks the most."""
+        """How late a node's timers were between two readings, on average; the largest of all nodes and readings."""
 
     def look(self) -> None:
-        """Read the nodes: from now on `strain` is about what was since the last time.
+        """Read the nodes; `strain` then covers the time since the previous reading.
 
         Raises:
-            NodeError: a node does not answer, or not to be understood.
+            NodeError: a node does not answer, or its answer cannot be parsed.
         """
         self._before, self._now = self._now, read_link_state(self._fleet).shown
         self._late_ms = self._session.timers_late_ms()
         self.most_late_ms = max(self.most_late_ms, *self._late_ms.values())
 
     def received(self) -> Received:
-        """What the wires have counted so far, of each link at the node where it ends.
+        """Return what the wires have counted so far, for each link at the node where it ends.
 
         Raises:
-            NodeError: a node does not answer, or not to be understood.
+            NodeError: a node does not answer, or its answer cannot be parsed.
         """
         shown = read_link_state(self._fleet).shown
         return {
@@ -81,7 +81,7 @@ class Witness:
         }
 
     def strain(self, nodes: Sequence[str], pings_late_ms: float = 0.0) -> Strain | None:
-        """In what way the host was the limit of these nodes; None where it gave enough.
+        """Return how the host was the limit of these nodes; None if it was not.
 
         Args:
             nodes: on the way, in the order in which packets pass them.

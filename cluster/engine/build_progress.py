@@ -1,6 +1,6 @@
-"""Progress of an image build, from what apt and pip print: how much they download, and how far they are.
+"""The progress of an image build, parsed from the output of apt and pip: download size and percentage.
 
-The Dockerfile has both tell it in lines made for programs: apt's status lines (APT::Status-Fd) and pip's raw progress.
+The Dockerfile makes both print machine-readable lines: apt's status lines (APT::Status-Fd) and pip's raw progress.
 """
 
 import re
@@ -13,15 +13,15 @@ NEED_TO_GET = re.compile(r"Need to get (?:\S+ \S+/)?([\d.,]+ \wB) ")
 APT_STATUS = re.compile(r"(dlstatus|pmstatus):[^:]*(?::\w+)?:([\d.]+):(.*)")
 PIP_FILE = re.compile(r"\s*Downloading (\S+)(?: \([^)]*\))?$")
 PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
-SOON_S = 2.0  # what is left after less than this is a guess that soon proves wrong
+SOON_S = 2.0  # an estimate of the remaining time made earlier than this is too inaccurate
 
 
 @dataclass
 class BuildProgress:
-    """Reads a build's lines one after the other.
+    """A parser of a build's output, fed line by line.
 
     Args:
-        clock: seconds from any beginning.
+        clock: returns seconds since an arbitrary start.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -30,7 +30,7 @@ class BuildProgress:
     _began_s: float | None = field(default=None, init=False)
 
     def news(self, line: str) -> str:
-        """What a line says to a reader: how far the build is, or the line itself."""
+        """Return a line for the user: the progress that the given line reports, or the line itself."""
         line = BUILDKIT_PREFIX.sub("", line)
         if found := NEED_TO_GET.match(line):
             self._size = found[1]
@@ -52,12 +52,11 @@ class BuildProgress:
         self._began_s = now_s if self._began_s is None else self._began_s
         took_s = now_s - self._began_s
         left = f", {took_s * (100 / percent - 1):.0f} s left" if percent and took_s > SOON_S else ""
-        # pip says what it is about to fetch; its percentages name the file that they are of
         name = what if len(what) < 40 else what[:37] + "…"
         return f"downloading {name}: {percent:.0f} %{left}"
 
 
 def is_progress(line: str) -> bool:
-    """Whether a line only says how far the build is, and so explains nothing where it fails."""
+    """Return whether a line reports progress alone, and so does not help to explain a failure."""
     line = BUILDKIT_PREFIX.sub("", line)
     return bool(APT_STATUS.fullmatch(line) or PIP_PROGRESS.fullmatch(line))

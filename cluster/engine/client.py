@@ -1,6 +1,6 @@
-"""Asks the Docker engine about our clusters, which are found by label, and changes what Compose does not.
+"""Queries the Docker engine about our clusters, found by label, and makes the changes that Compose does not make.
 
-Containers are made by compose (`cluster.engine.compose_up`); the engine is asked to list and to remove.
+Compose creates the containers (`cluster.engine.compose_up`); this module lists, limits and removes them.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Engine:
     """A Docker engine.
 
     Args:
-        url: where it listens; None: the engine of this machine (or of DOCKER_HOST).
+        url: its address; None: the engine of this machine (or of DOCKER_HOST).
 
     Raises:
-        PrerequisiteError: there is no engine, it does not run, or this user may not ask it.
+        PrerequisiteError: there is no engine, it does not run, or this user may not use it.
     """
 
     host_name = ""
-    """Of the host; empty: this machine."""
+    """The host's name; empty: this machine."""
     where = ""
-    """The host, for readers; likewise."""
+    """The host as messages name it; empty: this machine."""
     what = "the Docker engine"
-    """In errors."""
+    """The engine as errors name it."""
     start_it = "sudo systemctl start docker"
-    """What to try where it does not answer."""
+    """The hint for an engine that does not answer."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
@@ -67,41 +67,41 @@ class Engine:
             self._api = _connect(url)
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turn the SDK's exceptions into ours within a block; what is not found stays what it is."""
+        """Turn the SDK's exceptions into ours within a block, except docker.errors.NotFound."""
         return engine_errors(self.what, self.start_it)
 
     def again(self) -> Engine:
-        """A connection of its own to the same engine: a followed log keeps one busy."""
+        """Open another connection to the same engine, because following a log keeps one busy."""
         return Engine(self.url)
 
     note = ""
-    """What the user should know of where his nodes are."""
+    """A sentence for the user about the nodes' placement; '' if there is nothing to say."""
 
     @property
     def engines(self) -> Sequence[Engine]:
-        """The engines of single machines that this is: itself."""
+        """The single-host engines behind this one: itself."""
         return (self,)
 
     def parts(self, spec: ClusterSpec) -> list[tuple[Engine, list[str]]]:
-        """The engines of single machines with the nodes that each has, or shall have, of a cluster.
+        """Return each single-host engine with the names of the cluster's nodes that it has or will have.
 
         Raises:
-            UsageError: there is no place for some.
+            UsageError: some nodes cannot be placed.
         """
         return [(self, [node.name for node in spec.nodes])]
 
     def dial_to(self, spec: ClusterSpec) -> Dial:
-        """What connects to the sshd of a cluster's nodes."""
+        """Return the function that connects to the sshd of a cluster's nodes."""
         return dial_directly
 
     def proxy_commands(self, spec: ClusterSpec) -> dict[str, str]:
-        """What an ssh client needs on its way to each node, as its `ProxyCommand`; on this machine nothing."""
+        """Return the `ProxyCommand` that an ssh client needs for each node; empty for nodes of this machine."""
         return {}
 
     def containers(self, cluster: str | None = None) -> list[Container]:
-        """Every node's container, running or not, of one cluster or of all; in rank order.
+        """Return every node's container, running or not, of one cluster or of all, in rank order.
 
-        Labels alone prove nothing: an image that somebody has made of a node (`docker commit`) hands them on.
+        Labels alone prove nothing: an image made from a node (`docker commit`) passes them on to its containers.
         """
         label = f"{LABEL_CLUSTER}={cluster}" if cluster else LABEL_CLUSTER
         with self.errors():
@@ -110,7 +110,7 @@ class Engine:
         return sorted((node for node in nodes if node is not None), key=rank_key)
 
     def strangers(self, cluster: str) -> list[str]:
-        """The containers of the cluster's Compose project that are no nodes of it: somebody else's project."""
+        """Return the containers of the cluster's Compose project that are not its nodes: someone else's project."""
         label = f"{COMPOSE_PROJECT}={project_name(cluster)}"
         ours = {container.id for container in self.containers(cluster)}
         with self.errors():
@@ -118,16 +118,16 @@ class Engine:
         return sorted(container_name(item) for item in found if item["Id"] not in ours)
 
     def cluster(self, name: str) -> ClusterSpec | None:
-        """The spec of a cluster that exists, read back from its containers' labels."""
+        """Return the spec of an existing cluster, read from its containers' labels; None if there is none."""
         containers = self.containers(name)
         return containers[0].spec if containers else None
 
     def clusters(self) -> list[ClusterSpec]:
-        """Every cluster that exists."""
+        """Return the specs of all existing clusters, by slot."""
         return sorted({c.spec for c in self.containers()}, key=lambda spec: spec.slot)
 
     def slot_of_network(self, name: str) -> int | None:
-        """The slot of a cluster's network, where it has one: its nodes may have been removed by hand."""
+        """Return the slot of a cluster's network, which may outlive nodes removed by hand; None if it has none."""
         with self.errors():
             found = self._api.networks(filters={"label": [f"{LABEL_CLUSTER}={name}", LABEL_SLOT]})
         slots = [
@@ -136,7 +136,7 @@ class Engine:
         return next((int(slot) for slot in slots if is_number(slot)), None)
 
     def slots(self, *, beside: str) -> set[int]:
-        """The slots that other clusters hold: by their containers, or by a network that has none yet."""
+        """Return the slots of all clusters but `beside`, by their containers or a network still without any."""
         with self.errors():
             networks = self._api.networks(filters={"label": [LABEL_CLUSTER, LABEL_SLOT]})
         labels = [network["Labels"] for network in networks]
@@ -147,27 +147,27 @@ class Engine:
         return {slot for cluster, slot in held if cluster != beside}
 
     def image_id(self, tag: str) -> str | None:
-        """The image behind a tag, or None."""
+        """Return the id of a tag's image; None if there is none."""
         image = self._image(tag)
         return image["Id"] if image else None
 
     def image_ids(self, tag: str) -> dict[str, str | None]:
-        """The same for each host, by its name: engines do not give one image the same id."""
+        """Return the id of a tag's image by host name, because engines may give the same image different ids."""
         return {self.host_name: self.image_id(tag)}
 
     def image_content(self, tag: str) -> object:
-        """The layers and labels of an image, the same on each engine (ids are not); None where it is not there."""
+        """Return an image's layers and labels, which unlike its id are equal on all engines; None if it is missing."""
         image = self._image(tag)
         return image and (image["RootFS"].get("Layers"), image["Config"].get("Labels"))
 
     def image_source(self, tag: str) -> str | None:
-        """The hash of the sources that an image was built from, where it says so."""
+        """Return the label that holds an image's source hash and build arguments; None if there is none."""
         image = self._image(tag)
         labels = (image["Config"].get("Labels") or {}) if image else {}
         return labels.get(LABEL_SOURCE)
 
     def inspect(self, container_id: str) -> Inspected | None:
-        """All that the engine knows of a container; None where it has been removed."""
+        """Return everything that the engine knows about a container; None if it has been removed."""
         import docker.errors
 
         try:
@@ -178,18 +178,18 @@ class Engine:
         return found
 
     def limits(self, containers: Sequence[Container]) -> dict[str, Limit]:
-        """What each node may use, as the engine holds it to; one that has just been removed has none."""
+        """Return the limits that the engine enforces on each node; no limits for a node that has just been removed."""
         return {node: read_limit(held) for node, held in self._host_configs(containers).items()}
 
     def slow_starts(self, containers: Sequence[Container]) -> dict[str, bool]:
-        """Whether each node was made with slow start after idle."""
+        """Return whether each node was created with slow start after idle."""
         return {node: has_slow_start(it) for node, it in self._host_configs(containers).items()}
 
     def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
-        """Hold some nodes to new limits, at once and while they run.
+        """Apply new limits to the nodes in `limits`, at once and while they run.
 
         Raises:
-            ClusterError: the engine refused, or a node is gone; the others are held to theirs.
+            ClusterError: the engine refused, or a node is gone; the other nodes have their new limits.
         """
         failures = []
         for container in (c for c in containers if c.node in limits):
@@ -201,10 +201,10 @@ class Engine:
             raise failures[0]
 
     def check_gpus(self, image: str, gpus: str) -> None:
-        """See that a container can have these GPUs, by one that ends at once: no engine tells otherwise.
+        """Check that a container can have these GPUs, by starting one: the engine offers no other way to find out.
 
         Raises:
-            ClusterError: none can; in the engine's own words.
+            ClusterError: it cannot; carries the engine's message.
         """
         with self.errors():
             host = self._api.create_host_config(
@@ -223,18 +223,18 @@ class Engine:
             self._remove_container(probe)
 
     def room(self) -> tuple[int, int]:
-        """The processors of the machine, and the bytes of its memory."""
+        """Return the number of the machine's processors and the bytes of its memory."""
         with self.errors():
             info = self._api.info()
         return int(info["NCPU"]), int(info["MemTotal"])
 
     def architecture(self) -> str:
-        """What its images are for, as wheels' names have it: x86_64, aarch64."""
+        """Return the CPU architecture of its images, as in the names of wheels: x86_64, aarch64."""
         with self.errors():
             return str(self._api.info()["Architecture"])
 
     def remove(self, name: str) -> list[str]:
-        """Remove all containers, volumes and networks of a cluster; returns what it removed."""
+        """Remove all containers, volumes and networks of a cluster; return what was removed."""
         containers = self.containers(name)
         self.remove_containers(containers)
         volumes, networks = self.remove_volumes(name), self.networks(name)
@@ -245,11 +245,11 @@ class Engine:
         return [f"{kind} {thing}" for kind, things in found.items() for thing in things]
 
     def left_behind(self, name: str) -> list[str]:
-        """A sentence for each thing of a cluster that could not be removed, as its machine does not answer."""
+        """Return a sentence for each part of a cluster that could not be removed because its host does not answer."""
         return []
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
-        """Remove some nodes, whatever they do, with their anonymous volumes."""
+        """Remove containers, running or not, with their anonymous volumes."""
         with self.errors(), ThreadPoolExecutor(max_workers=16) as pool:
             list(pool.map(lambda container: self._remove_container(container.id), containers))
 
@@ -260,13 +260,13 @@ class Engine:
                 self._api.unpause(container.id)
 
     def networks(self, name: str) -> list[str]:
-        """The names of the networks of a cluster."""
+        """Return the names of a cluster's networks."""
         with self.errors():
             found = self._api.networks(filters={"label": f"{LABEL_CLUSTER}={name}"})
         return names_in_project(found, name)
 
     def remove_volumes(self, name: str) -> list[str]:
-        """Remove what outlives a cluster's containers, once these are gone; returns the names of it."""
+        """Remove the named volumes of a cluster, once its containers are gone; return their names."""
         with self.errors():
             found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
             ours = names_in_project(found, name)
@@ -275,7 +275,7 @@ class Engine:
         return ours
 
     def log_tail(self, container_id: str, lines: int = 20) -> str:
-        """The last lines of what a container printed; nothing where it has been removed."""
+        """Return the last lines of a container's log; '' if it has been removed."""
         import docker.errors
 
         log = b""
@@ -284,7 +284,7 @@ class Engine:
         return log.decode(errors="replace")
 
     def follow_log(self, container_id: str, *, follow: bool, lines: int | str) -> Iterator[str]:
-        """What a container printed, line by line; with `follow`, until it ends."""
+        """Yield the lines of a container's log; with `follow`, until it ends."""
         rest = b""
         with self.errors():
             for chunk in self._api.logs(container_id, stream=True, follow=follow, tail=lines):
@@ -295,7 +295,7 @@ class Engine:
 
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
-        """The nodes of a cluster, each as its container starts; that goes on until the `with` block is left."""
+        """Yield an iterator of the cluster's nodes, each as its container starts, until the `with` block is left."""
         import docker.errors
 
         wanted = {"type": "container", "event": "start", "label": f"{LABEL_CLUSTER}={cluster}"}
@@ -304,17 +304,17 @@ class Engine:
         try:
             yield (event["Actor"]["Attributes"][LABEL_NODE] for event in events)
         finally:
-            # The stream of an engine behind SSH cannot be closed: it ends with us.
+            # The stream of an engine behind SSH cannot be closed: it ends with our process.
             with suppress(docker.errors.DockerException):
                 events.close()
 
     def version(self) -> str:
-        """The engine's version."""
+        """Return the engine's version."""
         with self.errors():
             return str(self._api.version()["Version"])
 
     def free_disk_bytes(self) -> int | None:
-        """Free space where the engine keeps its images; None where this machine cannot see it."""
+        """Return the free space where the engine keeps its images; None if this machine cannot see that folder."""
         with self.errors():
             root = Path(self._api.info()["DockerRootDir"])
         try:
@@ -328,7 +328,7 @@ class Engine:
         return {c.node: config for c, config in zip(containers, found, strict=True)}
 
     def _host_config(self, container: Container) -> HostConfig:
-        """What a container was made with and is held to; nothing of one that has just been removed."""
+        """Return a container's host configuration; empty if it has just been removed."""
         found = self.inspect(container.id)
         return found["HostConfig"] if found else {}
 
@@ -363,7 +363,7 @@ class Engine:
     def _remove_network(self, network: str) -> None:
         import docker.errors
 
-        with suppress(docker.errors.NotFound):  # somebody else removed it: gone is what we want
+        with suppress(docker.errors.NotFound):  # someone else removed it, which is what we want
             self._api.remove_network(network)
 
     def _remove_volume(self, volume: str) -> None:
@@ -378,19 +378,19 @@ class Engine:
         try:
             self._api.remove_container(container_id, force=True, v=True)
         except docker.errors.NotFound:
-            pass  # somebody else removed it: gone is what we want
+            pass  # someone else removed it, which is what we want
         except docker.errors.APIError as error:
             if "already in progress" not in str(error):
                 raise
 
 
 def docker_command(engine: Engine) -> list[str]:
-    """The first words of a `docker` command line that asks this engine."""
+    """Return the first words of a `docker` command line for this engine."""
     return ["docker", *(["--host", engine.url] if engine.url else [])]
 
 
 def _connect(url: str | None) -> APIClient:
-    # Imported here: it takes 0.2 s, and half of the verbs do without.
+    # Imported here: it takes 0.2 s, and half of the verbs do not need it.
     import docker
 
     client: APIClient = docker.from_env().api if url is None else docker.APIClient(url)

@@ -1,8 +1,8 @@
-"""The Compose document of a cluster, as a pure value, and the file of it in the state folder.
+"""The Compose document of a cluster, as a pure value, and its file in the state folder.
 
-`docker-compose.yml` in the root is this document for three nodes, written to be read; a test holds the two
-equal. For any other cluster the document is generated. `docker compose` (v2) and `docker-compose` (v1, 1.29)
-both take it.
+`docker-compose.yml` in the root is this document for three nodes, written by hand to be read; a test checks that the
+two are equal. For any other cluster the document is generated. `docker compose` (v2) and `docker-compose` (v1, 1.29)
+both accept it.
 """
 
 import copy
@@ -22,16 +22,16 @@ LABEL_SIZE = "gradwire.size"
 LABEL_SLOT = "gradwire.slot"
 LABEL_IMAGE = "gradwire.image"
 
-# Everything else is dropped. Who needs what:
+# All other capabilities are dropped. Each with what needs it:
 CAPABILITIES = (
     "NET_ADMIN",  # tc, routes, offloads: the shaping itself
     "NET_RAW",  # ping; iptables' own sockets
-    "SYS_NICE",  # the nfqueue wire runs before the ranks: nice -20, and time reserved
+    "SYS_NICE",  # the nfqueue wire has priority over the ranks: nice -20, and reserved CPU time
     "SYS_CHROOT",  # sshd: its privilege separation
     "SETUID",  # sshd: to the user who logs in
     "SETGID",  # sshd: likewise
     "CHOWN",  # sshd: the terminal's owner
-    "DAC_OVERRIDE",  # sshd and boot: keys that belong to the host's user
+    "DAC_OVERRIDE",  # sshd and boot: they read keys owned by the host's user
     "KILL",  # to end ranks
     "AUDIT_WRITE",  # sshd: login records
 )
@@ -40,7 +40,7 @@ SYSCTLS = {
     # Room for the largest bandwidth-delay product of the profiles (100 MB/s x 1 s RTT), twice over.
     "net.ipv4.tcp_rmem": "4096 131072 268435456",
     "net.ipv4.tcp_wmem": "4096 131072 268435456",
-    # What TCP learnt on one profile must not linger into the next.
+    # TCP metrics learnt under one profile must not affect the next.
     "net.ipv4.tcp_no_metrics_save": "1",
     # Nodes are each other's routers and must not advertise shorter routes.
     "net.ipv4.ip_forward": "1",
@@ -48,18 +48,19 @@ SYSCTLS = {
 }
 
 SHARED_VOLUME = "shared"
-"""Of all nodes: what ranks write together (`launch --shared`)."""
+"""The volume that all nodes mount, for files that ranks write together (`launch --shared`)."""
 
-# Of a profile without it. Only Compose can: in a container /proc/sys is read-only.
+# Set to 0 for a profile without it. Only Compose can set it: /proc/sys is read-only in a container.
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
-# What users' code may take of the host. Memory is `up --memory`'s; where it ends a rank is killed first (node/rank.py).
+# Host resources that users' code may take. `up --memory` limits memory; if it runs out, a rank is killed first
+# (node/rank.py).
 LIMITS: dict[str, object] = {
-    # Processes and threads: a program that forks without end must not take the host's. 64 ranks have some 60 each.
+    # Processes and threads: a fork bomb must not exhaust the host's. 64 ranks have some 60 each.
     "pids_limit": 4096,
-    # All that ranks print is kept here, too (`docker logs`), beside their run's own logs: the last of it will do.
+    # The ranks' output is kept here (`docker logs`) as well as in the run's own logs, so its end is enough.
     "logging": {"driver": "json-file", "options": {"max-size": "20m", "max-file": "2"}},
-    # No setuid program makes anybody more than he is; sshd goes from root to root, and needs none.
+    # setuid programs must not raise privileges; sshd needs none, because it goes from root to root.
     "security_opt": ["no-new-privileges:true"],
 }
 
@@ -72,14 +73,14 @@ def compose_document(
     mounts_keys: bool = True,
     network: str = "",
 ) -> dict[str, object]:
-    """The Compose document of a cluster: plain values, ready for YAML.
+    """Return the Compose document of a cluster: plain values, ready for YAML.
 
     Args:
         spec: the cluster.
-        limits: of some nodes.
-        slow_start_after_idle: of their TCP.
-        mounts_keys: whether nodes see their keys in the state folder, which must be on the engine's machine.
-        network: one that is there already, by its name; empty: the document makes one.
+        limits: resource limits by node; nodes that are missing have none.
+        slow_start_after_idle: whether the nodes' TCP has slow start after idle.
+        mounts_keys: whether nodes mount their keys from the state folder, which must be on the engine's machine.
+        network: the name of an existing network; empty: the document creates one.
     """
     hosts = [f"{node.name}:{node.address}" for node in spec.nodes]
     sysctls = SYSCTLS | ({} if slow_start_after_idle else {SLOW_START_AFTER_IDLE: "0"})
@@ -91,7 +92,7 @@ def compose_document(
             for node in spec.nodes
         },
         "networks": {"data": {"external": True, "name": network} if network else _network(spec)},
-        # The size is none of its labels: compose would have it made anew where that changes.
+        # No label for the size: compose would want to recreate the volume when the size changes.
         "volumes": {SHARED_VOLUME: {"labels": {LABEL_CLUSTER: spec.name}}},
     }
 
@@ -104,7 +105,7 @@ def write_document(
     mounts_keys: bool,
     network: str = "",
 ) -> str:
-    """The cluster's Compose file, kept in its state folder for readers."""
+    """Write the cluster's Compose file into its state folder, for people to read; return its text."""
     document = compose_document(
         spec,
         limits,
@@ -118,19 +119,19 @@ def write_document(
 
 
 def compose_text(document: Mapping[str, object]) -> str:
-    """A document as Compose reads it."""
+    """Return a document as YAML for Compose."""
     return yaml.safe_dump(dict(document), sort_keys=False, width=120)
 
 
 def document_of(text: str, nodes: Collection[str]) -> str:
-    """A cluster's document with some of its nodes alone: what one of several hosts gets."""
+    """Return a cluster's document reduced to `nodes`: the part that one of several hosts gets."""
     document = yaml.safe_load(text)
     services = {node: it for node, it in document["services"].items() if node in nodes}
     return compose_text(document | {"services": services})
 
 
 def has_slow_start(host_config: HostConfig) -> bool:
-    """Whether a container was made with slow start after idle, by what the engine says of it."""
+    """Return whether a container was created with slow start after idle, by its host configuration."""
     return (host_config.get("Sysctls") or {}).get(SLOW_START_AFTER_IDLE) != "0"
 
 
@@ -176,5 +177,5 @@ def _network(spec: ClusterSpec) -> dict[str, object]:
 
 
 def network_labels(spec: ClusterSpec) -> dict[str, str]:
-    """By which a cluster's network is found, and what it is."""
+    """Return the labels by which a cluster's network is found, with the cluster's name, size and slot."""
     return {LABEL_CLUSTER: spec.name, LABEL_SIZE: str(spec.size), LABEL_SLOT: str(spec.slot)}

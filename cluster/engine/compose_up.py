@@ -1,4 +1,4 @@
-"""Runs `compose up` in the background: it starts early and reads its document once that is known."""
+"""Runs `compose up` in the background: it starts early and reads its document when that is known."""
 
 import os
 import shutil
@@ -20,28 +20,28 @@ PLUGIN_DIRS = tuple(
     Path(folder, "docker", "cli-plugins")
     for folder in ("/usr/local/lib", "/usr/local/libexec", "/usr/lib", "/usr/libexec")
 )
-# Compose would read the .env of the folder in which the user works, and stop at a line that it does not understand.
+# Otherwise Compose would read .env in the user's working folder, and fail at a line that it does not understand.
 NO_VARIABLES = Path(__file__).with_name("empty.env")
-TIMEOUT_S, TIMEOUT_PER_NODE_S = 300.0, 10.0  # generous: an engine that hangs, or that has died
-END_TIMEOUT_S = 15.0  # after SIGTERM; the calls of the engine that it has begun it ends first
+TIMEOUT_S, TIMEOUT_PER_NODE_S = 300.0, 10.0  # generous: for an engine that hangs or has died
+END_TIMEOUT_S = 15.0  # after SIGTERM; compose first completes its engine calls in flight
 
 OLD_COMPOSE = "KeyError: 'ContainerConfig'"
-"""What docker-compose 1.29 says where it should make a container anew by an engine from 25 on."""
+"""The error of docker-compose 1.29 when it must recreate a container on engine 25 or newer."""
 
 
 class OldCompose(ClusterError):
-    """Compose is too old for the engine; it can make containers, and not change any."""
+    """Compose is too old for the engine: it can create containers, but not change any."""
 
 
 class ComposeUp:
-    """One call of compose for one cluster; its `with` block ends it, whatever happens.
+    """One call of compose for one cluster; leaving its `with` block always ends the process.
 
-    It reads its document from standard input, and so can be started before it is known what it should make:
-    docker-compose 1.29 takes half a second to get ready.
+    Compose reads its document from standard input, so it can start before the document is known: docker-compose 1.29
+    takes half a second to get ready.
     """
 
     is_local = True
-    """Whether the engine is this machine's: it mounts keys from our folders, and compose starts the nodes, too."""
+    """Whether the engine is on this machine: then nodes mount keys from our folders, and compose starts them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -49,35 +49,35 @@ class ComposeUp:
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - __exit__ closes it
 
     where = ""
-    """The host, for readers; empty: this machine."""
+    """The host as messages name it; empty: this machine."""
     network = ""
-    """The one that nodes are connected to where it is not compose that makes it."""
+    """The name of the nodes' network if something else creates it; empty: compose does."""
 
     def prepare(self, spec: ClusterSpec) -> None:
-        """Make what the document takes for granted: nothing, where compose makes all of it."""
+        """Create what the document relies on: nothing here, because compose creates everything."""
 
     def get_ready(self) -> None:
-        """Start it where there is no such cluster yet; whether it can be had matters only once there is work for it."""
+        """Start compose early if the cluster does not exist yet; a missing compose is reported only by `give`."""
         if not ClusterSpec(self._name).state_dir.exists():
             with suppress(PrerequisiteError):
                 self._start()
 
     def give(self, document: str) -> None:
-        """Let it make what the document says.
+        """Send compose the document, starting it if necessary.
 
         Raises:
-            PrerequisiteError: there is no compose.
+            PrerequisiteError: compose is not installed.
         """
         process = self._process or self._start()
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as stdin:  # it has ended: `finish` says why
+        with suppress(BrokenPipeError), process.stdin as stdin:  # compose died: `finish` says why
             stdin.write(document)
 
     def has_ended(self, spec: ClusterSpec) -> bool:
-        """Whether it has done its work.
+        """Return whether compose has completed.
 
         Raises:
-            ClusterError: it failed; in its own words, with what to do about it.
+            ClusterError: it failed; carries its message and a hint.
         """
         assert self._process is not None
         if self._process.poll() is None:
@@ -88,10 +88,10 @@ class ComposeUp:
         return True
 
     def finish(self, spec: ClusterSpec) -> None:
-        """Wait until it has done its work.
+        """Wait until compose has completed.
 
         Raises:
-            ClusterError: as `has_ended`; it does not end.
+            ClusterError: it failed, as in `has_ended`, or timed out.
         """
         assert self._process is not None
         timeout_s = TIMEOUT_S + TIMEOUT_PER_NODE_S * spec.size
@@ -103,13 +103,13 @@ class ComposeUp:
         self.has_ended(spec)
 
     def end(self) -> None:
-        """End it, at once, if it is still at work; what it has made stays."""
+        """End compose now if it is still running; the containers that it has created stay."""
         if self._process is not None:
             with suppress(BrokenPipeError), self._process:  # closes its input
                 _end_group(self._process)
 
     def _forget(self) -> None:
-        """Be as new, once it has ended."""
+        """Reset the state after compose has ended, so that it can be run again."""
         self._process = None
         self._complaints.seek(0)
         self._complaints.truncate()
@@ -122,13 +122,13 @@ class ComposeUp:
             self.end()
 
     def _environment(self) -> Mapping[str, str] | None:
-        """What compose is started with; None: what we were."""
+        """Return the environment of compose; None: our own."""
         return None
 
     def _start(self) -> subprocess.Popen[str]:
-        # A session of its own: Ctrl-C is ours to handle, we end compose before we clean up.
-        # docker-compose 1.29 begins the paths of a document on standard input where it stands, whatever
-        # --project-directory says: elsewhere nodes would find an empty folder for their keys.
+        # In its own session, because we handle Ctrl-C ourselves: we end compose before we clean up.
+        # In PROJECT_DIR, because docker-compose 1.29 resolves the paths of a document on standard input against its
+        # working directory and ignores --project-directory: elsewhere nodes would mount an empty folder as their keys.
         self._process = subprocess.Popen(
             up_argv(compose_command(), self._name, starts=self.is_local),
             cwd=PROJECT_DIR,
@@ -138,13 +138,13 @@ class ComposeUp:
             stderr=self._complaints,
             text=True,
             start_new_session=True,
-            preexec_fn=end_with_parent,  # it would go on making nodes that nobody wants
+            preexec_fn=end_with_parent,  # otherwise it would go on creating nodes without us
         )
         return self._process
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """`docker compose` is two processes, and older ones do not hand a signal on."""
+    """End the process group: `docker compose` is two processes, and older ones do not forward signals."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             with suppress(ProcessLookupError):
@@ -154,7 +154,10 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 
 def up_argv(command: list[str], name: str, path: str = "-", *, starts: bool = True) -> list[str]:
-    """The compose call that makes or reconciles the containers, and `starts` them; `-` is standard input."""
+    """Return the compose command that creates or reconciles the containers and, with `starts`, starts them.
+
+    `path`: the document; `-` is standard input.
+    """
     return [
         *command,
         *(
@@ -172,13 +175,13 @@ def up_argv(command: list[str], name: str, path: str = "-", *, starts: bool = Tr
 
 
 def compose_command() -> list[str]:
-    """`docker compose` where the plugin is there, else `docker-compose`.
+    """Return `docker compose` if the plugin is installed, else `docker-compose`.
 
-    The plugin is looked for in the folders where docker itself usually looks: to ask each command for its version
-    takes up to half a second.
+    Looks for the plugin in docker's usual folders first, because asking each command for its version takes up to half
+    a second.
 
     Raises:
-        PrerequisiteError: neither is there; says how to install it.
+        PrerequisiteError: neither is installed; says how to install it.
     """
     home = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     places = [folder / "docker-compose" for folder in (home / "cli-plugins", *PLUGIN_DIRS)]
@@ -204,7 +207,7 @@ def _on(where: str) -> str:
 
 
 def compose_failure(stderr: str, spec: ClusterSpec, where: str = "") -> ClusterError:
-    """Compose's complaint as one of ours, with what to do about it; `where`: the host, empty on this machine."""
+    """Return compose's error message as a ClusterError with a hint; `where`: the host, empty on this machine."""
     text = stderr.lower()
     last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
     message = f"compose could not bring {spec.name!r} up{_on(where)}: {' / '.join(last)}"

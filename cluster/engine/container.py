@@ -1,4 +1,4 @@
-"""A node's container as the engine lists it: labels alone prove nothing, its name has to agree with them."""
+"""A node's container as the engine lists it. Labels alone prove nothing: its name must agree with them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ WORKING_DIR = "com.docker.compose.project.working_dir"
 class Container:
     """One node's container, as the engine lists it.
 
-    `is_connected`: to some network, be it running or not; `host`: on which it is, empty on this machine.
+    `is_connected`: whether it is connected to a network, running or not; `host`: its host, empty for this machine.
     """
 
     id: str
@@ -40,19 +40,19 @@ class Container:
 
     @property
     def spec(self) -> ClusterSpec:
-        """Of its cluster, as its labels have it."""
+        """The spec of its cluster, as its labels say."""
         return ClusterSpec(self.cluster, self.size, self.slot, self.image)
 
 
 def read_container(item: dict, host: str) -> Container | None:  # type: ignore[type-arg]
-    """One of ours, or None: its labels must be whole, and its name what they say."""
+    """Return a listed container if it is one of our nodes, else None: its labels must be complete and fit its name."""
     labels = item["Labels"]
     status = item["Status"]
     health = status[status.find("(") + 1 : -1].removeprefix("health: ") if "(" in status else ""
     if not all(is_number(labels.get(key, "")) for key in (LABEL_SIZE, LABEL_SLOT)):
         return None
     cluster, node, name = labels[LABEL_CLUSTER], labels[LABEL_NODE], container_name(item)
-    # While Compose makes a container anew, the old one has a number in front of its name.
+    # While Compose recreates a container, the old one has an id in front of its name.
     if not re.fullmatch(rf"([0-9a-f]{{12}}_)?{re.escape(project_name(cluster))}-node[0-9]+", name):
         return None
     try:
@@ -79,22 +79,22 @@ def read_container(item: dict, host: str) -> Container | None:  # type: ignore[t
 
 
 def container_name(item: dict) -> str:  # type: ignore[type-arg]
-    """A container's own name, without the slash in front; links of others to it have names, too."""
+    """Return a container's own name without its leading slash, not the names of other containers' links to it."""
     names = [str(name).removeprefix("/") for name in item.get("Names") or ()]
     return next((name for name in names if "/" not in name), "")
 
 
 def names_in_project(found: Sequence[Mapping[str, str]], cluster: str) -> list[str]:
-    """The names of networks or volumes that are as Compose calls a cluster's: labels alone prove nothing."""
+    """Return the networks or volumes whose names have the cluster's Compose prefix: labels alone prove nothing."""
     names = [one["Name"] for one in found]
     return [name for name in names if name.startswith(f"{project_name(cluster)}_")]
 
 
 def is_number(text: str) -> bool:
-    """Whether a label is a whole number, of plain digits."""
+    """Return whether a label consists of ASCII digits alone."""
     return text.isascii() and text.isdecimal()
 
 
 def rank_key(container: Container) -> tuple[str, int]:
-    """By which containers are sorted: those of a cluster in the order of ranks."""
+    """Return the key that sorts containers by cluster, then in rank order."""
     return container.cluster, int(container.node.removeprefix("node"))

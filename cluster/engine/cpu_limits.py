@@ -1,4 +1,4 @@
-"""CPU limits of nodes, changed while they run, and restored."""
+"""Changes CPU limits of running nodes, and restores them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,14 +7,14 @@ from cluster.engine.resources import ResourceRequest
 
 
 class CpuLimits:
-    """What the nodes of a cluster may use of the processors, changed by wishes and given back.
+    """The CPU limits of a cluster's nodes, changed temporarily and restored.
 
     Args:
-        engine: holds the containers to it.
-        name: the cluster's.
+        engine: the cluster's engine.
+        name: the cluster.
 
     Attributes:
-        before: every node's limit when this was made.
+        before: every node's limits when this object was created.
     """
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -24,23 +24,23 @@ class CpuLimits:
         self._in_force = dict(self.before)
 
     def limit(self, wishes: Sequence[Mapping[str, float | None]]) -> None:
-        """What the nodes had before, changed by these wishes, the later over the earlier."""
+        """Apply these wishes to the limits in `before`, later ones over earlier ones, and put the result in force."""
         new = dict(self.before)
         for cpus in wishes:
             new = ResourceRequest(cpus, {}).limits(list(new), new)
         changed = {node: limit for node, limit in new.items() if limit != self._in_force.get(node)}
         for node in changed:
-            self._in_force.pop(node, None)  # where it fails, who knows what the node has
+            self._in_force.pop(node, None)  # unknown if set_limits fails
         self._engine.set_limits(self._containers, changed)
         self._in_force |= changed
 
     def document(self) -> dict[str, dict[str, float | int | str]]:
-        """The limits that there were, for a reader."""
+        """Return the limits in `before`, for JSON; nodes without limits are left out."""
         said = {node: limit.document() for node, limit in self.before.items()}
         return {node: words for node, words in said.items() if words}
 
     def give_back(self) -> bool:
-        """Every node what it had; returns whether any had something else."""
+        """Restore every node's limits; return whether any differed."""
         is_changed = self._in_force != self.before
         self.limit([])
         return is_changed

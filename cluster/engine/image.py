@@ -1,8 +1,8 @@
-"""The node image: built from our own files, noticed when it no longer is.
+"""Builds the node image from our own files, and detects when it is out of date.
 
-The image carries the hash of the files it was built from. `up` and `launch` compare it with those here, so a change of
-node/ or protocol/ rebuilds it (seconds: they are the last layers). The base image is pulled; where no registry answers,
-the same Debian is bootstrapped from its packages with mmdebstrap and imported under the same tag.
+The image carries the hash of the files that it was built from. `up` and `launch` compare it with the current files, so
+a change of node/ or protocol/ rebuilds it (seconds: they are the last layers). The base image is pulled; if no registry
+answers, the same Debian is bootstrapped from its packages with mmdebstrap and imported under the same tag.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ from cluster.engine.wheels import ensure_wheels
 BASE_IMAGE = "debian:trixie-slim"
 BASE_SUITE = "trixie"
 PULL_TIMEOUT_S = 300
-IMPORT_TIMEOUT_S = 1200  # in which mmdebstrap fetches and unpacks some 100 MB
-MOST_SILENT_S = 1200  # of a build: its last step, in which layers of 7 GB are written, says nothing
-# What makes Debian's own image of that tag slim and quick to build on, for mmdebstrap as for all apt-get after it: no
-# manuals and translations, and no waiting for the disk after each file.
+IMPORT_TIMEOUT_S = 1200  # mmdebstrap fetches and unpacks some 100 MB in it
+MOST_SILENT_S = 1200  # of a build: its last step writes layers of 7 GB and prints nothing
+# The options that make Debian's own image of that tag slim and fast to build on, for mmdebstrap and every later
+# apt-get: no manuals and translations, and no fsync after each file.
 BASE_DPKG_OPTIONS = (
     "force-unsafe-io",
     *(f"path-exclude=/usr/share/{name}/*" for name in ("doc", "groff", "info", "locale", "man")),
     "path-include=/usr/share/doc/*/copyright",
 )
-NEEDED_DISK_BYTES = 5 * 10**9  # 1.3 GB of image, as much again while its largest layer is made
+NEEDED_DISK_BYTES = 5 * 10**9  # 1.3 GB of image, and as much again during its largest layer
 NEEDED_WITH_PYPI_BYTES = 16 * 10**9  # 7.5 GB of image, likewise
 REQUIREMENTS = "requirements-image.txt"
 EXTRAS = {"MUJOCO": "requirements-mujoco.txt"}
-"""Packages that the image has only where it is asked for them: the build argument, and what it installs."""
+"""Optional packages of the image: each build argument, and the requirements file that it installs."""
 SOURCES = {
     "Dockerfile": IMAGE_DIR,
     ".dockerignore": IMAGE_DIR,
@@ -51,16 +51,16 @@ SOURCES = {
     "node": CODE_DIR,
     "protocol": CODE_DIR,
 }
-"""What the image is built from, and where it lies: in a checkout all of it in one folder."""
+"""The files and folders that the image is built from, and the folder of each; in a checkout it is one folder."""
 
 TORCH_ARGS = ("TORCH", "TORCHVISION", "USE_LIBUV")
 
 Report = Callable[[str], None]
-"""Takes one line of progress."""
+"""A callback that takes one line of progress."""
 
 
 def source_hash(build_args: Mapping[str, str]) -> str:
-    """One hash of all that decides the image: the files that go into it, and the build arguments."""
+    """Return one hash of everything that determines the image: its source files and the build arguments."""
     digest = hashlib.sha256(repr(sorted(build_args.items())).encode())
     for name, path in _source_files():
         digest.update(f"{name}\0{_is_executable(path):d}\0".encode())
@@ -71,12 +71,12 @@ def source_hash(build_args: Mapping[str, str]) -> str:
 def ensure_image(
     engine: Engine, report: Report, build_args: Mapping[str, str] | None = None
 ) -> bool:
-    """Build the node image unless it is that of this checkout. Returns whether it was built.
+    """Build the node image unless it matches this checkout; return whether it was built.
 
-    Without `build_args` those of the last build are kept: `up` never turns a CUDA image back into a CPU one.
+    Without `build_args` those of the last build are kept, so that `up` never turns a CUDA image back into a CPU one.
 
     Raises:
-        PrerequisiteError: no base image can be had; ClusterError: the build failed or the disk is full.
+        PrerequisiteError: no base image is available; ClusterError: the build failed or the disk is full.
     """
     built = engine.image_source(IMAGE)
     args = dict(build_args) if build_args is not None else _args_of(built)
@@ -99,10 +99,10 @@ def ensure_image(
 
 
 def require_image(engine: Engine, image: str) -> None:
-    """A user's own image must be there, and be built on today's gradwire-node.
+    """Check that a user's own image exists and is built on the current gradwire-node.
 
     Raises:
-        PrerequisiteError: it is not.
+        PrerequisiteError: it does not exist, or is built on an older one.
     """
     if engine.image_id(image) is None:
         raise PrerequisiteError(
@@ -113,15 +113,17 @@ def require_image(engine: Engine, image: str) -> None:
 
 
 def require_packages(engine: Engine, image: str, needed: Mapping[str, str]) -> None:
-    """A node image must have what a training needs; of a user's own image only its ranks can tell.
+    """Check that the node image has the packages that a training needs.
+
+    Does not check a user's own image: only its ranks can find out.
 
     Args:
-        engine: has the image, or will have built it like the last one.
-        image: of the nodes.
+        engine: has the image, or will build it with the arguments of the last build.
+        image: the nodes' image.
         needed: Python packages, each with what needs it.
 
     Raises:
-        UsageError: it was built without one of them.
+        UsageError: the image was built without one of them.
     """
     if image != IMAGE:
         return
@@ -135,18 +137,18 @@ def require_packages(engine: Engine, image: str, needed: Mapping[str, str]) -> N
 
 
 def is_current(engine: Engine, image: str = IMAGE) -> bool:
-    """Whether an image has in it the code of this checkout; one built FROM ours inherits our label."""
+    """Return whether an image contains the code of this checkout; an image built FROM ours inherits our label."""
     built = engine.image_source(image)
     return built is not None and built == _label(_args_of(built))
 
 
 def last_args(engine: Engine) -> dict[str, str]:
-    """The build arguments of the image that is there."""
+    """Return the build arguments of the existing node image."""
     return _args_of(engine.image_source(IMAGE))
 
 
 def _wheels(engine: Engine, args: Collection[str], report: Report) -> list[Path]:
-    """What the build wants of PyPI."""
+    """Return the wheels that the build needs from PyPI."""
     files = [REQUIREMENTS, *(file for extra, file in EXTRAS.items() if extra in args)]
     architecture = engine.architecture()
     return [
@@ -155,12 +157,12 @@ def _wheels(engine: Engine, args: Collection[str], report: Report) -> list[Path]
 
 
 def _label(args: Mapping[str, str]) -> str:
-    """What the image is labelled with: 'HASH KEY=VALUE KEY=VALUE'."""
+    """Return the image's source label: 'HASH KEY=VALUE KEY=VALUE'."""
     return f"{source_hash(args)} {_join(args)}".strip()
 
 
 def _args_of(built: str | None) -> dict[str, str]:
-    """The build arguments that an image's label remembers."""
+    """Return the build arguments in an image's source label."""
     words = (built or "").split()[1:]
     return dict(word.split("=", 1) for word in words)
 
@@ -179,7 +181,7 @@ def _build_argv(args: Mapping[str, str], wanted: str) -> list[str]:
 
 
 def _source_files() -> Iterator[tuple[Path, Path]]:
-    """Each file that goes into the image: its path in the build context, and where it lies."""
+    """Yield each source file of the image: its path in the build context, and its path on disk."""
     for name, folder in SOURCES.items():
         top = folder / name
         paths = [top] if top.is_file() else sorted(top.rglob("*"))
@@ -193,9 +195,9 @@ def _is_executable(path: Path) -> bool:
 
 @contextmanager
 def _build_context(wheels: Sequence[Path]) -> Iterator[IO[bytes]]:
-    """These files, and wheels of Python packages, as a tar archive, the same whatever umask they were written under.
+    """Yield the source files and wheels as a tar archive that does not depend on the umask they were written under.
 
-    An archive and no folder: beside an installed package there are those of others, and snap's Docker sees no /tmp.
+    Not a folder: an installed package lies beside those of others, and snap's Docker does not see /tmp.
     """
     with TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
@@ -221,10 +223,10 @@ def _check_disk(engine: Engine, needed: int) -> None:
 
 
 def ensure_base(engine: Engine, report: Report) -> None:
-    """Have the base image: pulled, or bootstrapped where no registry gives it.
+    """Pull the base image if it is missing, or bootstrap it if no registry provides it.
 
     Raises:
-        PrerequisiteError, ClusterError: it can be had in neither way.
+        PrerequisiteError, ClusterError: neither worked.
     """
     if engine.image_id(BASE_IMAGE) is not None:
         return
@@ -241,7 +243,7 @@ def ensure_base(engine: Engine, report: Report) -> None:
 
 
 def _bootstrap_base(report: Report) -> None:
-    """Mmdebstrap makes a root file system as a tar stream; Docker imports it as an image."""
+    """Pipe a root file system from mmdebstrap, as a tar stream, into `docker import`."""
     _ensure_mmdebstrap(report)
     bootstrap = subprocess.Popen(
         [
@@ -269,11 +271,11 @@ def _bootstrap_base(report: Report) -> None:
         words = f"bootstrapping {BASE_IMAGE} took more than {IMPORT_TIMEOUT_S} s"
         raise ClusterError(words, "python -m cluster.image --base IMAGE") from None
     assert bootstrap.stdout is not None
-    bootstrap.stdout.close()  # or it would write for ever where the import has failed
+    bootstrap.stdout.close()  # otherwise mmdebstrap would block forever after a failed import
     if load.returncode != 0:
         bootstrap.terminate()
     if bootstrap.wait() > 0:
-        _forget(BASE_IMAGE)  # half a file system imports as happily as a whole one
+        _forget(BASE_IMAGE)  # docker import also accepts a truncated file system
         raise ClusterError(
             f"mmdebstrap could not bootstrap {BASE_IMAGE}", see="its own words, above this line"
         )
@@ -282,7 +284,7 @@ def _bootstrap_base(report: Report) -> None:
 
 
 def _forget(image: str) -> None:
-    """Remove an image; one that is still in use stays."""
+    """Remove an image unless it is still in use."""
     run_bounded(["docker", "image", "rm", image])
 
 
@@ -301,7 +303,7 @@ def _ensure_mmdebstrap(report: Report) -> None:
 
 
 def _stream(argv: list[str], report: Report, failure: str, stdin: IO[bytes] | None = None) -> None:
-    """Run a long command, handing on each line; on failure, or when it falls silent, its last lines are the message."""
+    """Run a long command and report its lines; if it fails or falls silent, raise a ClusterError with the last ones."""
     tail: list[str] = []
     progress = BuildProgress()
     is_silent = False
@@ -336,7 +338,7 @@ def _stream(argv: list[str], report: Report, failure: str, stdin: IO[bytes] | No
 def _within(
     lines: Iterable[str], most_silent_s: float, give_up: Callable[[], None]
 ) -> Iterator[str]:
-    """The lines; `give_up` is called, from a thread, when the next one takes too long."""
+    """Yield the lines; call `give_up`, from another thread, if none comes for `most_silent_s`."""
     ended = threading.Event()
     news = threading.Event()
 
@@ -376,10 +378,10 @@ def requested_args(
     *,
     mujoco: bool | None = None,
 ) -> dict[str, str]:
-    """The build arguments that are asked for; what is not spoken of stays as in the last build.
+    """Return the requested build arguments; those that are not given stay as in the last build.
 
     Raises:
-        UsageError: a word that is no version or image, or one version without the other.
+        UsageError: a word is neither a version nor an image, or one of the two versions is missing.
     """
     for word in (torch, torchvision, base):
         if word is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+:/@-]*", word):

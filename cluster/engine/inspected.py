@@ -1,4 +1,4 @@
-"""What we read of `docker inspect`, with the engine's own names."""
+"""The parts of `docker inspect`'s output that we read, with the engine's own names."""
 
 from typing import TypedDict
 
@@ -11,7 +11,7 @@ class DeviceRequest(TypedDict, total=False):
 
 
 class HostConfig(TypedDict, total=False):
-    """What a container was made with, and what it is held to; 0 is no limit."""
+    """A container's creation options and resource limits; 0 is no limit."""
 
     CpuQuota: int
     CpuPeriod: int
@@ -39,7 +39,7 @@ class NetworkSettings(TypedDict, total=False):
 
 
 class ImageConfig(TypedDict, total=False):
-    """What an image was made with."""
+    """An image's configuration."""
 
     Labels: dict[str, str] | None
 

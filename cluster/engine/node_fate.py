@@ -1,4 +1,4 @@
-"""Describes what became of a lost node, from the engine's view of its container. Pure."""
+"""Describes why a node was lost, from the engine's view of its container. Pure."""
 
 from datetime import datetime
 
@@ -7,11 +7,11 @@ from cluster.engine.inspected import ContainerState, Inspected
 
 
 def node_fate(inspected: Inspected | None, since: float) -> str:
-    """Why a node may have been lost; nothing where its container tells nothing.
+    """Return why a node may have been lost; '' if its container does not explain it.
 
     Args:
-        inspected: what `docker inspect` says of the container; None: there is none.
-        since: when it was known to run, Unix time.
+        inspected: the container's `docker inspect`; None: the container does not exist.
+        since: Unix time at which the container was known to run.
     """
     if inspected is None:
         return "its container has been removed"

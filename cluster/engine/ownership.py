@@ -1,4 +1,4 @@
-"""Checks that a cluster belongs to this checkout, and that no other Compose project has its name."""
+"""Checks that a cluster belongs to this checkout, and that no other Compose project uses its name."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from cluster.engine.container import Container
 
 
 def is_of_checkout(container: Container) -> bool:
-    """Whether a node was brought up from this checkout, as far as Compose says."""
+    """Return whether a node was brought up from this checkout, or its Compose labels do not say from where."""
     return container.working_dir in ("", str(PROJECT_DIR))
 
 
 def check_checkout(containers: Sequence[Container]) -> None:
-    """Refuse a cluster of another checkout, which has keys of its own.
+    """Refuse a cluster of another checkout, because that one has the keys.
 
     Raises:
         ClusterError: names the checkout.
@@ -29,7 +29,7 @@ def check_checkout(containers: Sequence[Container]) -> None:
 
 
 def check_project(engine: Engine, spec: ClusterSpec) -> None:
-    """Refuse a Compose project in which somebody else has containers: Compose would take them for ours.
+    """Refuse a Compose project that has someone else's containers: Compose would treat them as ours.
 
     Raises:
         ClusterError: names the containers.
@@ -44,10 +44,10 @@ def check_project(engine: Engine, spec: ClusterSpec) -> None:
 
 
 def check_may_remove(engine: Engine, name: str) -> None:
-    """Refuse to remove what this checkout has not made.
+    """Refuse to remove a cluster or network that this checkout did not create.
 
     Raises:
-        ClusterError: names whose it is.
+        ClusterError: names the owning checkouts, or the networks.
     """
     containers = engine.containers(name)
     others = sorted({c.working_dir for c in containers if not is_of_checkout(c)})

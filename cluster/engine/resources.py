@@ -1,8 +1,8 @@
 """Resource limits of nodes: processors, memory, GPUs. Pure values; the engine enforces them.
 
-A wish says it of single nodes, or of `all`: `--cpus 1 --cpus node3=0.5 --memory node2=1g`. A node's own word goes over
-that of all, `none` takes a limit away, and what is not said stays as it is. GPUs are given when a container is made: a
-node whose GPUs change is made anew.
+A request is for single nodes or for `all`: `--cpus 1 --cpus node3=0.5 --memory node2=1g`. A node's own value takes
+precedence over that for `all`, `none` removes a limit, and limits that are not mentioned stay. GPUs are assigned when a
+container is created: a node whose GPUs change is recreated.
 """
 
 import re
@@ -14,24 +14,24 @@ from cluster.engine.inspected import DeviceRequest, HostConfig
 
 ALL = "all"
 NONE = "none"
-# A node that has used its share waits for the next period, and its wire with it: so periods are short, not Docker's
-# 100 ms (measured: docs/links.md). The kernel's least share of a period is 1 ms.
+# A node that has used up its quota waits for the next period, and so does its wire: hence short periods, not Docker's
+# 100 ms (measured: docs/links.md). The kernel's smallest quota is 1 ms.
 CPU_PERIOD_US, LEAST_QUOTA_US = 4_000, 1_000
 LEAST_CPUS, MOST_CPUS = 0.1, 1024.0
-LEAST_MEMORY_BYTES = 64 * 2**20  # below it not even sshd and the wire have room
-# The engine knows no way back to no limit of memory while a container runs; this one is none.
+LEAST_MEMORY_BYTES = 64 * 2**20  # with less, not even sshd and the wire fit
+# The engine cannot remove the memory limit of a running container; this limit is as good as none.
 UNLIMITED_BYTES = 2**60
 UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 ResourceValue = Mapping[str, float | str | None] | float | str | None
-"""What a user may say: by node, or one word for all; None says nothing."""
+"""A resource as the user gives it: a value by node, or one for all nodes; None: not given."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What one node may use; None is as much as there is, and of GPUs none.
+    """The resources that one node may use. None: no limit; for `gpus`, no GPU.
 
-    `gpus` is "all", or numbers of GPUs as nvidia-smi lists them: "0,1".
+    `gpus` is "all", or GPU numbers as nvidia-smi lists them: "0,1".
     """
 
     cpus: float | None = None
@@ -39,20 +39,20 @@ class Limit:
     gpus: str | None = None
 
     def document(self) -> dict[str, float | int | str]:
-        """What there is of it."""
+        """Return the limits that are set, for JSON."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """New limits, by node or for `all`; None takes a limit away; nodes that are not named keep theirs."""
+    """New limits, by node or for `all`; None removes a limit; nodes that are not named keep theirs."""
 
     cpus: Mapping[str, float | None]
     memory_bytes: Mapping[str, int | None]
     gpus: Mapping[str, str | None] = field(default_factory=dict)
 
     def limits(self, nodes: Collection[str], now: Mapping[str, Limit]) -> dict[str, Limit]:
-        """What each node's limits become.
+        """Return each node's new limits, given those that it has `now`.
 
         Raises:
             UsageError: there is no such node.
@@ -73,10 +73,10 @@ class ResourceRequest:
 def make_resource_request(
     cpus: ResourceValue = None, memory: ResourceValue = None, gpus: ResourceValue = None
 ) -> ResourceRequest:
-    """What the user asks for, checked.
+    """Validate the user's values and return them as a request.
 
     Raises:
-        UsageError: a value that cannot be; names it.
+        UsageError: a value is invalid; names it.
     """
     return ResourceRequest(
         {node: parse_cpus(value, node) for node, value in _by_node(cpus).items()},
@@ -86,7 +86,7 @@ def make_resource_request(
 
 
 def split_words(words: Sequence[str]) -> dict[str, str]:
-    """What the command line says: NODE=VALUE, or one VALUE for all nodes; the last word wins."""
+    """Parse the words of an option: NODE=VALUE, or VALUE for all nodes; the last one for a node wins."""
     pairs = [word.rpartition("=") for word in words]
     return {node if equals else ALL: value for node, equals, value in pairs}
 
@@ -98,14 +98,14 @@ def check_room(
     nodes: Collection[str] | None = None,
     where: str = "this machine",
 ) -> None:
-    """Refuse what a machine does not have: such a limit would be none.
+    """Refuse limits above what the machine has: they would limit nothing.
 
     Args:
-        resources: what is asked for.
-        cores: of the machine.
-        memory_bytes: likewise.
-        nodes: which it has; None: all.
-        where: the machine, for readers.
+        resources: the requested limits.
+        cores: the machine's number of processors.
+        memory_bytes: the machine's memory.
+        nodes: the nodes that it has; None: all.
+        where: the machine as messages name it.
 
     Raises:
         UsageError: names the node.
@@ -125,10 +125,10 @@ def check_room(
 
 
 def parse_cpus(value: object, node: str) -> float | None:
-    """How many processors a node may use, or None for all there are.
+    """Return the number of processors that a node may use; None for all.
 
     Raises:
-        UsageError: no number, or none that can be.
+        UsageError: it is not a number, or out of bounds.
     """
     if value == NONE:
         return None
@@ -144,10 +144,10 @@ def parse_cpus(value: object, node: str) -> float | None:
 
 
 def parse_memory(value: object, node: str) -> int | None:
-    """A size as Docker writes it (512m, 1.5g) in bytes, or None for all there is.
+    """Return a size in Docker's notation (512m, 1.5g) in bytes; None for all memory.
 
     Raises:
-        UsageError: no size, or one that is too small.
+        UsageError: it is not a size, or too small or too large.
     """
     if value == NONE:
         return None
@@ -162,13 +162,13 @@ def parse_memory(value: object, node: str) -> int | None:
 
 
 def _text(value: object) -> str:
-    """A number, or what a user wrote for one; empty where it is neither."""
+    """Return a number or word as text; '' for anything else."""
     is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value) if is_one else ""
 
 
 def parse_gpus(value: object, node: str) -> str | None:
-    """Which GPUs a node has: all, some by number, as in "0,1", or None.
+    """Return the GPUs of a node: "all", numbers such as "0,1", or None.
 
     Raises:
         UsageError: it is none of these.
@@ -184,12 +184,12 @@ def parse_gpus(value: object, node: str) -> str | None:
 
 
 def moves_gpus(limits: Mapping[str, Limit], now: Mapping[str, Limit]) -> bool:
-    """Whether a node gets other GPUs than it has: then its container must be made anew."""
+    """Return whether an existing node's GPUs change, so that its container must be recreated."""
     return any(limit.gpus != now[node].gpus for node, limit in limits.items() if node in now)
 
 
 def new_gpus(limits: Mapping[str, Limit], now: Mapping[str, Limit]) -> list[str]:
-    """What of GPUs some node gets and does not have yet."""
+    """Return the GPU values that a node gets and does not have yet."""
     given = {
         limit.gpus for node, limit in limits.items() if limit.gpus != now.get(node, Limit()).gpus
     }
@@ -197,7 +197,7 @@ def new_gpus(limits: Mapping[str, Limit], now: Mapping[str, Limit]) -> list[str]
 
 
 def service_limits(limit: Limit) -> dict[str, object]:
-    """A limit in the words of a Compose service, which both versions of Compose take without swarm."""
+    """Return a limit as keys of a Compose service that both versions of Compose accept without swarm."""
     said: dict[str, object] = {}
     if limit.cpus is not None:
         period_us, quota_us = cpu_share_us(limit.cpus)
@@ -215,13 +215,13 @@ def _devices(gpus: str) -> dict[str, object]:
 
 
 def cpu_share_us(cpus: float) -> tuple[int, int]:
-    """A period, and what these processors can work in it."""
+    """Return the CFS period and quota, in microseconds, for a number of processors."""
     period_us = max(CPU_PERIOD_US, round(LEAST_QUOTA_US / cpus))
     return period_us, max(LEAST_QUOTA_US, round(cpus * period_us))
 
 
 def read_limit(host_config: HostConfig) -> Limit:
-    """What the engine says of a container: nothing, zero and less are no limit."""
+    """Return the limits in a container's host configuration; a missing value, zero and less are no limit."""
     quota, period = host_config.get("CpuQuota") or 0, host_config.get("CpuPeriod") or 100_000
     nano, memory = host_config.get("NanoCpus") or 0, host_config.get("Memory") or 0
     cpus = nano / 1e9 if nano > 0 else quota / period if quota > 0 else None
@@ -233,7 +233,7 @@ def read_limit(host_config: HostConfig) -> Limit:
 
 
 def device_request(gpus: str) -> dict[str, object]:
-    """GPUs in the words of the engine, as `read_limit` reads them."""
+    """Return GPUs as a device request of the engine's API, which `read_limit` reads."""
     ids = None if gpus == ALL else gpus.split(",")
     count = -1 if gpus == ALL else 0
     return {"Driver": "nvidia", "Count": count, "DeviceIDs": ids, "Capabilities": [["gpu"]]}
@@ -247,7 +247,7 @@ def _read_gpus(requests: Sequence[DeviceRequest]) -> str | None:
 
 
 def format_bytes(size: int) -> str:
-    """As a reader would write it: 1.5g, 512m."""
+    """Return a size in Docker's notation: 1.5g, 512m."""
     unit = "g" if size >= UNITS["g"] else "m"
     return f"{size / UNITS[unit]:.4g}{unit}"
 

@@ -1,4 +1,4 @@
-"""What the Docker SDK raises, as errors of ours: what happened, and what to try."""
+"""Translates the Docker SDK's exceptions into our errors: what happened, and what to try."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own in
 
 @contextmanager
 def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterator[None]:
-    """Turn the SDK's exceptions into ours; what is not found stays what it is.
+    """Turn the SDK's exceptions into ours, except docker.errors.NotFound.
 
-    An engine that does not answer `at_first` is something this machine lacks; later it fails in the midst of something.
+    `at_first`: this is the first call, so an engine that does not answer is a missing prerequisite, not a failure.
     """
     import docker.errors
     import requests.exceptions

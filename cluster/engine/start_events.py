@@ -1,7 +1,7 @@
 """Follows container start events, so that we connect only to nodes that run.
 
-The engine opens a node's port on the host before there is a container behind it. Who knocks then has the kernel
-ask for the container's hardware address in vain, and it asks again only a second later: until then nobody gets in.
+The engine opens a node's port on the host before the container exists. A connection made then triggers an ARP request
+that nobody answers, and the kernel repeats it only a second later: until then every connection to the node waits.
 """
 
 import threading
@@ -16,13 +16,13 @@ LOOK_S = 0.1
 
 
 class StartEvents:
-    """The nodes that run, as far as we have heard."""
+    """The nodes known to run, from the start events received so far."""
 
     def __init__(self, nodes: Iterable[str]) -> None:
         self._running = {node: threading.Event() for node in nodes}
 
     def add(self, nodes: Iterable[str]) -> None:
-        """These run."""
+        """Mark these nodes as running."""
         for node in nodes:
             if node in self._running:
                 self._running[node].set()
@@ -36,7 +36,7 @@ class StartEvents:
 
 @contextmanager
 def watch_start_events(engine: Engine, spec: ClusterSpec) -> Iterator[StartEvents]:
-    """Listen to the engine until the block is left."""
+    """Follow the start events of a cluster until the block is left."""
     starts = StartEvents(node.name for node in spec.nodes)
     with engine.starts(spec.name) as nodes:
         threading.Thread(target=_listen, args=(starts, nodes), daemon=True).start()
@@ -44,5 +44,5 @@ def watch_start_events(engine: Engine, spec: ClusterSpec) -> Iterator[StartEvent
 
 
 def _listen(starts: StartEvents, nodes: Iterator[str]) -> None:
-    with suppress(Exception):  # whatever becomes of it, provision asks the engine now and then
+    with suppress(Exception):  # events are a shortcut: provision also polls the engine
         starts.add(nodes)

@@ -1,7 +1,7 @@
-"""Python packages of the node image: fetched by this Python's pip, which knows this network, and sent with a build.
+"""Fetches the node image's Python packages with this machine's pip, to be sent with the build context.
 
-So the build itself wants Debian's packages alone, also where PyPI is behind a mirror or a certificate of one's own that
-containers do not know. Each is held against its checksums in requirements-*.txt, by pip and again here.
+The build itself then needs Debian's packages alone, even if PyPI is behind a mirror or a private certificate that
+containers do not know. pip, and then this module, checks each wheel against its checksums in requirements-*.txt.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from cluster.base.errors import ClusterError
 
 IMAGE_PYTHON = "3.13"  # Debian 13's
-IMAGE_PLATFORM = "manylinux_2_28_{}"  # of wheels that know a processor; Debian 13's glibc is newer
+IMAGE_PLATFORM = "manylinux_2_28_{}"  # of wheels with native code; Debian 13's glibc is newer
 PIP_TIMEOUT_S = 300
 CHECKSUM = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -23,18 +23,18 @@ CHECKSUM = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 def ensure_wheels(
     requirements: Path, architecture: str, report: Callable[[str], None]
 ) -> list[Path]:
-    """Have a wheel for each line of a requirements file, in this user's cache.
+    """Ensure that this user's cache has a wheel for each line of a requirements file, downloading missing ones.
 
     Args:
-        requirements: a name, a version and checksums a line, one for each architecture that has a wheel of its own.
-        architecture: of the image: x86_64, aarch64.
+        requirements: one line per package: name, version and checksums, one per architecture that has its own wheel.
+        architecture: the image's: x86_64, aarch64.
         report: takes one line of progress.
 
     Returns:
         The wheels.
 
     Raises:
-        ClusterError: pip could not get them.
+        ClusterError: pip could not fetch them.
     """
     found = _find(requirements, architecture)
     if not all(found.values()):
@@ -50,13 +50,13 @@ def ensure_wheels(
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/gradwire/wheels, in ~/.cache where that is not set."""
+    """Return $XDG_CACHE_HOME/gradwire/wheels; ~/.cache if that variable is not set."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "gradwire" / "wheels"
 
 
 def _find(requirements: Path, architecture: str) -> dict[str, list[Path]]:
-    """The wheels in the cache, by the line that wants them."""
+    """Return the cached wheels by the requirements line that they satisfy."""
     fitting = [
         path
         for path in cache_folder().glob("*.whl")

@@ -194,7 +194,7 @@ def _record(kind: type[T], said: object) -> T:
     if not isinstance(said, dict):
         raise TypeError(f"no {kind.__name__}")
     hints = HINTS[kind]
-    known = {key: value for key, value in said.items() if key in hints}  # a later version may have more
+    known = {key: value for key, value in said.items() if key in hints}  # later versions add keys
     for key, value in known.items():
         if key not in ROWS and not _is_of(value, hints[key]):
             raise TypeError(f"{kind.__name__}: {key}")

@@ -1,6 +1,7 @@
-"""Has every launch leave a report in its run folder. Nothing that happens here harms the run.
+"""Writes a report to the run folder after every launch. A failure here never harms the run.
 
-In a process of its own, with a timeout: a renderer that crashes, hangs or takes all memory is not the launcher's.
+The report is made in a separate process with a timeout, so that a renderer that crashes, hangs or exhausts memory does
+not affect the launcher.
 """
 
 import sys
@@ -13,12 +14,12 @@ from cluster.base.subprocesses import run_bounded
 
 
 def report_run(folder: Path, say: Callable[[str], None], *, is_named: bool = False) -> None:
-    """Write the report of a run that has ended, however it did; where there is none one line says why.
+    """Write the report of a run, however it ended; if that fails, say why in one line.
 
     Args:
-        folder: the run's.
-        say: takes that line.
-        is_named: whether to say where the report is: nobody else will.
+        folder: the run folder.
+        say: receives that line.
+        is_named: whether to say where the report is, because the caller does not.
     """
     command = [sys.executable, "-m", "cluster.report", str(folder.resolve())]
     try:
@@ -38,6 +39,6 @@ def report_run(folder: Path, say: Callable[[str], None], *, is_named: bool = Fal
 
 
 def report_file(folder: Path) -> Path | None:
-    """The most readable one that a run has; None where it has none."""
+    """Return the most readable report of a run; None if it has none."""
     files = (folder / f"report.{ending}" for ending in ("html", "md"))
     return next((path for path in files if path.is_file()), None)

@@ -1,4 +1,4 @@
-"""Several runs on one page: a table, their attributions, and their loss curves over each other. Pure."""
+"""Several runs on one page: a table, their attributions, and their overlaid loss curves. Pure."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ MOST_RUNS = 50
 
 
 def comparison_page(runs: Sequence[RunData]) -> Page:
-    """What is the same of all of them, side by side."""
+    """Return a page that shows the runs side by side."""
     shown = runs[:MOST_RUNS]
     notes = [f"{run.name}: {note}" for run in shown for note in run.notes]
     if len(runs) > MOST_RUNS:

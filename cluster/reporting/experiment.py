@@ -1,4 +1,4 @@
-"""What a run was: in a title, and in the facts that it takes to make it again. Pure."""
+"""The title of a run, and the facts needed to reproduce it. Pure."""
 
 import json
 import shlex
@@ -9,11 +9,11 @@ from cluster.reporting.values import Record, number, record, records, word, word
 
 MOST_FACT = 400
 NEEDED = ("wire", "image id", "gradwire", "torch", "Python on the nodes")
-"""What it takes to make a run again, and older folders do not say."""
+"""Facts needed to reproduce a run that older folders lack; a missing one is shown as a dash."""
 
 
 def title_of(config: Record, ranks: Sequence[Rank]) -> str:
-    """`3 nodes trained fashion-mnist with fedavg over mobile links`, as far as it is known."""
+    """Return `3 nodes trained fashion-mnist with fedavg over mobile links`, as far as that is known."""
     nodes = len({rank.node for rank in ranks})
     who = f"{nodes} node{'' if nodes == 1 else 's'}"
     if ranks and len(ranks) > nodes:
@@ -25,7 +25,7 @@ def title_of(config: Record, ranks: Sequence[Rank]) -> str:
 
 def _what(config: Record) -> str:
     training = record(config.get("training"))
-    task = word(training.get("task")).rpartition("/")[2]  # one of the user's own is a file
+    task = word(training.get("task")).rpartition("/")[2]  # a user's own task is a file
     strategy = word(training.get("strategy")).rpartition("/")[2]
     if task:
         with_what = f" with {strategy}" if strategy not in ("", "none") else ""
@@ -34,7 +34,7 @@ def _what(config: Record) -> str:
 
 
 def _program(config: Record) -> str:
-    """The script of a program of the user's own, without the Python in front."""
+    """Return the script of a user's own program, without the Python before it."""
     argv = [part for part in words(record(config.get("program")).get("argv")) if part]
     rest = [part for part in argv if not part.startswith("python")]
     if rest[:1] == ["-m"]:
@@ -43,7 +43,7 @@ def _program(config: Record) -> str:
 
 
 def command_of(config: Record) -> str:
-    """As the user typed it; what it was made of where an older run has none."""
+    """Return the command as the user typed it, joined if the folder has a list; '' if it is unknown."""
     command = config.get("command")
     if isinstance(command, str):
         return word(command, 2000)
@@ -53,7 +53,7 @@ def command_of(config: Record) -> str:
 
 
 def facts_of(config: Record, contract: Record) -> dict[str, str]:
-    """Name -> value of all that decides what a run does, as far as its folder has it."""
+    """Return all facts that decide what a run does, as name -> value, as far as its folder has them."""
     training, shaping = record(config.get("training")), record(config.get("shaping"))
     profile, cluster = record(shaping.get("profile")), record(config.get("cluster"))
     versions = record(config.get("versions"))
@@ -90,7 +90,7 @@ def _gradwire(versions: Record) -> str:
 
 
 def _node_hosts(hosts: Record) -> str:
-    """`west: node1, node3; east: node2`."""
+    """Return `west: node1, node3; east: node2`."""
     nodes: dict[str, list[str]] = {}
     for node, host in hosts.items():
         nodes.setdefault(_said(host), []).append(word(node, 16))
@@ -110,7 +110,7 @@ def _profile(profile: Record) -> str:
 
 
 def _range(value: object) -> str:
-    """`1–10`; nothing where it is none, or nothing but 0."""
+    """Return `1–10`; '' if the value is no range, or only 0."""
     ends = [number(one) for one in value] if isinstance(value, list) else [number(value)]
     known = [one for one in ends if one is not None]
     if not any(known):
@@ -141,7 +141,7 @@ def _host(host: Record) -> str:
 
 
 def _kernel(groups: Sequence[Record]) -> dict[str, str]:
-    """What the kernel decides, by the nodes that have the same: docs/run-folder.md, `settings`."""
+    """Return the kernel settings, by groups of nodes that share them: docs/run-folder.md, `settings`."""
     facts = {}
     for group in groups[:4]:
         nodes = words(group.get("nodes"))

@@ -1,9 +1,9 @@
-"""What each rank did from moment to moment, from its steps and its part in collectives. Pure.
+"""What each rank did over time, from its steps and its part in collectives. Pure.
 
 A step line says when the step ended and how long it computed; the ledger says when each collective was entered, when
-all were there, and when it was done. So within a step waiting and transfer lie where they were measured, tests where
-they ended, and computing fills what is free, from the front, as long as it took, then what the strategy did
-besides; the rest is `other`.
+all ranks had arrived, and when it was done. Within a step, waiting and transfer therefore lie where they were measured,
+and tests where they ended. Computing fills the free time from the front, for as long as it took, followed by the
+strategy's own work; the rest is `other`.
 """
 
 from bisect import bisect_right
@@ -22,11 +22,11 @@ Ranked = TypeVar("Ranked", Move, StepPoint)
 
 @dataclass(frozen=True)
 class Slice:
-    """What a rank did, in seconds since the run's first event.
+    """One activity of a rank, in seconds since the run's first event.
 
     Attributes:
         kind: one of KINDS.
-        label: more of it: the collective.
+        label: details: the collective.
     """
 
     rank: int
@@ -39,7 +39,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Lateness:
-    """Who came last to collectives: how often, and how long the first to come then waited, in all."""
+    """How often a rank entered a collective last, and how long the first rank then waited, in all."""
 
     rank: int
     times: int
@@ -47,7 +47,7 @@ class Lateness:
 
 
 def slices(run: RunData) -> list[Slice]:
-    """By rank, in the order of time; those of a rank do not overlap."""
+    """Return slices by rank, in time order; slices of one rank do not overlap."""
     moves, steps = _by_rank(run.moves), _by_rank(run.steps)
     found: list[Slice] = []
     for rank in range(len(run.ranks)):
@@ -69,7 +69,7 @@ def _by_rank(items: Iterable[Ranked]) -> dict[int, list[Ranked]]:
 def _of_rank(
     rank: int, start_s: float | None, steps: Iterable[StepPoint], busy: Sequence[Slice]
 ) -> list[Slice]:
-    """What the ledger and tests fill, and between them what steps say."""
+    """Return the slices of the ledger and of tests, and between them those of steps."""
     found, ends_s = list(busy), [one.end_s for one in busy]
     begins_s = [one.start_s for one in busy[:1]] + ([] if start_s is None else [start_s])
     if begins_s and min(begins_s) > LEAST_S:
@@ -84,9 +84,10 @@ def _of_rank(
 
 
 def _fill(step: StepPoint, start_s: float, busy: Sequence[Slice]) -> Iterator[Slice]:
-    """What is free in a step: computing first, as long as it took, then other things.
+    """Fill the free time of a step: computing first, for as long as it took, then strategy and communication.
 
-    Without a ledger what the rank waited for is at the end: it is called transfer, as nobody knows for whom.
+    Communication is placed here only without a ledger; it counts as transfer, as waiting cannot be told apart.
+    The rest is `other`.
     """
     is_known = any(one.kind in ("transfer", "waiting") for one in busy)
     left_s = {
@@ -115,7 +116,7 @@ def _free(busy: Sequence[Slice], start_s: float, end_s: float) -> Iterator[Span]
 
 
 def move_slices(move: Move) -> Iterator[Slice]:
-    """Waiting until all were there, then transfer: what a rank did while it did nothing but wait."""
+    """Yield the time that a rank was blocked in a collective: waiting until all had arrived, then transfer."""
     label = f"{move.kind} of {move.size_bytes:,} bytes"
     met_s = min(max(move.complete_s, move.waited_from_s), move.ended_s)
     kinds = ("eval", "eval") if move.tests else ("waiting", "transfer")
@@ -126,7 +127,7 @@ def move_slices(move: Move) -> Iterator[Slice]:
 
 
 def _acting(run: RunData, rank: int) -> Iterator[Slice]:
-    """Of an actor, which has no steps, only how far its environments' lines go is known."""
+    """Yield the rollout of an actor, which has no steps: up to the last line about its environments."""
     start_s = run.starts_s.get(rank)
     ends_s = [one.at_s for one in run.measures if one.rank == rank and one.name == "env_steps"]
     if start_s is not None and ends_s and max(ends_s) > start_s:
@@ -142,7 +143,7 @@ def _tests(run: RunData, rank: int) -> list[Slice]:
 
 
 def _apart(busy: Iterable[Slice]) -> list[Slice]:
-    """None begins before the one before it has ended."""
+    """Trim slices so that none begins before the previous one has ended."""
     found: list[Slice] = []
     end_s = 0.0
     for one in busy:
@@ -154,7 +155,7 @@ def _apart(busy: Iterable[Slice]) -> list[Slice]:
 
 
 def lateness(run: RunData) -> list[Lateness]:
-    """By rank, who made others wait longest first; exchanges, which few take part in, count as any other."""
+    """Return lateness by rank, the longest waited for first; without exchanges, in which few ranks take part."""
     times: dict[int, int] = {}
     waited_s: dict[int, float] = {}
     together = [move for move in run.moves if not move.tests and move.kind != "exchange"]
@@ -169,7 +170,7 @@ def lateness(run: RunData) -> list[Lateness]:
 
 
 def thinned(found: Sequence[Slice], most: int) -> list[Slice]:
-    """At most so many, for a picture: time in bins, in each what the rank did most; what is alike is joined."""
+    """Return at most `most` slices, for a picture: the main kind in each time bin; equal neighbours are merged."""
     if len(found) <= most:
         return list(found)
     ranks = len({one.rank for one in found})
@@ -203,7 +204,7 @@ def _binned(found: Sequence[Slice], bins: int, width_s: float) -> list[Slice]:
 
 
 def _majority(own: Iterable[Slice], width_s: float) -> dict[int, str]:
-    """Bin -> the kind that fills most of it; none where little happened."""
+    """Return the kind that fills most of each bin; bins less than a quarter full are left out."""
     seconds: dict[int, dict[str, float]] = {}
     for one in own:
         for index in range(int(one.start_s / width_s), int(one.end_s / width_s) + 1):

@@ -1,4 +1,4 @@
-"""Vega as one packed script. To bundle it takes a second or two, so the user's cache keeps it, by its version."""
+"""Vega as one packed script. Bundling it takes a second or two, so the user's cache keeps it, by version."""
 
 import os
 from contextlib import suppress
@@ -12,7 +12,7 @@ MOST_BYTES = 1 << 22
 
 
 def packed_library(convert: ModuleType) -> str:
-    """The script, packed. A cache that cannot be read or written costs time, and nothing else."""
+    """Return the packed script. A cache that cannot be read or written only costs time."""
     path = cache_path(str(convert.__version__))
     with suppress(OSError, UnicodeDecodeError):
         if _is_ours(path):
@@ -25,13 +25,13 @@ def packed_library(convert: ModuleType) -> str:
 
 
 def cache_path(version: str) -> Path:
-    """By the XDG base directory specification."""
+    """Return the path of the cache, by the XDG base directory specification."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(base) / "gradwire" / f"vega-{version}-{VEGA_LITE}.js.gz.b64"
 
 
 def _is_ours(path: Path) -> bool:
-    """It becomes a script of every report: nobody else may have written it."""
+    """Check that no other user could have written the file, because it becomes a script of every report."""
     found = path.lstat()
     mine = found.st_uid == os.geteuid() and not found.st_mode & 0o022
     return mine and path.is_file() and not path.is_symlink() and 0 < found.st_size < MOST_BYTES

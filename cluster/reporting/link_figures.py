@@ -1,4 +1,4 @@
-"""Links of a run: asked, measured, and what they carried. Pure."""
+"""The links of a run: what was asked for, what was measured, and what they carried. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ MOST_LINKS = 20_000
 
 
 def read_links(contract: Record, asked: object, carried: Record) -> list[LinkFigures]:
-    """Of contract.json what was measured, else of links.json what was asked for."""
+    """Return the links as measured in contract.json, else as asked for in links.json."""
     by_link = numbers(carried.get("links"), MOST_LINKS)
     proved = records(contract.get("links"), MOST_LINKS)
     if proved:
@@ -50,7 +50,7 @@ def _of_link(link: Record, carried: dict[str, float]) -> LinkFigures:
 
 
 def proof_of(summary: Record, contract: Record, links: Sequence[LinkFigures]) -> Proof:
-    """Whether the links are as asked, in a few words."""
+    """Return whether the links are as asked, in a few words."""
     if not links:
         return Proof(UNKNOWN, "not shaped")
     if not contract:

@@ -1,4 +1,4 @@
-"""What links carried over time, of links.csv (cluster/live/link_log.py); hardly anything is believed of it."""
+"""What links carried over time, from links.csv (cluster/live/link_log.py), every value of which is validated."""
 
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,14 +12,14 @@ from protocol.reader import LARGEST
 
 COLUMNS = ("time_s", "bytes", "backlog", "drops", "rate_mbyte_s")
 MOST_BYTES, MOST_ROWS = 1 << 26, 1_000_000
-SHORTEST_S = 0.02  # between two looks: less makes no rate
-LONGEST_S = 1e7  # of a run: what lies outside is no time of it
+SHORTEST_S = 0.02  # between two looks; shorter ones give no rate
+LONGEST_S = 1e7  # of a run; later times are invalid
 MBYTE = 1e6
 
 
 @dataclass(frozen=True)
 class Look:
-    """The counters of a link at a moment, Unix time."""
+    """The counters of a link at one moment, in Unix time."""
 
     at: float
     sent_bytes: float
@@ -32,11 +32,11 @@ Looks = Mapping[str, Sequence[Look]]
 
 
 def read_looks(path: Path, links: Collection[str]) -> dict[str, list[Look]]:
-    """By link, in the order of time.
+    """Return the looks by link, in time order.
 
     Args:
-        path: links.csv; there may be none.
-        links: those that the run had; what is said of others is left out.
+        path: path of links.csv, which may not exist.
+        links: the links of the run; rows of others are left out.
     """
     found: dict[str, list[Look]] = {}
     try:
@@ -48,7 +48,7 @@ def read_looks(path: Path, links: Collection[str]) -> dict[str, list[Look]]:
                 if look is not None and name in links:
                     found.setdefault(str(name), []).append(look)
     except (OSError, csv.Error):
-        pass  # what came before it is good
+        pass  # keep the rows before the error
     return {name: sorted(some, key=lambda one: one.at) for name, some in found.items()}
 
 
@@ -66,13 +66,13 @@ def _number(text: object) -> float | None:
 
 
 def stretches_of(looks: Looks, began: float) -> dict[str, list[LinkStretch]]:
-    """What was carried between looks, in seconds since `began`, Unix time; links that carried anything."""
+    """Return what links carried between looks, in seconds since `began` (Unix time), without idle links."""
     found = {name: list(_stretches(some, began)) for name, some in looks.items()}
     return {name: some for name, some in found.items() if any(one.mbyte_s > 0 for one in some)}
 
 
 def _stretches(looks: Sequence[Look], began: float) -> Iterator[LinkStretch]:
-    """A counter that has gone back says nothing of between; before the first rank there is nothing to see."""
+    """Yield stretches; skip intervals in which a counter was reset, and times before the first rank."""
     for before, now in pairwise(looks):
         over_s, start_s = now.at - before.at, before.at - began
         if over_s < SHORTEST_S or now.sent_bytes < before.sent_bytes or start_s > LONGEST_S:
@@ -89,7 +89,7 @@ def _stretches(looks: Sequence[Look], began: float) -> Iterator[LinkStretch]:
 
 
 def joined(stretches: Sequence[LinkStretch], most: int) -> list[LinkStretch]:
-    """So many at most over the whole time, means of what they stand for; the longest queue of each."""
+    """Return at most `most` stretches over the whole time, each the mean of a group, with its longest queue."""
     if len(stretches) <= most:
         return list(stretches)
     start_s, end_s = stretches[0].start_s, stretches[-1].end_s
@@ -111,5 +111,5 @@ def _mean(some: Sequence[LinkStretch]) -> LinkStretch:
 
 
 def carried_mb(stretches: Sequence[LinkStretch]) -> float:
-    """10^6 bytes, all of it."""
+    """Return the total carried, in 10^6 bytes."""
     return sum(one.mbyte_s * (one.end_s - one.start_s) for one in stretches)

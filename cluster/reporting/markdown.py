@@ -1,4 +1,4 @@
-"""The same sections as Markdown, for terminals, issues and mail. Pure."""
+"""The report's sections as Markdown, for terminals, issues and mail. Pure."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -11,11 +11,11 @@ FENCE = "~" * 24
 
 
 def page_markdown(page: Page, pictures: Collection[str] = ()) -> str:
-    """The whole file.
+    """Return the whole file.
 
     Args:
-        page: what it shows.
-        pictures: names of charts that have a PNG beside it.
+        page: its content.
+        pictures: names of the charts that have a PNG beside the file.
     """
     parts = [f"# {plain(page.name)}", plain(page.lead)]
     parts += [
@@ -30,12 +30,12 @@ def page_markdown(page: Page, pictures: Collection[str] = ()) -> str:
 
 
 def picture_name(chart: str) -> str:
-    """The PNG's, beside the report."""
+    """Return the name of a chart's PNG, beside the report."""
     return f"report-{chart}.png"
 
 
 def plain(text: str) -> str:
-    """Words that are no markup."""
+    """Return text with Markdown characters escaped."""
     return SPECIAL.sub(r"\\\1", text)
 
 
@@ -56,7 +56,7 @@ def _section(section: Section, pictures: Collection[str]) -> list[str]:
 
 
 def _fenced(lines: Sequence[str]) -> str:
-    """No line of it ends the fence."""
+    """Return the lines so that none of them ends the fence."""
     return "\n".join(line.replace("~~~", "~ ~ ~") for line in lines)
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Pictures are drawn already. This makes one of them answer to a pointer, once somebody asks for it.
+// Charts are static pictures at first. This makes a chart interactive when its Explore button is pressed.
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 820px)");
@@ -17,7 +17,7 @@
     if (!window.vegaEmbed) (0, eval)(script);
   };
 
-  // Vega computes with colours, so it gets those that the variables stand for now.
+  // Vega computes with colours, so it gets the current values of the CSS variables.
   const coloured = (value, styles) => {
     if (Array.isArray(value)) return value.map((item) => coloured(item, styles));
     if (value && typeof value === "object")

@@ -1,7 +1,7 @@
-"""One HTML file: sections, with their charts drawn, and what makes them interactive packed beside them. Pure.
+"""One HTML file: sections with rendered charts, packed with the data and library that make them interactive. Pure.
 
-All that comes of a run is escaped here, and nowhere else. Besides, the page's own policy lets no script run but its
-own, by its hash, and no request leave: what an escape forgot would do nothing.
+All text from a run is escaped here, and nowhere else. In addition, the page's Content-Security-Policy allows only its
+own script, by hash, and no requests, so that a missing escape would do no harm.
 """
 
 import base64
@@ -27,7 +27,7 @@ EXPLORE = '<button class="explore" type="button">Explore</button>'
 
 @dataclass(frozen=True)
 class Drawn:
-    """A chart's pictures, as SVG elements."""
+    """The pictures of a chart, as SVG elements."""
 
     wide: str
     narrow: str
@@ -35,11 +35,11 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
+    """The content of a page.
 
     Attributes:
-        what: it is: the report of a run.
-        name: of the run.
+        what: its kind, such as "report of a run".
+        name: name of the run.
         notes: what could not be read.
     """
 
@@ -52,11 +52,11 @@ class Page:
 
 
 def page_html(page: Page, drawn: Mapping[str, Drawn], library: str) -> str:
-    """The whole file.
+    """Return the whole file.
 
     Args:
-        page: what it shows.
-        drawn: pictures by the chart's name.
+        page: its content.
+        drawn: pictures by chart name.
         library: Vega, packed.
     """
     charts = [chart for section in page.sections for chart in section.charts]
@@ -83,7 +83,7 @@ def page_html(page: Page, drawn: Mapping[str, Drawn], library: str) -> str:
 
 
 def colours_css() -> str:
-    """The variables: for light paper, for dark paper, and light again for print."""
+    """Return the CSS variables: for light paper, for dark paper, and light again for print."""
     both = {**OTHER_COLOURS, **KIND_COLOURS}
     light, dark = ("".join(f"--{name}:{pair[i]};" for name, pair in both.items()) for i in (0, 1))
     modes = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
@@ -91,7 +91,7 @@ def colours_css() -> str:
 
 
 def _prose(text: str) -> str:
-    """Words that flow; a link's name is not broken at its arrow."""
+    """Return escaped text in which no link's name breaks at its arrow."""
     return ARROW.sub(r'<span class="name">\g<0></span>', html.escape(text))
 
 
@@ -100,7 +100,7 @@ def _file(name: str) -> str:
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
-    """In one pass: what a run says is never taken for a place."""
+    """Fill the template in one pass, so that text from a run is never taken for a placeholder."""
     return PLACE.sub(lambda found: values[found[1]], template)
 
 
@@ -172,7 +172,7 @@ def _cells(tag: str, cells: Sequence[Cell], figures: Sequence[bool]) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """As tables show it: few digits, a dash for what nobody knows."""
+    """Return a cell as tables show it: few digits, a dash for unknown values."""
     if cell is None:
         return "–"
     if isinstance(cell, float):

@@ -1,7 +1,7 @@
-"""Reads a run folder, of whatever age and however it ended. Nothing in it is changed.
+"""Reads a run folder of any version, however the run ended. Changes nothing in it.
 
-Whatever is missing, cut short, or not of its type is left out: a report of a run that failed is worth most. What was
-left out for its size is named in the run's notes.
+Whatever is missing, truncated or of the wrong type is left out, because reports of failed runs are worth most. The
+run's notes name an unreadable or too large summary.json or contract.json, and metrics of which only the start is shown.
 """
 
 import json
@@ -55,12 +55,12 @@ from protocol.metrics import Experience as ExperienceLine
 from protocol.values import NAME
 
 MOST_RANKS = 1000
-MOST_STEP_LINES = 400_000  # of all ranks together
-LEAST_STEP_LINES = 2_000  # of each
+MOST_STEP_LINES = 400_000  # over all ranks
+LEAST_STEP_LINES = 2_000  # per rank
 MOST_MOVES = 300_000
 MOST_EVENTS = 500
 MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
-STOPPED = (-15, -2)  # signals by which we end ranks
+STOPPED = (-15, -2)  # signals with which we stop ranks
 MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")
 OF_TESTS = (
     *("test_accuracy", "test_loss", "validation_loss", "validation_bits", "test_return"),
@@ -75,10 +75,10 @@ CARRIED = ("delay", "bytes", "window")
 
 
 def read_run(folder: Path) -> RunData:
-    """All that a report says of a run.
+    """Return all that a report shows of a run.
 
     Raises:
-        UsageError: the folder is no run's.
+        UsageError: the folder is no run folder.
     """
     if not folder.is_dir() or not any((folder / mark).exists() for mark in MARKS):
         raise UsageError(f"{folder} is no folder of a run", "runs/<time>-<profile>-<what>")
@@ -116,7 +116,7 @@ def read_run(folder: Path) -> RunData:
 
 
 def read_ranks(folder: Path, summary: Record) -> list[Rank]:
-    """The ranks in their order: as summary.json has them, else by what they left."""
+    """Return the ranks in order: from summary.json, else from the files that they left."""
     codes = record(summary.get("exit_codes"))
     names = [name for name in codes if NAME.fullmatch(name)] or _names_of_files(folder)
     seconds, restarts = record(summary.get("seconds")), numbers(summary.get("restarts"))
@@ -133,7 +133,7 @@ def read_ranks(folder: Path, summary: Record) -> list[Rank]:
 
 
 def _names_of_files(folder: Path) -> list[str]:
-    """Of a run without an end: node10 after node9."""
+    """Return the ranks of a run without a recorded end, node10 after node9."""
     metrics = {p.stem for p in folder.glob("metrics/*.jsonl") if "." not in p.stem}
     found = metrics | {path.stem for path in folder.glob("logs/*.log")}
     names = [name for name in found if NAME.fullmatch(name)]
@@ -158,7 +158,7 @@ def _status(summary: Record) -> str:
         older = record(summary.get("not_fetched")) or word(summary.get("links_lost"))
         flaw = word(summary.get("failure")) if "failure" in summary else older
         return "failed" if flaw or summary["status"] == "failed" else "done"
-    codes = record(summary.get("exit_codes")).values()  # older than `status`
+    codes = record(summary.get("exit_codes")).values()  # from before `status` existed
     return "failed" if any(code != 0 for code in codes) else "done"
 
 
@@ -196,7 +196,7 @@ def _attribution(found: Record) -> Attribution | None:
 
 
 def _what_if(found: object) -> list[WhatIf]:
-    """Those that say how much; `tried` came later, and may be in any state."""
+    """Return the changes that say how much they save; `tried` was added later, and may be missing or invalid."""
     changes = []
     for row in records(found):
         saves_s, tried = number(row.get("saves_s")), record(row.get("tried"))
@@ -209,7 +209,7 @@ def _what_if(found: object) -> list[WhatIf]:
 
 
 def _causes(found: object) -> Iterator[Cause]:
-    """Those that say how much, the most first as they were written."""
+    """Yield the causes that say how much they cost, in the order of the file: the most costly first."""
     for row in records(found):
         if (seconds := number(row.get("seconds"))) is not None:
             yield Cause(word(row.get("words"), 200), seconds)
@@ -246,7 +246,7 @@ def _experience(found: Record) -> Experience | None:
 
 
 def _notes(folder: Path, summary: Record) -> list[str]:
-    """What is there and cannot be read, and what the summary says was lost."""
+    """Return which files cannot be read, and what failed or was lost according to the summary."""
     notes = []
     for name in ("summary.json", "contract.json"):
         path = folder / name
@@ -254,7 +254,9 @@ def _notes(folder: Path, summary: Record) -> list[str]:
             notes.append(
                 f"{name} cannot be read: cut short, or larger than {MOST_JSON_BYTES >> 20} MiB"
             )
-    if lost := word(summary.get("links_lost"), 500):
+    if failure := word(summary.get("failure"), 500):
+        notes.append(failure)
+    elif lost := word(summary.get("links_lost"), 500):
         notes.append(f"links that were lost: {lost}")
     if missing := record(summary.get("not_fetched")):
         notes.append(f"not fetched of: {', '.join(word(name, 64) for name in list(missing)[:20])}")
@@ -262,7 +264,7 @@ def _notes(folder: Path, summary: Record) -> list[str]:
 
 
 def _with_metrics(run: RunData, folder: Path) -> RunData:
-    """What the ranks' own lines add, on one clock that begins with the first of them."""
+    """Return the run with what the ranks' own lines add, on one clock that starts at the first event."""
     names = [rank.name for rank in run.ranks]
     most = max(LEAST_STEP_LINES, MOST_STEP_LINES // max(1, len(names)))
     own = [_first_lines(folder / "metrics" / f"{name}.jsonl", most) for name in names]
@@ -289,7 +291,7 @@ def _with_metrics(run: RunData, folder: Path) -> RunData:
 
 
 def _with_traces(run: RunData, config: Record) -> RunData:
-    """With the rates that traces gave to links."""
+    """Return the run with the link rates that traces set."""
     traces = traced_rates(config, run.events)
     return replace(run, stretches=with_traces(run.stretches, traces)) if traces else run
 
@@ -309,7 +311,7 @@ def _began(
     events: Iterable[float],
     looks: Looks,
 ) -> float:
-    """Unix time of the first thing that is known: when a rank had started its program, where it says that."""
+    """Return the Unix time of the first known event; a rank counts from its program's start, if it reports that."""
     times = [float(some[0].time) - _startup_s(some[0]) for some in own if some]
     times += [part.entered for one in collectives for part in one.parts]
     known = [*times, *events] or [some[0].at for some in looks.values()]
@@ -317,7 +319,7 @@ def _began(
 
 
 def _startup_s(line: Line) -> float:
-    """How long before its first line a rank began."""
+    """Return how long before its first line a rank began."""
     found = line.seconds.get("total", 0.0) if isinstance(line, Start) else 0.0
     return found if 0.0 <= found < 86_400.0 else 0.0
 
@@ -343,7 +345,7 @@ def _steps(rank: int, own: Sequence[Line], began: float) -> Iterator[StepPoint]:
 
 
 def _measures(rank: int, own: Sequence[Line], began: float) -> Iterator[Measure]:
-    """Figures of tests, rollouts and experience; `eval_s` says how long a test took."""
+    """Yield the figures of tests, rollouts and experience; `eval_s` is the duration of a test."""
     for line in own:
         if isinstance(line, Evaluation | Rollout | ExperienceLine):
             for name, value in _figures_of(line):
@@ -352,7 +354,7 @@ def _measures(rank: int, own: Sequence[Line], began: float) -> Iterator[Measure]
 
 
 def _figures_of(line: Evaluation | Rollout | ExperienceLine) -> Iterator[tuple[str, object]]:
-    """Those that are shown, which may be missing or none."""
+    """Yield the figures that are shown; their values may be missing or no numbers."""
     names = FIGURES_OF[type(line)]
     yield from ((name, getattr(line, name)) for name in names)
     if isinstance(line, ExperienceLine):
@@ -382,7 +384,7 @@ def _moves(collectives: Sequence[Collective], began: float) -> Iterator[Move]:
 
 
 def _schedule_events(path: Path) -> Iterator[tuple[float, str]]:
-    """Unix time, and what was done."""
+    """Yield the Unix time of each event, and what was done."""
     if not path.is_file() or path.stat().st_size > MOST_JSON_BYTES:
         return
     with path.open("rb") as file:
@@ -397,7 +399,7 @@ def _schedule_events(path: Path) -> Iterator[tuple[float, str]]:
 
 
 def _tails(folder: Path, ranks: Sequence[Rank], summary: Record) -> list[Tail]:
-    """Of ranks that failed by themselves, else of those that we stopped; of a run without an end, of all."""
+    """Return log tails of the ranks that failed by themselves, else of those we stopped; without a summary, of all."""
     failed = [rank for rank in ranks if rank.exit_code not in (None, 0)] if summary else list(ranks)
     by_themselves = [rank for rank in failed if rank.exit_code not in STOPPED] or failed
     return [

@@ -1,6 +1,6 @@
-"""Specifications to pictures, by vl-convert: the extra `report`. The only file that needs it.
+"""Renders specifications to pictures with vl-convert (the extra `report`), which only this module needs.
 
-SVG comes as small as it can be: pieces of one colour that follow each other are one path, coordinates have one digit.
+SVG is kept as small as possible: consecutive pieces of one colour are one path, coordinates have one decimal.
 """
 
 import base64
@@ -28,7 +28,7 @@ GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height
 
 
 def converter() -> ModuleType:
-    """vl-convert.
+    """Return the module vl-convert.
 
     Raises:
         UsageError: it is not installed.
@@ -40,7 +40,7 @@ def converter() -> ModuleType:
 
 
 def svg(chart: Chart, specification: Spec, convert: ModuleType) -> str:
-    """A picture for a page: colours are the page's variables."""
+    """Render an SVG picture for a page; its colours are the page's CSS variables."""
     text: str = convert.vegalite_to_svg(
         _with_data(specification, {**chart.data, **chart.few}), vl_version=VEGA_LITE
     )
@@ -48,7 +48,7 @@ def svg(chart: Chart, specification: Spec, convert: ModuleType) -> str:
 
 
 def png(chart: Chart, convert: ModuleType) -> bytes:
-    """A picture for light paper, for places that know no variables."""
+    """Render a PNG picture for light paper, for uses without CSS variables."""
     specification = coloured(_with_data(chart.wide, {**chart.data, **chart.few}), dark=False)
     image: bytes = convert.vegalite_to_png(
         specification | {"background": OTHER_COLOURS["paper"][0]},
@@ -59,7 +59,7 @@ def png(chart: Chart, convert: ModuleType) -> bytes:
 
 
 def small_png(image: bytes) -> bytes:
-    """The same pixels, packed as small as zlib can: a fifth of what the renderer writes."""
+    """Recompress the same pixels as small as zlib can: a fifth of what the renderer writes."""
     packed_pixels, others, at = b"", [], len(PNG_MARK)
     while at < len(image):  # chunks: length, type, data, checksum (RFC 2083, 3.2)
         end = at + 12 + int.from_bytes(image[at : at + 4], "big")
@@ -74,13 +74,13 @@ def small_png(image: bytes) -> bytes:
 
 
 def library(convert: ModuleType) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script."""
     script: str = convert.javascript_bundle(vl_version=VEGA_LITE)
     return script
 
 
 def packed(text: str) -> str:
-    """By gzip and base64: letters that end no element, a third of the size."""
+    """Pack text with gzip and base64: a third of the size, and no characters that could end an HTML element."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
 
 
@@ -89,7 +89,7 @@ def _with_data(specification: Spec, data: Mapping[str, Sequence[Row]]) -> Spec:
 
 
 def coloured(value: Any, *, dark: bool) -> Any:  # noqa: ANN401 - JSON
-    """The same with colours in place of variables."""
+    """Return the value with colours in place of CSS variables."""
     if isinstance(value, dict):
         return {
             key: coloured(item, dark=dark) for key, item in value.items() if key != "datasets"
@@ -102,7 +102,7 @@ def coloured(value: Any, *, dark: bool) -> Any:  # noqa: ANN401 - JSON
 
 
 def small_svg(text: str, description: str) -> str:
-    """Only what draws, in one digit, as one image with a description."""
+    """Reduce an SVG to what is visible, with one decimal, as one image with a description."""
     root = ElementTree.fromstring(text)
     _shrink(root)
     width, height = root.get("width", "0"), root.get("height", "0")
@@ -137,7 +137,7 @@ def _short(found: re.Match[str]) -> str:
 
 
 def _join_paths(parent: ElementTree.Element) -> None:
-    """Closed paths of one look that touch no other's place are one path: what is drawn stays the same."""
+    """Merge closed paths with equal attributes; the picture stays the same because they do not overlap others."""
     looks: dict[tuple[tuple[str, str], ...], ElementTree.Element] = {}
     for child in list(parent):
         if (

@@ -1,4 +1,4 @@
-"""What a report knows of a run, whatever its folder had: plain values, all of their types. None: nobody knows."""
+"""The data of a report, whatever the run folder contained: plain values of the declared types. None means unknown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Rank:
     """One rank.
 
     Attributes:
-        seconds: by bucket, as summary.json has them.
+        seconds: seconds by bucket, from summary.json.
     """
 
     name: str
@@ -24,17 +24,17 @@ class Rank:
 
     @property
     def total_s(self) -> float:
-        """All buckets together: one of them runs at any time."""
+        """The seconds of all buckets together, exactly one of which runs at any time."""
         return self.seconds.get("total") or sum(self.seconds.values())
 
 
 @dataclass(frozen=True)
 class LinkFigures:
-    """One link: asked, expected of that, measured, and what it carried in the run.
+    """One link: values asked for, expected from those, and measured, and what it carried in the run.
 
     Attributes:
-        verdict: holds, broken, undecided, or '' where nothing was measured.
-        broken: names of what does not hold, or is undecided.
+        verdict: holds, broken, undecided, or '' if nothing was measured.
+        broken: names of the figures that are broken or undecided.
     """
 
     src: str
@@ -53,12 +53,12 @@ class LinkFigures:
 
     @property
     def name(self) -> str:
-        """As everywhere: node1->node2."""
+        """The link's usual name, such as node1->node2."""
         return f"{self.src}->{self.dst}"
 
     @property
     def speed_ratio(self) -> float | None:
-        """Measured goodput over what was expected of the rate that was asked for."""
+        """Measured goodput over the goodput expected at the rate asked for."""
         if not self.expected_goodput_mbyte_s or self.goodput_mbyte_s is None:
             return None
         return self.goodput_mbyte_s / self.expected_goodput_mbyte_s
@@ -73,11 +73,11 @@ class LinkFigures:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is known of the links as a whole.
+    """What is known about the links as a whole.
 
     Attributes:
-        state: GOOD where all are proved, BAD where one is broken, else UNKNOWN.
-        words: in a few.
+        state: GOOD if all are proved, BAD if one is broken, else UNKNOWN.
+        words: the same in a few words.
     """
 
     state: str
@@ -86,11 +86,11 @@ class Proof:
 
 @dataclass(frozen=True)
 class ByteFigures:
-    """What the links carried, and how near that is to what collectives need.
+    """What the links carried, and how close that is to what collectives need.
 
     Attributes:
-        ratio: carried over expected, between the ranks' own readings.
-        off: what is more than 5 % off.
+        ratio: carried over expected bytes, between the ranks' own readings of the counters.
+        off: the links, and 'total', that are more than 5 % off.
     """
 
     total: float | None
@@ -103,8 +103,8 @@ class CollectiveRow:
     """Collectives of one kind, purpose and size; seconds are means.
 
     Attributes:
-        gloo_bound_s: by gloo's way at best.
-        links_bound_s: by any way at best.
+        gloo_bound_s: gloo's bound.
+        links_bound_s: the links' bound.
         ratio: measured over `gloo_bound_s`.
     """
 
@@ -120,10 +120,10 @@ class CollectiveRow:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Seconds of collectives by part, in the order in which each was made real.
+    """Seconds of collectives by part, in the order in which the model adds the parts.
 
     Attributes:
-        seconds: of all.
+        seconds: sums over all collectives.
         rows: the same by collective, the longest first.
     """
 
@@ -133,7 +133,7 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that was worse than its peers, and the seconds that it cost the run."""
+    """Something that was worse than its peers, and the seconds that it cost the run."""
 
     words: str
     seconds: float
@@ -141,11 +141,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """One better thing, what it would have saved, and what it did save where it was tried.
+    """One improvement, the seconds that it would have saved, and those that it saved when tried.
 
     Attributes:
-        what: rate, delay, or another word.
-        achieved_s: saved when it was tried; None where it was not.
+        what: the kind of change: rate, delay, or another word.
+        achieved_s: seconds saved when it was tried; None if it was not.
     """
 
     what: str
@@ -159,8 +159,8 @@ class PathPart:
     """A part of the critical path.
 
     Attributes:
-        who: a rank, or what carries: a link, an uplink, a downlink.
-        kind: what the rank did, or of what carries delay, bytes or window.
+        who: a rank, or a carrier: a link, an uplink, a downlink.
+        kind: what the rank did; for a carrier, one of delay, bytes and window.
     """
 
     who: str
@@ -171,14 +171,14 @@ class PathPart:
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """Which ranks and links made the run as long as it was. Seconds add up to `wall_s`."""
+    """The ranks and links that made the run as long as it was. All seconds add up to `wall_s`."""
 
     wall_s: float
     parts: Sequence[PathPart]
     not_known_s: float
 
     def by_who(self) -> dict[str, float]:
-        """Seconds of each rank and carrier, the most first."""
+        """Return the seconds of each rank and carrier, the largest first."""
         sums: dict[str, float] = {}
         for part in self.parts:
             sums[part.who] = sums.get(part.who, 0.0) + part.seconds
@@ -186,7 +186,7 @@ class CriticalPath:
 
     @property
     def carrier(self) -> str:
-        """The link, uplink or downlink that it led over longest; empty where it led over none."""
+        """The link, uplink or downlink with the most seconds on the path; '' if there is none."""
         ranks = {part.who for part in self.parts if part.is_rank}
         return next((who for who in self.by_who() if who not in ranks), "")
 
@@ -196,10 +196,10 @@ class LinkStretch:
     """What a link carried between two looks, in seconds since the run's first event.
 
     Attributes:
-        mbyte_s: carried, in the mean.
-        rate_mbyte_s: asked of it at the end.
-        backlog_bytes: waiting in its queue at the end.
-        dropped: packets.
+        mbyte_s: mean throughput.
+        rate_mbyte_s: the rate asked for at the end; under a trace, its mean.
+        backlog_bytes: bytes in its queue at the end.
+        dropped: number of packets dropped.
     """
 
     start_s: float
@@ -212,7 +212,7 @@ class LinkStretch:
 
 @dataclass(frozen=True)
 class StepPoint:
-    """A step of one rank, by its number. `at_s` counts from the run's first event."""
+    """One step of the rank with this number. `at_s` counts from the run's first event."""
 
     rank: int
     step: int
@@ -226,7 +226,7 @@ class StepPoint:
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of a test, of environments, or of experience, at a moment."""
+    """A figure of a test, of environments, or of experience, at one moment."""
 
     name: str
     rank: int
@@ -240,12 +240,12 @@ class Move:
     """One rank's part in a collective. Times are seconds since the run's first event.
 
     Attributes:
-        number: of the collective, the same for all who took part.
-        waited_from_s: from when on it did nothing else.
-        complete_s: when the last of all had come.
-        hidden: whether it was done before the rank waited for it, at a moment that nobody knows.
-        tests: whether it was made for a test.
-        to: payload bytes by the rank that they went to.
+        number: number of the collective, the same for all ranks that took part.
+        waited_from_s: when the rank began to do nothing else.
+        complete_s: when the last rank had arrived.
+        hidden: whether it was done before the rank waited for it, at an unknown time.
+        tests: whether it belonged to a test.
+        to: payload bytes by receiving rank.
     """
 
     number: int
@@ -265,7 +265,7 @@ class Move:
 
 @dataclass(frozen=True)
 class ScheduleEvent:
-    """What a schedule did to links or nodes."""
+    """An action of the schedule on links or nodes."""
 
     at_s: float
     what: str
@@ -282,11 +282,11 @@ class Tail:
 
 @dataclass(frozen=True)
 class Experience:
-    """What a learner says of what its actors did.
+    """What a learner reports about its actors' work.
 
     Attributes:
-        figures: of the whole, by name.
-        actors: by the rank's name.
+        figures: figures of all actors together, by name.
+        actors: figures of each actor, by rank name.
     """
 
     figures: Mapping[str, float]
@@ -295,16 +295,16 @@ class Experience:
 
 @dataclass(frozen=True)
 class RunData:
-    """A run, as its folder tells.
+    """A run as its folder describes it.
 
     Attributes:
-        status: done, failed, or open: it has no end.
-        limits: in what way the host was the limit; None where nobody knows.
+        status: done, failed, or open: it has no recorded end.
+        limits: in what ways the host was the limit; None if unknown.
         tested: figures of the last test.
         starts_s: rank -> when it had met the others.
         stretches: link -> what it carried over time.
-        facts: how to make it again: name -> value, for readers.
-        notes: what of the folder could not be read.
+        facts: how to reproduce the run: name -> value, as text.
+        notes: what could not be read from the folder.
     """
 
     name: str
@@ -340,16 +340,16 @@ class RunData:
 
     @property
     def nodes(self) -> list[str]:
-        """In the order of ranks."""
+        """The nodes, in the order of their ranks."""
         return list(dict.fromkeys(rank.node for rank in self.ranks))
 
     def rank_name(self, rank: int) -> str:
-        """Of a rank by its number."""
+        """Return the name of a rank by its number."""
         return self.ranks[rank].name if 0 <= rank < len(self.ranks) else f"rank {rank}"
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """In words."""
+    """Return in words how a rank ended."""
     if exit_code is None:
         return "has no recorded end"
     if exit_code == LOST:
@@ -362,5 +362,5 @@ def how_it_ended(exit_code: int | None) -> str:
 
 
 def exit_word(exit_code: int | None) -> str | int | None:
-    """For tables."""
+    """Return an exit code as tables show it."""
     return "lost" if exit_code == LOST else exit_code

@@ -1,6 +1,6 @@
-"""What a report says of a run, in its order: sections of a sentence, charts, tables and logs. Pure: knows no files.
+"""The content of a report, in order: sections of a sentence, charts, tables and logs. Pure: knows no files.
 
-Whoever has a RunData, from a folder or of a run that goes on, gets the same sections.
+Any RunData, from a folder or of a run in progress, gives the same sections.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ Rows = list[list[Cell]]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of figures and words; a figure that nobody knows is None.
+    """Rows of figures and words; an unknown figure is None.
 
     Attributes:
-        is_open: whether it is shown at once, and not only when it is asked for.
+        is_open: whether it is shown at once, not only on request.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Section:
 
     Attributes:
         key: unique on the page.
-        sentence: what suffices.
-        code: a command, to be copied; empty where there is none.
+        sentence: a summary that is sufficient by itself.
+        code: a command to copy; '' if there is none.
     """
 
     key: str
@@ -57,7 +57,7 @@ class Section:
 
 
 def sections(run: RunData) -> list[Section]:
-    """All that there is something to say of; what failed comes first where it is all there is to know."""
+    """Return all sections that have content; the failure comes first if no rank has counted its seconds."""
     found = [
         _seconds(run),
         *_causes(run),
@@ -123,7 +123,7 @@ def _helped(run: RunData) -> list[Section]:
 
 
 def _path(run: RunData) -> list[Table]:
-    """The critical path by rank and link, and by what each did; not cut to what a chart has room for."""
+    """Return the critical path by rank and link, and by activity; not cut to what a chart has room for."""
     if run.path is None:
         return []
     whole, order = run.path.wall_s, list(run.path.by_who())

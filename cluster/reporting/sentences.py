@@ -1,4 +1,4 @@
-"""The one sentence above each section, made of what the run's folder says. Pure."""
+"""The sentence above each section, made from the data of the run folder. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from cluster.reporting.lanes import lateness
 from cluster.reporting.link_stretches import carried_mb
 from cluster.reporting.run_data import Attribution, CollectiveRow, LinkFigures, RunData
 
-BUSY_SHARE = 0.05  # of a link's rate: acknowledgements are less
+BUSY_SHARE = 0.05  # of a link's rate; mere acknowledgements take less
 TEST_DIGITS = {"test_accuracy": 4, "test_success": 3, "test_return": 1}
 DOING = {
     "compute": "computing",
@@ -26,12 +26,12 @@ DOING = {
 
 
 def seconds_words(value_s: float) -> str:
-    """`58.4 s`, or `0.012 s` of what is short."""
+    """Return `58.4 s`, or `0.012 s` below one second."""
     return f"{value_s:.1f} s" if abs(value_s) >= 1 else f"{value_s:.3g} s"
 
 
 def bytes_words(count: float) -> str:
-    """`40.2 MB`: 10^6 bytes."""
+    """Return `40.2 MB`; 1 MB is 10^6 bytes."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -39,12 +39,12 @@ def bytes_words(count: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 node`, `3 nodes`."""
+    """Return `1 node`, `3 nodes`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def tested_words(run: RunData) -> str:
-    """The figure of the last test that matters most, and the loss; empty where there was none."""
+    """Return the most important figure of the last test, and the loss; '' if there is neither."""
     names = [name for name in TEST_DIGITS if name in run.tested] or list(run.tested)[:1]
     said = [f"{n.replace('_', ' ')} {run.tested[n]:.{TEST_DIGITS.get(n, 4)}f}" for n in names[:1]]
     said += [f"loss {run.final_loss:.4f}"] if run.final_loss is not None else []
@@ -52,7 +52,7 @@ def tested_words(run: RunData) -> str:
 
 
 def lead(run: RunData) -> str:
-    """The whole run."""
+    """Summarise the whole run."""
     endings = {"done": "done in", "failed": "it failed after", "open": "it has no recorded end"}
     took = f" {seconds_words(run.wall_s)}" if run.wall_s is not None else ""
     ended = f"{endings[run.status]}{took}" if took else endings[run.status].rpartition(" ")[0]
@@ -63,7 +63,7 @@ def lead(run: RunData) -> str:
 
 
 def where_time_went(run: RunData) -> str:
-    """The largest buckets, as means over ranks."""
+    """Name the largest buckets, as means over ranks."""
     counting = [rank for rank in run.ranks if rank.seconds]
     if not counting:
         return "The program counted no seconds: only our own training does."
@@ -81,7 +81,7 @@ def where_time_went(run: RunData) -> str:
 
 
 def slowed_by(run: RunData) -> str:
-    """What was worse than its peers, and cost most."""
+    """Name the cause that cost most."""
     worst = run.causes[0]
     share = f" ({worst.seconds / run.wall_s:.0%} of the run)" if run.wall_s else ""
     others = f"; {counted(len(run.causes) - 1, 'other cause')} cost less" if run.causes[1:] else ""
@@ -89,7 +89,7 @@ def slowed_by(run: RunData) -> str:
 
 
 def would_have_helped(run: RunData) -> str:
-    """The best change, and what became of those that were tried."""
+    """Name the best change, and what came of those that were tried."""
     best = max(run.what_if, key=lambda one: one.saves_s, default=None)
     if best is None:
         return "No single better link would have saved anything that can be reckoned."
@@ -102,7 +102,7 @@ def would_have_helped(run: RunData) -> str:
 
 
 def path_words(run: RunData) -> str:
-    """What the critical path led over longest, and what one of those better would save; empty where nobody knows."""
+    """Name the carrier, else rank, longest on the critical path, and what improving it would save; '' if unknown."""
     if run.path is None:
         return ""
     wall = seconds_words(run.path.wall_s)
@@ -122,7 +122,7 @@ def path_words(run: RunData) -> str:
 
 
 def critical_link_words(run: RunData, name: str) -> str:
-    """How full a link was, and how long its queue."""
+    """Say how full a link was, and how long its queue."""
     stretches = run.stretches[name]
     busy = [one for one in stretches if one.mbyte_s > BUSY_SHARE * one.rate_mbyte_s]
     busy_s = sum(one.end_s - one.start_s for one in busy)
@@ -138,7 +138,7 @@ def critical_link_words(run: RunData, name: str) -> str:
 
 
 def attributed(attribution: Attribution) -> str:
-    """The two largest parts of the transfer, and how much nobody can explain."""
+    """Name the two largest parts of the transfer, and the unexplained share."""
     transfer = {part: s for part, s in attribution.seconds.items() if part != "skew"}
     total_s = sum(transfer.values())
     if total_s <= 0:
@@ -156,7 +156,7 @@ def attributed(attribution: Attribution) -> str:
 
 
 def timeline_words(run: RunData) -> str:
-    """Who made others wait, and what the schedule did meanwhile."""
+    """Name the rank that made others wait, and how often the schedule acted."""
     late = lateness(run)
     events = f" The schedule acted {counted(len(run.events), 'time')}." if run.events else ""
     if not late:
@@ -172,7 +172,7 @@ def timeline_words(run: RunData) -> str:
 
 
 def links_words(run: RunData) -> str:
-    """Whether they are as asked, and which carried most."""
+    """Say whether the links are as asked, and which carried most."""
     if not run.links:
         return "No links were shaped: the nodes talked as fast as this machine does."
     busiest = max(run.links, key=lambda link: link.carried_bytes or 0.0)
@@ -205,7 +205,7 @@ def _named(links: Iterable[LinkFigures], verdict: str) -> str:
 
 
 def learning_words(run: RunData) -> str:
-    """How far the loss fell, or returns rose."""
+    """Say how far the loss fell, and give the figures of the last test."""
     first, last = _ends(run)
     if first is None or last is None:
         return (
@@ -221,7 +221,7 @@ def learning_words(run: RunData) -> str:
 
 
 def _ends(run: RunData) -> tuple[float | None, float | None]:
-    """The mean loss over ranks of the first and the last step."""
+    """Return the mean loss over ranks at the first and the last step."""
     numbers = sorted({point.step for point in run.steps if point.loss is not None})
     if len(numbers) < 2:
         return None, None
@@ -233,7 +233,7 @@ def _ends(run: RunData) -> tuple[float | None, float | None]:
 
 
 def collectives_words(rows: Sequence[CollectiveRow]) -> str:
-    """Those that took most of the time."""
+    """Describe the collectives in the first row, which took the most time."""
     if not rows:
         return "No collectives were recorded."
     row = rows[0]
@@ -244,7 +244,7 @@ def collectives_words(rows: Sequence[CollectiveRow]) -> str:
 
 
 def bounds_words(source: str) -> str:
-    """What is meant by the bounds of collectives; `source`: the links as measured, or as asked."""
+    """Explain the bounds of collectives; `source`: the links as measured, or as asked."""
     return (
         f"At best, on the links as {source}: gloo's way is its ring in the order of ranks (others send straight),"
         " the links' is any way over all links of each node at once."
@@ -252,7 +252,7 @@ def bounds_words(source: str) -> str:
 
 
 def failed_words(run: RunData) -> str:
-    """Who failed."""
+    """Name the ranks that failed."""
     names = [f"{tail.rank} {tail.how}" for tail in run.tails]
     if run.status == "open":
         return "The run has no recorded end: it was refused, interrupted or killed. The ends of its logs:"
@@ -261,7 +261,7 @@ def failed_words(run: RunData) -> str:
 
 
 def experience_words(run: RunData) -> str:
-    """What came to the learner."""
+    """Say how much experience reached the learner."""
     figures = run.experience.figures if run.experience else {}
     steps, pieces = figures.get("env_steps", 0.0), figures.get("pieces", 0.0)
     age = figures.get("staleness_updates median")
@@ -270,5 +270,5 @@ def experience_words(run: RunData) -> str:
 
 
 def _listed(parts: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return `a, b and c`."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,4 +1,4 @@
-"""The same tables as CSV, a row a cell: section, table, row, column, value. Pure."""
+"""The report's tables as CSV, one row per cell: section, table, row, column, value. Pure."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def page_csv(page: Page) -> str:
-    """All tables; figures in full. Words that a spreadsheet would reckon with get an apostrophe."""
+    """Return all tables, figures in full. Text that a spreadsheet would take for a formula gets an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEADER)

@@ -1,12 +1,12 @@
 """A run as Perfetto's UI reads it: the JSON trace event format, all ranks and links on one clock. Pure.
 
-    ranks   a track a rank: steps, in them collectives and tests, in collectives waiting and transfer
-    links   a track a pair of ranks that sent to one another: when bytes were under way, at most
-    arrows  from where a rank could begin to send to where who hears from it was done
-    marks   what a schedule did
+    ranks   one track per rank: steps, in them collectives and tests, in collectives waiting and transfer
+    links   one track per sender and receiver: the longest time that bytes may have been in flight
+    arrows  from when a rank could begin to send to when the receiving rank was done
+    marks   actions of the schedule
 
-Slices of a track only nest, or Perfetto drops them: what crosses the end of a step is cut there, and what overlaps on a
-link gets a track beside it. Times are whole microseconds, so that this holds exactly. The format:
+Slices of a track must nest, or Perfetto drops them: a slice that crosses the end of a step is cut there, and
+overlapping slices of a link get additional tracks. Times are whole microseconds, so that they nest exactly. The format:
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
@@ -17,14 +17,14 @@ from typing import Any
 
 from cluster.reporting.run_data import Move, RunData, StepPoint
 
-RANKS, LINKS = 1, 2  # processes of the trace
+RANKS, LINKS = 1, 2  # process IDs in the trace
 MOST_ARROWS = 20_000
 Event = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A slice of a track with those in it; microseconds."""
+    """A slice of a track with its nested slices; times in microseconds."""
 
     name: str
     start_us: int
@@ -33,7 +33,7 @@ class Piece:
     children: Sequence["Piece"] = ()
 
     def clipped(self, start_us: int, end_us: int) -> "Piece":
-        """No more of it, and of what is in it, than lies between two moments."""
+        """Return the part of the slice, and of its nested slices, between two moments."""
         start, end = max(self.start_us, start_us), min(self.end_us, end_us)
         inside = [child.clipped(start, end) for child in self.children]
         kept = [child for child in inside if child.end_us > child.start_us]
@@ -41,7 +41,7 @@ class Piece:
 
 
 def trace(run: RunData) -> Event:
-    """The whole document."""
+    """Return the whole document."""
     events = [_named(RANKS, None, "ranks"), _named(LINKS, None, "links")]
     moves, steps = _grouped(run.moves), _grouped(run.steps)
     for rank, one in enumerate(run.ranks):
@@ -76,7 +76,7 @@ def _named(process: int, track: int | None, name: str) -> Event:
 def rank_pieces(
     run: RunData, rank: int, steps: Sequence[StepPoint], moves: Sequence[Move]
 ) -> list[Piece]:
-    """A rank's track: what does not overlap, in the order of time."""
+    """Return a rank's track: slices that do not overlap, in time order."""
     inner = _apart([_collective(move) for move in moves] + _tests(run, rank))
     outer, until_us = [], _us(run.starts_s.get(rank, 0.0))
     for step in sorted(steps, key=lambda one: one.at_s):
@@ -90,7 +90,7 @@ def rank_pieces(
 
 
 def _collective(move: Move) -> Piece:
-    """The part in which the rank did nothing else."""
+    """Return the part of a collective in which the rank did nothing else."""
     start, end = _us(move.waited_from_s), _us(move.ended_s)
     met = min(max(_us(move.complete_s), start), end)
     arguments = {"bytes": move.size_bytes, "for": move.purpose, "number": move.number}
@@ -119,7 +119,7 @@ def _apart(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def _nested(outer: Sequence[Piece], inner: Sequence[Piece]) -> list[Piece]:
-    """Each inner piece within the outer one in whose time its middle lies, or between two of them."""
+    """Put each inner piece into the outer one that contains its midpoint, or between two outer ones."""
     starts = [piece.start_us for piece in outer]
     within: dict[int, list[Piece]] = {}
     alone: list[Piece] = []
@@ -155,7 +155,7 @@ def _slices(piece: Piece, process: int, track: int) -> Iterator[Event]:
 
 
 def _link_events(run: RunData) -> list[Event]:
-    """Of each pair of ranks, in as many tracks as it takes."""
+    """Return the events of each sender and receiver, on as many tracks as needed."""
     pairs: dict[tuple[int, int], list[Piece]] = {}
     for move in run.moves:
         for peer, count in move.to.items():
@@ -177,7 +177,7 @@ def _link_events(run: RunData) -> list[Event]:
 
 
 def _lanes(pieces: Iterable[Piece]) -> list[list[Piece]]:
-    """As few lists as it takes, in none of which two overlap."""
+    """Distribute pieces over as few lists as possible, without overlaps within a list."""
     lanes: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda one: one.start_us):
         free = (lane for lane in lanes if lane[-1].end_us <= piece.start_us)
@@ -190,7 +190,7 @@ def _lanes(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def _arrows(run: RunData) -> Iterator[Event]:
-    """From a sender's slice to that of who hears from it, where both are drawn."""
+    """Yield arrows from a sender's slice to the receiver's, if both are drawn."""
     parts = {(move.number, move.rank): move for move in run.moves if move.kind != "exchange"}
     number = 0
     for move in run.moves:

@@ -1,6 +1,6 @@
-"""The rates of links under traces, of what run.yml keeps of each and events.jsonl says of when it was on. Pure.
+"""The rates of links under traces: run.yml has each trace's rates, events.jsonl when it was played. Pure.
 
-Nodes tell of a link the rate of the plan in force, which a schedule changes and a trace does not.
+For a link, nodes report the rate of the plan in force, which a schedule changes but a trace does not.
 """
 
 import math
@@ -12,19 +12,21 @@ from cluster.reporting.run_data import LinkStretch, ScheduleEvent
 from cluster.reporting.values import Record, number, records, word, words
 
 MOST_TRACES, MOST_STEPS, MOST_LINKS = 100, 10_000, 10_000
-LONGEST_S = 1.0  # of a stretch under a trace: that of a pause is cut, so that its rate can be seen
-MOST_PIECES = 2_000  # of one stretch
+LONGEST_S = (
+    1.0  # of a stretch under a trace; longer ones (pauses) are cut, so that the rate can be seen
+)
+MOST_PIECES = 2_000  # per stretch
 
 
 @dataclass(frozen=True)
 class TracedRate:
-    """A trace that was on, in seconds since the run's first event.
+    """A trace that was played, in seconds since the run's first event.
 
     Attributes:
-        links: on which.
-        seconds: how long one round of it is; it begins again.
-        moments: of its steps, from the beginning of a round.
-        sums: MB from there to each step, and to the end of the round.
+        links: the links on which it was played.
+        seconds: length of one round; rounds repeat.
+        moments: times of its steps, from the start of a round.
+        sums: MB from the start of a round to each step, and to its end.
         rates: MB/s from each step on.
     """
 
@@ -37,11 +39,11 @@ class TracedRate:
     rates: Sequence[float]
 
     def mean(self, start_s: float, end_s: float) -> float:
-        """MB/s between two moments."""
+        """Return the mean MB/s between two moments."""
         return (self._mb(end_s) - self._mb(start_s)) / (end_s - start_s)
 
     def _mb(self, at_s: float) -> float:
-        """What could be carried by then."""
+        """Return the MB that could be carried by then."""
         rounds, rest_s = divmod(at_s - self.start_s, self.seconds)
         step = bisect_right(self.moments, rest_s) - 1
         return (
@@ -52,7 +54,7 @@ class TracedRate:
 
 
 def traced_rates(config: Record, events: Sequence[ScheduleEvent]) -> list[TracedRate]:
-    """The traces of a run that have rates; run folders of before know none."""
+    """Return the traces of a run that have rates; older run folders have none."""
     found = []
     for trace in records(config.get("traces"), MOST_TRACES):
         begun = word(trace.get("event"))
@@ -91,7 +93,7 @@ def _steps(
 def with_traces(
     stretches: Mapping[str, Sequence[LinkStretch]], traces: Sequence[TracedRate]
 ) -> dict[str, list[LinkStretch]]:
-    """The same with the rates that traces made."""
+    """Return the stretches with the rates that traces set."""
     return {
         name: list(_traced(some, [one for one in traces if name in one.links]))
         for name, some in stretches.items()
@@ -113,7 +115,7 @@ def _traced(
 
 
 def _pieces(stretch: LinkStretch) -> Iterator[LinkStretch]:
-    """None longer than LONGEST_S; packets are dropped in the last."""
+    """Split a stretch into pieces of at most LONGEST_S; the last piece gets the dropped packets."""
     whole_s = stretch.end_s - stretch.start_s
     count = min(MOST_PIECES, max(1, math.ceil(whole_s / LONGEST_S - 1e-3)))
     for n in range(count):

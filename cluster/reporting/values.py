@@ -1,4 +1,4 @@
-"""Reads what may be anything: JSON values of whatever type, numbers that are none, words of any length. Pure."""
+"""Reads untrusted values: JSON of any type, invalid numbers, text of any length. Pure, except for `read_json`."""
 
 import json
 import unicodedata
@@ -14,7 +14,7 @@ Record = Mapping[str, object]
 
 
 def read_json(path: Path) -> object:
-    """What a JSON file says; None where there is none, or it was cut short, or is too large to be ours."""
+    """Return the content of a JSON file; None if it is missing, truncated, or too large to be ours."""
     try:
         if not path.is_file() or path.stat().st_size > MOST_JSON_BYTES:
             return None
@@ -25,58 +25,58 @@ def read_json(path: Path) -> object:
 
 
 def number(value: object) -> float | None:
-    """A finite number that sums of it leave finite, or None."""
+    """Return a finite number, small enough that sums stay finite, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) < LARGEST else None  # NaN is not less, either
+    return float(value) if abs(value) < LARGEST else None  # false for NaN, too
 
 
 def count(value: object) -> int | None:
-    """A whole number, not below 0, or None."""
+    """Return a whole number, not below 0, or None."""
     found = number(value)
     return int(found) if found is not None and found >= 0 else None
 
 
 def word(value: object, most: int = MOST_WORD) -> str:
-    """Words in one line: nothing in it moves a cursor, turns the direction of writing, or is without end."""
+    """Return text as one line of limited length that cannot move a cursor or change the direction of writing."""
     return " ".join(lines(value if isinstance(value, str) else "", most).split())
 
 
 def lines(text: str, most: int) -> str:
-    """Text of several lines, cut short, with what would harm a reader made visible."""
+    """Return text of several lines, truncated, with harmful characters made visible."""
     cut = text if len(text) <= most else f"{text[:most]}…"
     return "".join(map(_shown, plain(cut)))
 
 
 def _shown(letter: str) -> str:
-    """Surrogates are no text; format characters hide letters, or turn their order."""
+    """Escape surrogates, which are no text, and format characters, which hide or reorder letters."""
     if letter in "\n\t" or unicodedata.category(letter) not in ("Cs", "Cf", "Co", "Zl", "Zp"):
         return letter
     return f"\\u{ord(letter):04x}"
 
 
 def record(value: object) -> Record:
-    """A mapping by names; an empty one where it is none."""
+    """Return a mapping with string keys; empty if the value is no mapping."""
     if not isinstance(value, Mapping):
         return {}
     return {key: item for key, item in value.items() if isinstance(key, str)}
 
 
 def records(value: object, most: int = 10_000) -> list[Record]:
-    """Those of a list that are mappings."""
+    """Return the items of a list that are mappings."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return []
     return [record(item) for item in value[:most] if isinstance(item, Mapping)]
 
 
 def words(value: object, most: int = 100) -> tuple[str, ...]:
-    """Those of a list that are words."""
+    """Return the items of a list that are strings."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return ()
     return tuple(word(item) for item in value[:most] if isinstance(item, str))
 
 
 def numbers(value: object, most: int = 10_000) -> dict[str, float]:
-    """Name -> number: those of a mapping that are numbers."""
+    """Return the items of a mapping that are numbers: name -> number."""
     found = {word(key, 64): number(item) for key, item in list(record(value).items())[:most]}
     return {key: item for key, item in found.items() if item is not None}

@@ -1,11 +1,11 @@
-"""The verdict strip: five answers, each leading to the section that has more of it. Pure."""
+"""The verdict strip: five answers, each with a link to the section with details. Pure."""
 
 from dataclasses import dataclass
 
 from cluster.reporting.run_data import BAD, GOOD, UNKNOWN, RunData
 from cluster.reporting.sentences import bytes_words, seconds_words, tested_words
 
-NEAR = 0.05  # as cluster/accounting/wire_bytes.py has it
+NEAR = 0.05  # as in cluster/accounting/wire_bytes.py
 
 
 @dataclass(frozen=True)
@@ -13,10 +13,10 @@ class Verdict:
     """One answer.
 
     Attributes:
-        question: of one word.
+        question: one word.
         state: GOOD, BAD or UNKNOWN.
-        answer: of a few.
-        section: that has more of it.
+        answer: a few words.
+        section: key of the section with details.
     """
 
     question: str
@@ -26,7 +26,7 @@ class Verdict:
 
 
 def verdicts(run: RunData) -> list[Verdict]:
-    """In the order in which doubts come."""
+    """Return the verdicts, in the order in which a reader's doubts arise."""
     return [
         _ended(run),
         Verdict("links", run.proof.state, run.proof.words, "links"),

@@ -1,6 +1,6 @@
-"""Writes reports: report.html, report.md, report.csv, and PNG where asked for. Nothing else is touched.
+"""Writes reports: report.html, report.md, report.csv, and PNG files on request. Touches nothing else.
 
-Without the extra `report` there is no report.html: what needs no charts is written all the same.
+Without the extra `report` there is no report.html; the files that need no charts are still written.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ NAME = "report"
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """The result of writing a page.
 
     Attributes:
-        files: the most readable first.
-        missing: why there are no charts, and what to do; empty where there are.
+        files: the files written, the most readable first.
+        missing: why there are no charts, and what to do; '' if there are charts.
     """
 
     files: Sequence[Path]
@@ -38,7 +38,7 @@ class Written:
 
 
 def run_page(run: RunData) -> Page:
-    """The page of one run."""
+    """Return the page of one run."""
     return Page("report of a run", run.name, lead(run), verdicts(run), sections(run), run.notes)
 
 
@@ -46,14 +46,14 @@ def write_page(page: Page, folder: Path, name: str = NAME, *, pictures: bool = F
     """Write all files of a page.
 
     Args:
-        page: what it shows.
-        folder: where to.
-        name: of the files, without their endings.
-        pictures: whether PNG are wanted, too.
+        page: its content.
+        folder: the folder to write to.
+        name: name of the files, without extension.
+        pictures: whether to write PNG files, too.
 
     Raises:
-        ClusterError: they cannot be written, on a full disk, say. No file is left half written.
-        UsageError: pictures are wanted, and vl-convert is not installed.
+        ClusterError: the files cannot be written, on a full disk, say. No file is left half written.
+        UsageError: `pictures` is set, and vl-convert is not installed.
     """
     try:
         convert, missing = converter(), ""

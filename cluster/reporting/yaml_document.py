@@ -1,4 +1,4 @@
-"""Reads run.yml, of whatever age, also where it was cut short."""
+"""Reads run.yml of any version; tolerates a truncated file."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ MOST_BYTES = 1 << 22
 
 
 def read_run_yml(path: Path) -> Record:
-    """What a run asked for, resolved; empty where nobody can tell."""
+    """Return what a run asked for, resolved; empty if it cannot be read."""
     try:
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
             return {}

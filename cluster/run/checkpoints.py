@@ -1,9 +1,8 @@
 """Sends the checkpoints of an earlier run to the nodes that resume it.
 
-A run folder holds what nodes sent, so it is not trusted: only plain files with a name that protocol/checkpoint_name.py
-knows are sent, and symbolic links are never followed. Each node gets its own checkpoints; if the ranks or their nodes
-differ from the earlier run, every node gets all of them. node/training/regroup.py adapts them to another number of
-ranks.
+A run folder holds what nodes sent: only plain files whose names protocol/checkpoint_name.py knows go back, and no link
+is followed. Each node gets its own checkpoints; if the ranks or their nodes differ from the earlier run, every node
+gets all of them. node/training/regroup.py adapts them to another number of ranks.
 """
 
 from __future__ import annotations

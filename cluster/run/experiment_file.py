@@ -8,8 +8,8 @@
       - {at: step 20, link: node1:node2, loss_pct: 2, for: 10s}
 
 `program: [train.py, --epochs, "2"]` runs a script of your own instead of node.train. Paths are relative to the file's
-folder. A flag given beside `-f` overrides its key; anything given by neither has its default. examples/experiment.yml
-has every key. `KEYS` defines all keys; both the parser and the JSON Schema (`experiment_schema`) use it.
+folder. A flag beside `-f` overrides its key; what neither sets has its default. examples/experiment.yml has every key.
+`KEYS` defines them all, for the parser and the JSON Schema (`experiment_schema`).
 """
 
 import os
@@ -61,7 +61,7 @@ class ExperimentFile:
 
     Attributes:
         path: the file.
-        values: parsed values by the name of the parsed flag, in the flag's form; a schedule is its events.
+        values: name of a parsed flag -> its value; a schedule is its events.
         options: arguments of node.train.
         program: a script of the user's and its arguments; empty: node.train.
     """
@@ -77,7 +77,7 @@ class ExperimentFile:
         Args:
             args: the parsed flags; the file overrides values that came from environment variables.
             said: the flags given on the command line.
-            with_program: whether the file's program is used, and therefore its `folder`.
+            with_program: whether the file's program is used, and thus its `folder`.
         """
         for name, key in KEYS.items():
             is_wanted = with_program or name != "folder"
@@ -209,7 +209,7 @@ def _path(value: object, folder: Path) -> Path:
 
 
 def _joined(value: object, folder: Path) -> str:
-    """Return a word, or a list of words joined with commas, as a flag takes it."""
+    """Join a list of words with commas, as a flag takes it; a single word stays as it is."""
     words = value if isinstance(value, list) else [value]
     if not words:
         raise UsageError("an empty list", "leave it out, or say which")
@@ -226,7 +226,6 @@ def _limits(value: object, folder: Path) -> list[str]:
 
 
 def _schedule(value: object, folder: Path) -> Schedule:
-    """Return the events of a schedule file, or those given inline."""
     if not isinstance(value, str):
         return parse_schedule(value, "", folder, folder)
     path = folder / value

@@ -24,6 +24,5 @@ def experiment_schema() -> Schema:
 
 
 def _events() -> Schema:
-    """Return the schema of a schedule given inline."""
     whole = schedule_schema()
     return {key: whole[key] for key in ("type", "items")}

@@ -80,7 +80,7 @@ class Job:
         """Check that the job can run.
 
         Raises:
-            UsageError: the schedule does not fit the links, the nodes or the number of steps.
+            UsageError: the schedule does not fit the links, nodes or steps.
             ClusterError: traces that a user is playing would interfere with the schedule or with measuring.
         """
         check_schedule(self.schedule, self.link_state.links)
@@ -128,7 +128,7 @@ class Job:
         return list(dict.fromkeys(place.node for place in self.places))
 
     def _link_sets(self) -> list[Sequence[Link]]:
-        """Return the links in force and those after each event, with rates capped by the uplink and downlink."""
+        """Return the links in force and those of each event, with rates capped by uplinks and downlinks."""
         now = self.link_state
         sets = [_within_access(now, now.links)]
         for event in self.schedule:
@@ -143,7 +143,7 @@ class Job:
         return sets
 
     def config(self, limits: Mapping[str, object]) -> dict[str, object]:
-        """Return the job's part of run.yml: the experiment, without tokens and passwords, and values derived from it.
+        """Return its part of run.yml: the experiment, without tokens and passwords, and derived values.
 
         `limits` are the resources that each node may use.
         """
@@ -245,8 +245,8 @@ def make_job(
     """Return the plan of an experiment on these nodes, in rank order, over these links.
 
     Raises:
-        UsageError: the number of ranks or restarts, or `max_results`, is invalid, an essential rank does not exist, or
-            restarts are asked for although all ranks are essential.
+        UsageError: the number of ranks or restarts or `max_results` is invalid, an essential rank does not exist, or
+            there shall be restarts although all ranks are essential.
     """
     program = experiment.program
     places = place_ranks(order, experiment.nproc_per_node, program.essential_ranks)
@@ -266,13 +266,12 @@ def make_job(
 
 
 def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:
-    """Return the links, with rates capped by the uplink and the downlink at their ends."""
+    """Return the links, with rates capped by the uplink and downlink at their ends."""
     expected = expected_of(link_state)
     return [link._replace(rate_mbyte_s=expected.rate_mbyte_s(link)) for link in links]
 
 
 def _while_it_lasts(link: Link, event: Event) -> Link:
-    """Return a link as it is during an event."""
     if event.playback is not None:
         return _traced(link, event.playback)
     return changed_link(link, event.changes)

@@ -74,7 +74,7 @@ def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
     """Return the events of the run's schedule.
 
     Raises:
-        UsageError: run.yml lacks them or they are invalid, or the file of a trace is gone or has changed.
+        UsageError: run.yml lacks them, they are invalid, or a trace file is gone or has changed.
     """
     if run.config.get("schedule") and "events" not in run.config:
         raise UsageError(
@@ -84,7 +84,7 @@ def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
 
 
 def _stall_timeout_s(run: PastLaunch) -> float | None:
-    """Return the stall timeout of a run; None if it is the default, or the run is older than this key."""
+    """Return the stall timeout of a run; None: the default, or an older run.yml without it."""
     said = run.config.get("stall_timeout_s")
     if said is None:
         return None
@@ -145,7 +145,7 @@ def program_again(run: PastLaunch) -> Program:
     """Return the program of a run, to be launched again.
 
     Raises:
-        UsageError: run.yml does not have all of it, a folder that it sends is gone, or Trainer.fit launched it.
+        UsageError: run.yml lacks a part of it, a folder to send is gone, or Trainer.fit launched it.
     """
     said, path = run.config.get("program"), run.folder / "run.yml"
     if not isinstance(said, dict) or not {"name", "resume", "order"} <= said.keys():

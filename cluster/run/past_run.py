@@ -1,7 +1,7 @@
 """Reads a run folder: what was launched, over which links, and what its ranks recorded.
 
-Nodes wrote part of the folder, and all of it may come from somebody else, so it is not trusted: malformed content is
-refused with a one-line error.
+Nodes wrote part of the folder, and all of it may come from elsewhere, so malformed content is refused with a one-line
+error.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PastRun(PastLaunch):
 
     @property
     def took_s(self) -> float | None:
-        """Seconds from the first rank's start to the last rank's end; None if a rank did not get that far."""
+        """Seconds from the first rank's start to the last one's end; None if a rank did not get that far."""
         return took_s(self.folder, [place.name for place in self.places])
 
 
@@ -135,7 +135,7 @@ def read_past_run(folder: Path) -> PastRun:
 
 
 def took_s(folder: Path, ranks: Sequence[str]) -> float | None:
-    """Return the seconds from the first rank's start to the last rank's end; None if a rank did not get that far."""
+    """Return the seconds from the first rank's start to the last one's end; None if a rank did not get that far."""
     told = [last_events(folder, rank) for rank in ranks]
     starts = [lines.start.time for lines in told if lines.start]
     ends = [lines.end.time for lines in told if lines.end]
@@ -173,7 +173,6 @@ def _spec(config: Mapping[str, object], folder: Path) -> ClusterSpec:
 
 
 def _places(config: Mapping[str, object], folder: Path) -> list[RankPlacement]:
-    """Return the placements of a run's ranks; raises like `number`."""
     nodes = [node.name for node in _spec(config, folder).nodes]
     said = config.get("rank_order", nodes)
     if not is_words(said):
@@ -205,7 +204,7 @@ def _network(
     links: Sequence[Link],
     link_spec: LinkSpec,
 ) -> Network:
-    """Return the network between the ranks, with measured figures if there are any."""
+    """Return the network between the ranks, with figures as measured if they were."""
     nodes, contract = [place.node for place in places], _read_contract(folder)
     access, mtu = _access(link_spec, spec), _mtu(config, folder)
     isolated = link_spec.topology.isolated
@@ -240,7 +239,6 @@ def essential_of(config: Mapping[str, object], folder: Path) -> list[int] | None
 def _link_spec(
     config: Mapping[str, object], folder: Path, links: Sequence[Link]
 ) -> LinkSpec | None:
-    """Return what the links were drawn from; None if there are no links."""
     if not links:
         return None
     shaping = _shaping(config, folder)
@@ -267,7 +265,7 @@ def _mtu(config: Mapping[str, object], folder: Path) -> int:
 
 
 def _access(link_spec: LinkSpec, spec: ClusterSpec) -> dict[str, dict[str, float]]:
-    """Return the uplinks and downlinks of nodes; drawn again, as the run folder only has what they were drawn from."""
+    """Return uplinks and downlinks by node; drawn again, as the run folder only has what they were drawn from."""
     drawn = {
         node.name: draw_access(link_spec.profile, link_spec.topology, node, link_spec.seed)
         for node in spec.nodes
@@ -317,7 +315,7 @@ def _read_json(path: Path) -> object:
 
 
 def _undamaged(path: Path, make: Callable[[], T]) -> T:
-    """Return the result of `make`; turn errors caused by a damaged file into a one-line UsageError."""
+    """Return the result of `make`; turn errors due to a damaged file into a one-line UsageError."""
     try:
         return make()
     except UsageError:

@@ -20,7 +20,7 @@ class RankPlacement:
     """Where one rank runs.
 
     Attributes:
-        name: name of the rank, for prefixes and files: its node's, or node1-0, node1-1 … if a node has several ranks.
+        name: name of the rank, for prefixes and files: its node's, or node1-0, node1-1 … if a node has several.
         is_essential: whether the run cannot go on without it, nor with a restarted process in its place.
     """
 
@@ -79,7 +79,7 @@ def resolve_max_restarts(asked: int | None, places: Sequence[RankPlacement]) -> 
         places: the placements of all ranks.
 
     Raises:
-        UsageError: the value is negative, or all ranks are essential, so that none can be restarted.
+        UsageError: `asked` is negative, or positive although all ranks are essential.
     """
     if asked is not None and asked < 0:
         raise UsageError(f"--max-restarts {asked}", "0 or more")
@@ -138,7 +138,7 @@ def rank_environment(
         environ[variables.SHARED_DIR] = shared_dir
     if each > 1:
         environ["OMP_NUM_THREADS"] = "1"  # like torchrun: by default each rank uses all processors
-    # Without lazy initialisation gloo connects every pair of ranks first, which fails between isolated nodes.
+    # By default gloo first connects every pair of ranks, which fails between isolated nodes.
     return environ | {variables.GLOO_LAZY_INIT: "1"} if isolated else environ
 
 
@@ -160,7 +160,7 @@ def fill_arguments(
 def _neighbours(
     place: RankPlacement, places: Sequence[RankPlacement], links: Sequence[Link]
 ) -> list[int]:
-    """Return the ranks on nodes that this rank's node has a link to, and the others on its node; none if unshaped."""
+    """Return the ranks on nodes to which this rank's node has a link, and on its own; none if unshaped."""
     near = {link.dst for link in links if link.src == place.node}
     near |= {place.node} if near else set()
     return [other.rank for other in places if other.node in near and other != place]

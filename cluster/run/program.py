@@ -53,7 +53,7 @@ class Program:
     Attributes:
         name: name for the run folder: the strategy, or the script.
         argv: the command on a node.
-        folder: the folder sent to every node, the working directory there; None: nothing is sent.
+        folder: the folder sent to every node, and the current folder there; None: nothing is sent.
         config: the complete resolved configuration of node.train; empty for other programs.
         resume: folder of the run whose checkpoints are sent to RESUME_FOLDER on the nodes.
         order: folder of Trainer.fit's order to its ranks (protocol/fit_order.py), sent to FIT_FOLDER on the nodes.
@@ -120,7 +120,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
 
 
 def _name(training: Training) -> str:
-    """Return the name for the run folder: the strategy, or the task if there is no strategy (one rank learns alone)."""
+    """Return the name for the run folder: the strategy, or the task if one rank learns alone."""
     name = training.task if training.strategy == NO_STRATEGY else training.strategy
     return name.rpartition(":")[2]
 
@@ -185,7 +185,7 @@ def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Progr
     """Return a user's script that has called Trainer.fit, to be run again as its ranks (node.exogym.script_rank).
 
     Raises:
-        UsageError: see user_program; or the order is missing or invalid, or the checkpoints that it names are missing.
+        UsageError: see user_program; or the order is missing or invalid, or its checkpoints are missing.
     """
     file, hint = order / ORDER_FILE, "--fit is for Trainer.fit of node.exogym"
     if not file.is_file():
@@ -235,7 +235,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def _split_own(args: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
-    """Return the user's own strategy and task, by flag: a file and a name in it; and all other arguments."""
+    """Return the user's own strategy and task, by flag, as file and name; and all other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in OWN_FLAGS:
         parser.add_argument(flag, nargs="?", default="", const="")
@@ -267,7 +267,7 @@ def _common_folder(files: Sequence[Path]) -> Path:
 
 
 def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
-    """Return the configuration that node.train resolves from these arguments, on rank 0 of this number of ranks."""
+    """Return the configuration that node.train makes of these arguments, on rank 0."""
     command = [sys.executable, *NODE_TRAIN[1:], *args, "--dry-run"]
     own = {
         "RANK": "0",
@@ -289,10 +289,10 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
 
 
 def _check_words(words: Sequence[str], folder: Path | None) -> None:
-    """Refuse words that this locale cannot encode as arguments or paths; a YAML file may contain such characters.
+    """Refuse words that this locale cannot encode as arguments or paths: a YAML file may have such letters.
 
     Raises:
-        UsageError: a word cannot be encoded; the message names it.
+        UsageError: names the word.
     """
     for word in [*words, str(folder or "")]:
         try:
@@ -354,7 +354,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    """Yield all files to send, following symbolic links, because their targets do not exist on the nodes."""
+    """Yield all files to send, also those behind links, whose targets are not on the nodes."""
     for top, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
         below = (Path(top, name) for name in sorted(set(folders) - NOT_SENT))
         folders[:] = [path.name for path in below if not _is_left_out(path)]
@@ -363,12 +363,12 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def _is_left_out(folder: Path) -> bool:
-    """Return whether a folder is not sent: a loop of links, a secret, or a virtual environment of any name."""
+    """Return whether a folder is not sent: a loop, a secret, or a virtual environment of any name."""
     return _is_loop(folder) or _is_secret(folder) or is_file(folder / "pyvenv.cfg")
 
 
 def _is_secret(path: Path) -> bool:
-    """Return whether a path must never reach a node, by its own name or by any name in the target of its link."""
+    """Return whether a path must not reach a node, by its name or by those in its link's target."""
     parts = path.resolve().parts if path.is_symlink() else ()
     return not SECRETS.isdisjoint({path.name, *parts})
 
@@ -389,7 +389,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _is_loop(folder: Path) -> bool:
-    """Return whether a symbolic link leads back to one of its parent folders."""
+    """Return whether a link leads back to one of its parent folders."""
     if not folder.is_symlink():
         return False
     target = folder.resolve()

@@ -18,7 +18,7 @@ class RankExit:
     Attributes:
         place: where it ran.
         exit_code: -n for signal n; LOST if unknown.
-        time: Unix time at which it failed or ended, by its node's clock; by the host's if there is no report.
+        time: Unix time of its failure or end, by its node's clock; by the host's if there is no report.
         error: its own explanation of the failure (`@record`), in one line; empty if there is none.
         is_bystander: whether another rank's failure made it fail: a connection was closed, or a wait timed out.
         out_of_memory: whether the kernel killed it, or another process of its node, for lack of memory.
@@ -46,9 +46,7 @@ class RankExit:
 
 
 def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
-    """Return how a rank ended, from the last line that its node.rank wrote to standard error.
-
-    Without a valid report (the rank may have written there too, or killed node.rank) only the exit code is known.
+    """Return how a rank ended, from the last line of its node.rank; a rank may garble that, or kill node.rank.
 
     Args:
         place: placement of the rank.

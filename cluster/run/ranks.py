@@ -129,7 +129,7 @@ class RankProcesses:
             _tell_to_end(process)
 
     def _no_more(self) -> None:
-        """Restart no more ranks, and count ranks that end from now on as stopped by us."""
+        """Restart no more ranks; those that end from now on count as stopped by us."""
         self._no_restarts.set()
         self._stopped_at = min(self._stopped_at, time.time())
 
@@ -147,7 +147,7 @@ class RankProcesses:
                 deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
 
     def _wait_others(self, ended: dict[RankPlacement, RankExit]) -> None:
-        """Wait until the other ranks have ended, too: the essential ones may have told them to, before they ended."""
+        """Wait until the other ranks have ended, too: the essential ones may have told them to."""
         self._no_restarts.set()
         self._watch.end()
         deadline = time.monotonic() + LAST_ENDS_S
@@ -202,7 +202,6 @@ class RankProcesses:
         return self._read_end(place, exit_code, stderr.decode(errors="replace"))
 
     def _follow_again(self, end: RankExit) -> RankExit:
-        """Restart a rank, and follow it to its next end."""
         place, restarts = end.place, end.restarts + 1
         order = self._orders[place]
         environ = order.env | {RESTART_COUNT: str(restarts)}
@@ -219,7 +218,7 @@ class RankProcesses:
         return replace(self._follow(place, process), restarts=restarts)
 
     def _awaits_restart(self, end: RankExit) -> bool:
-        """Report what happens to a rank that has failed; wait until its restart is due, and return whether it is."""
+        """Report what happens to a failed rank; return whether to restart it, when that is due."""
         if end.exit_code == 0 or _ends_run(end):
             return False
         self._watch.await_restart(end.place)
@@ -235,11 +234,11 @@ class RankProcesses:
         return not self._no_restarts.wait(delay_s)
 
     def _is_over(self, end: RankExit) -> bool:
-        """Return whether the run has ended; after a bystander wait LAST_WORDS_S, as an essential rank may be ending."""
+        """Return whether the run has ended; after a bystander wait a moment, as an essential rank may be ending."""
         return self._no_restarts.wait(LAST_WORDS_S if end.is_bystander else 0.0)
 
     def _tell(self, end: RankExit, what_follows: str) -> None:
-        """Report how a rank that is not essential has ended, to the user and in its log."""
+        """Report how a rank that is not essential ended, here and in its log."""
         how = how_it_ended(end, self._fleet.lost)
         why = f" ({end.error})" if end.error else ""
         line = f"rank {end.place.rank} on {end.place.node} {how}{why}; {what_follows}"
@@ -258,7 +257,6 @@ class RankProcesses:
 
 
 def _ends_run(end: RankExit) -> bool:
-    """Return whether the end of this rank ends the run."""
     return end.has_never_run or (end.place.is_essential and end.exit_code != 0)
 
 

@@ -58,7 +58,7 @@ class Fetch:
 
     Attributes:
         there: the folder on every node.
-        here: the folder on this machine, to which a folder for each node is added.
+        here: the folder on this machine, which gets a folder for each node.
         limit_bytes: the most that is fetched from one node.
     """
 
@@ -85,8 +85,7 @@ def fetch_results(
 ) -> dict[str, Fetched]:
     """Fetch what the ranks of some nodes left; return the outcomes, by node.
 
-    If this machine's disk was full, the nodes affected are tried again one by one, because their partial results, which
-    took space, have been removed by then.
+    Nodes for which this machine's disk had no room are tried again one by one, once all partial results are removed.
     """
     report = _reporter(console)
     pool = ThreadPoolExecutor(AT_ONCE)

@@ -24,9 +24,9 @@ ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 def root_cause(failed: Sequence[RankExit]) -> RankExit:
     """Return the rank that made a run fail, if the run did not stall.
 
-    It is not always the first rank that reported an error: a failing rank leaves the group before it can say why, and
+    It is not always the first one that reported an error: a failing rank leaves the group before it can say why, and
     others may report sooner that it left; ranks that we stopped failed because of us. A rank that is not essential is
-    the root cause only if it stalled or no essential rank failed: essential ranks should have gone on without it.
+    no root cause unless it stalls, as essential ranks should have gone on without it.
     """
     return min(failed, key=_guilt)
 
@@ -57,7 +57,7 @@ def raise_failure(
         summary: the summary of the run.
 
     Raises:
-        RunFailed: the run stalled or an essential rank failed; the message names the root cause.
+        RunFailed: names the root cause.
     """
     if stall:
         raise _stalled(folder, stall, summary)
@@ -123,7 +123,7 @@ def _among(count: int) -> str:
 
 
 def _was_done_without(end: RankExit, first: RankExit) -> bool:
-    """Return whether a rank that the run did not need had failed before the one that ended the run."""
+    """Return whether a rank that is not essential failed before the one that ended the run."""
     return not end.place.is_essential and not end.was_stopped and end.time < first.time
 
 
@@ -132,7 +132,7 @@ def _how_each(ended: Sequence[RankExit], fates: Mapping[str, str]) -> str:
 
 
 def _how_later(end: RankExit, fates: Mapping[str, str]) -> str:
-    """Return how a rank that is not the root cause ended: stopped by us, or by a failure of its own."""
+    """Return how a rank ended that is not the root cause: stopped by us, or by its own failure."""
     return (
         "was stopped"
         if end.was_stopped and end.exit_code < 0 and not end.stall

@@ -56,8 +56,7 @@ def check_writable(parent: Path) -> None:
 def make_run_folder(parent: Path, profile: str, name: str) -> Path:
     """Create a new folder, named by the time, the profile and the program.
 
-    Names are not trusted, because a node tells the profile's name: they are sanitised and cut. A second folder in the
-    same second gets a number.
+    Names are sanitised and cut, because a node tells the profile's. A second folder in the same second gets a number.
 
     Raises:
         ClusterError: it cannot be created.
@@ -115,7 +114,7 @@ def last_events(folder: Path, rank: str) -> LastLines:
 
 
 def _part_of_name(text: str) -> str:
-    """Return a text fit for a file name, cut to leave room for the rest of the name."""
+    """Return a text fit for a file name, cut to leave room for the rest."""
     return NOT_IN_NAMES.sub("-", text)[:MOST_OF_NAME]
 
 
@@ -128,7 +127,6 @@ def _is_metrics(path: Path) -> bool:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a plain file if it exists."""
     if source.is_file():
         target.parent.mkdir(exist_ok=True)
         source.replace(target)

@@ -86,14 +86,14 @@ def run_program(
         live_options: how the run is shown while it goes on.
 
     Raises:
-        UsageError: the schedule does not fit the cluster, the number or order of ranks or the restarts are invalid, an
-            essential rank does not exist, or the node image lacks a package; nothing was started.
+        UsageError: the schedule does not fit, the number, order or restarts of ranks are invalid, an essential rank
+            does not exist, or the node image lacks a package; nothing was started.
         ClusterError: traces that a user is playing would interfere with the schedule or with measuring; nothing was
             started.
         ContractBroken: a link is not as asked; nothing was started.
         ContractUndecided: the host was too busy to tell whether the links hold; nothing was started.
-        RunFailed: an essential rank failed (the message names the root cause, with the end of its log), the run
-            stalled, links were lost, the schedule was not kept, or some results could not be fetched.
+        RunFailed: an essential rank failed (names the root cause, with its log), the run stalled, links were lost, the
+            schedule was not kept, or results could not be fetched.
     """
     names = [node.name for node in spec.nodes]
     order = resolve_rank_order(experiment.rank_order, names, link_state, experiment.nproc_per_node)
@@ -133,7 +133,7 @@ def _run(
     if job.verify != NONE and job.link_state.links:
         live.tell(Phase("measuring"))
         verified = verify_links(Prover(engine, job.spec, fleet, console), job, folder)
-        # With the counters as they are now, so that the probes' bytes do not count as the run's.
+        # With the counters as they are now: the probes' bytes do not count as the run's.
         contract, job = verified.document, replace(job, link_state=verified.link_state)
     player = ScheduleRunner(
         fleet,
@@ -216,7 +216,6 @@ def _run_ranks(
     watch: StallWatch,
     live: LiveRun,
 ) -> Staging:
-    """Start the ranks and wait until all have ended."""
     printer = live.printer([place.name for place in job.places], console.program_output)
     posts, say, tell = live_posts(job, folder.name), console.say, live.tell
     with staged(fleet, job, folder, console) as staging, player, live.following(fleet, posts):

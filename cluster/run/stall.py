@@ -35,7 +35,7 @@ class RankState:
     Attributes:
         state: process state as in ps(1); T or t if any of its processes is stopped.
         cpu_s: processor time that it has used.
-        carried_bytes: bytes sent and received on its connections, and read from and written to disks.
+        carried_bytes: what went through its connections, and to and from disks.
         unread: bytes received but not read, by source address.
         unsent: bytes not sent or not acknowledged, by destination address.
         collective: the collective that it is in; None for programs that do not tell.
@@ -87,7 +87,7 @@ def read_state(said: object) -> RankState | None:
 
 
 def has_moved(before: RankState, now: RankState, seconds: float) -> bool:
-    """Return whether a rank did anything in the seconds between two looks; waiting for a processor (R) counts, too."""
+    """Return whether a rank did anything in the seconds between two looks, or waits for a processor."""
     return (
         now.state == "R"
         or now.cpu_s - before.cpu_s > IDLE_SHARE * seconds
@@ -124,9 +124,9 @@ def _suspect(
 ) -> tuple[RankPlacement | None, str]:
     """Return the rank that holds up the others, and why; None if there is no clear one.
 
-    The candidates are a rank in a suspect state (stopped first), then the essential rank that has begun the fewest
-    collectives, then the only rank that does not read. Ranks that are not essential are left out of the second step:
-    no collective waits for them, as they begin others, or count from 0 again after a restart.
+    Tried in order: a rank in a suspect state, stopped ones first; the essential rank that has begun fewer collectives
+    than others; the only rank that does not read. Collectives of ranks that are not essential do not count: these ranks
+    begin others, or begin anew.
     """
     for letter, words in SUSPECT_STATES.items():
         for place, state in states.items():

@@ -70,7 +70,7 @@ class StallWatch:
         self._idle_s = 0.0
 
     def await_restart(self, place: RankPlacement) -> None:
-        """Note that a rank has ended and may be restarted; until then the others wait for it without stalling."""
+        """Note that a rank has ended and may be restarted; until then waiting for it is no stall."""
         self._awaited.add(place)
         self._running.discard(place)
 
@@ -81,7 +81,7 @@ class StallWatch:
         self._idle_s = 0.0
 
     def stopped(self) -> dict[RankPlacement, str]:
-        """Return the running ranks that are stopped, so that the others wait for them in vain, and how they are."""
+        """Return the running ranks that are stopped, for which the others wait in vain, with words for how."""
         states = self._ask() if self._running else {}
         return {
             place: SUSPECT_STATES[state.state]
@@ -153,7 +153,7 @@ class StallWatch:
 def _read_states(
     places: Sequence[RankPlacement], said: Mapping[str, bytes]
 ) -> dict[RankPlacement, RankState | None]:
-    """Parse the nodes' answers, which are not trusted, into states by rank."""
+    """Parse the nodes' answers, which may be anything, into states by rank."""
     documents: dict[str, object] = {}
     for node, text in said.items():
         with suppress(ValueError, RecursionError):

@@ -30,6 +30,7 @@ class BytesPart(TypedDict):
     links: dict[str, int]
     payload: int | None
     expected: int | None
+    tests: int | None
     measured_over_expected: float | None
     loop: LoopBytes | None
 

@@ -82,7 +82,7 @@ class Trial:
 
     Attributes:
         change: the change.
-        runs: runs with the change, in order; all trials share the baselines that were launched before them.
+        runs: runs with the change, in order; all trials share the baselines before them.
     """
 
     change: Alternative
@@ -90,10 +90,7 @@ class Trial:
 
 
 def choose_trials(predicted: Sequence[Alternative], count: int) -> list[Trial]:
-    """Return trials of the first `count` changes that can be tried.
-
-    `predicted` has those that save most first, then those with unknown effect.
-    """
+    """Return the first `count` changes that can be tried: those that save most, then those with unknown effect."""
     return [Trial(one) for one in predicted if one.can_be_tried][:count]
 
 
@@ -174,7 +171,6 @@ def write_document(folder: Path, document: WhatIf) -> Path:
 
 
 def _better(link: Link, what: str) -> dict[str, float]:
-    """Return the improved value of a link, by its field."""
     match what:
         case "rate":
             return {"rate_mbyte_s": min(LIMITS["rate_mbyte_s"][1], 2 * link.rate_mbyte_s)}
@@ -185,7 +181,6 @@ def _better(link: Link, what: str) -> dict[str, float]:
 
 
 def _faster_access(plans: Mapping[str, NodePlan], node: str, key: str) -> dict[str, NodePlan]:
-    """Return the node's plan with its uplink or downlink twice as fast."""
     faster = min(ACCESS_LIMITS[key][1], 2 * getattr(plans[node], key))
     return {node: plans[node]._replace(**{key: faster})}
 

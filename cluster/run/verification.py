@@ -31,7 +31,7 @@ class Verified:
 
 
 def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:
-    """Verify the links in the way that the job asks for, and write contract.json.
+    """Verify the links as the job asks, and write contract.json.
 
     Raises:
         ContractBroken: a link is not as asked.

@@ -1,8 +1,8 @@
 """The cells of a sweep: every single run, its arguments, and the order of the runs. Pure.
 
-Cells are run in blocks: each block has every problem and variant once, with the same seeds, in a newly drawn order.
-Slow drifts, such as the speed of a shared machine over a day, therefore affect all of them alike (a randomised complete
-block design: Montgomery, Design and Analysis of Experiments, chapter 4).
+Cells run in blocks: each has every problem and variant once, with the same seeds, in a newly drawn order. Slow drifts,
+as of a shared machine's speed over a day, thus affect all alike (a randomised complete block design: Montgomery, Design
+and Analysis of Experiments, chapter 4).
 """
 
 import hashlib
@@ -41,8 +41,8 @@ class Cell:
 
     Attributes:
         problem: its problem.
-        variant: name of its variant, which is compared with the others of its problem.
-        link_seed: seed for drawing the links.
+        variant: name of what is compared with the problem's other variants.
+        link_seed: draws the links.
         seed: seed of the training; None if it has none.
         words: arguments of the program.
     """
@@ -55,7 +55,7 @@ class Cell:
 
     @property
     def repetition(self) -> tuple[int, int | None]:
-        """The seeds; cells of two variants with the same seeds are a pair."""
+        """The seeds; two cells with the same ones are a pair."""
         return self.link_seed, self.seed
 
     @property
@@ -103,13 +103,13 @@ def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:
 
 
 def digest(experiment: Mapping[str, object]) -> str:
-    """Return the digest that identifies a cell: of everything that decides its run, resolved."""
+    """Return the digest that identifies a cell, of everything that decides its run."""
     text = json.dumps(experiment, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
 
 
 def _variants(sweep: Sweep) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the task, name and arguments of each variant."""
+    """Yield each variant's task, name and arguments."""
     for name, own in sweep.variants.items():
         options = {**sweep.options, **own}
         axes = [key for key, values in options.items() if len(values) > 1]
@@ -122,7 +122,6 @@ def _variants(sweep: Sweep) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _plain_name(sweep: Sweep, options: Options) -> str:
-    """Return the name of a sweep's only variant."""
     values = options.get(STRATEGY)
     return str(values[0]) if values else (sweep.program or ("training",))[0]
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.accounting.metrics_table import Row, metric_rows
-from cluster.accounting.wire_bytes import sent_by
 from cluster.base.errors import UsageError
 from cluster.reporting.values import number, numbers, record
-from cluster.run.run_folder import last_events
 from cluster.sweeps.sweep_file import HIGHER
 
 
@@ -64,9 +62,7 @@ def run_figures(
     """Return the figures of one run, for the first of the targets whose figure its tests have."""
     steps = steps_of(folder)
     target = _target(steps, targets)
-    total_bytes = number(record(summary.get("bytes")).get("total"))
-    carried_bytes = None if total_bytes is None else total_bytes - tests_bytes(folder, summary)
-    return make_figures(steps, summary, target, carried_bytes)
+    return make_figures(steps, summary, target, training_bytes(summary))
 
 
 def make_figures(
@@ -78,7 +74,8 @@ def make_figures(
     """Return the figures of one run from parsed values; `steps` are rows of `cluster.accounting.metrics_table`."""
     tests = [row for row in steps if target and row["rank"] == 0 and target.figure in row]
     first = next((row for row in tests if target and target.is_reached(row[target.figure])), None)
-    seconds = numbers(next(iter(record(summary.get("seconds")).values()), None))
+    first_rank = numbers(next(iter(record(summary.get("seconds")).values()), None))
+    seconds = first_rank if "total" in first_rank else {}
     wall_s = number(summary.get("wall_s"))
     return Figures(
         target,
@@ -95,39 +92,35 @@ def make_figures(
 
 
 def steps_of(folder: Path) -> list[Row]:
-    """Return every step of every rank, as `cluster.accounting.metrics_table` does; empty if there are no metrics."""
+    """Return the rows of `cluster.accounting.metrics_table`: every step of every rank; empty without metrics."""
     try:
         return metric_rows(folder)
     except UsageError:
         return []
 
 
-def tests_bytes(folder: Path, summary: Mapping[str, object]) -> int:
-    """Return the bytes that links carried for tests, headers included, computed from what ranks report as sent."""
-    nodes = list(record(summary.get("exit_codes")))
-    total = 0
-    for node in nodes:
-        end = last_events(folder, node).end
-        tests = [one for one in end.collectives if one.purpose == "eval"] if end else []
-        for sent in sent_by(nodes, node, tests):
-            total += sent.forward_bytes + sent.answer_bytes + sent.ack_bytes
-    return total
+def training_bytes(summary: Mapping[str, object]) -> int | None:
+    """Return the bytes that links carried, without those of tests; None if the summary does not say it."""
+    found = record(summary.get("bytes"))
+    total, tests = number(found.get("total")), number(found.get("tests"))
+    return None if total is None or tests is None else round(total - tests)
 
 
 def payload_to(row: Row, steps: Sequence[Row]) -> int:
-    """Return the payload bytes that the strategy had sent on all ranks by the end of a step, without headers."""
+    """Return the payload bytes that the strategy had sent by the end of a step, on all ranks."""
     return sum(one["sent_bytes_so_far"] for one in steps if one["step"] == row["step"])
 
 
 def loop_s(seconds: Mapping[str, float]) -> float:
     """Return a rank's seconds of training: from when it was ready until the last step, without tests."""
-    return seconds["total"] - seconds["startup"] - seconds["eval"]
+    return seconds["total"] - seconds.get("startup", 0.0) - seconds.get("eval", 0.0)
 
 
 def communication_share(seconds: Mapping[str, float]) -> float | None:
-    """Return the share of a rank's training time spent waiting for other ranks, or for data in flight."""
+    """Return the share of `loop_s` that a rank waited for other ranks, or for data in flight."""
     whole_s = loop_s(seconds)
-    return round((seconds["transfer"] + seconds["waiting"]) / whole_s, 3) if whole_s > 0 else None
+    waited_s = seconds.get("transfer", 0.0) + seconds.get("waiting", 0.0)
+    return round(waited_s / whole_s, 3) if whole_s > 0 else None
 
 
 def _limits(summary: Mapping[str, object]) -> tuple[str, ...]:
@@ -138,7 +131,7 @@ def _limits(summary: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _target(steps: Sequence[Row], targets: Mapping[str, float]) -> Target | None:
-    """Return the first target whose figure the tests have; without any such test the first target."""
+    """Return the first target whose figure the tests have; if there is none, the first target."""
     tested = {name for row in steps for name in row}
     known = [Target(figure, value) for figure, value in targets.items()]
     return next((one for one in known if one.figure in tested), next(iter(known), None))

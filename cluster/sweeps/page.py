@@ -31,13 +31,13 @@ def sweep_page(
     """Return the report of a sweep.
 
     Args:
-        name: name of the sweep.
+        name: the sweep.
         lines: its ranking.
         outcomes: its cells that have run.
         planned: number of its cells.
         folders: run folders, parallel to `outcomes`.
-        command: the command that reproduces it.
-        rule: a sentence on how trainings are tested; may be empty.
+        command: reproduces the sweep.
+        rule: a sentence on how trainings are tested, or ''.
     """
     limited = [one.cell.name for one in outcomes if one.figures and one.figures.limits]
     notes = [f"the host was the limit, not ranked: {one}" for one in limited]
@@ -52,7 +52,7 @@ def lead_words(lines: Sequence[Line]) -> str:
 
 
 def problem_words(problem: Problem, lines: Sequence[Line]) -> str:
-    """Return the values that distinguish a problem from the sweep's others; its profile in any case."""
+    """Return what distinguishes a problem from the sweep's others; its profile in any case."""
     others = [line.problem for line in lines]
     parts = [
         value
@@ -64,7 +64,7 @@ def problem_words(problem: Problem, lines: Sequence[Line]) -> str:
 
 
 def ranking_rows(lines: Sequence[Line]) -> Rows:
-    """Return a row for each line, with the columns of HEADER."""
+    """Return a row for each line; HEADER has the columns."""
     return [
         [
             *(problem_words(line.problem, lines), line.variant, line.runs),

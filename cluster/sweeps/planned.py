@@ -1,8 +1,7 @@
 """Resolves the cells of a sweep into all that is needed to run them: programs, links, and digests.
 
-All trainings are tested by one rule (TESTED), whatever their strategy. Otherwise, strategies that agree on nothing
-before the end would have a single replica tested, and others their average; and the computing of ranks that go on while
-rank 0 tests would count in nobody's seconds.
+All trainings are tested by one rule (TESTED). Otherwise strategies that agree on nothing before the end would have one
+replica tested, and others their average; and the computing of ranks that go on while rank 0 tests would not be counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +47,7 @@ def plan_runs(plan: Sweep, cells: Sequence[Cell], out: Path) -> list[Planned]:
         out: folder for records.
 
     Raises:
-        UsageError: a profile, a topology, an option or `out` is invalid, or an option is `eval: during`.
+        UsageError: a profile, topology, option or `out` is invalid, or `eval` is `during`.
     """
 
     @cache
@@ -91,7 +90,7 @@ def rule_of_tests(planned: Sequence[Planned]) -> str:
 
 
 def _tested_alike(program: Program, words: Sequence[str]) -> Program:
-    """Return a training with `--eval after`; unchanged if one rank learns alone, as it tests itself alike in all runs.
+    """Return a training with `--eval after`; unchanged if one rank learns alone, which tests alike in all runs.
 
     Raises:
         UsageError: the user asked for tests during the training.
@@ -106,10 +105,10 @@ def _tested_alike(program: Program, words: Sequence[str]) -> Program:
 
 
 def _refuse_inside(out: Path, folder: Path) -> None:
-    """Refuse an output folder inside a program's folder: writing there would change what is sent (except in `runs`).
+    """Refuse to write into a folder that is sent, as that would change it; its `runs` is not sent.
 
     Raises:
-        UsageError: the output folder is inside the program's.
+        UsageError: `out` is in it.
     """
     if out.is_relative_to(folder) and "runs" not in out.relative_to(folder).parts:
         raise UsageError(f"--out {out} is in {folder}, which is sent to the nodes", "elsewhere")

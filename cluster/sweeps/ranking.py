@@ -1,14 +1,13 @@
 """Ranks the variants of each problem: medians over repetitions, intervals, and pairs by seed. Pure.
 
-The interval of a median is the 95 % percentile bootstrap interval (Efron and Tibshirani, An Introduction to the
-Bootstrap, chapter 13); for three to five runs it spans the lowest to the highest value, so it is little more than a
-range.
+The interval of a median is that of the 95 % percentile bootstrap (Efron and Tibshirani, An Introduction to the
+Bootstrap, chapter 13); for three to five runs it is the range from the lowest to the highest value.
 
 A variant is compared with the best one of its problem by the ratios of the two runs of each repetition: their geometric
-mean, and Student's 95 % interval of the mean of their logarithms, which is valid for as few as two pairs if logarithms
-of ratios are normal; a bootstrap of three values would find a difference between equal variants in one of four cases.
-If the interval contains 1, the two cannot be told apart. Runs that failed, or that the host limited, are counted but
-not ranked.
+mean, and Student's 95 % interval of the mean of their logarithms, which holds for as few as two pairs if logarithms of
+ratios are normal; a bootstrap of three values would find a difference between equal variants in one of four cases. If 1
+is in the interval, the two cannot be told apart. Runs that failed, or that the host limited, are counted but not
+ranked.
 """
 
 import math
@@ -46,17 +45,17 @@ class Line:
     """One variant on one problem.
 
     Attributes:
-        runs: number of ranked runs.
-        reached: number of these that reached the target; all if there is none.
-        median_s: median seconds to the target, or of training; None unless more than half of the runs reached it.
-        interval_s: interval of median_s; None for fewer than three runs, or if some did not reach the target.
-        ratio: geometric mean of the ratios to the best variant, over pairs; None for the best one, or without pairs.
-        ratio_interval: interval of ratio; None for fewer than two pairs.
+        runs: ranked runs.
+        reached: ranked runs that reached the target; all if there is none.
+        median_s: seconds to the target, or of training; None unless more than half of the runs reached it.
+        interval_s: its interval; None for fewer than three runs, or if some did not reach the target.
+        ratio: to the best variant, geometric mean over pairs; None for the best one, or without pairs.
+        ratio_interval: its interval; None for fewer than two pairs.
         best: best value of a test, median over runs.
         carried_mbyte: carried by links, median over runs.
         communication_share: likewise.
-        limited: number of runs that the host limited.
-        failed: number of runs that failed.
+        limited: runs that the host limited.
+        failed: runs that failed.
         verdict: one of this module's verdicts.
     """
 
@@ -124,7 +123,7 @@ def _rank_one(problem: Problem, outcomes: Sequence[Outcome]) -> list[Line]:
 
 
 def _ranked_seconds(outcomes: Sequence[Outcome]) -> dict[tuple[int, int | None], float]:
-    """Return the seconds of all successful runs that the host did not limit, by repetition."""
+    """Return the seconds of successful runs that the host did not limit, by repetition."""
     return {
         one.cell.repetition: run_seconds(one.figures)
         for one in outcomes

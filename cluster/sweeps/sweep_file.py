@@ -48,11 +48,11 @@ class Sweep:
         memory: memory that a node may use; None: as it is.
         profiles, topologies, wires, link_seeds: those of the links, to compare.
         isolated: whether nodes without a link cannot reach each other.
-        seeds: seeds of the training; empty for programs that get none.
+        seeds: those of the training; empty for programs that get none.
         program: a script of the user's and its arguments; empty: node.train.
         folder: the folder sent with it, or with a strategy or task of the user's; None: its own.
-        options: options of all runs.
-        variants: name -> options that override those of all runs; {"": {}} without named variants.
+        options: those of all runs.
+        variants: name -> options that override those of all runs; {"": {}} without names.
         targets: figure -> value to reach.
         verify: whether the links are verified before each run.
     """
@@ -102,7 +102,7 @@ def load_document(path: Path) -> dict[str, object]:
     """Load a sweep file without parsing its values.
 
     Raises:
-        UsageError: there is no such file, it is not YAML or not a mapping, or a key is unknown.
+        UsageError: the file is missing, no YAML or no mapping, or a key is unknown.
     """
     document = read_yaml(path, "examples/sweeps/strategies.yml is one")
     if not isinstance(document, dict):
@@ -117,7 +117,7 @@ def parse_sweep(document: Mapping[str, object]) -> Sweep:
     """Parse a sweep from its mapping, whose keys must be known.
 
     Raises:
-        UsageError: a value is invalid, or there is no profile; the message names the key.
+        UsageError: a value is invalid or `profile` missing; names the key.
     """
     if "profile" not in document:
         raise UsageError("a sweep without profile", "profile: [mobile, wan]")
@@ -166,7 +166,7 @@ def _wires(value: object, key: str) -> tuple[str, ...]:
 
 
 def _list(value: object, key: str) -> list[object]:
-    """Return one value, or several, as a list without duplicates."""
+    """Return one value, or several, as a list; refuse duplicates."""
     found = value if isinstance(value, list) else [value]
     if not found:
         raise UsageError(f"{key} is an empty list", "leave it out, or say which")

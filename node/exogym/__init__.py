@@ -1,8 +1,8 @@
-"""EXO Gym's API on our ranks and links: a script changes its import and names the backend.
+"""EXO Gym's API on gradwire's ranks and links: a script changes its import and names the backend.
 
     from node.exogym import DiLoCoStrategy, OptimSpec, Trainer
 
-docs/from-exogym.md shows a script before and after, and what differs.
+docs/from-exogym.md shows a script before and after, and the differences.
 """
 
 from node.base.options import OptionError

@@ -15,7 +15,7 @@ BACKENDS = ("cluster", "local")
 
 @dataclass(frozen=True)
 class FitFlags:
-    """The arguments of Trainer.fit that say how to train; there they are explained."""
+    """The arguments of Trainer.fit that say how to train; its docstring explains them."""
 
     strategy: Chosen | str
     num_nodes: int
@@ -31,13 +31,13 @@ class FitFlags:
     seed: int
 
     def flags(self, train_size: int | None) -> list[str]:
-        """For node.train.
+        """Return the flags of node.train.
 
         Args:
-            train_size: samples of all ranks together; None where ranks have data of their own.
+            train_size: samples of all ranks together; None if ranks have data of their own.
 
         Raises:
-            OptionError: something is out of bounds or does not go together.
+            OptionError: something is out of bounds, or arguments contradict each other.
         """
         check_bounds("num_nodes", self.num_nodes, {"at least": 1})
         check_bounds("batch_size", self.batch_size, {"at least": 1})
@@ -87,7 +87,7 @@ class FitFlags:
         return steps
 
     def check(self, train_size: int | None) -> TrainConfig:
-        """The configuration of rank 0, as it will be.
+        """Return the configuration that rank 0 will have.
 
         Raises:
             OptionError: see `flags`.
@@ -109,7 +109,7 @@ def launch_options(
     topology: str | None,
     others: Sequence[str],
 ) -> list[str]:
-    """What cluster.launch is told of its cluster.
+    """Return the options of cluster.launch that say on which cluster to run.
 
     Raises:
         OptionError: there is no such backend, or it has no links.

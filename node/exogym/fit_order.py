@@ -1,6 +1,6 @@
 """Writes and reads the order that `Trainer.fit` gives to the ranks that it starts: protocol/fit_order.py.
 
-Nothing here imports torch: a rank reads it first.
+Nothing here imports torch, because a rank reads the order first.
 """
 
 import json
@@ -16,13 +16,13 @@ from protocol.reader import document, parse
 
 
 class RankDone(SystemExit):
-    """This rank has trained: no line of the script after fit runs in it."""
+    """The end of a rank that has trained: no line of the script after fit runs in it."""
 
 
 def checkpoints_to_resume(order: FitOrder, backend: str) -> Path | None:
-    """Where a rank finds the checkpoints to go on from; None: there are none.
+    """Return the folder in which a rank finds the checkpoints to resume from; None if there are none.
 
-    Ranks go by this and not by what the script says again: `trainer.run_folder` is None there.
+    Ranks use this and not the script's `resume` argument: `trainer.run_folder` is None in a rank.
     """
     if not order.resume:
         return None
@@ -31,7 +31,7 @@ def checkpoints_to_resume(order: FitOrder, backend: str) -> Path | None:
 
 
 def write_fit_order(order: FitOrder, folder: Path) -> None:
-    """Write it into a folder that is there, with copies of the models of earlier fits."""
+    """Write the order into an existing folder, with copies of the models of earlier fits."""
     ended = []
     for number, one in enumerate(order.ended, 1):
         ended.append(one if one.error else EarlierFit(model_file(number)))
@@ -41,10 +41,10 @@ def write_fit_order(order: FitOrder, folder: Path) -> None:
 
 
 def read_fit_order(environ: Mapping[str, str]) -> FitOrder | None:
-    """The order that this rank runs under; None where somebody else has started it.
+    """Return the order that this rank runs under; None if fit did not start this process.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the file is not an order.
     """
     if FIT not in environ:
         return None

@@ -1,7 +1,7 @@
-"""Backend `local`: ranks as processes of this machine, with torchrun's environment. No Docker.
+"""Backend `local`: ranks as processes on this machine, with torchrun's environment. No Docker.
 
-Not torchrun itself: Debian's asks torch for a libuv that Debian's torch lacks, and one rank's error
-ends in a page of the launcher's own.
+It does not use torchrun itself: Debian's asks torch for a libuv that Debian's torch lacks, and after the error of one
+rank it prints a page of its own.
 """
 
 import itertools
@@ -22,17 +22,17 @@ from protocol.rank_variables import ERROR_FILE, RUN_DIR
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 LOOK_S = 0.02
-LAST_WORDS_S = 1.0  # for the others to notice that a rank has failed, and to say so
+LAST_WORDS_S = 1.0  # for the other ranks to notice a failure and report it
 
 
 def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
-    """Run a script again on so many ranks, until all have trained.
+    """Run a script again on `num_nodes` ranks, until all have trained.
 
     Args:
         order: the folder that tells them what to do (node/exogym/fit_order.py).
         words: the script and its arguments, or `-m` and a module.
-        num_nodes: how many ranks.
-        run_dir: where they leave metrics, checkpoints and the model.
+        num_nodes: number of ranks.
+        run_dir: folder for metrics, checkpoints and the model.
 
     Raises:
         OptionError: a rank found a mistake of the user's.
@@ -44,8 +44,8 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
     try:
         for rank in range(num_nodes):
             environ = os.environ | _environment(rank, num_nodes, port, run_dir)
-            # A session of their own: Ctrl-C is ours to hear, and we stop them. Their standard input
-            # stays open until then, or until we are killed: they end with it.
+            # In sessions of their own, so that Ctrl-C reaches only this process, which stops them. Their standard
+            # input stays open until then, or until this process is killed: they end when it closes.
             ranks.append(
                 subprocess.Popen(
                     command, env=environ, stdin=subprocess.PIPE, start_new_session=True
@@ -59,10 +59,10 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
 
 
 def own_words() -> list[str]:
-    """What Python was started with: the script and its arguments, or `-m` and a module.
+    """Return what Python was started with: the script and its arguments, or `-m` and a module.
 
     Raises:
-        OptionError: a prompt or a notebook, of which there is no file to start again.
+        OptionError: this is a prompt or a notebook, so there is no file to start again.
     """
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
@@ -78,7 +78,7 @@ def own_words() -> list[str]:
 
 
 def new_run_folder(strategy: str) -> Path:
-    """A new folder under runs/, named by the time and the strategy."""
+    """Create a new folder under runs/, named after the time and the strategy."""
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-local-{Path(strategy).name.rpartition(':')[2]}"
     for number in itertools.count(1):
         folder = Path("runs", stem if number == 1 else f"{stem}-{number}").resolve()
@@ -91,7 +91,7 @@ def new_run_folder(strategy: str) -> Path:
 
 
 def project_path(environ: Mapping[str, str]) -> str:
-    """A PYTHONPATH under which our packages are found from any folder."""
+    """Return a PYTHONPATH with which this project's packages are found from any folder."""
     return os.pathsep.join(filter(None, [str(PROJECT_DIR), environ.get("PYTHONPATH", "")]))
 
 
@@ -109,7 +109,7 @@ def _environment(rank: int, size: int, port: int, run_dir: Path) -> dict[str, st
         "PYTHONPATH": project_path(os.environ),
         "PYTHONUNBUFFERED": "1",
     }
-    # Else gloo takes what this machine's name resolves to, which may be nothing.
+    # Otherwise gloo takes the address that this machine's name resolves to, and there may be none.
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if loopback and "GLOO_SOCKET_IFNAME" not in os.environ:
         environ["GLOO_SOCKET_IFNAME"] = loopback[0]
@@ -124,7 +124,7 @@ def _free_port() -> int:
 
 
 def _wait(ranks: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
-    """Until all have ended, or a moment after one has failed; 0 for those that still run then."""
+    """Wait until all have ended, or until shortly after one failed; return exit codes, 0 for those still running."""
     deadline = float("inf")
     while time.monotonic() < deadline and any(rank.poll() is None for rank in ranks):
         if any(rank.poll() for rank in ranks):
@@ -134,9 +134,9 @@ def _wait(ranks: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
 
 
 def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """End those that still run: SIGTERM, ten seconds, SIGKILL."""
+    """Stop the ranks that still run: SIGTERM, ten seconds, SIGKILL."""
     for rank in ranks:
-        rank.terminate()  # nothing, where it has ended
+        rank.terminate()  # no effect if it has ended
     deadline = time.monotonic() + GRACE_S
     for rank in ranks:
         try:
@@ -149,7 +149,7 @@ def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
 
 
 def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
-    """What to raise: the rank that was killed, or else the first that did not fail by another's end."""
+    """Return the error of the rank that was killed, or of the first one that no other rank's end made fail."""
     failed = [rank for rank, code in enumerate(codes) if code]
     errors = {rank: read_error(_error_file(run_dir, rank)) for rank in failed}
     lost = {rank: is_bystander(errors[rank].words) for rank in failed}

@@ -1,4 +1,4 @@
-"""Backend `cluster`: runs `cluster.launch` as a command, as node/ never imports cluster/."""
+"""Backend `cluster`: runs `cluster.launch` as a command, because node/ never imports cluster/."""
 
 import importlib.util
 import json
@@ -15,20 +15,20 @@ from protocol.rank import EXIT_USAGE
 
 
 def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Sequence[str]) -> Path:
-    """Run a script again on the nodes of a cluster; what they print goes to standard error.
+    """Run a script again on the nodes of a cluster; their output goes to standard error.
 
     Args:
         order: the folder that tells the ranks what to do (node/exogym/fit_order.py).
         words: the script and its arguments, or `-m` and a module.
-        num_nodes: how many nodes, one rank each.
-        options: further ones of cluster.launch.
+        num_nodes: number of nodes, one rank each.
+        options: further options of cluster.launch.
 
     Returns:
         The run's folder.
 
     Raises:
         OptionError: the launcher refused, or is not here.
-        RuntimeError: the run or the cluster failed; the launcher has said how.
+        RuntimeError: the run or the cluster failed; the launcher has printed how.
     """
     path = project_path(os.environ)
     if not _launcher_is_in(path):
@@ -46,9 +46,9 @@ def launch_ranks(order: Path, words: Sequence[str], num_nodes: int, options: Seq
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
-    """A command's exit code and standard output; where we are interrupted, it has the time to end its ranks."""
-    # A session of its own: Ctrl-C is ours to hear, and to hand on once. Its standard input stays
-    # open as long as it runs, or until we are killed: it ends with it.
+    """Run a command; return its exit code and standard output. If interrupted, let it stop its ranks first."""
+    # In a session of its own, so that Ctrl-C reaches only this process, which passes it on once. Its standard input
+    # stays open while it runs, or until this process is killed: it ends when that closes.
     with subprocess.Popen(
         command,
         env=environ,

@@ -3,11 +3,10 @@
     python -m node.exogym.script_rank [--attached] ORDER script.py ARGS…
     python -m node.exogym.script_rank [--attached] ORDER -m package.module ARGS…
 
-Trainer.fit (node/exogym/trainer.py) has written ORDER, a folder; protocol/fit_order.py says what is in it.
-Every rank comes to the same call of fit with the same model and data, and trains there. What the
-script draws from torch on its way it draws as it did where fit was called. Attached, it ends when
-standard input does: who holds the other end has gone. The exit code is 0 when trained, 2 with one
-line for a mistake of the user's, 1 for a failure.
+Trainer.fit (node/exogym/trainer.py) has written the folder ORDER; protocol/fit_order.py describes its contents. Every
+rank reaches the same call of fit with the same model and data, and trains there. Until then the script draws the same
+random numbers from torch as where fit was called. With --attached, it ends when standard input does: the process at the
+other end is gone. The exit code is 0 after training, 2 with one line for a mistake of the user's, 1 for a failure.
 """
 
 import os
@@ -30,10 +29,10 @@ ATTACHED = "--attached"
 
 
 def run_script_rank(order: FitOrder, words: Sequence[str]) -> int:
-    """Run the script until its fit has trained this rank; returns the exit code.
+    """Run the script until its fit has trained this rank; return the exit code.
 
     Raises:
-        OptionError: it ended before it came there.
+        OptionError: the script ended before it reached that fit.
     """
     import torch
 
@@ -53,7 +52,7 @@ def run_script_rank(order: FitOrder, words: Sequence[str]) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
-    """As Python would run it."""
+    """Run the script as Python would."""
     if words[0] == "-m":
         sys.argv = list(words[1:])
         sys.path[0] = str(Path.cwd())
@@ -71,7 +70,7 @@ def _end_with_stdin() -> None:
 
 
 def main() -> None:
-    """Exit 0 when trained, 2 with one line for a mistake, 1 for a failure."""
+    """Exit 0 after training, 2 with one line for a mistake, 1 for a failure."""
     words = sys.argv[1:]
     if words[0] == ATTACHED:
         words = words[1:]
@@ -80,13 +79,13 @@ def main() -> None:
     os.environ[FIT] = str(Path(folder).resolve())
     order = read_fit_order(os.environ)
     assert order is not None
-    # Before torch is loaded: node/train.py says why.
+    # Before torch is loaded: node/train.py explains why.
     os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or "1"
     from torch.distributed.elastic.multiprocessing.errors import record
 
     defer_compiler()
     try:
-        # What fails before fit also goes to $TORCHELASTIC_ERROR_FILE.
+        # Errors before fit also go to $TORCHELASTIC_ERROR_FILE.
         sys.exit(record(run_script_rank)(order, words))
     except OptionError as error:
         print(f"fit: error: {error}", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""EXO Gym's strategies by their names and arguments: each gives flags of `python -m node.train`.
+"""EXO Gym's strategies by their names and arguments: each returns flags of `python -m node.train`.
 
-So a script's fit and the command line mean the same, and are checked by the same code. An argument
-that does not exist is a TypeError; one that has no counterpart here, or a value out of its bounds,
-is an OptionError. Nothing is ignored.
+So a script's fit and the command line mean the same, and are checked by the same code. An argument that does not
+exist raises TypeError; one that has no counterpart here, or a value out of its bounds, raises OptionError. Nothing is
+ignored.
 """
-# Functions whose names are those of EXO Gym's classes: a script need not change its calls.
+# Functions have the names of EXO Gym's classes, so that a script need not change its calls.
 # ruff: noqa: N802, N803
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from node.base.options import OptionError, Value, unknown
 
-# Ours by torch's name. Adam is AdamW without weight decay.
+# Our optimisers by torch's names. Adam is AdamW without weight decay.
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd"}
 SCHEDULE = "lambda_cosine"
 SCHEDULE_KEYS = ("warmup_steps", "cosine_anneal")
@@ -20,7 +20,7 @@ SCHEDULE_KEYS = ("warmup_steps", "cosine_anneal")
 
 @dataclass(frozen=True)
 class Chosen:
-    """A strategy with its options, and the optimiser: flags of node.train."""
+    """A strategy with its options and the optimiser, as flags of node.train."""
 
     flags: tuple[str, ...]
 
@@ -32,9 +32,9 @@ class OptimSpec:
     Attributes:
         kind: torch.optim.AdamW, Adam or SGD, or one of these as a lower-case word.
         lr: learning rate.
-        weight_decay: None is torch's own: 0.01 of AdamW, else 0.
-        momentum: of SGD.
-        nesterov: of an outer SGD, in DiLoCo.
+        weight_decay: None: torch's default, 0.01 for AdamW, else 0.
+        momentum: momentum of SGD.
+        nesterov: for an outer SGD, in DiLoCo.
     """
 
     kind: type | str = "adamw"
@@ -48,7 +48,7 @@ class OptimSpec:
         """The optimiser's name in lower case.
 
         Raises:
-            OptionError: it is none of ours.
+            OptionError: there is no such optimiser here.
         """
         word = self.kind if isinstance(self.kind, str) else self.kind.__name__
         if word.lower() not in OPTIMIZERS:
@@ -56,10 +56,10 @@ class OptimSpec:
         return word.lower()
 
     def flags(self) -> list[str]:
-        """As flags of node.train.
+        """Return the flags of node.train.
 
         Raises:
-            OptionError: it is no optimiser of ours, or has what ours has not.
+            OptionError: there is no such optimiser here, or it does not have one of the settings.
         """
         name = self.name
         if self.nesterov:
@@ -79,7 +79,7 @@ def SimpleReduceStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `ddp`: the mean of all gradients, every step."""
+    """Return our `ddp`: the mean of all gradients, every step."""
     return _choose("ddp", {}, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
 
 
@@ -92,7 +92,7 @@ def FedAvgStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `fedavg`: the mean of all parameters, or of an island's, every H steps."""
+    """Return our `fedavg`: the mean of all parameters, or of an island's, every H steps."""
     options = {"H": H, "island_size": island_size or 0}
     return _choose("fedavg", options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
 
@@ -106,7 +106,7 @@ def DiLoCoStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `diloco`: an outer step of Nesterov's every H steps."""
+    """Return our `diloco`: an outer step with Nesterov momentum every H steps."""
     options = {"H": H, **_outer(outer_optim_spec)}
     return _choose("diloco", options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
 
@@ -119,7 +119,7 @@ def SPARTAStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `sparta`: the mean of a share p_sparta of the parameters, every step."""
+    """Return our `sparta`: the mean of a share p_sparta of the parameters, every step."""
     options = {"p": p_sparta}
     return _choose("sparta", options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
 
@@ -134,7 +134,7 @@ def SPARTADiLoCoStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `sparta-diloco`: both of them."""
+    """Return our `sparta-diloco`: SPARTA and DiLoCo together."""
     options = {"H": H, "p": p_sparta, **_outer(outer_optim_spec)}
     name = "sparta-diloco"
     return _choose(name, options, optim_spec, max_norm, lr_scheduler, lr_scheduler_kwargs)
@@ -151,7 +151,7 @@ def DeMoStrategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Our `demo`, which goes with SGD without momentum alone, and without an optim_spec takes it."""
+    """Return our `demo`, which needs SGD without momentum, its default if there is no optim_spec."""
     if optim_spec is not None and weight_decay is not None:
         raise OptionError("DeMoStrategy: weight_decay beside optim_spec: put it into that")
     spec = optim_spec or OptimSpec("sgd", weight_decay=weight_decay)
@@ -172,14 +172,14 @@ def own_strategy(
     lr_scheduler: str | None = None,
     lr_scheduler_kwargs: Mapping[str, float] | None = None,
 ) -> Chosen:
-    """Any strategy of node.strategies by its name, or one of the user's: `FILE.py:CLASS`.
+    """Return any strategy of node.strategies by its name, or one of the user's: `FILE.py:CLASS`.
 
     Args:
         name: as `--strategy` takes it; f"{__file__}:Mine" is one in the script itself.
         options: as `--set` takes them.
-        optim_spec: the optimiser of every rank; None is AdamW, or what the strategy goes with.
-        max_norm: the longest gradient.
-        lr_scheduler: "lambda_cosine", or none.
+        optim_spec: the optimiser of every rank; None: AdamW, or the one that the strategy needs.
+        max_norm: largest norm of the gradient.
+        lr_scheduler: "lambda_cosine", or None.
         lr_scheduler_kwargs: its `warmup_steps` and `cosine_anneal`.
     """
     return _choose(
@@ -198,7 +198,7 @@ def _choose(
     spec = OptimSpec(optim_spec) if isinstance(optim_spec, str) else optim_spec
     if not isinstance(spec, OptimSpec | None):
         raise OptionError(f"optim_spec must be an OptimSpec of node.exogym, not {spec!r}")
-    # Which optimiser is the default, the strategy decides; EXO Gym's learning rate is for any.
+    # The strategy decides which optimiser is the default; EXO Gym's learning rate is for any.
     optimizer = spec.flags() if spec else ["--lr", str(OptimSpec.lr)]
     settings = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
     clip = ["--clip-norm", str(max_norm)] if max_norm is not None else []
@@ -207,7 +207,7 @@ def _choose(
 
 
 def _outer(spec: OptimSpec | None) -> dict[str, Value]:
-    """DiLoCo's options for an outer optimiser; EXO Gym's default is ours."""
+    """Return DiLoCo's options for an outer optimiser; EXO Gym's default is also ours."""
     if spec is None:
         return {}
     if spec.name != "sgd" or spec.weight_decay or (spec.momentum and not spec.nesterov):

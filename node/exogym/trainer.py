@@ -1,12 +1,13 @@
 """Trainer: one model, several ranks, the averaged model back, as in EXO Gym.
 
-fit starts the script that called it once more on every rank (node/exogym/script_rank.py). There the same call of
-fit trains with the loop of node/train.py, and the rank ends. Where the script was started, fit
-waits for the ranks and returns the averaged model. A script that torchrun or cluster.launch has
-started is a rank from the beginning: its first fit trains, and nothing after it runs.
+fit starts the script that called it once more on every rank (node/exogym/script_rank.py). There the same call of fit
+trains with the loop of node/train.py, and the rank ends. In the original process, fit waits for the ranks and returns
+the averaged model. A script that torchrun or cluster.launch started is a rank from the beginning: its first fit
+trains, and nothing after it runs.
 
-On a cluster the way is: here, on_cluster.py, `cluster.launch --fit` as a command (cluster/run/program.py, then
-runner.py, staging.py, ranks.py); on each node node/rank.py, script_rank.py, the user's script, here again, train.py.
+On a cluster the sequence is: this module, on_cluster.py, `cluster.launch --fit` as a command (cluster/run/program.py,
+then runner.py, staging.py, ranks.py); on each node node/rank.py, script_rank.py, the user's script, this module
+again, train.py.
 """
 
 import copy
@@ -53,25 +54,25 @@ from protocol.rank_variables import FIT
 if TYPE_CHECKING:
     from torch import nn
 
-# What torch's generator began with, seeded by the script or not. Ranks begin with the same, and so
-# draw the same split of the data.
+# The seed of torch's generator at the start, set by the script or not. Ranks start with the same one, and so draw the
+# same split of the data.
 SEED = torch.initial_seed()
-# Of fit, in this process: a rank must find the one that it is for, and go by those before it.
+# Calls of fit in this process, and their results: a rank must find its own call, and repeat the results of earlier ones.
 _calls = itertools.count(1)
 _ended: list[EarlierFit] = []
 
 
 class Trainer:
-    """A model that computes its own loss, and what it learns.
+    """A model that computes its own loss, and the data that it learns.
 
     Args:
         model: `model(batch)` is its loss, a tensor of one number.
-        train_dataset: a torch Dataset, dealt out over the ranks; or a function (rank, ranks, True)
-            that returns the one which is this rank's own.
+        train_dataset: a torch Dataset, sharded over the ranks; or a function (rank, ranks, True) that returns this
+            rank's own.
         val_dataset: a torch Dataset; or a function (rank, ranks, False). Rank 0 tests.
 
     Attributes:
-        run_folder: what the latest fit has left, model.pt and metrics; None before.
+        run_folder: the folder of the latest fit, with model.pt and metrics; None before.
     """
 
     def __init__(self, model: "nn.Module", train_dataset: Any, val_dataset: Any) -> None:  # noqa: ANN401
@@ -101,36 +102,35 @@ class Trainer:
         topology: str | None = None,
         launch: Sequence[str] = (),
     ) -> "nn.Module":
-        """Train on so many ranks.
+        """Train on `num_nodes` ranks.
 
         Args:
             backend: "cluster" (containers, over SSH) or "local" (processes here).
-            strategy: of node.exogym, or the name of one of node.strategies.
-            num_nodes: ranks, one a node.
-            max_steps: of every rank; None is as many as num_epochs make.
-            num_epochs: how often all samples are used, where max_steps is None.
+            strategy: one of node.exogym, or the name of one of node.strategies.
+            num_nodes: number of ranks, one per node.
+            max_steps: steps of every rank; None: as many as num_epochs make.
+            num_epochs: how often all samples are used, if max_steps is None.
             batch_size: samples of a rank's step.
-            minibatch_size: samples of one backward pass, whose gradients add up to the batch's;
-                divides batch_size. None is all of them.
-            val_size: how many samples of val_dataset are tested on, its first; None is all.
+            minibatch_size: samples of one backward pass, whose gradients add up to the batch's; divides batch_size.
+                None: all.
+            val_size: number of samples of val_dataset to test on, its first ones; None: all.
             val_interval: steps between two tests, 0 for none; there is always one at the end.
-            autocast: whether the model's work is done in bf16.
-            checkpoint_interval: steps between two checkpoints; None is none.
-            resume: the run_folder of a fit with the same arguments, whose latest checkpoints it
-                goes on from, bit for bit. A fit on a cluster takes those of one on a cluster, a
-                local one either's.
-            seed: of sample order, dropout, and what strategies draw.
-            name: the cluster's.
-            profile: of its links.
-            topology: of its links.
-            launch: further words of `python -m cluster.launch`.
+            autocast: whether the model computes in bf16.
+            checkpoint_interval: steps between two checkpoints; None: no checkpoints.
+            resume: the run_folder of a fit with the same arguments; this fit continues from its latest checkpoints,
+                bit for bit. A fit on a cluster can resume one on a cluster, a local fit can resume either.
+            seed: seed of sample order, dropout, and the draws of strategies.
+            name: name of the cluster.
+            profile: profile of its links.
+            topology: topology of its links.
+            launch: further arguments of `python -m cluster.launch`.
 
         Returns:
-            A copy of the model with what the ranks have agreed on, on the CPU; the model that was
-            given is as it was. In a rank fit does not return.
+            A copy of the model with the parameters that the ranks agreed on, on the CPU; the given model stays as it
+            was. In a rank, fit does not return.
 
         Raises:
-            OptionError: something cannot be; nothing has been started, or all has ended.
+            OptionError: something cannot be done; nothing has been started, or all has ended.
             RuntimeError: a rank or the cluster failed.
         """
         number = next(_calls)
@@ -166,7 +166,7 @@ class Trainer:
         return self._with(self.run_folder / MODEL)
 
     def _start(self, asked: FitFlags, backend: str, options: Sequence[str]) -> Path:
-        """Start the ranks, and wait for them; returns the run's folder."""
+        """Start the ranks and wait for them; return the run's folder."""
         words = own_words()
         strategy, data = self._check(asked)
         with tempfile.TemporaryDirectory(prefix="gradwire-fit-") as place:
@@ -182,14 +182,14 @@ class Trainer:
             return folder
 
     def _as_it_ended(self, order: FitOrder, number: int) -> "nn.Module":
-        """What an earlier fit gave where the script was started: code up to the next one sees it."""
+        """Return or raise what an earlier fit did in the original process, for the code before the next fit."""
         ended = order.ended[number - 1]
         if ended.error:
             raise (OptionError if ended.error == "OptionError" else RuntimeError)(ended.what)
         return self._with(Path(os.environ[FIT], ended.what))
 
     def _be_a_rank(self, asked: FitFlags, order: FitOrder | None) -> NoReturn:
-        """Train, and end this process, also after an error: the script must not catch that here."""
+        """Train, then end this process, even after an error: the script must not catch that here."""
         from torch.distributed.elastic.multiprocessing.errors import record
 
         try:
@@ -216,10 +216,10 @@ class Trainer:
         train(config, task)
 
     def _follow(self, order: FitOrder, task: DatasetTask) -> None:
-        """Begin with the model of the one who called fit, on the same samples.
+        """Start with the model of the process that called fit, on the same samples.
 
         Raises:
-            OptionError: the script has made others this time.
+            OptionError: the script made another model or other data this time.
         """
         if order.data and order.data != _digest(task):
             raise OptionError(
@@ -234,7 +234,7 @@ class Trainer:
             raise OptionError(f"the script has made another model on this rank: {text}") from None
 
     def _check(self, asked: FitFlags) -> tuple[str, str]:
-        """What a mistake would stop on every rank, said once; the strategy's name, what tells the data."""
+        """Check once what would fail on every rank; return the strategy's name and a checksum of the data."""
         if _is_factory(self.train_dataset) or _is_factory(self.val_dataset):
             return asked.check(self._train_size()).strategy, ""
         task = self._task(0, asked)
@@ -243,7 +243,7 @@ class Trainer:
         return config.strategy, _digest(task)
 
     def _task(self, rank: int, asked: FitFlags) -> DatasetTask:
-        """What a rank learns."""
+        """Return the task of a rank."""
         datasets = [
             data(rank, asked.num_nodes, training) if _is_factory(data) else data
             for data, training in ((self.train_dataset, True), (self.val_dataset, False))
@@ -254,11 +254,11 @@ class Trainer:
         return task
 
     def _train_size(self) -> int | None:
-        """How many samples all ranks have together; None where each has its own."""
+        """Return the number of samples of all ranks together; None if each has its own."""
         return None if _is_factory(self.train_dataset) else len(self.train_dataset)
 
     def _with(self, path: Path) -> "nn.Module":
-        """A copy of the model, on the CPU, with the state that a file has."""
+        """Return a copy of the model, on the CPU, with the state in a file."""
         model = copy.deepcopy(self.model).cpu()
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         return model

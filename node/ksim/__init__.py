@@ -1,4 +1,4 @@
-"""The Ksim guide's distributed PPO, by its names, over real links: see distributed_ppo.py.
+"""The distributed PPO of the Ksim guide, under its names, over real links: see distributed_ppo.py.
 
     from node.ksim import DistributedPPOTask, DistributedRLConfig
 
@@ -6,7 +6,7 @@
     task.verify_distributed_setup()
     task.run_distributed_training()
 
-The script runs alone, under torchrun, and under cluster.launch, where each node is what the guide calls a device.
+The script runs alone, under torchrun, and under cluster.launch, where each node is a device in the guide's sense.
 """
 
 from node.ksim.distributed_ppo import DistributedPPOTask, DistributedRLConfig

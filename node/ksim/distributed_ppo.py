@@ -1,7 +1,7 @@
-"""`DistributedRLConfig` and `DistributedPPOTask`, as the guide to Ksim's distributed training has them.
+"""`DistributedRLConfig` and `DistributedPPOTask`, as in the guide to Ksim's distributed training.
 
-What differs: a device is a rank, which may be on another node; environments are gymnasium's; and a batch takes the same
-number of steps of every environment, where Ksim's takes all steps of some.
+Differences: a device is a rank, which may be on another node; environments are gymnasium's; and a batch takes the
+same number of steps of every environment, while Ksim's takes all steps of some.
 """
 
 import logging
@@ -23,20 +23,20 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DistributedRLConfig:
-    """How to train.
+    """The settings of a training.
 
     Attributes:
-        env: of node/rl/presets.py, which also has the hyperparameters that are not named here.
+        env: an environment of node/rl/presets.py, which also has the hyperparameters that are not named here.
         num_envs: environments of all ranks together.
-        batch_size: a batch has as many samples as so many environments give in a rollout.
-        num_batches: of a rollout; batch_size times it is num_envs.
+        batch_size: number of environments whose steps in one rollout are as many samples as a batch has.
+        num_batches: batches per rollout; batch_size times it is num_envs.
         rollout_length: steps of each environment in a rollout.
-        num_passes: how often a rollout is gone through.
+        num_passes: passes over a rollout.
         total_timesteps: steps of all environments together.
-        grad_sync_period: 1: the mean of all gradients, each update (strategy ddp). More: ranks update apart, and
+        grad_sync_period: 1: average all gradients in each update (strategy ddp). More: ranks update apart, and
             average parameters every so many updates (fedavg).
-        learning_rate: at first; None: the environment's.
-        seed: of parameters and environments.
+        learning_rate: initial learning rate; None: the environment's.
+        seed: seed of parameters and environments.
     """
 
     env: str = "CartPole-v1"
@@ -51,7 +51,7 @@ class DistributedRLConfig:
     seed: int = 1
 
     def check(self, ranks: int) -> None:
-        """Raise OptionError, a ValueError, in the guide's words, where so many ranks cannot train so."""
+        """Raise OptionError, a ValueError, in the guide's words, if this many ranks cannot train with these settings."""
         if self.num_envs % ranks:
             raise OptionError(
                 f"Number of environments ({self.num_envs}) must be divisible by number of devices ({ranks})"
@@ -68,7 +68,7 @@ class DistributedRLConfig:
         check_bounds("grad_sync_period", self.grad_sync_period, {"at least": 1})
 
     def flags(self) -> list[str]:
-        """The same for `python -m node.train`."""
+        """Return the same settings as flags of `python -m node.train`."""
         options: Mapping[str, Value] = {
             "env": self.env,
             "num_envs": self.num_envs,
@@ -91,13 +91,13 @@ class DistributedRLConfig:
 
 
 class DistributedPPOTask:
-    """PPO on the ranks that this process is one of.
+    """PPO on a group of ranks that includes this process.
 
     Args:
         config: how to train.
 
     Raises:
-        OptionError: these ranks cannot; before anything has started.
+        OptionError: these ranks cannot train so; raised before anything starts.
     """
 
     def __init__(self, config: DistributedRLConfig) -> None:
@@ -107,7 +107,7 @@ class DistributedPPOTask:
         self._train_config: TrainConfig = parse_config(config.flags())
 
     def verify_distributed_setup(self) -> None:
-        """Say how environments are dealt out; which ranks have each other's parameters is checked when they meet."""
+        """Print how environments are dealt out; that ranks have equal parameters is checked when they connect."""
         share = self.config.num_envs // self._ranks.world_size
         if self._ranks.rank == 0:
             print(f"Total environments: {self.config.num_envs}", flush=True)
@@ -115,7 +115,7 @@ class DistributedPPOTask:
         print(f"Device {self._ranks.rank}: environments {first}-{first + share - 1}", flush=True)
 
     def run_distributed_training(self) -> "nn.Module":
-        """Train; returns the model, the same on every rank. Metrics and model.pt are node.train's."""
+        """Train; return the model, the same on every rank. node.train leaves metrics and model.pt."""
         if self._ranks.world_size == 1:
             LOG.warning(
                 "Only 1 device detected. Distributed training will fall back to single-device mode."

@@ -1,10 +1,11 @@
 """The probe process: executes orders, and answers the peers' probes.
 
-    python3 -m node.probe ADDRESS NODES  # this node's own, on the data network; how many the cluster has
+        python3 -m node.probe ADDRESS NODES  # this node's own address on the data network; the size of the cluster
 
-Runs on every node at once while `cluster.verify` measures; it reads orders, one JSON object a line, and answers each
-with one line: protocol/probe.py. It ends with its standard input, at once. No nanosecond here is worth a C extension: a
-round trip through two Python processes costs some 0.1 ms, which a ping of one's own address measures.
+    Runs on every node at once while `cluster.verify` measures; it reads orders, one JSON object a line, and answers
+    each with one line: protocol/probe.py. It ends as soon as its standard input ends. No nanosecond here is worth a C
+    extension: a round trip through two Python processes costs some 0.1 ms, which a ping of the node's own address
+    measures.
 """
 
 import itertools
@@ -41,11 +42,11 @@ from protocol.reader import FormatError, document
 
 MOST_WORDS = 200
 NICE = -10
-"""Before what else runs in this node, behind its wire."""
+"""Before everything else that runs in this node, except its wire."""
 
 
 def main() -> int:
-    """Serve the peers, obey orders until standard input ends."""
+    """Serve the peers, and execute orders until standard input ends."""
     address, nodes = sys.argv[1], int(sys.argv[2])
     renice(NICE)
     log: PingLog = {}
@@ -79,7 +80,7 @@ def _in_background(action: Callable[..., None], *args: object) -> None:
 
 
 def _read_orders(orders: "queue.Queue[str]") -> None:
-    """Whoever ordered may go while an order is being carried out: then nobody wants its result."""
+    """Queue orders; exit when the client has gone, even during an order: then nobody wants its result."""
     for line in sys.stdin:
         orders.put(line)
     os._exit(0)
@@ -88,10 +89,10 @@ def _read_orders(orders: "queue.Queue[str]") -> None:
 def _obey(
     line: str, number: int, log: PingLog, gauge: TimerGauge, own_address: str, nodes: int
 ) -> object:
-    """Carry out one order. Returns what to say.
+    """Execute one order. Returns the reply.
 
     Raises:
-        FormatError: it is no order.
+        FormatError: it is not an order.
     """
     match parse_order(ORDERS, line):
         case PingOrder() as order:

@@ -1,7 +1,7 @@
 """Measures how much the queue in front of a link holds, by a burst that is larger than it.
 
-What a queue has no room for it drops, and what it holds arrives in the end. So what arrives of a burst is the queue's
-size, and what the link has carried while the burst was sent.
+The queue drops what it has no room for, and what it holds arrives in the end. So the part of a burst that arrives is
+the size of the queue, plus what the link carried while the burst was sent.
 """
 
 import socket
@@ -20,12 +20,12 @@ from node.probe.flood import (
 )
 from protocol.probe import Burst, BurstOrder, BurstSend
 
-ROOM = 8  # times what is sent, so that the socket never waits for the queue
+ROOM = 8  # the send buffer, as a multiple of what is sent, so that the socket never waits for the queue
 MOST_ROOM_BYTES = 1 << 30
 
 
 def burst(order: BurstOrder, address: str) -> dict[str, Burst]:
-    """Send what the timetable says, count what comes: of each that sends to us, or to whom we send."""
+    """Send what the timetable says, and count what arrives: one result per peer that sends to us or that we send to."""
     start = time.monotonic()
     sent_s: dict[str, float] = {}
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """Sockets for probe datagrams, and the echo at the far end.
 
-Pings go back with the time at which they arrived; the log is for whoever asks for it on standard input, so that loss
-and jitter are known for each direction by itself, and of a link that carries nothing, too.
+Pings go back with the time at which they arrived. They are also logged, for orders that ask for the log, so that loss
+and jitter are known for each direction by itself, and also for a link that carries nothing.
 """
 
 import socket
@@ -14,31 +14,31 @@ from protocol.ports import PROBE_PORT
 PING = struct.Struct("!IId")  # series, number in it, time sent
 ARRIVED = struct.Struct("!d")  # what the peer adds: the time at which it arrived there
 ECHO = struct.Struct("!IIdd")  # both together
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h: beyond net.core.rmem_max, with NET_ADMIN
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h: may exceed net.core.rmem_max, with NET_ADMIN
 RECEIVE_BUFFER_BYTES = 4 << 20
 
 Arrival = tuple[int, float, float]
-"""Of one ping (its number, time sent in s, one-way time in s, of two clocks)."""
+"""One ping: its number, time sent in s, one-way time in s, which spans two nodes' clocks."""
 PingLog = dict[tuple[str, int], list[Arrival]]
-"""What has arrived, by (sender's address, series), in that order."""
+"""Pings that have arrived, by (sender's address, series), in order of arrival."""
 
 
 def datagram_socket() -> socket.socket:
-    """With room for a busy moment: what is dropped for want of it would look like loss on the link."""
+    """Open a socket with room for a busy moment: drops for lack of room would look like loss on the link."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
     return sock
 
 
 def bound_socket(address: str) -> socket.socket:
-    """The one to which peers send."""
+    """Open the socket to which peers send."""
     sock = datagram_socket()
     sock.bind((address, PROBE_PORT))
     return sock
 
 
 def answer_pings(sock: socket.socket, log: PingLog, nodes: int) -> None:
-    """Send pings back, and keep a log of them, for ever; in a cluster of so many nodes."""
+    """Send pings back, and log them, for ever; `nodes` is the size of the cluster."""
     reservation = reserve_for_pings(nodes)
     while True:
         data, source = sock.recvfrom(64)

@@ -1,11 +1,11 @@
 """Measures a link's rate by a flood of datagrams, independent of congestion control.
 
-The sender is slowed down by its own node alone: a socket may have only so much in the queue before the link. So the
-link is always busy, and next to nothing is dropped that the link is not asked to lose. Many datagrams leave in one call
-(UDP_SEGMENT), and hardly one is read where they arrive: a socket without room drops them, and the kernel counts them.
-So a slow machine can tell fast links.
+Only its own node slows the sender down: a socket may have only a limited amount in the queue before the link. So the
+link is always busy, and hardly anything is dropped but the loss that is asked of the link. Many datagrams leave in
+one call (UDP_SEGMENT), and hardly one is read where they arrive: a socket without room drops them, and the kernel
+counts them. So a slow machine can measure fast links.
 
-One order holds the floods of a whole timetable: no round trip to whoever ordered them stands between two of them.
+One order holds the floods of a whole timetable: no round trip to the client lies between two of them.
 """
 
 import select
@@ -21,17 +21,17 @@ from typing import Self
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
 
 UDP_IP_BYTES = 28  # headers of UDP and IPv4
-IP_MTU = 14  # linux/in.h: of the way to whom a socket is connected
+IP_MTU = 14  # linux/in.h: the MTU of the way to the connected peer
 SOL_UDP, UDP_SEGMENT = 17, 103  # linux/udp.h, since kernel 4.18
-SO_SNDBUFFORCE = 32  # asm-generic/socket.h: beyond net.core.wmem_max, with NET_ADMIN
+SO_SNDBUFFORCE = 32  # asm-generic/socket.h: may exceed net.core.wmem_max, with NET_ADMIN
 SO_MEMINFO, MEMINFO = 55, struct.Struct("9I")  # asm-generic/socket.h, linux/sock_diag.h
-LOOK_S = 0.005  # between two looks at what has come
+LOOK_S = 0.005  # between two looks at what has arrived
 LOOKS = 5  # at most, until one is quick
-QUICK_S = 1e-4  # a look that takes longer was interrupted: nobody knows when it was
+QUICK_S = 1e-4  # a look that takes longer was interrupted: its time is unknown
 
 
 def flood(order: FloodOrder, address: str) -> dict[str, Flooded]:
-    """Send what the timetable says, count what comes: of each that sends to us, or to whom we send."""
+    """Send what the timetable says, and count what arrives: one result per peer that sends to us or that we send to."""
     start = time.monotonic()
     full_pct: dict[str, float] = {}
     with ExitStack() as stack:
@@ -48,7 +48,7 @@ def flood(order: FloodOrder, address: str) -> dict[str, Flooded]:
 
 
 def _send_all(sends: Mapping[str, FloodSend], start: float, full_pct: dict[str, float]) -> None:
-    """Send all floods; what they found of the links' queues goes into `full_pct`."""
+    """Send all floods; writes how often each link's queue was full into `full_pct`."""
 
     def send(name: str) -> None:
         full_pct[name] = _send(sends[name])
@@ -57,7 +57,7 @@ def _send_all(sends: Mapping[str, FloodSend], start: float, full_pct: dict[str, 
 
 
 def send_timed(moments: Mapping[str, float], send: Callable[[str], None]) -> None:
-    """Send to each of these peers when its moment (of the monotonic clock) has come, side by side."""
+    """Send to each of these peers when its moment (of the monotonic clock) has come, in parallel."""
     threads = []
     for name, moment in sorted(moments.items(), key=lambda named: named[1]):
         time.sleep(max(0.0, moment - time.monotonic()))
@@ -68,7 +68,7 @@ def send_timed(moments: Mapping[str, float], send: Callable[[str], None]) -> Non
 
 
 def _send(send: FloodSend) -> float:
-    """Send one flood. Returns of how many of its sends, in per cent, the link's queue was full."""
+    """Send one flood. Returns for how many of its sends, in per cent, the link's queue was full."""
     deadline = time.monotonic() + send.seconds
     sent = full = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -86,8 +86,8 @@ def _send(send: FloodSend) -> float:
 def _send_block(sock: socket.socket, block: bytes) -> bool:
     """Send one block, or wait a while for room. Returns whether there was none at first.
 
-    That the machine, and not the link, was the limit is told by this: a link that carries less than it is sent has a
-    full queue, one that could carry more has not.
+    This tells whether the machine, and not the link, was the limit: a link that is sent more than it carries has a
+    full queue; a link that could carry more has not.
     """
     is_full = not select.select([], [sock], [], 0)[1]
     with suppress(OSError):  # no room yet
@@ -96,12 +96,12 @@ def _send_block(sock: socket.socket, block: bytes) -> bool:
 
 
 def datagram_bytes(sock: socket.socket) -> int:
-    """How much a datagram carries that makes a full packet on the way to whom this socket is connected."""
+    """Return the payload of a datagram that makes a full packet on the way to the connected peer."""
     return sock.getsockopt(socket.IPPROTO_IP, IP_MTU) - UDP_IP_BYTES
 
 
 def segments_at_once(sock: socket.socket, size: int, at_once: int) -> int:
-    """How many datagrams of this size one call sends."""
+    """Return how many datagrams of this size one call sends, after trying it."""
     if at_once == 1:
         return 1
     try:
@@ -116,8 +116,8 @@ def segments_at_once(sock: socket.socket, size: int, at_once: int) -> int:
 class FloodGauge:
     """Counts the datagrams of one sender, which has a port to itself.
 
-    The first one that finds the socket empty wakes whoever waits for it, and the others until the next look are dropped
-    for want of room: there is nothing to do while nothing comes.
+    The first datagram that finds the socket empty wakes the waiting thread; the others until the next look are
+    dropped for lack of room. There is nothing to do while nothing comes.
 
     Attributes:
         samples: (time in s, datagrams until then).
@@ -125,7 +125,7 @@ class FloodGauge:
 
     def __init__(self, address: str, port: int) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # full at once
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # full after one datagram
         self.sock.bind((address, port))
         self.sock.setblocking(False)
         self.samples: list[tuple[float, int]] = []
@@ -138,7 +138,7 @@ class FloodGauge:
         self.sock.close()
 
     def look(self) -> None:
-        """Take one datagram, so that the next one wakes us again, and count them all."""
+        """Take one datagram, so that the next one wakes us again, and count all that arrived."""
         with suppress(BlockingIOError):
             self.sock.recv(1)
             self._read += 1
@@ -152,7 +152,7 @@ class FloodGauge:
 
 
 def count_arrivals(gauges: list[FloodGauge], until: float) -> None:
-    """Look at whatever comes, until a moment of the monotonic clock."""
+    """Look at every gauge with new data, until a moment of the monotonic clock."""
     poll = select.poll()
     waiting = {gauge.sock.fileno(): gauge for gauge in gauges}
     for number in waiting:
@@ -170,13 +170,13 @@ def _rate(samples: list[tuple[float, int]], count: FloodCount) -> float:
 
 
 def rate_of(samples: list[tuple[float, int]], skip_s: float) -> float:
-    """Datagrams a second, from `skip_s` after the first one on: the median over pairs of looks, half of them apart.
+    """Return datagrams a second, from `skip_s` after the first: the median over pairs of looks half of them apart.
 
     A stall of the host moves some of the pairs, not their median.
 
     Args:
         samples: (time in s, datagrams until then), while they came.
-        skip_s: what does not count.
+        skip_s: the time after the first datagram that does not count.
     """
     # The last look may be later than the last datagram.
     steady = [sample for sample in samples[:-1] if sample[0] >= samples[0][0] + skip_s]
@@ -190,10 +190,10 @@ def rate_of(samples: list[tuple[float, int]], skip_s: float) -> float:
 
 
 def share_of(samples: list[tuple[float, int]], skip_s: float, until_s: float) -> float:
-    """Datagrams a second, all that came from `skip_s` to `until_s` after the first one.
+    """Return datagrams a second, over all that came from `skip_s` to `until_s` after the first one.
 
-    Of one that shares what there is with others none may come for a while. Nobody looks then, so that looks tell more
-    of when many came; and what all of them have must add up.
+    If links share a limit, one of them may carry none for a while. There are no looks then, so looks overrate busy
+    times; and the rates of all links must add up.
 
     Args:
         samples: (time in s, datagrams until then), while they came.

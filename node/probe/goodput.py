@@ -1,6 +1,6 @@
 """Measures TCP goodput, and round trips while the link is full.
 
-Goodput is what the receiver's program reads in the last `window_s` seconds, once the connection has had `startup_s`
+Goodput is what the receiver's program reads in the last `window_s` seconds, after the connection has had `startup_s`
 to fill the link. In those seconds the sender also pings: a round trip under load.
 """
 
@@ -20,24 +20,24 @@ from protocol.probe import Goodput, SendOrder
 from protocol.reader import FormatError, parse
 
 CHUNK_BYTES = 1 << 18
-GIVE_UP_S = 20.0  # without a sign of life, and besides twice the time that a link takes to fill
+GIVE_UP_S = 20.0  # without a sign of life, plus twice the time that a link takes to fill
 
 
 class Request(NamedTuple):
-    """What a sender asks of the receiver, in a line of JSON ahead of what counts."""
+    """What a sender asks of the receiver, in a line of JSON before the data that counts."""
 
     startup_s: float
     window_s: float
 
 
 class Received(NamedTuple):
-    """What the receiver answers, in JSON, to the end of the connection."""
+    """What the receiver answers, in JSON, at the end of the connection."""
 
     goodput_mbyte_s: float
 
 
 class LoadPings:
-    """Pings to one peer from a moment on, in between other work."""
+    """Pings to one peer from a moment on, interleaved with other work."""
 
     def __init__(self, peer: str, series: int, first_s: float, interval_s: float) -> None:
         self.rtt_ms: list[float] = []
@@ -46,25 +46,25 @@ class LoadPings:
         self._next, self._interval_s, self._number = first_s, interval_s, 0
 
     def wait_s(self) -> float:
-        """How long until the next."""
+        """Return how long until the next ping."""
         return max(0.0, self._next - time.monotonic())
 
     def send_if_due(self) -> None:
-        """Send the next one, if it is time."""
+        """Send the next ping if it is due."""
         if self.wait_s() == 0:
             send_ping(self.sock, self._peer, self._series, self._number)
             self._number += 1
             self._next += self._interval_s
 
     def read(self) -> None:
-        """Take one echo."""
+        """Read one echo."""
         _, echo = read_echo(self.sock, self._series)
         if echo is not None:
             self.rtt_ms.append(round((echo.returned - echo.sent) * 1000, 3))
 
 
 def send(order: SendOrder, series: int) -> Goodput:
-    """Send to one peer until it has measured enough; its answer. What does not get through has no goodput."""
+    """Send to one peer until it has measured enough, and return its answer; after a failure, a goodput of 0."""
     try:
         return _send(order, series)
     except (OSError, FormatError) as error:
@@ -83,7 +83,7 @@ def _send(order: SendOrder, series: int) -> Goodput:
         _fill(sock, pings, give_up_s)
         sock.settimeout(give_up_s)
         answer = sock.recv(4096)
-        # What still waits in our buffer is of no use to anybody: end at once, by a reset.
+        # Nobody needs what still waits in our buffer: end at once, by a reset.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     if not answer:
         return Goodput(0.0, pings.rtt_ms, "the peer closed the connection")
@@ -91,7 +91,7 @@ def _send(order: SendOrder, series: int) -> Goodput:
 
 
 def _fill(sock: socket.socket, pings: LoadPings, give_up_s: float) -> None:
-    """Send until the peer answers, or nothing moves any more."""
+    """Send until the peer answers, or makes no progress any more."""
     block, moved = bytes(CHUNK_BYTES), time.monotonic()
     sock.setblocking(False)
     while time.monotonic() < moved + give_up_s:
@@ -107,7 +107,7 @@ def _fill(sock: socket.socket, pings: LoadPings, give_up_s: float) -> None:
 
 
 def serve(listener: socket.socket) -> None:
-    """Be the receiver, for whoever connects, for ever."""
+    """Receive from every client, for ever."""
     while True:
         sock, _ = listener.accept()
         threading.Thread(target=_answer, args=(sock,), daemon=True).start()
@@ -119,7 +119,7 @@ def _answer(sock: socket.socket) -> None:
         request = _read_request(sock)
         answer = Received(_sink(sock, request))
         sock.sendall(encode_line(answer))
-        # To close with data unread would reset the connection, and might take the answer with it.
+        # Closing with unread data would reset the connection, and might discard the answer.
         sock.shutdown(socket.SHUT_WR)
         rest = bytearray(CHUNK_BYTES)
         with suppress(OSError):
@@ -128,7 +128,7 @@ def _answer(sock: socket.socket) -> None:
 
 
 def _read_request(sock: socket.socket) -> Request:
-    """The request; byte by byte, for what follows it is not ours to take here."""
+    """Read the request byte by byte: the data after it must not be taken here."""
     line = b""
     while not line.endswith(b"\n"):
         line += sock.recv(1) or b"\n"

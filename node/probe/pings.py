@@ -1,8 +1,8 @@
 """Pings: UDP datagrams that the peer sends back with the time at which they arrived.
 
-One stream of pings measures both directions of a pair: a second one, from the other end, would meet the first one's
-echoes on the same link, and on a link with jitter that keeps the order a packet that follows closely waits for the
-one before it.
+One stream of pings measures both directions of a pair. A second one, from the other end, would meet the first one's
+echoes on the same link; and on a link with jitter that keeps the order, a packet that closely follows another one
+waits for it.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from protocol.probe import Arrivals, PingOrder, Pings
 
 
 class Echo(NamedTuple):
-    """A ping that came back, with its times: ours, the peer's, ours."""
+    """A ping that came back, with its times: sent by our clock, arrived by the peer's, returned by ours."""
 
     number: int
     sent: float
@@ -29,19 +29,19 @@ class Echo(NamedTuple):
 
 
 def send_ping(sock: socket.socket, address: str, series: int, number: int) -> None:
-    """Send one."""
+    """Send one ping."""
     sock.sendto(PING.pack(series, number, time.monotonic()), (address, PROBE_PORT))
 
 
 def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
-    """Ping all peers in turn, evenly spread; per peer the round trips, and what came back of what had arrived there.
+    """Ping all peers in turn, evenly spaced; returns per peer the round trips, and what came back of what had arrived.
 
     Args:
-        order: whom, how often.
-        series: the number of these pings.
-        nodes: how many the cluster has.
+        order: whom to ping, how often.
+        series: the number of this series of pings.
+        nodes: the size of the cluster.
     """
-    # A thread of its own: the precedence that it takes ends with it.
+    # In a thread of its own: its precedence ends with it.
     with datagram_socket() as sock, ThreadPoolExecutor(1) as thread:
         late_s, echoes = thread.submit(_ping_all, sock, order, series, nodes).result()
     return {
@@ -59,10 +59,10 @@ def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
 def _ping_all(
     sock: socket.socket, order: PingOrder, series: int, nodes: int
 ) -> tuple[dict[str, float], dict[str, list[Echo]]]:
-    """Send all of them, and read what comes back: on time, also where other programs want the processors.
+    """Send all pings, and read what comes back: on time, even if other programs want the processors.
 
     Returns:
-        By peer how late its pings were, added up in s; by address what came back, in the order of its coming.
+        By peer, the total lateness of its pings in s; by address, the echoes in order of arrival.
     """
     reservation = reserve_for_pings(nodes)
     late_s = dict.fromkeys(order.peers, 0.0)
@@ -80,7 +80,7 @@ def _ping_all(
 
 
 def _summarise_ways_back(echoes: list[Echo]) -> Arrivals:
-    # In the order in which they left the peer: what was overtaken on the way there is no fault of the way back.
+    # In the order in which they left the peer: overtaking on the way there is not a fault of the way back.
     left = sorted(echo.arrived for echo in echoes)
     place = {arrived: number for number, arrived in enumerate(left)}
     back = [(place[echo.arrived], echo.arrived, echo.returned - echo.arrived) for echo in echoes]
@@ -94,8 +94,8 @@ def _read_until(
     series: int,
     reservation: Reservation,
 ) -> None:
-    """Read what comes back until then, and all that has come where that has passed."""
-    # To the microsecond, which a socket's own timeout is not.
+    """Read echoes until `instant`; if that has passed, all that have come."""
+    # select waits to the microsecond; a socket's own timeout does not.
     while select.select([sock], [], [], max(0.0, instant - time.monotonic()))[0]:
         address, echo = read_echo(sock, series)
         reservation.look()
@@ -104,9 +104,9 @@ def _read_until(
 
 
 def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
-    """The next datagram that has come: who sent it, and what it says; None if it is none of this series.
+    """Read the next datagram: its sender, and the echo; None if it is not of this series.
 
-    A damaged one makes a socket readable, and then there is nothing to read: nobody waits for that.
+    A damaged datagram makes a socket readable, but then there is nothing to read: do not wait for it.
     """
     try:
         data, (address, _) = sock.recvfrom(64, socket.MSG_DONTWAIT)
@@ -120,7 +120,7 @@ def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
 
 
 def summarise_arrivals(log: list[Arrival]) -> Arrivals:
-    """What arrived of one series, from its log in the order of arrival."""
+    """Summarise what arrived of one series, from its log in order of arrival."""
     numbers = [number for number, _, _ in log]
     there = sorted(set(numbers))
     overtook = overtakers(numbers)
@@ -140,7 +140,7 @@ def summarise_arrivals(log: list[Arrival]) -> Arrivals:
 
 
 def overtakers(numbers: list[int]) -> list[bool]:
-    """Of numbers in the order of their arrival: whether a lower one came later."""
+    """Return, for numbers in order of arrival, whether a lower one came later."""
     lowest, result = math.inf, []
     for number in reversed(numbers):
         result.append(number > lowest)

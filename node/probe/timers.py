@@ -1,4 +1,4 @@
-"""How late timers of this process are, but for those of pings, which take precedence."""
+"""Measures how late timers of this process are, except those of pings, which take precedence."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ class TimerGauge:
         self._count, self._late_s = 0, 0.0
 
     def run(self) -> None:
-        """Wait for them, for ever."""
+        """Wait for timers, for ever."""
         while True:
             due = time.monotonic() + TICK_S
             time.sleep(TICK_S)
@@ -23,7 +23,7 @@ class TimerGauge:
                 self._count, self._late_s = self._count + 1, self._late_s + late_s
 
     def take_late_ms(self) -> float:
-        """By how much they were late since this was asked last, on average."""
+        """Return by how many ms timers were late since the last call, on average."""
         with self._lock:
             count, late_s = self._count, self._late_s
             self._count, self._late_s = 0, 0.0

@@ -1,7 +1,7 @@
-"""The latest episodes, drawn from by priority, a sequence at a time.
+"""The latest episodes, drawn from by priority, one sequence at a time.
 
-An episode is cut into sequences of so many steps. Before its first step a learner may bring memory up to date over
-some more (burn-in), from what the actor remembered there (R2D2: Kapturowski et al., 2019).
+An episode is cut into sequences of a fixed number of steps. A learner may first bring memory up to date over some
+earlier steps (burn-in), starting from the memory that the actor had there (R2D2: Kapturowski et al., 2019).
 """
 
 from typing import NamedTuple
@@ -11,10 +11,10 @@ import numpy as np
 from node.replay.episodes import Episode
 from node.replay.sum_tree import SumTree
 
-ALPHA, BETA = 0.6, 0.4  # of priorities and of what corrects for them: Schaul et al., 2016, and DHC
-LARGEST_SHARE = (
-    0.9  # of a sequence's priority, that its largest error has; the rest has their mean (R2D2)
-)
+# Exponents of the priorities and of the weights that correct for them: Schaul et al., 2016, and DHC.
+ALPHA, BETA = 0.6, 0.4
+# The share of the largest error in a sequence's priority; the mean error has the rest (R2D2).
+LARGEST_SHARE = 0.9
 SMALL = 1e-6
 
 
@@ -22,11 +22,11 @@ class Draw(NamedTuple):
     """A batch of sequences.
 
     Attributes:
-        leaves: by which `Buffer.update` knows them, shape (batch,).
-        episodes: of which each is.
-        begins: the first step that is learnt, in its episode.
+        leaves: the leaves by which `Buffer.update` identifies them, shape (batch,).
+        episodes: the episode of each.
+        begins: the first step to learn, within its episode.
         ends: the step after the last one.
-        weights: what each counts for, the largest 1, float32, shape (batch,).
+        weights: weight of each in the loss, the largest 1, float32, shape (batch,).
     """
 
     leaves: np.ndarray
@@ -40,15 +40,15 @@ class Buffer:
     """A ring of episodes.
 
     Args:
-        capacity: how many episodes; the oldest goes.
-        most_steps: of an episode.
+        capacity: largest number of episodes; a new one replaces the oldest.
+        most_steps: largest number of steps in an episode.
         sequence: steps of a sequence.
-        seed: of what is drawn.
+        seed: seed of the draws.
     """
 
     def __init__(self, capacity: int, most_steps: int, sequence: int, seed: int) -> None:
         self._sequence = sequence
-        self._places = -(-most_steps // sequence)  # leaves of an episode
+        self._places = -(-most_steps // sequence)  # leaves per episode
         self._episodes: list[Episode | None] = [None] * capacity
         self._next = 0
         self._tree = SumTree(capacity * self._places)
@@ -56,14 +56,14 @@ class Buffer:
         self.steps = 0
 
     def __len__(self) -> int:
-        """Episodes that are there."""
+        """Return the number of episodes."""
         return sum(episode is not None for episode in self._episodes)
 
     def add(self, episode: Episode) -> None:
-        """Keep an episode; its first priorities are by the actor's own errors.
+        """Keep an episode; its first priorities come from the actor's own errors.
 
         Raises:
-            ValueError: it is empty or too long, or an error is no number.
+            ValueError: it is empty or too long, or an error is not finite.
         """
         if not 0 < episode.length <= self._places * self._sequence:
             raise ValueError(f"an episode of {episode.length} steps")
@@ -79,10 +79,10 @@ class Buffer:
         self._tree.set(slot * self._places + np.arange(self._places), weights)
 
     def draw(self, count: int) -> Draw:
-        """So many sequences, in proportion to their priorities, and what makes up for that.
+        """Draw `count` sequences in proportion to their priorities, with weights that correct for that.
 
         Raises:
-            ValueError: nothing is there.
+            ValueError: the buffer is empty.
         """
         if not self._tree.total:
             raise ValueError("no episode has been added")
@@ -91,15 +91,15 @@ class Buffer:
         episodes = [episode for slot in slots if (episode := self._episodes[slot]) is not None]
         begins = places * self._sequence
         ends = np.minimum(begins + self._sequence, [episode.length for episode in episodes])
-        # 1 / (number · probability), to the power of beta; the number falls out where the largest is 1.
+        # 1 / (number · probability), to the power of beta; scaling the largest to 1 cancels the number.
         weights = self._tree.weights(leaves) ** -BETA
         return Draw(leaves, episodes, begins, ends, (weights / weights.max()).astype(np.float32))
 
     def update(self, draw: Draw, errors: list[np.ndarray]) -> None:
-        """Give sequences priorities by what their errors are now; those whose episode has gone are left alone.
+        """Set the priorities of sequences from their current errors; skip those whose episode was replaced.
 
         Raises:
-            ValueError: an error is no number.
+            ValueError: an error is not finite.
         """
         for one in errors:
             _require_finite(one)
@@ -117,7 +117,7 @@ def _require_finite(errors: np.ndarray) -> None:
 
 
 def priority(errors: np.ndarray) -> float:
-    """The weight of a sequence with these errors, shape (steps,)."""
+    """Return the weight of a sequence with these errors, shape (steps,)."""
     sizes = np.abs(errors) + SMALL
     mixed = LARGEST_SHARE * sizes.max() + (1 - LARGEST_SHARE) * sizes.mean()
     return float(mixed**ALPHA)

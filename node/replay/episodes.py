@@ -1,4 +1,4 @@
-"""What an actor did: a piece of an episode as a learner wants it."""
+"""A piece of an actor's episode, in the form that a learner needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,17 +9,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode, or what there is of it, of `length` steps by `agents` agents.
+    """An episode, or a part of one, of `length` steps by `agents` agents.
 
     Attributes:
-        obs: what was seen, and what came after the last step: bool, shape (length + 1, agents, planes, width, width).
-        hears: who heard whom, bool, shape (length + 1, agents, agents).
-        hidden: what was remembered before each step, float16, shape (length, agents, hidden).
+        obs: observations before each step and after the last: bool, shape (length + 1, agents, planes, width, width).
+        hears: which agent heard which, bool, shape (length + 1, agents, agents).
+        hidden: the recurrent memory before each step, float16, shape (length, agents, hidden).
         actions: int8, shape (length, agents).
         rewards: float32, shape (length, agents).
-        errors: how far values were from their targets, by the actor's own: float32, shape (length,).
-        ended: whether it ended by itself, bool, shape ().
-        version: of the weights that acted in each step, int64, shape (length,).
+        errors: distance of values from their targets, as the actor computed it: float32, shape (length,).
+        ended: whether the episode ended by itself, bool, shape ().
+        version: version of the weights that acted in each step, int64, shape (length,).
         made_at_s: Unix time of each step, float64, shape (length,).
     """
 
@@ -35,19 +35,19 @@ class Episode:
 
     @property
     def length(self) -> int:
-        """Steps."""
+        """Number of steps."""
         return len(self.actions)
 
     @property
     def agents(self) -> int:
-        """How many acted."""
+        """Number of agents."""
         return int(self.actions.shape[1])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it, by name."""
+        """Return all arrays, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """From what `arrays` gave."""
+        """Return an episode from the result of `arrays`."""
         return cls(**{field.name: arrays[field.name] for field in fields(cls)})

@@ -1,4 +1,4 @@
-"""Draws numbers in proportion to their weights, and changes weights, in a time that grows with the logarithm."""
+"""Draws numbers in proportion to their weights; draws and changes of weights take logarithmic time."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ class SumTree:
     """A binary tree whose leaves are weights and whose nodes are sums (Schaul et al., 2016, arXiv 1511.05952, B.2.1).
 
     Args:
-        size: how many leaves.
+        size: number of leaves.
     """
 
     def __init__(self, size: int) -> None:
@@ -21,12 +21,12 @@ class SumTree:
         return float(self._sums[1])
 
     def weights(self, leaves: np.ndarray) -> np.ndarray:
-        """Of these leaves."""
+        """Return the weights of these leaves."""
         found: np.ndarray = self._sums[self._first + leaves]
         return found
 
     def set(self, leaves: np.ndarray, weights: np.ndarray) -> None:
-        """Give each of these leaves a weight, 0 or more; of a leaf that comes twice the last counts."""
+        """Set the weight of each of these leaves, 0 or more; of a leaf that occurs twice, the last weight counts."""
         nodes = self._first + np.asarray(leaves)
         self._sums[nodes] = weights
         for _ in range(self._depth):
@@ -34,12 +34,12 @@ class SumTree:
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """The leaf at each of these places between 0 and `total`: leaves lie side by side, as wide as they weigh."""
+        """Return the leaf at each place between 0 and `total`: leaves lie side by side, as wide as their weights."""
         nodes, left = np.ones(len(places), int), np.array(places, float)
         for _ in range(self._depth):
             nodes *= 2
             beyond = left >= self._sums[nodes]
-            # Rounding may lead to where nothing is: whoever has weight is taken.
+            # Rounding may lead into a subtree without weight: then take the other.
             beyond &= self._sums[nodes + 1] > 0
             left -= np.where(beyond, self._sums[nodes], 0.0)
             nodes += beyond
@@ -47,6 +47,6 @@ class SumTree:
         return leaves
 
     def draw(self, count: int, random: np.random.Generator) -> np.ndarray:
-        """Leaves in proportion to their weights, one of each of `count` equal parts of the total."""
+        """Draw leaves in proportion to their weights, one from each of `count` equal parts of the total."""
         width = self.total / count
         return self.find((np.arange(count) + random.random(count)) * width)

@@ -1,4 +1,4 @@
-"""What values should have been: n steps of rewards, and what is said to come after."""
+"""Targets of values: n steps of rewards, and the estimated value of what comes after."""
 
 import numpy as np
 
@@ -6,16 +6,16 @@ import numpy as np
 def n_step_targets(
     rewards: np.ndarray, values: np.ndarray, steps: int, gamma: float, *, ended: bool
 ) -> np.ndarray:
-    """For each moment t of an episode's piece: the rewards of the next `steps`, and the value of where they lead to.
+    """Return, for each moment t of a piece, the next `steps` rewards, discounted, plus the value of where they lead.
 
-    Where the piece ends earlier: fewer rewards, and the value of its last moment, or none if the episode ended there.
+    If the piece ends earlier: fewer rewards, and the value of its last moment, or none if the episode ended there.
 
     Args:
         rewards: of each step, shape (length, …).
         values: of each moment and the one after the last step, shape (length + 1, …): of the best action, say.
         steps: at least 1.
         gamma: discount.
-        ended: whether the episode ended, and so nothing follows, with the last step.
+        ended: whether the episode ended with the last step, so that nothing follows.
 
     Returns:
         Shape (length, …).

@@ -1,7 +1,7 @@
-"""This rank's environments: gymnasium's, stepped together, each from a seed of its own.
+"""This rank's environments: gymnasium's, stepped together, each with its own seed.
 
-Environment number e of all draws from the run's seed and e, whichever rank has it: how they are dealt out changes
-nothing of what they do.
+Environment number e of all draws from the run's seed and e, on any rank: how environments are dealt out does not
+change what they do.
 """
 
 import json
@@ -19,14 +19,15 @@ SEEDS_APART = 1_000_003
 
 
 class Step(NamedTuple):
-    """What a step of n environments gave. An environment whose episode ended has begun the next one already.
+    """The result of a step of n environments. An environment whose episode ended has already begun the next one.
 
     Attributes:
-        obs: to act on next, float32, shape (n, features).
+        obs: observations to act on next, float32, shape (n, features).
         rewards: float32, shape (n,).
         terminated: whether the episode ended by itself, bool, shape (n,).
-        truncated: whether its time was up, bool, shape (n,).
-        last_obs: what the episode that went on, or ended, came to, float32, shape (n, features).
+        truncated: whether the episode reached its time limit, bool, shape (n,).
+        last_obs: the observation after the step in the same episode, also if that ended, float32, shape (n,
+            features).
     """
 
     obs: np.ndarray
@@ -41,16 +42,16 @@ class Environments:
 
     Args:
         name: a key of presets.PRESETS.
-        numbers: which of all environments these are.
+        numbers: numbers of these among all environments.
         seed: the run's.
 
     Attributes:
-        features: numbers in an observation.
-        actions: how many there are to choose from; 0 where an action is numbers itself.
-        action_size: how many numbers an action is.
+        features: size of an observation.
+        actions: number of discrete actions; 0 if actions are continuous.
+        action_size: size of an action.
 
     Raises:
-        OptionError: it has actions of a kind that no policy of ours has.
+        OptionError: the environment has a kind of actions that no policy here supports.
     """
 
     def __init__(self, name: str, numbers: Sequence[int], seed: int) -> None:
@@ -66,12 +67,12 @@ class Environments:
         self._seeds = [(seed % 2**63) * SEEDS_APART + number for number in numbers]
 
     def reset(self) -> np.ndarray:
-        """Begin all episodes: the first observations, float32, shape (n, features)."""
+        """Begin all episodes; return the first observations, float32, shape (n, features)."""
         obs, _ = self._vector.reset(seed=self._seeds)
         return self._flat(obs)
 
     def step(self, actions: np.ndarray) -> Step:
-        """Act in each: whole numbers, shape (n,), or numbers, shape (n, action_size), cut to what is allowed."""
+        """Act by integers, shape (n,), or by floats, shape (n, action_size), clipped to the allowed range."""
         if not self.actions:
             space = self._vector.action_space
             actions = np.clip(actions.reshape(space.shape), space.low, space.high)
@@ -83,18 +84,18 @@ class Environments:
         return Step(obs, rewards.astype(np.float32), terminated, truncated, last_obs)
 
     def state(self) -> str:
-        """Where all of them are, as JSON."""
+        """Return the state of all environments, as JSON."""
         return json.dumps([episode.state() for episode in self._episodes])
 
     def load_state(self, text: str) -> np.ndarray:
-        """Bring all of them where they were; the observations to act on next."""
+        """Restore all environments from what `state` returned; return the observations to act on next."""
         self._vector.reset(seed=self._seeds)
         states = json.loads(text)
         obs = [one.replay(state) for one, state in zip(self._episodes, states, strict=True)]
         return self._flat(np.stack(obs))
 
     def close(self) -> None:
-        """Let go of what they hold."""
+        """Close the environments."""
         self._vector.close()
 
     @staticmethod
@@ -103,7 +104,7 @@ class Environments:
 
 
 class EpisodeState(TypedDict, total=False):
-    """How an episode began, by one of the first two, and what was done since."""
+    """How an episode began (one of the first two keys), and its actions since."""
 
     seed: int
     random: dict[str, object]
@@ -113,7 +114,7 @@ class EpisodeState(TypedDict, total=False):
 
 
 class Episode(gymnasium.Wrapper):
-    """An environment that remembers how its episode began, and what was done since: enough to come back to it."""
+    """An environment that records how its episode began and its actions since: enough to restore it."""
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401
         """Begin an episode."""
@@ -129,11 +130,11 @@ class Episode(gymnasium.Wrapper):
         return super().step(action)
 
     def state(self) -> EpisodeState:
-        """What `replay` takes, in JSON's types."""
+        """Return the input of `replay`, as JSON values."""
         return {**self._begin, "actions": self._actions}
 
     def replay(self, state: EpisodeState) -> np.ndarray:
-        """Begin the same episode, and do the same again: the observation to act on next."""
+        """Begin the same episode and repeat its actions; return the observation to act on next."""
         if "random" in state:
             self.unwrapped.np_random.bit_generator.state = state["random"]
         obs, _ = self.reset(seed=state.get("seed"))
@@ -147,10 +148,10 @@ class Episode(gymnasium.Wrapper):
 
 
 def make(name: str) -> gymnasium.Env:
-    """One environment.
+    """Create an environment.
 
     Raises:
-        OptionError: it has actions of a kind that no policy of ours has.
+        OptionError: the environment has a kind of actions that no policy here supports.
     """
     env = gymnasium.make(name)
     if not isinstance(env.action_space, Discrete | Box):

@@ -1,4 +1,4 @@
-"""IMPALA's learner: a short queue of what actors did, oldest first, each piece learnt once."""
+"""IMPALA's learner: a short queue of the actors' experience, oldest first, each piece learnt once."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -18,18 +18,19 @@ NAMES = ("obs", "actions", "log_probs", "rewards", "done")
 
 @dataclass(frozen=True)
 class ImpalaSettings:
-    """How an actor-critic is learnt.
+    """The hyperparameters of the learner.
 
     Attributes:
         unroll: steps of a piece.
         actors: environments of a piece.
-        queue: pieces that wait at most.
+        queue: largest number of waiting pieces.
         gamma: discount.
-        corrects: whether V-trace corrects for how old policies were; else their actions count as the learner's own.
+        corrects: whether V-trace corrects for the age of policies; otherwise their actions count as the learner's
+            own.
         rho_bar: see `vtrace`.
         c_bar: see `vtrace`.
-        vf_coef: what half of the critic's squared error counts for.
-        ent_coef: what the entropy of actions counts for.
+        vf_coef: weight of half the critic's squared error.
+        ent_coef: weight of the entropy of actions.
     """
 
     unroll: int
@@ -44,14 +45,14 @@ class ImpalaSettings:
 
 
 class ImpalaLearner:
-    """See `node.tasks.actor_learner.Learner`.
+    """IMPALA's learner: see `node.tasks.actor_learner.Learner`.
 
     Args:
-        model: is learnt.
-        optimizer: of its parameters.
-        settings: how.
-        batch_size: pieces of an update.
-        clip_norm: longest gradient; 0 is any.
+        model: the model to train.
+        optimizer: over its parameters.
+        settings: hyperparameters.
+        batch_size: pieces per update.
+        clip_norm: largest norm of gradients; 0: no limit.
     """
 
     def __init__(
@@ -70,24 +71,24 @@ class ImpalaLearner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a batch."""
+        """Whether a batch is waiting."""
         return len(self._waiting) >= self._batch_size
 
     @property
     def room(self) -> int:
-        """How many more may wait."""
+        """How many more pieces may wait."""
         return max(self._settings.queue, self._batch_size) - len(self._waiting)
 
     @property
     def steps_learnt(self) -> int:
-        """Steps of all environments that were learnt."""
+        """Steps of all environments that updates used."""
         return self._steps_learnt
 
     def check(self, experience: Experience) -> None:
-        """See that it is a piece of so many steps and environments.
+        """Check that a piece has the right numbers of steps and environments, and valid actions.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it has not.
         """
         model, settings = self._model, self._settings
         steps, shape = settings.unroll, (settings.unroll, settings.actors)
@@ -106,11 +107,11 @@ class ImpalaLearner:
             raise ValueError("experience with actions that there are not")
 
     def add(self, experience: Experience) -> None:
-        """Let a piece wait for its turn."""
+        """Add a piece to the queue."""
         self._waiting.append(experience)
 
     def update(self, update: int) -> float:
-        """One step of the optimiser, by the oldest pieces; returns the loss."""
+        """Make one step of the optimiser with the oldest pieces; return the loss."""
         pieces = [self._waiting.popleft() for _ in range(self._batch_size)]
         batch = {
             name: torch.from_numpy(np.concatenate([one.arrays[name] for one in pieces], 1))
@@ -127,15 +128,15 @@ class ImpalaLearner:
         return float(loss)
 
     def advice(self) -> Mapping[str, object]:
-        """None."""
+        """Return nothing: actors need no advice."""
         return {}
 
     def state(self) -> dict[str, object]:
-        """Nothing but the model and its optimiser."""
+        """Return nothing: the model and its optimiser are all that is kept."""
         return {}
 
     def load_state(self, state: dict[str, object]) -> None:
-        """There is nothing to load."""
+        """Do nothing: there is nothing to load."""
         return
 
     def _loss(self, batch: Mapping[str, Tensor]) -> Tensor:

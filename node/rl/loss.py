@@ -13,9 +13,9 @@ class Minibatch(NamedTuple):
     """Some samples of a rollout.
 
     Attributes:
-        part: of the rollout.
-        advantages: of these samples as they are learnt: normalised, say; shape (samples,).
-        clip: how far a ratio of probabilities counts from 1.
+        part: these samples of the rollout.
+        advantages: the advantages to learn from, e.g. normalised; shape (samples,).
+        clip: largest distance of a ratio of probabilities from 1 that counts.
     """
 
     part: Rollout
@@ -26,14 +26,14 @@ class Minibatch(NamedTuple):
 def ppo_loss(
     model: ActorCritic, batch: Minibatch, vf_coef: float, ent_coef: float, *, clip_values: bool
 ) -> Tensor:
-    """The mean over the samples of a minibatch, shape ().
+    """Return the mean loss over the samples of a minibatch, shape ().
 
     Args:
         model: as it is now.
-        batch: what the model of before has done.
-        vf_coef: what half of the critic's squared error counts for.
-        ent_coef: what the entropy of actions counts for.
-        clip_values: whether a value may gain by going farther than `clip` from what it was.
+        batch: what an earlier state of the model did.
+        vf_coef: weight of half the critic's squared error.
+        ent_coef: weight of the entropy of actions.
+        clip_values: whether a value gains nothing by moving farther than `clip` from what it was.
     """
     part, gains, clip = batch
     found = model.distribution(part.seen)

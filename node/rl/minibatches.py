@@ -1,7 +1,7 @@
-"""What is drawn for a rollout: the noise of its actions, and which samples each minibatch takes.
+"""The random draws of a rollout: the noise of its actions, and the samples of each minibatch.
 
-All ranks draw for all environments, and each takes the columns of its own. So one rank and several, with the same
-environments in all, make the same steps: nothing depends on how environments are dealt out.
+All ranks draw for all environments, and each takes the columns of its own. So one rank and several ranks with the
+same environments in total make the same steps: nothing depends on how environments are dealt out.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ APART = 1_000_003
 def action_noise(
     seed: int, rollout: int, shape: tuple[int, int, int], *, uniform: bool, numbers: Sequence[int]
 ) -> Tensor:
-    """Noise for all actions of a rollout.
+    """Return the noise for all actions of a rollout.
 
     Args:
         seed: the run's.
-        rollout: which, from 0.
-        shape: steps, environments of all ranks, numbers an action takes.
-        uniform: from 0 to 1, for actions to choose from; otherwise normal.
+        rollout: number of the rollout, from 0.
+        shape: steps, environments of all ranks, numbers that an action takes.
+        uniform: whether noise is uniform from 0 to 1, for discrete actions; otherwise it is normal.
         numbers: this rank's environments.
 
     Returns:
-        Shape (steps, this rank's environments, numbers an action takes).
+        Shape (steps, this rank's environments, numbers that an action takes).
     """
     generator = torch.Generator().manual_seed(seed + APART * (2 * rollout + 1))
     draw = torch.rand if uniform else torch.randn
@@ -41,15 +41,15 @@ def minibatches(
     count: int,
     numbers: Sequence[int],
 ) -> Tensor:
-    """Which samples of a rollout each minibatch of an epoch takes: of each environment as many, drawn anew.
+    """Return the samples of each minibatch of an epoch: the same number of each environment, drawn anew.
 
     Args:
         seed: the run's.
-        rollout: which, from 0.
-        epoch: of this rollout's, from 0.
-        steps: of the rollout, a multiple of `count`.
-        environments: of all ranks.
-        count: minibatches.
+        rollout: number of the rollout, from 0.
+        epoch: number of the epoch in this rollout, from 0.
+        steps: steps of the rollout, a multiple of `count`.
+        environments: number of environments of all ranks.
+        count: number of minibatches.
         numbers: this rank's environments.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Running means and variances of what is seen, of one rank or of all together (Chan et al., 1979).
+"""Running means and variances of observations and returns, of one rank or of all together (Chan et al., 1979).
 
-CleanRL and gymnasium add each observation when it comes; here a rollout is added when it is over, so that ranks can add
+CleanRL and gymnasium add each observation as it comes; here a rollout is added when it is over, so that ranks can add
 up theirs in one message.
 """
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 SMALL = 1e-8
-LARGEST = 10.0  # standard deviations: what is farther off counts as so far
+LARGEST = 10.0  # standard deviations; values farther off are clipped to this
 
 
 class Moments(nn.Module):
-    """Mean and variance of all that was added. Buffers, so that they are in the file of the model.
+    """Mean and variance of all values added; kept in buffers, so that the model's file includes them.
 
     Args:
-        size: numbers in what is seen.
+        size: numbers in a value.
     """
 
     count: Tensor
@@ -30,7 +30,7 @@ class Moments(nn.Module):
         self.register_buffer("square", torch.zeros(size, dtype=torch.float64))
 
     def add(self, sums: Tensor) -> None:
-        """Add what `sums_of` has made of some values, of one rank or of several added up."""
+        """Add the result of `sums_of`, of one rank or summed over several."""
         count, (total, square) = sums[:1], sums[1:].chunk(2)
         together = self.count + count
         if float(together) == 0:
@@ -48,10 +48,10 @@ class Moments(nn.Module):
 
 
 class Normaliser(nn.Module):
-    """Observations by their mean and deviation, rewards by the deviation of discounted returns.
+    """Scales observations by their mean and deviation, and rewards by the deviation of discounted returns.
 
     Args:
-        features: numbers in an observation.
+        features: size of an observation.
     """
 
     def __init__(self, features: int) -> None:
@@ -59,35 +59,38 @@ class Normaliser(nn.Module):
         self.obs, self.returns = Moments(features), Moments(1)
 
     def see(self, obs: Tensor) -> Tensor:
-        """Observations of shape (n, features) as the model sees them."""
+        """Return observations of shape (n, features) as the model sees them."""
         scaled = (obs - self.obs.mean) / self.obs.std
         return scaled.clamp(-LARGEST, LARGEST).to(obs.dtype)
 
     def scale(self, rewards: Tensor) -> Tensor:
-        """Rewards of shape (n,) as the model learns them."""
+        """Return rewards of shape (n,) as the model learns them."""
         return (rewards / self.returns.std).clamp(-LARGEST, LARGEST).to(rewards.dtype)
 
     def add(self, sums: Tensor) -> None:
-        """Add `sums_of` observations, then of returns: one tensor."""
+        """Add one tensor: `sums_of` the observations, then `sums_of` the returns."""
         of_obs = 1 + 2 * self.obs.size
         self.obs.add(sums[:of_obs])
         self.returns.add(sums[of_obs:])
 
 
 def sums_of(values: Tensor) -> Tensor:
-    """Number, sums and sums of squares of values of shape (n, size): float64, shape (1 + 2 · size,)."""
+    """Return number, sums and sums of squares of values of shape (n, size): float64, shape (1 + 2 · size,)."""
     values = values.double()
     return torch.cat([values.new_tensor([len(values)]), values.sum(0), (values**2).sum(0)])
 
 
 def sums_by_minibatch(values: Tensor) -> Tensor:
-    """Sums, then sums of squares, of each row of values of shape (rows, n): float64, shape (2 · rows,)."""
+    """Return sums, then sums of squares, of each row of values of shape (rows, n): float64, shape (2 · rows,)."""
     values = values.double()
     return torch.cat([values.sum(1), (values**2).sum(1)])
 
 
 def mean_and_std(sums: Tensor, count: int) -> Tensor:
-    """Of what `sums_by_minibatch` gave, as (2, rows), for rows of `count` values: means, then deviations (of n - 1)."""
+    """Return means, then deviations (of n - 1), of rows of `count` values, shape (2, rows).
+
+    `sums` is the result of `sums_by_minibatch` as (2, rows).
+    """
     mean = sums[0] / count
     square = (sums[1] - count * mean**2).clamp(min=0) / max(1, count - 1)
     return torch.stack([mean, square.sqrt()])

@@ -1,4 +1,4 @@
-"""Plays whole episodes by the likeliest actions."""
+"""Plays whole episodes by the most likely actions."""
 
 import torch
 
@@ -6,13 +6,13 @@ from node.rl.environments import Environments
 from node.rl.policy import ActorCritic
 
 EVAL_ENVIRONMENTS = 20
-EVAL_SEED = 1_000_000_007  # apart from training's
+EVAL_SEED = 1_000_000_007  # not a seed of training
 
 
 def evaluate(
     model: ActorCritic, env: str, episodes: int, seed: int, device: torch.device
 ) -> dict[str, float]:
-    """`test_return` and `test_length`: means over episodes of environments that training never sees."""
+    """Return `test_return` and `test_length`: means over episodes of environments that training never sees."""
     number = min(episodes, EVAL_ENVIRONMENTS)
     environments = Environments(env, range(number), seed + EVAL_SEED)
     ended = play(model, environments, episodes, device)
@@ -25,15 +25,16 @@ def evaluate(
 def play(
     model: ActorCritic, environments: Environments, episodes: int, device: torch.device
 ) -> list[tuple[float, int]]:
-    """Play so many episodes.
+    """Play a number of episodes.
 
-    Each environment plays its own share of them, however quick another is: the first to end would be the short ones.
+    Each environment plays a fixed share of them, even if another is faster: the first episodes to end are the short
+    ones.
 
     Args:
         model: on `device`.
-        environments: begun anew.
+        environments: reset first.
         episodes: at least as many as there are environments.
-        device: of the model.
+        device: the model's.
 
     Returns:
         (sum of rewards, steps) of each.

@@ -1,4 +1,4 @@
-"""Actor and critic: two perceptrons that share nothing, as CleanRL's ppo.py and ppo_continuous_action.py have them."""
+"""Actor and critic: two perceptrons that share nothing, as in CleanRL's ppo.py and ppo_continuous_action.py."""
 
 import math
 
@@ -13,21 +13,21 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class ActorCritic(nn.Module):
-    """What to do, and what it is worth. All methods take observations as `see` makes them.
+    """A policy and a value function. Methods take observations as `see` returns them.
 
     Args:
-        features: numbers in an observation.
-        actions: how many to choose from; 0 where an action is numbers itself.
-        action_size: how many numbers that is.
+        features: size of an observation.
+        actions: number of discrete actions; 0 if actions are continuous.
+        action_size: size of a continuous action.
         hidden: units of each of the two hidden layers.
-        normalise: whether observations and rewards are, by what was seen so far.
-        gsde: whether noise depends on the state (Raffin, Kober and Stulp, 2021, arXiv 2005.05719): it is a matrix that
-            maps what the actor's last hidden layer says, and the same for several steps.
-        activation: of hidden layers: a key of ACTIVATIONS.
-        log_std: the logarithm of how far noise goes at first, where an action is numbers.
+        normalise: whether to normalise observations and rewards by running statistics.
+        gsde: whether noise depends on the state (Raffin, Kober and Stulp, 2021, arXiv 2005.05719): it is a matrix
+            that maps the output of the actor's last hidden layer, and stays the same for several steps.
+        activation: activation of hidden layers: a key of ACTIVATIONS.
+        log_std: the initial logarithm of the noise's standard deviation, for continuous actions.
 
     Attributes:
-        noise_size: numbers that it takes to draw an action.
+        noise_size: random numbers needed to draw an action.
     """
 
     log_std: nn.Parameter | None
@@ -55,35 +55,35 @@ class ActorCritic(nn.Module):
         self._gsde = gsde
 
     def see(self, obs: Tensor) -> Tensor:
-        """What all others take, of observations as environments give them, shape (n, features)."""
+        """Convert raw observations, shape (n, features), to what all other methods take."""
         seen: Tensor = self.normaliser.see(obs) if self.normaliser else obs
         return seen
 
     def scale(self, rewards: Tensor) -> Tensor:
-        """Rewards as they are learnt, shape (n,)."""
+        """Return rewards as they are learnt, shape (n,)."""
         scaled: Tensor = self.normaliser.scale(rewards) if self.normaliser else rewards
         return scaled
 
     def distribution(self, seen: Tensor) -> Distribution:
-        """Of actions, for n observations."""
+        """Return the distribution of actions, for n observations."""
         if self.log_std is None:
             return Categorical(logits=self.actor(seen))
         latent = self.actor[:-1](seen)
         std = self.log_std.exp()
-        if self._gsde:  # of the sum that `act` makes; what the noise sees is not learnt by it
+        if self._gsde:  # of the sum in `act`; hidden layers do not learn from the noise
             std = (latent.detach() ** 2 @ std**2 + SMALL).sqrt()
         mean = self.actor[-1](latent)
         return Independent(Normal(mean, std.expand_as(mean)), 1)
 
     def value(self, seen: Tensor) -> Tensor:
-        """What is still to come, discounted, shape (n,)."""
+        """Return the expected sum of discounted rewards to come, shape (n,)."""
         values: Tensor = self.critic(seen).squeeze(-1)
         return values
 
     def act(self, seen: Tensor, noise: Tensor) -> Tensor:
-        """Draw actions, by uniform numbers of shape (n, noise_size), or normal ones where an action is numbers.
+        """Draw actions by noise of shape (n, noise_size): uniform for discrete actions, normal for continuous ones.
 
-        The noise is given, so that an environment meets the same whichever rank has it.
+        The noise is an argument, so that an environment gets the same on any rank.
         """
         if self.log_std is None:  # the Gumbel-max trick
             outputs: Tensor = self.actor(seen)
@@ -96,7 +96,7 @@ class ActorCritic(nn.Module):
         return actions
 
     def best(self, seen: Tensor) -> Tensor:
-        """The most likely actions."""
+        """Return the most likely actions."""
         outputs: Tensor = self.actor(seen)
         return outputs.argmax(-1) if self.log_std is None else outputs
 
@@ -104,7 +104,7 @@ class ActorCritic(nn.Module):
 def perceptron(
     inputs: int, hidden: int, outputs: int, gain: float, activation: str
 ) -> nn.Sequential:
-    """Two hidden layers; orthogonal weights, the last layer's scaled by `gain`."""
+    """Return a net with two hidden layers and orthogonal weights, the last layer's scaled by `gain`."""
     return nn.Sequential(
         linear(inputs, hidden, math.sqrt(2)),
         ACTIVATIONS[activation](),
@@ -115,7 +115,7 @@ def perceptron(
 
 
 def linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights and no bias to begin with."""
+    """Return a layer with orthogonal weights and a bias of 0."""
     layer = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

@@ -1,8 +1,9 @@
-"""Environments by name, and what each is trained with unless it is told otherwise. Nothing here imports gymnasium.
+"""Environments by name, each with its default hyperparameters. Nothing here imports gymnasium.
 
-The numbers are those of RL Baselines3 Zoo (https://github.com/DLR-RM/rl-baselines3-zoo, hyperparams/ppo.yml), but for
-`num_envs`, which 2, 3, 4 and 6 ranks can share, and so `num_steps`. Those of Hopper and Walker2d are the zoo's for -v4,
-whose one environment makes 512 steps a rollout, in minibatches of 32: here twelve make 48 each, in minibatches of 36.
+The numbers are those of RL Baselines3 Zoo (https://github.com/DLR-RM/rl-baselines3-zoo, hyperparams/ppo.yml), except
+`num_envs`, which 2, 3, 4 and 6 ranks can share, and consequently `num_steps`. Those of Hopper and Walker2d are the
+zoo's for -v4, where one environment makes 512 steps per rollout, in minibatches of 32: here twelve make 48 each, in
+minibatches of 36.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ from node.base.options import Value
 
 @dataclass(frozen=True)
 class Preset:
-    """What an environment is trained with.
+    """The default hyperparameters of an environment.
 
     Attributes:
-        options: of the task, by name (node/tasks/ppo.py).
-        flags: of node.train, by name: lr, lr_schedule, final_lr, clip_norm.
-        acts_in_numbers: whether an action is numbers, and not one of several.
-        needs: the Python package that it needs besides gymnasium.
+        options: options of the task, by name (node/tasks/ppo.py).
+        flags: flags of node.train, by name: lr, lr_schedule, final_lr, clip_norm.
+        acts_in_numbers: whether actions are continuous, not discrete.
+        needs: the Python package that the environment needs besides gymnasium.
     """
 
     options: Mapping[str, Value] = field(default_factory=dict)
@@ -107,6 +108,6 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def needed_packages(env: str) -> Mapping[str, str]:
-    """Python packages that an environment needs besides gymnasium, each with the words that ask for it."""
+    """Return the Python packages that an environment needs besides gymnasium, each with the option that needs it."""
     needs = PRESETS[env].needs
     return {needs: f"env={env}"} if needs else {}

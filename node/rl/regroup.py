@@ -1,4 +1,4 @@
-"""Deals environments out anew: of what each of several ranks had, the part of some environments, by their numbers."""
+"""Redistributes environments: selects some of them, by number, from the states of several ranks."""
 
 import json
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from torch import Tensor
 
 
 class CollectorState(TypedDict):
-    """Where the environments of a rank are."""
+    """The state of a rank's environments."""
 
     environments: str
-    """JSON: how to come back to each of them."""
+    """JSON: how to restore each of them."""
     counts: Tensor
-    """Reward, length and discounted reward so far, by environment."""
+    """Reward, length and discounted reward so far, per environment."""
 
 
 def deal_environments(
     collectors: Sequence[CollectorState], numbers: Sequence[int]
 ) -> CollectorState:
-    """What `Collector.load_state` takes.
+    """Return the input of `Collector.load_state` for some environments.
 
     Args:
-        collectors: what `Collector.state` gave, by rank.
-        numbers: which of all environments, as they were dealt out to these ranks one after the other.
+        collectors: results of `Collector.state`, by rank.
+        numbers: their numbers among all environments; each rank had a block of these, in rank order.
     """
     episodes = [one for state in collectors for one in json.loads(state["environments"])]
     counts = torch.cat([state["counts"] for state in collectors], 1)
@@ -37,7 +37,7 @@ def deal_environments(
 def deal_rollout(
     rollouts: Sequence[dict[str, Tensor]], steps: int, numbers: Sequence[int]
 ) -> dict[str, Tensor]:
-    """The fields of a `Rollout` of so many steps, of each rank's by rank."""
+    """Return the fields of a `Rollout` of `steps` steps for some environments, from those of each rank."""
     whole = {
         name: torch.cat([one[name].unflatten(0, (steps, -1)) for one in rollouts], 1)
         for name in rollouts[0]

@@ -1,4 +1,4 @@
-"""Collects experience, a rollout at a time, and reckons the advantages of what was done."""
+"""Collects experience, one rollout at a time, and computes the advantages of its actions."""
 
 from dataclasses import dataclass, fields
 from typing import Self
@@ -14,13 +14,13 @@ from node.rl.regroup import CollectorState
 
 @dataclass(frozen=True)
 class Rollout:
-    """What n environments gave in so many steps. All tensors have shape (steps · n, …), ordered by step.
+    """The experience of n environments over some steps. All tensors have shape (steps · n, …), ordered by step.
 
     Attributes:
         seen: observations as the model saw them, float32, (…, features).
         actions: int64 (…,), or float32 (…, action_size).
-        log_probs: of these, when they were drawn.
-        values: the critic's, then.
+        log_probs: log-probabilities of the actions when they were drawn.
+        values: the critic's values at that time.
         advantages: see `advantages`.
     """
 
@@ -32,19 +32,19 @@ class Rollout:
 
     @property
     def returns(self) -> Tensor:
-        """What the critic learns."""
+        """The critic's targets."""
         return self.advantages + self.values
 
     def take(self, samples: Tensor) -> Self:
-        """These samples alone: int64, shape (samples,)."""
+        """Return a rollout of these samples alone: int64, shape (samples,)."""
         return type(self)(*(getattr(self, field.name)[samples] for field in fields(self)))
 
 
 class Collector:
-    """Steps a rank's environments, and counts what comes of it.
+    """Steps a rank's environments and collects their experience.
 
     Args:
-        environments: whose first episodes begin now.
+        environments: their first episodes begin now.
         gamma: discount.
         gae_lambda: see `advantages`.
 
@@ -61,14 +61,14 @@ class Collector:
 
     @torch.no_grad()
     def collect(self, model: ActorCritic, noise: Tensor) -> tuple[Rollout, Tensor]:
-        """Act for as many steps as there is noise.
+        """Act for as many steps as `noise` has.
 
         Args:
             model: as it is now.
             noise: shape (steps, n, …): `ActorCritic.act`.
 
         Returns:
-            The rollout, and what `Normaliser.add` takes of it.
+            The rollout, and the input of `Normaliser.add`.
         """
         device = noise.device
         self.ended = []
@@ -91,10 +91,10 @@ class Collector:
         return Rollout(*flat), torch.cat(sums)
 
     def _step(self, model: ActorCritic, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Act: rewards as they are learnt, and which episodes ended, shape (n,) each.
+        """Act; return rewards as they are learnt, and which episodes ended, shape (n,) each.
 
-        Where an episode's time was up, its last reward has what the critic says of what would have come after, as in
-        Stable-Baselines3; CleanRL takes that for an end.
+        If an episode reached its time limit, its last reward includes the critic's value of what would have come
+        next, as in Stable-Baselines3; CleanRL treats that as an end.
         """
         step = self._environments.step(actions.cpu().numpy())
         self._obs, rewards = torch.from_numpy(step.obs), torch.from_numpy(step.rewards)
@@ -117,12 +117,12 @@ class Collector:
         self._lengths[done] = 0.0
 
     def state(self) -> CollectorState:
-        """What `load_state` takes: texts and tensors."""
+        """Return the input of `load_state`: strings and tensors."""
         counts = torch.stack([self._rewards, self._lengths, self._discounted])
         return {"environments": self._environments.state(), "counts": counts}
 
     def load_state(self, state: CollectorState) -> None:
-        """Be where another was."""
+        """Continue from what `state` returned."""
         self._obs = torch.from_numpy(self._environments.load_state(state["environments"]))
         self._rewards, self._lengths, self._discounted = state["counts"].cpu().clone()
 
@@ -135,7 +135,7 @@ def advantages(
     gamma: float,
     gae_lambda: float,
 ) -> Tensor:
-    """Generalised advantage estimates (Schulman et al., 2016, arXiv 1506.02438, equation 16).
+    """Return generalised advantage estimates (Schulman et al., 2016, arXiv 1506.02438, equation 16).
 
     Args:
         rewards: shape (steps, n).
@@ -143,7 +143,7 @@ def advantages(
         done: whether the episode ended with the step, (steps, n).
         last_values: of the observations after the last step, (n,).
         gamma: discount.
-        gae_lambda: 0 trusts the critic, 1 what was seen.
+        gae_lambda: 0 trusts the critic, 1 the observed rewards.
 
     Returns:
         Shape (steps, n).

@@ -1,4 +1,4 @@
-"""Acts in several environments, and hands over so many steps at a time: what IMPALA's actors do."""
+"""IMPALA's actors: act in several environments, and hand over a fixed number of steps at a time."""
 
 import time
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from node.transport.messages import Experience
 
 
 class UnrollActor:
-    """See `node.tasks.actor_learner.Actor`.
+    """IMPALA's actors of one process: see `node.tasks.actor_learner.Actor`.
 
     Args:
-        model: acts.
-        environments: in which.
+        model: the policy to act by.
+        environments: the environments to act in.
         length: steps of each that are handed over together.
-        gamma: discount, for episodes whose time is up.
-        seed: of the actions that are drawn.
+        gamma: discount, for episodes that reach their time limit.
+        seed: seed of the draws of actions.
 
     Attributes:
-        version: of the model's weights.
+        version: version of the model's weights.
     """
 
     def __init__(
@@ -40,23 +40,23 @@ class UnrollActor:
 
     @property
     def steps(self) -> int:
-        """Made so far, of all environments together."""
+        """Steps made so far, of all environments together."""
         return self._steps
 
     def heed(self, advice: Mapping[str, object]) -> None:
-        """There is nothing to heed."""
+        """Do nothing: the learner sends no advice."""
         return
 
     @torch.no_grad()
     def step(self) -> list[Experience]:
-        """One step of every environment; a piece of experience when there are enough."""
+        """Make one step in every environment; return a piece of experience once it has enough steps."""
         obs = torch.from_numpy(self._obs)
         found = self._model.distribution(obs)
         actions = self._model.act(obs, self._noise(obs))
         step = self._environments.step(actions.numpy())
         rewards = step.rewards
         late = step.truncated & ~step.terminated
-        if late.any():  # what the critic says of what would have come
+        if late.any():  # the critic's value of what would have come next
             worth = self._model.value(torch.from_numpy(step.last_obs)).numpy()
             rewards = rewards + self._gamma * worth * late
         self._kept.append(
@@ -76,7 +76,7 @@ class UnrollActor:
         return [self._hand_over()] if len(self._kept) == self._length else []
 
     def _noise(self, obs: torch.Tensor) -> torch.Tensor:
-        """What `ActorCritic.act` draws by."""
+        """Return the noise for `ActorCritic.act`."""
         draw = torch.rand if self._environments.actions else torch.randn
         return draw(len(obs), self._model.noise_size, generator=self._random)
 

@@ -1,4 +1,4 @@
-"""V-trace: values and advantages by what an older policy did (Espeholt et al., 2018, arXiv 1802.01561)."""
+"""V-trace: values and advantages from an older policy's actions (Espeholt et al., 2018, arXiv 1802.01561)."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """Of each step; shape (steps, n) both.
+    """The result for each step; both have shape (steps, n).
 
     Attributes:
-        targets: what the critic learns.
-        advantages: by which the policy learns.
+        targets: the critic's targets.
+        advantages: advantages for the policy to learn from.
     """
 
     targets: Tensor
@@ -28,16 +28,16 @@ def vtrace(
     rho_bar: float,
     c_bar: float,
 ) -> VTrace:
-    """Equation 1 of the paper by the recurrence of its remark 1, and the advantages of its section 4.2.
+    """Compute equation 1 of the paper by the recurrence of its remark 1, and the advantages of its section 4.2.
 
     Args:
-        log_ratios: logarithm of how many times as likely the actions are by the policy that learns as by the one that
-            acted, shape (steps, n).
+        log_ratios: logarithm of the ratio of the actions' probabilities, learning policy to acting policy, shape
+            (steps, n).
         rewards: (steps, n).
-        discounts: gamma, or 0 where the episode ended with the step, (steps, n).
+        discounts: gamma, or 0 if the episode ended with the step, (steps, n).
         values: the critic's, of the observations acted on, (steps, n).
-        last_values: of the observations after the last step, (n,).
-        rho_bar: how many times as likely counts at most; decides to which policy the values belong.
+        last_values: the critic's, of the observations after the last step, (n,).
+        rho_bar: largest ratio that counts; decides to which policy the values belong.
         c_bar: the same for how far back a step's error reaches.
     """
     ratios = log_ratios.exp()

@@ -1,4 +1,4 @@
-"""Training strategies by name. A new one is a file here (see base.py) and a line in STRATEGIES."""
+"""Training strategies by name. To add one, write a file here (see base.py) and a line in STRATEGIES."""
 
 from node.base.options import OptionError, require_options
 from node.base.user_code import load
@@ -20,14 +20,14 @@ STRATEGIES = {
 
 
 def strategy_class(name: str) -> type[Strategy]:
-    """The class of a strategy; only its own module is imported.
+    """Return the class of a strategy; import only its own module.
 
     Args:
-        name: one of STRATEGIES, or the user's own: `./mine.py:Mine`.
+        name: a key of STRATEGIES, or a strategy of the user's own: `./mine.py:Mine`.
 
     Raises:
-        OptionError: there is no such strategy, or it is none.
-        ModuleNotFoundError: the user's file imports what is not here.
+        OptionError: there is no such strategy, or the name is not a strategy.
+        ModuleNotFoundError: the user's file imports a module that is not installed here.
     """
     cls = load("strategy", name, STRATEGIES)
     if not (isinstance(cls, type) and issubclass(cls, Strategy)):

@@ -1,9 +1,8 @@
 """The interface of a strategy: which ranks exchange what, and when.
 
-The loop (node/train.py) owns data, model, evaluation and metrics. After every backward pass it
-calls `step`; the strategy moves the parameters with the given optimiser and talks to the other
-ranks through `self.comm`. A new one is a dataclass whose fields are its options, in a file here or
-in your own (`--strategy ./mine.py:NowAndThen`):
+The loop (node/train.py) owns data, model, evaluation and metrics. After every backward pass it calls `step`; the
+strategy moves the parameters with the given optimiser and communicates with the other ranks through `self.comm`. A new
+strategy is a dataclass whose fields are its options, in a file here or in your own (`--strategy ./mine.py:NowAndThen`):
 
     from dataclasses import dataclass
 
@@ -27,13 +26,13 @@ in your own (`--strategy ./mine.py:NowAndThen`):
 
 Rules that keep strategies comparable:
 
-- The optimiser given is the optimiser used.
-- One flat tensor a collective, never one a parameter: over links of 100 ms, 8 tensors on 3 ranks
-  are 3.2 s of latency a step, one is 0.4 s.
-- All ranks run the same collectives in the same order.
-- What all ranks must draw alike they draw from `self.seed` and the step: it need not be sent.
-- Those that ship with us import torch only where they compute (in setup, or in a module of their
-  own: outer.py, dct.py, …): options are checked where there is no torch.
+- Use the given optimiser.
+- Send one flat tensor per collective, never one per parameter: over links of 100 ms, 8 tensors on 3 ranks cost 3.2 s of
+  latency a step, one tensor costs 0.4 s.
+- Run the same collectives in the same order on all ranks.
+- Draw what must be the same on all ranks from `self.seed` and the step: it need not be sent.
+- The strategies here import torch only where they compute (in setup, or in a module of their own: outer.py, dct.py, …),
+  because options are also checked on machines without torch.
 """
 
 from collections.abc import Iterator
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from node.dist.comm import Comm
 
-# How an average may travel: node/dist/codec.py.
+# How an average is encoded in transit: node/dist/codec.py.
 CODECS = ("none", "fp16", "bf16", "int8")
 
 
@@ -56,17 +55,17 @@ class Strategy:
     Attributes:
         model: the model being trained; its `.grad`s are filled when `step` is called.
         parameters: the model's trainable parameters, in the model's order.
-        optimizer: the optimiser the user asked for, over `parameters`.
+        optimizer: the optimiser that the user asked for, over `parameters`.
         comm: the collectives, which count bytes and seconds.
         seed: the same on every rank.
-        samples: how many training samples are this rank's own.
-        accumulating: whether the backward pass under way is not the last before `step`.
-        outer: what the ranks last agreed on, as one flat tensor in the order of `parameters`; None
-            while the model itself is that, or where they agree on nothing before the end.
-        replaces_gradient: whether `step` hands the optimiser a direction of the strategy's own in the
-            gradient's place. The optimiser is then SGD without momentum, and `--clip-norm` is for the
-            rank's gradient before `step`.
-        default_lr: the learning rate where none is asked for; None is the optimiser's.
+        samples: number of this rank's own training samples.
+        accumulating: whether more backward passes follow the current one before `step`.
+        outer: the parameters that the ranks last agreed on, as one flat tensor in the order of `parameters`; None
+            while the model itself has them, or if ranks agree on nothing before the end.
+        replaces_gradient: whether `step` gives the optimiser a direction of the strategy's own instead of the
+            gradient. The optimiser is then SGD without momentum, and `--clip-norm` applies to the rank's gradient
+            before `step`.
+        default_lr: the learning rate if the user gives none; None: the optimiser's default.
     """
 
     replaces_gradient: ClassVar[bool] = False
@@ -81,10 +80,10 @@ class Strategy:
     outer: "Tensor | None" = None
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
-        """Called once, before the first step, with the same parameters on every rank.
+        """Prepare for the run. Called once, before the first step, with the same parameters on every rank.
 
-        A strategy that overlaps communication with the backward pass installs its hooks here; what
-        these do besides sending is done in `self.comm.packing()`, as it is no part of computing.
+        A strategy that overlaps communication with the backward pass installs its hooks here. What these hooks do
+        besides sending runs in `self.comm.packing()`, because it is not part of computing.
         """
         self.model = model
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -95,7 +94,7 @@ class Strategy:
     def step(self, step: int) -> None:
         """Use the gradients of one backward pass.
 
-        Its seconds are the bucket `strategy`, but for steps of `self.optimizer` (compute) and waiting (comm).
+        Its time counts as the bucket `strategy`, except steps of `self.optimizer` (compute) and waiting (comm).
 
         Args:
             step: 1 for the first step, the same on every rank.
@@ -103,15 +102,14 @@ class Strategy:
         raise NotImplementedError
 
     def finish(self, step: int) -> None:
-        """Called after the last step, number `step`: leave the same parameters on every rank."""
+        """Leave the same parameters on every rank. Called after the last step, number `step`."""
 
     @contextmanager
     def outer_model(self) -> Iterator["nn.Module"]:
-        """The model with the outer parameters: what is evaluated. Its own are back afterwards.
+        """Yield the model with the outer parameters, for evaluation; restore its own parameters afterwards.
 
-        Between two exchanges a rank's own parameters are one replica, and the worst of the choices
-        to evaluate (Streaming DiLoCo, arXiv 2501.18512, table 3: loss of the first replica 2.77, of
-        the outer parameters 2.67).
+        Between two exchanges a rank's own parameters are one replica, the worst choice for evaluation (Streaming
+        DiLoCo, arXiv 2501.18512, table 3: loss of the first replica 2.77, of the outer parameters 2.67).
         """
         if self.outer is None:
             yield self.model
@@ -124,7 +122,7 @@ class Strategy:
             self.load_parameters(own)
 
     def gradients(self) -> "list[Tensor]":
-        """The gradient of every parameter; zeros where this rank's backward pass found none."""
+        """Return the gradient of every parameter; zeros if this rank's backward pass found none."""
         import torch
 
         for parameter in self.parameters:
@@ -133,13 +131,13 @@ class Strategy:
         return [parameter.grad for parameter in self.parameters]
 
     def flat_parameters(self) -> "Tensor":
-        """A copy of all parameters as one tensor of shape (number of parameters,)."""
+        """Return a copy of all parameters as one tensor of shape (number of parameters,)."""
         from node.dist.flat import flatten
 
         return flatten(self.parameters)
 
     def load_parameters(self, flat: "Tensor") -> None:
-        """Set all parameters from one flat tensor, as `flat_parameters` gives it."""
+        """Set all parameters from one flat tensor, as `flat_parameters` returns it."""
         from node.dist.flat import unflatten_into
 
         unflatten_into(flat, self.parameters)

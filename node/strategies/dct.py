@@ -1,4 +1,4 @@
-"""Tensors in chunks, as cosine waves of which only the largest are kept: what DeMo sends."""
+"""DeMo's compression: tensors in chunks, transformed into cosine waves of which only the largest are kept."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from torch import Tensor
 class Chunks:
     """One tensor, as a matrix, cut into chunks of equal size.
 
-    A chunk is as many rows and columns as the largest divisors of the matrix's that are not above
-    `chunk`, and is transformed by an orthonormal DCT-II along both.
+    The height and width of a chunk are the largest divisors of the matrix's rows and columns that do not exceed
+    `chunk`. An orthonormal DCT-II transforms it along both dimensions.
 
     Args:
-        like: the tensor, for its shape, dtype and device; one of more than two dimensions counts as
-            a matrix of its first dimension and all others.
+        like: the tensor, for its shape, dtype and device; one of more than two dimensions counts as a matrix of its
+            first dimension and all others.
         chunk: largest number of rows and columns; its square must fit into an int16.
-        k: how many waves are kept of a chunk, at most all.
+        k: number of waves kept per chunk, at most all.
     """
 
     def __init__(self, like: Tensor, chunk: int, k: int) -> None:
@@ -32,7 +32,7 @@ class Chunks:
         self.kept = min(k, self.size)
 
     def largest(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest waves of every chunk.
+        """Return the largest waves of every chunk.
 
         Returns:
             Values and their places in the chunk, int16; both of shape (chunks, kept).
@@ -43,10 +43,10 @@ class Chunks:
         return waves.gather(1, places), places.to(torch.int16)
 
     def tensor(self, values: Tensor, places: Tensor) -> Tensor:
-        """The tensor that these waves make.
+        """Return the tensor that these waves add up to.
 
         Args:
-            values: shape (chunks, any number); of those at one place the mean is taken.
+            values: shape (chunks, any number); values at the same place are averaged.
             places: the same shape, int16.
         """
         at = places.long()
@@ -59,7 +59,7 @@ class Chunks:
 
 
 def cosines(size: int) -> Tensor:
-    """The orthonormal DCT-II, shape (size, size), float64: a wave a row."""
+    """Return the orthonormal DCT-II, shape (size, size), float64: one wave per row."""
     place = torch.arange(size, dtype=torch.float64)
     waves = torch.cos(math.pi / size * (place + 0.5) * place.unsqueeze(1)) * math.sqrt(2 / size)
     waves[0] /= math.sqrt(2)
@@ -67,23 +67,23 @@ def cosines(size: int) -> Tensor:
 
 
 def divisor(number: int, limit: int) -> int:
-    """The largest divisor of a number that is not above a limit."""
+    """Return the largest divisor of a number that does not exceed a limit."""
     return next(d for d in range(min(limit, max(1, number)), 0, -1) if number % d == 0)
 
 
 def pack(values: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-    """All values, then all places, as bytes of shape (bytes,)."""
+    """Return all values, then all places, as bytes of shape (bytes,)."""
     flat = [torch.cat([t.reshape(-1) for t in tensors]) for tensors in (values, places)]
     return torch.cat([t.view(torch.uint8) for t in flat])
 
 
 def unpack(packed: Tensor, chunks: Sequence[Chunks], dtype: torch.dtype) -> list[Tensor]:
-    """What `pack` has packed on each of several ranks.
+    """Return what `pack` packed on each of several ranks.
 
     Args:
         packed: shape (ranks, bytes).
-        chunks: of the tensors that were packed.
-        dtype: of the values.
+        chunks: the chunks of the tensors that were packed.
+        dtype: dtype of the values.
 
     Returns:
         Values and places of the first tensor, of the second, …; each of shape (chunks, ranks · kept).

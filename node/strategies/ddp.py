@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class DDP(Strategy):
-    """Average the gradients every step: as one process with all ranks' batches together.
+    """Average the gradients every step: the same as one process with all ranks' batches together.
 
-    A rank sends 2(N-1)/N · P bytes a step (P: bytes of all parameters), half of it as fp16 or bf16;
-    in one all-reduce, or in one a bucket. Buckets are cut as in PyTorch's DDP: the last parameters,
-    whose gradients come first, first.
+    A rank sends 2(N-1)/N · P bytes a step (P: bytes of all parameters), half of that as fp16 or bf16, in one
+    all-reduce or in one per bucket. Buckets are cut as in PyTorch's DDP: from the last parameters to the first,
+    because the gradients of the last come first.
     """
 
     bucket_mb: float = option(
@@ -30,14 +30,14 @@ class DDP(Strategy):
     overlap: bool = option(False, "send a bucket while the backward pass goes on")
 
     def __post_init__(self) -> None:
-        """Refuse what would have no effect."""
+        """Refuse options that would have no effect."""
         if self.overlap and not self.bucket_mb:
             raise OptionError(
                 "overlap needs bucket_mb: with one bucket there is nothing to overlap"
             )
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
-        """Cut the buckets; to overlap, have every parameter report its gradient."""
+        """Cut the buckets; for overlap, have every parameter report its gradient."""
         super().setup(model, optimizer, comm, seed)
         self._buckets = cut_buckets(self.parameters[::-1], self.bucket_mb * 1e6)
         self._started: list[Callable[[], Tensor]] = []
@@ -47,10 +47,10 @@ class DDP(Strategy):
                 parameter.register_post_accumulate_grad_hook(self._note)
 
     def step(self, step: int) -> None:
-        """Send what has not been sent, wait for the means, step with them."""
+        """Send the buckets that have not been sent, wait for the means, and step with them."""
         from node.dist.flat import unflatten_into
 
-        self.gradients()  # none is missing from here on
+        self.gradients()  # fills in missing ones
         while len(self._started) < len(self._buckets):
             self._start_next()
         for bucket, mean in zip(self._buckets, self._started, strict=True):
@@ -60,9 +60,9 @@ class DDP(Strategy):
         self.optimizer.step()
 
     def _note(self, parameter: "nn.Parameter") -> None:
-        """A gradient is there. Buckets start in their order, which is the same on all ranks."""
+        """Note that a gradient is ready. Buckets start in their order, which is the same on all ranks."""
         if self.accumulating:
-            return  # there is more of it to come
+            return  # later passes add to it
         self._ready.add(parameter)
         while len(self._started) < len(self._buckets) and self._ready.issuperset(
             self._buckets[len(self._started)]
@@ -79,7 +79,7 @@ class DDP(Strategy):
 
 
 def cut_buckets(parameters: "list[nn.Parameter]", size: float) -> "list[list[nn.Parameter]]":
-    """Parameters in buckets of at least `size` bytes, but for the last; 0 makes one bucket."""
+    """Return the parameters in buckets of at least `size` bytes, except the last; 0 makes one bucket."""
     buckets: list[list[nn.Parameter]] = [[]]
     held = 0
     for parameter in parameters:

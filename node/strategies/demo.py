@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class DeMo(Strategy):
-    """Every rank keeps its own momentum, and sends the largest cosine waves of it.
+    """Keep a momentum of its own on every rank, and send the largest cosine waves of it.
 
-    What is sent leaves the momentum; the sign of the mean of what all have sent takes the place of
-    the gradient, in a step of SGD. Into the momentum goes the gradient times the learning rate of its
-    step, as in the authors' code: under a schedule, what was learnt at a higher rate counts more. Their
-    code has vectors and matrices; here tensors of more dimensions are matrices of as many rows. A rank
-    sends (N-1) · 6 · topk bytes a chunk and step, 4 for a wave and 2 for its place, in one all-gather:
-    it grows with N.
+    The waves that are sent leave the momentum; the sign of the mean of all ranks' waves replaces the gradient in a
+    step of SGD. The momentum accumulates the gradient times the learning rate of its step, as in the authors' code:
+    under a schedule, gradients of steps with a higher rate count more. Their code handles vectors and matrices; here
+    a tensor of more dimensions is a matrix whose rows are its first dimension. A rank sends (N-1) · 6 · topk bytes
+    per chunk and step, 4 for a wave and 2 for its place, in one all-gather: this grows with N.
     """
 
     replaces_gradient: ClassVar[bool] = True
@@ -42,7 +41,7 @@ class DeMo(Strategy):
         self._chunks = [Chunks(p.detach(), self.chunk, self.topk) for p in self.parameters]
 
     def step(self, step: int) -> None:
-        """Send the largest waves, step by what all have sent."""
+        """Send the largest waves, then step by what all ranks sent."""
         from node.strategies.dct import pack, unpack
 
         lr = self.optimizer.param_groups[0]["lr"]
@@ -59,6 +58,6 @@ class DeMo(Strategy):
         everyone = iter(unpack(packed, self._chunks, values[0].dtype))
         for parameter, chunks in zip(self.parameters, self._chunks, strict=True):
             mean = chunks.tensor(next(everyone), next(everyone))
-            # Without the sign the mean is the step itself, which SGD multiplies by its rate.
+            # Without the sign the mean is the step itself; SGD multiplies by the rate, which it already has.
             parameter.grad.copy_(mean.sign() if self.sign else mean / (lr or 1.0))
         self.optimizer.step()

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class DiLoCo(Strategy):
-    """Step locally H times, then move the shared parameters by Nesterov's rule.
+    """Step locally H times, then move the shared parameters with Nesterov momentum.
 
-    The gradient of the outer step is the mean of how far the ranks have come; all restart from what
-    it gives, and keep the state of their own optimisers. A rank sends 2(N-1)/N · P bytes every H
-    steps (P: bytes of all parameters), half of it as fp16 or bf16, a quarter as int8.
+    The gradient of the outer step is the mean over the ranks of (shared - own) parameters. All ranks restart from the
+    result, and keep the state of their own optimisers. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of all
+    parameters), half of that as fp16 or bf16, a quarter as int8.
     """
 
     H: int = option(20, "local steps between two outer steps", at_least=1)
@@ -37,13 +37,13 @@ class DiLoCo(Strategy):
         self.outer = self._shared.flat
 
     def step(self, step: int) -> None:
-        """Step locally; an outer step after every H-th."""
+        """Step locally; make an outer step after every H-th step."""
         self.optimizer.step()
         if step % self.H == 0:
             self._sync()
 
     def finish(self, step: int) -> None:
-        """One more outer step if the last round was cut short."""
+        """Make one more outer step if the last round was cut short."""
         if step % self.H != 0:
             self._sync()
 

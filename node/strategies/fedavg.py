@@ -21,14 +21,13 @@ SERVER_LR = {"avg": 1.0, "momentum": 1.0, "adam": 0.01}
 class FedAvg(Strategy):
     """Step locally H times, then average the parameters.
 
-    The optimiser's state stays local. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of
-    all parameters), in one all-reduce. Where only some ranks are averaged, each sums one slice and
-    sends it to the others: node.dist.comm.Comm.sum_among has the bytes. A rank that is not chosen has
-    trained that round in vain, as a device that does not answer.
+    The optimiser's state stays local. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of all parameters), in
+    one all-reduce. If only some ranks are averaged, each sums one slice and sends it to the others;
+    node.dist.comm.Comm.sum_among has the bytes. A rank that is not chosen has trained that round in vain, like a
+    device that does not answer.
 
-    Also: FedProx (Li et al., 2020, arXiv 1812.06127) by `mu`; FedAvgM (Hsu et al., 2019, arXiv
-    1909.06335) and FedAdam (Reddi et al., 2021, arXiv 2003.00295) by `server`, whose step every
-    rank makes for itself.
+    Variants: `mu` gives FedProx (Li et al., 2020, arXiv 1812.06127); `server` gives FedAvgM (Hsu et al., 2019, arXiv
+    1909.06335) and FedAdam (Reddi et al., 2021, arXiv 2003.00295), whose server step every rank makes itself.
     """
 
     H: int = option(20, "local steps between two averages", at_least=1)
@@ -47,7 +46,7 @@ class FedAvg(Strategy):
     server_momentum: float = option(0.9, "of momentum and adam", at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse options that contradict each other."""
         if self.island_size and (self.fraction < 1 or self.server != "avg" or self.server_lr):
             raise OptionError(
                 "island_size goes with neither fraction nor a server: islands average"
@@ -74,14 +73,14 @@ class FedAvg(Strategy):
             self._average(step)
 
     def finish(self, step: int) -> None:
-        """Average once more if the last round was cut short, or was one of islands."""
+        """Average once more if the last round was cut short or averaged islands."""
         if step % self.H != 0:
             self._average(step)
         if self.island_size:
             self.outer = self.comm.average(self.parameters)
 
     def _pull(self) -> None:
-        """The gradient of mu/2 · |own - outer|²."""
+        """Add the gradient of mu/2 · |own - outer|²."""
         pulls = (self.flat_parameters() - self.outer).split([p.numel() for p in self.parameters])
         for gradient, pull in zip(self.gradients(), pulls, strict=True):
             gradient.add_(pull.view_as(gradient), alpha=self.mu)
@@ -92,7 +91,7 @@ class FedAvg(Strategy):
         self.load_parameters(self._server.move(self.outer - mean))
 
     def _circle(self, step: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Who is averaged, and who gets it; drawn alike on all ranks."""
+        """Return the ranks to average and the ranks that get the mean; the draw is the same on all ranks."""
         everyone = range(self.comm.world_size)
         order = random.Random(f"{self.seed} {step}").sample(everyone, len(everyone))
         if self.fraction < 1:
@@ -103,7 +102,7 @@ class FedAvg(Strategy):
         return island, island
 
     def _mean(self, members: Sequence[int], receivers: Sequence[int]) -> "Tensor":
-        """The mean of the members' parameters; by their samples, these travel as one more number."""
+        """Return the mean of the members' parameters; weights by samples travel as one more number."""
         own = self.flat_parameters()
         if self.weights == "even":
             self.comm.sum_among(own, members, receivers)

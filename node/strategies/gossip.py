@@ -20,13 +20,12 @@ GRAPHS = ("links", "ring", "exponential", "complete")
 class Gossip(Strategy):
     """Step locally, then mix the parameters with those of the neighbours, every step.
 
-    D-PSGD (Lian et al., 2017, arXiv 1705.09056), each step's mix made after its local step. `links`
-    are those of the topology, and a ring where all ranks have links with all, or nobody said which
-    there are. `push_sum` is SGP (Assran et al., 2019, arXiv 1811.10792): right also where links go
-    one way only; `global_every` Gossip-PGA (Chen et al., 2021, arXiv 2105.09080). A rank sends P
-    bytes (P: bytes of all parameters) to each of its neighbours, one hop deep: to two of a ring, to
-    one of the exponential graph. Ranks agree on nothing before the end, so until then rank 0's own
-    parameters are tested, or with `--eval after` the average.
+    D-PSGD (Lian et al., 2017, arXiv 1705.09056), with each step's mix after its local step. `links` are those of the
+    topology; a ring if every rank has links to all others, or if the links are unknown. `push_sum` is SGP (Assran et
+    al., 2019, arXiv 1811.10792), which is also right if links go one way only; `global_every` is Gossip-PGA (Chen et
+    al., 2021, arXiv 2105.09080). A rank sends P bytes (P: bytes of all parameters) to each of its neighbours, one hop
+    away: to two in a ring, to one in the exponential graph. Ranks agree on nothing before the end; until then rank
+    0's own parameters are tested, or the average with `--eval after`.
     """
 
     graph: str = option("links", "who sends to whom", choices=GRAPHS)
@@ -36,7 +35,7 @@ class Gossip(Strategy):
     )
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
-        """Tell one another which links there are."""
+        """Tell the other ranks which links this one has."""
         super().setup(model, optimizer, comm, seed)
         self._links = self._gather_links() if self.graph == "links" else []
         # Push-sum's numerator and denominator; the model's parameters are their quotient.
@@ -45,7 +44,7 @@ class Gossip(Strategy):
         self._mixed = self._sum
 
     def step(self, step: int) -> None:
-        """Step locally, mix."""
+        """Step locally, then mix."""
         self.optimizer.step()
         own = self.flat_parameters()
         if self.push_sum:
@@ -56,11 +55,11 @@ class Gossip(Strategy):
             self._mix(own, self._graph(step))
 
     def finish(self, step: int) -> None:
-        """Average all."""
+        """Average all parameters over all ranks."""
         self._average(self._sum if self.push_sum else self.flat_parameters())
 
     def _mix(self, own: "Tensor", graph: graphs.Graph) -> None:
-        """With push-sum, the weight travels as one more number."""
+        """Mix with the neighbours; with push-sum, the weight travels as one more number."""
         rank = self.comm.rank
         mine = own.new_empty(len(own) + self.push_sum)
         mine[: len(own)] = own
@@ -75,7 +74,7 @@ class Gossip(Strategy):
         self._keep(mix[: len(own)], float(mix[-1]) if self.push_sum else 1.0)
 
     def _average(self, own: "Tensor") -> None:
-        """Over all ranks. All weights sum to the number of ranks, so that each is 1 again."""
+        """Average over all ranks. The weights sum to the number of ranks, so that each is 1 again."""
         self._keep(self.comm.start_average(own)(), 1.0)
 
     def _keep(self, total: "Tensor", weight: float) -> None:
@@ -92,7 +91,7 @@ class Gossip(Strategy):
         return self._links or graphs.ring(size)
 
     def _gather_links(self) -> graphs.Graph:
-        """Every rank's neighbours; nothing where all of them have all."""
+        """Return every rank's neighbours; empty if each has links to all others."""
         import torch
 
         size, rank = self.comm.world_size, self.comm.rank

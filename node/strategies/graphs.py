@@ -1,6 +1,6 @@
-"""Who sends to whom in a gossip step, and what the receiver makes of it: pure functions.
+"""Which rank sends to which in a gossip step, and how the receiver weighs what it gets: pure functions.
 
-A graph is the ranks to which each rank sends: a sequence of sets.
+A graph is a sequence of sets: the ranks to which each rank sends.
 """
 
 from collections.abc import Sequence
@@ -9,33 +9,33 @@ Graph = Sequence[frozenset[int]]
 
 
 def complete(size: int) -> Graph:
-    """Everyone to everyone."""
+    """Return the graph in which every rank sends to all others."""
     return [frozenset(range(size)) - {rank} for rank in range(size)]
 
 
 def ring(size: int) -> Graph:
-    """Everyone to the one before and the one after."""
+    """Return the graph in which every rank sends to the one before and the one after it."""
     return [frozenset({(r - 1) % size, (r + 1) % size}) - {r} for r in range(size)]
 
 
 def exponential(size: int, step: int) -> Graph:
-    """Everyone to one, at the distance of a power of two, the next one each step (SGP's graph)."""
+    """Return the graph in which every rank sends to one, a power of two away; the next power each step (SGP)."""
     powers = max(1, (size - 1).bit_length())
     distance = 2 ** ((step - 1) % powers)
     return [frozenset({(rank + distance) % size}) - {rank} for rank in range(size)]
 
 
 def senders(graph: Graph, rank: int) -> list[int]:
-    """The ranks that send to this one."""
+    """Return the ranks that send to this one."""
     return [other for other, receivers in enumerate(graph) if rank in receivers]
 
 
 def weights(graph: Graph, rank: int, *, push_sum: bool) -> dict[int, float]:
-    """What each rank's parameters count for in this one's mix; its own are among them.
+    """Return the weight of each rank's parameters in this rank's mix, its own included.
 
-    With push-sum a sender's are cut into equal parts, for its receivers and itself: what one hands
-    out sums to 1. Otherwise by Metropolis and Hastings (Xiao and Boyd, 2004): where links go both
-    ways, what one hands out and what one takes in both sum to 1.
+    With push-sum, a sender splits its parameters equally between its receivers and itself: the weights of one sender
+    sum to 1. Otherwise weights are those of Metropolis and Hastings (Xiao and Boyd, 2004): if links go both ways, the
+    weights of one sender and those of one receiver both sum to 1.
     """
     degrees = [len(receivers) for receivers in graph]
     if push_sum:

@@ -1,4 +1,4 @@
-"""Post-local SGD (Lin et al., 2020, arXiv 1808.07217): together at first, then each for itself."""
+"""Post-local SGD (Lin et al., 2020, arXiv 1808.07217): synchronous at first, then with local steps."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 class LocalSGD(Strategy):
     """Average the gradients of the first steps, then step locally and average parameters.
 
-    As PyTorch's PostLocalSGDOptimizer with its PeriodicModelAverager, in one flat tensor; but that
-    averages after the first local step and every H from there, this first after H of them. The
-    optimiser's state stays local: it is alike on all ranks until the local steps begin. A rank
-    sends 2(N-1)/N · P bytes (P: bytes of all parameters) in each of the first steps, and every H
-    steps from then on. With none of those first steps it is fedavg.
+    Like PyTorch's PostLocalSGDOptimizer with its PeriodicModelAverager, in one flat tensor; but PyTorch averages
+    after the first local step and then every H, this one first after H local steps. The optimiser's state stays
+    local: it is the same on all ranks until the local steps begin. A rank sends 2(N-1)/N · P bytes (P: bytes of all
+    parameters) in each of the first steps, and every H steps from then on. With start_after=0 it is fedavg.
     """
 
     H: int = option(20, "local steps between two averages", at_least=1)
@@ -34,11 +33,11 @@ class LocalSGD(Strategy):
             self.outer = self.flat_parameters()
 
     def step(self, step: int) -> None:
-        """Step with the mean of the gradients; later locally, and average after every H-th step."""
+        """Step with the mean of the gradients at first; later step locally, and average after every H-th step."""
         if step <= self.start_after:
             self.comm.average(self.gradients())
         self.optimizer.step()
-        if step == self.start_after:  # the last parameters that are alike before local steps
+        if step == self.start_after:  # the last ones that are equal before local steps
             self.outer = self.flat_parameters()
         elif step > self.start_after and self._local_steps(step) == 0:
             self.outer = self.comm.average(self.parameters)
@@ -49,5 +48,5 @@ class LocalSGD(Strategy):
             self.outer = self.comm.average(self.parameters)
 
     def _local_steps(self, step: int) -> int:
-        """How many steps of a round have gone since the ranks last agreed; 0 where one ends."""
+        """Return the number of local steps since the ranks last agreed; 0 at the end of a round."""
         return (step - self.start_after) % self.H

@@ -1,4 +1,4 @@
-"""Some of the parameters, other ones each time, and the same ones on every rank."""
+"""Subsets of the parameters, a different one each time, and the same on every rank."""
 
 import math
 from typing import TYPE_CHECKING
@@ -15,9 +15,8 @@ class Masks:
 
     Args:
         size: number of parameters.
-        p: share of them that is drawn.
-        selector: `random`, each with probability p; or `partition`: all of them in 1/p draws,
-            in a new order each time.
+        p: share of them per draw.
+        selector: `random`: each with probability p; `partition`: all of them in 1/p draws, in a new order each time.
         seed: the same on every rank.
     """
 
@@ -29,7 +28,7 @@ class Masks:
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def draw(self, step: int) -> Tensor:
-        """Indices of parameters, int64, ascending or not."""
+        """Return indices of parameters, int64, in any order."""
         if self._selector == "random":
             drawn = torch.rand(self._size, generator=self._generator(step)) < self._p
             return drawn.nonzero().squeeze(1)
@@ -41,7 +40,7 @@ class Masks:
         return self._order[1].tensor_split(draws)[place]
 
     def average(self, comm: "Comm", flat: Tensor, step: int) -> None:
-        """Average what is drawn for this step over all ranks, in place."""
+        """Average the parameters that are drawn for this step over all ranks, in place."""
         indices = self.draw(step).to(flat.device)
         if len(indices):
             flat[indices] = comm.start_average(flat[indices])()

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 class FedAdam:
     """Algorithm 2 of Reddi et al. (2021, arXiv 2003.00295), with their second beta and tau.
 
-    Not torch's Adam: moments are not corrected for their bias, and the second begins with tau², so that
-    the first steps are short where little was learnt.
+    Unlike torch's Adam, it does not correct the bias of moments, and the second moment starts at tau², so that the
+    first steps are short if little was learnt.
 
     Args:
-        flat: shape (parameters,), with the mean of how far the ranks have come as its gradient.
+        flat: shape (parameters,); its gradient is the mean over the ranks of (shared - own).
         lr: the server's learning rate.
-        beta_1: of the first moment.
+        beta_1: beta of the first moment.
     """
 
     BETA_2 = 0.99
@@ -32,7 +32,7 @@ class FedAdam:
         self._second = torch.full_like(flat, self.TAU**2)
 
     def step(self) -> None:
-        """Move along the gradient's running mean, by its running size."""
+        """Move along the gradient's running mean, divided by its running size."""
         self._first.lerp_(self._flat.grad, 1 - self._beta_1)
         self._second.lerp_(self._flat.grad**2, 1 - self.BETA_2)
         size = self._second.sqrt() + self.TAU
@@ -40,11 +40,10 @@ class FedAdam:
 
 
 class Outer:
-    """Shared parameters, moved by what the ranks' own ones have in common.
+    """Shared parameters, moved by the mean change of the ranks' own ones.
 
-    The mean of how far the ranks have come is taken as a gradient (Reddi et al., 2021, arXiv
-    2003.00295). Every rank makes the identical outer step with the identical mean, so nothing need
-    be sent after it.
+    The mean over the ranks of (shared - own) is taken as a gradient (Reddi et al., 2021, arXiv 2003.00295). Every
+    rank makes the same outer step with the same mean, so nothing need be sent afterwards.
 
     Args:
         flat: shape (parameters,); moved in place.
@@ -63,11 +62,11 @@ class Outer:
             self._optimizer = torch.optim.SGD([self.flat], lr, momentum, nesterov=nesterov)
 
     def move(self, delta: Tensor) -> Tensor:
-        """One outer step along the mean of (shared - own) parameters; returns the shared ones."""
+        """Make one outer step with the mean of (shared - own) parameters; return the shared ones."""
         self.flat.grad = delta
         self._optimizer.step()
         return self.flat
 
     def sync(self, comm: "Comm", own: Tensor, codec: str) -> Tensor:
-        """Average how far the ranks have come, in one exchange, and move; returns the shared ones."""
+        """Average (shared - own) over the ranks in one exchange, and move; return the shared parameters."""
         return self.move(comm.start_average(self.flat - own, codec)())

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class PowerSGD(Strategy):
     """Average the gradients every step, each matrix as two thin ones, with error feedback.
 
-    Of an n x m matrix a rank sends 2(N-1)/N · 4 (n + m) · rank bytes a step, in two all-reduces:
-    the left factors of all matrices, and with them all gradients that are no matrices or would
-    hardly become smaller; then the right factors, which begin where those of the step before ended.
+    For an n x m matrix a rank sends 2(N-1)/N · 4 (n + m) · rank bytes a step, in two all-reduces: first the left
+    factors of all matrices, together with all gradients that are not matrices or would hardly shrink; then the right
+    factors, which start from those of the previous step.
     """
 
     rank: int = option(4, "columns of the factors", at_least=1)
@@ -29,7 +29,7 @@ class PowerSGD(Strategy):
     start_after: int = option(0, "steps that average whole gradients first", at_least=0)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
-        """Choose the matrices; draw their first right factors, the same on every rank."""
+        """Choose the matrices, and draw their first right factors, the same on every rank."""
         from torch import Generator
 
         from node.strategies.lowrank import LowRank, matrix_shape
@@ -50,7 +50,7 @@ class PowerSGD(Strategy):
                 self._factors.append(LowRank(shape, rank, parameter.detach(), generator))
 
     def step(self, step: int) -> None:
-        """Average what the factors say of the gradients, then step."""
+        """Average the gradients by their factors, or whole at first, then step."""
         gradients = self.gradients()
         if step <= self.start_after:
             self.comm.average(gradients)

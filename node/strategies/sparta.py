@@ -1,4 +1,4 @@
-"""SPARTA (Beton et al., 2025: Sparse Parameter Averaging): a small share of them, every step."""
+"""SPARTA (Beton et al., 2025: Sparse Parameter Averaging): averages a small share of them every step."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sparta(Strategy):
-    """Step locally, then average a share p of the parameters, other ones each step.
+    """Step locally, then average a share p of the parameters, a different one each step.
 
-    A rank sends 2(N-1)/N · p · P bytes a step (P: bytes of all parameters): which ones every rank
-    draws for itself from the seed. Ranks never agree on all of them before the end, so until then
-    rank 0's own are tested, or with `--eval after` the average.
+    A rank sends 2(N-1)/N · p · P bytes a step (P: bytes of all parameters); every rank draws the share from the seed
+    by itself. Ranks never agree on all parameters before the end; until then rank 0's own are tested, or the average
+    with `--eval after`.
     """
 
     p: float = option(0.005, "share of the parameters a step", above=0.0, at_most=1.0)
@@ -28,19 +28,19 @@ class Sparta(Strategy):
     )
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
-        """Number the parameters."""
+        """Prepare the draws of parameters."""
         from node.strategies.masks import Masks
 
         super().setup(model, optimizer, comm, seed)
         self._masks = Masks(len(self.flat_parameters()), self.p, self.selector, seed)
 
     def step(self, step: int) -> None:
-        """Step locally, average some."""
+        """Step locally, then average the parameters that are drawn."""
         self.optimizer.step()
         flat = self.flat_parameters()
         self._masks.average(self.comm, flat, step)
         self.load_parameters(flat)
 
     def finish(self, step: int) -> None:
-        """Average all."""
+        """Average all parameters."""
         self.comm.average(self.parameters)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class SpartaDiLoCo(DiLoCo):
     """DiLoCo whose ranks also average a share p of their parameters every step.
 
-    So they stay near one another, and H may be larger. A rank sends 2(N-1)/N · (p + 1/H) · P bytes
-    a step on average (P: bytes of all parameters); `codec` makes the part of DiLoCo smaller.
+    So the ranks stay close to one another, and H may be larger. A rank sends 2(N-1)/N · (p + 1/H) · P bytes a step on
+    average (P: bytes of all parameters); `codec` makes DiLoCo's part smaller.
     """
 
     p: float = option(0.005, "share of the parameters a step", above=0.0, at_most=1.0)
@@ -28,14 +28,14 @@ class SpartaDiLoCo(DiLoCo):
     H: int = option(100, "local steps between two outer steps", at_least=1)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
-        """Start from the parameters that all ranks have in common, and number them."""
+        """Start from the parameters that all ranks have in common, and prepare the draws."""
         from node.strategies.masks import Masks
 
         super().setup(model, optimizer, comm, seed)
         self._masks = Masks(len(self._shared.flat), self.p, self.selector, seed)
 
     def step(self, step: int) -> None:
-        """Step locally, average some; an outer step after every H-th."""
+        """Step locally and average the parameters that are drawn; make an outer step after every H-th step."""
         self.optimizer.step()
         flat = self.flat_parameters()
         self._masks.average(self.comm, flat, step)

@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class StreamingDiLoCo(Strategy):
-    """DiLoCo a fragment at a time, sent while training goes on.
+    """DiLoCo one fragment at a time, sent while training goes on.
 
-    Every H/F steps one of F fragments gets its outer step, each once in H steps. What it is made of
-    leaves tau steps earlier, and meets parameters that have moved on meanwhile: they become
-    (1 - alpha) · shared + alpha · own. A rank sends 2(N-1)/N · P/F bytes every H/F steps (P: bytes
-    of all parameters), half of it as fp16 or bf16, a quarter as int8; after the last step it sends
-    the fragments once more that are not up to date.
+    Every H/F steps one of F fragments makes its outer step, each fragment once in H steps. Its data are sent tau
+    steps earlier and arrive at parameters that have moved on: these become (1 - alpha) · shared + alpha · own. A rank
+    sends 2(N-1)/N · P/F bytes every H/F steps (P: bytes of all parameters), half of that as fp16 or bf16, a quarter
+    as int8; after the last step it sends once more the fragments that are not up to date.
 
-    A fragment is a piece of the flat parameters, all of them of one size.
+    A fragment is a piece of the flat parameters; all have the same size, up to one parameter.
     """
 
     H: int = option(20, "local steps between two outer steps of a fragment", at_least=1)
@@ -36,7 +35,7 @@ class StreamingDiLoCo(Strategy):
     codec: str = option("none", "how outer gradients travel", choices=CODECS)
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse options that contradict each other."""
         if self.H % self.fragments:
             raise OptionError(f"H={self.H} is no multiple of fragments={self.fragments}")
         if self.tau >= self.H // self.fragments:
@@ -57,11 +56,11 @@ class StreamingDiLoCo(Strategy):
             Outer(piece, "nesterov", self.outer_lr, self.outer_momentum)
             for piece in self.outer.tensor_split(self.fragments)
         ]
-        self._synced = [0] * self.fragments  # the step of each one's last outer step
+        self._synced = [0] * self.fragments  # step of each fragment's last outer step
         self._under_way: tuple[int, Callable[[], Tensor]] | None = None
 
     def step(self, step: int) -> None:
-        """Step locally; send a fragment, and take what has arrived of one, when it is due."""
+        """Step locally; send a fragment when it is due, and apply the mean of one when that is due."""
         self.optimizer.step()
         due = step + self.tau
         if due % self._every == 0:
@@ -70,7 +69,7 @@ class StreamingDiLoCo(Strategy):
             self._take(step)
 
     def finish(self, step: int) -> None:
-        """Take what is under way; an outer step, all in one, for fragments that had none now."""
+        """Apply the mean in flight; make one joint outer step of the fragments that are not up to date."""
         if self._under_way:
             self._take(step)
         late = [f for f in range(self.fragments) if self._synced[f] != step]

@@ -107,7 +107,7 @@ def sent_bytes() -> dict[str, int]:
 
 
 def look() -> tuple[State | None, str]:
-    """Return the state in force and "", or None and what is wrong, which is "" if nothing is and should be shaped."""
+    """Return (state in force, ""), or (None, what is wrong); (None, "") if nothing is shaped and nothing should be."""
     saved, found = state.load(), commands.qdiscs()
     if saved is None:
         return None, _leftovers(found)

@@ -28,8 +28,7 @@ class Wire(Protocol):
         """Return lines for `tc -batch` that change traffic control from `before` to `after`."""
 
     def change(self, before: Layout, after: Layout, number: int) -> list[str]:
-        """Change the values of links that both have, for the `number`-th time. Returns lines for tc that do the
-        rest."""
+        """Change the values of links in both layouts, for the `number`-th time. Returns tc lines that do the rest."""
 
     def stop(self, device: str, found: list[Qdisc]) -> None:
         """Remove everything, even if only a part is left. `found` is every qdisc of the node."""

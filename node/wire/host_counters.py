@@ -27,7 +27,7 @@ def read_host_counters() -> HostCounters:
 
 
 def cores(stat: str) -> list[CoreTimes]:
-    """Return the times of each core since boot, from the text of /proc/stat: see proc(5)."""
+    """Return the seconds of each core since boot, from the text of /proc/stat: see proc(5)."""
     rows = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
     counted = [[int(word) for word in row[1 : COUNTED + 1]] for row in rows if row[0] != "cpu"]
     return [

@@ -33,7 +33,7 @@ def link_id(slot: int) -> str:
 
 
 def root_lines(device: str) -> list[str]:
-    """Return the tree without its links. Traffic of no link passes unshaped: it includes the control connections."""
+    """Return the tree without its links. Traffic outside the links, which controls the node, passes unshaped."""
     return [
         f"qdisc add dev {device} root handle {HANDLE}: htb default {DEFAULT} direct_qlen 1000",
         sorting_line(device, "", ALL_LINKS),

@@ -1,7 +1,8 @@
-"""Our iptables rules: of the nfqueue wire, which packets are queued and where; and what isolation.py shares with it.
+"""Our iptables rules: those that queue packets for the nfqueue wire, and helpers that isolation.py shares.
 
-Echo replies are an exception: ping times a reply by the stamp that it gets at the device, before any hold in the
-node where it ends. So their last hop is held where it starts, at the neighbour's POSTROUTING, and free where it ends.
+Echo replies are an exception: ping times a reply by the timestamp that it gets at the device, before any hold in the
+node where it ends. So the last hop of a reply is delayed where it starts, in the neighbour's POSTROUTING, and not
+where it ends.
 """
 
 from pathlib import Path
@@ -10,36 +11,36 @@ from node.wire.commands import CommandError, run
 from node.wire.layout import Layout
 
 INCOMING, REPLIES = 0x6700, 0x7700
-"""Numbers of the queues, less the peer's slot: of links that end here; of echo replies on links that start here."""
+"""Queue numbers without the peer's slot: of incoming links; of echo replies on outgoing links."""
 CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL = "GRADWIRE_IN", "GRADWIRE_OUT", "GRADWIRE_TRY"
 CHAIN_APART = "GRADWIRE_APART"
-"""Of node.wire.isolation."""
+"""The chain of node.wire.isolation."""
 OUR_CHAINS = (CHAIN_IN, CHAIN_OUT, CHAIN_TRIAL, CHAIN_APART)
 OUR_HOOKS = ("-A PREROUTING ", "-A POSTROUTING ", "-A OUTPUT ")
 COMMANDS = {
     "IPv4": ("iptables", "iptables-legacy"),
     "IPv6": ("ip6tables", "ip6tables-legacy"),
 }
-"""The second serves kernels that have no nf_tables."""
+"""The second command is for kernels that have no nf_tables."""
 LEGACY_TABLES = {
     "iptables-legacy": Path("/proc/net/ip_tables_names"),
     "ip6tables-legacy": Path("/proc/net/ip6_tables_names"),
 }
-"""Where the kernel lists the tables in use. To ask the command would bring them into being."""
+"""Files in which the kernel lists the tables in use. The command itself would create the tables by listing them."""
 
 
 def trial() -> str:
-    """Rules in a scratch chain, and its removal."""
+    """Return rules in a scratch chain, and its removal."""
     rule = _to_queue(CHAIN_TRIAL, "-m mac --mac-source 02:00:00:00:00:01", INCOMING)
     return table("raw", [f":{CHAIN_TRIAL} -", rule, f"-F {CHAIN_TRIAL}", f"-X {CHAIN_TRIAL}"])
 
 
 def ipv4(layout: Layout, fresh: bool) -> str:
-    """Our rules for IPv4, for iptables-restore: to name a chain empties it, a table is committed at once.
+    """Return our rules for IPv4, for iptables-restore, which flushes each chain it names and commits a table at once.
 
     Args:
-        layout: what shall be.
-        fresh: whether the kernel's own chains do not lead to ours yet.
+        layout: the target layout.
+        fresh: whether the kernel's own chains do not jump to ours yet.
     """
     free = (
         f"-A {CHAIN_IN} -d {layout.plan.address} -p icmp -m icmp --icmp-type echo-reply -j RETURN"
@@ -50,15 +51,16 @@ def ipv4(layout: Layout, fresh: bool) -> str:
 
 
 def ipv6(layout: Layout, fresh: bool) -> str:
-    """Our rules for IPv6. Neighbour discovery is free: see htb.NEIGHBOUR_DISCOVERY."""
+    """Return our rules for IPv6. Neighbour discovery is exempt: see htb.NEIGHBOUR_DISCOVERY."""
     types = ("neighbour-solicitation", "neighbour-advertisement")
     free = [f"-A {CHAIN_IN} -p icmpv6 -m icmp6 --icmpv6-type {kind} -j RETURN" for kind in types]
     return _incoming(layout, fresh, free)
 
 
 def _incoming(layout: Layout, fresh: bool, free: list[str]) -> str:
-    # The raw table comes before connection tracking. Behind it, the second packet of a flow that arrives while the
-    # first is still held is tracked as the first of another, and dropped for the clash: two of 20 pings were lost so.
+    # The raw table comes before connection tracking. After it, if the second packet of a flow arrives while the first
+    # is still held, it is tracked as the first packet of another flow, and dropped for the clash: two of 20 pings
+    # were lost.
     queued = [
         _to_queue(
             CHAIN_IN, f"-m mac --mac-source {layout.mac(peer)}", INCOMING + layout.slots[peer]
@@ -80,15 +82,15 @@ def _to_queue(chain: str, match: str, queue: int) -> str:
 
 
 def table(name: str, lines: list[str]) -> str:
-    """Lines of one table, for iptables-restore."""
+    """Return the lines of one table, for iptables-restore."""
     return "\n".join([f"*{name}", *lines, "COMMIT", ""])
 
 
 def commit(family: str, text: str) -> None:
-    """Commit rules, with the first command that this kernel can do it with.
+    """Commit rules with the first command that works on this kernel.
 
     Raises:
-        CommandError: in the words of them all.
+        CommandError: none works; quotes all of them.
     """
     failures = []
     for command in COMMANDS[family]:
@@ -101,14 +103,14 @@ def commit(family: str, text: str) -> None:
 
 
 def remove() -> None:
-    """Take all our rules back, whichever command made them."""
+    """Remove all our rules, whichever command made them."""
     for commands in COMMANDS.values():
         for command in commands:
             _remove_with(command)
 
 
 def is_used(legacy_command: str) -> bool:
-    """Whether the kernel has tables of this one of LEGACY_TABLES."""
+    """Return whether the kernel has tables of this key of LEGACY_TABLES."""
     names = LEGACY_TABLES[legacy_command]
     return names.exists() and bool(names.read_text())
 
@@ -119,14 +121,14 @@ def _remove_with(command: str) -> None:
     try:
         saved = run([f"{command}-save"])
     except CommandError:
-        return  # this kernel does not know these tables, so there is nothing of ours in them
+        return  # this kernel does not know these tables, so none of our rules are in them
     text = removal(saved)
     if text:
         run([f"{command}-restore", "--noflush"], text)
 
 
 def removal(saved: str) -> str:
-    """What takes our chains, and the jumps to them, out of all tables; empty if there are none.
+    """Return the rules that remove our chains, and the jumps to them, from all tables; empty if there are none.
 
     Args:
         saved: the tables as iptables-save prints them.

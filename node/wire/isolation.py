@@ -1,8 +1,9 @@
 """Firewall rules that isolate nodes without a link; only the rendezvous passes.
 
-Ranks meet at the first node, and gloo connects every rank with every other before anybody has said what to whom (torch
-before 2.7 always, later ones without TORCH_GLOO_LAZY_INIT). So connections may be opened, hop by hop, and carry small
-packets; the first one with data is refused by a reset, of which gloo says from whom. Anything but TCP has no route.
+Ranks meet at the first node, and gloo connects every rank with every other before it is known who sends to whom
+(torch before 2.7 always, later versions without TORCH_GLOO_LAZY_INIT). So connections may be opened, hop by hop, and
+carry small packets; the first packet with data is refused by a reset, and gloo reports from which peer. Other
+protocols than TCP have no route.
 """
 
 from node.wire import iptables
@@ -11,18 +12,18 @@ from protocol.ports import RENDEZVOUS_PORT
 
 CHAIN = iptables.CHAIN_APART
 LARGEST_BYTES = 300
-"""Of a packet that meeting takes, with its headers; TCP's own are 52 to 60."""
+"""Largest packet that the rendezvous takes, with its headers; TCP's own are 52 to 60."""
 
 
 def change(before: Layout | None, after: Layout) -> None:
-    """Refuse data to all but neighbours, or no longer."""
+    """Refuse data to all nodes but neighbours, or stop refusing it."""
     was, shall = bool(before and before.plan.isolated), after.plan.isolated
     if was or shall:
         iptables.commit("IPv4", text(after, was=was))
 
 
 def text(layout: Layout, *, was: bool) -> str:
-    """For iptables-restore; `was`: whether nodes are isolated now."""
+    """Return the rules for iptables-restore; `was`: whether nodes are isolated now."""
     hook = f"OUTPUT -o {layout.device.name} -j {CHAIN}"
     if not layout.plan.isolated:
         return iptables.table("filter", [f"-D {hook}", f"-F {CHAIN}", f"-X {CHAIN}"])

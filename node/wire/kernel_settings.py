@@ -11,12 +11,12 @@ from protocol.node_plan import NodePlan
 
 IPV4 = Path("/proc/sys/net/ipv4")
 DATA_ROUTE = re.compile(r"00[0-9A-F]{2}4D0A")
-"""10.77.S.0 as the kernel prints it: in hexadecimal digits, the last byte first. As in node/boot.sh."""
-MOST_BYTES = 2**31 - 1  # that setsockopt takes
+"""10.77.S.0 as the kernel prints it: in hexadecimal digits, last byte first. As in node/boot.sh."""
+MOST_BYTES = 2**31 - 1  # the most that setsockopt takes
 
 
 def read_settings() -> Settings:
-    """All of them, as they are now."""
+    """Return all settings as they are now."""
     return Settings(
         kernel=os.uname().release,
         wmem_max_bytes=_largest_buffer(socket.SO_SNDBUF),
@@ -30,10 +30,10 @@ def read_settings() -> Settings:
 
 
 def refuse_other_slow_start(plan: NodePlan) -> None:
-    """See that slow start after idle is what the plan says: /proc/sys is read-only here, so Compose sets it.
+    """Check that slow start after idle is as the plan says: /proc/sys is read-only here, so Compose sets it.
 
     Raises:
-        NodeError: it is not.
+        NodeError: it differs.
     """
     is_on = _slow_start_after_idle()
     if is_on != plan.slow_start_after_idle:
@@ -45,10 +45,10 @@ def refuse_other_slow_start(plan: NodePlan) -> None:
 
 
 def _largest_buffer(option: int) -> int:
-    """The most that a socket's buffer may be set to: net.core.wmem_max or rmem_max.
+    """Return the largest size that a socket's buffer may be set to: net.core.wmem_max or rmem_max.
 
-    Asked of a socket, for on older kernels a container cannot read these. The kernel grants twice what is asked, of
-    which half is for its own book-keeping: socket(7).
+    Asks a socket, because on older kernels a container cannot read these settings. The kernel grants twice the
+    requested size, of which half is for its own bookkeeping: socket(7).
     """
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, option, MOST_BYTES)
@@ -56,7 +56,7 @@ def _largest_buffer(option: int) -> int:
 
 
 def _largest_tuned(name: str) -> int:
-    """The last of tcp_wmem's or tcp_rmem's three numbers: the least, the first, the most."""
+    """Return the last of the three numbers of tcp_wmem or tcp_rmem: minimum, default, maximum."""
     return int((IPV4 / name).read_text().split()[2])
 
 
@@ -65,15 +65,15 @@ def _slow_start_after_idle() -> bool:
 
 
 def _mtu(routes: str) -> int | None:
-    """Of the data network's device; None where there is none."""
+    """Return the MTU of the data network's device; None if there is none."""
     device = data_device(routes)
     return int(Path("/sys/class/net", device, "mtu").read_text()) if device else None
 
 
 def data_device(routes: str) -> str:
-    """The device that leads to the data network, from the text of /proc/net/route; empty where there is none.
+    """Return the device that leads to the data network, from the text of /proc/net/route; empty if there is none.
 
-    Not that of the default route: where nodes are on several hosts that leads to their host, by another one.
+    It is not the device of the default route: in a cluster on several hosts, that leads to the host by another network.
     """
     rows = [line.split() for line in routes.splitlines()[1:]]
     devices = [device for device, destination, *_ in rows if DATA_ROUTE.fullmatch(destination)]

@@ -13,7 +13,7 @@ ETHERNET_HEADER = 14
 SMALL_FRAME, FULL_FRAME = 200, 1514
 LATE_S = 0.2
 BEFORE = 100_000
-"""Packets that may be under way from before a link was changed, when it was longer or faster: 150 MB of full frames."""
+"""Packets that may be in flight from before a link was changed, when it was longer or faster: 150 MB of full frames."""
 MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK
 
 LinksOf = Callable[[NodePlan], dict[str, Link]]
@@ -25,7 +25,7 @@ class Layout(NamedTuple):
     plan: NodePlan
     device: Device
     slots: dict[str, int]
-    """Peer → a small number that stays the same while the peer does, so that its links can be changed in place."""
+    """Peer → a small number that stays the same as long as the peer, so that its links can be changed in place."""
 
     @property
     def frame(self) -> int:
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
         return self.device.mtu + ETHERNET_HEADER
 
     def mac(self, peer: str) -> str:
-        """The MAC address of a peer."""
+        """Return the MAC address of a peer."""
         return self.plan.peers[peer].mac
 
 
@@ -51,11 +51,11 @@ def lay_out(plan: NodePlan, device: Device, before: Layout | None) -> Layout:
 
 
 def ended(before: Layout | None, after: Layout, links_of: LinksOf) -> list[int]:
-    """The slots of links that have to go: no longer in the plan, or now another MAC address's.
+    """Return the slots of links to remove: no longer in the plan, or now with another MAC address.
 
     Args:
-        before: what is in force.
-        after: what shall be.
+        before: the layout in force.
+        after: the target layout.
         links_of: which links: `NodePlan.outgoing` or `NodePlan.incoming`.
     """
     if before is None:
@@ -69,12 +69,12 @@ def ended(before: Layout | None, after: Layout, links_of: LinksOf) -> list[int]:
 
 
 def packets_in_flight(link: Link) -> int:
-    """How many packets a wire must be able to hold so that it never drops one for want of room.
+    """Return how many packets a wire must be able to hold so that it never drops one for lack of room.
 
-    The rate is limited at the other end, so room to spare bloats nothing. Counted are the bytes of
-    the delay and of four standard deviations of jitter, half as much again, in frames of 200 bytes
-    (small messages and acknowledgements fill a link too), LATE_S of full frames for a wire that is
-    late, and BEFORE for what the link has carried so far.
+    The rate is limited at the other end, so spare room causes no bufferbloat. The number covers the bytes of the
+    delay and of four standard deviations of jitter, half as much again, in frames of 200 bytes (small messages and
+    acknowledgements fill a link too), LATE_S of full frames for a wire that is late, and BEFORE for what the link has
+    carried so far.
     """
     longest_s = (link.delay_ms + 4 * link.jitter_ms) / 1e3
     on_time = link.bytes_per_s * longest_s * 1.5 / SMALL_FRAME
@@ -83,5 +83,5 @@ def packets_in_flight(link: Link) -> int:
 
 
 def seed_of(plan: NodePlan, link: Link) -> int:
-    """A seed of its own for each link, the same on every run and machine."""
+    """Return a seed of the link's own, the same on every run and machine."""
     return zlib.crc32(f"{plan.seed} {link.src} {link.dst}".encode())

@@ -1,7 +1,7 @@
-"""Digests of all that decides how this node's links behave, as the kernel and the daemon have it at the moment.
+"""Digests of everything that decides how this node's links behave, as the kernel and the daemon have it now.
 
-What has no effect on them, or changes by itself, is left out: counters, references, comments. So marks that are the
-same as before tell that nobody has changed anything, however small; what the links do they do not tell.
+Whatever does not affect the links, or changes by itself, is left out: counters, references, comments. So equal marks
+prove that nobody has changed anything, however small; they do not tell what the links really do.
 """
 
 import hashlib
@@ -16,22 +16,22 @@ from node.wire.commands import CommandError
 from protocol.link_report import Inspected, Marks
 
 TC = ["tc", "-details", "-raw"]
-"""Else tc rounds some values, and says nothing of the room in a tbf."""
+"""Without these options tc rounds some values, and omits the size of a tbf's queue."""
 LOOPBACK = "lo"
 COUNTED = re.compile(r" (direct_packets_stat|refcnt) \d+|\[\d+:\d+\]")
-"""In what tc and iptables-save print."""
+"""Counters in the output of tc and iptables-save."""
 COMMENT = "#"
 FIRST_PROCESS = Path("/proc/1/stat")
 STARTED = 19
-"""Where proc_stat(5) has the start of a process, of the fields behind its name."""
+"""Index of a process's start time among the fields after its name: proc_stat(5)."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 TCP_SETTINGS = Path("/proc/sys/net/ipv4")
 OF_THE_HOST = "tcp_available_congestion_control"
-"""Other containers add to it, by using one."""
+"""A list to which other containers add an algorithm by using it."""
 
 
 def inspect() -> Inspected:
-    """What `show` says, and the marks of it.
+    """Return what `show` returns, and the marks.
 
     Raises:
         CommandError: tc or ip failed.
@@ -40,7 +40,7 @@ def inspect() -> Inspected:
 
 
 def read_marks() -> Marks:
-    """The marks as they are now; raises as `inspect`."""
+    """Return the marks as they are now; raises as `inspect`."""
     saved = state.load()
     devices = sorted(name for _, name in socket.if_nameindex() if name != LOOPBACK)
     return Marks(
@@ -69,7 +69,7 @@ def read_marks() -> Marks:
 
 
 def without_counts(text: str) -> str:
-    """What tc or iptables-save prints, less what changes by itself."""
+    """Return the output of tc or iptables-save without what changes by itself."""
     lines = (COUNTED.sub("", line).rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(COMMENT))
 
@@ -84,7 +84,7 @@ def _tc_lists(words: str, devices: list[str]) -> str:
 
 
 def _tables_commands() -> list[str]:
-    """Those that list the tables in use: to ask another one would bring its tables into being."""
+    """Return the commands that list the tables in use: any other command would create its tables."""
     return [
         f"{command}-save"
         for names in iptables.COMMANDS.values()
@@ -104,7 +104,7 @@ def _features(device: str) -> str:
     try:
         return commands.run(["ethtool", "--show-features", device])
     except CommandError:
-        return ""  # a device without any
+        return ""  # a device without features
 
 
 def _tcp_settings() -> str:

@@ -1,7 +1,7 @@
-"""Permanent neighbour entries: the MAC addresses of all peers are in the plan, so nobody asks for them.
+"""Permanent neighbour entries: the plan has the MAC addresses of all peers, so nothing needs ARP.
 
-The kernel counts what it has learned by ARP over all network namespaces of a machine together, 1,024 entries at most
-(net.ipv4.neigh.default.gc_thresh3): 33 nodes with links to each other are more. Permanent entries do not count.
+The kernel limits the entries learned by ARP, over all network namespaces of a machine together, to 1,024
+(net.ipv4.neigh.default.gc_thresh3): 33 nodes with links to each other need more. Permanent entries do not count.
 """
 
 from node.wire.commands import run_batch, run_json
@@ -9,14 +9,14 @@ from node.wire.layout import Layout
 
 
 def set_entries(before: Layout | None, after: Layout) -> None:
-    """Enter each peer's MAC address, and take back those of peers that are gone."""
+    """Add each peer's MAC address, and remove those of peers that are gone."""
     if before:
         _remove(before.device.name, _addresses(before) - _addresses(after))
     run_batch("ip", entry_lines(after))
 
 
 def entry_lines(layout: Layout) -> list[str]:
-    """One entry for each peer, for `ip -batch`."""
+    """Return one entry per peer, for `ip -batch`."""
     device = layout.device.name
     return [
         f"neigh replace {peer.address} lladdr {peer.mac} dev {device} nud permanent"
@@ -25,7 +25,7 @@ def entry_lines(layout: Layout) -> list[str]:
 
 
 def remove(layout: Layout) -> None:
-    """Take back the entries of all peers, as far as they are there: their addresses are asked for again."""
+    """Remove the entries of all peers, as far as they exist; their addresses are then resolved by ARP again."""
     _remove(layout.device.name, _addresses(layout))
 
 

@@ -1,6 +1,6 @@
 """The netem wire: ingress is redirected to an ifb device, where each link has its own netem qdisc.
 
-The delay is at the receiver because of TCP small queues: at the sender, a packet on the wire would
+The delay is at the receiver because of TCP small queues: at the sender, a packet in flight would
 still count as in the sender's queue.
 """
 
@@ -24,20 +24,20 @@ IFB = "gradwire-ifb"
 SCRATCH_IFB = "gradwire-try"
 INGRESS = "ffff:"
 KIND_IS_UNKNOWN = ("kind is unknown", "No such file or directory")
-"""A kernel's words for a qdisc that it does not have; the second is an older one's."""
+"""A kernel's messages for a qdisc that it does not have; the second is an older kernel's."""
 ORDER_RATE = "100gbit"
-"""With a rate, netem times each packet after the one before it: order is kept under jitter, and when a delay gets
-shorter. This one limits nothing."""
+"""With a rate, netem times each packet after the previous one: packets keep their order under jitter, and when a
+delay gets shorter. This rate limits nothing."""
 FEWEST_FRAMES = 20
-"""Room that a queue in front of a downlink always has."""
+"""Minimum room of a queue in front of a downlink."""
 TABLES = "**/tc/normal.dist"
 TABLE_SIZE, TABLE_SCALE = 4096, 8192
 
 
 def unavailable() -> str:
-    """Why this kernel cannot do it, found by trying all of it on a scratch device; empty if it can.
+    """Return why this kernel cannot run the wire, found by trying all of it on a scratch device; empty if it can.
 
-    A kernel that does not know netem at all says so at once: to make a device, and to remove it, takes much longer.
+    A kernel without netem reports it at once; creating and removing a device takes much longer.
     """
     try:
         run_batch("tc", ["qdisc add dev lo root netem limit 1000", "qdisc del dev lo root"])
@@ -65,7 +65,7 @@ def _trial_lines() -> list[str]:
 
 
 def start(before: Layout | None, after: Layout) -> list[str]:
-    """Make the ifb device. Returns notes for the user."""
+    """Create the ifb device. Returns notes for the user."""
     if before is None:
         run_batch("ip", [f"link add {IFB} type ifb", f"link set {IFB} up"])
     if any(link.distribution == "uniform" for link in after.plan.links):
@@ -74,20 +74,20 @@ def start(before: Layout | None, after: Layout) -> list[str]:
 
 
 def _teach_tc_the_uniform_distribution() -> None:
-    """Put a table beside those that tc has. netem is uniform without one, but keeps the one that it once had."""
+    """Put a table beside those of tc. netem is uniform without a table, but keeps a table that it once had."""
     for normal in Path("/usr/lib").glob(TABLES):
         normal.with_name("uniform.dist").write_text(uniform_table())
 
 
 def uniform_table() -> str:
-    """What netem draws a delay from: values of which TABLE_SCALE stands for one standard deviation."""
+    """Return the table from which netem draws a delay: TABLE_SCALE stands for one standard deviation."""
     top = math.sqrt(3) * TABLE_SCALE
     values = (round(top * (2 * n + 1 - TABLE_SIZE) / TABLE_SIZE) for n in range(TABLE_SIZE))
     return "\n".join(str(value) for value in values) + "\n"
 
 
 def tc_lines(before: Layout | None, after: Layout) -> list[str]:
-    """What turns the wire of `before` into that of `after`; packets under way stay under way."""
+    """Return the lines that turn the wire of `before` into that of `after`; packets in flight stay in flight."""
     lines = [] if before else htb.root_lines(IFB)
     downlink_before = before.plan.downlink_mbyte_s if before else None
     largest = largest_packet(after.plan.incoming().values(), after.frame)
@@ -96,7 +96,7 @@ def tc_lines(before: Layout | None, after: Layout) -> list[str]:
         lines += htb.removal_lines(IFB, htb.link_id(slot))
     for peer, link in after.plan.incoming().items():
         lines += _link_lines(after, peer, link)
-    # Last: from here on packets pass by.
+    # Last: from here on packets take this path.
     return lines + ([] if before else _redirect_lines(after.device.name, IFB))
 
 
@@ -115,10 +115,10 @@ def _netem_line(layout: Layout, peer: str, link: Link, number: int) -> str:
 
 
 def change(before: Layout, after: Layout, number: int) -> list[str]:
-    """Lines that change the values of links that both layouts have, the `number`-th time; 0 is as by `tc_lines`.
+    """Return lines that change the values of links that both layouts have, the `number`-th time; 0: as in `tc_lines`.
 
-    Each change seeds netem anew. With one seed for all, a trace of twenty changes a second would drop the same few
-    packets after each of them, or none.
+    Each change seeds netem anew. With one seed for all changes, a trace of twenty changes a second would drop the
+    same few packets after each of them, or none.
     """
     old = before.plan.incoming()
     return [
@@ -129,7 +129,7 @@ def change(before: Layout, after: Layout, number: int) -> list[str]:
 
 
 def _class_line(layout: Layout, link: Link, number: str) -> str:
-    """A link's class only sorts, unless links share a downlink: then none may take more than is left."""
+    """Return a link's class. It only sorts, unless links share a downlink: then none may take more than is left."""
     together = layout.plan.downlink_mbyte_s
     if together is None:
         return htb.sorting_line(IFB, htb.ALL_LINKS, number)
@@ -141,7 +141,7 @@ def _class_line(layout: Layout, link: Link, number: str) -> str:
 
 
 def _room(plan: NodePlan, link: Link) -> int:
-    """How many packets the link's netem may hold; where links share a downlink it is the queue for that, too."""
+    """Return how many packets the link's netem may hold; if links share a downlink, it is also the downlink's queue."""
     if plan.downlink_mbyte_s is None:
         return packets_in_flight(link)
     longest_ms = link.delay_ms + 4 * link.jitter_ms + link.buffer_ms
@@ -149,7 +149,7 @@ def _room(plan: NodePlan, link: Link) -> int:
 
 
 def netem_options(link: Link, packets: int, seed: int) -> str:
-    """Options of netem for a link. All are given: of those left out, netem resets some and keeps others.
+    """Return netem's options for a link. All are given: of omitted options, netem resets some and keeps others.
 
     Kernels before 6.6 have no seed and ignore it.
     """
@@ -172,7 +172,7 @@ def _loss(link: Link) -> str:
 
 
 def _redirect_lines(device: str, to: str) -> list[str]:
-    # All protocols: what must not be delayed is sorted out there, by the same rules as at the egress.
+    # All protocols: packets that must not be delayed are sorted out on `to`, by the same rules as at egress.
     match = f"parent {INGRESS} protocol all prio 1 u32 match u32 0 0"
     return [
         f"qdisc add dev {device} handle {INGRESS} ingress",
@@ -181,7 +181,7 @@ def _redirect_lines(device: str, to: str) -> list[str]:
 
 
 def stop(device: str, found: list[Qdisc]) -> None:
-    """Remove all of it. Packets under way are lost."""
+    """Remove the wire. Packets in flight are lost."""
     if any(qdisc.kind == "ingress" and qdisc.device == device for qdisc in found):
         run(["tc", "qdisc", "del", "dev", device, "ingress"])
     if IFB in (name for _, name in socket.if_nameindex()):
@@ -189,12 +189,12 @@ def stop(device: str, found: list[Qdisc]) -> None:
 
 
 def warnings() -> list[str]:
-    """Nothing: netem counts what it drops for want of room together with what it shall drop."""
+    """Return nothing: netem counts drops for lack of room together with those that it is asked for."""
     return []
 
 
 def counters(layout: Layout) -> dict[str, WireCounters]:
-    """What has come of each link that ends here, and what of it was lost, by peer; second copies count as they came."""
+    """Return how many packets arrived on each incoming link, duplicates included, and how many were lost, by peer."""
     counts = queue_counts(IFB)
     handles = {peer: f"{htb.link_id(layout.slots[peer])}:" for peer in layout.plan.incoming()}
     return {
@@ -203,23 +203,23 @@ def counters(layout: Layout) -> dict[str, WireCounters]:
 
 
 def counters_of(counted: Mapping[str, int]) -> WireCounters:
-    """What tc says of one netem: its packets are those that it has let go."""
+    """Convert tc's counters of one netem: its `packets` are those that it has released."""
     came = counted["packets"] + counted["drops"] + counted["qlen"]
     return WireCounters(packets=came, lost=counted["drops"])
 
 
 def lateness() -> None:
-    """Unknown: the kernel holds the packets, and does not tell."""
+    """Return None: the kernel holds the packets, and does not report it."""
     return
 
 
 def mark() -> str:
-    """Nothing: all of it is traffic control."""
+    """Return nothing: the whole wire is traffic control."""
     return ""
 
 
 def fault(device: str, found: list[Qdisc]) -> str:
-    """What is missing of a wire that should be there; empty if it is whole.
+    """Return what is missing of a wire that should be in force; empty if it is complete.
 
     Args:
         device: the device that carries the links.

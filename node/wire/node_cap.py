@@ -1,4 +1,4 @@
-"""Uplinks: an HTB class above a node's links that limits what they carry together."""
+"""Uplinks and downlinks: an HTB class above a node's links that limits their total."""
 
 from collections.abc import Iterable
 
@@ -6,19 +6,19 @@ from node.wire import htb
 from protocol.link import Link
 
 BURST_S = 1e-3
-"""What a class may send at once after a pause, as time at its rate. It makes up for timers that fire late, on a
-busy machine by a good part of a millisecond; more would let a link exceed its rate for longer than that."""
+"""What a class may send at once after a pause, as time at its rate. It makes up for timers that fire late, on a busy
+machine by a good part of a millisecond; with more, a link could exceed its rate for longer than that."""
 
 
 def access_lines(
     device: str, before_mbyte_s: float | None, after_mbyte_s: float | None, unit: int
 ) -> list[str]:
-    """What changes the class above all links; None: as much as they carry.
+    """Return the lines that change the limit of the class above all links; a limit of None: none.
 
     Args:
-        device: with the tree of htb.root_lines.
-        before_mbyte_s: what they carry together now.
-        after_mbyte_s: what they shall.
+        device: a device with the tree of htb.root_lines.
+        before_mbyte_s: the present limit.
+        after_mbyte_s: the new limit.
         unit: the largest packet that a queue sees, in bytes.
     """
     if after_mbyte_s == before_mbyte_s:
@@ -31,10 +31,10 @@ def access_lines(
 
 
 def own_rate_mbyte_s(link: Link, links: Iterable[Link], together_mbyte_s: float | None) -> float:
-    """What a link has for itself: its rate, or, where all are too much together, a share in proportion.
+    """Return the guaranteed rate of a link: its rate, or a proportional share if all together exceed the limit.
 
-    A class may always send at its own rate, also where the class above it has nothing left: the shares of all must not
-    exceed what they carry together. What others leave a link borrows, up to its rate.
+    A class may always send at its own rate, even if the class above it has nothing left, so the shares of all must
+    not exceed the limit together. A link borrows what others leave, up to its rate.
     """
     total = sum(one.rate_mbyte_s for one in links)
     if together_mbyte_s is None or together_mbyte_s >= total:
@@ -43,5 +43,5 @@ def own_rate_mbyte_s(link: Link, links: Iterable[Link], together_mbyte_s: float 
 
 
 def burst_bytes(bytes_per_s: float, unit: int) -> int:
-    """What may be sent at once: 1 ms of the rate, and at least one packet of `unit` bytes."""
+    """Return how many bytes may be sent at once: 1 ms of the rate, and at least one packet of `unit` bytes."""
     return max(round(bytes_per_s * BURST_S), unit)

@@ -1,11 +1,11 @@
-"""Routes to every node: direct to neighbours, through them to others, with the plan's congestion control.
+"""Routes to every node: direct to neighbours, via them to others, with the plan's congestion control.
 
-`net.ipv4.tcp_congestion_control` in a container takes only what the host allows to everybody; a
-route with `congctl` needs NET_ADMIN alone.
+In a container, `net.ipv4.tcp_congestion_control` takes only what the host allows everybody; a route with `congctl`
+needs NET_ADMIN alone.
 
-Where nodes are isolated, only neighbours can be reached; a connection to any other node is refused at once. TCP still
-goes hop by hop, for the reason given in node.wire.isolation: those routes are in a table of our own, and a rule leads
-TCP there.
+If nodes are isolated, only neighbours can be reached; other traffic is refused at once. Only TCP still goes hop by
+hop to other nodes, for the reason given in node.wire.isolation: those routes are in a table of our own, and a rule
+leads TCP there.
 """
 
 from pathlib import Path
@@ -20,10 +20,10 @@ TCP_TABLE = "6777"
 
 
 def set_routes(before: Layout | None, after: Layout) -> tuple[str, list[str]]:
-    """Route to each node with the plan's congestion control; tell nobody of shorter ways.
+    """Route to each node with the plan's congestion control, without redirects to shorter ways.
 
     Returns:
-        The congestion control that connections to them now have, and notes if anything is not as the plan says.
+        The congestion control that connections to them now use, and notes if anything differs from the plan.
     """
     if before:
         _remove_routes(before, addresses(before.plan) - addresses(after.plan))
@@ -48,13 +48,13 @@ def _set_routes(after: Layout) -> tuple[str, str]:
 
 
 def addresses(plan: NodePlan) -> set[str]:
-    """The addresses of all nodes that get a route."""
+    """Return the addresses of all nodes that get a route."""
     neighbours = {peer.address for peer in plan.peers.values()}
     return neighbours | {route.address for route in plan.routes.values()}
 
 
 def route_lines(layout: Layout, algorithm: str) -> list[str]:
-    """One route to each node; a neighbour's address is on the same network, so the way there is direct."""
+    """Return one route per node; a neighbour's address is on the same network, so its route is direct."""
     option = f" congctl {algorithm}" if algorithm else ""
     device, plan = layout.device.name, layout.plan
     direct = [
@@ -72,7 +72,7 @@ def route_lines(layout: Layout, algorithm: str) -> list[str]:
 
 
 def remove(layout: Layout) -> None:
-    """Take back the routes to all nodes, as far as they are there, and let redirects be sent again."""
+    """Remove the routes to all nodes, as far as they exist, and allow redirects again."""
     send_redirects(layout.device.name, on=True)
     _remove_routes(layout, addresses(layout.plan))
     _remove_tcp_routes()

@@ -1,6 +1,6 @@
 """What `apply` must remember: the plan in force, and the settings from before.
 
-Where this file and the kernel disagree, the kernel is believed.
+If this file and the kernel disagree, the kernel is right.
 """
 
 import json
@@ -27,18 +27,18 @@ class State(NamedTuple):
     layout: Layout
     wire: str
     offloads: Offloads
-    """As they were before the first `apply`."""
+    """The device's offloads before the first `apply`."""
     laying: str
-    """Another one each time that the links are laid, or traces begin to change them."""
+    """An id that is new each time that the links are laid, or traces begin to change them."""
 
 
 def new_laying() -> str:
-    """An id that no laying had before."""
+    """Return an id that no laying had before."""
     return os.urandom(8).hex()
 
 
 def save(state: State) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     draft = FILE.with_suffix(".new")
     draft.write_text(
@@ -58,7 +58,7 @@ def save(state: State) -> None:
 
 
 def load() -> State | None:
-    """Read the file; None if there is none, or none that this version of the code can read."""
+    """Read the file; None if there is none, or if this version of the code cannot read it."""
     if not FILE.exists():
         return None
     try:

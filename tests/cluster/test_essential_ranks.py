@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster.reporting.read_run import read_run
+
 # The first rank hears of the others until somebody tells it that it is over; the others end as it does.
 LEARNER_AND_ACTORS = """\
 import os, socket, time
@@ -75,7 +77,8 @@ def test_a_killed_rank_comes_back_a_killed_node_does_not_and_the_run_is_done(sha
     summary = json.loads(stdout)
     assert (summary["status"], summary["restarts"]) == ("done", {"node3": 1})
     assert summary["exit_codes"] == {"node1": 0, "node2": -1000, "node3": 0}
-    assert list(summary["not_fetched"]) == ["node2"]
+    assert (list(summary["not_fetched"]), summary["failure"]) == (["node2"], "")
+    assert read_run(Path(summary["folder"])).status == "done"
     folder = Path(summary["folder"])
     assert (folder / "files" / "node3" / "life").read_text() == "1 of 3"
     assert again in (folder / "logs" / "node3.log").read_text()

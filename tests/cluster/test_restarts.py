@@ -100,7 +100,8 @@ def test_a_run_that_loses_its_links_on_the_way_is_not_done(shaped, tmp_path):
     )
     done = shaped.run("launch", "--json", "--no-verify", "--", script, check=1)
     assert "not over the links that were asked for" in done.stderr
-    assert "node2" in json.loads(done.stdout)["links_lost"]
+    summary = json.loads(done.stdout)
+    assert "node2" in summary["links_lost"] and summary["links_lost"] in summary["failure"]
 
 
 def test_a_run_over_links_that_nobody_asked_for_says_so(unshaped, short):

@@ -15,6 +15,8 @@ import pytest
 from containers import PREFIX, PROJECT_DIR, Gradwire, eventually, last_run, tear_down
 from unpack_worker import peak_bytes
 
+from cluster.reporting.read_run import read_run
+
 RUNS = "/run/gradwire/runs"
 # Every rank leaves a result. On node2 it is then somebody else who answers when it is fetched.
 PROGRAM = """\
@@ -105,6 +107,8 @@ def test_what_one_node_sends_costs_no_other_and_stays_there(cluster, script, tmp
     assert results(folder) == {"node1/result.txt": "0", "node3/result.txt": "2"}
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert (summary["status"], list(summary["not_fetched"])) == ("done", ["node2"])
+    assert "could not all be fetched: node2" in summary["failure"]
+    assert read_run(folder).status == "failed"
     assert cluster.exec("node2", "cat", f"{there}/result.txt") == "1"
     assert cluster.exec("node1", "ls", RUNS) == ""
     assert not list(PROJECT_DIR.glob("**/escaped"))

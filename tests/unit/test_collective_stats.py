@@ -141,7 +141,10 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
 
 def test_a_line_that_names_ranks_which_do_not_exist_is_left_out(tmp_path):
     (tmp_path / "metrics").mkdir()
-    forged = [line("all_reduce", {rank: 9 for rank in range(1, 4)}), line("exchange", {}, sources=[2])]
+    forged = [
+        line("all_reduce", dict.fromkeys(range(1, 4), 9)),
+        line("exchange", {}, sources=[2]),
+    ]
     for rank, node in enumerate(NAMES[:2]):
         lines = [line("all_reduce", {1 - rank: 9}), *(forged if rank else [])]
         text = "".join(f"{json.dumps(one)}\n" for one in lines)

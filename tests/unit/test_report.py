@@ -151,6 +151,28 @@ def test_a_failed_run_shows_who_failed_by_itself_and_its_log(tmp_path):
     assert keys(run)[0] == "failed"  # nothing else is known of it
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        # A node was lost that the run did not need.
+        ({"failure": "", "not_fetched": {"node2": "gone"}}, ("good", "done in 21.3 s")),
+        (
+            {"failure": "the schedule was not kept"},
+            ("bad", "failed after 21.3 s: see the notes above"),
+        ),
+        # Runs of older versions do not say it.
+        ({"not_fetched": {"node2": "gone"}}, ("bad", "failed after 21.3 s: see the notes above")),
+        ({"links_lost": "node2"}, ("bad", "failed after 21.3 s: see the notes above")),
+    ],
+)
+def test_a_run_has_failed_if_its_launch_has(tmp_path, changes, said):
+    folder = make_run(tmp_path / "run")
+    change_summary(folder, **changes)
+    run = read_run(folder)
+    assert answers(run)["run"] == said
+    assert changes.get("failure", "") in "".join(run.notes)
+
+
 def test_a_foreign_program_has_links_and_logs_alone(tmp_path):
     run = read_run(make_run(tmp_path / "run", program=True))
     assert keys(run) == ["seconds", "links", "reproduce"]

@@ -7,8 +7,11 @@ from contextlib import nullcontext
 
 import pytest
 import run_folders
+from books import end_line
 
 from cluster import sweep
+from cluster.accounting.collective_stats import all_sent
+from cluster.accounting.summary import byte_summary
 from cluster.base.console import Console
 from cluster.base.errors import ContractUndecided, RunFailed
 from cluster.run.runner import Run
@@ -60,20 +63,44 @@ def test_a_program_without_metrics_has_its_wall_time():
     assert (found.wall_s, found.loop_s, found.target) == (3.0, None, None)
 
 
-def test_what_tests_sent_is_told_from_what_training_did(tmp_path):
-    """A test's average of 1 MB between two ranks, each of which sends it once, and a step's of 2 MB."""
-    (tmp_path / "metrics").mkdir()
-    for number in (0, 1):
-        sums = [
-            {"kind": "all_reduce", "purpose": purpose, "bytes": size, "count": 1, "waited_s": 0.1}
-            | {"to": {str(1 - number): {"bytes": size, "messages": 4}}}
+def ends_of_tests(ranks):
+    """A test's all-reduce of 1 MB in a ring of ranks, and a step's of 2 MB."""
+    sums = {
+        rank: [
+            {"purpose": purpose, "bytes": size, "waited_s": 0.1}
+            | {"to": {str((rank - 1) % ranks): {"bytes": size, "messages": 4}}}
             for purpose, size in (("eval", 10**6), ("train", 2 * 10**6))
         ]
-        line = json.dumps({"event": "end", "rank": number, "time": 1.5, "collectives": sums})
-        (tmp_path / "metrics" / f"node{number + 1}.jsonl").write_text(line + "\n")
-    both = {"exit_codes": {"node1": 0, "node2": 0}}
-    assert 2e6 < figures.tests_bytes(tmp_path, both) < 1.1 * 2e6
-    assert figures.tests_bytes(tmp_path, {"exit_codes": {"node7": 1}}) == 0
+        for rank in range(ranks)
+    }
+    return {f"rank{rank}": end_line(collectives=own) for rank, own in sums.items()}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hops", "crossings"),
+    [
+        (["node1", "node2"], 1, 2),
+        (["node1", "node1", "node2", "node2"], 1, 2),  # the other two stay within a node
+        (["node1", "node2"], 2, 2),  # by way of a third node: each byte is carried twice
+    ],
+)
+def test_what_tests_sent_is_told_from_what_training_did(nodes, hops, crossings):
+    way = {(a, b): [(a, b)] * hops for a in set(nodes) for b in set(nodes) if a != b}
+    ends = ends_of_tests(len(nodes))
+    sent, tests = all_sent(ends, nodes), all_sent(ends, nodes, "eval")
+    found = byte_summary({"node1->node2": 10**8}, sent, tests, way)
+    least = hops * crossings * 10**6
+    assert least < found["tests"] < 1.1 * least
+    assert found["tests"] == pytest.approx(found["expected"] / 3, rel=0.05)
+    assert figures.training_bytes({"bytes": found}) == 10**8 - found["tests"]
+    assert figures.training_bytes({"bytes": {"total": 5}}) is None  # a run of an older version
+
+
+def test_metrics_of_a_program_that_lack_a_bucket_are_no_error():
+    found = make_figures([], {"seconds": {"node1": {"total": 5.0, "eval": 1.0}}}, None, 0)
+    assert (found.loop_s, found.communication_share) == (4.0, 0.0)
+    found = make_figures([], {"seconds": {"node1": {"eval": 1.0}}}, None, 0)
+    assert (found.loop_s, found.communication_share) == (None, None)
 
 
 def outcomes(problem=WAN, **seconds):

@@ -1,1 +1,1 @@
-"""What a report draws: pure functions from values to Vega-Lite specifications, plain dicts."""
+"""The charts of a report: pure functions from values to Vega-Lite specifications, plain dicts."""

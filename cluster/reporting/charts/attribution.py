@@ -31,22 +31,22 @@ BEYOND = "less than the model"
 
 
 class Bar(TypedDict):
-    """What one part adds."""
+    """The bar of one part."""
 
     part: str
     meaning: str
     from_s: float
     to_s: float
     end_s: float
-    """The right end: of what is below zero, where it begins."""
+    """The right end: for a negative part, its start."""
     seconds: float
     sign: str
-    """The kind of its colour."""
+    """The key of its colour."""
     label: str
 
 
 def waterfall_rows(attribution: Attribution) -> list[Bar]:
-    """Each begins where the one before it ended."""
+    """Return the bars, each starting where the one before it ended, then the total."""
     rows: list[Bar] = []
     at_s = 0.0
     for part, value in attribution.seconds.items():
@@ -91,7 +91,7 @@ def _signed(value: float) -> str:
 
 
 def attribution_chart(attribution: Attribution) -> Chart:
-    """All collectives of a run."""
+    """Return the chart of all collectives of a run."""
     rows = waterfall_rows(attribution)
     caption = (
         "Each bar is what is added when one more thing is made real, always in this order; together they are what was "
@@ -112,7 +112,7 @@ def _spec(width_px: int, rows: Sequence[Bar]) -> Spec:
     scale = {"domain": signs, "range": [colour(name) for name in colours]}
     x = quantitative("from_s", "seconds, all ranks' collectives one after the other")
     ends_s = [0.0, *(row["from_s"] for row in rows), *(row["end_s"] for row in rows)]
-    room = 1.12 if is_wide else 1.25  # for figures behind the bars
+    room = 1.12 if is_wide else 1.25  # for figures after the bars
     x |= {"scale": {"nice": False, "domain": [min(ends_s), room * max(ends_s) or 1.0]}}
     text_x = {"field": "end_s", "type": "quantitative"}
     return spec(width_px) | {

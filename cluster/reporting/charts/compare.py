@@ -1,4 +1,4 @@
-"""Charts of several runs: loss curves over each other, attributions as bars."""
+"""Charts of several runs: overlaid loss curves, attributions as bars."""
 
 from collections.abc import Sequence
 
@@ -33,13 +33,13 @@ AXES_COMPARED = ("step", "at_s", "sent_mb")
 
 
 def run_labels(runs: Sequence[RunData]) -> list[str]:
-    """Names, told apart where two are the same."""
+    """Return the runs' names, numbered if two are the same."""
     names = [run.name for run in runs]
     return [f"{name} ({i + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
 def losses_chart(runs: Sequence[RunData]) -> Chart | None:
-    """None where no run recorded its loss twice."""
+    """Return the loss curves; None if no run recorded its loss twice."""
     rows: Rows = []
     labels = run_labels(runs)
     for label, run in zip(labels, runs, strict=True):
@@ -86,7 +86,7 @@ def _panel(axis: str, labels: list[str], width_px: int) -> Spec:
 
 
 def attributions_chart(runs: Sequence[RunData]) -> Chart | None:
-    """None where no run has one."""
+    """Return the attributions as bars; None if no run has one."""
     known = [
         (label, run.attribution)
         for label, run in zip(run_labels(runs), runs, strict=True)

@@ -1,7 +1,7 @@
-"""The critical link: what it could carry, what it carried, and its queue, over time; after mahimahi's graphs.
+"""The critical link over time: what it could carry, what it carried, and its queue; after mahimahi's graphs.
 
-mm-throughput-graph draws the capacity as an area behind the line of what went through, mm-delay-graph the delay below
-(github.com/ravinet/mahimahi, scripts/). Here the delay is that of the queue: what waits in it, over the rate.
+mm-throughput-graph draws the capacity as an area behind the line of the throughput, mm-delay-graph the delay below
+(github.com/ravinet/mahimahi, scripts/). Here the delay is that of the queue: its backlog divided by the rate.
 """
 
 from cluster.reporting.charts.theme import (
@@ -19,25 +19,25 @@ from cluster.reporting.link_stretches import carried_mb, joined
 from cluster.reporting.run_data import LinkStretch, RunData
 
 MOST_DRAWN, MOST_ZOOMED = 300, 5_000
-LEAST_RATE = 1e-3  # MB/s: below it a queue does not move, and its delay is nobody's
+LEAST_RATE = 1e-3  # MB/s: below it a queue does not drain, and its delay is undefined
 
 
 def critical_link(run: RunData) -> str:
-    """The link that the critical path led over longest, else that which carried most; empty where nobody knows any."""
+    """Return the link on which the critical path stayed longest, else the one that carried most; '' if unknown."""
     if run.path is not None and run.path.carrier in run.stretches:
         return run.path.carrier
     return max(run.stretches, key=lambda name: carried_mb(run.stretches[name]), default="")
 
 
 def queue_ms(one: LinkStretch) -> float | None:
-    """How long a byte at the end of the queue will wait; None in an outage."""
+    """Return how long a byte at the end of the queue will wait; None in an outage."""
     if one.rate_mbyte_s < LEAST_RATE:
         return None
     return one.backlog_bytes / one.rate_mbyte_s / 1e3
 
 
 def critical_link_chart(run: RunData) -> Chart | None:
-    """None where no link was looked at while it carried anything."""
+    """Return the chart; None if no link was seen carrying anything."""
     name = critical_link(run)
     if not name:
         return None
@@ -59,7 +59,7 @@ def critical_link_chart(run: RunData) -> Chart | None:
 
 
 def _rows(stretches: list[LinkStretch]) -> Rows:
-    """Two a stretch, its beginning and its end: lines between them are steps."""
+    """Return two rows per stretch, its start and its end, so that the lines between them form steps."""
     rows: Rows = []
     for one in stretches:
         queue = queue_ms(one)

@@ -1,4 +1,4 @@
-"""The critical path: seconds by rank and by link, one bar each, a piece for each thing that took them."""
+"""The critical path: seconds by rank and by link, one bar each, one piece per activity."""
 
 from cluster.reporting.charts.theme import (
     NARROW_PX,
@@ -15,7 +15,7 @@ from cluster.reporting.run_data import CriticalPath, RunData
 
 MOST_ROWS = 12
 OTHERS, NOT_KNOWN = "others", "not known"
-# What ranks do, then what carrying is made of; each with its colour.
+# Activities of ranks, then components of carrying; each with its colour.
 KINDS = {
     "startup": "startup",
     "rollout": "rollout",
@@ -30,11 +30,11 @@ KINDS = {
     NOT_KNOWN: "line",
 }
 AS = {"data": "startup"}
-LEAST_SHARE = 0.002  # of the path: less cannot be seen
+LEAST_SHARE = 0.002  # of the path; less is not visible
 
 
 def path_rows(path: CriticalPath) -> Rows:
-    """{"who", "kind", "order", "seconds"}: those with the most seconds first, then all others."""
+    """Return rows {"who", "kind", "order", "seconds"}: the largest first, then all others, then what is not known."""
     names = list(path.by_who())
     shown = names if len(names) <= MOST_ROWS else names[: MOST_ROWS - 1]
     sums: dict[tuple[str, str], float] = {}
@@ -54,7 +54,7 @@ def path_rows(path: CriticalPath) -> Rows:
 
 
 def path_chart(run: RunData) -> Chart | None:
-    """None where the run has none."""
+    """Return the chart; None if the run has no critical path."""
     if run.path is None:
         return None
     rows = path_rows(run.path)

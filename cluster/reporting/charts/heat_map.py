@@ -1,4 +1,4 @@
-"""A heat map: one figure of every variant on every problem; the stronger, the nearer to the problem's best."""
+"""A heat map: one figure per variant and problem; the stronger the colour, the nearer to the problem's best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class HeatCell:
     """One variant on one problem.
 
     Attributes:
-        label: what stands in it.
-        share: the problem's best figure over this one's, 0 to 1; None where there is no figure.
-        words: more, for the pointer.
+        label: the text in the cell.
+        share: the problem's best figure over this one's, 0 to 1; None if there is no figure.
+        words: details, for the tooltip.
     """
 
     variant: str
@@ -35,7 +35,7 @@ class HeatCell:
 
 
 def heat_map_chart(cells: Sequence[HeatCell], caption: str) -> Chart | None:
-    """None of nothing."""
+    """Return the chart; None if there are no cells."""
     if not cells:
         return None
     variants = list(dict.fromkeys(cell.variant for cell in cells))

@@ -1,4 +1,4 @@
-"""What would have helped: seconds that one better thing would have saved, and did where it was tried."""
+"""What would have helped: seconds that each improvement would have saved, and did save when tried."""
 
 from collections.abc import Sequence
 
@@ -19,19 +19,19 @@ MOST_ROWS = 12
 
 
 def change_words(change: WhatIf) -> str:
-    """What would be better, for readers."""
+    """Return the change in words."""
     return WORDS.get(change.what, f"{change.what} of {{}}" if change.what else "{}").format(
         change.carrier
     )
 
 
 def tried_words(change: WhatIf) -> str:
-    """What came of it, or that nobody knows."""
+    """Return the seconds saved when it was tried, or `not tried`."""
     return "not tried" if change.achieved_s is None else f"tried: {change.achieved_s:.1f} s"
 
 
 def helped_chart(run: RunData) -> Chart | None:
-    """None where nothing was reckoned, or nothing would help."""
+    """Return the chart; None if nothing was predicted, or nothing would help."""
     changes = sorted(run.what_if, key=lambda one: -one.saves_s)[:MOST_ROWS]
     if not changes:
         return None
@@ -54,12 +54,12 @@ def helped_chart(run: RunData) -> Chart | None:
 
 
 def _spec(width_px: int, names: Sequence[str], ends_s: Sequence[float], *, was_tried: bool) -> Spec:
-    """Narrow, a bar's name stands above it, where there is room."""
+    """Return the specification; if narrow, each bar's name stands above it, where there is room."""
     is_wide = width_px == WIDE_PX
     y: Spec = {"field": "change", "type": "nominal", "sort": list(names), "title": None}
     y |= {"axis": {"labelLimit": 260} if is_wide else None}
     x = quantitative("saves_s", "seconds saved, predicted")
-    room = 1.35 if is_wide else 1.75  # for words behind the bars
+    room = 1.35 if is_wide else 1.75  # for words after the bars
     x |= {"scale": {"nice": False, "domain": [min(ends_s), room * max(ends_s) or 1.0]}}
     bar: Spec = {"type": "bar", "color": colour("compute"), "height": 15 if is_wide else 10}
     label: Spec = {"type": "text", "align": "left", "dx": 8}

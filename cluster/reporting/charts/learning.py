@@ -1,4 +1,4 @@
-"""What was learnt: loss, tests and returns against steps, seconds, bytes and environments' steps."""
+"""What was learnt: loss, tests and returns against steps, seconds, bytes and environment steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from cluster.reporting.charts.theme import (
 )
 from cluster.reporting.run_data import Measure, RunData, StepPoint
 
-MOST_POINTS = 240  # of a line: more than a panel has pixels for
+MOST_POINTS = 240  # per line; a panel has no pixels for more
 MOST_ZOOMED = 5_000
 TESTS = (
     *("test_accuracy", "test_return", "test_success", "validation_loss", "validation_bits"),
@@ -33,11 +33,11 @@ AXES = {
 
 @dataclass(frozen=True)
 class Figure:
-    """What is drawn in one row of panels.
+    """The content of one row of panels.
 
     Attributes:
         rows: {"step", "at_s", "sent_mb", "env_steps", "value", "low", "high"}.
-        is_line: a line with a band; else points, one a test.
+        is_line: a line with a band; else points, one per test.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Figure:
 
 
 def figures(run: RunData) -> list[Figure]:
-    """Of a run, those of which there are at least two points: loss, the test that matters most, returns."""
+    """Return the figures that have at least two points: loss, the most important test, returns."""
     clock = Clock(run)
     found = [Figure("loss", loss_rows(run.steps, clock), is_line=True)]
     chosen = next(
@@ -61,7 +61,7 @@ def figures(run: RunData) -> list[Figure]:
 
 
 class Clock:
-    """What had been sent, and what environments had done, at any step or moment of a run."""
+    """The bytes sent and the environment steps made by any step or moment of a run."""
 
     def __init__(self, run: RunData) -> None:
         sent: dict[int, float] = {}
@@ -73,18 +73,18 @@ class Clock:
             self._sent_mb[step] = round(so_far / 1e6, 3)
         self._env_steps = _so_far(one for one in run.measures if one.name == "env_steps")
         self.has_env_steps = bool(self._env_steps)
-        # What a learner and its actors send one another belongs to no step.
+        # Traffic between a learner and its actors belongs to no step.
         self.has_bytes = so_far > 0 and run.experience is None
 
     def axes(self) -> list[str]:
-        """Those that mean anything in this run."""
+        """Return the axes that are meaningful in this run."""
         more = (["sent_mb"] if self.has_bytes else []) + (
             ["env_steps"] if self.has_env_steps else []
         )
         return ["step", "at_s", *more]
 
     def place(self, step: int, at_s: float) -> dict[str, float]:
-        """A moment on every axis."""
+        """Return a moment's position on every axis."""
         found: dict[str, float] = {"step": step, "at_s": round(at_s, 3)}
         if step in self._sent_mb:
             found["sent_mb"] = self._sent_mb[step]
@@ -96,14 +96,14 @@ class Clock:
         return found | ({"env_steps": before[-1]} if before else {})
 
     def rows(self, measures: Iterable[Measure], name: str) -> Rows:
-        """One figure of tests or rollouts."""
+        """Return the rows of one figure of tests or rollouts."""
         chosen = [one for one in measures if one.name == name]
         stride = max(1, -(-len(chosen) // MOST_POINTS))
         return [self.place(one.step, one.at_s) | {"value": one.value} for one in chosen[::stride]]
 
 
 def _so_far(counts: Iterable[Measure]) -> list[tuple[float, float]]:
-    """When all ranks' environments together had made how many steps."""
+    """Return (time, steps made so far by the environments of all ranks)."""
     latest: dict[int, float] = {}
     found: list[tuple[float, float]] = []
     for one in sorted(counts, key=lambda one: one.at_s):
@@ -113,7 +113,7 @@ def _so_far(counts: Iterable[Measure]) -> list[tuple[float, float]]:
 
 
 def loss_rows(steps: Sequence[StepPoint], clock: Clock, most: int = MOST_POINTS) -> Rows:
-    """The mean over ranks of each step, and the lowest and highest; of many steps the mean of some in a row."""
+    """Return mean, lowest and highest loss over ranks per step; if there are many, per group of consecutive steps."""
     by_step: dict[int, list[StepPoint]] = {}
     for point in steps:
         if point.loss is not None:
@@ -141,7 +141,7 @@ def _together(
 
 
 def learning_chart(run: RunData) -> Chart | None:
-    """Small panels, a row a figure, all of a row on the same scale. None where nothing was learnt twice."""
+    """Return small panels, one row per figure, each row on one scale; None if no figure has two points."""
     found = figures(run)
     if not found:
         return None
@@ -223,7 +223,7 @@ def _panel(figure: Figure, axis: str, width_px: int) -> Spec:
 
 
 def staleness_chart(run: RunData) -> Chart | None:
-    """How old experience was when it came to the learner, so far; None of runs without actors."""
+    """Return how old experience was when it reached the learner, so far; None for runs without actors."""
     rows: Rows = [
         {"at_s": round(one.at_s, 3), "value": one.value, "of": name, "which": which}
         for one in run.measures

@@ -1,4 +1,4 @@
-"""Links: a matrix of what was measured over what was asked, and the topology with what it carried."""
+"""Links: a matrix of measured over asked values, and the topology with what it carried."""
 
 import math
 
@@ -13,10 +13,10 @@ from cluster.reporting.charts.theme import (
 )
 from cluster.reporting.run_data import LinkFigures, RunData
 
-MOST_DRAWN_NODES = 16  # beyond them the topology is a ball of wool
-MOST_LABELLED = 12  # beyond them figures in cells cannot be read
+MOST_DRAWN_NODES = 16  # with more, the topology cannot be read
+MOST_LABELLED = 12  # with more, figures in cells cannot be read
 MOST_NAMED_LINKS = 8
-BEND = 0.2  # of a link's length: there and back lie apart
+BEND = 0.2  # of a link's length: separates the two directions
 POINTS = 9
 LEVELS = 8  # shades of what was carried
 VERDICTS = ("holds", "undecided", "broken", "not measured")
@@ -24,13 +24,13 @@ VERDICT_COLOURS = ("compute", "unknown", "bad", "muted")
 
 
 def link_names(run: RunData) -> list[str]:
-    """Nodes that have links, in the order of ranks, then the others."""
+    """Return the nodes of ranks, in rank order, then other nodes that have links."""
     known = dict.fromkeys(run.nodes)
     return list(known | dict.fromkeys(end for link in run.links for end in (link.src, link.dst)))
 
 
 def link_rows(run: RunData) -> Rows:
-    """A row a link: who, verdict, measured over asked, carried MB, and a shade for that."""
+    """Return one row per link: ends, verdict, measured over asked, carried MB, and a shade for that."""
     most = max((link.carried_bytes or 0.0 for link in run.links), default=0.0)
     return [
         {
@@ -51,7 +51,7 @@ def link_rows(run: RunData) -> Rows:
 
 
 def _shade(link: LinkFigures, most_bytes: float) -> float:
-    """0.15 where nothing was carried, 1 where most was."""
+    """Return 0.15 for a link that carried nothing, up to 1 for the one that carried most."""
     share = (link.carried_bytes or 0.0) / most_bytes if most_bytes else 0.0
     return round(0.15 + 0.85 * round(share * LEVELS) / LEVELS, 3)
 
@@ -70,7 +70,7 @@ TOOLTIP = [
 
 
 def matrix_chart(run: RunData) -> Chart | None:
-    """None where nothing is shaped."""
+    """Return the matrix; None if nothing is shaped."""
     if not run.links:
         return None
     names = link_names(run)
@@ -122,7 +122,7 @@ def _matrix(width_px: int, names: list[str], *, labelled: bool) -> Spec:
 
 
 def topology_chart(run: RunData) -> Chart | None:
-    """None where nothing is shaped, or too many nodes are."""
+    """Return the topology; None if nothing is shaped, or there are too many nodes."""
     names = link_names(run)
     if not run.links or not 2 <= len(names) <= MOST_DRAWN_NODES:
         return None
@@ -145,7 +145,7 @@ def topology_chart(run: RunData) -> Chart | None:
 
 
 def _place(index: int, count: int) -> tuple[float, float]:
-    """On a circle, clockwise from the top."""
+    """Return a node's place on a circle, clockwise from the top."""
     angle = math.pi / 2 - 2 * math.pi * index / count
     return round(math.cos(angle), 4), round(math.sin(angle), 4)
 
@@ -153,7 +153,7 @@ def _place(index: int, count: int) -> tuple[float, float]:
 def _point(
     link: LinkFigures, places: dict[str, tuple[float, float]], t: float
 ) -> tuple[float, float]:
-    """Of a quadratic Bezier curve that bends to the right of its direction."""
+    """Return a point on a quadratic Bezier curve that bends to the right of its direction."""
     (ax, ay), (bx, by) = places[link.src], places[link.dst]
     cx, cy = (ax + bx) / 2 + BEND * 2 * (by - ay) / 2, (ay + by) / 2 - BEND * 2 * (bx - ax) / 2
     u = 1 - t
@@ -180,7 +180,7 @@ def _width_px(link: LinkFigures, most_bytes: float) -> float:
 def _head(
     link: LinkFigures, places: dict[str, tuple[float, float]], run: RunData
 ) -> dict[str, object]:
-    """An arrow's point, with what the link is and did."""
+    """Return the head of a link's arrow, with its verdict and label."""
     (x, y), (px, py) = _point(link, places, 0.90), _point(link, places, 0.84)
     mx, my = _point(link, places, 0.5)
     label = _words(link.asked_mbyte_s, "MB/s") if len(run.links) <= MOST_NAMED_LINKS else ""
@@ -251,7 +251,7 @@ def _topology(width_px: int, low: float) -> Spec:
         "mark": {"type": "text", "fontSize": 11},
         "encoding": at | {"text": {"field": "node"}},
     }
-    # Letters over lines: the paper around them first.
+    # An outline in the paper's colour, drawn first, keeps labels readable over lines.
     around = labels | {
         "mark": {"type": "text", "fontSize": 10, "stroke": colour("paper"), "strokeWidth": 5}
     }

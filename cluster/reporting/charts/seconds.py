@@ -1,4 +1,4 @@
-"""Where the time went: one bar a rank, a piece for each bucket of seconds."""
+"""Where the time went: one bar per rank, one piece per bucket of seconds."""
 
 from typing import TypedDict
 
@@ -22,7 +22,7 @@ BUCKETS = (
 AS = {
     "data": "startup",
     "comm": "transfer",
-}  # `data` is part of starting; `comm` of runs without a ledger
+}  # `data` is part of startup; runs without a ledger have `comm`
 LEAST_SHARE = 0.002  # of the longest bar
 
 
@@ -32,12 +32,12 @@ class SecondsRow(TypedDict):
     rank: str
     bucket: str
     order: int
-    """Of the bucket, from the left."""
+    """The bucket's position, from the left."""
     seconds: float
 
 
 def seconds_rows(run: RunData) -> list[SecondsRow]:
-    """Those that can be seen."""
+    """Return the pieces that are large enough to be seen."""
     longest_s = max((rank.total_s for rank in run.ranks), default=0.0)
     rows: list[SecondsRow] = []
     for rank in run.ranks:
@@ -61,7 +61,7 @@ def seconds_rows(run: RunData) -> list[SecondsRow]:
 
 
 def seconds_chart(run: RunData) -> Chart | None:
-    """None where no rank counted its seconds."""
+    """Return the chart; None if no rank counted its seconds."""
     rows = seconds_rows(run)
     if not rows:
         return None

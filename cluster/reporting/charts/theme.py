@@ -1,7 +1,7 @@
-"""How charts look: colours as CSS variables, so that one picture does for light and dark; sizes; the Vega-Lite config.
+"""The look of charts: colours as CSS variables, so that one picture serves light and dark; sizes; Vega-Lite's config.
 
-The colours of kinds are after Okabe and Ito's palette, made darker for white and lighter for black paper until each has
-a contrast of 3 to 1 with it (WCAG 1.4.11); tests/unit/test_report_page.py measures that, and how far apart they are
+The colours of kinds are based on Okabe and Ito's palette, darkened for white and lightened for black paper until each
+has a contrast of 3 to 1 with it (WCAG 1.4.11); tests/unit/test_report_page.py measures that, and how far apart they are
 for readers with one of three kinds of colour blindness.
 """
 
@@ -37,7 +37,7 @@ OTHER_COLOURS = {
     "bad": ("#b3261e", "#ff8a80"),
     "unknown": ("#7a5c00", "#e3c04d"),
 }
-# Runs on one page: after Okabe and Ito, too.
+# Runs on one page: also based on Okabe and Ito.
 RUN_KINDS = ("compute", "transfer", "eval", "rollout", "waiting", "checkpoint")
 
 
@@ -47,10 +47,10 @@ class Chart:
 
     Attributes:
         name: unique on the page.
-        caption: what it shows and how it is read, in a sentence.
-        wide, narrow: specifications whose data have names.
-        data: name -> rows, all there are.
-        few: name -> fewer rows, for a picture that nobody can zoom into; of those names that have too many.
+        caption: what it shows and how to read it, in a sentence.
+        wide, narrow: specifications that refer to data by name.
+        data: name -> all rows.
+        few: name -> fewer rows, for a static picture without zoom; only names that have too many rows.
     """
 
     name: str
@@ -62,23 +62,23 @@ class Chart:
 
 
 def colour(name: str) -> str:
-    """Of a kind or of the page, as CSS has it."""
+    """Return the CSS variable of a colour, of a kind or of the page."""
     return f"var(--{name})"
 
 
 def kind_scale(kinds: list[str]) -> Spec:
-    """Kinds in this order, each always in its own colour."""
+    """Return a colour scale: kinds in this order, each always in its own colour."""
     return {"domain": kinds, "range": [colour(kind) for kind in kinds]}
 
 
 def spec(width_px: int, *, height_px: int | None = None) -> Spec:
-    """What all specifications begin with."""
+    """Return what all specifications start with."""
     size: Spec = {"width": width_px, **({} if height_px is None else {"height": height_px})}
     return {"$schema": SCHEMA, **size, **frame()}
 
 
 def frame() -> Spec:
-    """What belongs to the whole picture, of one view or of several."""
+    """Return the settings of the whole picture, whether it has one view or several."""
     return {
         "background": "transparent",
         "padding": 2,
@@ -124,7 +124,7 @@ CONFIG: Spec = {
 
 
 def quantitative(field_name: str, title: str | None = None) -> Spec:
-    """An axis of numbers."""
+    """Return an axis of numbers."""
     return {
         "field": field_name,
         "type": "quantitative",
@@ -134,7 +134,7 @@ def quantitative(field_name: str, title: str | None = None) -> Spec:
 
 
 def row_axis(names: list[str]) -> Spec:
-    """Labels of rows: all of a few, else some."""
+    """Return an axis of row labels: all if they are few, else some."""
     axis: Spec = {"labelLimit": 110, "labelOverlap": True, "grid": False}
     return {"type": "nominal", "title": None, "scale": {"domain": names}, "axis": axis}
 
@@ -143,5 +143,5 @@ LINE_LEGEND: Spec = {"symbolType": "stroke", "symbolStrokeWidth": 2}
 
 
 def row_px(rows: int) -> int:
-    """How high a row is: many share a page."""
+    """Return the height of a row; many rows must share a page."""
     return 26 if rows <= 8 else 18 if rows <= 16 else 11 if rows <= 32 else 8

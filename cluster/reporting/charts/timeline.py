@@ -1,4 +1,4 @@
-"""The timeline: a lane a rank, with what it did, a lane a link, with what it carried; and a schedule's events."""
+"""The timeline: a lane per rank with what it did, a lane per link with what it carried, and a schedule's events."""
 
 from cluster.reporting.charts.theme import (
     NARROW_PX,
@@ -16,17 +16,20 @@ from cluster.reporting.lanes import KINDS, Slice, slices, thinned
 from cluster.reporting.link_stretches import carried_mb, joined
 from cluster.reporting.run_data import LinkStretch, RunData
 
-MOST_DRAWN = 6_000  # pieces of a picture; pieces of one colour are one mark in it
+MOST_DRAWN = 6_000  # pieces of a static picture, in which pieces of one colour are one mark
 MOST_ZOOMED = 60_000
 MOST_RULES = 200
-MOST_LINKS, LEAST_SHARE = 12, 0.05  # lanes; of what the busiest carried: acknowledgements have none
-MOST_STRETCHES, MOST_ZOOMED_STRETCHES = 240, 2_000  # of a link
+MOST_LINKS, LEAST_SHARE = (
+    12,
+    0.05,
+)  # lanes; of the busiest link's bytes: acknowledgements have less
+MOST_STRETCHES, MOST_ZOOMED_STRETCHES = 240, 2_000  # per link
 LEVELS = 6  # shades
-GAP = "links:"  # a row of its own, between ranks and links
+GAP = "links:"  # a separate row between ranks and links
 
 
 def timeline_chart(run: RunData) -> Chart | None:
-    """None where nothing is known of any moment."""
+    """Return the chart; None if nothing is known about any moment."""
     found, links = slices(run), busy_links(run)
     if not found and not links:
         return None
@@ -59,7 +62,7 @@ def timeline_chart(run: RunData) -> Chart | None:
 
 
 def busy_links(run: RunData) -> list[str]:
-    """Links that have a lane: what they carried can be seen, and they are not too many; in the order of ranks."""
+    """Return the links that get a lane: the busiest ones whose traffic can be seen, in the order of `run.links`."""
     sums = {name: carried_mb(some) for name, some in run.stretches.items()}
     most = max(sums.values(), default=0.0)
     busiest = sorted(sums, key=lambda name: -sums[name])[:MOST_LINKS]
@@ -68,7 +71,7 @@ def busy_links(run: RunData) -> list[str]:
 
 
 def link_rows(run: RunData, links: list[str], most: int) -> Rows:
-    """What links carried, a shade for how near that is to their rates; those of one shade follow each other."""
+    """Return what links carried, shaded by how near that is to their rates; rows of one shade are consecutive."""
     shaded = [
         (_shade(one), name, one) for name in links for one in joined(run.stretches[name], most)
     ]
@@ -87,7 +90,7 @@ def link_rows(run: RunData, links: list[str], most: int) -> Rows:
 
 
 def _shade(one: LinkStretch) -> float:
-    """How near what a link carried is to its rate, 0 to 1, in steps."""
+    """Return how near a link's throughput is to its rate, 0 to 1, in steps."""
     share = one.mbyte_s / one.rate_mbyte_s if one.rate_mbyte_s else float(one.mbyte_s > 0)
     return round(round(min(1.0, share) * LEVELS) / LEVELS, 2)
 

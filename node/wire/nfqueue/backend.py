@@ -29,33 +29,34 @@ HINT = "load nfnetlink_queue and xt_NFQUEUE, or sch_netem and ifb, on the Docker
 
 
 class Request(NamedTuple):
-    """What the daemon shall do."""
+    """What the daemon must do."""
 
     queues: dict[int, Behaviour]
-    """By number."""
+    """By queue number."""
     downlink: tuple[float, float] | None
-    """In front of the queues of incoming packets: bytes a second, and the longest wait in seconds; None: no limit."""
+    """The downlink in front of the queues of incoming packets: bytes a second, and the longest wait in seconds; None
+    if there is no limit."""
     nodes: int
-    """Of the whole cluster: the daemons of all of them share the processors."""
+    """The size of the cluster: the daemons of all nodes share the processors."""
 
 
 class Answer(NamedTuple):
-    """What the daemon says."""
+    """What the daemon replies."""
 
     error: str
     """Why it could not do what was asked; empty if it could."""
     late: int = 0
-    """Packets that went more than 1 ms late; said where nothing was asked."""
+    """Packets released more than 1 ms late; set if the request is empty."""
     worst_ms: float = 0.0
-    """How late the latest went; likewise."""
+    """How late the worst of them was released; set likewise."""
     taken: dict[str, tuple[int, int]] = {}
-    """By the number of the queue: how many packets came, and how many of them chance has lost; likewise."""
+    """By queue number: how many packets arrived, and how many of them random loss dropped; set likewise."""
     does: str = ""
-    """A checksum of all that it does; said where that was asked."""
+    """A checksum of everything that it does; set if the request asks for it."""
 
 
 def unavailable() -> str:
-    """Why this kernel cannot do it, found by trying the rules in a scratch chain; empty if it can."""
+    """Return why this kernel cannot run the wire, found by trying the rules in a scratch chain; empty if it can."""
     try:
         iptables.commit("IPv4", iptables.trial())
     except CommandError as error:
@@ -64,7 +65,7 @@ def unavailable() -> str:
 
 
 def tc_lines(before: Layout | None, after: Layout) -> list[str]:
-    """Nothing: this wire has no part in traffic control."""
+    """Return nothing: this wire does not use traffic control."""
     del before, after
     return []
 
@@ -76,7 +77,7 @@ def start(before: Layout | None, after: Layout) -> list[str]:
         NodeError: this kernel cannot do it, or the daemon does not work.
     """
     if _ask({}) is None:
-        _start_daemon()  # it is ready about when the rules are; a queue nobody serves lets all pass
+        _start_daemon()  # it is ready about when the rules are; a queue without a daemon lets all pass
     fresh = before is None
     try:
         iptables.commit("IPv4", iptables.ipv4(after, fresh))
@@ -93,7 +94,7 @@ def start(before: Layout | None, after: Layout) -> list[str]:
 
 
 def change(before: Layout, after: Layout, number: int) -> list[str]:
-    """Change the values of links that both layouts have. Chances go on as they were: `number` is of no use here."""
+    """Change the values of links that both layouts have. `number` is unused: the random streams continue."""
     del number
     old, new = request_of(before).queues, request_of(after).queues
     changed = {queue: behaviour for queue, behaviour in new.items() if behaviour != old[queue]}
@@ -103,10 +104,10 @@ def change(before: Layout, after: Layout, number: int) -> list[str]:
 
 
 def _tell(request: Mapping[str, object]) -> None:
-    """Have the daemon do something.
+    """Send a request to the daemon.
 
     Raises:
-        NodeError: it does not run, or it could not.
+        NodeError: it does not run, or it failed.
     """
     answer = _ask(request)
     if answer is None:
@@ -120,7 +121,7 @@ def _has_ipv6(device: str) -> bool:
 
 
 def request_of(layout: Layout) -> Request:
-    """What the daemon shall do for this layout: one queue for each end of a link."""
+    """Return the daemon's request for this layout: one queue for each end of a link."""
     plan = layout.plan
     limited = plan.downlink_mbyte_s is not None
     queues = {
@@ -154,7 +155,7 @@ def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
 
 
 def _downlink(plan: NodePlan) -> tuple[float, float] | None:
-    """Bytes a second, and the longest wait of a packet: that of the longest queue of a link that ends here."""
+    """Return bytes a second, and the longest wait of a packet: that of the longest queue of an incoming link."""
     if plan.downlink_mbyte_s is None:
         return None
     longest_ms = max((link.buffer_ms for link in plan.incoming().values()), default=0.0)
@@ -162,20 +163,20 @@ def _downlink(plan: NodePlan) -> tuple[float, float] | None:
 
 
 def stop(device: str, found: list[Qdisc]) -> None:
-    """Remove rules and daemon. What is held goes out at once."""
+    """Remove rules and daemon. Held packets are released at once."""
     del device, found
     iptables.remove()
     _ask({"stop": True})
 
 
 def warnings() -> list[str]:
-    """Packets that were dropped because the daemon was too slow for them."""
+    """Return a warning if packets were dropped because the daemon was too slow for them."""
     lost = sum(status.dropped_full + status.dropped_unread for status in _own_queues())
     return [f"the delayer could not keep up: {lost} packets dropped"] if lost else []
 
 
 def lateness() -> Lateness | None:
-    """Packets that passed, those that went more than 1 ms late, the worst of them, and those dropped."""
+    """Return how many packets passed, how many of them more than 1 ms late, the worst, and how many were dropped."""
     answer = _ask({})
     if answer is None:
         return None
@@ -189,7 +190,7 @@ def lateness() -> Lateness | None:
 
 
 def counters(layout: Layout) -> dict[str, WireCounters]:
-    """What has come of each link that ends here, and what of it chance has lost, by peer."""
+    """Return how many packets arrived on each incoming link and how many random loss dropped, by peer."""
     answer = _ask({})
     taken = answer.taken if answer else {}
     queues = {peer: str(iptables.INCOMING + layout.slots[peer]) for peer in layout.plan.incoming()}
@@ -206,22 +207,22 @@ def _own_queues() -> list[QueueStatus]:
 
 
 def mark() -> str:
-    """Who serves which queue, and what is done to its packets: a daemon that was started anew is another."""
+    """Return which socket serves which queue, and a checksum of what it does; a restarted daemon has another mark."""
     served = sorted((queue, status.port) for queue, status in queue_status().items())
     answer = _ask({"does": True})
     return json.dumps([served, answer.does if answer else ""])
 
 
 def fault(device: str, found: list[Qdisc]) -> str:
-    """What is missing of a wire that should be there; empty if it is whole."""
+    """Return what is missing of a wire that should be in force; empty if it is complete."""
     del device, found
     return "the delayer does not run: packets pass without delay" if _ask({}) is None else ""
 
 
 def _start_daemon() -> None:
-    """Fork the daemon, with a socket that listens already, so that nothing has to wait for it to appear.
+    """Fork the daemon with a socket that listens already, so that nothing has to wait for it to appear.
 
-    A fork of this process is there at once; another Python would need 60 ms of a core first, on every node.
+    A fork of this process is ready at once; another Python would first need 60 ms of a core, on every node.
     """
     state.FOLDER.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -235,7 +236,7 @@ def _start_daemon() -> None:
 
 
 def _ask(request: Mapping[str, object]) -> Answer | None:
-    """Say something to the daemon and return its answer; None if it does not run."""
+    """Send a request to the daemon and return its answer; None if it does not run."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.settimeout(ANSWER_TIMEOUT_S)
         try:

@@ -1,10 +1,10 @@
 """The daemon of the nfqueue wire: one process (`delayer` in ps) serves all queues of a node.
 
-`apply` forks it, hands it a listening socket and talks to it there: one JSON line each way, {"queues": {number:
-behaviour}, "downlink": [bytes a second, longest wait in s] or null, "nodes": how many the cluster has} to set what
-there shall be, {"change": {number: behaviour}} to change some of the queues, {"stop": true} to end, {} to hear how late
-packets went, and of each queue how many came and how many chance has lost, {"does": true} for a checksum of all that
-is done.
+`apply` forks it, hands it a listening socket and talks to it there, one JSON object each way: {"queues": {number:
+behaviour}, "downlink": [bytes a second, longest wait in s] or null, "nodes": size of the cluster} sets all queues;
+{"change": {number: behaviour}} changes some of them; {"stop": true} ends the daemon; {} returns how late packets were
+released and, per queue, how many arrived and how many random loss dropped; {"does": true} returns a checksum of
+everything that is done.
 """
 
 import json
@@ -52,13 +52,13 @@ def _answer(listener: socket.socket, delayers: Delayers, reservation: Reservatio
             client.send(_obey(delayers.change, request["change"]))
         elif "stop" in request:
             delayers.configure({}, None)
-            listener.close()  # before the answer: who gets it may start another daemon at once
+            listener.close()  # before the reply: the client may start another daemon as soon as it gets it
             client.send(DONE)
             return False
         elif "does" in request:
             client.send(json.dumps({"error": "", "does": delayers.checksum()}).encode())
         else:
-            client.send(_counts(delayers))  # nothing asked but whether we are here
+            client.send(_counts(delayers))  # an empty request, also to ask whether we are alive
     return True
 
 
@@ -79,20 +79,20 @@ def _counts(delayers: Delayers) -> bytes:
 
 
 def live_on(listener: socket.socket, log: Path) -> NoReturn:
-    """Serve on this socket, as what a fork has become: a process that outlives the session which brought it."""
+    """Serve on this socket, in a fork: a process that outlives the session that created it."""
     try:
         _detach(keep=listener.fileno(), log=log)
         take_precedence()
         disable_gc()
         serve(listener)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # no module need be imported for it
+        sys.excepthook(*sys.exc_info())  # needs no further import
     finally:
         os._exit(0)
 
 
 def _detach(keep: int, log: Path) -> None:
-    """Leave session, terminal, name and open files behind: among them are the caller's lock and its standard output."""
+    """Leave session, terminal, name and open files behind: the files include the caller's lock and standard output."""
     os.setsid()
     Path("/proc/self/comm").write_text("delayer")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -101,6 +101,6 @@ def _detach(keep: int, log: Path) -> None:
         os.dup2(source, number)
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number != keep:
-            with suppress(OSError):  # that of the listing itself is closed by now
+            with suppress(OSError):  # the descriptor of the listing itself is closed by now
                 os.close(number)
     os.chdir("/")

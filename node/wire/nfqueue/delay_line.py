@@ -9,7 +9,7 @@ from typing import NamedTuple
 from node.wire.nfqueue.nfnetlink import ACCEPT, DROP, META, PacketVerdict
 
 HELD, FIRST, AT_ONCE = range(3)
-"""What `HoldingLine.admit` did with a packet: it waits; it waits and is the only one; it shall go at once."""
+"""What `HoldingLine.admit` did with a packet: it waits; it waits and is the only one; it must go at once."""
 IPV4, IPV6_HEADER = 4, 40
 
 
@@ -20,11 +20,11 @@ class Behaviour(NamedTuple):
     jitter_s: float = 0.0
     """Standard deviation of the delay (but no packet overtakes another)."""
     distribution: str = "normal"
-    """Of the delay: normal or uniform."""
+    """Distribution of the delay: normal or uniform."""
     loss: float = 0.0
-    """Share of packets dropped, where bursts are not asked for."""
+    """Share of packets dropped, unless losses come in bursts."""
     bursts: tuple[float, float] | None = None
-    """The chance that a burst of losses begins, and that it ends, with each packet: protocol.gilbert.burst_chances."""
+    """The chances, per packet, that a burst of losses begins and that it ends: protocol.gilbert.burst_chances."""
     duplicate: float = 0.0
     corrupt: float = 0.0
     reorder: float = 0.0
@@ -32,37 +32,37 @@ class Behaviour(NamedTuple):
     seed: int = 1
     max_packets: int = 1000
     copied: int = META
-    """How much of a packet the kernel copies up to us: nfnetlink's META, SIZE or WHOLE."""
+    """How much of a packet the kernel copies to us: nfnetlink's META, SIZE or WHOLE."""
     limited: bool = False
     """Whether its packets pass the node's downlink first."""
 
     @property
     def is_chancy(self) -> bool:
-        """Whether packets draw their delay, or whether they are lost."""
+        """Whether the delay or the loss of packets is random."""
         return bool(self.jitter_s or self.loss or self.bursts)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing of a packet need be known but when it came: it is delayed, or lost, as it is."""
+        """Whether only a packet's arrival time need be known: packets are delayed or lost, and nothing else."""
         return self.copied == META and not self.reorder
 
     @property
     def shortest_s(self) -> float:
-        """How long a packet is held at least, but for one in ten thousand."""
+        """Minimum time that a packet is held, except for one in ten thousand."""
         return max(0.0, self.delay_s - 4 * self.jitter_s)
 
 
 class Damaged(NamedTuple):
-    """What goes on in place of a packet: other content, or the packet and a copy."""
+    """What is sent in place of a packet: other content, or the packet and a copy."""
 
     content: bytes
     copy: bytes
 
 
 class Chances:
-    """What the packets of a queue draw, one after the other: how far each is off the delay, and whether it is lost.
+    """Random draws for the packets of a queue, in order: each one's deviation from the delay, and whether it is lost.
 
-    Streams of their own: more jitter must not move the losses.
+    Each has a stream of its own: more jitter must not move the losses.
     """
 
     def __init__(self, behaviour: Behaviour) -> None:
@@ -71,13 +71,13 @@ class Chances:
         self._delays, self._losses = streams(behaviour.seed, "delay", "loss")
 
     def change(self, behaviour: Behaviour) -> None:
-        """Draw by other rules from now on; the streams go on unless the seed is another one."""
+        """Draw by other rules from now on; the streams continue unless the seed changes."""
         if behaviour.seed != self._behaviour.seed:
             self._delays, self._losses = streams(behaviour.seed, "delay", "loss")
         self._behaviour = behaviour
 
     def jitter_s(self) -> float:
-        """By how much the next packet is off the delay."""
+        """Return the next packet's deviation from the delay."""
         spread_s = self._behaviour.jitter_s
         if not spread_s:
             return 0.0
@@ -86,7 +86,7 @@ class Chances:
         return self._delays.gauss(0.0, spread_s)
 
     def is_lost(self) -> bool:
-        """Whether the next packet is."""
+        """Return whether the next packet is lost."""
         behaviour = self._behaviour
         if behaviour.bursts is None:
             return bool(behaviour.loss) and self._losses.random() < behaviour.loss
@@ -97,19 +97,19 @@ class Chances:
 
 
 def streams(seed: int, *names: str) -> tuple[random.Random, ...]:
-    """A stream of chances of its own for each of these."""
+    """Return a random stream of its own for each of these names."""
     return tuple(random.Random(f"{seed} {name}") for name in names)
 
 
 class HoldingLine:
-    """The packets of one queue, in order, each with its time and its fate.
+    """The packets of one queue, in order, each with its due time and its fate.
 
-    A lost packet waits like any other: at the head of the kernel's list it is found at once, in the
-    middle only after a long search.
+    A lost packet waits like any other: at the head of the kernel's list it is found at once, in the middle only after
+    a long search.
     """
 
     def __init__(self, behaviour: Behaviour, downlink: "Downlink") -> None:
-        self.taken = self.lost = 0  # packets that came, and those of them that chance has lost
+        self.taken = self.lost = 0  # packets that arrived; those that random loss dropped
         self._downlink = downlink
         self._last_due = 0.0
         self._chances = Chances(behaviour)
@@ -118,7 +118,7 @@ class HoldingLine:
         self._follow(behaviour)
 
     def change(self, behaviour: Behaviour) -> None:
-        """Treat packets from now on by other rules; those that are held keep their time."""
+        """Apply other rules to packets from now on; packets that are held keep their due time."""
         if behaviour.seed != self.behaviour.seed:
             (self._harm,) = streams(behaviour.seed, "harm")
         self._chances.change(behaviour)
@@ -131,13 +131,13 @@ class HoldingLine:
         self._only_delay_s = None if others else behaviour.delay_s
 
     def admit(self, packet: int, arrived: float, size: int = 0, content: bytes = b"") -> int:
-        """Take a packet that arrived at this moment, in seconds. Returns HELD, FIRST or AT_ONCE (then it is not held).
+        """Take a packet that arrived at this moment. Returns HELD, FIRST or AT_ONCE (then it is not held).
 
         Args:
             packet: its number.
-            arrived: when.
-            size: with its IP header, in bytes; where the behaviour is limited.
-            content: from its IP header on, where the behaviour wants it WHOLE.
+            arrived: when, in seconds.
+            size: in bytes, with its IP header; needed if the behaviour is limited.
+            content: from its IP header on; needed if the behaviour wants it WHOLE.
         """
         self.taken += 1
         fate: int | Damaged = ACCEPT
@@ -157,7 +157,7 @@ class HoldingLine:
         return HELD if len(held) > 1 else FIRST
 
     def _decide(self, arrived: float, size: int) -> tuple[float, int]:
-        """When a packet would go if it were the only one, and whether it is lost."""
+        """Return when a packet would go if it were the only one, and whether it is lost."""
         fate = ACCEPT
         if self._chances.is_lost():
             fate = DROP
@@ -180,15 +180,15 @@ class HoldingLine:
         return Damaged(content if corrupted else b"", content if twice else b"")
 
     def next_due(self) -> float:
-        """When the first packet may go; infinity if there is none."""
+        """Return when the first packet may go; infinity if there is none."""
         return self._held[0][0] if self._held else float("inf")
 
     def count_due(self, before: float) -> int:
-        """How many packets were to go before a moment."""
+        """Return how many packets were due before a moment."""
         return sum(1 for _ in takewhile(lambda packet: packet[0] < before, self._held))
 
     def release(self, now: float) -> list[PacketVerdict]:
-        """Let go of all packets that are due, as one verdict for each run of packets with the same fate."""
+        """Release all packets that are due, with one verdict for each run of packets with the same fate."""
         held, verdicts = self._held, []
         what, last = ACCEPT, -1
         while held and held[0][0] <= now:
@@ -206,11 +206,11 @@ class HoldingLine:
 
 
 class Downlink:
-    """What a node takes in on all its links together: a queue in front of a rate, before the delays.
+    """The limit on what a node receives on all its links together: a queue in front of a rate, before the delays.
 
     Args:
         bytes_per_s: Ethernet headers included.
-        longest_s: how long a packet waits at most; one that would wait longer is dropped.
+        longest_s: the longest wait of a packet; one that would wait longer is dropped.
     """
 
     HEADER = 14
@@ -220,11 +220,11 @@ class Downlink:
         self._free_at = 0.0
 
     def change(self, bytes_per_s: float, longest_s: float) -> None:
-        """Other values; what waits goes on waiting."""
+        """Set other values; packets that wait go on waiting."""
         self._bytes_per_s, self._longest_s = bytes_per_s, longest_s
 
     def pass_on(self, arrived: float, size: int) -> float | None:
-        """When a packet of this size, IP header included, is through; None if there is no room for it."""
+        """Return when a packet of this size, IP header included, is through; None if there is no room for it."""
         start = max(arrived, self._free_at)
         if start - arrived > self._longest_s:
             return None
@@ -233,11 +233,11 @@ class Downlink:
 
 
 def flip_bit(content: bytes, chance: float) -> bytes:
-    """A packet with one bit wrong behind its IP header, which has been checked already.
+    """Return a packet with one bit flipped after its IP header, which has been checked already.
 
     Args:
         content: from the IP header on.
-        chance: 0 to 1: where.
+        chance: which bit, as a number from 0 to 1.
     """
     header = 4 * (content[0] & 15) if content[0] >> 4 == IPV4 else IPV6_HEADER
     place = 8 * header + int(chance * 8 * (len(content) - header))

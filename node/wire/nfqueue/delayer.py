@@ -1,6 +1,6 @@
 """Holds packets in the kernel and issues their verdicts when they are due: the Python path.
 
-The reference for `node.wire.nfqueue.fast_path`, which does the same in C for queues of which no packet need be read.
+The reference for `node.wire.nfqueue.fast_path`, which does the same in C for queues whose packets need not be read.
 """
 
 import heapq
@@ -25,17 +25,18 @@ from node.wire.nfqueue.queues import check_ownership, close_queue, open_queue
 from node.wire.nfqueue.recvmmsg import BURST, Inbox
 
 LATE_S = 1e-3
-"""A packet that goes so long after it was due is late: more than the contract allows a round trip beyond 1 %."""
+"""A packet released this long after it was due is late: more than the contract allows a round trip on top of 1 %."""
 BUSY_LOOK_S = 1e-3
-"""Where packets come more often than this, none of them wakes us: that costs more than all else that is done for it.
-The kernel has stamped them, and we look when the next is due, or after this time."""
+"""If packets arrive more often than this, arrivals do not wake us: that costs more than all other work for a packet.
+The kernel has timestamped them, and we look when the next is due, or after this time."""
 GRAIN_S, GRAIN_SHARE, MOST_GRAIN_S = 2e-4, 5e-3, 5e-4
-"""How seldom we look then, at least: so long, or as this share of the shortest delay, at most the last. Packets go
-within half of that before or after they are due."""
+"""The least time between two looks then: GRAIN_S or, if longer, this share of the shortest delay, at most the last.
+Packets go within half of that before or after they are due."""
 MORE_BURSTS = 7
-"""Taken in at one look, where there are as many: some 1 ms of work."""
+"""Further bursts received at one look, if there are as many: some 1 ms of work."""
 MAX_LEAD_S, LEAD_GAIN, LARGEST_ERROR_S = 1e-3, 0.1, 2e-4
-"""How much earlier than a packet is due we may begin to let it go; how fast that is learnt, and from what at most."""
+"""How much earlier than a packet is due we may begin to release it; the gain with which this is learnt; the largest
+error that is learnt from."""
 
 
 class Delayer:
@@ -44,16 +45,13 @@ class Delayer:
     def __init__(self, netlink: socket.socket) -> None:
         self._netlink = netlink
         self._inbox = Inbox(netlink)
-        self._copied = False  # whether more of packets comes up than their fronts
-        self._shortest_s = 0.0  # that a packet is held, but for one in ten thousand
-        self._looked_s = self._heard_s = (
-            0.0  # when we last looked for packets; when there were some
-        )
+        self._copied = False  # whether more than the front of packets is copied to us
+        self._shortest_s = 0.0  # minimum hold of a packet, except for one in ten thousand
+        # When we last looked for packets; when there were some.
+        self._looked_s = self._heard_s = 0.0
         self.is_busy = False
         self._lines: dict[int, HoldingLine] = {}
-        self._due: list[
-            tuple[float, int]
-        ] = []  # a heap: one entry for each line that holds anything
+        self._due: list[tuple[float, int]] = []  # a heap: one entry per line that holds anything
         self._buffer = bytearray(1 << 17)
         self._lead_s = 0.0
         self._downlink = Downlink(float("inf"), float("inf"))
@@ -74,12 +72,12 @@ class Delayer:
         check_ownership(self._netlink, self._lines)
 
     def keep(self, queues: Collection[int]) -> None:
-        """Give back all queues but these; what they hold goes at once."""
+        """Give back all queues but these; the packets that they hold go at once."""
         for queue in self._lines.keys() - set(queues):
             self._close(queue)
 
     def change(self, queues: dict[int, Behaviour]) -> None:
-        """Treat what comes in some of the queues by other rules from now on; the others are not touched."""
+        """Apply other rules to new packets of some queues; the other queues are not touched."""
         for queue in queues:
             if queue not in self._lines:
                 raise KeyError(queue)
@@ -93,7 +91,7 @@ class Delayer:
         self._shortest_s = min((one.shortest_s for one in behaviours), default=0.0)
 
     def _open(self, queue: int, behaviour: Behaviour) -> None:
-        """Serve a queue, by new rules where it is there already."""
+        """Serve a queue, or apply new rules if it is served already."""
         if behaviour.duplicate and self._injector is None:
             self._injector = open_injector()
         line = self._lines.get(queue)
@@ -111,7 +109,7 @@ class Delayer:
         close_queue(self._netlink, queue)
 
     def wait_s(self) -> float | None:
-        """How long there is nothing to do unless a packet comes; None for ever. Where it is busy: until it looks."""
+        """Return how long to wait unless a packet comes; None for ever. If busy, how long until the next look."""
         now = monotonic()
         until_due_s = self._due[0][0] - self._lead_s - now if self._due else None
         if not self.is_busy:
@@ -124,7 +122,7 @@ class Delayer:
         return min(max(GRAIN_S, GRAIN_SHARE * self._shortest_s), MOST_GRAIN_S)
 
     def take_in(self) -> None:
-        """Receive the packets that the kernel announces: a BURST, or more where they are looked at seldom."""
+        """Receive the packets that the kernel announces: a BURST, or more if we are busy and look seldom."""
         receive = self._take_in_whole if self._copied else self._take_in_fronts
         taken = receive()
         self._note(taken)
@@ -134,7 +132,7 @@ class Delayer:
             taken = receive()
 
     def _note(self, taken: int) -> None:
-        """Learn from how many packets a look has brought whether they come close upon each other."""
+        """Learn from the number of packets that a look brought whether they follow closely on each other."""
         self._looked_s = now = monotonic()
         close = taken > 1 or now - self._heard_s < BUSY_LOOK_S
         self.is_busy = taken > 0 and close and self._shortest_s > 2 * GRAIN_S
@@ -142,13 +140,13 @@ class Delayer:
             self._heard_s = now
 
     def _take_in_fronts(self) -> int:
-        """Receive a BURST of packets of which no more than their time is wanted. Returns how many messages came."""
+        """Receive a BURST of packets of which only the arrival time is needed. Returns how many messages came."""
         count, fronts = self._inbox.take()
         lines, now = self._lines, monotonic()
         since_boot = now - time()  # the kernel stamps by the wall clock, which may be set
         for length, kind, queue, packet, head, seconds, microseconds in fronts:
             if kind != PACKET_TYPE or queue not in lines:
-                continue  # a verdict came too late (the packet's device is gone), or so does this of a closed queue
+                continue  # a verdict came too late (the packet's device is gone), or the queue has been closed
             arrived = now
             if length == STAMPED_LENGTH and head == STAMP_HEAD:
                 arrived = min(now, seconds + microseconds / 1e6 + since_boot)
@@ -158,7 +156,7 @@ class Delayer:
         return count
 
     def _take_in_whole(self) -> int:
-        """The same, message by message, where some have the content or the size of packets."""
+        """Do the same message by message, if some have the content or the size of packets."""
         since_boot = monotonic() - time()
         for number in range(BURST):
             try:
@@ -174,7 +172,7 @@ class Delayer:
         return BURST
 
     def _place(self, queue: int, packet: int, place: int) -> None:
-        """Do what `admit` returned for a packet: note when it is due, or let it go."""
+        """Do what `admit` returned for a packet: note when it is due, or release it."""
         if place == FIRST:
             heapq.heappush(self._due, (self._lines[queue].next_due(), queue))
         elif place == AT_ONCE:
@@ -186,11 +184,11 @@ class Delayer:
             inject(self._injector, verdict.copy)
 
     def taken(self) -> dict[int, tuple[int, int]]:
-        """By queue: how many packets have come, and how many of them chance has lost."""
+        """Return by queue how many packets arrived, and how many of them random loss dropped."""
         return {queue: (line.taken, line.lost) for queue, line in self._lines.items()}
 
     def let_go(self) -> float | None:
-        """Send the verdicts on all packets that are due. Returns when the first of them was; None if there is none."""
+        """Send the verdicts on all packets that are due. Returns when the first of them was due; None if none was."""
         lead_s = self._grain_s() / 2 if self.is_busy else self._lead_s
         due, now = self._due, monotonic() + lead_s
         first = due[0][0] if due and due[0][0] <= now else None
@@ -210,9 +208,9 @@ class Delayer:
         return first
 
     def learn(self, due: float) -> None:
-        """Begin earlier, next time, the later this packet went that we had slept for; so the mean is on time.
+        """Begin earlier next time, the later this packet went, for which we had slept; so the mean is on time.
 
-        What has to be made up for is being woken, which takes the longer the busier the machine is.
+        This makes up for the time that waking up takes, which is the longer the busier the machine is.
         """
         error_s = min(max(monotonic() - due, -LARGEST_ERROR_S), LARGEST_ERROR_S)
         self._lead_s = min(max(self._lead_s + LEAD_GAIN * error_s, 0.0), MAX_LEAD_S)

@@ -12,7 +12,7 @@ from node.wire.nfqueue.nfnetlink import open_socket
 
 
 class Delayers:
-    """Both of them, each on a socket of its own; what one does not hold the other does."""
+    """Both paths, each on a socket of its own; each queue is held by one of them."""
 
     def __init__(self) -> None:
         self._netlink = open_socket()
@@ -25,7 +25,7 @@ class Delayers:
     def configure(
         self, queues: Mapping[int, Behaviour], downlink: tuple[float, float] | None
     ) -> None:
-        """Serve these queues and no others; those that stay keep what they hold, unless they change hands.
+        """Serve these queues and no others; those that stay keep what they hold, unless they change paths.
 
         Args:
             queues: by number.
@@ -42,7 +42,7 @@ class Delayers:
         self._queues, self._downlink = dict(queues), downlink
 
     def change(self, queues: Mapping[int, Behaviour]) -> None:
-        """Treat what comes in some of the queues by other rules from now on; the others are not touched.
+        """Apply other rules to new packets of some queues; the other queues are not touched.
 
         Raises:
             KeyError: there is no such queue.
@@ -54,19 +54,19 @@ class Delayers:
         self._queues |= queues
 
     def checksum(self) -> str:
-        """Of all that is done: the same as long as it is."""
+        """Return a checksum of everything that is done: equal as long as that is."""
         does = f"{sorted(self._queues.items())} {self._downlink}"
         return f"{zlib.crc32(does.encode()):08x}"
 
     def _divided(
         self, queues: Mapping[int, Behaviour]
     ) -> tuple[dict[int, Behaviour], dict[int, Behaviour]]:
-        """Whose they are: the fast path's, and the other's."""
+        """Divide queues into those of the fast path and those of the other."""
         plain = {n: one for n, one in queues.items() if self._fast_path and one.is_plain}
         return plain, {n: one for n, one in queues.items() if n not in plain}
 
     def run(self, listener: socket.socket) -> bool:
-        """Do what is to do for a while, or until a client calls. Returns whether one does."""
+        """Do due work for a while, or until a client connects. Returns whether one does."""
         delayer = self._delayer
         was_busy = delayer.is_busy
         awaited = [listener] if was_busy else [listener, self._netlink]
@@ -86,10 +86,10 @@ class Delayers:
         return select.select(sockets, [], [], most_s)[0]
 
     def lateness(self) -> tuple[int, float]:
-        """How many packets went late, and by how many seconds the worst of them."""
+        """Return how many packets went late, and by how many seconds the worst of them."""
         late, worst_s = self._fast_path.lateness() if self._fast_path else (0, 0.0)
         return late + self._delayer.late, max(worst_s, self._delayer.worst_late_s)
 
     def taken(self) -> dict[int, tuple[int, int]]:
-        """By queue: how many packets have come, and how many of them chance has lost."""
+        """Return by queue how many packets arrived, and how many of them random loss dropped."""
         return (self._fast_path.taken() if self._fast_path else {}) | self._delayer.taken()

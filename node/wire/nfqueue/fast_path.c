@@ -1,8 +1,8 @@
 /* The per-packet path of the nfqueue wire, for queues whose packets are only delayed or lost: node.wire.nfqueue.fast_path drives it.
  *
- * What it does is what node.wire.nfqueue.delayer and .delay_line do in Python, which remain its reference (a test holds
- * one to the other) and do all that is done to what is inside a packet. Chances are drawn there, too, and handed over.
- * Besides what the kernel takes, a packet costs 40 us of a slow processor there, and 4 to 10 here (docs/LOG.md).
+ * It does what node.wire.nfqueue.delayer and .delay_line do in Python. These remain its reference (a test compares the
+ * two), and handle every change to the content of packets. Random draws are also made there, and handed over. Besides
+ * the kernel's work, a packet costs 40 us of a slow processor in Python, and 4 to 10 us here (docs/LOG.md).
  *
  * Times are seconds of CLOCK_MONOTONIC. Messages: linux/netfilter/nfnetlink_queue.h.
  */
@@ -21,12 +21,12 @@
 #include <time.h>
 
 #define BURST 128           /* packets of one recvmmsg */
-#define MORE_BURSTS 7       /* taken in at one look, where there are as many */
-#define ANNOUNCEMENT 256    /* bytes of an announcement that are read: all, where no content is asked for */
+#define MORE_BURSTS 7       /* further bursts received at one look, if there are as many */
+#define ANNOUNCEMENT 256    /* bytes of an announcement that are read: all, if no content is asked for */
 #define VERDICTS 8192       /* bytes of verdicts sent at once */
 #define MOST_FDS 4
 #define NEEDS_DRAWS (1 << 16)
-#define RUN_S 5e-3          /* so often somebody shall look whether our share of the processor is enough */
+#define RUN_S 5e-3          /* how often the caller must check whether its share of the processor suffices */
 
 /* As in node/wire/nfqueue/delayer.py. */
 #define LATE_S 1e-3
@@ -46,9 +46,9 @@ typedef struct {
     double delay_s, shortest_s, last_due;
     Held *held;               /* a ring of `room` places; head and tail only grow */
     size_t room, head, tail;
-    Draw *draws;              /* what the next packets have drawn; none where nothing is left to chance */
+    Draw *draws;              /* random draws for the next packets; NULL if nothing is random */
     size_t drawn, used;
-    uint64_t taken, lost;     /* packets that came, and those of them that chance has lost */
+    uint64_t taken, lost;     /* packets that arrived, and those of them that random loss dropped */
 } Line;
 
 typedef struct {
@@ -110,7 +110,7 @@ static void add_verdict(Delayer *d, uint16_t queue, uint32_t verdict, uint32_t u
     d->written += sizeof message;
 }
 
-/* Release all of a line that is due: one verdict for each run of packets with the same fate. */
+/* Release everything of a line that is due: one verdict for each run of packets with the same fate. */
 static void release(Delayer *d, Line *line, double now) {
     size_t head = line->head;
     while (head != line->tail) {
@@ -147,7 +147,7 @@ static void index_lines(Delayer *d) {
     }
 }
 
-/* Serve a queue, or treat by other rules what comes to it from now on. Returns 0, or -1 for want of memory. */
+/* Serve a queue, or apply other rules to what comes to it from now on. Returns 0, or -1 if memory is short. */
 int fast_path_set(Delayer *d, uint16_t queue, double delay_s, double shortest_s) {
     Line *line = d->by_queue[queue];
     if (!line) {
@@ -166,7 +166,7 @@ int fast_path_set(Delayer *d, uint16_t queue, double delay_s, double shortest_s)
     return 0;
 }
 
-/* Forget what a queue's next packets have drawn: from now on nothing is left to chance there. */
+/* Drop the draws for a queue's next packets: from now on nothing is random there. */
 void fast_path_forget_draws(Delayer *d, uint16_t queue) {
     Line *line = d->by_queue[queue];
     free(line->draws);
@@ -174,7 +174,7 @@ void fast_path_forget_draws(Delayer *d, uint16_t queue) {
     line->drawn = line->used = 0;
 }
 
-/* What `count` more packets of a queue draw, behind what is left: an array to fill; NULL for want of memory. */
+/* Add `count` draws to those left of a queue. Returns the array to fill; NULL if memory is short. */
 Draw *fast_path_add_draws(Delayer *d, uint16_t queue, size_t count) {
     Line *line = d->by_queue[queue];
     size_t left = line->drawn - line->used;
@@ -188,13 +188,13 @@ Draw *fast_path_add_draws(Delayer *d, uint16_t queue, size_t count) {
     return draws + left;
 }
 
-/* How many packets of a queue may still come before it needs more draws. */
+/* Return how many packets may still come to a queue before it needs more draws. */
 size_t fast_path_draws_left(const Delayer *d, uint16_t queue) {
     const Line *line = d->by_queue[queue];
     return line->drawn - line->used;
 }
 
-/* Let all go that a queue holds, and forget it. */
+/* Release everything that a queue holds, and forget it. */
 void fast_path_close(Delayer *d, uint16_t queue) {
     Line *line = d->by_queue[queue];
     release(d, line, __builtin_inf());
@@ -211,7 +211,7 @@ uint64_t fast_path_late(const Delayer *d, double *worst_s) {
     return d->late;
 }
 
-/* How many packets have come to a queue, and how many of them chance has lost. */
+/* Return how many packets have arrived in a queue; `lost`: how many of them random loss dropped. */
 uint64_t fast_path_taken(const Delayer *d, uint16_t queue, uint64_t *lost) {
     const Line *line = d->by_queue[queue];
     *lost = line->lost;
@@ -223,7 +223,7 @@ uint64_t fast_path_taken(const Delayer *d, uint16_t queue, uint64_t *lost) {
 static void hold(Line *line, uint32_t packet, double arrived) {
     if (line->tail - line->head == line->room) {
         Held *more = malloc(2 * line->room * sizeof *more);
-        if (!more) return; /* it stays in the kernel, and goes with the next */
+        if (!more) return; /* it stays in the kernel, and goes with the next packet */
         for (size_t i = line->head; i != line->tail; i++)
             more[i & (2 * line->room - 1)] = line->held[i & (line->room - 1)];
         free(line->held);
@@ -244,7 +244,7 @@ static void take(Delayer *d, const char *bytes, size_t length, double now, doubl
     size_t place = sizeof *head + sizeof *family;
     if (length < place || head->nlmsg_type != (NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_PACKET)) return;
     Line *line = d->by_queue[ntohs(family->res_id)];
-    if (!line) return; /* of a queue that is closed by now */
+    if (!line) return; /* of a queue that has been closed */
     uint32_t packet = 0;
     double arrived = now;
     while (place + sizeof(struct nlattr) <= length) {
@@ -258,14 +258,14 @@ static void take(Delayer *d, const char *bytes, size_t length, double now, doubl
             struct nfqnl_msg_packet_timestamp stamp;
             memcpy(&stamp, attribute + 1, sizeof stamp);
             arrived = smaller(now, be64toh(stamp.sec) + be64toh(stamp.usec) / 1e6 + since_boot);
-            break; /* it comes behind the packet's number */
+            break; /* it comes after the packet's number */
         }
         place += NLA_ALIGN(size);
     }
     hold(line, packet, arrived);
 }
 
-/* How many packets may come until some line has used up what it drew. */
+/* Return how many packets may come until some line has used up its draws. */
 static size_t draws_left(const Delayer *d) {
     size_t left = SIZE_MAX;
     for (int i = 0; i < d->count; i++) {
@@ -282,7 +282,7 @@ static int take_burst(Delayer *d, double now, double since_boot) {
     return got > 0 ? got : 0;
 }
 
-/* Receive what the kernel announces: a BURST, or more where packets come close upon each other. */
+/* Receive what the kernel announces: a BURST, or more if packets follow closely on each other. */
 int fast_path_take_in(Delayer *d, double now, double wall) {
     int taken = take_burst(d, now, now - wall), all = taken;
     int close = taken > 1 || now - d->heard_s < BUSY_LOOK_S;
@@ -300,7 +300,7 @@ static double grain_s(const Delayer *d) {
     return smaller(larger(GRAIN_S, GRAIN_SHARE * d->shortest_s), MOST_GRAIN_S);
 }
 
-/* How long there is nothing to do unless a packet comes; infinity for ever. Where it is busy: until it looks. */
+/* Return how long to wait unless a packet comes; infinity for ever. If busy, how long until the next look. */
 double fast_path_wait_s(const Delayer *d, double now) {
     double until_due = first_due(d) - d->lead_s - now;
     if (!d->is_busy) return larger(0.0, until_due);
@@ -312,7 +312,7 @@ static void count_late(Delayer *d, const Line *line, double overdue) {
     for (size_t i = line->head; i != line->tail && line->held[i & (line->room - 1)].due < overdue; i++) d->late++;
 }
 
-/* Send the verdicts on all packets that are due. Returns when the first of them was; infinity if there is none. */
+/* Send the verdicts on all packets that are due. Returns when the first of them was due; infinity if none was. */
 double fast_path_let_go(Delayer *d, double now) {
     double until = now + (d->is_busy ? grain_s(d) / 2 : d->lead_s), first = __builtin_inf();
     for (int i = 0; i < d->count; i++) {
@@ -330,14 +330,14 @@ double fast_path_let_go(Delayer *d, double now) {
     return first;
 }
 
-/* Begin earlier, next time, the later a packet went that we had slept for. */
+/* Begin earlier next time, the later a packet went for which we had slept. */
 static void learn(Delayer *d, double due) {
     double error = clock_s(CLOCK_MONOTONIC) - due;
     error = smaller(larger(error, -LARGEST_ERROR_S), LARGEST_ERROR_S);
     d->lead_s = smaller(larger(d->lead_s + LEAD_GAIN * error, 0.0), MAX_LEAD_S);
 }
 
-/* Sleep until there is something to do. Returns which of the descriptors can be read; `ours`: whether the socket can. */
+/* Sleep until there is something to do. Returns which descriptors can be read; `ours`: whether the socket can. */
 static int sleep_until(const Delayer *d, const int *fds, int count, double wait, int *ours) {
     struct pollfd polled[MOST_FDS + 1];
     struct timespec t = {(time_t)wait, (long)((wait - (time_t)wait) * 1e9)};
@@ -349,8 +349,8 @@ static int sleep_until(const Delayer *d, const int *fds, int count, double wait,
     return ready;
 }
 
-/* Do all that is to do until one of some descriptors can be read, draws run low, or a time in seconds has passed; and
- * after RUN_S come back with the first thing that was to do. Returns a bit for each that can be read, and NEEDS_DRAWS. */
+/* Do due work until one of some descriptors can be read, draws run low, or a time in seconds has passed; after RUN_S,
+ * return at the first event. Returns a bit for each descriptor that can be read, and NEEDS_DRAWS. */
 int fast_path_run(Delayer *d, const int *fds, int count, double most_s) {
     double now = clock_s(CLOCK_MONOTONIC), began = now, end = now + most_s;
     for (;;) {

@@ -1,6 +1,6 @@
 """The delayer's per-packet path in C (fast_path.c), for queues whose packets are only delayed or lost.
 
-Chances are drawn here, by the same class that the path in Python uses, and handed over some at a time.
+Random draws are made here, by the same class that the path in Python uses, and handed over in batches.
 """
 
 import ctypes
@@ -17,9 +17,10 @@ from node.wire.nfqueue.queues import check_ownership, close_queue, open_queue
 
 LIBRARY = Path(__file__).with_name("libfastpath.so")
 DRAWS, FEW_DRAWS = 512, 256
-"""Drawn at a time, which takes half a millisecond; where fewer are left when fast_path.c asks for more."""
+"""The size of a batch of draws, which takes half a millisecond; when fast_path.c asks for more, queues with fewer
+than FEW_DRAWS left get a batch."""
 NEEDS_DRAWS = 1 << 16
-"""Of what `run` returns: fast_path.c's."""
+"""A flag in what `run` returns, as in fast_path.c."""
 DRAW = struct.Struct("dI4x")
 FOR_EVER_S = 3600.0
 _DELAYER, _QUEUE, _NUMBER, _SECONDS = c_void_p, c_uint16, c_size_t, c_double
@@ -37,11 +38,11 @@ PROTOTYPES: dict[str, list[Any]] = {
     "let_go": [_SECONDS, _DELAYER, _SECONDS],
     "run": [c_int, _DELAYER, POINTER(c_int), c_int, _SECONDS],
 }
-"""Of fast_path.c's functions: what each returns, and its arguments."""
+"""The functions of fast_path.c: what each returns, and its arguments."""
 
 
 def load_library() -> ctypes.CDLL | None:
-    """The compiled path; None where the image has none."""
+    """Load the compiled path; None if the image has none."""
     if not LIBRARY.exists():
         return None
     library = ctypes.CDLL(str(LIBRARY))
@@ -52,11 +53,11 @@ def load_library() -> ctypes.CDLL | None:
 
 
 class FastPath:
-    """Plain queues, over a socket of their own.
+    """Plain queues, on a socket of their own.
 
     Args:
-        library: of `load_library`.
-        netlink: where their packets are announced. It must outlive this.
+        library: from `load_library`.
+        netlink: the socket on which their packets are announced. It must outlive this object.
     """
 
     def __init__(self, library: ctypes.CDLL, netlink: socket.socket) -> None:
@@ -78,12 +79,12 @@ class FastPath:
         check_ownership(self._netlink, self._behaviours)
 
     def keep(self, queues: Collection[int]) -> None:
-        """Give back all queues but these; what they hold goes at once."""
+        """Give back all queues but these; the packets that they hold go at once."""
         for queue in self._behaviours.keys() - set(queues):
             self._close(queue)
 
     def change(self, queues: Mapping[int, Behaviour]) -> None:
-        """Treat what comes in some of the queues by other rules from now on; the others are not touched."""
+        """Apply other rules to new packets of some queues; the other queues are not touched."""
         for queue in queues:
             if queue not in self._behaviours:
                 raise KeyError(queue)
@@ -101,7 +102,7 @@ class FastPath:
             self._leave_to_chance(queue, behaviour)
 
     def _leave_to_chance(self, queue: int, behaviour: Behaviour) -> None:
-        """What packets draw from now on; of a queue that has drawn already the streams go on."""
+        """Set what packets draw from now on; the streams of a queue that has drawn already continue."""
         self._library.fast_path_forget_draws(self._pointer, queue)
         if queue in self._chances:
             self._chances[queue].change(behaviour)
@@ -127,10 +128,10 @@ class FastPath:
         del self._behaviours[queue], self._chances[queue]
 
     def run(self, sockets: Sequence[socket.socket], most_s: float | None) -> list[socket.socket]:
-        """Do what is to do until one of some sockets can be read, or a time has passed, or a look at all is due.
+        """Do due work until one of these sockets can be read, a time has passed, or the caller must look at its share.
 
         Returns:
-            Those that can be read.
+            The sockets that can be read.
         """
         files = (c_int * len(sockets))(*(one.fileno() for one in sockets))
         longest_s = FOR_EVER_S if most_s is None else most_s
@@ -149,7 +150,7 @@ class FastPath:
         return left
 
     def taken(self) -> dict[int, tuple[int, int]]:
-        """By queue: how many packets have come, and how many of them chance has lost."""
+        """Return by queue how many packets arrived, and how many of them random loss dropped."""
         return {queue: self._taken(queue) for queue in self._behaviours}
 
     def _taken(self, queue: int) -> tuple[int, int]:
@@ -157,7 +158,7 @@ class FastPath:
         return self._library.fast_path_taken(self._pointer, queue, ctypes.byref(lost)), lost.value
 
     def lateness(self) -> tuple[int, float]:
-        """How many packets went late, and by how many seconds the worst of them."""
+        """Return how many packets went late, and by how many seconds the worst of them."""
         worst_s = c_double()
         late = self._library.fast_path_late(self._pointer, ctypes.byref(worst_s))
         return late, worst_s.value

@@ -1,7 +1,7 @@
 """Injects duplicates of packets at ingress: netfilter can release a packet, but only once.
 
-A copy is sent on the loopback device, where it arrives like any packet: for this node if its address says so, else it
-is forwarded. There no rule of ours looks at it again.
+A copy is sent on the loopback device, where it arrives like any packet: it is delivered here if it has this node's
+address, else forwarded. None of our rules looks at it again there.
 """
 
 import socket
@@ -15,13 +15,13 @@ FILTERS = Path("/proc/sys/net/ipv4/conf")
 
 
 def open_injector() -> socket.socket:
-    """A socket that sends packets as if they came in. Where the kernel is strict about whence, it becomes less so."""
+    """Open a socket that sends packets as if they came in. A strict reverse path filter on loopback is loosened."""
     if (FILTERS / "all/rp_filter").read_text().strip() == "1":
         set_reverse_path_filter(LOOPBACK, LOOSE)
     return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
 
 
 def inject(injector: socket.socket, content: bytes) -> None:
-    """Let a packet come in, from its IP header on."""
+    """Inject a packet, given from its IP header on."""
     kind = ETHERTYPES[content[0] >> 4]
     injector.sendto(content, (LOOPBACK, kind, 0, 0, NO_ADDRESS))

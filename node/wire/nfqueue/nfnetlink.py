@@ -11,7 +11,7 @@ from typing import NamedTuple
 NETLINK_NETFILTER, SOL_NETLINK, NETLINK_NO_ENOBUFS, SO_RCVBUFFORCE = 12, 270, 5, 33
 SO_TIMESTAMPNS = 35
 RECEIVE_BUFFER = 64 << 20
-"""Room for about 80,000 announced packets: 0.4 s at the rate where a core is busy with nothing else."""
+"""Room for about 80,000 announced packets: 0.4 s at the rate that keeps a core fully busy."""
 
 NFNL_SUBSYS_QUEUE, NLM_F_REQUEST = 3, 1
 MSG_PACKET, MSG_VERDICT, MSG_CONFIG, MSG_VERDICT_BATCH = range(4)
@@ -20,46 +20,47 @@ CFG_COMMAND, CFG_PARAMS, CFG_MAX_LENGTH, CFG_MASK, CFG_FLAGS = range(1, 6)
 COMMAND_BIND, COMMAND_UNBIND = 1, 2
 COPY_META, COPY_PACKET = 1, 2
 META, SIZE, WHOLE = 0, 1, 0xFFFF
-"""How many bytes of a packet come up: none, one (and with it the number of all), or all."""
+"""How many bytes of a packet the kernel copies: none, one (and with it the size of the packet), or all."""
 FLAG_GSO = 4
 DROP, ACCEPT = 0, 1
 
 STATUS_FILE = Path("/proc/net/netfilter/nfnetlink_queue")
 PACKET_HEAD = struct.Struct(">4xH12xH4xI")
-"""Of the message that announces a packet: its type (in the machine's byte order), the queue's number, the packet's."""
+"""The message that announces a packet: its type (in host byte order), the queue's number, the packet's number."""
 STAMP = struct.Struct(">QQ")
 """When a packet reached its device, by the wall clock: seconds, microseconds."""
 FRONT, FRONT_BYTES = struct.Struct(">4sH12xH4xI28x4sQQ52x"), 128
-"""The front of an announcement: its length as it stands there, its type, the queue's number and the packet's, and where
-there is a stamp behind the packet's number, device and hardware address, the head of that attribute and the stamp."""
+"""The front of an announcement: its length as raw bytes, its type, the numbers of the queue and the packet and, if a
+timestamp follows the packet's number, device and hardware address, the header of that attribute and the timestamp."""
 STAMPED_LENGTH, STAMP_HEAD = struct.pack("=I", 84), struct.pack("=HH", 20, 4)
-"""What these are then. With anything more or else in it (a mark, say) the stamp is not looked for."""
+"""Their values in such an announcement. If it has anything else in it (a mark, say), the timestamp is not looked
+for."""
 ATTRIBUTES = 20
-"""Where the attributes of an announcement begin."""
+"""Offset of the attributes in an announcement."""
 PACKET_TYPE = int.from_bytes(struct.pack("=H", NFNL_SUBSYS_QUEUE << 8 | MSG_PACKET), "big")
 """The type that announces a packet, as PACKET_HEAD reads it."""
 
 
 class PacketVerdict(NamedTuple):
-    """What becomes of all packets of a queue that still wait, up to and including one."""
+    """The verdict on all waiting packets of a queue, up to and including one."""
 
     what: int
     """DROP or ACCEPT."""
     up_to: int
     """The number of the last packet."""
     content: bytes = b""
-    """What goes on in place of this packet; if there is any the verdict is on this one alone."""
+    """What is sent in place of this packet; if not empty, the verdict is on this packet alone."""
     copy: bytes = b""
-    """What goes on besides."""
+    """What is sent in addition."""
 
 
 class Announcement(NamedTuple):
-    """What comes up of a packet besides its number."""
+    """What the kernel says of a packet besides its number."""
 
     arrived: float | None
-    """When it reached its device, by the wall clock; None where the kernel does not tell."""
+    """When it reached its device, by the wall clock; None if the kernel does not tell."""
     size: int
-    """Of the packet in bytes, IP header included."""
+    """Size of the packet in bytes, IP header included."""
     content: bytes
 
 
@@ -71,7 +72,7 @@ class QueueStatus(NamedTuple):
     waiting: int
     """Packets that it holds."""
     dropped_full: int
-    """Packets dropped because it held as many as it may."""
+    """Packets dropped because the queue was full."""
     dropped_unread: int
     """Packets dropped because the socket's buffer was full."""
     packets: int
@@ -79,7 +80,7 @@ class QueueStatus(NamedTuple):
 
 
 def queue_status() -> dict[int, QueueStatus]:
-    """All queues of this network namespace that are being served, by number."""
+    """Return the status of all queues of this network namespace that are served, by number."""
     if not STATUS_FILE.exists():  # no nfnetlink_queue in this kernel
         return {}
     rows = [[int(word) for word in line.split()] for line in STATUS_FILE.read_text().splitlines()]
@@ -87,7 +88,7 @@ def queue_status() -> dict[int, QueueStatus]:
 
 
 def open_socket() -> socket.socket:
-    """A socket for all queues, that reports no overruns: then packets are lost, and the kernel counts them."""
+    """Open a socket for all queues that reports no overruns: packets are lost then, and the kernel counts them."""
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     netlink.bind((0, 0))
     netlink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
@@ -97,9 +98,9 @@ def open_socket() -> socket.socket:
 
 
 def stamp_arrivals() -> socket.socket:
-    """Make the kernel stamp every packet that reaches a device, for as long as this socket is open.
+    """Make the kernel timestamp every packet that reaches a device, as long as this socket is open.
 
-    Without the stamps a packet counts as arrived only when the daemon hears of it: 0.1 ms later where all is quiet.
+    Without timestamps a packet counts as arrived only when the daemon hears of it: 0.1 ms later on a quiet machine.
     """
     asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     asking.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -107,18 +108,18 @@ def stamp_arrivals() -> socket.socket:
 
 
 def bind_message(queue: int) -> bytes:
-    """Take over a queue."""
+    """Return the message that takes over a queue."""
     return _config(queue, _attribute(CFG_COMMAND, struct.pack(">BxH", COMMAND_BIND, 0)))
 
 
 def copy_messages(queue: int, copied: int) -> list[bytes]:
-    """Say how much of each packet comes up (META, SIZE or WHOLE); the packets themselves stay in the kernel.
+    """Return messages that set how much of each packet is copied (META, SIZE or WHOLE); packets stay in the kernel.
 
-    Super-packets stay whole, unless more than their time is wanted: then the kernel cuts them, and completes their
-    checksums.
+    Super-packets stay whole, unless more than their arrival time is needed: then the kernel cuts them, and completes
+    their checksums.
 
     The kernel could let packets through that it cannot announce (FAIL_OPEN). That is off: such a packet would arrive
-    too early, and its overtaking would look like reordering. A packet that meets a full buffer is dropped.
+    too early, which would look like reordering. A packet that meets a full buffer is dropped.
     """
     mode = COPY_META if copied == META else COPY_PACKET
     flags = struct.pack(">I", FLAG_GSO if copied == META else 0)
@@ -130,17 +131,17 @@ def copy_messages(queue: int, copied: int) -> list[bytes]:
 
 
 def max_length_message(queue: int, packets: int) -> bytes:
-    """Set how many packets a queue may hold; what comes upon a full queue is dropped."""
+    """Return the message that sets how many packets a queue may hold; packets that meet a full queue are dropped."""
     return _config(queue, _attribute(CFG_MAX_LENGTH, struct.pack(">I", packets)))
 
 
 def unbind_message(queue: int) -> bytes:
-    """Give a queue back; what waits in it is dropped."""
+    """Return the message that gives a queue back; packets that wait in it are dropped."""
     return _config(queue, _attribute(CFG_COMMAND, struct.pack(">BxH", COMMAND_UNBIND, 0)))
 
 
 def verdict_message(queue: int, verdict: PacketVerdict) -> bytes:
-    """Release or drop the waiting packets of a queue up to one; or one alone, with other content."""
+    """Return the message that releases or drops a queue's packets up to one, or releases one with other content."""
     if verdict.content:
         return single_verdict_message(queue, verdict.up_to, verdict.content)
     payload = _attribute(ATTR_VERDICT, struct.pack(">II", verdict.what, verdict.up_to))
@@ -148,14 +149,14 @@ def verdict_message(queue: int, verdict: PacketVerdict) -> bytes:
 
 
 def single_verdict_message(queue: int, packet: int, content: bytes = b"") -> bytes:
-    """Release one packet, wherever in the queue it is, as it came or with other content."""
+    """Return the message that releases one packet, anywhere in the queue, as it came or with other content."""
     payload = _attribute(ATTR_VERDICT, struct.pack(">II", ACCEPT, packet))
     payload += _attribute(ATTR_CONTENT, content) if content else b""
     return _message(MSG_VERDICT, queue, payload)
 
 
 def read_announcement(message: memoryview) -> Announcement:
-    """Time, size and content of a packet, from the message that announces it."""
+    """Parse the arrival time, size and content of a packet from the message that announces it."""
     found, place = {}, ATTRIBUTES
     while place + 4 <= len(message):
         length, kind = struct.unpack_from("=HH", message, place)

@@ -20,7 +20,7 @@ class QueueTakenError(Exception):
 def open_queue(
     netlink: socket.socket, queue: int, behaviour: Behaviour, before: Behaviour | None
 ) -> None:
-    """Have what comes in a queue announced on this socket, or announced otherwise than before."""
+    """Have the packets of a queue announced on this socket, or change how they are announced."""
     if before is None:
         netlink.send(bind_message(queue))
     if before is None or before.copied != behaviour.copied:
@@ -30,14 +30,14 @@ def open_queue(
 
 
 def close_queue(netlink: socket.socket, queue: int) -> None:
-    """Give a queue back. What comes to it from now on passes at once."""
+    """Give a queue back. Packets that come to it from now on pass at once."""
     netlink.send(unbind_message(queue))
 
 
 def check_ownership(netlink: socket.socket, queues: Iterable[int]) -> None:
-    """Whether these queues are announced on this socket.
+    """Check that these queues are announced on this socket.
 
-    Netlink answers a refused request only on demand, and then among the packets; the kernel's own list is easier to
+    Netlink reports a refused request only on demand, and then among the packets; the kernel's own list is easier to
     read.
 
     Raises:

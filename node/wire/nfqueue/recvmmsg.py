@@ -1,6 +1,6 @@
 """Receives many netlink messages in one system call: recvmmsg(2), which Python lacks.
 
-A call for each packet is a third of the time that Python takes for it, so this is worth a few structures of C.
+One call per packet is a third of the time that Python takes for it, so a few C structures pay off.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from node.wire.nfqueue.nfnetlink import FRONT, FRONT_BYTES
 
 BURST = 128
-"""Packets taken in before looking again at what is due: some 0.3 ms of work."""
+"""Packets received before looking again at what is due: some 0.3 ms of work."""
 
 Front = tuple[bytes, int, int, int, bytes, int, int]
 
@@ -36,10 +36,10 @@ class _Message(ctypes.Structure):  # struct mmsghdr
 
 
 class Inbox:
-    """The fronts of messages that wait on a socket: enough of an announcement to know packet and time.
+    """The fronts of messages that wait on a socket: enough of an announcement to know the packet and its time.
 
     Args:
-        netlink: where they wait. It must outlive this.
+        netlink: the socket. It must outlive this object.
     """
 
     def __init__(self, netlink: socket.socket) -> None:
@@ -52,10 +52,10 @@ class Inbox:
         self._messages = (_Message * BURST)()
         for message, vector in zip(self._messages, self._vectors, strict=True):
             message.header.vectors, message.header.vector_count = ctypes.pointer(vector), 1
-        self._receive = ctypes.PyDLL(None).recvmmsg  # nobody else runs here who could use the time
+        self._receive = ctypes.PyDLL(None).recvmmsg  # keeps the GIL: no other thread needs it
 
     def take(self) -> tuple[int, Iterable[Front]]:
-        """How many messages there were, up to BURST, and their fronts as FRONT reads them; good until the next call."""
+        """Return the number of messages, up to BURST, and their fronts (see FRONT), valid until the next call."""
         count = self._receive(self._socket, self._messages, BURST, socket.MSG_DONTWAIT, None)
-        count = max(count, 0)  # -1 where nothing waits
+        count = max(count, 0)  # -1 if nothing waits
         return count, FRONT.iter_unpack(self._view[: count * FRONT_BYTES])

@@ -1,7 +1,7 @@
-"""Marks that traces are changing links, for others that read or change those of this node.
+"""Marks that traces are changing links, for other processes that read or change the links of this node.
 
-A socket of one name is held by the process that does it, and gone with the process; a file says which links they are.
-The file without the process means that the process was killed: the links have the last values of a trace for ever.
+The process that changes them holds a socket of a fixed name, which is gone with the process; a file lists the links.
+If there is the file without the process, the process was killed, and the links keep the last values of a trace.
 """
 
 import json
@@ -15,27 +15,27 @@ from protocol.link import Pair
 from protocol.reader import FormatError, document, parse
 
 ADDRESS = "\0gradwire-replay"
-"""An abstract socket, as that of the nfqueue daemon: it belongs to the network namespace, as the links do."""
+"""An abstract socket, like that of the nfqueue daemon: it belongs to the network namespace, as the links do."""
 FILE = state.FOLDER / "replay.json"
 
 
 class Mark(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     process: int
-    """Who changes links."""
+    """The process that changes links."""
     links: list[Pair]
-    """Those of the cluster that traces change."""
+    """The links of the cluster that traces change."""
 
 
 def occupy(pairs: list[Pair]) -> socket.socket:
-    """Be the one that changes links of this node from now on, until the socket is closed.
+    """Become the process that changes the links of this node, until the returned socket is closed.
 
     Args:
-        pairs: what to tell others of: the links that traces change.
+        pairs: the links that traces change, which other processes are told.
 
     Raises:
-        NodeError: another process is.
+        NodeError: another process changes them.
     """
     sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -48,30 +48,30 @@ def occupy(pairs: list[Pair]) -> socket.socket:
 
 
 def pairs_now() -> list[Pair]:
-    """The links of the cluster that traces may change at the moment."""
+    """Return the links of the cluster that traces may change at the moment."""
     mark = _read() if _is_occupied() else None
     return mark.links if mark else []
 
 
 def refuse() -> None:
-    """Refuse to touch links that traces change.
+    """Refuse to touch links while traces change them.
 
     Raises:
-        NodeError: they do.
+        NodeError: traces change them.
     """
     if _is_occupied():
         raise NodeError(_words())
 
 
 def fault() -> str:
-    """What is wrong with the links if a replay could not put them back; empty if nothing is."""
+    """Return what is wrong with the links if a replay could not restore them; empty if nothing is."""
     if FILE.exists() and not _is_occupied():
         return "a trace was cut off here, and links have its last values: apply the plan again"
     return ""
 
 
 def forget() -> None:
-    """The links are as a plan wants them."""
+    """Remove the file: the links are as a plan wants them."""
     FILE.unlink(missing_ok=True)
 
 
@@ -94,7 +94,7 @@ def _is_occupied() -> bool:
 
 
 def _read() -> Mark | None:
-    """What the file says; None while it is about to come, or to go."""
+    """Read the file; None while it is about to appear or to disappear."""
     try:
         return parse(Mark, FILE.read_text())
     except (OSError, FormatError):

@@ -1,10 +1,11 @@
-"""Plays traces: changes links in place, many times a second, without starting a program for it.
+"""Plays traces: changes links in place, many times a second, without starting a program each time.
 
     python -m node.wire replay      # orders on standard input, answers on standard output: protocol/trace.py
 
-tc reads its lines from a pipe that stays open; the nfqueue daemon is told over its socket. While this runs, `apply` and
-`clear` refuse to touch the node; who started it may send it other plans. When a trace ends, its links are as the plan
-in force says; when standard input ends (the host was interrupted or killed, the connection broke), all are.
+tc reads its lines from a pipe that stays open; the nfqueue daemon gets requests over its socket. While this runs,
+`apply` and `clear` refuse to touch the node; the process that started it may send it other plans. When a trace ends,
+its links are restored to the plan in force; when standard input ends (the host was interrupted or killed, the
+connection broke), all links are.
 """
 
 import json
@@ -42,13 +43,13 @@ from protocol.trace import (
 )
 
 STANDSTILL_LOOK_S = 0.1
-"""How often the rate of an outage is set anew, to what is left of it."""
+"""How often the rate of an outage is reset, to what is left of the outage."""
 QUESTION = "qdisc show dev lo"
-"""What tc is asked after its lines: that it answers proves that they are done."""
+"""What tc is asked after its lines: its answer proves that they are done."""
 
 
 class Tc:
-    """One tc that does its lines as they come: 6 µs each, where a new process takes 2 ms."""
+    """One tc process that executes lines as they come: 6 µs each, while a new process takes 2 ms."""
 
     def __init__(self) -> None:
         pipe = subprocess.PIPE
@@ -57,29 +58,29 @@ class Tc:
         )
 
     def run(self, lines: list[str]) -> None:
-        """Do some lines, and wait until they are done.
+        """Execute some lines, and wait until they are done.
 
         Raises:
-            CommandError: one of them failed, in tc's words; tc has ended.
+            CommandError: one of them failed; quotes tc, which has ended.
         """
         assert self._process.stdin and self._process.stdout and self._process.stderr
         try:
             self._process.stdin.write("".join(f"{line}\n" for line in [*lines, QUESTION]).encode())
             self._process.stdin.flush()
         except OSError:
-            pass  # it has ended before; its last words are still there
+            pass  # it has ended before; its error message is still there
         if not os.read(self._process.stdout.fileno(), 1 << 16):
             words = " ".join(self._process.stderr.read().decode(errors="replace").split())
             raise CommandError(f"tc: {words or 'ended'}")
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 
 
 class Orders:
-    """Orders on standard input, a line each, as they come."""
+    """Orders on standard input, one per line."""
 
     def __init__(self, stdin: int) -> None:
         self._stdin = stdin
@@ -87,7 +88,7 @@ class Orders:
         self.ended = False
 
     def wait(self, seconds: float | None) -> list[bytes]:
-        """The orders that come next, if one comes within this time. None that is there is left in the pipe."""
+        """Return the orders that come next, if any comes within this time; leaves no whole order in the pipe."""
         if not select.select([self._stdin], [], [], seconds)[0]:
             return []
         chunk = os.read(self._stdin, 1 << 20)
@@ -100,10 +101,10 @@ class Player:
     """The links of one node under traces.
 
     Args:
-        order: the first one, with all traces that may be begun.
+        order: the first order, with all traces that may be begun.
 
     Raises:
-        FormatError: it has a link that this node lacks.
+        FormatError: the order has a link that this node lacks.
         NodeError: no plan is in force here, or another replay runs.
     """
 
@@ -116,10 +117,10 @@ class Player:
             self._traces = {name: make_trace(told) for name, told in order.traces.items()}
             self._check_links(self._state.layout.plan)
             self._sign = lock.occupy(order.links)
-            state.save(self._state)  # links that were proved before are not after
+            state.save(self._state)  # proofs of the links are void from now on
         self._tc = Tc()
-        self._now = self._state.layout  # what the kernel has
-        self._is_torn = False  # whether it has that only in parts
+        self._now = self._state.layout  # the layout that the kernel has
+        self._is_torn = False  # whether the kernel has only parts of it
         self._changes = 0
         self._playing: dict[str, Playing] = {}
 
@@ -127,7 +128,7 @@ class Player:
         """Begin a trace, from its start.
 
         Raises:
-            FormatError: the first order had none of this name.
+            FormatError: the first order had no trace of this name.
         """
         if name not in self._traces:
             raise FormatError(
@@ -138,17 +139,17 @@ class Player:
         playing.done(monotonic())
 
     def end(self, name: str) -> Ended:
-        """End a trace; its links get back what the plan says. Returns how it went."""
+        """End a trace and restore its links to the plan. Returns how it went."""
         playing = self._playing.pop(name)
         self._put_traced()
         return playing.report(name)
 
     def is_playing(self, name: str) -> bool:
-        """Whether a trace has begun and not ended."""
+        """Return whether a trace has begun and not ended."""
         return name in self._playing
 
     def keep_time(self) -> list[str]:
-        """Do what is due. Returns the names of traces that are over."""
+        """Execute the changes that are due. Returns the names of traces that are over."""
         now = monotonic()
         moved = [playing for playing in self._playing.values() if playing.advance(now)]
         if moved or self._is_standing_still():
@@ -159,18 +160,18 @@ class Player:
         return [name for name, playing in self._playing.items() if playing.ends <= now]
 
     def wait_s(self) -> float | None:
-        """How long there is nothing to do; None for ever."""
+        """Return how long there is nothing to do; None for ever."""
         dues = [playing.next_due() for playing in self._playing.values()]
         if self._is_standing_still():
             dues.append(monotonic() + STANDSTILL_LOOK_S)
         return max(0.0, min(dues) - monotonic()) if dues else None
 
     def apply(self, plan: NodePlan) -> None:
-        """Make another plan the one in force, underneath what traces decide.
+        """Make another plan the one in force, underneath the values that traces set.
 
         Raises:
-            FormatError: it contradicts itself, or lacks a link of a trace; nothing has changed.
-            NodeError: the node could not; then nothing is shaped any more.
+            FormatError: the plan contradicts itself, or lacks a link of a trace; nothing has changed.
+            NodeError: the node could not do it; then nothing is shaped any more.
         """
         self._check_links(checked_plan(plan))
         with apply.exclusive_lock():
@@ -181,7 +182,7 @@ class Player:
             state.save(self._state)
 
     def close(self) -> list[Ended]:
-        """Put all links back, and let others at them again. Returns how it went, trace by trace."""
+        """Restore all links, and let other processes change them again. Returns how each trace went."""
         reports = [playing.report(name) for name, playing in self._playing.items()]
         self._playing.clear()
         try:
@@ -205,14 +206,14 @@ class Player:
                 self._bring_about(self._state.layout)
 
     def _bring_about(self, layout: Layout) -> State:
-        """As `apply` does: all of it, in place, with what is missing."""
+        """Apply a whole layout in place, adding what is missing, as `apply` does."""
         before = self._state._replace(layout=self._now)
         made = apply.bring_about(before, layout, WIRES[self._state.wire])
         self._now, self._is_torn = layout, False
         return made
 
     def _put_traced(self) -> None:
-        """Change what the kernel has into what it shall have now."""
+        """Change what the kernel has into what it must have now."""
         layout = self._state.layout
         after = layout._replace(plan=self._traced(layout.plan, layout))
         self._changes = self._changes + 1 if self._playing else 0
@@ -224,7 +225,7 @@ class Player:
         self._now, self._is_torn = after, False
 
     def _traced(self, plan: NodePlan, layout: Layout) -> NodePlan:
-        """A plan, with what traces make of its links at this moment."""
+        """Return a plan with the values that traces give its links at this moment."""
         now = monotonic()
         links = {(link.src, link.dst): link for link in plan.links}
         for playing in self._playing.values():
@@ -238,10 +239,10 @@ class Player:
 
 
 def replay(stdin: int) -> None:
-    """Do what the orders say until they end; then all links are as the plan in force says.
+    """Execute orders until they end; then restore all links to the plan in force.
 
     Raises:
-        FormatError: an order is none.
+        FormatError: an order is invalid.
         NodeError: this node cannot do it.
     """
     _hear_signals_as_the_end(stdin)
@@ -274,7 +275,7 @@ def _obey(links: Player, line: bytes) -> None:
         case BeginOrder(name):
             links.begin(name)
         case EndOrder(name):
-            if links.is_playing(name):  # else it has just come to its own end
+            if links.is_playing(name):  # else it has just ended by itself
                 _say(links.end(name))
         case ApplyOrder(plan):
             links.apply(plan)
@@ -282,12 +283,12 @@ def _obey(links: Player, line: bytes) -> None:
 
 
 def _say(answer: Answer) -> None:
-    with suppress(OSError):  # who has asked has gone: the links matter more
+    with suppress(OSError):  # the client has gone: the links matter more
         print(json.dumps(document(answer)), flush=True)
 
 
 def _hear_signals_as_the_end(stdin: int) -> None:
-    """Let a signal end standard input: so there is one way to the end, and it is never taken half-way through."""
+    """Let a signal end standard input: so there is only one way to end, and it is never interrupted half-way."""
     nothing = os.open(os.devnull, os.O_RDONLY)
 
     def end(number: int, frame: FrameType | None) -> None:

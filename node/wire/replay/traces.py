@@ -1,4 +1,4 @@
-"""A node's traces: what each link shall be at which moment. Plain arithmetic; `player` keeps the time."""
+"""A node's traces: which values each link has at which moment. Plain arithmetic; `player` keeps the time."""
 
 import math
 from bisect import bisect_right
@@ -10,75 +10,75 @@ from protocol.reader import FormatError
 from protocol.trace import Ended, NodeTrace
 
 LATE_S = 0.05
-"""A change that comes later than this is counted as late."""
+"""A change later than this counts as late."""
 LONGEST_STANDSTILL_S = 1.0
 ROUNDING_S = 1e-6
-"""What sums of floating-point seconds may be off by."""
+"""Possible rounding error of sums of floating-point seconds."""
 
 
 class Trace(NamedTuple):
-    """Values of some links over time, as they are looked up. Where it lasts longer than a round, it begins again."""
+    """Values of some links over time, prepared for look-up. A trace that lasts longer than a round begins again."""
 
     links: list[Pair]
     fields: list[str]
-    """Which values of the links it decides."""
+    """Which values of the links it sets."""
     times: list[float]
-    """When its steps are due within a round, in seconds: 0 first."""
+    """When its steps are due within a round, in seconds; the first is 0."""
     rows: list[list[float]]
     """The values of each step, in the order of `fields`. A rate of 0 is an outage."""
     seconds: float
-    """How long a round takes."""
+    """Duration of a round."""
     lasts_s: float
-    """How long it lasts in all; infinity: until it is told to end."""
+    """Duration of the whole trace; infinity: until it is told to end."""
 
     def due_s(self, step: int) -> float:
-        """When a step is due; steps count through all rounds."""
+        """Return when a step is due; steps count through all rounds."""
         turn, place = divmod(step, len(self.times))
         return turn * self.seconds + self.times[place]
 
     def step_at(self, seconds: float) -> int:
-        """The last step that is due by then; -1 if there is none."""
+        """Return the last step that is due by then; -1 if there is none."""
         moment = seconds + ROUNDING_S
         turn = max(0, math.floor(moment / self.seconds))
         return turn * len(self.times) + bisect_right(self.times, moment - turn * self.seconds) - 1
 
     def values(self, step: int) -> dict[str, float]:
-        """What the links are from this step on."""
+        """Return the values of the links from this step on."""
         return dict(zip(self.fields, self.rows[step % len(self.rows)], strict=True))
 
     def standstill_s(self, after_s: float) -> float:
-        """How long nothing passes yet, at this moment; 0 outside of outages."""
+        """Return how long nothing passes from this moment on; 0 outside outages."""
         step = self.step_at(after_s)
         for ahead in range(len(self.rows)):
             if self.values(step + ahead).get("rate_mbyte_s", 1.0) > 0:
                 return max(0.0, self.due_s(step + ahead) - after_s) if ahead else 0.0
-        return math.inf  # as long as it lasts
+        return math.inf  # an outage for as long as the trace lasts
 
     @property
     def highest_mbyte_s(self) -> float:
-        """The highest rate that it has; 0 if it decides none, or has outages alone."""
+        """The highest rate that it sets; 0 if it sets none, or only outages."""
         return max(self.values(step).get("rate_mbyte_s", 0.0) for step in range(len(self.rows)))
 
 
 class Playing:
-    """A trace at work, and how well its time is kept."""
+    """A trace that is being played, and how punctual its changes are."""
 
     def __init__(self, trace: Trace, now: float) -> None:
         self.trace = trace
         self.begun = now
         self.ends = now + trace.lasts_s
-        self._highest_mbyte_s = trace.highest_mbyte_s  # of thousands of steps: once
+        self._highest_mbyte_s = trace.highest_mbyte_s  # computed once: there are thousands of steps
         self._step = 0
         self._changes, self._late, self._worst_s = 1, 0, 0.0
 
     def next_due(self) -> float:
-        """When its next step comes, or its end."""
+        """Return when its next step or its end is due."""
         return min(self.begun + self.trace.due_s(self._step + 1), self.ends)
 
     def advance(self, now: float) -> bool:
-        """Go on to what is due by now. Returns whether anything changes.
+        """Advance to what is due by now. Returns whether anything changes.
 
-        A step whose successor is due as well never comes, and counts as late.
+        A step whose successor is due as well is skipped, and counts as late.
         """
         before_end_s = self.trace.lasts_s - 2 * ROUNDING_S
         step = self.trace.step_at(min(now - self.begun, before_end_s))
@@ -91,24 +91,24 @@ class Playing:
         return True
 
     def done(self, now: float) -> None:
-        """The step that it came to is in force."""
+        """Record that the current step is in force."""
         late_s = now - self.begun - self.trace.due_s(self._step)
         self._worst_s = max(self._worst_s, late_s)
         self._late += late_s > LATE_S
 
     def is_standing_still(self) -> bool:
-        """Whether it is in an outage."""
+        """Return whether it is in an outage."""
         return self.trace.values(self._step).get("rate_mbyte_s") == 0
 
     def applied_to(self, link: Link, now: float, packet: int) -> Link:
-        """What a link is at this moment; `packet` is the largest one in bytes.
+        """Return a link with the values of this moment; `packet` is its largest packet in bytes.
 
-        Its queue keeps the bytes that it has at the trace's highest rate. If they followed the rate, each fall of
-        it would drop what waits. A link that is cut stays cut.
+        Its queue keeps its size in bytes at the trace's highest rate. If the size followed the rate, each fall of the
+        rate would drop waiting packets. A link that is cut stays cut.
 
-        A standstill is something that HTB does not know: after each packet it waits as long as the packet takes at the
-        rate. So the rate is such that one packet takes as long as the standstill, and LONGEST_STANDSTILL_S at most:
-        that long a link may need, whose outage ends before its time.
+        HTB knows no standstill: after each packet it waits as long as the packet takes at the rate. So the rate is
+        such that one packet takes as long as the standstill, and LONGEST_STANDSTILL_S at most: a link whose outage
+        ends early may take that long to go on.
         """
         values = self.trace.values(self._step)
         if link.loss_pct == CUT_PCT:
@@ -122,13 +122,13 @@ class Playing:
         return Link(**(link._asdict() | values))
 
     def report(self, name: str) -> Ended:
-        """How many changes came, how many late or never, and the latest; `name` is the trace's."""
+        """Return how many changes came, how many late or never, and the worst lateness; `name` is the trace's."""
         worst_ms = round(self._worst_s * 1e3, 1)
         return Ended(ended=name, changes=self._changes, late=self._late, worst_ms=worst_ms)
 
 
 def make_trace(told: NodeTrace) -> Trace:
-    """A trace as it was told, for looking its steps up."""
+    """Return a trace prepared for look-up, from its description."""
     return Trace(
         links=told.links,
         fields=told.fields,
@@ -143,7 +143,7 @@ def check_links(trace: Trace, plan: NodePlan, key: str) -> None:
     """Refuse a trace of links that a node does not have.
 
     Raises:
-        FormatError: naming the link.
+        FormatError: names the link.
     """
     there = {link.ends for link in plan.links}
     for src, dst in trace.links:
