@@ -1,4 +1,4 @@
-"""gradwire's host side: brings clusters up, shapes and proves their links, launches programs on them."""
+"""The host side of gradwire: brings clusters up, shapes and proves their links, launches programs on them."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for: `python -m cluster.profiles` needs none of them."""
+    """Import a public name on first use: `python -m cluster.profiles` needs none of them."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _list_verbs() -> int:
-    """What there is; into a pipe that nobody reads any more, and onto a full disk, as verbs print."""
+    """Print the list of verbs; a closed pipe and a full disk are handled as for verbs."""
     from cluster.cli.command_line import all_written
 
     with safe_output() as output:
@@ -55,21 +55,21 @@ def _list_verbs() -> int:
 
 
 def _run(verb: str, words: list[str]) -> int:
-    """As `python -m cluster.VERB` does."""
+    """Run a verb as `python -m cluster.VERB` does."""
     sys.argv = [str(Path(__file__).with_name(f"{verb}.py")), *words]
     exit_code: int = importlib.import_module(f"cluster.{verb}").main()
     return exit_code
 
 
 def _complete() -> int:
-    """What a shell may complete: a verb, or by the verb's own parser its options. argcomplete's protocol."""
+    """Complete a verb, or a verb's options by its own parser, in argcomplete's protocol."""
     import argcomplete
     from argcomplete.lexers import split_line
 
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
     words = split_line(line, point)[3]
     if len(words) > 1 and words[1] in VERBS:
-        os.environ["_ARGCOMPLETE"] = "2"  # words before this one are the program
+        os.environ["_ARGCOMPLETE"] = "2"  # the command to complete begins at the second word
         return _run(words[1], [])
     parser = ArgumentParser(prog="gradwire", add_help=False)
     parser.add_argument("verb", choices=VERBS)
@@ -78,7 +78,7 @@ def _complete() -> int:
 
 
 def _first_line(verb: str) -> str:
-    """The first line of a verb's docstring, without importing it."""
+    """Return the first line of a verb's docstring without importing the verb."""
     source = (Path(__file__).parent / f"{verb}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 

@@ -6,7 +6,7 @@
         run = c.launch(training(["--steps", "40"]))
         print(run.summary["test_accuracy"])
 
-A `with` block takes down at its end what it brought up; a cluster that was there before stays.
+At its end a `with` block removes the cluster if it created it; a cluster that already existed stays up.
 """
 
 from __future__ import annotations
@@ -67,28 +67,28 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """N nodes, their links, and what can be done with them.
+    """N nodes, their links, and the operations on them.
 
     Args:
-        name: clusters with different names live side by side.
-        nodes: how many; None is as many as there are, or 3.
-        profile: what the links shall be, by name or file; None leaves them as they are.
+        name: the cluster's name; clusters with different names run side by side.
+        nodes: the number of nodes; None: as many as exist, or 3.
+        profile: the links' profile, a name or a file; None leaves the links as they are.
         topology: which nodes have a link.
         seed: draws the links from the profile.
-        wire: what delays and drops: netem, nfqueue, or auto.
+        wire: what impairs incoming packets: netem, nfqueue, or auto.
         isolated: whether nodes without a link cannot reach each other.
-        image: the nodes' image, one of your own built FROM gradwire-node; None is gradwire-node itself.
-        cpus: how many processors a node may use, for all or by node ({"node3": 0.5}; None: all there are); a node that
-            is not named keeps its limit.
-        memory: how much memory, likewise ("1g", {"node2": "512m"}).
-        gpus: which GPUs, likewise ("all", {"node1": "0", "node2": "1"}).
-        hosts: a file that names the machines on which the nodes shall be; None is this one, or where the cluster is.
-        slot: decides subnet and ports; None is where the cluster is, or the first that is free.
+        image: the nodes' image, your own one built FROM gradwire-node; None: gradwire-node itself.
+        cpus: the number of processors that a node may use, for all nodes or by node ({"node3": 0.5}; a value of None:
+            all processors); a node that is not named keeps its limit.
+        memory: the memory, likewise ("1g", {"node2": "512m"}).
+        gpus: the GPUs, likewise ("all", {"node1": "0", "node2": "1"}).
+        hosts: a file that names the machines for the nodes; None: where the cluster is, or this machine.
+        slot: determines subnet and ports; None: the existing cluster's slot, or the first free one.
         console: where messages go.
-        force: change, measure and remove the cluster even where another command or a run uses it.
+        force: change, measure and remove the cluster even while another command or a run uses it.
 
     Raises:
-        UsageError: a name or a number that cannot be, before anything is started.
+        UsageError: a name or a number is invalid; raised before anything is started.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Cluster:
     def of(
         cls, experiment: Experiment, console: Console | None = None, *, force: bool = False
     ) -> Self:
-        """The cluster that an experiment asks for, not brought up yet."""
+        """Return the cluster that an experiment asks for, not brought up yet."""
         cluster = cls.__new__(cls)
         cluster._begin(experiment.request, console, force=force)
         return cluster
@@ -140,7 +140,7 @@ class Cluster:
         self.console = console or Console()
         self.was_there = False
         self.alone = ClusterLock(request.name, force=force)
-        """A `with` block in which no other command changes the cluster; every method that does takes it."""
+        """The cluster's lock: no other command changes the cluster in its `with` block; methods that do take it."""
         self._force = force
         self._is_ours = False
         self._engine: Engine | None = None
@@ -150,17 +150,17 @@ class Cluster:
 
     @property
     def engine(self) -> Engine:
-        """The Docker engine of this machine or of the cluster's hosts; asked for at first use."""
+        """The Docker engine of this machine or of the cluster's hosts; connected on first use."""
         if self._engine is None:
             self._engine = connect_engine(self.name, self.request.hosts)
         return self._engine
 
     @property
     def spec(self) -> ClusterSpec:
-        """What the cluster is.
+        """The spec of the running cluster.
 
         Raises:
-            ClusterError: it is not up, or another checkout's.
+            ClusterError: the cluster is not up, or belongs to another checkout.
         """
         if self._spec is None:
             check_checkout(self.engine.containers(self.name))
@@ -173,7 +173,7 @@ class Cluster:
 
     @property
     def fleet(self) -> Fleet:
-        """SSH to all nodes; logs in at first use.
+        """SSH connections to all nodes; logs in on first use.
 
         Raises:
             ClusterError: the cluster is not up; NodeError: a node does not answer.
@@ -183,20 +183,20 @@ class Cluster:
         return self._fleet
 
     def compose(self) -> ComposeUp:
-        """What makes its containers: on this machine it can start before an engine is asked."""
+        """Return the compose call that creates the containers; on this machine it needs no engine connection first."""
         if hosts_of(self.name, self.request.hosts) is None:
             return ComposeUp(self.name)
         return compose_for(self.name, self.engine)
 
     def planned(self) -> ClusterSpec:
-        """What `up` would make, or find; where no engine answers, what it would make first of all."""
+        """Return the spec that `up` would create or find; if no engine answers, as if no cluster existed."""
         try:
             return inspect_cluster(self.engine, self.request)[1]
         except PrerequisiteError:
             return self.request.spec(None, ())
 
     def planned_limits(self, spec: ClusterSpec) -> dict[str, Limit]:
-        """What each node of what is planned may use then."""
+        """Return the resource limits that each node of a planned cluster will have."""
         try:
             now = self.engine.limits(self.engine.containers(self.name))
         except PrerequisiteError:
@@ -204,21 +204,21 @@ class Cluster:
         return self.request.limits(spec, now)
 
     def planned_link_state(self, spec: ClusterSpec) -> LinkState:
-        """The links that what is planned will have: those asked for, else those on record; raises as `plans_to_be`."""
+        """Return a planned cluster's links: those requested, else those on record; raises as `plans_to_be`."""
         return planned_link_state(plans_to_be(spec, self.request.link_spec))
 
     def up(self) -> Self:
-        """Bring the cluster up, or bring it to what was asked for; then shape its links.
+        """Bring the cluster up, or reconcile it with what is asked for; then shape its links.
 
         Raises:
-            ClusterError: what happened and what to try. Nothing half-made stays behind.
+            ClusterError: says what happened and what to try. A creation that failed half-way is rolled back.
         """
         with self.compose() as compose:
             compose.get_ready()
             return self.up_with(compose)
 
     def up_with(self, compose: ComposeUp) -> Self:
-        """The same, by a compose that may be ready already; raises as `up`."""
+        """Bring the cluster up as `up` does, with a compose call that may have been started already."""
         self.close()
         self._spec = None
         with self.alone:
@@ -230,10 +230,13 @@ class Cluster:
         return self
 
     def settle(self) -> LinkState:
-        """See that no run has the nodes, and take back what restarts and killed commands left; the links in force.
+        """Check that no run uses the nodes, and undo the effects of restarts and killed commands.
+
+        Returns:
+            The links in force.
 
         Raises:
-            NodeError: a run has a node, or a node does not answer.
+            NodeError: a run uses a node, or a node does not answer.
         """
         self._settle_limits()
         return restore_links(self.fleet, self.spec, self.console)
@@ -244,10 +247,10 @@ class Cluster:
         restore_limits(self.engine, self.spec, self.console)
 
     def shape(self, link_spec: LinkSpec | None) -> LinkState:
-        """Change the links of the running cluster; None takes all shaping off.
+        """Change the links of the running cluster; None removes all shaping.
 
         Raises:
-            ClusterError: the cluster is in use, or a node could not.
+            ClusterError: the cluster is in use, or a node could not apply its links.
         """
         with self.alone:
             self._settle_limits()
@@ -257,11 +260,11 @@ class Cluster:
         return link_state
 
     def change(self, changes: Sequence[Change]) -> LinkState:
-        """Change single links of the running cluster; what is under way on them is not lost.
+        """Change single links of the running cluster; packets in flight on them are not lost.
 
         Raises:
             UsageError: there is no such link; nothing has been changed.
-            ClusterError: the cluster is in use, or a node could not.
+            ClusterError: the cluster is in use, or a node could not apply its links.
         """
         with self.alone:
             apply_some(self.fleet, change_plans(self.settle().plans, changes))
@@ -270,7 +273,7 @@ class Cluster:
             return self.links()
 
     def change_for(self, changes: Sequence[Change], seconds: float) -> LinkState:
-        """The same for a while; then, or on Ctrl-C, each value is taken back that nobody has changed since.
+        """Change single links for some seconds; then, or on Ctrl-C, restore each value not changed again since.
 
         Other commands can use the cluster meanwhile; they leave these links as they are. Raises as `change`.
         """
@@ -293,16 +296,16 @@ class Cluster:
     def changed(
         self, change: Callable[[Mapping[str, NodePlan]], Mapping[str, NodePlan]]
     ) -> Iterator[None]:
-        """Other links within the block, and those before after it, also when it is interrupted.
+        """Change links within the block and restore the previous ones after it, also on an interrupt.
 
-        No other command can use the cluster meanwhile. Where we are killed the next one takes the change back.
+        No other command can use the cluster meanwhile. If we are killed, the next command undoes the change.
 
         Args:
-            change: makes of the plans in force those of the nodes whose plans change.
+            change: gets the plans in force, returns the new plans of the nodes whose plans change.
 
         Raises:
             UsageError: there is no such link; nothing has been changed.
-            ClusterError: the cluster is in use, or a node could not.
+            ClusterError: the cluster is in use, or a node could not apply its links.
         """
         with self.alone:
             before = self.settle().plans
@@ -316,11 +319,11 @@ class Cluster:
                 note.unlink(missing_ok=True)
 
     def replay(self, playback: Playback) -> TraceExit:
-        """Play a trace on links of the running cluster, to its end; then they are as before, also when interrupted.
+        """Play a trace on links of the running cluster to its end; then restore them, also on an interrupt.
 
         Raises:
             UsageError: there is no such link; nothing has been changed.
-            NodeError: a node could not, or another replay runs there.
+            NodeError: a node could not play it, or another replay runs there.
         """
         from cluster.shaping.trace_player import TracePlayer
 
@@ -334,19 +337,19 @@ class Cluster:
         return ended[0]
 
     def links(self) -> LinkState:
-        """The links in force, as the nodes themselves tell."""
+        """Return the links in force, as read from the nodes."""
         return read_link_state(self.fleet)
 
     def verify(self, effort: str = "normal", budget_s: float | None = None) -> Contract:
-        """Measure every link and hold it against what was asked of it.
+        """Measure every link and compare it with what was asked for.
 
         Args:
             effort: quick, normal or full.
-            budget_s: how long it may take with TCP on every link; where it would be longer, TCP is tried on one link
-                out of each node or fewer. None: as `cluster.contract.probe_schedule.budget_s` says.
+            budget_s: how many seconds TCP on every link may take; if it would take longer, TCP is tried on one link out
+                of each node or fewer. None: as `cluster.contract.probe_schedule.budget_s` says.
 
         Raises:
-            UsageError: no such effort. ClusterError: the links are not in force as recorded.
+            UsageError: there is no such effort. ClusterError: the links are not in force as recorded.
         """
         from cluster.contract.probe_plan import EFFORTS
         from cluster.contract.prove import Prover
@@ -359,7 +362,7 @@ class Cluster:
             return prover.measure(link_state, EFFORTS[effort], budget_s)
 
     def _links_to_measure(self) -> LinkState:
-        """The links in force; what a killed command left is taken back, what a restart took is not laid again."""
+        """Return the links in force: undo what a killed command left, but refuse if a restart has removed links."""
         link_state = self.links()
         refuse_replayed(link_state, "the links cannot be measured")
         refuse_lost(self.spec, link_state)
@@ -383,22 +386,23 @@ class Cluster:
         """Run a program on every node; None trains with the defaults. See `cluster.run.runner`.
 
         Args:
-            program: what every rank runs; or an experiment, of this cluster, which says all of the rest itself.
-            verify: look measures all links, or only looks at them where they were proved and nothing has changed since;
-                full measures them all the same; none does neither. True is look, False is none.
-            allow_undecided: run also over links of which a busy host lets nobody tell whether they are as asked.
-            schedule: what happens to links and nodes meanwhile: `cluster.schedule.schedule_file.load_schedule`.
-            nproc_per_node: how many ranks each node has.
-            max_results: how much of what ranks left is fetched of one node at most ("500m").
-            stall_timeout_s: end the run when nothing has moved for so long; 0: only say so; None: as long as a
-                collective may take, of a program of your own ten minutes at least.
-            max_restarts: how often each rank is started again after a failure that is not essential; None: 3 times.
-            rank_order: which node has which ranks: node1,node3,node2, or best, by the links; None: as the nodes are.
-            shared: give all ranks a folder in common, $GRADWIRE_SHARED_DIR, which no link carries.
-            live_options: how it is shown while it goes on; None: others can look on (`python -m cluster.watch`).
+            program: what every rank runs; or an experiment of this cluster, which determines all other arguments.
+            verify: look measures all links, or only takes a look if they were proved and nothing has changed since;
+                full always measures them; none does neither. True is look, False is none.
+            allow_undecided: run even if the host was too busy to tell whether some links are as asked.
+            schedule: changes of links and nodes during the run: `cluster.schedule.schedule_file.load_schedule`.
+            nproc_per_node: the number of ranks on each node.
+            max_results: the most that is fetched of the results of one node's ranks ("500m").
+            stall_timeout_s: end the run after a stall of this many seconds; 0: only report it; None: as long as a
+                collective may take, at least ten minutes for a program of your own.
+            max_restarts: how often each rank that is not essential is restarted after a failure; None: 3 times.
+            rank_order: the nodes in rank order: node1,node3,node2, or best, by the links; None: the nodes' own order.
+            shared: give all ranks a common folder, $GRADWIRE_SHARED_DIR, whose traffic uses no link.
+            live_options: the live view; None: no view here, but `python -m cluster.watch` can follow the run.
 
         Raises:
-            UsageError: an experiment of another cluster, or with words beside it, or no such verification.
+            UsageError: the experiment is of another cluster or comes with other arguments, or there is no such
+                verification.
         """
         from cluster.run.experiment import Experiment
         from cluster.run.launch_words import parse_verify
@@ -427,7 +431,7 @@ class Cluster:
         return self.execute(asked, live_options)
 
     def execute(self, experiment: Experiment, live_options: LiveOptions | None = None) -> Run:
-        """Do an experiment on the cluster as it is, over the links that are in force."""
+        """Run an experiment on the cluster as it is, over the links in force."""
         from cluster.run.runner import LIVE, run_program
 
         with self.alone:
@@ -442,10 +446,11 @@ class Cluster:
             )
 
     def down(self) -> list[str]:
-        """Remove everything of this cluster; returns what was removed. With `force` also where some host is lost.
+        """Remove everything of this cluster; return what was removed. With `force`, also if some hosts are lost.
 
         Raises:
-            ClusterError: it is in use or another checkout's, the engine refused, or the keys belong to somebody else.
+            ClusterError: the cluster is in use or another checkout's, the engine refused, or the keys belong to another
+                user.
         """
         with self.alone:
             self.close()

@@ -27,7 +27,7 @@ from cluster.hosts.host_engine import HostEngine
 from protocol.node_check import NodeCheck
 from protocol.reader import FormatError, parse
 
-# The capabilities that the wires need, in a network of its own: what is tried here touches nothing.
+# The capabilities that the wires need, without a network: the trial affects nothing else.
 TRY_WIRES = (
     "run",
     "--rm",
@@ -42,7 +42,7 @@ TRY_WIRES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's: `advice` is empty where all is well."""
+    """The result of one check; `advice` is empty if all is well."""
 
     what: str
     found: str
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def doctor(args: Namespace) -> list[dict[str, str]]:
-    """The verb: prints as it goes."""
+    """Run the verb; prints each finding as soon as it is known."""
     findings = []
     for finding in examine(args.name):
         findings.append(finding)
@@ -76,7 +76,7 @@ def doctor(args: Namespace) -> list[dict[str, str]]:
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """All findings, in the order in which things depend on one another; stops where nothing more can be asked."""
+    """Yield all findings, in the order of their dependencies; stops when further checks are impossible."""
     try:
         engine = connect_engine(name)
         yield from _host(engine)
@@ -134,7 +134,7 @@ def _host(engine: Engine) -> Iterator[Finding]:
 
 
 def _wires(engine: Engine) -> Iterator[Finding]:
-    """Which wire this kernel, or a host's, can do, found by trying both in a container of its own."""
+    """Check which wires the kernel of this machine or a host supports, by trying both in a new container."""
     where = f" on {engine.where}" if engine.where else ""
     words = ["--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
     done = run_bounded([*docker_command(engine), *TRY_WIRES, *words])
@@ -166,7 +166,7 @@ def _nodes(cluster: Cluster) -> Iterator[Finding]:
         yield Finding("ssh", error.message, error.hint or "python -m cluster.up")
         return
     names = [node.name for node in fleet.nodes]
-    # Each about all others: of many nodes that takes a while.
+    # Each node checks all others, which takes a while with many nodes.
     Console().say(f"asking {len(names)} nodes")
     yield Finding("ssh", f"{len(names)} of {len(names)} nodes answer")
     reports = fleet.run_read(NodeCheck, ["python3", "-m", "node.check", *names])

@@ -18,7 +18,7 @@ from cluster.engine.client import Engine
 from cluster.engine.ownership import is_of_checkout
 from cluster.hosts.record import clusters_elsewhere
 
-MOST_NAMED = 4  # of a kind
+MOST_NAMED = 4  # things of one kind that are listed by name
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def down(args: Namespace) -> dict[str, object]:
-    """The verb. Nothing to remove is no error."""
+    """Run the verb. Nothing to remove is not an error."""
     names = _all_names(force=args.force) if args.all else [args.name]
     removed = {name: Cluster(name, force=args.force).down() for name in names}
     if not args.json:
@@ -45,7 +45,7 @@ def down(args: Namespace) -> dict[str, object]:
 
 
 def in_short(things: Sequence[str]) -> str:
-    """What was removed, each with its kind in front; of many of a kind their number, the first and the last."""
+    """List what was removed, each with its kind; more than MOST_NAMED of a kind as their number, first and last."""
     kinds: dict[str, list[str]] = {}
     for thing in things:
         kind, _, name = thing.partition(" ")
@@ -59,7 +59,7 @@ def in_short(things: Sequence[str]) -> str:
 
 
 def _all_names(*, force: bool) -> list[str]:
-    """Every cluster of this checkout; with `force` of this machine."""
+    """Return every cluster of this checkout; with `force`, also every other cluster on this machine."""
     containers = Engine().containers()
     here = {c.cluster for c in containers if force or is_of_checkout(c)}
     return sorted(here | set(clusters_elsewhere()))

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def export(args: Namespace) -> dict[str, object]:
-    """The verb: everything that it needs is there before anything is written."""
+    """Run the verb; checks that everything needed is available before it writes anything."""
     wants_rows = args.csv or args.tensorboard or args.wandb or not args.trace
     rows = metric_rows(args.folder) if wants_rows else []
     board = (
@@ -68,7 +68,7 @@ def export(args: Namespace) -> dict[str, object]:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> str:
-    """A row a step and rank; what a step did not have stays empty."""
+    """Write one row per step and rank, with missing values empty; return the path."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
@@ -77,10 +77,10 @@ def write_csv(path: Path, rows: Sequence[Row]) -> str:
 
 
 def write_trace(folder: Path) -> str:
-    """All ranks and links on one clock, in a file that Perfetto reads.
+    """Write all ranks and links on one clock, in a file for Perfetto; return its path.
 
     Raises:
-        UsageError: the folder is no run's, or its program left no moments.
+        UsageError: the folder is not a run's, or its program recorded no times.
     """
     run = read_run(folder)
     if not run.steps and not run.moves:
@@ -93,7 +93,7 @@ def write_trace(folder: Path) -> str:
 
 
 def write_events(folder: Path, rows: Sequence[Row], board: ModuleType) -> str:
-    """A folder a node, which TensorBoard shows as a run each; what an earlier export wrote is replaced."""
+    """Write one folder per node, each a run in TensorBoard, replacing an earlier export; return the path."""
     shutil.rmtree(folder, ignore_errors=True)
     for node in dict.fromkeys(row["node"] for row in rows):
         with board.SummaryWriter(str(folder / node)) as writer:
@@ -104,10 +104,10 @@ def write_events(folder: Path, rows: Sequence[Row], board: ModuleType) -> str:
 
 
 def send_to_wandb(project: str, folder: Path, rows: Sequence[Row], wandb: ModuleType) -> str:
-    """One run with all ranks in it: `node1/loss` and so on."""
+    """Send one run with all ranks in it (`node1/loss` and so on); return its name."""
     config = read_run_yml(folder / "run.yml")
     run = wandb.init(project=project, name=folder.resolve().name, dir=str(folder), config=config)
-    for step, together in groupby(rows, key=itemgetter("step")):  # in whose order they are
+    for step, together in groupby(rows, key=itemgetter("step")):  # rows are sorted by step
         run.log({f"{r['node']}/{k}": v for r in together for k, v in _figures(r)}, step=step)
     run.finish()
     return f"wandb: {project}/{folder.resolve().name}"
@@ -118,7 +118,7 @@ def _figures(row: Row) -> Iterator[tuple[str, Any]]:
 
 
 def _library(name: str, remedy: str) -> ModuleType:
-    """Something that only this export needs, and so is imported only now.
+    """Import a library that only one kind of export needs.
 
     Raises:
         UsageError: it is not installed.

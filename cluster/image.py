@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def build_image(args: Namespace) -> dict[str, object]:
-    """The verb: builds if it must, says which it was."""
+    """Run the verb: build the image if necessary, and report whether it was built."""
     console, engine = Console(), Engine()
     with console.progress("image") as report:
         wanted = requested_args(

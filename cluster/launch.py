@@ -82,7 +82,7 @@ SAID_WITH_RUN = {
     "--dry-run",
 }
 
-SAME_AS = {"--no-verify": "--verify"}  # of a key in a file both win
+SAME_AS = {"--no-verify": "--verify"}  # flags of one value: both override its key in a file
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,14 +107,14 @@ def launch_verb(
     flags: Sequence[str],
     said: Sequence[str],
 ) -> object:
-    """The verb: everything is checked before anything is started.
+    """Run the verb; everything is checked before anything is started.
 
     Args:
-        args: parsed.
+        args: the parsed arguments.
         rest: options that are not ours, for the training.
-        program: what stands behind `--`.
-        flags: all that there are.
-        said: those that stand on the command line.
+        program: the words after `--`.
+        flags: all flags of launch.
+        said: the flags on the command line.
     """
     if args.attached:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
@@ -140,10 +140,10 @@ def launch_verb(
 
 
 def load_experiment(path: Path | str) -> Experiment:
-    """What experiment.yml, or an earlier run's run.yml, asks for: `Cluster.of(experiment)` is its cluster.
+    """Load an experiment.yml, or an earlier run's run.yml; `Cluster.of(experiment)` is its cluster.
 
     Raises:
-        UsageError: it is none; names path and key.
+        UsageError: the file is neither, or invalid; names path and key.
     """
     parser = launch_parser(None)
     args = parser.parse_args(["--file", str(path)])
@@ -153,13 +153,13 @@ def load_experiment(path: Path | str) -> Experiment:
 
 
 class Plan(NamedTuple):
-    """What a launch is about to do.
+    """A checked launch that has not started yet.
 
     Attributes:
-        cluster: not brought up yet.
-        spec: what it will be.
-        experiment: what to do on it.
-        past: the run that is launched again, if it is one.
+        cluster: the cluster, not brought up yet.
+        spec: the cluster's spec once it is up.
+        experiment: the experiment to run on it.
+        past: the earlier run that is launched again; None: this is not a repetition.
     """
 
     cluster: Cluster
@@ -175,14 +175,14 @@ def make_plan(
     flags: Sequence[str],
     said: Sequence[str],
 ) -> Plan:
-    """What flags, or a file, ask for; arguments as of `launch_verb`.
+    """Return the plan that the flags, or a file, ask for; arguments as of `launch_verb`.
 
     Raises:
-        UsageError: something that cannot be; nothing was started.
+        UsageError: something is invalid; nothing was started.
     """
     file = read_experiment_file(args.file) if args.file is not None else None
     if args.file is not None and file is None:
-        return _plan_again(args, said, program)
+        return _plan_again(args, (*said, *rest), program)
     with _naming(file):
         if file is not None:
             file.set_over(args, said, with_program=not program)
@@ -193,7 +193,7 @@ def make_plan(
 
 @contextmanager
 def _naming(file: ExperimentFile | None) -> Iterator[None]:
-    """Name the file in errors, where there is one."""
+    """Put the file's name in front of usage errors, if there is a file."""
     try:
         yield
     except UsageError as error:
@@ -219,7 +219,7 @@ def _plan_anew(
 
 
 def _plan_again(args: Namespace, said: Sequence[str], program: Sequence[str]) -> Plan:
-    """The run that -f names, once more."""
+    """The run that -f names, once more; `said`: all words of the command line that are not values of our flags."""
     past = _past(args, said, program)
     experiment = experiment_again(past)
     if args.stall_timeout:
@@ -250,10 +250,10 @@ def _refuse_contradictions(
 
 
 def _past(args: Namespace, said: Sequence[str], program: Sequence[str]) -> PastLaunch:
-    """The run that -f names, on the cluster that --name does.
+    """Return the run that -f names, on the cluster that --name gives.
 
     Raises:
-        UsageError: it is none, or something else is said that would decide what is run.
+        UsageError: it is not a run, or other flags or a program are given that would change what is run.
     """
     if word := next((word for word in (*said, *program) if word not in SAID_WITH_RUN), ""):
         raise UsageError(
@@ -267,10 +267,10 @@ def _past(args: Namespace, said: Sequence[str], program: Sequence[str]) -> PastL
 
 
 def bring_up_again(cluster: Cluster, run: PastLaunch) -> None:
-    """The cluster as a run had it: made so where there is none, else brought to what is asked for, if anything is.
+    """Bring up the cluster that a run had: create it if there is none, else reconcile it with `cluster.request`.
 
     Raises:
-        ClusterError: it is not what the run had.
+        ClusterError: the cluster differs from the run's.
     """
     if cluster.engine.cluster(cluster.name) is None:
         cluster.request = request_again(run)
@@ -287,8 +287,8 @@ def _experiment(
     flags: Sequence[str],
     nodes: Sequence[str],
 ) -> Experiment:
-    """What the options ask for; they are checked before anything is started."""
-    is_file = isinstance(args.schedule, Path)  # else the events of experiment.yml
+    """Return the experiment that the options ask for, validated before anything is started."""
+    is_file = isinstance(args.schedule, Path)  # otherwise the events in experiment.yml
     schedule = load_schedule(args.schedule) if is_file else args.schedule or ()
     ranks = len(place_ranks(nodes, args.nproc_per_node))
     check_rank_order(args.rank_order, nodes)
@@ -310,15 +310,15 @@ def _experiment(
 
 
 def _check(experiment: Experiment, cluster: Cluster, spec: ClusterSpec) -> None:
-    """All that can be checked before the cluster is there.
+    """Check everything that can be checked before the cluster is up.
 
     Raises:
-        UsageError: what cannot be.
+        UsageError: something is impossible.
     """
     program, schedule = experiment.program, experiment.schedule
     names = [node.name for node in spec.nodes]
     if needed := program.needed_packages:
-        with suppress(PrerequisiteError):  # no engine answers: there is a plan all the same
+        with suppress(PrerequisiteError):  # a plan needs no engine
             require_packages(cluster.engine, spec.image, needed)
     places = place_ranks(names, experiment.nproc_per_node, program.essential_ranks)
     resolve_max_restarts(experiment.max_restarts, places)
@@ -332,21 +332,21 @@ def _check(experiment: Experiment, cluster: Cluster, spec: ClusterSpec) -> None:
 def _live_options(args: Namespace, page: HttpPage | None) -> LiveOptions:
     on_terminal = sys.stderr.isatty() and not args.plain and not args.no_live
     if on_terminal:
-        from cluster.live.terminal import can_draw  # and rich, which only a terminal needs
+        from cluster.live.terminal import can_draw  # imports rich, which only a terminal needs
 
         on_terminal = can_draw()
     return LiveOptions(is_on=not args.no_live, on_terminal=on_terminal, page=page)
 
 
 def _end_with_stdin() -> None:
-    """End as by SIGTERM when standard input does: who holds the other end has gone, in whatever way."""
+    """Send ourselves SIGTERM when standard input ends: the process at its other end is gone, for whatever reason."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _user_program(args: Namespace, words: Sequence[str]) -> Program:
-    """What stands behind `--`."""
+    """Return the user's program, from the words after `--`."""
     if args.fit:
         _refuse_essential_ranks(args)
         return fit_program(words, args.folder, args.fit)
@@ -363,7 +363,7 @@ def _refuse_essential_ranks(args: Namespace) -> None:
 
 
 def _training(args: Namespace, rest: Sequence[str], flags: Sequence[str], ranks: int) -> Program:
-    """node.train with the options that are not ours; a misspelt one of ours is named as such."""
+    """Return node.train with the options that are not ours; misspelt options of ours are reported as such."""
     _refuse_essential_ranks(args)
     try:
         return training(rest, args.folder, ranks)

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def logs(args: Namespace) -> list[dict[str, str]]:
-    """The verb; with --json the lines as a list, once all are there."""
+    """Run the verb; with --json, return the lines as a list at the end."""
     pattern = _pattern(args.grep)
     if args.json and args.follow:
         raise UsageError(
@@ -77,7 +77,7 @@ def _pattern(text: str | None) -> re.Pattern[str]:
 def _read(
     engine: Engine, containers: Sequence[Container], *, follow: bool, lines: int | str
 ) -> Iterator[tuple[str, str]]:
-    """Lines of all containers as they come; each is read by a thread of its own."""
+    """Yield the lines of all containers as they arrive; one thread reads each container."""
     news: queue.Queue[tuple[str, str] | Exception | None] = queue.Queue(maxsize=1000)
     for container in containers:
         reader = threading.Thread(
@@ -105,7 +105,7 @@ def _read_one(
     try:
         for line in engine.again().follow_log(container.id, follow=follow, lines=lines):
             news.put((container.node, line))
-    except Exception as error:  # whatever it is, the reader of all logs must not wait for this one
+    except Exception as error:  # of any kind: `_read` must not wait for this log forever
         news.put(error)
     news.put(None)
 

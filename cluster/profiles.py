@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def show_profiles(args: Namespace) -> list[dict[str, object]]:
-    """The verb: prints a table, returns the profiles as JSON values."""
+    """Run the verb: print a table, return the profiles as JSON values."""
     profiles = [load_profile(name) for name in args.names or profile_names()]
     if not args.json:
         rows = [
@@ -43,7 +43,7 @@ def show_profiles(args: Namespace) -> list[dict[str, object]]:
 
 
 def _more(profile: Profile) -> str:
-    """What few profiles have."""
+    """Return the values that few profiles have, as words."""
     access = {"uplinks": profile.uplink_mbyte_s, "downlinks": profile.downlink_mbyte_s}
     said = [f"{what} of {_text(values)} MB/s" for what, values in access.items() if values]
     said += describe_impairments(

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(args: Namespace) -> dict[str, object]:
-    """The verb: all folders are read before anything is written."""
+    """Run the verb; all folders are read before anything is written."""
     runs = [read_run(folder) for folder in args.folders]
     if len(runs) == 1:
         folder = args.output or args.folders[0]

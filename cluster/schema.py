@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def show_schema(args: Namespace) -> Mapping[str, object]:
-    """The verb: prints it, with --json as the others do."""
+    """Run the verb: print the schemas; with --json, `run_verb` prints them."""
     document: Mapping[str, object] = (
         SCHEMAS[args.kind]() if args.kind else {kind: of() for kind, of in SCHEMAS.items()}
     )

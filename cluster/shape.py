@@ -40,7 +40,7 @@ FIELDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """LinkState the links of a cluster."""
+    """Change the links of a cluster."""
     parser = make_parser("cluster.shape", __doc__)
     add_name(parser)
     add_shape(parser)
@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def shape(args: Namespace) -> dict[str, object]:
-    """The verb."""
+    """Run the verb; return the links in force and, with --trace, the replay's record."""
     if (args.link or args.clear) and not _is_typed("--profile"):
-        args.profile = None  # one from the environment
+        args.profile = None  # it came from the environment
     if [bool(args.profile), bool(args.link), args.clear].count(True) != 1:
         raise UsageError(
             "one of --profile NAME, --link SRC:DST and --clear",
@@ -122,7 +122,7 @@ def _shape(cluster: Cluster, args: Namespace) -> LinkState:
 
 
 def _replay(cluster: Cluster, args: Namespace) -> tuple[LinkState, dict[str, object]]:
-    """Play a trace to its end: the links after it, and what --json says of the trace."""
+    """Play a trace to its end; return the links after it, and the trace's part of the --json document."""
     if not args.link or any(getattr(args, field) is not None for field, _, _ in FIELDS.values()):
         raise UsageError(
             "a trace is for --link SRC:DST, and has all its values", "--link node1:node3 --trace F"

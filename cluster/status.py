@@ -43,12 +43,12 @@ class NodeStatus:
     """A node as the engine knows it.
 
     Attributes:
-        node: where it is.
-        limit: what it may use.
-        state: of its container, in the engine's word; `missing` where there is none.
-        health: likewise; empty where there is none.
-        image_is_current: whether it was made from the image as it is now.
-        host: the name of the machine on which it is, or shall be; empty: this one.
+        node: its identity and addresses.
+        limit: the resources that it may use.
+        state: the engine's state of its container; `missing` if there is no container.
+        health: the engine's health of its container; empty if unknown.
+        image_is_current: whether it was created from the current image.
+        host: the name of the machine on which it is, or will be; empty: this machine.
     """
 
     node: Node
@@ -60,12 +60,12 @@ class NodeStatus:
 
     @property
     def words(self) -> str:
-        """For readers."""
+        """The state as the table shows it."""
         old = self.state == "running" and not self.image_is_current
         return "running, from an older image" if old else self.state
 
     def document(self) -> dict[str, object]:
-        """As --json shows it."""
+        """Return the document that --json prints."""
         own = {
             "state": self.state,
             "health": self.health,
@@ -77,16 +77,16 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """A cluster.
+    """The state of a cluster.
 
     Attributes:
-        name: of the cluster.
-        nodes: in the order of ranks.
-        link_state: the links in force; None where a node does not tell.
-        problem: why not; empty where all do.
+        name: the cluster.
+        nodes: its nodes, in rank order.
+        link_state: the links in force; None if a node did not answer.
+        problem: why not; empty if all nodes answered.
         warnings: sentences for the user.
-        proof: whether the links were proved; None: nobody looked.
-        hosts: the machines on which the nodes are; None: this one.
+        proof: whether the links were proved; None: not checked.
+        hosts: the machines of the nodes; None: this machine.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Status:
     hosts: Hosts | None = None
 
     def document(self) -> dict[str, object]:
-        """As --json shows it."""
+        """Return the document that --json prints."""
         nodes = [one.document() for one in self.nodes]
         found: dict[str, object] = {
             "name": self.name,
@@ -114,7 +114,7 @@ class Status:
 
 
 def status(args: Namespace) -> dict[str, object]:
-    """The verb."""
+    """Run the verb; return the cluster's state as --json prints it."""
     cluster = Cluster(args.name, console=Console())
     others = [spec.name for spec in cluster.engine.clusters() if spec.name != args.name]
     try:
@@ -129,9 +129,9 @@ def status(args: Namespace) -> dict[str, object]:
 
 
 def read_status(cluster: Cluster, link_state: LinkState | None = None) -> Status:
-    """The state of every node and link; the nodes are asked for links that are not given.
+    """Return the state of every node and link; reads the links from the nodes unless `link_state` is given.
 
-    A node that does not answer says why, and the links are then unknown.
+    If a node does not answer, the status carries the error, and the links are unknown.
     """
     record = read_record(cluster.name)
     hosts, placement = (record.hosts, record.placement) if record else (None, {})
@@ -167,7 +167,7 @@ def _read_nodes(cluster: Cluster, placement: Placement) -> list[NodeStatus]:
 
 
 def print_status(found: Status) -> None:
-    """Two tables, nodes and links, and whatever the user should know."""
+    """Print two tables, nodes and links, and notes for the user."""
     limited = any(n.limit.cpus or n.limit.memory_bytes or n.limit.gpus for n in found.nodes)
     more = ["CPUS", "MEMORY", "GPUS"] if limited else []
     several = found.hosts is not None and len(found.hosts.hosts) > 1
@@ -199,7 +199,7 @@ def print_status(found: Status) -> None:
 
 
 def print_shape(link_state: LinkState, name: str) -> None:
-    """The links in force, what they were drawn from, and what the user should know of them."""
+    """Print the links in force, what they were drawn from, and notes for the user."""
     if not link_state.links:
         shape = f"python -m cluster.shape{name_flag(name)} --profile mobile"
         print(as_typed(f"links: not shaped ({shape})"))
@@ -231,7 +231,7 @@ def _print_notes(link_state: LinkState) -> None:
 
 
 def print_links(links: Sequence[Link]) -> None:
-    """A table of links, of those of a big cluster the first ones."""
+    """Print a table of links; of a big cluster, the first MOST_ROWS."""
     left, links = len(links[MOST_ROWS:]), links[:MOST_ROWS]
     print_table(
         ["LINK", "RATE MB/s", "DELAY ms", "JITTER ms", "LOSS %", "BUFFER ms", "WIRE", ""],
@@ -254,7 +254,7 @@ def print_links(links: Sequence[Link]) -> None:
 
 
 def _more(link: Link) -> str:
-    """What few links have."""
+    """Return the values that few links have, as words."""
     said = describe_impairments({field: f"{getattr(link, field):g}" for field in IMPAIRMENT_WORDS})
     return ", ".join(said + (["uniform"] if link.distribution == "uniform" else []))
 

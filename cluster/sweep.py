@@ -29,6 +29,7 @@ from cluster.base.errors import (
     ContractBroken,
     ContractUndecided,
     RunFailed,
+    UsageError,
 )
 from cluster.base.json_file import write_json
 from cluster.cli.command_line import add_name, make_parser, run_verb
@@ -78,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _split_file(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The file, first or after --json, and all else: argparse would take the value of an unknown option for it."""
+    """Split off the file, first or after --json, because argparse would mistake an unknown option's value for it."""
     at = 1 if words[:1] == ["--json"] else 0
     if len(words) <= at or words[at].startswith("-"):
         return None, list(words)
@@ -86,7 +87,7 @@ def _split_file(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 
 def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
-    """The verb: every run is checked before the first is started."""
+    """Run the verb; every run is checked before the first one starts."""
     document = with_flags(load_document(file) if file else {}, args, args.rest)
     plan = parse_sweep(document)
     out = args.out or SWEEPS_DIR / (file.stem if file else f"flags-{digest(document)}")
@@ -99,7 +100,10 @@ def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
     console.say(f"{len(planned)} runs, {len(planned) - len(todo)} of them known: {out}")
     try:
         if todo:
-            _run_all(_cluster(args, plan, console), todo, out, plan)
+            cluster = _cluster(args, plan, console)
+            if "nodes" not in document:
+                _refuse_to_shrink(cluster)
+            _run_all(cluster, todo, out, plan)
     finally:
         document, lines = _publish(out, plan, planned, console)
     if not args.json:
@@ -129,11 +133,26 @@ def _cluster(args: Namespace, plan: Sweep, console: Console) -> Cluster:
     )
 
 
-def _run_all(cluster: Cluster, todo: Sequence[Planned], out: Path, plan: Sweep) -> None:
-    """One after the other; each is on record as soon as it has ended.
+def _refuse_to_shrink(cluster: Cluster) -> None:
+    """Refuse to remove nodes of a cluster if nobody has said how many a sweep is for.
 
     Raises:
-        ClusterError: the cluster is in use, or cannot be had; what is on record stays.
+        UsageError: it has more.
+    """
+    size, there = cluster.request.size or 0, cluster.engine.cluster(cluster.name)
+    if there is not None and there.size > size:
+        cluster.close()
+        raise UsageError(
+            f"cluster {cluster.name!r} has {there.size} nodes, a sweep without `nodes` is for {size}",
+            f"--nodes {there.size} uses all, --nodes {size} removes the others, --name takes another cluster",
+        )
+
+
+def _run_all(cluster: Cluster, todo: Sequence[Planned], out: Path, plan: Sweep) -> None:
+    """Run them one after the other; each is recorded as soon as it has ended.
+
+    Raises:
+        ClusterError: the cluster is in use or cannot be brought up; the records so far stay.
     """
     in_force: LinkSpec | None = None
     try:
@@ -151,7 +170,7 @@ def _run_all(cluster: Cluster, todo: Sequence[Planned], out: Path, plan: Sweep) 
 
 
 def _run(cluster: Cluster, program: Program, plan: Sweep) -> Record:
-    """One run; that its ranks failed, or its links did not hold, is a record, too."""
+    """Run one cell; return its record, also if its ranks failed or its links did not hold."""
     try:
         run = cluster.launch(program, verify=plan.verify, nproc_per_node=plan.nproc_per_node)
     except RunFailed as failure:
@@ -168,7 +187,7 @@ def _run(cluster: Cluster, program: Program, plan: Sweep) -> Record:
 def _publish(
     out: Path, plan: Sweep, planned: Sequence[Planned], console: Console
 ) -> tuple[dict[str, object], list[Line]]:
-    """Write sweep.json and the report of what has run so far; returns what --json prints, and the ranking."""
+    """Write sweep.json and the report of the runs so far; return the --json document and the ranking."""
     known = [(one, record) for one in planned if (record := read_record(out, one.digest))]
     outcomes = [Outcome(one.cell, _figures(record, plan)) for one, record in known]
     lines = rank(outcomes)

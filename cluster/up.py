@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def up(args: Namespace) -> dict[str, object]:
-    """The verb. Most of us is imported while compose gets ready: both take a while."""
+    """Run the verb. Most modules are imported while compose gets ready, because both take a while."""
     started = time.monotonic()
     is_here = not args.hosts and read_hosts(args.name) is None
     with ComposeUp(args.name) as compose:
@@ -64,7 +64,7 @@ def up(args: Namespace) -> dict[str, object]:
 
 
 def cluster_of(args: Namespace, *, force: bool = False) -> Cluster:
-    """The cluster that --name, --nodes and what decides the links speak of."""
+    """Return the cluster that --name, --nodes, the options of the links and the others describe."""
     from cluster.api import Cluster
     from cluster.engine.resources import split_words
 
@@ -88,7 +88,7 @@ def cluster_of(args: Namespace, *, force: bool = False) -> Cluster:
 
 
 def console_of(args: Namespace) -> Console:
-    """What programs print goes to standard output, but with --json, which has it for itself."""
+    """Return a console whose program output goes to standard output, or to standard error with --json."""
     return Console(program_output=sys.stderr if args.json else sys.stdout)
 
 

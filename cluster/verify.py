@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def verify(args: Namespace) -> dict[str, object]:
-    """The verb."""
+    """Run the verb; return the contract as --json prints it."""
     cluster = Cluster(args.name, force=args.force)
     try:
         contract = cluster.verify(args.effort, args.budget)

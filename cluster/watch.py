@@ -30,12 +30,12 @@ from cluster.live.screen import screen_text
 from cluster.live.state import LiveState, to_json
 from cluster.live.terminal import TerminalScreen, can_draw
 
-PLAIN_SIZE = (100, 60)  # where there is no terminal
+PLAIN_SIZE = (100, 60)  # without a terminal
 MOST_LINES = 10
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Look on."""
+    """Watch a run."""
     parser = make_parser("cluster.watch", __doc__)
     add_name(parser)
     parser.add_argument("--once", action="store_true", help="one screen, and no more")
@@ -44,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def watch(args: Namespace) -> None:
-    """The verb."""
-    as_json, args.json = args.json, False  # its documents are many, and printed as they come
+    """Run the verb until the run ends."""
+    as_json, args.json = args.json, False  # many documents, printed here as they arrive
     states = follow(find_run(ClusterSpec(args.name)))
     if args.once:
         _show(next(states), as_json=as_json)
@@ -76,7 +76,7 @@ def _show_documents(states: Iterator[LiveState]) -> LiveState | None:
 
 
 def _show_screens(states: Iterator[LiveState]) -> LiveState | None:
-    """On a terminal one screen that changes; elsewhere one for each part of the run."""
+    """Show one screen that is updated on a terminal; elsewhere print one for each phase of the run."""
     if not can_draw():
         return _show_parts(states)
     screen, last = TerminalScreen(sys.stdout, MOST_LINES), None
@@ -99,7 +99,7 @@ def _show_parts(states: Iterator[LiveState]) -> LiveState | None:
 
 
 def _paged(states: Iterator[LiveState], page: HttpPage | None) -> Iterator[LiveState]:
-    """The states, which the page gets, too."""
+    """Yield the states, after showing each on the page."""
     for state in states:
         if page is not None:
             page.show(to_json(state), is_last=state.is_over)

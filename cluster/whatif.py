@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def whatif(args: Namespace) -> WhatIf:
-    """The verb."""
+    """Run the verb: print and return the predictions and trials."""
     if args.tries < 0 or not 1 <= args.repeat <= MOST_REPEATS:
         raise UsageError(
             f"--try {args.tries} --repeat {args.repeat}", f"0 or more, and 1 to {MOST_REPEATS}"
@@ -98,14 +98,14 @@ def whatif(args: Namespace) -> WhatIf:
 
 
 def _predict(run: PastRun) -> Sequence[Alternative]:
-    """What would have helped.
+    """Return what would have helped.
 
     Raises:
-        UsageError: nobody can tell.
+        UsageError: the run's records are inconsistent, or too large to be replayed.
     """
     try:
         predicted = predict(run.recorded)
-    except Exception as error:  # each line is of its types, but whoever wrote it may have lied
+    except Exception as error:  # types are validated, but values may be inconsistent
         raise UsageError(
             f"{run.folder}: what its ranks left does not fit together ({error!r})",
             "a run whose metrics are as they came",
@@ -123,10 +123,10 @@ class _Attempt:
     """Launches of a run as it was, and with changes.
 
     Attributes:
-        run: as it was.
-        experiment: what it launched, and how.
+        run: the original run.
+        experiment: the experiment that it launched.
         console: for messages.
-        predicted: all changes, for the file.
+        predicted: all changes, for whatif.json.
     """
 
     run: PastRun
@@ -135,10 +135,10 @@ class _Attempt:
     predicted: Sequence[Alternative]
 
     def all(self, trials: Sequence[Trial], baselines: list[Measured], repeat: int) -> None:
-        """In turn; what is done is in the file at once.
+        """Launch the baseline and all trials in turn, `repeat` times; each result is written at once.
 
         Raises:
-            ClusterError: the cluster is not what it was, or is in use; RunFailed: a run did not come to its end.
+            ClusterError: the cluster differs from the run's, or is in use; RunFailed: a run did not complete.
         """
         from cluster.api import Cluster
 
@@ -165,7 +165,7 @@ class _Attempt:
             return self._launch(cluster, change.words, change)
 
     def _launch(self, cluster: Cluster, words: str, change: Alternative | None = None) -> Measured:
-        """The same program with the same arguments, over links that are proved as they were then."""
+        """Launch the same program with the same arguments, except for `change`, verifying links as the run did."""
         self.console.say(f"=== {words}")
         experiment = self.experiment
         if change is not None and change.what == "rank_order":
@@ -182,7 +182,7 @@ class _Attempt:
 
 
 def _print(run: PastRun, predicted: Sequence[Alternative], document: WhatIf) -> None:
-    """The table, and beside each prediction what was achieved."""
+    """Print the table of changes, with the achieved savings beside the predicted ones."""
     whole_s = document["took_s"]
     tried = {(one["what"], one["of"]): one for one in document["tried"]}
     rows = [

@@ -211,7 +211,7 @@ def _forward(rank: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
                 elif key.fileobj is sys.stdin and not os.read(key.fd, 4096):
                     selector.unregister(sys.stdin)
                     _signal_group(rank, signal.SIGTERM)
-                    _signal_group(rank, signal.SIGCONT)  # SIGTERM waits for it if stopped
+                    _signal_group(rank, signal.SIGCONT)  # a stopped process gets SIGTERM only then
                     deadline = time.monotonic() + GRACE_S
             if ended in ready:
                 rank.wait()

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
-COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")  # bounded: rich fails on a number of more than 4,300 digits
+COLOUR = re.compile(
+    r"\x1b\[[0-9;:]{0,64}m"
+)  # bounded: rich fails on a number of more than 4,300 digits
 # C0 and C1 without tabs and newlines: they move the cursor, clear the screen, set titles, or make the terminal send
 # replies as if they were typed. From Unicode: line separators, and characters that change the text's direction.
 CONTROL = re.compile(

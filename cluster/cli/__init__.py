@@ -1,4 +1,4 @@
-"""What the verbs share: `command_line` (parser, exit codes, --json) and `report` (the end of a launch).
+"""Code that the verbs share: `command_line` (parser, exit codes, --json) and `report` (the end of a launch).
 
-`prerequisites` is run by make, before there is a virtual environment.
+make runs `prerequisites` before the virtual environment exists.
 """

@@ -1,8 +1,8 @@
 """The command line that all verbs share: a parser whose help starts with examples, exit codes, --json.
 
-A verb is a function that takes the parsed arguments and returns what --json prints. Every option with one value
-is also an environment variable, GRADWIRE_NODES for --nodes; the command line wins. An empty variable says nothing, an
-empty option is refused.
+A verb is a function that takes the parsed arguments and returns what --json prints. Every option with one value can
+also be set by an environment variable, GRADWIRE_NODES for --nodes; the command line wins. An empty variable is ignored,
+an empty option is refused.
 """
 
 import difflib
@@ -42,7 +42,7 @@ LIMITS = {
     "--gpus": ("GPUS", "GPUs that a node has, all or by number: node1=0"),
 }
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-# A Ctrl-C that comes so soon is the same one, handed on to us by a program above us.
+# A Ctrl-C within this time is the same key press, forwarded by a parent process.
 SAME_PRESS_S = 0.5
 NOT_CLEANED_UP = """\
 ended at once, without cleaning up: ranks end by themselves within ten seconds; results that were not fetched, links \
@@ -54,7 +54,7 @@ Verb = Callable[[Namespace], object]
 
 
 def make_parser(prog: str, description: str | None) -> ArgumentParser:
-    """A parser for `python -m PROG`, or `gradwire VERB`, with the module's own docstring as its help."""
+    """Return a parser for `python -m PROG`, or `gradwire VERB`; `description` is the module's docstring."""
     parser = ArgumentParser(
         prog=as_typed(f"python -m {prog}"),
         description=as_typed(description or ""),
@@ -66,19 +66,19 @@ def make_parser(prog: str, description: str | None) -> ArgumentParser:
 
 
 def add_name(parser: ArgumentParser) -> None:
-    """--name, for every verb that is about one cluster."""
+    """Add --name, for verbs that are about one cluster."""
     parser.add_argument("--name", default=DEFAULT_NAME, help="the cluster (default: %(default)s)")
 
 
 def add_force(parser: ArgumentParser) -> None:
-    """--force, for verbs that change or measure a cluster which a run may be using."""
+    """Add --force, for verbs that change or measure a cluster which a run may be using."""
     parser.add_argument(
         "--force", action="store_true", help="even while a run or another command uses the cluster"
     )
 
 
 def add_size(parser: ArgumentParser) -> None:
-    """How many nodes, what each may use, and where they get their addresses and ports from."""
+    """Add the options for the number of nodes, their image, hosts and resource limits, and the slot."""
     parser.add_argument(
         "--nodes", type=int, metavar="N", help="default: as many as there are, or 3"
     )
@@ -107,14 +107,14 @@ def add_size(parser: ArgumentParser) -> None:
 
 
 def add_shape(parser: ArgumentParser, *, with_training: bool = False) -> None:
-    """What decides the links; `with_training`: of a verb that takes the training's options, too."""
+    """Add the options of the links; `with_training`: for a verb that also takes the training's options."""
     parser.add_argument("--profile", help="a shipped profile, or a file of your own")
     parser.add_argument(
         "--topology",
         default="full",
         help="full, ring, star, or a file of your own (default: %(default)s)",
     )
-    # Under launch --seed is the training's: node.train takes it.
+    # launch passes --seed to the training (node.train).
     flags = ["--link-seed"] if with_training else ["--link-seed", "--seed"]
     parser.add_argument(
         *flags, type=int, default=1, metavar="S", help="draws the links (default: %(default)s)"
@@ -130,9 +130,9 @@ def add_shape(parser: ArgumentParser, *, with_training: bool = False) -> None:
 def run_verb(
     parser: ArgumentParser, verb: Verb, argv: list[str] | None, *, keep_rest: bool = False
 ) -> int:
-    """Parse, run, print; returns the exit code. Errors that we expect have no traceback.
+    """Parse the arguments, run the verb, print its document; return the exit code. Expected errors have no traceback.
 
-    With `keep_rest` unknown options are not refused here: the verb finds them in `args.rest`.
+    With `keep_rest`, unknown options are not refused here: the verb finds them in `args.rest`.
     """
     _complete(parser)
     words = sys.argv[1:] if argv is None else argv
@@ -155,13 +155,13 @@ def run_verb(
         eprint("this is a bug in gradwire: please report it with the lines above")
         return EXIT_BUG
     finally:
-        gc.freeze()  # Python ends here: to look once more for what could be freed would take it 40 ms
+        gc.freeze()  # the process ends here: a last garbage collection would take 40 ms
 
 
 def _parse(
     parser: ArgumentParser, words: Sequence[str], output: Output, *, keep_rest: bool
 ) -> Namespace:
-    """The parsed arguments; ends as argparse does after --help, and after a wrong one."""
+    """Return the parsed arguments; exits as argparse does after --help and after a wrong argument."""
     try:
         args, rest = parser.parse_known_args(words)
         if rest and not keep_rest:
@@ -173,7 +173,7 @@ def _parse(
 
 
 def _run(verb: Verb, args: Namespace, output: Output) -> int:
-    """The verb, its document, and its errors that we expect; all is written when this returns."""
+    """Run the verb, print its document or its expected error, flush the output; return the exit code."""
     exit_code, document = EXIT_DONE, None
     try:
         document = verb(args)
@@ -187,7 +187,7 @@ def _run(verb: Verb, args: Namespace, output: Output) -> int:
 
 
 def all_written(output: Output, exit_code: int) -> int:
-    """See that all is written, or say that it is not; the exit code."""
+    """Flush the output and report a failure to write it; return the final exit code."""
     output.flush()
     if output.failure is not None:
         Console().fail(system_error(output.failure, "standard output cannot be written"))
@@ -195,7 +195,7 @@ def all_written(output: Output, exit_code: int) -> int:
 
 
 def _complete(parser: ArgumentParser) -> None:
-    """Answer a shell that asks for completions, and end; nothing where none asks."""
+    """Answer a shell that asks for completions, and exit; do nothing otherwise."""
     if "_ARGCOMPLETE" not in os.environ:
         return
     import argcomplete
@@ -211,12 +211,12 @@ def _complete(parser: ArgumentParser) -> None:
 
 
 def _offer(names: Sequence[str], **_: object) -> Sequence[str]:
-    """A completer, as argcomplete calls it: it chooses by itself what begins as the word does."""
+    """Return all names: a completer for argcomplete, which filters them by prefix itself."""
     return names
 
 
 def _refuse_odd(words: Sequence[str]) -> None:
-    """Refuse line ends and escapes, and an option whose value is empty: a variable of a shell that nobody has set.
+    """Refuse words with newlines or escapes, and an option whose value is empty, as from an unset shell variable.
 
     Raises:
         UsageError: names the word, or the option.
@@ -230,7 +230,7 @@ def _refuse_odd(words: Sequence[str]) -> None:
 
 
 def _refuse_control(word: str, name: str) -> None:
-    """Refuse what would make an error that names the word more than a line; a tab may stand in a pattern."""
+    """Refuse control characters, which would break the one line of an error; a tab is allowed, for patterns."""
     if NO_LINE.search(word):
         raise UsageError(f"{name} has a line end, or another control character", "leave it out")
 
@@ -242,9 +242,9 @@ def _guess(word: str, parser: ArgumentParser) -> str:
 
 
 def hear_signals() -> None:
-    """From now on a SIGTERM, or a terminal that closes, ends us as Ctrl-C does: everything cleans up on its way out.
+    """Make SIGTERM and SIGHUP (a closed terminal) act as Ctrl-C does: KeyboardInterrupt, so that everything cleans up.
 
-    What we were started to ignore (`nohup`) we go on to ignore. A Ctrl-C while we clean up ends us at once.
+    Signals that were ignored at the start (`nohup`) stay ignored. A Ctrl-C during the cleanup ends us at once.
     """
     for number in (signal.SIGINT, *ENDING_SIGNALS):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -252,7 +252,7 @@ def hear_signals() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # A shell that ends says so twice: the second time must not end the cleaning up.
+    # A shell that ends may signal twice: the second signal must not interrupt the cleanup.
     for one in ENDING_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -263,18 +263,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
     if time.monotonic() - since >= SAME_PRESS_S:
         with suppress(OSError):
-            # Not by print, which may be at work right now.
+            # Not with print: the interrupted code may be inside one.
             os.write(sys.stderr.fileno(), as_typed(NOT_CLEANED_UP).encode())
         os._exit(EXIT_INTERRUPTED)
 
 
 def _take_environment(parser: ArgumentParser) -> None:
-    """Variables as defaults; raises UsageError as `_refuse_odd`."""
+    """Use environment variables as defaults of options; raises UsageError as `_refuse_control`."""
     for action in parser._actions:
         value = os.environ.get(_variable(action)) if action.option_strings else None
         _refuse_control(value or "", _variable(action))
         if value and action.nargs is None and not isinstance(action.default, list):
-            action.default = value  # argparse passes a text default through the option's type
+            action.default = value  # argparse converts a default text by the option's type
             action.required = False
 
 

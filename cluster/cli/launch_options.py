@@ -11,7 +11,7 @@ from cluster.run.results import MOST_RESULTS
 
 
 def launch_parser(description: str | None) -> ArgumentParser:
-    """A parser of them; `description` is its help."""
+    """Return the parser of launch; `description` is its help."""
     parser = make_parser("cluster.launch", description)
     parser.add_argument(
         "-f",
@@ -45,7 +45,7 @@ def launch_parser(description: str | None) -> ArgumentParser:
     parser.add_argument(
         "--folder", type=Path, help="what to send with your program (default: its own folder)"
     )
-    # Trainer.fit says these two: docs/formats.md.
+    # Trainer.fit passes these two: docs/formats.md.
     parser.add_argument("--fit", type=Path, help=SUPPRESS)
     parser.add_argument("--attached", action="store_true", help=SUPPRESS)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What verbs that show a run share: --http and the page behind it."""
+"""Code that verbs which show a run share: --http and the page behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_http(parser: ArgumentParser) -> None:
-    """--http, for verbs that show a run."""
+    """Add --http, for verbs that show a run."""
     parser.add_argument(
         "--http",
         type=int,
@@ -25,15 +25,15 @@ def add_http(parser: ArgumentParser) -> None:
 
 @contextmanager
 def served_page(port: int | None) -> Iterator[HttpPage | None]:
-    """A page as long as the block lasts, and where it is; None where none was asked for.
+    """Serve the page while the block lasts, and print its address; yields None if `port` is None.
 
     Raises:
-        UsageError: no such port. ClusterError: it is taken.
+        UsageError: the port does not exist. ClusterError: it is taken.
     """
     if port is None:
         yield None
         return
-    from cluster.live.http_page import HttpPage  # and http.server: few ask for it
+    from cluster.live.http_page import HttpPage  # imports http.server, which few runs need
 
     page = HttpPage(port)
     eprint(f"the run as a page: {page.url}")

@@ -2,21 +2,21 @@
 
     python3 cluster/cli/prerequisites.py
 
-Runs on any Python 3.6 and imports nothing of ours: the virtual environment does not exist yet. Exit 2 where
+Runs on any Python from 3.6 on and imports none of our modules: the virtual environment does not exist yet. Exit 2 if
 something is missing.
 """
 
 import shutil
 import subprocess
 import sys
-from typing import Optional, Tuple  # an old Python must get as far as telling that it is old
+from typing import Optional, Tuple  # an old Python must get far enough to report its version
 
 Missing = Optional[Tuple[str, str]]
-TIMEOUT_S = 60  # of a program that says its version
+TIMEOUT_S = 60  # for a program to print its version
 
 
 def main() -> int:
-    """Check, say what is missing."""
+    """Check all prerequisites, print what is missing; return the exit code."""
     missing = [problem for problem in (python(), venv(), docker(), compose()) if problem]
     for problem, remedy in missing:
         sys.stderr.write(f"missing: {problem}\n  try: {remedy}\n")
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def python() -> Missing:
-    """Python 3.11 or newer."""
+    """Check for Python 3.11 or newer."""
     if sys.version_info >= (3, 11):
         return None
     version = ".".join(str(part) for part in sys.version_info[:2])
@@ -32,7 +32,7 @@ def python() -> Missing:
 
 
 def venv() -> Missing:
-    """The venv module, which Debian packages apart."""
+    """Check for the venv module, which Debian packages separately."""
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
@@ -42,7 +42,7 @@ def venv() -> Missing:
 
 
 def docker() -> Missing:
-    """The docker command, and an engine that answers this user."""
+    """Check for the docker command, and for an engine that answers this user."""
     if shutil.which("docker") is None:
         return "Docker", "sudo apt-get install docker.io, or Docker's own installation guide"
     code, said = _ask(["docker", "version"])
@@ -54,7 +54,7 @@ def docker() -> Missing:
 
 
 def compose() -> Missing:
-    """Compose, as docker's plugin or as a command of its own."""
+    """Check for Compose, as docker's plugin or as its own command."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) and _ask([*command, "version"])[0] == 0:
             return None

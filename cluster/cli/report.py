@@ -19,14 +19,14 @@ from cluster.shaping.host_load import overload_sentence
 from protocol.rank import LOST
 
 BUCKETS = ("rollout", "compute", "strategy", "transfer", "waiting", "eval")  # that are shown
-RARE = {"rollout", "strategy"}  # only where there is any
+RARE = {"rollout", "strategy"}  # shown only if a rank has any
 MOST_ROWS = 5
-LEAST_SHARE = 0.005  # of a part that is worth a word
+LEAST_SHARE = 0.005  # smaller parts are not shown
 FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2, "test_success": 3}
 
 
 def print_summary(run: Run) -> None:
-    """What a user wants to know first, last."""
+    """Print the summary; it comes last on the screen, so that the user sees it first."""
     summary = run.summary
     buckets = _shown_buckets(summary)
     print_table(
@@ -70,7 +70,7 @@ def print_summary(run: Run) -> None:
 
 
 def _shown_buckets(summary: Summary) -> list[str]:
-    """The buckets to show; none for a program that counts no seconds."""
+    """Return the buckets to show; none for a program that counts no seconds."""
     counted = [seconds for seconds in summary["seconds"].values() if seconds]
     if not counted:
         return []
@@ -83,7 +83,7 @@ def _seconds(summary: Summary, rank: str, buckets: Sequence[str]) -> list[str]:
 
 
 def _print_tests(summary: Summary) -> None:
-    """The figure of the last test that matters most, and what environments did."""
+    """Print the most important figure of the last test, and the environments' steps."""
     for name, digits in FIGURES.items():
         if summary["tested"].get(name) is not None:
             figure = f"{name.replace('_', ' ')} {_figure(summary['tested'][name], digits)}"
@@ -95,7 +95,7 @@ def _print_tests(summary: Summary) -> None:
 
 
 def _print_experience(experience: ExperiencePart | None) -> None:
-    """How much came to the learner, how old it was, and how old its actors' weights were beside what links allow."""
+    """Print how much experience the learner got, its staleness, and the age of actors' weights beside the predicted."""
     if not experience:
         return
     updates, seconds = experience["staleness_updates"], experience["staleness_s"]
@@ -134,7 +134,7 @@ def _median(distribution: dict[str, float]) -> str:
 
 
 def _print_collectives(summary: Summary) -> None:
-    """Those that took most of the time, next to what these links could have done."""
+    """Print the collectives that took the most time, next to their bounds on these links."""
     rows = summary["collectives"]
     if not rows:
         return
@@ -165,7 +165,7 @@ def _print_collectives(summary: Summary) -> None:
 
 
 def _print_attribution(attribution: AttributionPart | None, changes: list[WhatIfRow]) -> None:
-    """Where the time of collectives went, the largest part first, and what would have helped most."""
+    """Print where the collectives' time went, largest part first, and the change that would have helped most."""
     if not attribution:
         return
     seconds = attribution["seconds"]
@@ -183,7 +183,7 @@ def _figure(value: float | None, digits: int) -> str:
 
 
 def bytes_sentence(carried: BytesPart) -> str:
-    """What the links carried, and how near that is to what the collectives must have made them carry."""
+    """Return a sentence on what the links carried, and its ratio to the bytes that the collectives need."""
     text = f"links carried {carried['total'] / 1e6:.1f} MB"
     loop = carried["loop"]
     if not loop or not loop["ratio"]:
@@ -193,7 +193,7 @@ def bytes_sentence(carried: BytesPart) -> str:
 
 
 def _sent(summary: Summary, rank: str) -> str:
-    """MB that the rank's node has sent; of a node with several ranks beside the first one."""
+    """Return the MB that the rank's node sent; '' for all but the node's first rank."""
     node, _, local_rank = rank.partition("-")
     links = summary["bytes"]["links"]
     count = sum(count for link, count in links.items() if link.startswith(f"{node}->"))

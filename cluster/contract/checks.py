@@ -17,8 +17,7 @@ DELAY_TOLERANCE_PCT = 2.0
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed
-# Standard errors of the mean and deviation that cluster.contract.delays fits to n packets, in deviations, times
-# sqrt(n).
+# Standard errors of the mean and deviation that cluster.contract.delays fits to n packets, in deviations / sqrt(n).
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
 # For a queue, and for what a delayed sender adds. Measured on busy processors: within 0.8 % (docs/LOG.md).
 BUFFER_TOLERANCE_PCT, BUFFER_TOLERANCE_MS = 5.0, 1.0

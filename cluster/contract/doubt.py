@@ -47,7 +47,7 @@ class Strain:
 
 
 def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain | None:
-    """Return how the load of the nodes on a link's way may have affected its measurement; None if it was no limit.
+    """Return how the load of the nodes on a link's way may have affected its measurement; None if it did not.
 
     Pings take precedence over other programs; they were late by `pings_late_ms` on average. Packets do not pass the
     wire of the node `src`, where they start.

@@ -27,10 +27,10 @@ FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
 TELLING_LOSSES, LONGEST_FOR_LOSSES_S = 165.0, 65.0
 # Standard error of node.probe.flood's median, in standard errors of the mean: from simulated floods.
 MEDIAN_ERROR = 1.25
-SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have settled on their shares; what counts after that
+SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have settled on their shares; what counts
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender keeps in the link's queue, at most
-SUPER_PACKET_MS = 0.2  # the super-packet that a link takes whole, as time on it: node.wire.segmentation
-BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # datagrams in one call, which takes at most 64 KB
+SUPER_PACKET_MS = 0.2  # a super-packet that a link takes whole: node.wire.segmentation
+BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # for one call, at most 64 KB
 # Any machine carries this much: one that carries less is busy, not at its limit.
 HOST_LIMIT_MBYTE_S = 100.0
 # Cost factor of single frames: two cores on a slow day pass 33,000 of them a second, or 50 MB/s (docs/LOG.md,

@@ -256,14 +256,14 @@ class _Survey:
         return DropCounters(before, self.witness.received())
 
     def judged(self, links: Sequence[Link], asked: Expected, measured: Pinged) -> list[Verdict]:
-        """Return each link's verdict; if something is broken, with the host load of the nodes on the link's way."""
+        """Return each link's verdict; if it is broken, the host load of the nodes on its way is taken into account."""
         verdicts = [judge(link, asked, measured[link.src, link.dst]) for link in links]
         if any(verdict.broken for verdict in verdicts):
             self.witness.look()
         return [self.weighed(v, asked) if v.broken else v for v in verdicts]
 
     def weighed(self, verdict: Verdict, asked: Expected) -> Verdict:
-        """Judge a link that is not as asked again, with the host load during its measurement."""
+        """Judge a failed link again, with the host load during its measurement."""
         link, measured = verdict.link, verdict.measured
         nodes = (link.src, *self.via.get(link, ()), link.dst)
         return judge(link, asked, measured, self.witness.strain(nodes, measured.late_ms))
@@ -283,7 +283,7 @@ class _Survey:
         return burst_buffers(self.session, links, self.asked.frame_bytes)
 
     def paths(self, look: _Look) -> list[Verdict]:
-        """Measure the pairs of nodes without a link against the combination of the links between them; no goodput."""
+        """Measure pairs of nodes without a link, and judge them by the links of their paths combined; no goodput."""
         verdicts = []
         for number, group in enumerate(
             groups := path_groups(look.links, self.session.nodes), start=1

@@ -8,12 +8,11 @@ from cluster.links.link import round_trips_ms
 from protocol.link import Link
 from protocol.probe import BurstOrder, FloodOrder, Order, PingOrder, SendOrder
 
-# On links without jitter: so far apart that a host stall of 0.15 s delays fewer than a tenth, and does not look like
-# jitter.
+# Without jitter: so far apart that a host stall of 0.15 s delays fewer than a tenth, and is not taken for jitter.
 QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0
 NOISY_INTERVAL_MS = 10.0
 FEWEST_PINGS = 30  # at least; else as many as fit into the effort's time
-LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # the interval, at least; the share of a link's rate, at most
+LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # share of a link's rate, at most
 PING_FRAME_BYTES = 66  # an echo: payload 24, UDP 8, IPv4 20, Ethernet 14
 PING_SHARE = 0.1  # of a link's rate, at most
 LOSS_INTERVAL_MS = 4.0
@@ -22,7 +21,7 @@ LOSS_INTERVAL_MS = 4.0
 PINGS_S, LOSS_PINGS_S = 1500.0, 6000.0
 # For a look, which measures no jitter and hardly any loss: a few quick pings, as many as fit into its time.
 LOOK_S, LOOK_INTERVAL_MS, FEWEST_LOOKS, MOST_LOOKS = 0.5, 20.0, 3, 10
-# Deviations between pings over several links, where it cannot be determined which have waited.
+# Deviations between pings over several links: which of these have waited cannot be determined.
 PATH_APART = 5.0
 MIN_WINDOW_S, WINDOW_RTTS = 1.0, 4.0
 INITIAL_WINDOW_BYTES = 14_480  # ten segments: RFC 6928

@@ -36,8 +36,8 @@ from cluster.contract.probe_rounds import path_groups, plan_rounds
 from cluster.links.expected import Expected
 from protocol.link import Link
 
-STREAM_BUDGET_MBYTE_S = 100.0  # TCP streams side by side, at most: they must leave the CPU some room
-# How long a bounded measurement may take with TCP on every link: up to FEW_NODES nodes, more nodes.
+STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some room
+# How long a bounded measurement may take with TCP on every link: with few nodes, with more.
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
 # If that is too long: time limits for TCP on a sample of the links, and for floods at the usual pace.
 MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0

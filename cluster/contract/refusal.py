@@ -6,7 +6,9 @@ from cluster.shaping.host_load import overload_sentence
 
 
 def refusal(contract: Contract, cluster: str, *, of_launch: bool = False) -> ClusterError:
-    """Return the error for a contract that does not hold; with `of_launch` it says that nothing started.
+    """Return the error for a contract that does not hold.
+
+    With `of_launch` it says that nothing was started, and how to start all the same.
 
     Returns:
         ContractBroken, or ContractUndecided if nothing is broken.

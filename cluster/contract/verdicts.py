@@ -116,7 +116,7 @@ class Contract:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """How the host was the limit of what is undecided; each sentence once."""
+        """How the host limited what is undecided, each sentence once."""
         of_links = [words for verdict in self.verdicts for words in verdict.limits]
         of_nodes = [words for access in self.accesses for words in access.limits]
         return tuple(dict.fromkeys(of_links + of_nodes))

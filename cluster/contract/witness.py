@@ -20,7 +20,7 @@ class DropCounters:
     """Counters of the wires at the links' ends, at three moments.
 
     Attributes:
-        before, after: the pings that measure loss.
+        before, after: before and after the pings that measure loss.
         at_end: at the end of the pass, when speeds are known, too.
     """
 

@@ -12,7 +12,7 @@ BUILDKIT_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
 NEED_TO_GET = re.compile(r"Need to get (?:\S+ \S+/)?([\d.,]+ \wB) ")
 APT_STATUS = re.compile(r"(dlstatus|pmstatus):[^:]*(?::\w+)?:([\d.]+):(.*)")
 PIP_FILE = re.compile(r"\s*Downloading (\S+)(?: \([^)]*\))?$")
-PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")  # of the file that PIP_FILE's line named
 SOON_S = 2.0  # an estimate of the remaining time made earlier than this is too inaccurate
 
 

@@ -70,7 +70,7 @@ class ComposeUp:
         """
         process = self._process or self._start()
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as stdin:  # compose died: `finish` says why
+        with suppress(BrokenPipeError), process.stdin as stdin:  # it has ended: `finish` says why
             stdin.write(document)
 
     def has_ended(self, spec: ClusterSpec) -> bool:

@@ -1,5 +1,6 @@
-"""From what is up to what is asked for: creating, changing and removing a cluster, one command at a time.
+"""Creating, changing and removing a cluster, one command at a time.
 
-Reading order: `cluster.run.request` (what is asked), then here `create` (and its rollback), `reconcile` (a cluster that
-is up), `provision` (nodes until they answer on SSH), `removal`; `exclusive_lock` keeps others out meanwhile.
+Reading order: `cluster.run.request` (what is asked), then here `create` (and its rollback), `reconcile` (a cluster
+that is up), `provision` (starting nodes until they answer on SSH), `removal`; `exclusive_lock` keeps other commands
+out meanwhile.
 """

@@ -23,7 +23,7 @@ MOST_AVOIDED = 8
 
 @dataclass(frozen=True)
 class Created:
-    """A cluster that is up: its fleet is logged in, its links are in force; whether it was there before."""
+    """A cluster that is up, with its fleet logged in and its links in force; `was_there`: whether it existed before."""
 
     spec: ClusterSpec
     fleet: Fleet
@@ -34,10 +34,10 @@ class Created:
 def inspect_cluster(
     engine: Engine, request: Request, avoided: Collection[int] = ()
 ) -> tuple[ClusterSpec | None, ClusterSpec]:
-    """The cluster as it is (None: there is none), and as it should be. A free choice of slot skips the `avoided` ones.
+    """Return the cluster as it is (None if there is none) and as it should be; a free choice of slot skips `avoided`.
 
     Raises:
-        UsageError: it cannot be, on this machine or beside what there is.
+        UsageError: the request does not fit the machines, or what already exists.
     """
     existing = engine.cluster(request.name)
     if existing is not None:
@@ -51,7 +51,7 @@ def inspect_cluster(
 
 
 def _check_fits(engine: Engine, spec: ClusterSpec, resources: ResourceRequest) -> None:
-    """Refuse nodes that no host has a place for, and limits beyond what there is; raises as `inspect_cluster`."""
+    """Refuse nodes without a place on any host, and limits beyond its resources; raises as `inspect_cluster`."""
     for part, nodes in engine.parts(spec):
         if resources.cpus or resources.memory_bytes:
             check_room(resources, *part.room(), nodes, part.where or "this machine")
@@ -66,16 +66,16 @@ def create_cluster(
     force: bool = False,
     avoided: Collection[int] = (),
 ) -> Created:
-    """Bring a cluster up, or bring the one that is there to what is asked; by a compose that may be ready already.
+    """Create a cluster, or reconcile the existing one with the request; `compose` may have been started already.
 
     With `force` also while a run uses its nodes. The `avoided` slots turned out to be taken.
 
     Raises:
-        ClusterError: what happened and what to try. A cluster that was not there before is not there afterwards.
+        ClusterError: what happened and what to try. A creation that fails is rolled back.
     """
     existing, spec = inspect_cluster(engine, request, avoided)
     if _ensure_image(engine, spec, console):
-        existing, spec = inspect_cluster(engine, request, avoided)  # that took minutes
+        existing, spec = inspect_cluster(engine, request, avoided)  # the image took minutes
     try:
         if (hosts := hosts_of(spec.name, request.hosts)) is not None:
             write_record(spec.name, hosts, place([node.name for node in spec.nodes], hosts.hosts))
@@ -95,7 +95,7 @@ def create_cluster(
         chosen = request.slot is None and len(avoided) < MOST_AVOIDED
         if not (isinstance(error, SlotTaken) and chosen):
             raise
-    # Another cluster that was quicker, perhaps gone again by now; or a network or a program that is not ours.
+    # Another cluster was quicker, and is perhaps gone again by now; or a foreign network or program has the slot.
     console.say(f"slot {spec.slot} is somebody else's: to the next")
     avoided = {*avoided, spec.slot}
     with compose_for(spec.name, engine) as again:
@@ -103,6 +103,6 @@ def create_cluster(
 
 
 def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:
-    """See that the image is there and today's; returns whether that took a while."""
+    """Provide the current image; return whether it had to be built or sent, which takes minutes."""
     with console.progress("image") as report:
         return provide_image(engine, spec.image, report)

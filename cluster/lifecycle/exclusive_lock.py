@@ -1,8 +1,8 @@
 """An exclusive lock on a cluster, which dies with its process and leaves nothing behind.
 
 The lock is a name in the kernel's abstract namespace of Unix sockets, so it holds for all users and checkouts of this
-machine, needs no file, and is free again however its process ends. Who holds it can be asked: the kernel tells the
-peer of a connection.
+machine, needs no file, and is free again however its process ends. The holder can be identified: the kernel reports
+the peer of a connection.
 """
 
 import os
@@ -16,17 +16,17 @@ from typing import Self
 from cluster.base.errors import ClusterError
 
 MOST_NAME_BYTES = 107  # of a Unix socket's address, without the leading zero
-# Nobody accepts: each question stays in the queue. Beyond that many the holder is not named any more.
+# The holder accepts no connection: each query stays in the backlog. Beyond this many, the holder is no longer named.
 MOST_QUESTIONS = 1000
-MOST_WORDS = 200  # of a command line that is shown
+MOST_WORDS = 200  # characters of a command line that are shown
 
 
 class ClusterLock:
-    """A lock for one cluster, within a `with` block; a block inside of another one of the same lock holds it already.
+    """A reentrant lock on one cluster, held within a `with` block.
 
     Args:
         cluster: its name.
-        force: go on where somebody else holds the lock.
+        force: go on if another command holds the lock.
     """
 
     def __init__(self, cluster: str, *, force: bool = False) -> None:
@@ -73,13 +73,13 @@ class ClusterLock:
 
 
 def _address(cluster: str) -> bytes:
-    """The lock's name; clusters of another engine are others."""
+    """Return the lock's address; clusters of another engine have other locks."""
     engine = os.environ.get("DOCKER_HOST", "")
     return f"\0gradwire {cluster} {engine}".encode()[: MOST_NAME_BYTES + 1]
 
 
 def _holder(cluster: str) -> str:
-    """The command that holds the lock, as well as can be told."""
+    """Return the command that holds the lock, as far as it can be determined."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

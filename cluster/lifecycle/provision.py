@@ -1,7 +1,7 @@
 """Brings nodes up: from a spec to running containers that answer on SSH.
 
-Compose makes the containers while we already knock at the first nodes' doors; whatever fails, the caller gets
-one error that says which node and why.
+Compose creates the containers while we already connect to the first nodes; whatever fails, the caller gets one error
+that says which node and why.
 """
 
 import socket
@@ -27,17 +27,17 @@ from protocol.link_report import Report
 from protocol.node_plan import NodePlan
 from protocol.places import FIRST_REPORT, FIRST_REPORT_LOCK
 
-# Generous: a node that dies and a compose that fails are noticed at once, by other means.
+# Generous: a dead node and a failed compose are noticed at once, by other means.
 START_TIMEOUT_S = 120.0
 START_TIMEOUT_PER_NODE_S = 5.0
 READ_FIRST_REPORT = ("flock", FIRST_REPORT_LOCK, "cat", FIRST_REPORT)
 
 
 def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
-    """Log in to nodes that run.
+    """Log in to running nodes.
 
     Raises:
-        NodeDied: one has. NodeError: one does not answer.
+        NodeDied: a node has died. NodeError: a node does not answer.
     """
     anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
     fleet = Fleet(spec.nodes, spec.state_dir, engine.dial_to(spec))
@@ -59,15 +59,15 @@ def make_nodes(
     limits: Mapping[str, Limit],
     compose: ComposeUp,
 ) -> tuple[Fleet, LinkState]:
-    """Make the containers, or bring those that are there to the spec.
+    """Create the containers, or change those that exist to the spec.
 
-    Each node gets its plan as soon as it answers, while compose still makes others.
+    Each node gets its plan as soon as it answers, while compose still creates others.
 
     Returns:
         The fleet, logged in, and the links in force.
 
     Raises:
-        ClusterError: a busy port, compose's own complaint, a node that died.
+        ClusterError: a port is busy, compose failed, or a node died.
     """
     if compose.is_local:
         _check_ports(spec, {c.node for c in there})
@@ -80,7 +80,7 @@ def make_nodes(
     with watch_start_events(engine, spec) as starts:
 
         def check() -> None:
-            """Raise where waiting for the nodes is in vain."""
+            """Raise if waiting for the nodes is pointless."""
             now = engine.containers(spec.name)
             starts.add(c.node for c in now if c.state == "running")
             if compose.has_ended(spec):
@@ -103,7 +103,7 @@ def make_nodes(
             )
             compose.give(document)
             load_paramiko()
-            # Old nodes still answer: knock only when the new ones are there. Those of a host start only then.
+            # Old nodes still answer: connect only when compose is done. On other hosts, nodes start only then.
             if there or not compose.is_local:
                 compose.finish(spec)
                 starts.add(node.name for node in spec.nodes)
@@ -114,7 +114,7 @@ def make_nodes(
             fleet.close()
             raise
         finally:
-            hand_over_plans(spec, {})  # a note for the first boot, and no memory
+            hand_over_plans(spec, {})  # only for the first boot, not a record
 
 
 def _log_in(engine: Engine, spec: ClusterSpec, fleet: Fleet, node: Node, deadline: float) -> None:
@@ -126,7 +126,7 @@ def _log_in(engine: Engine, spec: ClusterSpec, fleet: Fleet, node: Node, deadlin
 
 
 def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
-    """Put each node's first plan beside its keys; a node without one must find none."""
+    """Put each node's first plan beside its keys; remove that of a node without one."""
     for node in spec.nodes:
         path = spec.state_dir / node.name / "plan.json"
         path.unlink(missing_ok=True)
@@ -135,19 +135,19 @@ def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
 
 
 def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:
-    """What a new node says of the links that it laid while it booted; waits until they are.
+    """Return a new node's report on the links that it laid while it booted; waits until they are laid.
 
     Raises:
         NodeError: it could not lay them, in its own words.
     """
     done = fleet.run_on(node, READ_FIRST_REPORT)
     if not done.stdout:
-        return apply_plan(fleet, node, plan)  # it could not: to ask again is to hear why
+        return apply_plan(fleet, node, plan)  # it could not: a new attempt returns the reason
     return read_answer(Report, node, done.stdout)
 
 
 def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container]) -> bool:
-    """Whether compose has nothing to do: every node runs, from today's image, in a cluster of this size."""
+    """Return whether compose has nothing to do: every node runs the current image, in a cluster of this size."""
     ids = engine.image_ids(spec.image)
     return len(containers) == spec.size and all(
         c.state == "running" and c.image_id == ids.get(c.host) and c.size == spec.size
@@ -158,10 +158,10 @@ def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container
 def _check_alive(
     engine: Engine, spec: ClusterSpec, containers: Sequence[Container], hint: str
 ) -> None:
-    """See that nodes which were made may still answer.
+    """Check that the created nodes can still answer.
 
     Raises:
-        NodeDied: with its last words. NodeError: its container is paused, connected to no network, removed.
+        NodeDied: with its last log lines. NodeError: a container is paused, connected to no network, or removed.
     """
     dead = [c for c in containers if c.state in ("exited", "dead")]
     if dead:
@@ -174,7 +174,7 @@ def _check_alive(
 
 
 def _why_mute(container: Container | None) -> str:
-    """Why a node that has not died will not answer; empty where it may."""
+    """Return why a node that has not died cannot answer; '' if it can."""
     if container is None:
         return "its container has been removed"
     if container.state == "paused":
@@ -183,7 +183,7 @@ def _why_mute(container: Container | None) -> str:
 
 
 def make_keys(engine: Engine, spec: ClusterSpec) -> set[str]:
-    """Make the keys that are missing; returns the nodes that have new ones, as `ensure_keys`."""
+    """Create missing keys; return the nodes that have new ones, as `ensure_keys`."""
     try:
         return ensure_keys(spec, engine.proxy_commands(spec))
     except PermissionError as error:
@@ -193,7 +193,7 @@ def make_keys(engine: Engine, spec: ClusterSpec) -> set[str]:
 
 
 def _check_ports(spec: ClusterSpec, there: set[str]) -> None:
-    """Compose would find out too, but only after half of the nodes are made."""
+    """Refuse busy ports; compose would, too, but only after creating half of the nodes."""
     busy = [n for n in spec.nodes if n.name not in there and _is_busy(n.ssh_host, n.ssh_port)]
     if busy:
         ports = ", ".join(str(node.ssh_port) for node in busy)
@@ -214,12 +214,12 @@ def _is_busy(host: str, port: int) -> bool:
 
 
 def start_timeout_s(spec: ClusterSpec) -> float:
-    """How long nodes may take until they answer."""
+    """Return how long nodes may take until they answer."""
     return START_TIMEOUT_S + START_TIMEOUT_PER_NODE_S * spec.size
 
 
 def _last_words(engine: Engine, name: str, node: str) -> str:
-    """What there is of a node that does not answer."""
+    """Return the state and the last log lines of a node that does not answer."""
     for container in engine.containers(name):
         if container.node == node:
             return f"its container is {container.state} and said: {_words(engine.log_tail(container.id))}"

@@ -38,16 +38,16 @@ def reconcile(
     *,
     force: bool = False,
 ) -> tuple[Fleet, LinkState]:
-    """Bring a cluster to its spec, its nodes to the limits wished for, and its links to what is wanted.
+    """Bring a cluster to its spec, its nodes to the requested limits, and its links to the requested ones.
 
-    Where no links are asked for they become, or stay, as recorded; limits that are not mentioned stay.
+    If no links are requested, they become, or stay, as recorded; limits that are not mentioned stay.
 
     Returns:
         The fleet, logged in, and the links in force.
 
     Raises:
-        ClusterError: what happened, and on which node. What has been made by then stays. Without `force` also where a
-            run has the nodes; then nothing has been changed.
+        ClusterError: what happened, and on which node. What has been created by then stays. Without `force` also if a
+            run uses the nodes; then nothing has been changed.
     """
     there = engine.containers(spec.name)
     check_checkout(there)
@@ -75,7 +75,7 @@ def reconcile(
         if is_running(engine, spec, reachable) and not anew:
             changed = {node: limit for node, limit in limits.items() if limit != now[node]}
             engine.set_limits(there, changed)
-            if fleet is not None and fleet.nodes != spec.nodes:  # some had to be mended first
+            if fleet is not None and fleet.nodes != spec.nodes:  # some had to be repaired first
                 fleet.close()
                 fleet = None
             if fleet is None:
@@ -89,7 +89,7 @@ def reconcile(
     if fleet is not None:
         fleet.close()
     if len(reachable) < len(there):
-        engine.remove(spec.name)  # nobody can log in to some of them any more
+        engine.remove(spec.name)  # some of them accept no login any more
         there = []
     return _make(engine, spec, there, link_spec, limits, compose)
 
@@ -97,7 +97,7 @@ def reconcile(
 def _moves_slow_start(
     engine: Engine, there: Sequence[Container], plans: Mapping[str, NodePlan]
 ) -> bool:
-    """Whether a node's slow start after idle differs from what is wanted: then its container must be made anew."""
+    """Return whether a node's slow start after idle differs from the plans': then it needs a new container."""
     asked = has_slow_start_after_idle(plans)
     return any(is_on != asked for is_on in engine.slow_starts(there).values())
 
@@ -110,7 +110,7 @@ def _make(
     limits: dict[str, Limit],
     compose: ComposeUp,
 ) -> tuple[Fleet, LinkState]:
-    """Have the missing containers made, and the surplus ones removed; the links as wanted, else as on record."""
+    """Create missing containers and remove surplus ones; with the requested links, else the recorded ones."""
     plans = plans_to_be(spec, link_spec)
     fleet, link_state = make_nodes(engine, spec, there, plans, limits, compose)
     try:
@@ -126,7 +126,7 @@ def _make(
 def _link_state(
     fleet: Fleet, spec: ClusterSpec, link_spec: LinkSpec | None, console: Console
 ) -> LinkState:
-    """Lay the links that are wanted on nodes that run, else those on record; the links then in force."""
+    """Lay the requested links, else the recorded ones, on running nodes; return the links then in force."""
     if link_spec is None:
         return restore_links(fleet, spec, console)
     link_state, plans = read_link_state(fleet), link_plans(spec.nodes, link_spec)
@@ -137,7 +137,7 @@ def _link_state(
 
 
 def _log_in(engine: Engine, spec: ClusterSpec, there: Sequence[Container]) -> Fleet | None:
-    """The nodes that run; None where one of them does not answer, or there is none: then it is to be mended."""
+    """Log in to the nodes that run; return None if one of them does not answer, or none runs: they must be repaired."""
     if not all(container.is_connected for container in there):
         return None
     running = {c.node for c in there if c.state == "running"}
@@ -156,7 +156,7 @@ def _log_in(engine: Engine, spec: ClusterSpec, there: Sequence[Container]) -> Fl
 
 
 def _reach(engine: Engine, spec: ClusterSpec, console: Console) -> Fleet | None:
-    """Nodes that run; None where one that still ran when we began has died: what had ended it came before us."""
+    """Log in to running nodes; return None if one has died since this command began, from a cause that predates it."""
     try:
         return reach_nodes(engine, spec, start_timeout_s(spec))
     except NodeDied as error:
@@ -167,7 +167,7 @@ def _reach(engine: Engine, spec: ClusterSpec, console: Console) -> Fleet | None:
 def _unpause(
     engine: Engine, spec: ClusterSpec, there: list[Container], console: Console
 ) -> list[Container]:
-    """Unpause nodes that were paused: neither Compose nor we could do anything with them."""
+    """Unpause paused nodes: neither Compose nor we could do anything with them."""
     paused = [container for container in there if container.state == "paused"]
     if not paused:
         return there
@@ -177,7 +177,7 @@ def _unpause(
 
 
 def _remove_cut_off(engine: Engine, there: list[Container], console: Console) -> list[Container]:
-    """Remove nodes that have lost their network: Compose takes them for whole, and nobody reaches them."""
+    """Remove nodes that have lost their network: Compose considers them intact, but they are unreachable."""
     cut_off = [container for container in there if not container.is_connected]
     if not cut_off:
         return there

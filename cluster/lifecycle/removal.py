@@ -1,4 +1,4 @@
-"""Removes clusters, also half-made ones."""
+"""Removes clusters, including half-created ones."""
 
 import shutil
 import time
@@ -16,20 +16,20 @@ LOOKS, QUIET_LOOKS, LOOK_INTERVAL_S = 50, 4, 0.25
 def remove_cluster(
     engine: Engine, name: str, console: Console, *, force: bool = False
 ) -> list[str]:
-    """Remove all there is of a cluster of this checkout; returns what was removed.
+    """Remove everything of a cluster of this checkout; return what was removed.
 
     Args:
-        engine: has it.
-        name: of the cluster.
-        console: hears of what stays behind.
-        force: remove that of another checkout, too.
+        engine: the engine that has it.
+        name: the cluster's name.
+        console: told what stays behind.
+        force: also remove a cluster of another checkout.
 
     Raises:
-        ClusterError: it is another checkout's, the engine refused, or the keys belong to somebody else.
+        ClusterError: the cluster is another checkout's, the engine refused, or the keys belong to another user.
     """
     if not force:
         check_may_remove(engine, name)
-    half_made = _is_half_made(engine, name)  # by a command that was killed: Compose may be at it
+    half_made = _is_half_made(engine, name)  # by a command that was killed: Compose may still run
     removed = remove_until_quiet(engine, name, console) if half_made else _remove_all(engine, name)
     for words in engine.left_behind(name):
         console.say(words)
@@ -37,14 +37,14 @@ def remove_cluster(
 
 
 def remove_until_quiet(engine: Engine, name: str, console: Console) -> list[str]:
-    """Remove all there is until nothing new appears: the engine may still be at what compose asked of it."""
+    """Remove everything until nothing new appears: the engine may still be working on what compose asked of it."""
     removed: list[str] = []
     quiet, trouble = 0, ""
     for _ in range(LOOKS):
         try:
             news = _remove_all(engine, name)
             removed, quiet = removed + news, 0 if news else quiet + 1
-        except ClusterError as error:  # a network that just got a container, say: it goes next time
+        except ClusterError as error:  # e.g. a network that just got a container: removed next time
             quiet, trouble = 0, str(error)
         if quiet == QUIET_LOOKS:
             return removed
@@ -58,7 +58,7 @@ def _remove_all(engine: Engine, name: str) -> list[str]:
 
 
 def _is_half_made(engine: Engine, name: str) -> bool:
-    """Whether nodes are missing that the others, or its keys, speak of."""
+    """Return whether nodes are missing, judging by the other nodes, the state folder or a network."""
     nodes = engine.containers(name)
     if not nodes:
         return ClusterSpec(name).state_dir.exists() or bool(engine.networks(name))
@@ -66,10 +66,10 @@ def _is_half_made(engine: Engine, name: str) -> bool:
 
 
 def _remove_keys(spec: ClusterSpec) -> list[str]:
-    """Remove the cluster's state folder; returns what was removed.
+    """Remove the cluster's state folder; return what was removed.
 
     Raises:
-        ClusterError: it belongs to somebody else: a plain `docker compose up` makes it as root.
+        ClusterError: it belongs to another user: a plain `docker compose up` creates it as root.
     """
     try:
         shutil.rmtree(spec.state_dir)
@@ -79,6 +79,6 @@ def _remove_keys(spec: ClusterSpec) -> list[str]:
         raise ClusterError(
             f"{spec.state_dir} belongs to somebody else: {error}", f"sudo rm -r {spec.state_dir}"
         ) from error
-    with suppress(OSError):  # the last cluster's: other clusters have theirs in it
+    with suppress(OSError):  # not empty while other clusters have theirs in it
         spec.state_dir.parent.rmdir()
     return [f"keys {spec.state_dir}"]

@@ -9,13 +9,13 @@ from cluster.base.errors import UsageError, shown, unknown
 from protocol.link import LIMITS, Link, Pair
 from protocol.node_plan import NodePlan
 
-LONGEST_S = 366 * 24 * 3600.0  # no wait of the system's overflows with it
+LONGEST_S = 366 * 24 * 3600.0  # short enough not to overflow any wait of the system
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
 class Change:
-    """New values of one directed link, by the names of its fields; what is not said stays."""
+    """New values of one directed link, by the names of its fields; other fields stay."""
 
     src: str
     dst: str
@@ -25,12 +25,12 @@ class Change:
 def make_changes(
     links: Sequence[str], values: Mapping[str, float | None], *, both: bool
 ) -> list[Change]:
-    """What the user named, checked.
+    """Return the changes that the user asked for, checked.
 
     Args:
-        links: SRC:DST each.
-        values: field of a link -> its new value, or None where it stays.
-        both: whether the links back change, too.
+        links: each as SRC:DST.
+        values: field of a link -> its new value, or None to keep it.
+        both: whether the links in the reverse direction change, too.
 
     Raises:
         UsageError: no link, no value, or one out of bounds.
@@ -46,7 +46,7 @@ def make_changes(
 
 
 def make_pairs(links: Sequence[str], *, both: bool) -> list[Pair]:
-    """The links that the user named as SRC:DST, and with `both` those back.
+    """Return the links that the user named as SRC:DST, and with `both` also the reverse ones.
 
     Raises:
         UsageError: one is no link.
@@ -58,7 +58,7 @@ def make_pairs(links: Sequence[str], *, both: bool) -> list[Pair]:
 
 
 def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> dict[str, NodePlan]:
-    """The plans of the nodes at the ends of changed links, as they become.
+    """Return the changed plans of the nodes at the ends of changed links.
 
     Raises:
         UsageError: there is no such link.
@@ -75,7 +75,7 @@ def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> di
 
 
 def changed_link(link: Link, changes: Iterable[Change]) -> Link:
-    """A link with all changes that are of it, in their order."""
+    """Return a link with all changes that concern it, in their order."""
     for change in changes:
         if link.ends == (change.src, change.dst):
             link = link._replace(**change.values)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def undo_changes(
     now: Mapping[str, NodePlan],
     changes: Sequence[Change],
 ) -> list[Change]:
-    """What takes changes back: the old values, where one end at least still has the new ones.
+    """Return the changes that restore the old values, if at least one end still has the new ones.
 
     Args:
         before: the plans before the changes.
@@ -108,7 +108,7 @@ def undo_changes(
 
 
 def _link_of(plans: Mapping[str, NodePlan], change: Change) -> list[Link]:
-    """A link as both its ends have it."""
+    """Return a link as each of its ends has it."""
     return [
         link
         for plan in plans.values()
@@ -131,10 +131,10 @@ def check_pairs(named: Iterable[Pair], there: Collection[Pair]) -> None:
 
 
 def parse_seconds(text: str) -> float:
-    """A duration such as 10s, 500ms or 2m, in seconds.
+    """Return a duration such as 10s, 500ms or 2m in seconds.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is no duration, or longer than a year.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     seconds = float(found[1]) * SECONDS[found[2]] if found else math.inf
@@ -144,10 +144,10 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_link(text: str) -> Pair:
-    """SRC:DST as the two nodes.
+    """Return the two nodes of SRC:DST.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is not of this form.
     """
     src, colon, dst = text.partition(":")
     if not (src and colon and dst) or src == dst:

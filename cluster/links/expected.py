@@ -11,23 +11,23 @@ from protocol.link import Link, Pair
 ETHERNET_BYTES = 14
 IP_BYTES, UDP_BYTES = 20, 8
 TCP_IP_BYTES = 52  # IPv4 20, TCP 20, timestamps 12
-LOSS_BASED = ("cubic", "reno")  # congestion controls to which every lost packet means a full queue
+LOSS_BASED = ("cubic", "reno")  # congestion controls that take every lost packet for a full queue
 MATHIS = 1.22  # sqrt(3/2): Mathis, Semke, Mahdavi, Ott (1997), one acknowledgement a packet
 NOTED_SHARE = 0.9  # of a link's rate
 SEGMENT_BYTES = 1 << 20  # of gloo's all-reduce, at most
-IN_THE_AIR = 2  # messages of gloo's rings
-LOSS_CONFIDENCE = 0.999  # six links at 0.99 would cry wolf every sixteenth time
+IN_THE_AIR = 2  # messages of gloo's rings in flight
+LOSS_CONFIDENCE = 0.999  # at 0.99, six links would raise a false alarm every sixteenth time
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a node may send, or receive, on all its links together.
+    """An uplink or downlink: what a node may send, or receive, on all its links together.
 
     Attributes:
         kind: uplink or downlink.
-        node: whose.
+        node: the node that it limits.
         mbyte_s: the limit, in bytes on the wire.
-        links: those that share it and carry anything.
+        links: the links that share it and carry anything.
     """
 
     kind: str
@@ -36,21 +36,21 @@ class Access:
     links: tuple[Link, ...]
 
     def share_pct(self, link: Link) -> float:
-        """How much of what is on a link counts: what is lost on it has passed the uplink, and no downlink."""
+        """Return how much of a link's traffic counts: lost packets have passed the uplink, but not the downlink."""
         return 100.0 if self.kind == "uplink" else 100.0 - link.lost_pct
 
 
 @dataclass(frozen=True)
 class Expected:
-    """All that expectations follow from.
+    """Everything that expected measurements are computed from.
 
     Attributes:
         links: every directed link.
         mtu: of the data network, in bytes.
         tcp: the congestion control in use.
         uplinks: node -> MB/s that it can send on all its links together.
-        downlinks: node -> MB/s that it can receive on them.
-        clocks: node -> what names its clock; where none is known, all have one.
+        downlinks: node -> MB/s that it can receive on all its links together.
+        clocks: node -> the identity of its clock; if none is known, all nodes share one.
     """
 
     links: Sequence[Link]
@@ -61,26 +61,26 @@ class Expected:
     clocks: Mapping[str, str] = field(default_factory=dict)
 
     def has_one_clock(self, ends: Pair) -> bool:
-        """Whether two nodes share a clock, so that one can say how long the other's packets were under way."""
+        """Return whether two nodes share a clock, so that one can tell how long the other's packets were in flight."""
         src, dst = ends
         return self.clocks.get(src) == self.clocks.get(dst)
 
     @property
     def frame_bytes(self) -> int:
-        """Of a full frame on the wire, with its Ethernet header."""
+        """The size of a full frame on the wire, with its Ethernet header."""
         return self.mtu + ETHERNET_BYTES
 
     def rtt_ms(self, link: Link) -> float:
-        """Both directions' delays together."""
+        """Return both directions' delays together."""
         return self._round_trips_ms.get(link.ends, 0.0)
 
     def rate_mbyte_s(self, link: Link) -> float:
-        """What the link carries while its nodes send and receive nothing else, in bytes on the wire."""
+        """Return what the link carries while its nodes send and receive nothing else, in bytes on the wire."""
         ends = self.uplinks.get(link.src, math.inf), self.downlinks.get(link.dst, math.inf)
         return min(link.rate_mbyte_s, *ends)
 
     def is_cut(self, link: Link) -> bool:
-        """Whether the link, or the one back, loses everything: then nothing comes back, and only loss can be told."""
+        """Return whether either direction loses everything: then nothing comes back, and only loss can be measured."""
         return frozenset(link.ends) in self._cut
 
     @cached_property
@@ -92,7 +92,7 @@ class Expected:
         return {frozenset(link.ends) for link in self.links if link.lost_pct == 100}
 
     def accesses(self) -> list[Access]:
-        """All uplinks and downlinks on which anything can be carried."""
+        """Return all uplinks and downlinks on which anything can be carried."""
         alive = [link for link in self.links if not self.is_cut(link)]
         ups = (
             Access("uplink", node, rate, tuple(link for link in alive if link.src == node))
@@ -105,12 +105,12 @@ class Expected:
         return [access for access in (*ups, *downs) if access.links]
 
     def access_mbyte_s(self, access: Access) -> float:
-        """What an access must carry while all its links are full: its limit, or all that they have."""
+        """Return what an access must carry while all its links are full: its limit, or their sum if that is less."""
         carried = (self.rate_mbyte_s(link) * access.share_pct(link) / 100 for link in access.links)
         return min(access.mbyte_s, sum(carried))
 
     def goodput_mbyte_s(self, link: Link) -> float:
-        """What one TCP connection carries: full frames without their headers, or what loss leaves it."""
+        """Return what one TCP connection carries: full frames without their headers, or less because of loss."""
         full = self.rate_mbyte_s(link) * (self.mtu - TCP_IP_BYTES) / (self.mtu + ETHERNET_BYTES)
         if not link.lost_pct:
             return full
@@ -120,7 +120,7 @@ class Expected:
 
 
 def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:
-    """What random loss leaves to one connection of a congestion control that takes loss for congestion."""
+    """Return what random loss leaves to one connection whose congestion control takes loss for congestion."""
     if rtt_ms == 0:
         return math.inf
     segment_bytes = mtu - TCP_IP_BYTES
@@ -128,11 +128,12 @@ def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:
 
 
 def all_reduce_mbyte_s(goodput_mbyte_s: float, rtt_ms: float) -> float:
-    """What gloo's all-reduce gets of a link at most, however large the tensor.
+    """Return the most that gloo's all-reduce gets of a link, however large the tensor.
 
-    gloo cuts it into segments of 1 MiB at most and has two in the air; the next goes once the receiver, who has the
-    last but one, has asked for it (kMaxSegmentSize in gloo's allreduce.h, NOTIFY_RECV_READY in transport/tcp/pair.cc).
-    So two segments take a round trip and their own time. Measured, docs/LOG.md: 18.2 of 38.3 MB/s at 60 ms.
+    gloo cuts it into segments of 1 MiB at most and has two in flight; it sends the next once the receiver, which has
+    the last but one, has asked for it (kMaxSegmentSize in gloo's allreduce.h, NOTIFY_RECV_READY in
+    transport/tcp/pair.cc). So two segments take a round trip and their own time. Measured, docs/LOG.md: 18.2 of 38.3
+    MB/s at 60 ms.
     """
     if goodput_mbyte_s == 0:
         return 0.0
@@ -141,7 +142,7 @@ def all_reduce_mbyte_s(goodput_mbyte_s: float, rtt_ms: float) -> float:
 
 
 def loss_note(asked: Expected) -> str:
-    """Which links TCP cannot fill, because of the loss that was asked for as well; '' where there is none."""
+    """Return which links TCP cannot fill because of the loss that was asked for as well; '' if there are none."""
     shares = {
         link: asked.goodput_mbyte_s(link) / asked.rate_mbyte_s(link)
         for link in asked.links
@@ -161,7 +162,7 @@ def loss_note(asked: Expected) -> str:
 def loss_interval(
     packets: int, loss_pct: float, confidence: float = LOSS_CONFIDENCE
 ) -> tuple[int, int]:
-    """The fewest and the most of `packets` that random loss takes, with this confidence (exact binomial tails)."""
+    """Return the fewest and the most random losses among `packets`, with this confidence (exact binomial tails)."""
     chance = loss_pct / 100
     if chance == 0:
         return 0, 0

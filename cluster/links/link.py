@@ -1,9 +1,9 @@
-"""Links, drawn from a profile and a seed; paths over several of them; what a node is told of its own.
+"""Links, drawn from a profile and a seed; paths over several of them; uplinks and downlinks.
 
     profile x topology x seed  ->  the same links, always
 
-Each value of each link is drawn by itself from (seed, src, dst, field): another node, or another profile,
-does not move the others' draws. A link that is slow in one profile is slow in the next.
+Each value of each link is drawn independently from (seed, src, dst, field): another node, or another profile, does
+not change the other draws. A link that is slow in one profile is slow in the next.
 """
 
 import math
@@ -24,7 +24,7 @@ MIN_BUFFER_MS = 10.0  # below this a queue holds too few frames for TCP to fill 
 def draw_links(
     profile: Profile, topology: Topology, nodes: Sequence[Node], seed: int, wire: str = "auto"
 ) -> tuple[Link, ...]:
-    """One link for each pair that the topology joins; what it says of a link wins over what the profile draws.
+    """Draw one link for each pair that the topology joins; the topology's values of a link override drawn ones.
 
     Raises:
         UsageError: the topology does not fit these nodes.
@@ -45,7 +45,7 @@ def draw_links(
 def draw_access(
     profile: Profile, topology: Topology, node: Node, seed: int
 ) -> dict[str, float | None]:
-    """What a node can send, and receive, on all its links together: uplink and downlink in MB/s; None: no limit."""
+    """Draw what a node can send, and receive, on all its links: uplink and downlink in MB/s; None: no limit."""
     ranges = {
         "uplink_mbyte_s": profile.uplink_mbyte_s,
         "downlink_mbyte_s": profile.downlink_mbyte_s,
@@ -58,7 +58,7 @@ def draw_access(
 
 
 def round_trips_ms(links: Iterable[Link]) -> dict[Pair, float]:
-    """The round trips that directed links ask for, both ways together, by pair of nodes, in either order."""
+    """Return the round trips that links ask for, both directions together, by pair of nodes in either order."""
     found: dict[Pair, float] = {}
     for link in links:
         there, back = link.ends, link.ends[::-1]
@@ -68,7 +68,7 @@ def round_trips_ms(links: Iterable[Link]) -> dict[Pair, float]:
 
 @dataclass(frozen=True)
 class Path:
-    """What leads from one node to another that has no link from it: several links, one after the other."""
+    """The way from one node to another without a link between them: several links in a row."""
 
     src: str
     dst: str
@@ -80,7 +80,7 @@ class Path:
         return tuple(link.dst for link in self.links[:-1])
 
     def end_to_end(self) -> Link:
-        """What the links together are like: the slowest one's rate, the sum of the delays, loss and jitter of all."""
+        """Return the path as one link: the slowest rate, and all delays, buffers, jitter and impairments combined."""
         return Link(
             src=self.src,
             dst=self.dst,
@@ -98,7 +98,7 @@ class Path:
 
 
 def paths(links: Sequence[Link]) -> list[Path]:
-    """The path of every directed pair that has no link of its own, by the routes that the nodes get."""
+    """Return the path of every directed pair that has no link of its own, along the routes that the nodes get."""
     by_pair = {(link.src, link.dst): link for link in links}
     names = list(dict.fromkeys(link.src for link in links))
     if len(by_pair) == len(names) * (len(names) - 1):
@@ -112,11 +112,11 @@ def paths(links: Sequence[Link]) -> list[Path]:
 
 
 def collective_timeout_s(links: Sequence[Link], size: int, tensor_bytes: float = 16e6) -> float:
-    """How long a collective may take before it counts as hung: ten times its worst case, at least a minute.
+    """Return how long a collective may take before it counts as hung: ten times its worst case, at least a minute.
 
-    The worst case is the alpha-beta bound of a ring all-reduce, 2(N-1) hops of delay and 1/N of the bytes
-    each, over the slowest and the farthest link (reference: Thakur et al., 2005), for a tensor of
-    `tensor_bytes`. Where neighbours of the ring have no link the farthest is the longest path.
+    The worst case is the alpha-beta bound of a ring all-reduce, 2(N-1) hops of delay and 1/N of the bytes each, at
+    the slowest rate and the longest delay of all links (reference: Thakur et al., 2005), for a tensor of
+    `tensor_bytes`. If neighbours in the ring have no link, the longest delay is that of the longest path.
     """
     if not links:
         return MIN_TIMEOUT_S
@@ -174,7 +174,7 @@ def _region(profile: Profile, rank: int) -> str:
 
 
 def _between(profile: Profile, here: str, there: str) -> tuple[Range, Range]:
-    """Rate and one-way delay between two regions, as ranges of one; within one region the profile's own."""
+    """Return rate and one-way delay between two regions, as ranges of one value; within a region the profile's own."""
     pair = pair_of(profile.between, here, there)
     if pair is None:
         return profile.rate_mbyte_s, profile.delay_ms
@@ -182,6 +182,6 @@ def _between(profile: Profile, here: str, there: str) -> tuple[Range, Range]:
 
 
 def _draw(values: Range, seed: int, place: tuple[str, ...], field: str) -> float:
-    """A uniform draw; random.Random hashes the text with SHA-512, the same on every machine."""
+    """Draw uniformly; random.Random hashes the text with SHA-512, the same on every machine."""
     stream = random.Random("/".join((str(seed), *place, field)))
     return round(stream.uniform(*values), 4)

@@ -1,4 +1,4 @@
-"""The requested links of a cluster, and the plan that each node gets of them. Pure values."""
+"""The requested links of a cluster, and the plan that follows for each node. Pure values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from cluster.links.topology_file import load_topology, parse_topology
 from protocol.link import WIRES, Link, Pair
 from protocol.node_plan import NodePlan, Peer, Route
 
-MOST_NAME = 255  # characters, as of a file
+MOST_NAME = 255  # characters, as of a file name
 
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """What decides the links of a cluster. The nodes keep it with their plan, as its `origin`."""
+    """Everything that decides the links of a cluster. The nodes keep it with their plan, as its `origin`."""
 
     profile: Profile
     topology: Topology
@@ -26,7 +26,7 @@ class LinkSpec:
     wire: str = "auto"
 
     def links(self, nodes: Sequence[Node]) -> tuple[Link, ...]:
-        """The links that it asks for between these nodes.
+        """Return the links that it asks for between these nodes.
 
         Raises:
             UsageError: the topology does not fit them.
@@ -34,16 +34,16 @@ class LinkSpec:
         return draw_links(self.profile, self.topology, nodes, self.seed, self.wire)
 
     def origin(self) -> dict[str, object]:
-        """As JSON values."""
+        """Return the link spec as JSON values."""
         profile, topology = profile_document(self.profile), self.topology.document()
         return {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
 
     @classmethod
     def from_origin(cls, origin: Mapping[str, object]) -> "LinkSpec":
-        """What the links in force were drawn from, so that they can be drawn again.
+        """Return the link spec of the links in force, so that they can be drawn again.
 
         Raises:
-            ClusterError: it is no `origin` of ours. It comes from a node, and so may be anything.
+            ClusterError: it is not a valid `origin`. It comes from a node, and so may be anything.
         """
         try:
             return cls._parse(origin)
@@ -71,16 +71,16 @@ class LinkSpec:
 
 
 def profile_document(profile: Profile) -> dict[str, object]:
-    """A profile with its name, as JSON values."""
+    """Return a profile with its name, as JSON values."""
     found: dict[str, object] = json.loads(json.dumps(asdict(profile)))
     return found
 
 
 def read_profile(said: object) -> Profile:
-    """A profile from its document.
+    """Return the profile of a document.
 
     Raises:
-        UsageError, KeyError, TypeError, ValueError: it is none of ours.
+        UsageError, KeyError, TypeError, ValueError: the document is not that of a profile.
     """
     if not isinstance(said, dict):
         raise TypeError(f"profile {shown(said)}")
@@ -91,7 +91,7 @@ def read_profile(said: object) -> Profile:
 
 
 def _checked_name(name: object) -> str:
-    """The name of a user's profile or topology: that of its file, without the ending."""
+    """Return the name of a user's profile or topology, checked: that of its file, without the ending."""
     if not isinstance(name, str) or not name.isprintable() or "/" in name or len(name) > MOST_NAME:
         raise ValueError(f"{str(name)[:MOST_NAME]!r} is no name")
     return name
@@ -106,7 +106,7 @@ def _checked_base(name: str) -> str:
 def make_link_spec(
     profile: str, topology: str, seed: int, wire: str, *, isolated: bool = False
 ) -> LinkSpec:
-    """What the user named, checked.
+    """Return the link spec that the user asked for, checked.
 
     Raises:
         UsageError: unknown profile, topology or wire.
@@ -120,10 +120,10 @@ def make_link_spec(
 
 
 def reject_unused_link_options(topology: str, seed: int, wire: str, *, isolated: bool) -> None:
-    """Refuse words about links where there is no profile to make any of: they would change nothing.
+    """Refuse options about links without a profile: they would change nothing.
 
     Raises:
-        UsageError: names the word.
+        UsageError: names the option.
     """
     said = [
         ("--topology", topology != "full"),
@@ -140,12 +140,12 @@ def reject_unused_link_options(topology: str, seed: int, wire: str, *, isolated:
 
 
 def has_slow_start_after_idle(plans: Mapping[str, NodePlan]) -> bool:
-    """Whether these plans leave it on, as Linux has it: all nodes', or none's."""
+    """Return whether these plans leave slow start after idle on, as is Linux's default: on all nodes, or on none."""
     return all(plan.slow_start_after_idle for plan in plans.values())
 
 
 def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, NodePlan]:
-    """The plan of every node, by name: a pure function of the link spec and the nodes.
+    """Return the plan of every node, by name: a pure function of the link spec and the nodes.
 
     Raises:
         UsageError: the topology does not fit these nodes.
@@ -162,7 +162,7 @@ def _node_plan(
     links: Sequence[Link],
     hops: Mapping[Pair, str],
 ) -> NodePlan:
-    """What one node is told; `hops` are as `next_hops` gives them."""
+    """Return one node's plan; `hops` as from `next_hops`."""
     profile, topology = link_spec.profile, link_spec.topology
     own = [link for link in links if node.name in link.ends]
     neighbours = {name for link in own for name in link.ends} - {node.name}

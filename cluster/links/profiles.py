@@ -1,6 +1,6 @@
 """Link profiles: YAML files of ranges, one file per profile.
 
-A profile says how fast, how far and how clean the links of a cluster may be; `cluster.links.link` draws the links from
+A profile gives the ranges of rate, delay and impairments of a cluster's links; `cluster.links.link` draws links from
 it.
 """
 
@@ -20,26 +20,26 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Profile:
-    """Ranges for the links of a cluster; a single number is a range of one.
+    """Ranges for the links of a cluster; a single number is a range of one value.
 
     Attributes:
         name: the file's name without its ending.
-        rate_mbyte_s: bytes on the wire, in 10^6 a second.
-        delay_ms: one way.
-        jitter_pct: standard deviation of the delay, in per cent of it.
-        loss_pct: packets lost at random, in per cent.
-        buffer_ms: the queue in front of the rate limit; None is one bandwidth-delay product, the link's own RTT.
-        uplink_mbyte_s: what a node can send on all its links together; None is as much as they carry.
-        downlink_mbyte_s: what it can receive on all of them together.
-        loss_burst: how many packets are lost in a row, on average; 1: each is lost or not by itself.
-        duplicate_pct: packets that arrive twice, in per cent.
-        corrupt_pct: packets that arrive with one bit wrong.
-        reorder_pct: packets that do not wait, and so overtake those before them.
-        distribution: of the delay, where it jitters: normal or uniform.
+        rate_mbyte_s: rate in 10^6 bytes a second, on the wire.
+        delay_ms: one-way delay.
+        jitter_pct: standard deviation of the delay, in percent of it.
+        loss_pct: packets lost at random, in percent.
+        buffer_ms: queue before the rate limit; left out: one bandwidth-delay product (the link's RTT), at least 10 ms.
+        uplink_mbyte_s: what a node can send on all its links together; left out: as much as they carry.
+        downlink_mbyte_s: what a node can receive on all its links together; left out: as much as they carry.
+        loss_burst: how many packets are lost in a row, on average; 1: each is lost independently.
+        duplicate_pct: packets that arrive twice, in percent.
+        corrupt_pct: packets that arrive with one bit wrong, in percent.
+        reorder_pct: packets that skip the delay, and so overtake those before them, in percent.
+        distribution: distribution of the delay, if it jitters: normal or uniform.
         tcp: congestion control on the links.
-        slow_start_after_idle: whether a connection that was idle begins as a new one, as Linux has it.
-        regions: where the nodes are, in their order, and from the first again; empty where it does not matter.
-        between: rate and distance of each pair of regions; the ranges above are for nodes of one region.
+        slow_start_after_idle: whether an idle connection starts again with slow start, as is Linux's default.
+        regions: where the nodes are, in node order, repeated from the first; empty if it does not matter.
+        between: rate and round trip of each pair of regions; the ranges above are for nodes of one region.
     """
 
     name: str
@@ -72,13 +72,13 @@ IMPAIRMENT_WORDS = {
     "corrupt_pct": ("0", "{} % corrupt"),
     "reorder_pct": ("0", "{} % overtake"),
 }
-"""What few links have: as most have it, and how to say it of the others."""
+"""Impairments that few links have: field -> the usual value, and the words for any other."""
 WORDS = {"tcp": ("cubic", "bbr", "reno"), "distribution": ("normal", "uniform")}
 FLAGS = ("slow_start_after_idle",)
 
 
 def profile_names() -> list[str]:
-    """The shipped profiles, by name."""
+    """Return the names of the shipped profiles."""
     return sorted(path.stem for path in PROFILES_DIR.glob("*.yml"))
 
 
@@ -86,7 +86,7 @@ def load_profile(name: str) -> Profile:
     """Read a shipped profile by name, or a user's own by path.
 
     Raises:
-        UsageError: no such profile, no YAML, or a key or value that is not one; the message names file and key.
+        UsageError: no such profile, no valid YAML, or an invalid key or value; the message names file and key.
     """
     path = _profile_path(name)
     document = read_yaml(path)
@@ -96,7 +96,7 @@ def load_profile(name: str) -> Profile:
 
 
 def parse_profile(name: str, document: dict[str, object], source: str) -> Profile:
-    """A profile from its YAML mapping; `source` is named in errors."""
+    """Return the profile of a YAML mapping; `source` is named in errors."""
     keys = {field.name for field in fields(Profile)} - {"name"}
     for key in document:
         if key not in keys:
@@ -151,7 +151,7 @@ def _parse_range(value: object, key: str, source: str) -> Range:
 
 
 def describe_impairments(texts: Mapping[str, str]) -> list[str]:
-    """What of IMPAIRMENT_WORDS is not as on most links, from their values as text, by field."""
+    """Return words for the values that are not the usual ones of IMPAIRMENT_WORDS; `texts`: field -> value as text."""
     return [
         words.format(texts[f])
         for f, (usual, words) in IMPAIRMENT_WORDS.items()

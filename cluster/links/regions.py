@@ -17,7 +17,7 @@ LIMITS = {"rtt_ms": (0.0, 20_000.0), "rate_mbyte_s": (0.01, 10_000.0)}
 
 @dataclass(frozen=True)
 class RegionPair:
-    """Two regions: the round trip between them, as ping shows it, and the rate each way."""
+    """Two regions: the round trip between them, as ping shows it, and the rate in each direction."""
 
     ends: tuple[str, str]
     rtt_ms: float
@@ -27,10 +27,10 @@ class RegionPair:
 def parse_regions(
     regions: object, between: object, source: str
 ) -> tuple[tuple[str, ...], tuple[RegionPair, ...]]:
-    """The two keys of a profile's YAML mapping; `source` is named in errors.
+    """Return the values of the two keys of a profile's YAML mapping; `source` is named in errors.
 
     Raises:
-        UsageError: a pair that is missing, unknown, or there twice, or a value that is none.
+        UsageError: a pair is missing, unknown or given twice, or a value is invalid.
     """
     names = regions or []
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
@@ -44,7 +44,7 @@ def parse_regions(
 
 
 def pair_of(between: Sequence[RegionPair], one: str, other: str) -> RegionPair | None:
-    """What is between two regions; None if they are the same."""
+    """Return the entry of two regions; None if they are the same."""
     return next((pair for pair in between if set(pair.ends) == {one, other}), None)
 
 

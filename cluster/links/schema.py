@@ -1,6 +1,7 @@
-"""JSON Schemas of profiles and topologies, for editors: made of the very tables that the parsers use. Pure.
+"""JSON Schemas of profiles and topologies, for editors: made of the same tables that the parsers use. Pure.
 
-A schema cannot say all that the parsers refuse: that a range begins low, or that a graph joins all nodes.
+A schema cannot express everything that the parsers refuse: a range whose first value is the larger, or a graph that
+does not join all nodes.
 """
 
 import re
@@ -19,7 +20,7 @@ Schema = dict[str, object]
 
 
 def profile_schema() -> Schema:
-    """Of `--profile ./mine.yml`."""
+    """Return the schema of `--profile ./mine.yml`."""
     words = _described(Profile)
     properties: dict[str, Schema] = {
         **{key: _range(*limits) for key, limits in PROFILE_LIMITS.items()},
@@ -38,7 +39,7 @@ def profile_schema() -> Schema:
 
 
 def topology_schema() -> Schema:
-    """Of `--topology ./mine.yml`."""
+    """Return the schema of `--topology ./mine.yml`."""
     values = number_properties(LIMITS)
     both_ways = {"ends": _ends(NODE), **values}
     one_way = {"src": NODE, "dst": NODE, **values}
@@ -73,7 +74,7 @@ def topology_schema() -> Schema:
 
 
 def closed(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> Schema:
-    """An object with these properties and no others."""
+    """Return the schema of an object with these properties and no others."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -83,7 +84,7 @@ def closed(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> 
 
 
 def number_properties(limits: Mapping[str, tuple[float, float]]) -> dict[str, Schema]:
-    """A number for each key, within its bounds."""
+    """Return the schema of a number for each key, within its bounds."""
     return {key: _number(*bounds) for key, bounds in limits.items()}
 
 
@@ -107,6 +108,6 @@ def _region_pair() -> Schema:
 
 
 def _described(cls: type) -> dict[str, str]:
-    """What a class says of its attributes in its docstring, by name."""
+    """Return the descriptions of a class's attributes by name: in its docstring, one line each."""
     said = re.findall(r"^\s+(\w+): (.+)$", cls.__doc__ or "", re.MULTILINE)
     return dict(said)

@@ -6,7 +6,7 @@
 
 Any other graph is a YAML file: `cluster.links.topology_file`.
 
-Links are physical: packets between nodes without one travel hop by hop over those that exist, along a shortest path;
+Links are physical: packets between nodes without a link travel hop by hop over existing links, along a shortest path,
 unless the topology is isolated.
 """
 
@@ -24,15 +24,15 @@ BASES = ("full", "ring", "star")
 
 @dataclass(frozen=True)
 class Topology:
-    """A graph of links, and the values that it sets instead of the profile.
+    """A graph of links, and the values in it that override the profile.
 
     Attributes:
         name: full, ring, star, or the file's name without its ending.
         base: the graph that it starts from; '' for none.
-        ends: pairs of nodes that it joins besides.
+        ends: further pairs of nodes that it joins.
         nodes: node -> values of every link from and to it.
         access: node -> its own uplink_mbyte_s and downlink_mbyte_s.
-        links: (src, dst) -> values of that direction; they win over those of nodes.
+        links: (src, dst) -> values of that direction; they override those of nodes.
         isolated: whether nodes without a link cannot reach each other.
     """
 
@@ -45,10 +45,10 @@ class Topology:
     isolated: bool = False
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
-        """The directed pairs (src, dst) that have a link among these nodes, in their order.
+        """Return the directed pairs (src, dst) of these nodes that have a link, in the nodes' order.
 
         Raises:
-            UsageError: it speaks of a node or a link that is not there, or does not join all nodes.
+            UsageError: the topology names a node or a link that does not exist, or does not join all nodes.
         """
         joined = {frozenset(pair) for pair in (*_base_pairs(self.base, names), *self.ends)}
         _check_names(self, names)
@@ -63,12 +63,12 @@ class Topology:
         return pairs
 
     def values(self, src: str, dst: str) -> Values:
-        """What the topology itself says of a link."""
+        """Return the values of a link that the topology itself sets."""
         of_nodes = self.nodes.get(src, {}) | self.nodes.get(dst, {})
         return of_nodes | self.links.get((src, dst), {})
 
     def document(self) -> str | dict[str, object]:
-        """As JSON values, from which `parse_topology` makes the same again: a name, or what a file says."""
+        """Return JSON values from which `parse_topology` makes the same topology: a name, or the content of a file."""
         if self == Topology(self.name, self.name):
             return self.name
         return {
@@ -87,7 +87,7 @@ class Topology:
 
 
 def next_hops(pairs: Iterable[Pair], names: Sequence[str]) -> dict[Pair, str]:
-    """(src, dst) -> the neighbour of src by which a shortest path leads; of several, the first of names."""
+    """Return (src, dst) -> the neighbour of src on a shortest path to dst; of several, the first in `pairs`."""
     neighbours: dict[str, list[str]] = {name: [] for name in names}
     for src, dst in pairs:
         neighbours[src].append(dst)
@@ -101,7 +101,7 @@ def next_hops(pairs: Iterable[Pair], names: Sequence[str]) -> dict[Pair, str]:
 
 
 def trace_path(hops: Mapping[Pair, str], src: str, dst: str) -> list[Pair]:
-    """The links that a packet takes from src to dst."""
+    """Return the links that a packet takes from src to dst."""
     links, here = [], src
     while here != dst:
         links.append((here, hops[here, dst]))
@@ -110,7 +110,7 @@ def trace_path(hops: Mapping[Pair, str], src: str, dst: str) -> list[Pair]:
 
 
 def _distances(neighbours: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
-    """How many links away every node is. Links have two directions, so from here is as far as to here."""
+    """Return how many links away every node is. Links have two directions, so the distance back is the same."""
     distance, waiting = {start: 0}, deque([start])
     while waiting:
         here = waiting.popleft()

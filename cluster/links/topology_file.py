@@ -2,7 +2,7 @@
 
 base: ring                                        # full, ring, star; left out: only the links listed here
 links:
-  - {ends: [node1, node3], delay_ms: 80}          # a link in both directions; what is not said, the profile draws
+  - {ends: [node1, node3], delay_ms: 80}          # a link in both directions; the profile draws the other values
   - {src: node1, dst: node2, rate_mbyte_s: 0.5}   # one direction of a link
 nodes:
   node3: {rate_mbyte_s: 1, uplink_mbyte_s: 2}     # every link from and to this node, and what it sends on all
@@ -26,10 +26,10 @@ KEYS = {
 
 
 def load_topology(name: str) -> Topology:
-    """A topology by name, or a user's own by path.
+    """Return a topology by name, or a user's own by path.
 
     Raises:
-        UsageError: no such topology, no YAML, or a key or value that is not one; the message names file and key.
+        UsageError: no such topology, no valid YAML, or an invalid key or value; the message names file and key.
     """
     if name in BASES:
         return Topology(name, name)
@@ -42,7 +42,7 @@ def load_topology(name: str) -> Topology:
 
 
 def parse_topology(name: str, document: object, source: str) -> Topology:
-    """A topology from its YAML mapping; `source` is named in errors."""
+    """Return the topology of a YAML mapping; `source` is named in errors."""
     if document in BASES:
         return Topology(str(document), str(document))
     if isinstance(document, str):
@@ -120,7 +120,7 @@ def _pair(value: object, place: str) -> Pair:
 
 
 def _node(name: str, place: str) -> str:
-    """What may be a node's name; which there are is known later."""
+    """Check that a name may be a node's; which nodes there are is known only later."""
     if not NAME.fullmatch(name):
         raise UsageError(f"{place}: {shown(name)} is no name of a node", "node1, node2, …")
     return name

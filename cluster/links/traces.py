@@ -2,7 +2,7 @@
 
 A CSV file has a header and at least two rows: the time in seconds, and any of the values of a link.
 
-    # whatever stands behind a # is for readers
+    # lines that begin with a # are comments
     time_s,rate_mbyte_s,delay_ms,jitter_ms,loss_pct
     0,4.2,60,5,0
     0.5,0,60,5,0
@@ -10,11 +10,11 @@ A CSV file has a header and at least two rows: the time in seconds, and any of t
 Times count from the first row; each row holds until the next, and the last one as long as the one before it. A rate
 of 0 is an outage: packets wait.
 
-A file of whole numbers, one a line, is a packet-delivery trace as mahimahi takes them: each number is a millisecond in
-which a packet of 1500 bytes can be delivered, the last one also the length of the trace, which then begins again
-(traces/README and src/frontend/link_queue.cc in github.com/ravinet/mahimahi, where the packet is counted as 1504 bytes,
-four of them being the header of its TUN device). Here such a packet is a frame of 1514 bytes, with its Ethernet header.
-What can be delivered within BIN_S makes a rate.
+A file of whole numbers, one per line, is a packet-delivery trace in mahimahi's format: each number is a millisecond
+in which a packet of 1500 bytes can be delivered, and the last one is also the length of the trace, which then repeats
+(traces/README and src/frontend/link_queue.cc in github.com/ravinet/mahimahi, where the packet is counted as 1504
+bytes, four of them being the header of its TUN device). Here such a packet is a frame of 1514 bytes, with its
+Ethernet header. The packets that can be delivered within BIN_S make a rate.
 """
 
 import csv
@@ -32,25 +32,25 @@ from protocol.trace import FIELDS, FirstOrder, NodeTrace
 TIME = "time_s"
 EXAMPLE = "time_s,rate_mbyte_s,delay_ms"
 BIN_S = 0.1
-MOST_RECORDED = 1000  # steps of a trace in run.yml
+MOST_RECORDED = 1000  # steps of a trace in run.yml, at most
 FRAME_BYTES = 1514
 MOMENT = re.compile(r"[0-9]{1,15}")
-LONGEST_S = 7 * 24 * 3600.0  # it is played from memory
-SHORTEST_STEP_S = 0.01  # a node does some 100 changes a second without effort
+LONGEST_S = 7 * 24 * 3600.0  # a trace is played from memory
+SHORTEST_STEP_S = 0.01  # a node makes some 100 changes a second without effort
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Values over time.
+    """A link's values over time.
 
     Attributes:
-        name: of its file.
-        sha256: of its file.
-        fields: which values of a link it has.
-        steps: (seconds from the start, the values in the order of `fields`) each.
-        seconds: how long it is.
-        repeats: whether it begins again at its end, unless told otherwise: mahimahi's do.
-        path: of its file, absolute; empty where it is from none.
+        name: the file's name.
+        sha256: the file's digest.
+        fields: the values of a link that it sets.
+        steps: each (seconds from the start, the values in the order of `fields`).
+        seconds: its length.
+        repeats: whether it begins again at its end, unless told otherwise: mahimahi's traces do.
+        path: the file's absolute path; empty if it is from no file.
     """
 
     name: str
@@ -62,9 +62,9 @@ class Trace:
     path: str = ""
 
     def rates(self) -> dict[str, object]:
-        """For reports: {"seconds", "rate_mbyte_s": [seconds from the start, MB/s] each}; empty where it has no rates.
+        """Return {"seconds", "rate_mbyte_s": rows of [seconds from the start, MB/s]} for reports; {} without rates.
 
-        Of a trace of more than MOST_RECORDED steps each stands for several, by their mean.
+        If the trace has more than MOST_RECORDED steps, each row is the mean of several.
         """
         if "rate_mbyte_s" not in self.fields:
             return {}
@@ -82,7 +82,7 @@ class Trace:
         return {"seconds": self.seconds, "rate_mbyte_s": rows}
 
     def mean(self, field: str) -> float:
-        """The mean of one of its values over time."""
+        """Return the mean of one of its values over time."""
         place = 1 + self.fields.index(field)
         ends = [*(step[0] for step in self.steps[1:]), self.seconds]
         total = sum(
@@ -96,10 +96,10 @@ class Playback:
     """A trace on some links.
 
     Attributes:
-        trace: which.
+        trace: the trace.
         pairs: the links, each from the first node to the second.
         loops: whether it begins again at its end.
-        for_s: how long it lasts; None: to its end, or where it loops until told to end.
+        for_s: how long it lasts; None: to its end, or until told to end if it loops.
     """
 
     trace: Trace
@@ -115,11 +115,11 @@ class Playback:
 
     @property
     def nodes(self) -> set[str]:
-        """Those at the ends of its links."""
+        """The nodes at the ends of its links."""
         return {node for pair in self.pairs for node in pair}
 
     def order(self, node: str) -> NodeTrace:
-        """What a node is told of it."""
+        """Return the order that a node gets to play it."""
         return NodeTrace(
             links=[pair for pair in self.pairs if node in pair],
             fields=list(self.trace.fields),
@@ -129,13 +129,13 @@ class Playback:
         )
 
     def record(self) -> dict[str, object]:
-        """What a run keeps of it."""
+        """Return what a run records of it."""
         links = [f"{src}->{dst}" for src, dst in self.pairs]
         return {"file": self.trace.name, "sha256": self.trace.sha256, "links": links}
 
 
 def load_trace(path: Path) -> Trace:
-    """Read a trace of either format: a first line that is a whole number is mahimahi's.
+    """Read a trace of either format: if the first line is a whole number, it is mahimahi's.
 
     Raises:
         UsageError: no such file, or not a trace; the message names the line.
@@ -157,10 +157,10 @@ def load_trace(path: Path) -> Trace:
 
 
 def parse_deliveries(lines: Sequence[str], name: str) -> list[int]:
-    """The milliseconds of a packet-delivery trace.
+    """Return the milliseconds of a packet-delivery trace.
 
     Raises:
-        UsageError: a line that mahimahi would refuse, too.
+        UsageError: a line that mahimahi would refuse, too, or a trace that is too long.
     """
     moments: list[int] = []
     for number, line in enumerate(lines, start=1):
@@ -181,10 +181,10 @@ def parse_deliveries(lines: Sequence[str], name: str) -> list[int]:
 
 
 def bin_deliveries(moments: Sequence[int]) -> tuple[tuple[tuple[float, ...], ...], float]:
-    """Rates in MB/s over time, and the seconds that all of it takes.
+    """Return rates in MB/s over time, and the length of the trace in seconds.
 
-    The bins are as near to BIN_S as lets a whole number of them make up the trace. Steps that bring nothing new
-    are left out; no packet is lost or won.
+    The bins are as near to BIN_S as a whole number of them in the trace allows. Steps that change nothing are left
+    out; no packet is lost or added.
     """
     seconds = moments[-1] / 1000
     bins = max(1, round(seconds / BIN_S))
@@ -201,7 +201,7 @@ def bin_deliveries(moments: Sequence[int]) -> tuple[tuple[tuple[float, ...], ...
 
 
 def first_order(playbacks: Mapping[str, Playback], node: str) -> FirstOrder:
-    """All that a node is told before anything begins; who else asks it will hear of all links."""
+    """Return a node's first order: its traces, and all links that traces change, which it reports when asked."""
     return FirstOrder(
         links=[pair for playback in playbacks.values() for pair in playback.pairs],
         traces={name: p.order(node) for name, p in playbacks.items() if node in p.nodes},
@@ -243,7 +243,7 @@ def _check_length(seconds: float, name: str) -> None:
 
 
 def _rows(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows, each with the number of its line; comments and empty lines are none."""
+    """Yield the rows, each with the number of its line, without comments and empty lines."""
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:

@@ -20,7 +20,7 @@ from typing import Any
 
 from cluster.base.errors import ClusterError, UsageError
 
-ADDRESS = "127.0.0.1"
+ADDRESS, HTTP_PORT = "127.0.0.1", 80
 PAGE = Path(__file__).with_name("page.html")
 MOST_READERS = 16
 ALIVE_S = 5.0  # after this long without news, a comment tests whether the reader is still there
@@ -137,7 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _names_this_machine(self) -> bool:
         port = self.server.server_port
-        return self.headers.get("Host") in (f"{ADDRESS}:{port}", f"localhost:{port}")
+        ends = (f":{port}", "") if port == HTTP_PORT else (f":{port}",)  # browsers leave it out
+        return self.headers.get("Host") in [f"{n}{e}" for n in (ADDRESS, "localhost") for e in ends]
 
     def _send_page(self) -> None:
         page = PAGE.read_text(encoding="utf-8")

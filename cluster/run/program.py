@@ -28,6 +28,15 @@ from protocol.training import Training, read_training
 
 NODE_TRAIN = ("python3", "-m", "node.train")
 NO_STRATEGY = "none"
+SET_BY_LAUNCHER = {
+    "--run-dir": "what ranks leave comes home to the run folder, runs/NAME",
+    "--nnodes": "--nodes N",
+    "--node-rank": "--rank-order NODE,NODE,…",
+    **dict.fromkeys(("--master-addr", "--master-port"), "leave it out: the first rank's node"),
+}
+"""Flags of node.train that the launcher decides -> what to say instead."""
+NOT_ON_NODES = ("LOCAL_", "GRADWIRE_", "OMP_NUM_THREADS")
+"""Variables of this shell that a node does not have, by their beginnings; the configuration is the one of a node."""
 OWN_FLAGS = ("--strategy", "--task")  # their value may be FILE.py:NAME
 MAX_FOLDER_BYTES = 200 * 10**6
 NOT_SENT = {
@@ -101,6 +110,7 @@ def training(args: Sequence[str], folder: Path | None = None, ranks: int = 1) ->
         UsageError: an option, strategy or task does not exist, or the folder is too large to send.
     """
     _check_words(args, folder)
+    _refuse_launcher_flags(args)
     own, rest = _split_own(args)
     if not own:
         if folder is not None:
@@ -275,9 +285,7 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
         "MASTER_ADDR": "not yet known",
         "MASTER_PORT": "1",
     }
-    environ = {
-        key: value for key, value in os.environ.items() if not key.startswith("LOCAL_")
-    } | own
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(NOT_ON_NODES)} | own
     check = run_bounded(command, cwd=CODE_DIR, env=environ)
     if check.returncode == EXIT_USAGE:
         words = check.stderr.strip().removeprefix("node.train: error: ")
@@ -286,6 +294,17 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
         raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
     config: dict[str, object] = json.loads(check.stdout)
     return config
+
+
+def _refuse_launcher_flags(args: Sequence[str]) -> None:
+    """Refuse flags of node.train whose values the launcher decides.
+
+    Raises:
+        UsageError: names the flag, and what to say instead.
+    """
+    for flag in (word.partition("=")[0] for word in args):
+        if flag in SET_BY_LAUNCHER:
+            raise UsageError(f"{flag} is for node.train by itself", SET_BY_LAUNCHER[flag])
 
 
 def _check_words(words: Sequence[str], folder: Path | None) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cluster.base.console import LinePrinter
 from cluster.base.errors import NodeError
+from cluster.base.stdout import plain
 from cluster.live.news import News, RankEnded, RankRestarted
 from cluster.run.placement import RankPlacement
 from cluster.run.rank_exit import RankExit, how_it_ended, read_report
@@ -32,6 +33,7 @@ from protocol.rank_variables import RESTART_COUNT
 from protocol.reader import document
 
 RANK = ("python3", "-m", "node.rank")
+MOST_NAME_BYTES = "256"  # of a run, as a node says it
 STOP_TIMEOUT_S = 2 * GRACE_S  # node.rank has killed its rank by then
 LAST_WORDS_S = 2.0  # wait for the failed rank's own report after a bystander's
 LAST_ENDS_S = 20.0  # for ranks to end by themselves once the essential ones are done
@@ -47,8 +49,9 @@ def refuse_busy(fleet: Fleet) -> None:
     tried = fleet.run(["flock", "--nonblock", RANK_LOCK, "true"], check=False)
     busy = [node for node, result in tried.items() if result.exit_code == 1]
     if busy:
-        runs = fleet.run(["cat", RANK_LOCK], nodes=busy, check=False)
-        raise _in_use({node: f"busy with run {runs[node].stdout.decode()}" for node in busy})
+        runs = fleet.run(["head", "-c", MOST_NAME_BYTES, RANK_LOCK], nodes=busy, check=False)
+        names = {node: plain(runs[node].stdout.decode(errors="replace")).strip() for node in busy}
+        raise _in_use({node: f"busy with run {name}" for node, name in names.items()})
 
 
 def _in_use(refusals: Mapping[str, str]) -> NodeError:
@@ -90,12 +93,12 @@ class RankProcesses:
         self._ended: queue.Queue[RankExit | None] = queue.Queue()  # None: give up after a stall
         self._no_restarts = threading.Event()
         self._stopped_at = math.inf  # Unix time
-        self._processes = {place: fleet.start(place.node, RANK) for place in orders}
-        for place, process in self._processes.items():
-            process.write(_line(orders[place]))
-        watch.start(orders, lambda: self._ended.put(None))
-        for place, process in self._processes.items():
-            threading.Thread(target=self._keep_up, args=(place, process), daemon=True).start()
+        self._processes: dict[RankPlacement, RemoteProcess] = {}
+        try:
+            self._start()
+        except BaseException:  # nobody will call `wait`
+            self._abandon()
+            raise
 
     def wait(self) -> list[RankExit]:
         """Wait until the run has ended, stop the remaining ranks, and return how all ranks ended, in rank order.
@@ -127,6 +130,23 @@ class RankProcesses:
         self._no_more()
         for process in self._processes.values():
             _tell_to_end(process)
+
+    def _start(self) -> None:
+        for place in self._orders:
+            self._processes[place] = self._fleet.start(place.node, RANK)
+        for place, process in self._processes.items():
+            process.write(_line(self._orders[place]))
+        self._watch.start(self._orders, lambda: self._ended.put(None))
+        for place, process in self._processes.items():
+            threading.Thread(target=self._keep_up, args=(place, process), daemon=True).start()
+
+    def _abandon(self) -> None:
+        """Stop the ranks that have been started and wait for their ends: their folders are fetched and removed next."""
+        self._watch.end()
+        self.stop()
+        for process in self._processes.values():
+            with suppress(NodeError):
+                process.wait()
 
     def _no_more(self) -> None:
         """Restart no more ranks; those that end from now on count as stopped by us."""

@@ -1,5 +1,5 @@
-"""The one road to the nodes. What comes back from them is hostile until it has been checked.
+"""SSH, the only way to reach the nodes. All data from them is untrusted until it has been validated.
 
-Reading order: `keys`, `connection` (one node), `fleet` (all of them), `remote_process`, `liveness` (nodes that stopped
-answering); `answers`, `tar_stream` and `unpack` take what nodes send.
+Reading order: `keys`, `connection` (one node), `fleet` (all nodes), `remote_process`, `liveness` (nodes that stopped
+answering); `answers`, `tar_stream` and `unpack` validate the nodes' data.
 """

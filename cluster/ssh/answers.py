@@ -1,4 +1,4 @@
-"""Validates answers of nodes: JSON objects, which may be hostile, as users' code runs there as root."""
+"""Validates the nodes' JSON answers, which may be hostile because users' code runs there as root."""
 
 import json
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ HINT = (
 
 
 def parse_answer(node: str, text: bytes | str) -> dict[str, object]:
-    """A node's answer.
+    """Parse a node's answer.
 
     Raises:
-        NodeError: it is no JSON object.
+        NodeError: it is not a JSON object.
     """
     try:
         answer = json.loads(text)
@@ -31,10 +31,10 @@ def parse_answer(node: str, text: bytes | str) -> dict[str, object]:
 
 
 def read_answer(kind: type[T], node: str, text: bytes | str) -> T:
-    """A node's answer, as one of the types of `protocol`.
+    """Parse a node's answer as one of the types of `protocol`.
 
     Raises:
-        NodeError: it is no JSON, or not of this type; the message names the key.
+        NodeError: it is not JSON, or not of this type; the message names the key.
     """
     answer = parse_answer(node, text)
     with understood(node):
@@ -43,7 +43,7 @@ def read_answer(kind: type[T], node: str, text: bytes | str) -> T:
 
 @contextmanager
 def understood(node: str) -> Iterator[None]:
-    """Read an answer: where something is missing in it, or of another kind, that is the node's.
+    """Turn errors of reading an answer (a missing key, a wrong type) into errors of the node.
 
     Raises:
         NodeError: names the node.

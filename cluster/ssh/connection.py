@@ -1,4 +1,4 @@
-"""Logs in to one node by SSH: waits for its sshd, and accepts only its pinned host key."""
+"""Logs in to one node by SSH: waits for its sshd and accepts only its pinned host key."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from paramiko import Channel, SSHClient, Transport
 
 RETRY_S = 0.02
-# How long an sshd may take to greet; doubled each time that it takes longer, up to the second one. To knock at a busy
-# machine again and again would only make it busier: each knock starts a process there.
+# How long an sshd may take to send its greeting; doubled after each timeout, up to the second value. Frequent retries
+# would load a busy machine further, because each connection starts a process there.
 GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
-DROPPED_PAUSE_S = 0.25  # before the next login where sshd closed the connection during one
-OPEN_TIMEOUT_S = 120.0  # for a session; a node that is silent is lost before
-END_S = 1.0  # for the threads of connections that were closed
+DROPPED_PAUSE_S = 0.25  # before the next login after sshd closed the connection during one
+OPEN_TIMEOUT_S = 120.0  # for a session; a silent node is declared lost earlier
+END_S = 1.0  # for the threads of closed connections
 
 
 Dial = Callable[[Node, float], socket.socket]
-"""Connects to the port that leads to a node's sshd, within so many seconds; raises OSError."""
+"""Connects to the port of a node's sshd, with a timeout in seconds; raises OSError."""
 
 
 def dial_directly(node: Node, timeout_s: float) -> socket.socket:
-    """Connect to a node of this machine."""
+    """Connect to a node on this machine."""
     return socket.create_connection((node.ssh_host, node.ssh_port), timeout=timeout_s)
 
 
@@ -43,36 +43,36 @@ class TimedOut(ClusterError):
 
 
 class _Dropped(ClusterError):
-    """An sshd closed the connection before the login was done, as one does that is starting, ending or starved."""
+    """An sshd closed the connection during the login, as it does while it is starting, ending or starved."""
 
 
 class GivenUp(ClusterError):
-    """A node was no longer waited for, because another one failed."""
+    """We stopped waiting for a node, because another one failed."""
 
     def __init__(self) -> None:
         super().__init__("given up")
 
 
 class Closing(threading.Event):
-    """Set when no connections are wanted any more; those that are being made then end, too."""
+    """An event that is set when connections are no longer needed; also ends those being established."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sockets: set[socket.socket] = set()
 
     def set(self) -> None:
-        """Nobody wants them any more."""
+        """Set the event, and shut down the connections being established."""
         super().set()
         for sock in tuple(self._sockets):
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # already closed
                 sock.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def ends(self, sock: socket.socket) -> Iterator[None]:
-        """As long as the block lasts, `set` ends this connection.
+        """Let `set` shut down this connection while the block lasts.
 
         Raises:
-            GivenUp: nobody wants it already.
+            GivenUp: the event is already set.
         """
         self._sockets.add(sock)
         try:
@@ -90,16 +90,16 @@ def log_in(
     """Connect to a node, waiting for its sshd.
 
     Args:
-        node: where.
-        state_dir: of its cluster: the login key, the pinned host keys.
+        node: the node.
+        state_dir: its cluster's state folder, with the login key and the pinned host keys.
         deadline: when to stop waiting (time.monotonic).
-        closing: set when nobody wants the connection any more.
-        dial: connects to its sshd.
+        closing: set when the connection is no longer needed.
+        dial: connects to the node's sshd.
 
     Raises:
-        TimedOut: it did not answer before the deadline, or closed each connection.
-        GivenUp: nobody waits any more.
-        ClusterError: it showed another key than the pinned one, or refused ours.
+        TimedOut: the node did not answer before the deadline, or closed each connection.
+        GivenUp: `closing` was set.
+        ClusterError: the node presented another key than the pinned one, or refused ours.
     """
     while True:
         try:
@@ -117,7 +117,7 @@ def _log_in_once(
     paramiko = load_paramiko()
     sock = HeardSocket(wait_for_sshd(node, deadline, closing, dial))
     if sock.family != socket.AF_UNIX:
-        # A login is many small messages in turn: each that waits for an acknowledgement waits 40 ms.
+        # A login is a sequence of small messages: with Nagle's algorithm each may wait 40 ms for a delayed ACK.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client: SSHClient = paramiko.SSHClient()
     with closing.ends(sock):
@@ -129,16 +129,16 @@ def _log_in_once(
 
 
 def hang_up(clients: Iterable[SSHClient]) -> None:
-    """Close connections, and wait for their threads, END_S at most.
+    """Close connections and wait for their threads, for END_S at most.
 
-    Python up to 3.13 may crash where a thread that it does not wait for comes out of a library at its very end.
+    Python up to 3.13 may crash if a daemon thread returns from a library call while the interpreter exits.
     """
     transports = [found for client in clients if (found := client.get_transport()) is not None]
     for transport in transports:
-        with suppress(OSError):  # it has ended by itself
+        with suppress(OSError):  # already closed
             transport.sock.shutdown(
                 socket.SHUT_RDWR
-            )  # or its thread would notice only at its next look
+            )  # otherwise its thread would notice only at its next poll
         transport.close()
     deadline = time.monotonic() + END_S
     for transport in transports:
@@ -159,7 +159,7 @@ def _connect(
             pkey=paramiko.Ed25519Key.from_private_key_file(str(state_dir / LOGIN_KEY)),
             allow_agent=False,
             look_for_keys=False,
-            # paramiko's own limits are short for a busy machine
+            # paramiko's defaults are too short for a busy machine
             timeout=timeout_s,
             banner_timeout=timeout_s,
             auth_timeout=timeout_s,
@@ -176,12 +176,12 @@ def _connect(
 
 
 def _transport_of(timeout_s: float) -> Callable[..., Transport]:
-    """What makes paramiko's connection, with this limit for the key exchange: its own, 15 s, is no argument."""
+    """Return a transport factory with this timeout for the key exchange; paramiko's 15 s cannot be set by argument."""
     paramiko = load_paramiko()
 
     def make(
         sock: HeardSocket,
-        gss_kex: bool = False,  # what paramiko before 4 asks for, too
+        gss_kex: bool = False,  # paramiko before 4 passes these, too
         gss_deleg_creds: bool = False,
         disabled_algorithms: None = None,
     ) -> Transport:
@@ -193,7 +193,7 @@ def _transport_of(timeout_s: float) -> Callable[..., Transport]:
 
 
 def load_paramiko() -> ModuleType:
-    """Import it where it is wanted, or where there is time: it takes 0.1 s, in which compose can work."""
+    """Import paramiko on first use, or while compose works: the import takes 0.1 s."""
     import logging
 
     import paramiko
@@ -206,7 +206,7 @@ def open_channel(client: SSHClient | None, node: str, argv: Sequence[str]) -> Ch
     """Start a command.
 
     Raises:
-        NodeError: the connection has gone, or there never was one.
+        NodeError: the connection is closed or broke, or there never was one.
     """
     import paramiko
 
@@ -224,7 +224,7 @@ def open_channel(client: SSHClient | None, node: str, argv: Sequence[str]) -> Ch
 
 @contextmanager
 def _closed_after(channel: Channel, timeout_s: float) -> Iterator[None]:
-    """Close a channel if the block lasts longer: paramiko waits for ever for an sshd to begin a command."""
+    """Close a channel if the block takes longer: paramiko waits forever for sshd to start a command."""
     timer = threading.Timer(timeout_s, channel.close)
     timer.daemon = True
     timer.start()
@@ -237,7 +237,11 @@ def _closed_after(channel: Channel, timeout_s: float) -> Iterator[None]:
 def wait_for_sshd(
     node: Node, deadline: float, closing: threading.Event, dial: Dial = dial_directly
 ) -> socket.socket:
-    """A socket on which sshd has begun to speak. Docker's port proxy accepts before there is one."""
+    """Return a socket on which sshd has sent its greeting: Docker's port proxy accepts connections before sshd runs.
+
+    Raises:
+        TimedOut: no greeting came before the deadline. GivenUp: `closing` was set.
+    """
     greeting_s = GREETING_S
     while not closing.is_set():
         try:
@@ -257,10 +261,10 @@ def wait_for_sshd(
 
 
 def _speaks_ssh(sock: socket.socket) -> bool:
-    """Whether SSH's greeting comes, or TimeoutError; without it the socket is closed."""
+    """Return whether SSH's greeting arrives, or raise TimeoutError; closes the socket if it does not."""
     greeting = b""
     try:
-        with suppress(ConnectionError):  # reset by the port proxy: as good as nothing
+        with suppress(ConnectionError):  # a reset by the port proxy counts as no greeting
             greeting = sock.recv(4, socket.MSG_PEEK)
         return greeting == b"SSH-"
     finally:

@@ -1,8 +1,7 @@
-"""SSH connections to all nodes, one for each, kept open and used in parallel.
+"""SSH connections to all nodes, one per node, kept open and used in parallel.
 
-Nothing here knows of Docker: a node is a name, and `dial` connects to its sshd. Host keys are pinned;
-a node that shows another one is refused. Every command is an argv list, quoted for the remote shell in one
-place.
+Nothing here depends on Docker: a node is a name, and `dial` connects to its sshd. Host keys are pinned; a node that
+presents another key is refused. Every command is an argv list, quoted for the remote shell in one place.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
 T = TypeVar("T")
-# Of a command that says and takes nothing: generous, for a node that is gone is noticed by other means.
+# For a command that neither writes nor reads anything: generous, because a lost node is detected by other means.
 PATIENCE_S = 120.0
 SILENT = f"it has not answered for {MOST_SILENT_S:.0f} s"
 
 
 class Fleet:
-    """SSH connections to the nodes of one cluster; one that a node does not answer on is closed.
+    """SSH connections to the nodes of one cluster; the connection of a node that stops answering is closed.
 
     Args:
-        nodes: of the cluster, or some of them.
-        state_dir: of the cluster: its keys.
+        nodes: the cluster's nodes, or some of them.
+        state_dir: the cluster's state folder, with its keys.
         dial: connects to a node's sshd.
 
     Attributes:
-        lost: the nodes that did not answer any more, and why they were given up.
+        lost: the nodes that stopped answering, each with the reason.
     """
 
     def __init__(self, nodes: Sequence[Node], state_dir: Path, dial: Dial = dial_directly) -> None:
@@ -58,15 +57,15 @@ class Fleet:
         self._clients: dict[str, SSHClient] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)))
         self.closing = Closing()
-        """Set when no caller waits for a connection any more."""
+        """Set when no caller needs a connection any more."""
         self.lost: dict[str, str] = {}
         self._liveness = Liveness(self._lose)
 
     def connect(self, timeout_s: float, check: Callable[[], None] = lambda: None) -> None:
-        """Log in to every node, waiting for those that still start; `check` as in `each`.
+        """Log in to every node, waiting for those that are still starting; `check` as in `each`.
 
         Raises:
-            NodeError: some node did not answer in time, or showed another key than the pinned one.
+            NodeError: a node did not answer in time, or presented another key than the pinned one.
         """
         deadline = time.monotonic() + timeout_s
         self.each(lambda node: self.log_in(node, deadline), "no SSH", check)
@@ -74,15 +73,16 @@ class Fleet:
     def each(
         self, action: Callable[[Node], T], failure: str, check: Callable[[], None] = lambda: None
     ) -> dict[str, T]:
-        """Do something for every node, all at once; what came of it, by node.
+        """Call a function for all nodes in parallel; return its results by node.
 
         Args:
-            action: gets the node; raises a ClusterError where it fails.
-            failure: what to call it when it failed for some node.
-            check: called about twice a second meanwhile; raises where waiting is in vain.
+            action: gets the node; raises a ClusterError if it fails.
+            failure: the error's message if it fails for some node.
+            check: called about twice a second meanwhile; raises if waiting is pointless.
 
         Raises:
-            NodeError: it failed for some nodes; carries their words. Those that only wait for a node give up.
+            NodeError: it failed for some nodes; carries their messages. After the first failure, nodes that are still
+                being waited for are given up.
         """
         futures = {self._pool.submit(action, node): node.name for node in self.nodes}
         pending: set[Future[T]] = set(futures)
@@ -113,11 +113,11 @@ class Fleet:
         check: bool = True,
         patience_s: float = PATIENCE_S,
     ) -> dict[str, Result]:
-        """Run one command on all (or the named) nodes at once; `stdin` is given by node, `patience_s` as in `run_on`.
+        """Run one command on all (or the named) nodes in parallel; `stdin` is by node, `patience_s` as in `run_on`.
 
         Raises:
-            NodeError: with `check`, when it failed anywhere; carries every such node's words. Without `check` a node
-                that cannot be reached ends with the exit code LOST.
+            NodeError: with `check`, if it failed on any node; carries their messages. Without `check`, the result of a
+                node that cannot be reached has the exit code LOST.
         """
         names = list(nodes) if nodes is not None else [node.name for node in self.nodes]
         given = stdin or {}
@@ -138,10 +138,10 @@ class Fleet:
     def run_read(
         self, kind: type[T], argv: Sequence[str], *, nodes: Sequence[str] | None = None
     ) -> dict[str, T]:
-        """Like `run`, of a command that prints one JSON document of this type (`protocol`).
+        """Run a command that prints one JSON document of this type (`protocol`); return the documents by node.
 
         Raises:
-            NodeError: it failed somewhere, or a node answered something else.
+            NodeError: it failed on a node, or a node's answer is not of this type.
         """
         results = self.run(argv, nodes=nodes)
         return {name: read_answer(kind, name, result.stdout) for name, result in results.items()}
@@ -150,14 +150,14 @@ class Fleet:
         """Start a command on one node and leave it running.
 
         Raises:
-            NodeError: there is no connection to it.
+            NodeError: there is no connection to the node.
         """
         if node in self.lost:
             raise NodeError("no connection", {node: self.lost[node]}, "python -m cluster.status")
         return RemoteProcess(node, open_channel(self._clients.get(node), node, argv))
 
     def close(self) -> None:
-        """Close every connection: what was started through them sees its standard input end."""
+        """Close every connection; commands started through them get end-of-file on standard input."""
         self.closing.set()
         self._liveness.close()
         hang_up(tuple(self._clients.values()))
@@ -168,16 +168,16 @@ class Fleet:
     def run_on(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", patience_s: float = PATIENCE_S
     ) -> Result:
-        """Run one command on one node, whatever comes of it.
+        """Run one command on one node; a failure of the command does not raise.
 
         Args:
-            node: where.
+            node: the node.
             argv: the command.
-            stdin: all that it gets.
-            patience_s: how long it may neither say nor take anything.
+            stdin: its whole standard input.
+            patience_s: how long it may neither write nor read anything.
 
         Raises:
-            NodeError: there is no connection to it, or the command hangs.
+            NodeError: there is no connection to the node, or the command hangs.
         """
         process = self.start(node, argv)
         process.patience_s = patience_s
@@ -198,18 +198,18 @@ class Fleet:
         self.lost[node] = SILENT
 
     def log_in(self, node: Node, deadline: float) -> None:
-        """Connect to one node, unless that is done; raises as `cluster.ssh.connection.log_in`."""
+        """Connect to one node unless it is connected; raises as `cluster.ssh.connection.log_in`."""
         if node.name not in self._clients:
             client = log_in(node, self._state_dir, deadline, self.closing, self._dial)
             self._clients[node.name] = client
-            if self.closing.is_set():  # `close` may have been before it
+            if self.closing.is_set():  # `close` may have run before the line above
                 hang_up([client])
                 raise GivenUp
             self._liveness.watch(node.name, client)
 
 
 def _words_of(node: str, error: BaseException) -> str:
-    """What a node's own part of an error says."""
+    """Return a node's part of an error message."""
     if isinstance(error, NodeError):
         return error.outcomes.get(node, error.message)
     return error.message if isinstance(error, ClusterError) else str(error)

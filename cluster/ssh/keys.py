@@ -1,16 +1,16 @@
-"""SSH keys of a cluster, made once and kept in its state folder.
+"""The SSH keys of a cluster, generated once and kept in its state folder.
 
-One key pair to log in with, and one host key a node:
+One key pair for logins, and one host key per node:
 
     .gradwire/NAME/                0700
       id_ed25519                   0600  the host logs in with it
-      known_hosts                        every node's host key, by every name the node has
+      known_hosts                        every node's host key, under all of the node's names
       ssh_config                         for the plain OpenSSH client: ssh -F .gradwire/NAME/ssh_config node2
       node1/                       0700  mounted read-only into node1 alone
         ssh_host_ed25519_key       0600
         authorized_keys  id_ed25519  known_hosts     so that `ssh node2` works on node1 too
 
-No key is ever in the image or in git.
+Keys are never in the image or in git.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ NO_COMMANDS: Mapping[str, str] = {}
 
 
 def ensure_keys(spec: ClusterSpec, proxy_commands: Mapping[str, str] = NO_COMMANDS) -> set[str]:
-    """Make what is missing; what is there stays. `proxy_commands` as for `ssh_config`.
+    """Generate missing keys and keep existing ones. `proxy_commands` as for `ssh_config`.
 
     Returns:
-        The nodes that must be made with these keys: were they there already, nobody could log in to them any more.
+        The nodes that must be created with these new keys; if they exist already, logins to them no longer work.
 
     Raises:
-        PermissionError: the state folder belongs to somebody else.
+        PermissionError: the state folder belongs to another user.
     """
     spec.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     login_is_new = _ensure_pair(spec.state_dir / LOGIN_KEY)
@@ -47,11 +47,11 @@ def ensure_keys(spec: ClusterSpec, proxy_commands: Mapping[str, str] = NO_COMMAN
 
 
 def ssh_config(spec: ClusterSpec, proxy_commands: Mapping[str, str] = NO_COMMANDS) -> str:
-    """A configuration for the OpenSSH client that reaches every node by name.
+    """Return a configuration with which the OpenSSH client reaches every node by name.
 
     Args:
-        spec: of the cluster.
-        proxy_commands: by node, what leads to its host; of a node of this machine there is none.
+        spec: the cluster.
+        proxy_commands: by node, the command that connects to it through its host; nodes of this machine have none.
     """
     common = [
         "Host *",
@@ -71,7 +71,7 @@ def _host_block(node: Node, proxy_command: str) -> str:
 
 
 def _quoted(path: Path) -> str:
-    """A path as ssh_config takes it, where % begins a token, and quotes and backslashes have to be escaped."""
+    """Return a path quoted for ssh_config, in which % begins a token and quotes and backslashes must be escaped."""
     text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{text}"'
 
@@ -82,11 +82,11 @@ def _ensure_host_key(folder: Path) -> bool:
 
 
 def _ensure_pair(path: Path) -> bool:
-    """Make an ed25519 pair at `path` and `path.pub` unless both are there."""
+    """Generate an ed25519 pair at `path` and `path.pub` unless both exist; return whether it did."""
     public = path.with_name(path.name + ".pub")
     if path.exists() and public.exists():
         return False
-    # Imported here: every verb knows where the keys lie, few make any.
+    # Imported here: every verb uses this module, but few generate keys.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

@@ -1,9 +1,9 @@
-"""Detects nodes that no longer answer, by a request every few seconds on each connection.
+"""Detects nodes that no longer answer, by a keepalive request every few seconds on each connection.
 
-TCP does not tell: the kernel of a node that is paused, or Docker's port proxy, acknowledges what its sshd never
-reads. So sshd itself is asked. Whatever comes from a node counts as an answer: one whose ranks print faster than we
-read is alive. Silence is counted in our own looks and not by a clock: who stops us (Ctrl-Z) or starves us must not lose
-the nodes.
+TCP does not detect them: the kernel of a paused node, or Docker's port proxy, acknowledges data that sshd never reads.
+So sshd itself is asked. Any data from a node counts as an answer: a node whose ranks print faster than we read is
+alive. Silence is counted in our own polls and not by a clock, so that nodes are not lost when we are stopped (Ctrl-Z)
+or starved.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ASK_INTERVAL_S = 5.0
 LOOK_INTERVAL_S = 1.0
 MOST_SILENT_S = 15.0
 JOIN_S = 1.0
-QUESTION = "keepalive@openssh.com"  # OpenSSH answers that it knows no such request
+QUESTION = "keepalive@openssh.com"  # OpenSSH answers that it does not know this request
 
 
 class HeardSocket(socket.socket):
-    """A TCP connection that counts how often something came; takes the place of the given one."""
+    """A TCP connection that counts its successful reads; takes over the given socket's file descriptor."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.heard = 0
 
     def recv(self, *args: int) -> bytes:
-        """As socket.recv."""
+        """See socket.recv."""
         data = super().recv(*args)
         self.heard += 1
         return data
@@ -49,17 +49,17 @@ class _Connection:
     silent_s: float = 0.0
 
     def look(self) -> None:
-        """Once every LOOK_INTERVAL_S."""
+        """Update the time of silence; called every LOOK_INTERVAL_S."""
         is_news = self.sock.heard != self.heard
         self.heard = self.sock.heard
         self.silent_s = 0.0 if is_news else self.silent_s + LOOK_INTERVAL_S
 
 
 class Liveness:
-    """Watches connections from two threads in the background, until it is closed.
+    """A watchdog for connections, in background threads: one for all, and one that asks per connection.
 
     Args:
-        lose: called once with a node that has been silent for too long; its connection is closed by then.
+        lose: called once with a node that has been silent for too long, just before its connection is closed.
     """
 
     def __init__(self, lose: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ class Liveness:
         self._threads: list[threading.Thread] = []
 
     def watch(self, node: str, client: SSHClient) -> None:
-        """Watch one more connection, made over a HeardSocket."""
+        """Watch another connection, which uses a HeardSocket."""
         transport = client.get_transport()
         assert transport is not None
         sock = transport.sock
@@ -83,11 +83,11 @@ class Liveness:
         self._start(self._ask, transport)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._closing.set()
 
     def join(self) -> None:
-        """Wait for the threads, once it and the connections are closed: JOIN_S at most."""
+        """Wait for the threads, for JOIN_S at most, after this watchdog and the connections were closed."""
         deadline = time.monotonic() + JOIN_S
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -105,7 +105,7 @@ class Liveness:
             with suppress(paramiko.SSHException, EOFError, OSError):
                 transport.global_request(
                     QUESTION, wait=True
-                )  # ends with the connection at the latest
+                )  # returns at the latest when the connection closes
 
     def _look(self) -> None:
         while not self._closing.wait(LOOK_INTERVAL_S):
@@ -122,4 +122,4 @@ class Liveness:
         transport = connection.client.get_transport()
         if transport is not None and transport.is_active():
             self._lose(connection.node)
-            connection.client.close()  # whoever reads from it, or waits for it, hears of it
+            connection.client.close()  # unblocks all readers and waiters

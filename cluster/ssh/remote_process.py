@@ -1,4 +1,4 @@
-"""A command on a node, over an open connection: its input, its output, how it ended."""
+"""A command on a node, over an open connection: its input, its output, its exit code."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from paramiko import Channel
 
 CHUNK_BYTES = 65536
-MOST_STDERR_BYTES = 1 << 20  # of which the end is kept
+MOST_STDERR_BYTES = 1 << 20  # kept of its end
 LOOK_INTERVAL_S = 1.0
-LEAST_BYTES = 1 << 16  # in the time that a node has which sends much
-MOST_ANSWER_BYTES = 64 << 20  # of a command whose output is wanted whole
-DRIPS = 10  # times its patience: so long may a command go on that says something now and then, but as good as nothing
-MOST_WORDS = 4096  # of its standard error, where its output is handed over
+LEAST_BYTES = 1 << 16  # that a node must send per `silence_s` of a bulk transfer
+MOST_ANSWER_BYTES = 64 << 20  # of a command whose output is collected in memory
+DRIPS = 10  # times `patience_s`: how long a command may go on that writes next to nothing
+MOST_WORDS = 4096  # bytes of standard error that `hand_over` returns
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended on one node."""
+    """The exit code and output of a command on one node."""
 
     node: str
     exit_code: int
@@ -36,7 +36,7 @@ class Result:
     stderr: bytes
 
     def words(self) -> str:
-        """What a user should read of a failure: the last words of the command."""
+        """Return the message for a failure: the command's standard error, else its output, else the exit code."""
         text = (self.stderr or self.stdout).decode(errors="replace").strip()
         if self.exit_code == LOST:
             return text or "the connection broke"
@@ -46,11 +46,11 @@ class Result:
 class RemoteProcess:
     """A command that runs on a node; its standard input stays open until `close_stdin`.
 
-    A node that is silent is lost, and then all waiting ends (cluster/ssh/liveness.py). A command on a node that is not,
-    may hang all the same.
+    If the node falls silent, cluster/ssh/liveness.py closes the connection and all waiting ends; `patience_s` is for a
+    command that hangs on a node that is alive.
 
     Attributes:
-        patience_s: how long the command may neither say nor take anything before it counts as hung.
+        patience_s: how long the command may neither write nor read anything before it counts as hung.
     """
 
     def __init__(self, node: str, channel: Channel, patience_s: float = math.inf) -> None:
@@ -58,15 +58,16 @@ class RemoteProcess:
         self.patience_s = patience_s
         self._channel = channel
         self._stderr = b""
-        self._idle_s = 0.0  # in looks, and not by a clock: Ctrl-Z stops our looks, too
-        self._waited_s = 0.0  # for its output, since something was written, or much came; likewise
+        self._idle_s = 0.0  # counted in polls, not by a clock: Ctrl-Z stops our polls, too
+        # Time spent waiting for output since the last write or the last large amount of output, counted likewise.
+        self._waited_s = 0.0
         channel.settimeout(LOOK_INTERVAL_S)
 
     def write(self, data: bytes) -> None:
         """Send to its standard input.
 
         Raises:
-            NodeError: the connection has gone, or the command takes nothing.
+            NodeError: the connection is closed, or the command does not read.
         """
         self._idle_s = self._waited_s = 0.0
         try:
@@ -75,24 +76,28 @@ class RemoteProcess:
             raise NodeError("the connection broke", {self.node: str(error)}) from error
 
     def close_stdin(self) -> None:
-        """End its standard input."""
+        """Close its standard input."""
         self._channel.shutdown_write()
 
     def chunks(self) -> Iterator[bytes]:
-        """Its standard output, in pieces, as it comes.
+        """Yield its standard output in pieces as it arrives.
 
         Raises:
-            NodeError: it has been silent for longer than `patience_s`, or only drips for DRIPS times that.
+            NodeError: it has been silent for longer than `patience_s`, or only trickles for DRIPS times that.
         """
         while chunk := self._read(self._channel.recv):
             yield chunk
 
     def lines(self, longest_bytes: int = LONGEST_LINE_BYTES) -> Iterator[str]:
-        """Its standard output, line by line, as it comes, longer ones in pieces; raises as `chunks`."""
+        """Yield its standard output line by line as it arrives, longer lines in pieces; raises as `chunks`."""
         return split_lines(self.chunks(), longest_bytes)
 
     def wait(self) -> tuple[int, bytes]:
-        """Its exit code (LOST where the connection went first), the end of its standard error; raises as `chunks`."""
+        """Wait for its end; raises as `chunks`.
+
+        Returns:
+            Its exit code (LOST if the connection closed first) and the end of its standard error.
+        """
         self._waited_s = 0.0
         while chunk := self._read(self._channel.recv_stderr):
             self._keep(chunk)
@@ -104,17 +109,17 @@ class RemoteProcess:
     def hand_over(
         self, consume: Callable[[Iterator[bytes]], object], silence_s: float
     ) -> tuple[int, bytes]:
-        """Hand its standard output to a function, piece by piece as it comes; then it is let go of.
+        """Stream its standard output to a function, piece by piece as it arrives, then close the channel.
 
         Args:
-            consume: gets the pieces; it reads to their end, or raises.
-            silence_s: how long its node may take to send LEAST_BYTES, or to end: what drips is as good as nothing.
+            consume: gets the pieces; it reads them to the end, or raises.
+            silence_s: how long the node may take to send LEAST_BYTES, or to end, so that a trickle times out, too.
 
         Returns:
-            Its exit code (LOST where the connection went first) and the end of its standard error.
+            Its exit code (LOST if the connection closed first) and the end of its standard error.
 
         Raises:
-            NodeError: it took longer; and whatever `consume` raises.
+            NodeError: it took longer. Also any exception that `consume` raises.
         """
         self.patience_s = silence_s
         try:
@@ -125,7 +130,7 @@ class RemoteProcess:
         return exit_code, stderr[-MOST_WORDS:]
 
     def _bounded(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """What comes, as long as anybody would have so much to say."""
+        """Yield the chunks; raise NodeError after MOST_ANSWER_BYTES."""
         came = 0
         for chunk in chunks:
             came += len(chunk)
@@ -135,7 +140,7 @@ class RemoteProcess:
             yield chunk
 
     def _brisk(self, silence_s: float) -> Iterator[bytes]:
-        """Standard output, as long as it does not only drip."""
+        """Yield standard output; raise NodeError if LEAST_BYTES take longer than `silence_s`."""
         came, self._waited_s = 0, 0.0
         for chunk in self.chunks():
             came += len(chunk)
@@ -150,15 +155,15 @@ class RemoteProcess:
         return NodeError("the node fell silent", {self.node: words})
 
     def close(self) -> None:
-        """Let go of it: its standard input ends."""
-        with suppress(OSError, EOFError):  # the connection has gone, and the command with it
+        """Close the channel; the command's standard input ends."""
+        with suppress(OSError, EOFError):  # the connection is closed, and so is the channel
             self._channel.close()
 
     def communicate(self, stdin: bytes) -> Result:
         """Send all input, read all output, wait for the end.
 
         Raises:
-            NodeError: as `chunks`; its output is without end.
+            NodeError: as `chunks`, or the output is larger than MOST_ANSWER_BYTES.
         """
         sender = threading.Thread(target=self._send_all, args=(stdin,), daemon=True)
         sender.start()
@@ -166,13 +171,13 @@ class RemoteProcess:
             stdout = b"".join(self._bounded(self.chunks()))
             exit_code, stderr = self.wait()
         finally:
-            self.close()  # which ends the sender, too
+            self.close()  # also ends the sender
         sender.join()
         return Result(self.node, exit_code, stdout, stderr)
 
     def _send_all(self, data: bytes) -> None:
-        with suppress(OSError, EOFError):  # it ended without reading its input; the exit code tells
-            self._send(data, lambda: None)  # who reads its output is impatient for both
+        with suppress(OSError, EOFError):  # it ended without reading its input: see the exit code
+            self._send(data, lambda: None)  # the thread that reads the output checks for a hang
             self._channel.shutdown_write()
 
     def _send(self, data: bytes, when_idle: Callable[[], None]) -> None:
@@ -189,7 +194,7 @@ class RemoteProcess:
             rest = rest[sent:]
 
     def _read(self, read: Callable[[int], bytes]) -> bytes:
-        """The next bytes of a stream; nothing at its end. Standard error never fills up meanwhile."""
+        """Return the next bytes of a stream, empty at its end; drains standard error so that it never blocks."""
         while True:
             began = time.monotonic()
             try:
@@ -200,7 +205,7 @@ class RemoteProcess:
                 self._grow_impatient()
                 continue
             except (OSError, EOFError):
-                return b""  # the connection has gone: `wait` tells
+                return b""  # the connection is closed: `wait` reports that
             self._waited_s += min(time.monotonic() - began, LOOK_INTERVAL_S)
             if self._waited_s > DRIPS * self.patience_s:
                 raise self._silent(DRIPS * self.patience_s)

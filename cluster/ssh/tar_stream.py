@@ -1,8 +1,8 @@
-"""Reads a tar archive from a hostile sender: as a stream, in little memory, up to a limit.
+"""Reads a tar archive from an untrusted sender: as a stream, with little memory, up to a size limit.
 
-Not the standard library's `tarfile`: that reads names of any length into memory, unpacks gzip bombs unasked, and its
-filter for hostile archives is missing in Python 3.11.2 and was led around in those until June 2025. Here is only what
-`tar --format=gnu` writes: plain files, folders, links, long names. Of all else is said that it was there.
+Not the standard library's `tarfile`: that reads names of any length into memory, decompresses gzip bombs unasked, and
+its filter for hostile archives is missing in Python 3.11.2 and could be bypassed until June 2025. This module supports
+only what `tar --format=gnu` writes: plain files, folders, links, long names. It reports all other members as OTHER.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from enum import Enum
 BLOCK = 512
 PIECE = 1 << 20
 MOST_NAME_BYTES = 4096  # Linux's PATH_MAX
-# After the end: tar fills its last record, of 10 KiB unless told otherwise.
+# Allowed after the end: tar pads its last record, which is 10 KiB by default.
 MOST_PADDING_BYTES = 1 << 20
-# What a file or a folder takes at least, be it empty: millions of them fill a disk, too.
+# The least disk space of a file or folder, even an empty one: millions of them fill a disk, too.
 LEAST_BYTES_ON_DISK = 4096
 LONG_NAME, LONG_TARGET = b"L", b"K"
 
 
 class BadArchive(Exception):
-    """It is damaged, no tar archive at all, or larger than it may be; says which in a few words."""
+    """The archive is damaged, not a tar archive, or larger than the limit; the message says which."""
 
 
 class Kind(Enum):
-    """What a member of an archive is."""
+    """The kind of a member of an archive."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -49,11 +49,11 @@ WITHOUT_CONTENT = (Kind.FOLDER, Kind.SYMLINK, Kind.HARD_LINK)
 
 @dataclass(frozen=True)
 class Member:
-    """One entry of an archive, as it says itself: nothing of it is checked.
+    """One entry of an archive, with its header's values: none of them is validated.
 
     Attributes:
-        name: its path; bytes that are no UTF-8 are kept as Python keeps them in file names.
-        target: what it leads to, where it is a link.
+        name: its path; bytes that are not UTF-8 are surrogate escapes, as in Python's file names.
+        target: the target of a link.
         size: bytes of content.
         mtime: Unix time.
     """
@@ -67,11 +67,11 @@ class Member:
 
 
 class TarStream:
-    """The members of an archive that comes piece by piece.
+    """The members of an archive that arrives in pieces.
 
     Args:
         pieces: the archive.
-        limit_bytes: how much may be read of it; empty files and folders count as what they take on a disk.
+        limit_bytes: the most bytes to read; files and folders count with the least space that they take on a disk.
     """
 
     def __init__(self, pieces: Iterator[bytes], limit_bytes: int) -> None:
@@ -79,15 +79,15 @@ class TarStream:
         self._limit_bytes = limit_bytes
         self._left_bytes = limit_bytes
         self._rest = memoryview(b"")
-        self._content_bytes = 0  # of the member at hand that nobody has read yet, with its padding
+        self._content_bytes = 0  # unread content of the current member, with its padding
         self.is_empty = False
-        """Whether there was not a single byte."""
+        """Whether the stream had no bytes at all."""
 
     def __iter__(self) -> Iterator[Member]:
-        """Every member; `content` reads that of the latest, and what is not read is skipped.
+        """Yield every member; `content` reads that of the latest one, and unread content is skipped.
 
         Raises:
-            BadArchive: see there.
+            BadArchive: the archive is damaged, not a tar archive, or larger than the limit.
         """
         long: dict[bytes, str] = {}
         while header := self._header():
@@ -108,7 +108,7 @@ class TarStream:
             self._read_padding()
 
     def content(self, member: Member) -> Iterator[memoryview]:
-        """The content of the member that was iterated last, piece by piece."""
+        """Yield the content of the latest member, piece by piece."""
         left = member.size
         for piece in self._read(self._content_bytes):
             yield piece[:left]
@@ -117,10 +117,10 @@ class TarStream:
                 break
 
     def spend(self, count: int) -> None:
-        """Count bytes that are written, though they do not come.
+        """Count bytes against the limit; also those that the caller writes without reading them from the archive.
 
         Raises:
-            BadArchive: it is more than the limit.
+            BadArchive: the limit is exceeded.
         """
         if count > self._left_bytes:
             raise self._too_large()
@@ -130,7 +130,7 @@ class TarStream:
         return BadArchive(f"{why}they are more than the limit of {self._limit_bytes / 1e6:.6g} MB")
 
     def _header(self) -> bytes:
-        """The next header, checked by its sum; empty at the end."""
+        """Return the next header, verified by its checksum; empty at the end."""
         header = self._block()
         if not header or not any(header):
             return b""
@@ -140,21 +140,21 @@ class TarStream:
         return header
 
     def _block(self) -> bytes:
-        """One block; empty where the stream ends before its very first byte."""
+        """Return one block; empty if the stream has no bytes at all."""
         if not self._fill() and self._left_bytes == self._limit_bytes:
             self.is_empty = True
             return b""
         return b"".join(bytes(piece) for piece in self._read(BLOCK))
 
     def _long_text(self, size: int) -> str:
-        """A name that has found no place in its member's own header."""
+        """Return a name that is too long for its member's own header."""
         if size > MOST_NAME_BYTES + 1:
             raise BadArchive(f"a name in the archive has {size} bytes")
         content = b"".join(bytes(piece) for piece in self._read(_whole_blocks(size)))
         return _text(content[:size])
 
     def _read(self, count: int) -> Iterator[memoryview]:
-        """So many bytes, piece by piece."""
+        """Yield `count` bytes, piece by piece."""
         while count:
             if not self._fill():
                 raise BadArchive("the archive ends in the middle")
@@ -166,7 +166,7 @@ class TarStream:
             yield piece
 
     def _fill(self) -> bool:
-        """See that there is something to read; False at the end of the stream."""
+        """Ensure that unread bytes are available; return False at the end of the stream."""
         while not self._rest:
             piece = next(self._pieces, None)
             if piece is None:
@@ -175,7 +175,7 @@ class TarStream:
         return True
 
     def _read_padding(self) -> None:
-        """Read to the end of the stream, so that the sender can end."""
+        """Read to the end of the stream, so that the sender can finish."""
         left = MOST_PADDING_BYTES
         while self._fill():
             left -= len(self._rest)
@@ -196,15 +196,15 @@ def _member(header: bytes, size: int, long: dict[bytes, str]) -> Member:
 
 
 def _text(field: bytes) -> str:
-    """Up to its first NUL."""
+    """Decode a field up to its first NUL."""
     return os.fsdecode(field.partition(b"\0")[0])
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or GNU's binary for what is too large for them; never negative.
+    """Parse octal digits, or GNU's binary format for larger numbers; never negative.
 
     Raises:
-        BadArchive: neither.
+        BadArchive: the field is neither.
     """
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")

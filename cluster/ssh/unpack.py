@@ -1,7 +1,7 @@
-"""Extracts what a node sent into a folder: plain files and folders, and nothing outside of it.
+"""Extracts an archive from a node into a folder: plain files and folders, and nothing outside of the folder.
 
-Links are never made. What a link leads to among the results themselves arrives as a whole file in its place.
-Every file and folder is opened from the one above it, and never through a link, whatever its name says.
+Links are never created. A link to another file of the archive becomes a copy of that file. Every file and folder is
+opened relative to its parent's descriptor, and never through a link, whatever its name.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path, PurePosixPath
 
 from cluster.ssh.tar_stream import PIECE, Kind, Member, TarStream
 
-MOST_DEEP = 100  # folders in folders: what walks through them, and removes them, has its own limits
+MOST_DEEP = 100  # nested folders: programs that walk or remove them have limits, too
 MOST_LINKS = 2_000
 MOST_HOPS = 40  # from link to link, as in Linux itself
-MOST_NAMED = 20  # of what is left out
+MOST_NAMED = 20  # left-out members that are listed by name
 NOTHING = "it leads to nothing among the results"
-# What is wrong with one file and no other: its name, or one of the same name that is there.
+# Errors that concern a single file: its name is invalid, or something of that name exists.
 OF_ONE_FILE = {
     errno.EEXIST,
     errno.EILSEQ,
@@ -36,13 +36,13 @@ Parts = tuple[str, ...]
 
 @dataclass
 class Unpacked:
-    """What came of an archive.
+    """The result of extracting an archive.
 
     Attributes:
-        is_empty: there was no archive at all, not a byte.
-        left_out: what is not in the folder, and why: name -> reason; of very many the first.
-        left_out_count: how many there are.
-        lacks_files: whether plain files are among them, and so something is missing here.
+        is_empty: there was no archive, not a single byte.
+        left_out: the members that were not written, name -> reason; the first MOST_NAMED.
+        left_out_count: the number of all members that were not written.
+        lacks_files: whether files are among them, so that content is missing here.
     """
 
     is_empty: bool = False
@@ -51,7 +51,7 @@ class Unpacked:
     lacks_files: bool = False
 
     def leave_out(self, name: str, why: str, *, is_file: bool) -> None:
-        """Note something that is not written."""
+        """Record a member that is not written."""
         self.left_out_count += 1
         self.lacks_files |= is_file
         if len(self.left_out) < MOST_NAMED:
@@ -60,28 +60,28 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class _Link:
-    """Where a link leads, from the top of the results; `..` is still in it."""
+    """A link's target, relative to the top of the results; `..` is not resolved yet."""
 
     target: Parts
     is_hard: bool
 
 
 class _Refused(Exception):
-    """This one member is not written; why."""
+    """This member is not written; the message says why."""
 
 
 def unpack(pieces: Iterator[bytes], folder: Path, limit_bytes: int, there: str = "") -> Unpacked:
-    """Write an archive into a folder that is empty, and ours alone.
+    """Extract an archive into an empty folder that nothing else uses.
 
     Args:
         pieces: an uncompressed archive, as `tar --format=gnu` writes it.
-        folder: where to.
-        limit_bytes: how much may be read and written.
-        there: the folder's path on the node, by which absolute links may speak of it.
+        folder: the folder to write into.
+        limit_bytes: the most bytes to read and write.
+        there: the folder's path on the node, to which absolute links may refer.
 
     Raises:
         BadArchive: it is damaged, or larger than the limit.
-        OSError: it could not be written: the disk is full.
+        OSError: it could not be written, for example because the disk is full.
     """
     stream, done = TarStream(pieces, limit_bytes), Unpacked()
     links: dict[Parts, _Link] = {}
@@ -104,7 +104,7 @@ def unpack(pieces: Iterator[bytes], folder: Path, limit_bytes: int, there: str =
 def _take(
     root: int, stream: TarStream, member: Member, links: dict[Parts, _Link], there: str
 ) -> None:
-    """One member; links are only noted, as what they lead to may still come."""
+    """Extract one member; a link is only recorded, because its target may come later."""
     parts = _parts(member.name)
     if member.kind is Kind.FOLDER:
         _make_folder(root, parts)
@@ -119,14 +119,14 @@ def _take(
 
 
 def _make_folder(root: int, parts: Parts) -> None:
-    """A folder in one that is there; it may be there itself."""
+    """Create a folder in an existing one, unless it exists."""
     if parts:
         with _walk(root, parts[:-1]) as above, _refusing():
             try:
                 os.mkdir(parts[-1], 0o755, dir_fd=above)
             except FileExistsError:
                 with _open_folder(parts[-1], above):
-                    pass  # or it is a file
+                    pass  # opening raises if it is not a folder
 
 
 def _write_file(root: int, stream: TarStream, member: Member, parts: Parts) -> None:
@@ -138,7 +138,7 @@ def _write_file(root: int, stream: TarStream, member: Member, parts: Parts) -> N
 
 
 def _copy(root: int, stream: TarStream, source: Parts, target: Parts) -> None:
-    """The file that a link leads to, in the link's own place."""
+    """Copy a link's target file to the link's path."""
     with _walk(root, source[:-1]) as folder, _refusing():
         old = os.open(source[-1], os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:
@@ -156,10 +156,10 @@ def _copy(root: int, stream: TarStream, source: Parts, target: Parts) -> None:
 
 
 def _parts(name: str) -> Parts:
-    """A member's path in the folder.
+    """Return a member's path in the folder.
 
     Raises:
-        _Refused: it leads out of it, or too deep.
+        _Refused: it leads out of the folder, or is nested too deeply.
     """
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts:
@@ -170,10 +170,10 @@ def _parts(name: str) -> Parts:
 
 
 def _target(parts: Parts, link: Member, there: str) -> Parts:
-    """What a link says.
+    """Return a link's target, relative to the top of the results.
 
     Raises:
-        _Refused: it leads out of the results, or very far.
+        _Refused: it is absolute and outside of the results, or is nested too deeply.
     """
     target = PurePosixPath(link.target)
     if target.is_absolute():
@@ -190,7 +190,7 @@ def _target(parts: Parts, link: Member, there: str) -> Parts:
 
 
 def _resolve(parts: Parts, links: Mapping[Parts, _Link]) -> Parts:
-    """Where a path leads, as the kernel would find it.
+    """Resolve a path through links, as the kernel would.
 
     Raises:
         _Refused: it leads out of the results, in a circle, or to their top.
@@ -218,7 +218,7 @@ def _resolve(parts: Parts, links: Mapping[Parts, _Link]) -> Parts:
 
 @contextmanager
 def _open_folder(path: str | Path, above: int | None = None) -> Iterator[int]:
-    """A folder that is no link, as a file descriptor."""
+    """Yield a file descriptor of a folder that is not a link."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
     try:
         yield folder
@@ -228,7 +228,7 @@ def _open_folder(path: str | Path, above: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def _walk(root: int, parts: Parts) -> Iterator[int]:
-    """The folder that a path leads to, from folder to folder."""
+    """Yield a file descriptor of the folder at a path, opened folder by folder."""
     here = os.dup(root)
     try:
         for part in parts:
@@ -243,7 +243,7 @@ def _walk(root: int, parts: Parts) -> Iterator[int]:
 
 @contextmanager
 def _new_file(root: int, parts: Parts, *, executable: bool) -> Iterator[int]:
-    """A file that was not there before."""
+    """Yield a file descriptor of a new file; it must not exist."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with _walk(root, parts[:-1]) as folder, _refusing():
         file = os.open(parts[-1], flags, 0o755 if executable else 0o644, dir_fd=folder)
@@ -255,7 +255,7 @@ def _new_file(root: int, parts: Parts, *, executable: bool) -> Iterator[int]:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """What concerns one file alone costs no other."""
+    """Turn errors that concern a single file into _Refused, so that the other files are still written."""
     try:
         yield
     except FileNotFoundError:
@@ -267,7 +267,7 @@ def _refusing() -> Iterator[None]:
 
 
 def _check_room(root: int, size: int) -> None:
-    """See that the disk has room, before it is filled up to where others have none.
+    """Check for free disk space in advance, so that the disk is not filled up for everyone else.
 
     Raises:
         OSError: ENOSPC.
@@ -286,4 +286,4 @@ def _set_time(file: int, mtime: int) -> None:
     try:
         os.utime(file, (mtime, mtime))
     except (OSError, OverflowError):
-        pass  # a time that this file system does not know
+        pass  # a time that this file system cannot store

@@ -7,7 +7,7 @@ N ranks, S bytes of tensor:
     all-to-all    (N-1)/N · S, a share to each other rank, 1 hop
     exchange      what is asked for, 1 hop
 
-Directions, messages and bytes as in gloo's allreduce.cc, allgather.cc and alltoall.cc, and as measured on
+Directions, messages and bytes are those of gloo's allreduce.cc, allgather.cc and alltoall.cc, and those measured on
 the links of rings and full meshes (docs/LOG.md): exact to 0.1 %, headers counted.
 """
 
@@ -25,10 +25,10 @@ class Flow:
     Attributes:
         kind: one of KINDS.
         size: S, the bytes of its tensor.
-        hops: how many messages wait for one another, at the least.
-        to: payload bytes by the rank that they go to.
-        messages: in how many pieces to each of them.
-        sources: the ranks that it waits for, where they are not all ranks.
+        hops: the minimum number of messages that wait for one another.
+        to: payload bytes by destination rank.
+        messages: the number of pieces that go to each of them.
+        sources: the ranks that it waits for, if these are not all ranks.
     """
 
     kind: str
@@ -40,12 +40,12 @@ class Flow:
 
     @property
     def sent_bytes(self) -> int:
-        """Payload bytes to all."""
+        """Payload bytes sent to all ranks."""
         return sum(self.to.values())
 
 
 def all_reduce(rank: int, world_size: int, size: int, element_bytes: int) -> Flow:
-    """A ring in two rounds, which gloo cuts into at least two segments a rank."""
+    """Return the flow of a ring in two rounds, which gloo cuts into at least two segments per rank."""
     others = world_size - 1
     segments = max(-(-size // MAX_SEGMENT_BYTES), 2 * world_size)
     segments += -segments % world_size
@@ -61,23 +61,23 @@ def all_reduce(rank: int, world_size: int, size: int, element_bytes: int) -> Flo
 
 
 def all_gather(rank: int, world_size: int, size: int) -> Flow:
-    """A ring in which every rank's tensor goes round in two halves."""
+    """Return the flow of a ring in which every rank's tensor goes round in two halves."""
     others = world_size - 1
     to = {(rank + 1) % world_size: others * size}
     return Flow("all_gather", size, hops=others, to=to, messages=2 * others)
 
 
 def all_to_all(rank: int, world_size: int, size: int) -> Flow:
-    """A share for each, all at once."""
+    """Return the flow of a share for each rank, all at once."""
     to = {peer: size // world_size for peer in range(world_size) if peer != rank}
     return Flow("all_to_all", size, hops=1, to=to)
 
 
 def exchange(send: Mapping[int, int], receive: Mapping[int, int]) -> Flow:
-    """Bytes by peer, there and back, all at once."""
+    """Return the flow of bytes by peer, there and back, all at once."""
     return Flow("exchange", sum(send.values()), hops=1, to=dict(send), sources=tuple(receive))
 
 
 def ring_bytes(size: int, world_size: int) -> int:
-    """Payload bytes that one rank sends in a ring all-reduce of `size` bytes."""
+    """Return the payload bytes that one rank sends in a ring all-reduce of `size` bytes."""
     return round(2 * (world_size - 1) / world_size * size)

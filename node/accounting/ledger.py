@@ -1,4 +1,4 @@
-"""The ledger of one rank's collectives: a line for each, and sums that stay exact however many there are."""
+"""The ledger of one rank's collectives: a line for each, and sums that stay exact for any number of them."""
 
 import os
 import time
@@ -8,22 +8,22 @@ from node.accounting.gloo_traffic import Flow
 from node.accounting.tcp_state import LEAST_BYTES, TcpChange, TcpSockets, TcpState, changes
 from protocol.collectives import MOST_COLLECTIVES, CollectiveSum, Traffic
 
-MAX_LINES = MOST_COLLECTIVES  # 7 MB of a rank that sends to one
+MAX_LINES = MOST_COLLECTIVES  # 7 MB for a rank that sends to one other
 NOTE_NAME, NOTE_BYTES = "gradwire-collective", 160
 
 
 @dataclass
 class Entry:
-    """One collective of this rank, under way.
+    """One collective of this rank, in progress.
 
     Attributes:
         began_at: when it was started, Unix time.
         began_s: the same by time.perf_counter.
-        done_s: seconds from there until it was known to be done.
-        waited_s: seconds of those in which the rank did nothing but wait for it.
-        hidden: whether it was done before the rank waited for it: then it took `done_s` or less.
-        tcp_before: this process's sockets as it was started.
-        tcp: what they did for it (tcp_state.py), by peer's address.
+        done_s: seconds from its start until it was known to be done.
+        waited_s: seconds of those in which the rank only waited for it.
+        hidden: whether it was done before the rank waited for it; if so, it took `done_s` or less.
+        tcp_before: this process's sockets when it was started.
+        tcp: what they did for it (tcp_state.py), by the peer's address.
     """
 
     flow: Flow
@@ -38,7 +38,7 @@ class Entry:
     tcp: dict[str, TcpChange] = field(default_factory=dict)
 
     def line(self) -> dict[str, object]:
-        """As docs/formats.md has it."""
+        """Return its line, as in docs/formats.md."""
         flow = self.flow
         values = {
             "time": round(self.began_at, 6),
@@ -68,7 +68,7 @@ class Sum:
     to: dict[int, list[int]] = field(default_factory=dict)  # rank -> [bytes, messages]
 
     def add(self, entry: Entry) -> None:
-        """Count one more."""
+        """Add one collective."""
         self.count += 1
         self.done_s += entry.done_s
         self.waited_s += entry.waited_s
@@ -79,9 +79,9 @@ class Sum:
 
 
 class Note:
-    """What the rank is in the middle of, for node/supervisor/rank_states.py, which looks from outside while it hangs.
+    """The collective that the rank is in, for node/supervisor/rank_states.py, which looks from outside while it hangs.
 
-    An open file without a name: it can be read through /proc, and is gone with the process. Systems without such files
+    It is an open file without a name: readable through /proc, and gone with the process. Systems without such files
     (macOS) have no supervisor that looks.
     """
 
@@ -95,15 +95,15 @@ class Note:
             os.close(self._file)
 
     def begin(self, entry: Entry) -> None:
-        """A collective starts."""
+        """Note that a collective starts."""
         flow = entry.flow
-        self._everyones += flow.kind != "exchange"  # that is for some ranks alone
+        self._everyones += flow.kind != "exchange"  # an exchange is for some ranks only
         self._under_way += 1
         self._latest = f"{flow.kind} {flow.size} {entry.purpose} {entry.step} {entry.began_at:.3f}"
         self._write()
 
     def end(self) -> None:
-        """One is done."""
+        """Note that one is done."""
         self._under_way -= 1
         self._write()
 
@@ -114,10 +114,10 @@ class Note:
 
 
 class Ledger:
-    """What a rank's collectives were.
+    """The record of a rank's collectives.
 
     Attributes:
-        step: the training step that is going on; 0 before the first.
+        step: the training step in progress; 0 before the first.
     """
 
     def __init__(self) -> None:
@@ -129,14 +129,14 @@ class Ledger:
         self._sockets = TcpSockets()
 
     def begin(self, flow: Flow, purpose: str) -> Entry:
-        """A collective starts now."""
+        """Record that a collective starts now."""
         before = self._sockets.read() if self._has_room else {}
         entry = Entry(flow, purpose, self.step, time.time(), time.perf_counter(), tcp_before=before)
         self._note.begin(entry)
         return entry
 
     def end(self, entry: Entry, waits_since: float, *, hidden: bool) -> None:
-        """It is done now; the rank has waited for it since then, by time.perf_counter."""
+        """Record that it is done now; the rank has waited for it since `waits_since`, by time.perf_counter."""
         now = time.perf_counter()
         entry.done_s, entry.waited_s = now - entry.began_s, now - waits_since
         entry.hidden = hidden
@@ -149,11 +149,11 @@ class Ledger:
 
     @property
     def _has_room(self) -> bool:
-        """For one more line."""
+        """Whether there is room for one more line."""
         return self._taken + len(self._lines) < MAX_LINES
 
     def _tcp_of(self, entry: Entry) -> dict[str, TcpChange]:
-        """What TCP did for a collective that has ended; nothing for what is too small to tell."""
+        """Return what TCP did for a collective that has ended; empty if it is too small to tell."""
         if entry.flow.sent_bytes < LEAST_BYTES:
             return {}
         told = changes(entry.tcp_before, self._sockets.read())
@@ -162,13 +162,13 @@ class Ledger:
         return told
 
     def take_lines(self) -> list[dict[str, object]]:
-        """The lines of those that have ended since the last call."""
+        """Return the lines of the collectives that have ended since the last call."""
         lines, self._lines = self._lines, []
         self._taken += len(lines)
         return lines
 
     def sums(self) -> list[CollectiveSum]:
-        """All of them so far."""
+        """Return the sums of all of them so far."""
         return [
             CollectiveSum(
                 kind,

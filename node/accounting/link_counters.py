@@ -14,21 +14,20 @@ POLL_S = 0.002
 
 
 def link_bytes() -> dict[str, int]:
-    """Bytes that each link that starts here has carried, headers included, by peer; nothing where none is shaped."""
+    """Return the bytes that each outgoing link has carried, headers included, by peer; empty if none is shaped."""
     from node.wire.apply import sent_bytes
     from node.wire.commands import NodeError
 
     try:
         return sent_bytes()
     except (NodeError, OSError):
-        return {}  # a wire that somebody has taken away: then nobody knows
+        return {}  # somebody has removed the wire: the counters are gone
 
 
 def wait_until_delivered(timeout_s: float) -> None:
-    """Wait until the peers' kernels have acknowledged all that this process has sent by TCP.
+    """Wait until the peers' kernels have acknowledged everything that this process has sent by TCP.
 
-    A collective is done for gloo as soon as the kernel has taken the last bytes; they may still
-    wait at the link.
+    Gloo considers a collective done as soon as the kernel has taken the last bytes; they may still wait at the link.
     """
     deadline = time.monotonic() + timeout_s
     while any(map(_unacknowledged_bytes, tcp_sockets())) and time.monotonic() < deadline:
@@ -36,7 +35,7 @@ def wait_until_delivered(timeout_s: float) -> None:
 
 
 def tcp_sockets() -> list[int]:
-    """The file descriptors of this process that are TCP sockets."""
+    """Return the file descriptors of this process that are TCP sockets."""
     fds = [int(path.name) for path in OPEN_FILES.iterdir()] if OPEN_FILES.exists() else []
     return [fd for fd in fds if _is_tcp(fd)]
 
@@ -47,7 +46,7 @@ def _is_tcp(fd: int) -> bool:
             return False
         one = socket.socket(fileno=fd)
     except OSError:
-        return False  # closed meanwhile: that of the list itself, or by gloo, as a peer has gone
+        return False  # closed meanwhile: the one of the listing itself, or one that gloo closed as a peer has gone
     try:
         inet = one.family in (socket.AF_INET, socket.AF_INET6)
         return inet and one.type == socket.SOCK_STREAM
@@ -56,7 +55,7 @@ def _is_tcp(fd: int) -> bool:
 
 
 def _unacknowledged_bytes(fd: int) -> int:
-    """SIOCOUTQ of tcp(7)."""
+    """Return SIOCOUTQ of tcp(7)."""
     count = array("i", [0])
     try:
         ioctl(fd, termios.TIOCOUTQ, count)

@@ -10,11 +10,10 @@ from typing import Any
 from protocol.metrics import Line, line_document
 from protocol.places import COLLECTIVES, METRICS, rank_file
 
-# startup: imports, data, meeting the other ranks. rollout: stepping environments. compute: passes
-# over the model, and steps of the optimiser over its parameters. strategy: what a strategy does
-# besides: packing, compressing, mixing, an outer optimiser. comm: doing nothing but wait for a
-# collective, so also for a slower rank. eval: testing, on rank 0, and what ranks exchange for that.
-# checkpoint: writing and reading them. other: what none of them covers.
+# startup: imports, data, joining the other ranks. rollout: stepping environments. compute: passes over the model, and
+# steps of the optimiser over its parameters. strategy: the rest of a strategy's work: packing, compressing, mixing,
+# an outer optimiser. comm: only waiting for a collective, so also for a slower rank. eval: testing, on rank 0, and
+# what ranks exchange for that. checkpoint: writing and reading checkpoints. other: everything else.
 BUCKETS = (
     *("startup", "data", "rollout", "compute", "strategy"),
     *("comm", "eval", "checkpoint", "other"),
@@ -34,7 +33,7 @@ class Clock:
         self._since = since
 
     def switch(self, bucket: str) -> str:
-        """Let `bucket` run from now on; returns the one that ran."""
+        """Let `bucket` run from now on; returns the bucket that ran before."""
         now = time.perf_counter()
         self._seconds[self._running] += now - self._since
         self._since = now
@@ -43,7 +42,7 @@ class Clock:
 
     @contextmanager
     def measure(self, bucket: str) -> Iterator[None]:
-        """Run `bucket` within the context; the one that ran before is paused meanwhile."""
+        """Run `bucket` within the context; the bucket that ran before is paused meanwhile."""
         before = self.switch(bucket)
         try:
             yield
@@ -51,13 +50,13 @@ class Clock:
             self.switch(before)
 
     def read(self) -> dict[str, float]:
-        """All buckets up to now, and their `total`."""
+        """Return all buckets up to now, and their `total`."""
         self.switch(self._running)
         return {**self._seconds, "total": sum(self._seconds.values())}
 
 
 class Metrics:
-    """One JSON object a line (protocol/metrics.py), flushed: a killed run leaves what it had."""
+    """Writes one JSON object a line (protocol/metrics.py), flushed, so that a killed run leaves what it had."""
 
     def __init__(
         self, run_dir: Path | None, rank: int, local_world_size: int, *, append: bool = False
@@ -77,13 +76,13 @@ class Metrics:
         """Add one line; without a run folder, do nothing.
 
         Args:
-            line: all of it.
-            own: figures of a task, of which its line's type need not know all.
+            line: the fields of the line.
+            own: figures of a task that the line's type need not know.
         """
         self._add(line_document(line, own))
 
     def write_rollout(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Add a line of what a task's data were made of before a step, whatever it tells of that."""
+        """Add a line with whatever a task reports of how its data for a step were made."""
         head = {"event": "rollout", "rank": self._rank, "time": time.time()}
         self._add({**head, "step": step, **figures})
 
@@ -93,21 +92,21 @@ class Metrics:
             self._file.flush()
 
     def write_collectives(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add a line for each collective, in a file of their own."""
+        """Add a line for each collective, to a file of their own."""
         if self._collectives and lines:
             self._collectives.writelines(json.dumps(line) + "\n" for line in lines)
             self._collectives.flush()
 
 
 class Progress:
-    """Lines for people on standard output. Every rank says where it starts and ends.
+    """Lines for people on standard output. Every rank reports its start and its end.
 
-    Rank 0 also says what happens in between.
+    Rank 0 also reports what happens in between.
     """
 
     def __init__(self, rank: int, steps: int, done: int = 0) -> None:
         self._rank = rank
-        self._done = done  # before this process began
+        self._done = done  # steps done before this process began
         self._steps = steps
         self._began = self._shown = time.monotonic()
 
@@ -116,7 +115,7 @@ class Progress:
         print(text, flush=True)
 
     def step(self, step: int, loss: float, sent_bytes: int) -> None:
-        """At most one line a second, and the last step's."""
+        """Print progress, at most one line a second, and the last step's."""
         now = time.monotonic()
         if self._rank != 0 or (now - self._shown < 1 and step < self._steps):
             return
@@ -130,6 +129,6 @@ class Progress:
 
 
 def seconds_text(seconds: Mapping[str, float]) -> str:
-    """Buckets in one text, largest first, without those under 50 ms: `compute 9.1 s, eval 3 s`."""
+    """Format buckets as one text, largest first, without those under 50 ms: `compute 9.1 s, eval 3.0 s`."""
     parts = sorted(seconds.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {s:.1f} s" for name, s in parts if s >= 0.05 and name != "total")

@@ -1,7 +1,7 @@
-"""What TCP does for a collective: how much it may send when one begins, and what it has sent again when it ends.
+"""What TCP does for a collective: how much it may send when one begins, and what it has retransmitted when it ends.
 
-From TCP_INFO (tcp(7), linux/tcp.h) of this process's own sockets: some microseconds a socket. Which peer a socket leads
-to is told by its address, which ranks of one node share.
+From TCP_INFO (tcp(7), linux/tcp.h) of this process's own sockets: some microseconds a socket. The peer of a socket is
+identified by its address, which ranks of one node share.
 """
 
 import socket
@@ -21,16 +21,16 @@ LEAST_BYTES = 2048  # gloo's own messages, which ask for room, are smaller
 
 @dataclass(frozen=True)
 class TcpState:
-    """Of one socket.
+    """TCP's state of one socket.
 
     Attributes:
         address: the peer's.
-        window_bytes: that may be under way (cwnd).
-        ssthresh_bytes: from where on the window grows slowly; None: nothing was lost yet.
-        idle_s: for how long nothing was sent.
-        rto_s: after how long something counts as lost.
+        window_bytes: bytes that may be in flight (cwnd).
+        ssthresh_bytes: the window from which on it grows slowly; None: nothing was lost yet.
+        idle_s: how long nothing has been sent.
+        rto_s: the retransmission timeout.
         sent_bytes: so far.
-        sent_again: segments that were sent again, so far.
+        sent_again: segments retransmitted so far.
     """
 
     address: str
@@ -43,13 +43,13 @@ class TcpState:
 
 
 class TcpSockets:
-    """The sockets of this process: they are remembered, and looked for again when one of them is gone."""
+    """The TCP sockets of this process: they are remembered, and searched for again when one of them is gone."""
 
     def __init__(self) -> None:
         self._fds: list[int] | None = None
 
     def read(self) -> dict[int, TcpState]:
-        """By file descriptor, of those that are connected."""
+        """Return the state of each connected socket, by file descriptor."""
         if self._fds is None:
             self._fds = tcp_sockets()
         states = {fd: _read(fd) for fd in self._fds}
@@ -58,7 +58,7 @@ class TcpSockets:
         return found
 
     def forget(self) -> None:
-        """Look for them again: what was sent has gone over others."""
+        """Search for them again at the next read: what was sent went over others."""
         self._fds = None
 
 
@@ -70,19 +70,19 @@ class TcpChange(TypedDict):
     idle_s: float
     rto_s: float
     sent_again: int
-    """Segments that were sent again meanwhile, of all sockets to that peer."""
+    """Segments retransmitted meanwhile, on all sockets to that peer."""
 
 
 def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str, TcpChange]:
-    """What there was at the beginning, and what was sent again since, by peer's address: docs/formats.md.
+    """Return the state at the beginning, and what was retransmitted since, by the peer's address: docs/formats.md.
 
-    Of several sockets to one address, the window is that of the socket that sent most; those that sent next to nothing
-    are left out.
+    Of several sockets to one address, the window is that of the socket that sent most; sockets that sent less than
+    LEAST_BYTES are left out.
     """
     sent = {fd: one.sent_bytes - before[fd].sent_bytes for fd, one in after.items() if fd in before}
     used = sorted((fd for fd, count in sent.items() if count >= LEAST_BYTES), key=sent.__getitem__)
     told: dict[str, TcpChange] = {}
-    for fd in used:  # what sent most comes last
+    for fd in used:  # the socket that sent most comes last
         one = before[fd]
         again = after[fd].sent_again - one.sent_again
         if one.address in told:
@@ -98,7 +98,7 @@ def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str
 
 
 def _read(fd: int) -> TcpState | None:
-    """None for what is not connected, or not there any more."""
+    """Read a socket's state; None if it is not connected, or gone."""
     try:
         one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
     except OSError:
@@ -107,7 +107,7 @@ def _read(fd: int) -> TcpState | None:
         return _parse(
             one.getpeername()[0], one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         )
-    except (OSError, AttributeError):  # closed meanwhile; no Linux
+    except (OSError, AttributeError):  # closed meanwhile; not Linux
         return None
     finally:
         one.detach()  # it is not ours to close

@@ -1,1 +1,1 @@
-"""Checks of what a user typed (`options`), code of the user's by name (`user_code`), priorities (`scheduling`)."""
+"""Checks of what a user typed (`options`), user code by name (`user_code`), priorities (`scheduling`), `once_in`."""

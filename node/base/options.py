@@ -1,7 +1,6 @@
-"""Typed options with ranges; a misspelt one is refused, and the nearest spelling named.
+"""Typed options with ranges; a misspelt option is refused, with the nearest spelling.
 
-Nothing here imports torch: a mistyped option is answered at once, and `--dry-run` works on a
-machine that has no torch.
+Nothing here imports torch: a mistyped option is reported at once, and `--dry-run` works on a machine without torch.
 """
 
 import dataclasses
@@ -25,7 +24,7 @@ BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "n
 
 
 class OptionError(ValueError):
-    """What the user asked for does not exist or cannot be: one line, no traceback, exit 2."""
+    """What the user asked for does not exist or is impossible: one line, no traceback, exit 2."""
 
 
 def option(
@@ -38,16 +37,16 @@ def option(
     below: T | None = None,
     choices: Sequence[T] = (),
 ) -> T:
-    """One option of a strategy or a task: a dataclass field with what `--help` and the checks need.
+    """Define one option of a strategy or a task: a dataclass field with what `--help` and the checks need.
 
     Args:
         default: its value when nothing is set; its type is the option's type.
         help: one line, lower case, for `--help`.
         at_least: the smallest value that makes sense.
-        above: what it must be greater than.
+        above: a limit that the value must exceed.
         at_most: the largest value that makes sense.
-        below: what it must be less than.
-        choices: the only values that there are.
+        below: a limit that the value must stay under.
+        choices: the only values allowed.
 
     Returns:
         A dataclass field, typed as its value: a class body reads `H: int = option(20, "...")`.
@@ -60,10 +59,10 @@ def option(
 
 
 def unknown(kind: str, word: str, known: Iterable[object]) -> OptionError:
-    """The error for a `word` that is no `kind`: names the nearest known word, or all of them."""
+    """Return the error for a `word` that is not a known `kind`; it names the nearest known word, or all of them."""
     words = sorted(map(str, known))
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    # difflib minds upper and lower case, and a one-letter option (H) has nothing else.
+    # difflib is case-sensitive, and a one-letter option (H) has no other near match.
     near = near or [w for w in words if w.lower() == word.lower()]
     if near:
         return OptionError(f"unknown {kind} {word!r}: did you mean {near[0]!r}?")
@@ -71,7 +70,7 @@ def unknown(kind: str, word: str, known: Iterable[object]) -> OptionError:
 
 
 def require_options(name: str, cls: type) -> None:
-    """Raise OptionError unless a class is a dataclass whose fields all have a default of KINDS."""
+    """Raise OptionError unless a class is a dataclass whose fields all have a default of a type in KINDS."""
     if "__dataclass_fields__" not in vars(cls):
         raise OptionError(f"{name} is no dataclass: write @dataclass above it")
     for field in dataclasses.fields(cls):
@@ -92,18 +91,17 @@ def parse_settings(
     """Turn `--set KEY=VALUE` texts into a value for every option of a dataclass.
 
     Args:
-        owner: what has these options, for messages ("strategy fedavg").
+        owner: the owner of these options, for messages ("strategy fedavg").
         cls: a dataclass, whose fields have defaults.
-        settings: the texts, each `KEY=VALUE`; of a key given twice the last one counts.
-        flag: what they were given by, for messages.
-        preset: defaults that go before the fields' own.
+        settings: the texts, each `KEY=VALUE`; if a key is given twice, the last one counts.
+        flag: the flag that gave them, for messages.
+        preset: defaults that take precedence over the fields' own.
 
     Returns:
-        Every option by name: those set, and the defaults of the others.
+        Every option by name, set or default.
 
     Raises:
-        OptionError: a text is not `KEY=VALUE`, a key is unknown, or a value has the wrong type or
-            is out of bounds.
+        OptionError: a text is not `KEY=VALUE`, a key is unknown, or a value has the wrong type or is out of bounds.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     # Any: mypy cannot see that these fields always have a default.
@@ -122,10 +120,10 @@ def parse_settings(
 
 
 def split_settings(settings: Sequence[str], flag: str = "--set") -> dict[str, str]:
-    """The texts `KEY=VALUE` by key.
+    """Return the texts `KEY=VALUE` as values by key.
 
     Raises:
-        OptionError: one of them is no such text.
+        OptionError: one of them has another form.
     """
     values = {}
     for text in settings:
@@ -136,7 +134,7 @@ def split_settings(settings: Sequence[str], flag: str = "--set") -> dict[str, st
 
 
 def describe_options(cls: type) -> list[str]:
-    """A line for each option of a dataclass: its default, what it does, what it may be."""
+    """Return a line for each option of a dataclass: its default, its meaning, its allowed values."""
     lines = []
     for field in dataclasses.fields(cls):
         limits = [f"{word} {limit}" for word, limit in field.metadata.get("bounds", {}).items()]
@@ -147,10 +145,10 @@ def describe_options(cls: type) -> list[str]:
 
 
 def parse_value(name: str, word: str, kind: type[Any]) -> Any:  # noqa: ANN401
-    """Read one value of type bool, int, float or str; `name` is for the message.
+    """Parse one value of type bool, int, float or str; `name` is for the message.
 
     Raises:
-        OptionError: it is not of that type; infinity and nan are no numbers here.
+        OptionError: it is not of that type; infinity and nan are not accepted as numbers.
     """
     try:
         value = BOOLEANS[word.lower()] if kind is bool else kind(word)
@@ -162,14 +160,14 @@ def parse_value(name: str, word: str, kind: type[Any]) -> Any:  # noqa: ANN401
 
 
 def check_bounds(name: str, value: Any, bounds: Mapping[str, float]) -> None:  # noqa: ANN401
-    """Raise OptionError if a value is out of its bounds: words of BOUNDS, and a limit for each."""
+    """Raise OptionError if a value is out of its bounds: keys of BOUNDS, and a limit for each."""
     for word, limit in bounds.items():
         if not BOUNDS[word](value, limit):
             raise OptionError(f"{name} must be {word} {limit}, not {value}")
 
 
 def parse_environ(environ: Mapping[str, str], key: str, default: T) -> T:
-    """A variable's value, of the default's type; the default where it is not set or empty."""
+    """Return a variable's value, with the default's type; the default if it is unset or empty."""
     word = environ.get(key)
     value: T = parse_value(key, word, type(default)) if word else default
     return value

@@ -16,20 +16,20 @@ NORMAL, DEADLINE = 0, 6
 PERIOD_NS = 30_000_000
 """Long enough that `Reservation.look` gives up a share before it is used up."""
 BUSY_LOOK_S, QUIET_LOOK_S = 0.005, 0.1
-"""How often a process looks whether its share is still enough; whether it is enough again."""
+"""How often a process checks whether its share still suffices; whether it suffices again."""
 PR_SET_TIMERSLACK = 29
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-"""Number of the system call; the C library has no function for it."""
+"""Numbers of the system call; the C library has no function for it."""
 
 
 class Allowance(NamedTuple):
-    """How much of the processors may be reserved; the kernel lends 95 % of them, to all together.
+    """How much of the processors may be reserved; the kernel grants 95 % of them, to all threads together.
 
     Attributes:
-        most: of one processor, by one thread.
-        together: of all processors, by all threads of this kind in a cluster, one a node.
-        least: a smaller share is not worth having: who works for a moment has used it up, and must wait.
-        full: so much of its share may a thread use before it gives it up.
+        most: share of one processor, for one thread.
+        together: share of all processors, for all threads of this kind in a cluster, one per node.
+        least: a smaller share is useless: a thread that works for a moment has used it up, and must wait.
+        full: the part of its share that a thread may use before it gives the share up.
     """
 
     most: float
@@ -39,41 +39,42 @@ class Allowance(NamedTuple):
 
 
 FOR_THE_WIRE = Allowance(most=0.3, together=0.8, least=0.0, full=1.0)
-# A ping costs some 0.04 ms; inside user-mode Linux, on one processor, ten times that: more than a share there holds.
+# A ping costs some 0.04 ms; inside user-mode Linux, on one processor, ten times that: more than its share there.
 FOR_PINGS = Allowance(most=0.05, together=0.0675, least=0.025, full=0.8)
-"""For each of the two threads of a node that ping and that send pings back."""
+"""For each of a node's two threads that send pings, and that send them back."""
 
 
 def renice(niceness: int) -> None:
-    """Give this thread another niceness, where it may: a lower one needs the capability SYS_NICE."""
+    """Set the niceness of this thread, if permitted: a lower one needs the capability SYS_NICE."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
 def take_precedence() -> None:
-    """Have this thread run at once when a packet is due, as far as this container may; each step helps by itself.
+    """Have this thread run at once when a packet is due, as far as the container permits; each step helps by itself.
 
-    Measured with four busy loops at nice 19 on two cores, RTT for 50 ms: 51.3 ± 3.5 without, 50.3 ± 0.9 with.
+    Measured with four busy loops at nice 19 on two cores, for an RTT of 50 ms: 51.3 ± 3.5 without, 50.3 ± 0.9 with.
     """
     renice(NICE)
-    # How late the kernel may wake us to save power: 50,000 ns unless told.
+    # How late the kernel may wake us to save power: 50,000 ns by default.
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     _set_scheduler(NORMAL, SLICE_NS)
 
 
 def disable_gc() -> None:
-    """For a process that makes no cycles: a pass over 100,000 held packets takes as long as a short delay."""
+    """Disable the GC of a process without cycles: a pass over 100,000 held packets takes as long as a short delay."""
     gc.disable()
     gc.freeze()
 
 
 class Reservation:
-    """A share of a processor for this thread. Until it is used up, it goes before all threads without one.
+    """A share of a processor for this thread. Until it is used up, the thread takes precedence over all without one.
 
     Niceness counts only within a container: ranks of other nodes, however nice, have as much right to a processor as
-    this node with its wire. A deadline counts everywhere, also where a CPU limit keeps the container waiting. Measured,
-    three nodes that train on two cores: round trips 0.7 to 1.5 ms too long without, 0.2 with (docs/LOG.md). But a
-    thread that has used up its share must wait, some ms at a time: one that needs more is better off without a share.
+    this node with its wire. A deadline counts everywhere, even if a CPU limit throttles the container. Measured with
+    three nodes that train on two cores: round trips are 0.7 to 1.5 ms too long without it, 0.2 ms with it
+    (docs/LOG.md). But a thread that has used up its share must wait, some ms at a time: a thread that needs more is
+    better off without a share.
     """
 
     def __init__(self, allowance: Allowance) -> None:
@@ -83,17 +84,17 @@ class Reservation:
         self._looked_s, self._used_s = time.monotonic(), time.thread_time()
 
     def share_among(self, nodes: int) -> None:
-        """Have as large a share as each of so many nodes on this machine can have; none where the kernel refuses.
+        """Take as large a share as each of `nodes` nodes on this machine can have; none if the kernel refuses.
 
-        It does so without the capability SYS_NICE, in a container with processors of its own (cpuset), and where others
-        have reserved them all.
+        It refuses without the capability SYS_NICE, in a container with processors of its own (cpuset), and if others
+        have reserved all of them.
         """
         together = self._allowance.together * (os.cpu_count() or 1)
         self.share = min(self._allowance.most, together / nodes)
         self._take()
 
     def look(self) -> None:
-        """Give the share up where it is too small, and take it back where it is not."""
+        """Give the share up if it is too small, and take it back if it is not."""
         now_s = time.monotonic()
         passed_s = now_s - self._looked_s
         if passed_s < (BUSY_LOOK_S if self._held else QUIET_LOOK_S):
@@ -109,14 +110,14 @@ class Reservation:
     def _take(self) -> None:
         if self.share < self._allowance.least:
             return
-        # Who is refused another share keeps the one it has.
+        # If the kernel refuses another share, the thread keeps the one it has.
         self._held |= _set_scheduler(DEADLINE, round(self.share * PERIOD_NS), PERIOD_NS)
 
 
 def reserve_for_pings(nodes: int) -> Reservation:
-    """Have this thread run before all that does not reserve time itself, in a cluster of so many nodes.
+    """Have this thread run before everything that does not reserve time itself; `nodes` is the size of the cluster.
 
-    A ping that waits for a processor, and not for the link, tells of the host.
+    A ping that waits for a processor, and not for the link, measures the host.
     """
     take_precedence()
     reservation = Reservation(FOR_PINGS)
@@ -125,12 +126,12 @@ def reserve_for_pings(nodes: int) -> Reservation:
 
 
 def _set_scheduler(policy: int, slice_ns: int, period_ns: int = 0) -> bool:
-    """Call sched_setattr(2) for this thread; returns whether the kernel did it. Older kernels ignore a slice.
+    """Call sched_setattr(2) for this thread. Returns whether the kernel accepted it. Older kernels ignore a slice.
 
     Args:
-        policy: NORMAL has the nice value NICE, as far as it may.
-        slice_ns: how long it wants to run at a time or, by a deadline, in each period.
-        period_ns: the deadline is the end of each.
+        policy: NORMAL, which keeps the thread's niceness, or DEADLINE.
+        slice_ns: how long the thread wants to run at a time or, with DEADLINE, in each period.
+        period_ns: the period, whose end is the deadline.
     """
     number = SCHED_SETATTR.get(os.uname().machine)
     if number is None:

@@ -16,16 +16,16 @@ from node.base.options import OptionError, unknown
 
 
 def load(kind: str, word: str, known: Mapping[str, str]) -> object:
-    """The object that a word names.
+    """Load the object that a word names.
 
     Args:
         kind: what it is, for messages ("strategy", "task").
         word: a key of `known`, or `FILE.py:NAME`.
-        known: `module:name` of each of ours.
+        known: `module:name` of each of ours, by word.
 
     Raises:
         OptionError: there is no such object, or the user's file has a mistake.
-        ModuleNotFoundError: the user's file imports what is not here.
+        ModuleNotFoundError: the user's file imports a module that is not installed.
     """
     place = known.get(word, word)
     where, colon, name = place.rpartition(":")
@@ -63,6 +63,6 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def place_of(error: Exception) -> str:
-    """The file and line that an error's traceback ends in."""
+    """Return the file and line in which an error's traceback ends."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.filename}:{last.lineno}"

@@ -1,6 +1,7 @@
 """Collectives that count the bytes and seconds they take.
 
-Bytes are payload, by the algorithm's own count (node/accounting/gloo_traffic.py); headers and ACKs are not included.
+Bytes are payload, counted as the algorithm sends them (node/accounting/gloo_traffic.py); headers and ACKs are not
+included.
 """
 
 import time
@@ -27,21 +28,20 @@ PURPOSES = ("train", "eval", "control")
 
 
 class Comm:
-    """The collectives of one rank. Alone (world size 1) they do nothing and cost nothing.
+    """The collectives of one rank. With world size 1 they do nothing and cost nothing.
 
-    All of them raise RuntimeError if another rank has died, or did not answer within the timeout. (Of
-    one death in some forty gloo does not tell: then, too, it is the timeout. Launchers do not wait for it.)
-    Those whose name begins with `start_` return a function that waits for the end: what happens
-    until it is called overlaps with them. Only waiting counts as seconds of comm, and of eval where
-    that is the purpose.
+    All of them raise RuntimeError if another rank has died, or did not answer within the timeout. (Of one death in
+    some forty gloo reports nothing: then, too, the timeout applies. Launchers do not wait for it.) Methods named
+    `start_…` return a function that waits for the end: whatever happens until it is called overlaps with the
+    collective. Only waiting counts as seconds of comm, or of eval if that is the purpose.
 
     Attributes:
         rank: this rank.
         world_size: number of ranks.
-        neighbours: the ranks to which this one's node has a link of its own; empty: to all.
-        sent_bytes: payload bytes this rank has sent, by purpose.
-        collectives: how many there were, this rank's share of them.
-        ledger: what each of them was.
+        neighbours: the ranks to which this rank's node has a link of its own; empty: all.
+        sent_bytes: payload bytes that this rank has sent, by purpose.
+        collectives: the number of collectives in which this rank took part.
+        ledger: the record of each of them.
     """
 
     def __init__(self, ranks: RankEnv, clock: Clock) -> None:
@@ -52,13 +52,13 @@ class Comm:
         self.collectives = 0
         self.ledger = Ledger()
         self._clock = clock
-        # A gloo worker thread that is the last to let go of a tensor needs Python's lock for it, and
-        # destroy_process_group waits for that thread with the lock held: 1 run in 80 hung at its
-        # very end on a busy machine (torch 2.6). So the latest tensors live as long as this object.
+        # If a gloo worker thread is the last to release a tensor, it needs Python's lock for that, and
+        # destroy_process_group waits for the thread with the lock held: 1 run in 80 hung at its very end on a busy
+        # machine (torch 2.6). So the latest tensors live as long as this object.
         self._latest: deque[Sequence[Tensor]] = deque(maxlen=4)
 
     def packing(self) -> AbstractContextManager[None]:
-        """While a strategy makes what it sends: within its `step` that is known, in a backward pass it is not."""
+        """Count the time of packing as strategy: needed in a backward pass; the time of `step` is counted anyway."""
         return self._clock.measure("strategy")
 
     def average(self, tensors: Sequence[Tensor], purpose: str = "train") -> Tensor:
@@ -78,17 +78,17 @@ class Comm:
         return flat
 
     def start_average(self, flat: Tensor, codec: str = "none") -> Callable[[], Tensor]:
-        """Start to average a flat tensor; what is returned waits for the mean, a new tensor.
+        """Start to average a flat tensor; the returned function waits for the mean, a new tensor.
 
         Args:
-            flat: shape (elements,), the same on every rank; left as it is.
-            codec: how it travels, one of node.strategies.base.CODECS. Alone nothing travels.
+            flat: shape (elements,), the same on every rank; not modified.
+            codec: the format in transit, one of node.strategies.base.CODECS. With world size 1 nothing is sent.
         """
         if self.world_size == 1:
             return Pending(flat.clone)
         if codec == "int8":
             return self._start_int8_average(flat)
-        # Sums of half numbers could overflow: shares are added instead.
+        # Sums of half-precision numbers could overflow, so shares are added instead.
         wire = (flat / self.world_size).to(HALVES.get(codec, flat.dtype))
         wait = self.start_all_reduce(wire)
 
@@ -99,8 +99,8 @@ class Comm:
         return Pending(mean)
 
     def _start_int8_average(self, flat: Tensor) -> Callable[[], Tensor]:
-        """Every rank adds up its part of all ranks' numbers, and sends the mean to all: codec.py."""
-        rows = -(-len(flat) // (self.world_size * ROW))  # that one rank adds up
+        """Start an average: every rank adds up its part of all ranks' numbers, and sends the mean to all (codec.py)."""
+        rows = -(-len(flat) // (self.world_size * ROW))  # rows that one rank adds up
         padded = flat.new_zeros(self.world_size * rows * ROW)
         padded[: len(flat)] = flat
         wait = self.start_all_to_all(quantise(padded).view(self.world_size, -1))
@@ -121,7 +121,7 @@ class Comm:
     def start_all_reduce(
         self, tensor: Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM, purpose: str = "train"
     ) -> Callable[[], None]:
-        """Start to reduce a tensor over all ranks, in place; what is returned waits for it."""
+        """Start to reduce a tensor over all ranks, in place; the returned function waits for it."""
         flow = gloo_traffic.all_reduce(
             self.rank, self.world_size, tensor.nbytes, tensor.element_size()
         )
@@ -130,7 +130,7 @@ class Comm:
         )
 
     def all_gather(self, tensor: Tensor, purpose: str = "train") -> Tensor:
-        """Every rank's tensor of shape (elements,), any dtype, as one of shape (ranks, elements)."""
+        """Gather every rank's tensor of shape (elements,), any dtype, as one of shape (ranks, elements)."""
         everyone = tensor.new_empty(self.world_size * len(tensor))
         if self.world_size == 1:
             return tensor.clone().unsqueeze(0)
@@ -144,7 +144,7 @@ class Comm:
         return everyone.view(self.world_size, -1)
 
     def start_all_to_all(self, rows: Tensor, purpose: str = "train") -> Callable[[], Tensor]:
-        """Start to send row i to rank i; what is returned waits for the rows sent to this rank.
+        """Start to send row i to rank i; the returned function waits for the rows sent to this rank.
 
         Args:
             rows: shape (ranks, elements), uint8.
@@ -172,8 +172,8 @@ class Comm:
         """Send a tensor to each of some ranks and fill one from each of some, all at once.
 
         Args:
-            send: contiguous tensors by the rank that they go to, which receives the same size.
-            receive: contiguous tensors by the rank that they come from.
+            send: contiguous tensors by destination rank, which receives the same size.
+            receive: contiguous tensors to fill, by source rank.
             purpose: one of PURPOSES.
         """
         out = {peer: tensor for peer, tensor in send.items() if tensor.numel()}
@@ -182,7 +182,7 @@ class Comm:
             return
 
         def begin() -> list[Any]:
-            # All in one: begun one by one they hang on nccl, which does each before the next.
+            # All in one batch: started one by one they hang on nccl, which completes each before the next.
             parts = [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in into.items()]
             parts += [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in out.items()]
             works: list[Any] = dist.batch_isend_irecv(parts)
@@ -195,16 +195,15 @@ class Comm:
         self._start(begin, [*into.values(), *out.values()], flow, purpose)()
 
     def sum_among(self, flat: Tensor, members: Sequence[int], receivers: Sequence[int]) -> None:
-        """Sum a flat tensor over some ranks, in place, and hand the sum to some ranks.
+        """Sum a flat tensor over some ranks, in place, and send the sum to some ranks.
 
-        Every member sums one slice and sends it to all receivers: 2 hops. S bytes cost a member
-        (M-1)/M · S and 1/M · S for each receiver but itself, and others nothing. Where all ranks
-        are both, it is an all-reduce.
+        Every member sums one slice and sends it to all receivers: 2 hops. For S bytes, a member sends (M-1)/M · S,
+        and 1/M · S to each receiver but itself; others send nothing. If all ranks are both, it is an all-reduce.
 
         Args:
             flat: shape (elements,), the same on every rank.
-            members: in the same order on every rank.
-            receivers: where `flat` is the sum afterwards.
+            members: the ranks that contribute, in the same order on every rank.
+            receivers: the ranks on which `flat` is the sum afterwards.
         """
         if len(members) == len(receivers) == self.world_size:
             self.all_reduce(flat)
@@ -225,11 +224,11 @@ class Comm:
         )
 
     def are_equal(self, values: Sequence[bytes], device: torch.device, purpose: str) -> list[bool]:
-        """Of each value whether all ranks hold the same bytes, by 16 bytes of checksums.
+        """Return for each value whether all ranks hold the same bytes, by 16 bytes of checksums.
 
         Args:
-            values: as many in the same order on every rank.
-            device: where the process group wants its tensors.
+            values: the same number in the same order on every rank.
+            device: the device that the process group needs for its tensors.
             purpose: one of PURPOSES.
         """
         sums = [zlib.crc32(value) for value in values]
@@ -239,11 +238,11 @@ class Comm:
         return [a == b for a, b in zip(highest, lowest, strict=True)]
 
     def require_equal(self, values: Mapping[str, bytes], device: torch.device) -> None:
-        """Make sure that all ranks hold the same bytes, by 16 bytes of checksums for each value.
+        """Check that all ranks hold the same bytes, by 16 bytes of checksums for each value.
 
         Args:
             values: by name; the same names in the same order on every rank.
-            device: where the process group wants its tensors.
+            device: the device that the process group needs for its tensors.
 
         Raises:
             RuntimeError: some differ; names them.
@@ -259,7 +258,7 @@ class Comm:
     def _start(
         self, begin: Callable[[], list[Any]], tensors: Sequence[Tensor], flow: Flow, purpose: str
     ) -> Callable[[], None]:
-        """Begin a collective and count it; what is returned waits until it is done."""
+        """Start a collective and count it; the returned function waits until it is done."""
         if self.world_size == 1:
             return lambda: None
         self._latest.append(tensors)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """A copy of all tensors as one of shape (elements of all,)."""
+    """Return a copy of all tensors as one of shape (elements of all,)."""
     return torch.cat([t.detach().reshape(-1) for t in tensors])
 
 
@@ -19,6 +19,6 @@ def unflatten_into(flat: Tensor, tensors: Sequence[Tensor]) -> None:
 
 
 def to_bytes(tensors: Sequence[Tensor]) -> bytes:
-    """The values of all tensors, one after the other."""
+    """Return the values of all tensors as bytes, one after the other."""
     data: bytes = flatten(tensors).cpu().view(torch.uint8).numpy().tobytes()
     return data

@@ -1,4 +1,4 @@
-"""A future of an exchange: its tensors are there once it is waited for."""
+"""A future of an exchange: its tensor is there once it has been waited for."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ from torch import Tensor
 
 
 class Pending:
-    """Waits for a tensor when it is called; from then on it has it. A checkpoint can hold it."""
+    """A callable that waits for a tensor on its first call, and then keeps it. A checkpoint can store it."""
 
     def __init__(self, wait: Callable[[], Tensor]) -> None:
         self._wait = wait
 
     def __call__(self) -> Tensor:
-        """Wait for it, the first time; it is the same tensor each time."""
+        """Wait for the tensor on the first call; return the same tensor on each call."""
         tensor = self._wait()
         self._wait = lambda: tensor
         return tensor

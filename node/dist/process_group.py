@@ -13,18 +13,18 @@ from node.dist.rank_env import RankEnv
 
 @contextmanager
 def process_group(ranks: RankEnv, device: torch.device, timeout_s: float) -> Iterator[None]:
-    """Meet the other ranks (gloo; nccl on GPUs), and leave them at the end. Alone: nothing.
+    """Join the other ranks (gloo; nccl on GPUs), and leave them at the end. With world size 1, do nothing.
 
     Raises:
-        RuntimeError: they did not all come within the timeout.
+        RuntimeError: not all ranks joined within the timeout.
     """
     if ranks.world_size == 1:
         yield
         return
-    # By environment, as only that way also works with the store that torchrun's agent has opened.
+    # By environment: only that also works with the store that torchrun's agent has opened.
     os.environ["MASTER_ADDR"] = ranks.master_addr
     os.environ["MASTER_PORT"] = str(ranks.master_port)
-    # Debian's torch lacks libuv, torch's default for the store; the plain one works everywhere.
+    # Debian's torch lacks libuv, torch's default for the store; the plain store works everywhere.
     os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",

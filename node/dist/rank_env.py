@@ -10,11 +10,11 @@ from protocol.rank_variables import NEIGHBOURS, RESTART_COUNT
 
 @dataclass(frozen=True)
 class RankEnv:
-    """Who this process is, in torchrun's words.
+    """Who this process is, in torchrun's terms.
 
     Attributes:
-        neighbours: the ranks to which this one's node has a link of its own; empty: to all.
-        restarts: how often this rank was started again.
+        neighbours: the ranks to which this rank's node has a link of its own; empty: all.
+        restarts: how often this rank was restarted.
     """
 
     rank: int = 0
@@ -28,10 +28,10 @@ class RankEnv:
 
 
 def read_rank_env(environ: Mapping[str, str]) -> RankEnv:
-    """What torchrun's environment says; without one, this process is alone.
+    """Read torchrun's environment; without one, this process is alone.
 
     Raises:
-        OptionError: it is not complete, or contradicts itself.
+        OptionError: it is incomplete, or contradicts itself.
     """
     wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     missing = [key for key in wanted if key not in environ]

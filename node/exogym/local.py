@@ -149,7 +149,7 @@ def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
 
 
 def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
-    """Return the error of the rank that was killed, or of the first one that no other rank's end made fail."""
+    """Return the error to raise: of a killed rank, or else of the first that did not fail because another ended."""
     failed = [rank for rank, code in enumerate(codes) if code]
     errors = {rank: read_error(_error_file(run_dir, rank)) for rank in failed}
     lost = {rank: is_bystander(errors[rank].words) for rank in failed}

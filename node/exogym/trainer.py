@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 # The seed of torch's generator at the start, set by the script or not. Ranks start with the same one, and so draw the
 # same split of the data.
 SEED = torch.initial_seed()
-# Calls of fit in this process, and their results: a rank must find its own call, and repeat the results of earlier ones.
+# Calls of fit in this process, and their results: a rank must find its own call, and repeat the results before it.
 _calls = itertools.count(1)
 _ended: list[EarlierFit] = []
 

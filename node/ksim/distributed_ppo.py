@@ -51,7 +51,7 @@ class DistributedRLConfig:
     seed: int = 1
 
     def check(self, ranks: int) -> None:
-        """Raise OptionError, a ValueError, in the guide's words, if this many ranks cannot train with these settings."""
+        """Raise OptionError, a ValueError, in the guide's words, if this many ranks cannot train this way."""
         if self.num_envs % ranks:
             raise OptionError(
                 f"Number of environments ({self.num_envs}) must be divisible by number of devices ({ranks})"

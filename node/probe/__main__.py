@@ -1,11 +1,11 @@
 """The probe process: executes orders, and answers the peers' probes.
 
-        python3 -m node.probe ADDRESS NODES  # this node's own address on the data network; the size of the cluster
+    python3 -m node.probe ADDRESS NODES  # this node's own address on the data network; the size of the cluster
 
-    Runs on every node at once while `cluster.verify` measures; it reads orders, one JSON object a line, and answers
-    each with one line: protocol/probe.py. It ends as soon as its standard input ends. No nanosecond here is worth a C
-    extension: a round trip through two Python processes costs some 0.1 ms, which a ping of the node's own address
-    measures.
+Runs on every node at once while `cluster.verify` measures; it reads orders, one JSON object a line, and answers each
+with one line: protocol/probe.py. It ends as soon as its standard input ends. No nanosecond here is worth a C
+extension: a round trip through two Python processes costs some 0.1 ms, which a ping of the node's own address
+measures.
 """
 
 import itertools

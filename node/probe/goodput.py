@@ -91,7 +91,7 @@ def _send(order: SendOrder, series: int) -> Goodput:
 
 
 def _fill(sock: socket.socket, pings: LoadPings, give_up_s: float) -> None:
-    """Send until the peer answers, or makes no progress any more."""
+    """Send until the peer answers, or there is no progress any more."""
     block, moved = bytes(CHUNK_BYTES), time.monotonic()
     sock.setblocking(False)
     while time.monotonic() < moved + give_up_s:

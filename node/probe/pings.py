@@ -34,7 +34,7 @@ def send_ping(sock: socket.socket, address: str, series: int, number: int) -> No
 
 
 def ping(order: PingOrder, series: int, nodes: int) -> dict[str, Pings]:
-    """Ping all peers in turn, evenly spaced; returns per peer the round trips, and what came back of what had arrived.
+    """Ping all peers in turn, evenly spaced; returns, per peer, the round trips and the arrivals on the way back.
 
     Args:
         order: whom to ping, how often.

@@ -85,10 +85,10 @@ class ImpalaLearner:
         return self._steps_learnt
 
     def check(self, experience: Experience) -> None:
-        """Check that a piece has the right numbers of steps and environments, and valid actions.
+        """Check that a piece fits the numbers of steps and environments and has valid actions.
 
         Raises:
-            ValueError: it has not.
+            ValueError: it does not.
         """
         model, settings = self._model, self._settings
         steps, shape = settings.unroll, (settings.unroll, settings.actors)

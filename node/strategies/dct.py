@@ -1,4 +1,4 @@
-"""DeMo's compression: tensors in chunks, transformed into cosine waves of which only the largest are kept."""
+"""DeMo's compression: tensors in chunks, transformed into cosine waves; only the largest are kept."""
 
 import math
 from collections.abc import Sequence

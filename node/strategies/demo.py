@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class DeMo(Strategy):
-    """Keep a momentum of its own on every rank, and send the largest cosine waves of it.
+    """Keep a separate momentum on every rank, and send its largest cosine waves.
 
     The waves that are sent leave the momentum; the sign of the mean of all ranks' waves replaces the gradient in a
     step of SGD. The momentum accumulates the gradient times the learning rate of its step, as in the authors' code:

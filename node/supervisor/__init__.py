@@ -1,1 +1,1 @@
-"""The parts of `node.rank`, which looks after a rank: its descendants, its error file, memory, what it is doing."""
+"""The parts of `node.rank`, which supervises a rank: its descendants, its error file, memory, its state and stacks."""

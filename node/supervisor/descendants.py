@@ -1,6 +1,7 @@
-"""Kills all descendants of a rank when its run ends, in whatever session they hide.
+"""Kills all descendants of a rank when its run ends, in whatever session they are.
 
-Works by Linux alone: whose parent has ended becomes a child of the nearest ancestor that asked for it (prctl(2)).
+Needs Linux alone: a process whose parent has ended becomes a child of the nearest ancestor that asked for it
+(prctl(2)).
 """
 
 import ctypes
@@ -21,17 +22,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_descendants() -> None:
-    """From now on all that descends from this process stays so, also when its own parent ends."""
+    """Keep all descendants of this process its descendants from now on, even if their own parents end."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """Of a new process, before it becomes what it shall be: SIGKILL when the thread that made it ends."""
+    """Make the kernel kill this new process, before it executes a program, when the thread that created it ends."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def reap_orphans(child: int) -> None:
-    """Forget the adopted processes that have ended; `child` is somebody else's to wait for."""
+    """Reap adopted processes that have ended, except `child`, for which another caller waits."""
     options = os.WEXITED | os.WNOHANG | os.WNOWAIT
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, options)) and ended.si_pid != child:
@@ -39,8 +40,8 @@ def reap_orphans(child: int) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill whatever descends from this process, and wait until it is gone; nobody else may wait for it any more."""
-    deadline = time.monotonic() + KILL_TIMEOUT_S  # one that the kernel holds (D) may stay
+    """Kill all descendants of this process and wait until they are gone; nobody else may wait for them any more."""
+    deadline = time.monotonic() + KILL_TIMEOUT_S  # an unkillable process (D) may stay
     while (pids := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -52,7 +53,7 @@ def kill_descendants() -> None:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """The pids of all that descends from a process."""
+    """Return the pids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended
@@ -67,15 +68,15 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def kill_leftovers(run: str) -> list[str]:
-    """Kill what ranks of other runs left behind whose supervisors were killed; returns the words of their commands.
+    """Kill what ranks of other runs left behind after their supervisors were killed; returns the command lines.
 
-    Told by their environment, which all that a rank starts inherits, and by living in this very container: a host sees
-    the ranks of all its nodes. The caller holds the node for this run.
+    They are identified by their environment, which everything that a rank starts inherits, and by living in this very
+    container: a host sees the ranks of all its nodes. The caller holds the node for this run.
     """
     killed = []
     here = (PROC / "self" / "ns" / "pid").readlink()
     for path in PROC.glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is none of ours
+        with suppress(OSError):  # it has ended, or is not ours
             is_here = (path / "ns" / "pid").readlink() == here
             if is_here and _run_of((path / "environ").read_bytes()) not in ("", run):
                 words = (path / "cmdline").read_bytes().split(b"\0")
@@ -85,12 +86,12 @@ def kill_leftovers(run: str) -> list[str]:
 
 
 def _run_of(environ: bytes) -> str:
-    """Whose rank has this environment; empty where the launcher did not make it."""
+    """Return the run whose rank has this environment; empty if the launcher did not create it."""
     values = dict(word.partition(b"=")[::2] for word in environ.split(b"\0"))
     run = values.get(RUN_ID.encode(), b"").decode(errors="replace")
     return run if values.get(RUN_DIR.encode(), b"").decode(errors="replace") == run_dir(run) else ""
 
 
 def _parent(stat: str) -> int:
-    """proc(5): the second field, the name in brackets, may hold anything; then state and parent."""
+    """Parse the parent of a process: the name in brackets may hold anything; state and parent follow (proc(5))."""
     return int(stat.rpartition(")")[2].split()[1])

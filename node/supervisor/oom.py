@@ -10,7 +10,7 @@ COUNTERS = (
 
 
 def oom_kills() -> int:
-    """So far; 0 where the kernel does not tell."""
+    """Return the number so far; 0 if the kernel does not tell."""
     for path in COUNTERS:
         try:
             words = dict(line.split(maxsplit=1) for line in path.read_text().splitlines())

@@ -2,8 +2,8 @@
 
     python3 -S -m node.supervisor.rank_states RUN
 
-prints one JSON object: a RankState (protocol/telemetry.py) by rank. A rank is told by its environment, and has all
-processes that inherited it.
+prints one JSON object: a RankState (protocol/telemetry.py) by rank. A rank is identified by its environment, and has
+all processes that inherited it. A process of the run without RANK belongs to its nearest ancestor with one.
 """
 
 import json
@@ -36,7 +36,7 @@ class Process(NamedTuple):
 
 
 class Socket(NamedTuple):
-    """One TCP connection, with what waits in it, and what has gone through, in bytes."""
+    """One TCP connection, with the bytes that wait in it, and those that have gone through."""
 
     pids: frozenset[int]
     peer: str
@@ -46,7 +46,7 @@ class Socket(NamedTuple):
 
 
 def main() -> int:
-    """Look once."""
+    """Look at all ranks once, and print their states."""
     ranks = find_ranks(sys.argv[1])
     said = subprocess.run(SOCKETS, capture_output=True, text=True, check=False).stdout
     sockets = list(read_sockets(said))
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def find_ranks(run: str) -> dict[str, list[Process]]:
-    """The processes of each rank, its first one first."""
+    """Return the processes of each rank, the oldest first."""
     found: dict[int, Process] = {}
     own: dict[int, str] = {}
     for path in PROC.glob("[0-9]*"):
@@ -80,7 +80,7 @@ def find_ranks(run: str) -> dict[str, list[Process]]:
 
 
 def read_sockets(said: str) -> Iterator[Socket]:
-    """The connections of which `ss` tells, a line each: what waits, the two ends, and words like bytes_sent:12."""
+    """Parse the connections that `ss` lists, a line each: what waits, the two ends, and words like bytes_sent:12."""
     for line in said.splitlines():
         fields = line.split()
         if len(fields) < 4 or not (fields[0] + fields[1]).isdecimal():
@@ -96,7 +96,7 @@ def read_sockets(said: str) -> Iterator[Socket]:
 
 
 def state_of(processes: list[Process], sockets: list[Socket]) -> RankState:
-    """Of one rank."""
+    """Return the state of one rank."""
     pids = {process.pid for process in processes}
     own = [socket for socket in sockets if socket.pids & pids]
     states = [process.state for process in processes]
@@ -119,12 +119,12 @@ def state_of(processes: list[Process], sockets: list[Socket]) -> RankState:
 
 
 def read_process(path: Path) -> Process:
-    """A process, or a thread, by its folder in /proc.
+    """Read a process, or a thread, from its folder in /proc.
 
     The second field of its stat, the name in brackets, may hold anything.
 
     Raises:
-        OSError: it has ended; ValueError, IndexError: its stat is none.
+        OSError: it has ended; ValueError, IndexError: its stat is invalid.
     """
     fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
     cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_S
@@ -152,7 +152,7 @@ def _disk_bytes(pid: int) -> int:
 
 
 def find_note(pid: int) -> Path | None:
-    """Where a rank of node.train notes its collectives; None of other programs."""
+    """Return where a rank of node.train notes its collectives; None for other programs."""
     for path in (PROC / str(pid) / "fd").glob("*"):
         with suppress(OSError):
             if NOTE in path.readlink().name:
@@ -161,7 +161,7 @@ def find_note(pid: int) -> Path | None:
 
 
 def _collective(pid: int) -> str:
-    """What a rank of node.train has noted; nothing of other programs."""
+    """Return what a rank of node.train has noted; empty for other programs."""
     note = find_note(pid)
     try:
         return note.read_text(errors="replace").strip() if note else ""

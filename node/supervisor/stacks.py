@@ -1,11 +1,11 @@
-"""Has the ranks of a run on this node print where each of their threads is, and ends them: for a run that stands still.
+"""Makes the ranks of a stalled run on this node print the stack of each thread, and ends them.
 
     python3 -S -m node.supervisor.stacks hold RUN
     python3 -S -m node.supervisor.stacks end RUN
 
-The first stops them (SIGSTOP), so that none sees another one's end: then all are asked where they stand.
-Ranks run with PYTHONFAULTHANDLER: at SIGABRT Python itself writes the stacks to standard error, also of threads that
-wait in a library, and ends. Programs that are not Python are left alone.
+`hold` stops them (SIGSTOP), so that none sees another one's end; then `end` asks all of them where they stand. Ranks
+run with PYTHONFAULTHANDLER: at SIGABRT Python itself writes the stacks to standard error, also of threads that wait
+in a library, and ends. Programs that are not Python are left alone.
 """
 
 import os
@@ -20,12 +20,12 @@ from itertools import chain
 from node.supervisor.rank_states import PROC, Process, find_ranks
 
 HOLD = "hold"
-MOST_PROCESSES = 16  # of each rank: it may have loaders of data besides
+MOST_PROCESSES = 16  # of each rank, which may also have data loaders
 TIMEOUT_S, LOOK_INTERVAL_S = 3.0, 0.05
 
 
 def main() -> int:
-    """Stop them, or end them and wait until they are gone."""
+    """Stop the processes, or end them and wait until they are gone."""
     action, run = sys.argv[1:]
     pids = list(chain.from_iterable(map(_pythons, find_ranks(run).values())))
     if action == HOLD:
@@ -40,16 +40,16 @@ def main() -> int:
 def _end(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # nobody asked for their memory
+            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # nobody needs a core dump
             os.kill(pid, signal.SIGABRT)
-            os.kill(pid, signal.SIGCONT)  # one that is stopped hears nothing else
+            os.kill(pid, signal.SIGCONT)  # a stopped process gets SIGABRT only then
     deadline = time.monotonic() + TIMEOUT_S
     while any(map(_runs, pids)) and time.monotonic() < deadline:
         time.sleep(LOOK_INTERVAL_S)
 
 
 def _pythons(processes: list[Process]) -> Iterator[int]:
-    """Those that are Python, the first one last: with it all others end."""
+    """Yield the pids of those that run Python, the first process last: with it all others end."""
     for process in reversed(processes[:MOST_PROCESSES]):
         with suppress(OSError):  # it has ended
             if (PROC / str(process.pid) / "exe").readlink().name.startswith("python"):

@@ -93,8 +93,8 @@ class Ppo(Task):
         """Return the steps of the whole run, and the other flags of the environment's preset.
 
         Raises:
-            OptionError: this many ranks cannot share the environments, or a rollout cannot be cut into the
-                minibatches.
+            OptionError: this many ranks cannot share the environments, a rollout cannot be cut into the minibatches, or
+                options of noise are set for discrete actions.
         """
         if self.num_envs % world_size:
             raise OptionError(

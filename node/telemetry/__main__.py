@@ -1,6 +1,6 @@
-"""Looks once a second, and prints a line, until standard input ends.
+"""Looks once a second and prints a line, until standard input ends.
 
-The order is its first line (protocol/telemetry.py).
+The first line of standard input is the order (protocol/telemetry.py).
 """
 
 import os
@@ -23,7 +23,7 @@ LEAST_INTERVAL_S = 0.1
 
 
 class Looks:
-    """All that is looked at on this node; what fails is left out of the line."""
+    """Everything that is looked at on this node; whatever fails is left out of the line."""
 
     def __init__(self, order: Order) -> None:
         paths = {str(rank): Path(path) for rank, path in order.ranks.items()}
@@ -32,7 +32,7 @@ class Looks:
         self._links = LinkLooks()
 
     def line(self) -> bytes:
-        """One line."""
+        """Return one line."""
         seen: dict[str, ProcessLook] = {}
         links: dict[str, LinkLook] = {}
         with suppress(OSError):
@@ -46,7 +46,7 @@ class Looks:
 
 
 def _both(told: RankLook, seen: ProcessLook | None) -> RankLook:
-    """What a rank tells of itself, and what is seen of it."""
+    """Combine what a rank says of itself with what is seen of it."""
     if seen is None:
         return told
     return told._replace(
@@ -55,7 +55,7 @@ def _both(told: RankLook, seen: ProcessLook | None) -> RankLook:
 
 
 def main() -> int:
-    """Look until nobody listens any more."""
+    """Look until nobody reads the lines any more."""
     os.nice(NICE)
     die_with_parent()
     order = parse(Order, sys.stdin.buffer.readline(MOST_ORDER_BYTES), "order")
@@ -69,12 +69,12 @@ def main() -> int:
 
 
 def next_due(due: float, interval_s: float, now: float) -> float:
-    """When to look next. What was late is not made up for: two looks at one moment tell nothing of the time between."""
+    """Return when to look next. Delays are not made up for: two looks at one moment show nothing in between."""
     return max(due + interval_s, now + interval_s / 2)
 
 
 def _is_ended(wait_s: float) -> bool:
-    """Whether standard input has ended, or does so within that time."""
+    """Return whether standard input has ended, or ends within that time."""
     deadline = time.monotonic() + max(0.0, wait_s)
     while select.select([0], [], [], max(0.0, deadline - time.monotonic()))[0]:
         if not os.read(0, 4096):
@@ -83,7 +83,7 @@ def _is_ended(wait_s: float) -> bool:
 
 
 def _write(line: bytes) -> None:
-    """All of it; print would keep it back."""
+    """Write all of it at once; print would buffer it."""
     while line:
         line = line[os.write(1, line) :]
 

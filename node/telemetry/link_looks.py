@@ -1,7 +1,7 @@
-"""The counters of the links that start here, second by second.
+"""The counters of the outgoing links, second by second.
 
-Which class is whose the plan in force tells (node/wire/state.py), which is read again where it has changed: a schedule
-changes links in place.
+The plan in force (node/wire/state.py) tells which class belongs to which link; it is read again when it has changed:
+a schedule changes links in place.
 """
 
 import socket
@@ -18,12 +18,12 @@ class LinkLooks:
     """Looks at the links that start at this node."""
 
     def __init__(self) -> None:
-        self._version = (0, 0)  # of the plan in force, by its file
+        self._version = (0, 0)  # of the plan in force: its file's time and inode
         self._device = ""
         self._links: dict[str, tuple[int, float]] = {}  # peer -> number of its class, MB/s asked
 
     def look(self) -> dict[str, LinkLook]:
-        """By peer what is counted of a link; nothing where nothing is shaped.
+        """Return the counters of each link, by peer; empty if nothing is shaped.
 
         Raises:
             OSError: the kernel does not answer, or the device has gone.
@@ -34,7 +34,7 @@ class LinkLooks:
         index = socket.if_nametoindex(self._device)
         with open_socket() as netlink:
             classes, queues = (dump(netlink, kind, index) for kind in (CLASS, QDISC))
-        # As node/wire/egress.py has it: only a queue counts the single frames of a super-packet as dropped.
+        # As in node/wire/egress.py: only a queue counts dropped single frames of a super-packet.
         return {
             peer: LinkLook(
                 classes[MAJOR | number].sent_bytes,

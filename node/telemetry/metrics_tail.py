@@ -1,4 +1,4 @@
-"""Follows a rank's metrics while they grow: every byte is read at most once, and no more than a bound at a look."""
+"""Follows a rank's metrics while they grow: every byte is read at most once, and a bounded number of them per look."""
 
 import json
 import os
@@ -10,18 +10,18 @@ from pathlib import Path
 from protocol.metrics import SCORES
 from protocol.telemetry import LARGEST, RankLook
 
-MOST_NEW_BYTES = 1 << 16  # at one look, some 400 steps: of more the first are passed over
-MOST_LINE_BYTES = 1 << 14  # a longer one counts as not there
+MOST_NEW_BYTES = 1 << 16  # at one look, some 400 steps; of more, the first are skipped
+MOST_LINE_BYTES = 1 << 14  # a longer line is ignored
 Said = Mapping[str, object]
 
 
 class MetricsTail:
     """The latest of one rank's metrics, and sums over its steps.
 
-    Where more came between two looks than one look reads, the sums are scaled up by bytes: an estimate.
+    If more came between two looks than one look reads, the sums are scaled up by bytes: an estimate.
 
     Args:
-        path: the rank's metrics.jsonl, which need not be there yet.
+        path: the rank's metrics.jsonl, which need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,7 @@ class MetricsTail:
         self._begin_again()
 
     def look(self) -> RankLook:
-        """What there is by now; nothing before the first line."""
+        """Return the metrics so far; empty before the first line."""
         with suppress(OSError):  # no file yet, or none that can be read
             self._read_new()
         return self._seen
@@ -39,7 +39,7 @@ class MetricsTail:
         self._seen = RankLook()
 
     def _read_new(self) -> None:
-        # Whoever runs here may have put anything in its place: a pipe would keep us waiting.
+        # A program of the run may have put anything in its place: opening a pipe would block.
         file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(file)
@@ -49,7 +49,7 @@ class MetricsTail:
             os.close(file)
 
     def _take(self, file: int, size: int) -> None:
-        if size < self._place:  # a rank that was started again writes it anew
+        if size < self._place:  # a restarted rank writes it anew
             self._begin_again()
         came = size - self._place
         if came > MOST_NEW_BYTES:
@@ -69,7 +69,7 @@ class MetricsTail:
                 self._add(said, scale)
 
     def _add(self, said: Said, scale: float) -> None:
-        """Also of lines that are none of node.train's: a program of the user's own may tell as much."""
+        """Add a line, even if it is not node.train's: a user's own program may report as much."""
         seen = self._seen
         if (at := _number(said.get("time"))) is not None:
             seen = seen._replace(began=at if seen.began is None else seen.began, time=at)
@@ -93,7 +93,7 @@ def _score(said: Said) -> tuple[str, float] | None:
 
 
 def _number(value: object) -> float | None:
-    """A finite one of bearable size; a loss that is none is None."""
+    """Return a finite number of reasonable size, else None: a loss may be nan."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < LARGEST else None

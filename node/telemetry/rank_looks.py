@@ -1,7 +1,7 @@
-"""What is seen of the ranks of a run from outside, second by second: state, processor time, collective under way.
+"""What is seen of the ranks of a run from outside, second by second: state, CPU time, collective in progress.
 
-To find them takes a look at all processes of the node (node/supervisor/rank_states.py); it is made once, again where
-one of them is missing, and now and then, as ranks have children. In between only their own files are read.
+To find them takes a look at all processes of the node (node/supervisor/rank_states.py). That is done once, again if
+one of them is missing, and now and then, because ranks start children. In between only their own files are read.
 """
 
 import os
@@ -18,7 +18,7 @@ NOTE_BYTES = 160
 
 
 class ProcessLook(NamedTuple):
-    """What is seen of a rank from outside: as of `protocol.telemetry.RankLook`."""
+    """What is seen of a rank from outside: see `protocol.telemetry.RankLook`."""
 
     state: str
     cpu_s: float
@@ -37,11 +37,11 @@ class RankLooks:
     def __init__(self, run: str, ranks: Collection[str]) -> None:
         self._run, self._ranks = run, ranks
         self._found: dict[str, list[Process]] = {}
-        self._notes: dict[int, int] = {}  # pid of a rank's first process -> its note, open
+        self._notes: dict[int, int] = {}  # pid of a rank's first process -> descriptor of its note
         self._found_at = -FIND_AGAIN_S
 
     def look(self) -> dict[str, ProcessLook]:
-        """By rank what is seen of it; a rank that has no process is not there."""
+        """Return what is seen of each rank; a rank without a process is left out."""
         self._find(time.monotonic())
         looks = {rank: self._look_at(found) for rank, found in self._found.items()}
         return {rank: look for rank, look in looks.items() if look}
@@ -73,7 +73,7 @@ class RankLooks:
         )
 
     def _note(self, pid: int) -> str:
-        """What a rank of node.train has noted; nothing of other programs."""
+        """Return what a rank of node.train has noted; empty for other programs."""
         if pid not in self._notes:
             note = find_note(pid)
             if note is None:
@@ -87,7 +87,7 @@ class RankLooks:
 
 
 def _now(process: Process) -> Process | None:
-    """The same process as it is now; None where it has ended, and another may have its number."""
+    """Return the same process as it is now; None if it has ended, even if another one has its pid."""
     try:
         now = read_process(PROC / str(process.pid))
     except (OSError, ValueError, IndexError):
@@ -96,7 +96,7 @@ def _now(process: Process) -> Process | None:
 
 
 def _main_thread_s(pid: int) -> float:
-    """Processor time of the thread that runs the program: it rests while the rank waits for a collective."""
+    """Return the CPU time of the main thread, which rests while the rank waits for a collective."""
     try:
         return read_process(Path(f"{PROC}/{pid}/task/{pid}")).cpu_s
     except (OSError, ValueError, IndexError):

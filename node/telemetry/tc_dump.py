@@ -1,6 +1,6 @@
 """Asks the kernel for the counters of queues and classes, by rtnetlink.
 
-`tc` prints the same, but to start it twice a second would cost more than everything else that telemetry does. Numbers
+`tc` prints the same, but starting it twice a second would cost more than everything else that telemetry does. Numbers
 and layouts: linux/rtnetlink.h, linux/pkt_sched.h, linux/gen_stats.h (struct tc_stats).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 NETLINK_ROUTE = 0
-QDISC, CLASS = 38, 42  # RTM_GETQDISC, RTM_GETTCLASS; an answer's type is two less
+QDISC, CLASS = 38, 42  # RTM_GETQDISC, RTM_GETTCLASS; a reply's type is two less
 REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 ERROR, DONE = 2, 3
 ATTR_STATS = 3
@@ -23,7 +23,7 @@ TIMEOUT_S = 5.0
 
 
 class Counters(NamedTuple):
-    """What the kernel has counted on a queue, or on a class."""
+    """The kernel's counters of a queue or a class."""
 
     sent_bytes: int
     dropped_packets: int
@@ -31,7 +31,7 @@ class Counters(NamedTuple):
 
 
 def open_socket() -> socket.socket:
-    """A socket to ask by."""
+    """Open a socket for requests."""
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ROUTE)
     netlink.bind((0, 0))
     netlink.settimeout(TIMEOUT_S)
@@ -39,10 +39,10 @@ def open_socket() -> socket.socket:
 
 
 def dump(netlink: socket.socket, kind: int, device: int) -> dict[int, Counters]:
-    """The counters of all queues (QDISC) or classes (CLASS) of a device, by handle.
+    """Return the counters of all queues (QDISC) or classes (CLASS) of a device, by handle.
 
     Args:
-        netlink: of `open_socket`.
+        netlink: from `open_socket`.
         kind: QDISC or CLASS.
         device: its index.
 

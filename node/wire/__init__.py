@@ -3,6 +3,7 @@
     python -m node.wire apply < plan.json   # make this node's links match the plan; again: change them in place
     python -m node.wire replay              # change them as traces say, by orders on standard input, until it ends
     python -m node.wire show                # print what is in force, and the kernel's counters
+    python -m node.wire inspect             # that, and digests that show later whether anything was changed
     python -m node.wire clear               # remove everything that apply made
     python -m node.wire try                 # print which wires this kernel can run
 

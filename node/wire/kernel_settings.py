@@ -48,7 +48,7 @@ def _largest_buffer(option: int) -> int:
     """Return the largest size that a socket's buffer may be set to: net.core.wmem_max or rmem_max.
 
     Asks a socket, because on older kernels a container cannot read these settings. The kernel grants twice the
-    requested size, of which half is for its own bookkeeping: socket(7).
+    requested size, half of it for its own bookkeeping: socket(7).
     """
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, option, MOST_BYTES)

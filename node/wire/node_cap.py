@@ -13,7 +13,7 @@ machine by a good part of a millisecond; with more, a link could exceed its rate
 def access_lines(
     device: str, before_mbyte_s: float | None, after_mbyte_s: float | None, unit: int
 ) -> list[str]:
-    """Return the lines that change the limit of the class above all links; a limit of None: none.
+    """Return the lines that change the limit of the class above all links; None means no limit.
 
     Args:
         device: a device with the tree of htb.root_lines.

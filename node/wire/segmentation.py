@@ -26,7 +26,7 @@ GRO = "generic-receive-offload"
 
 
 class Offloads(NamedTuple):
-    """What a device joins: whether it joins received packets, and how many segments TCP hands it as one."""
+    """What a device coalesces: received packets (GRO) or not, and how many segments TCP hands it as one."""
 
     gro: bool
     gso_max_segs: int

@@ -154,6 +154,26 @@ def test_a_rank_that_fails_is_started_again_and_told_how_often(begin, said, tmp_
     assert raise_failure(tmp_path, ended, {}, None, (), (), {}) is None
 
 
+@pytest.mark.parametrize("broken", ["start", "order"])
+def test_ranks_are_stopped_if_not_all_can_be_started(begin, broken):
+    nodes = Nodes(node1=[Life()], node2=[Life()], node3=[Life()] if broken == "order" else [])
+    for node in nodes.lives.values():
+        for life in node:
+            life.waited = threading.Event()
+            life.wait = life.waited.set
+    if broken == "order":
+        nodes.lives["node3"][0].write = interrupt
+    with pytest.raises(KeyboardInterrupt if broken == "order" else NodeError):
+        begin(nodes)
+    lives = [life for of_node in nodes.begun.values() for life in of_node]
+    assert len(lives) >= 2
+    assert all(life.is_told.is_set() and life.waited.is_set() for life in lives)
+
+
+def interrupt(line):
+    raise KeyboardInterrupt
+
+
 def test_after_its_last_restart_the_run_goes_on_without_it(begin, said):
     nodes = Nodes(node1=[], node2=[Life(KILLED, 137) for _ in range(9)], node3=[Life(ENDS_WELL)])
     nodes.lives["node1"] = [goes_on_until(lambda: "without it" in str(said))]

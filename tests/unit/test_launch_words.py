@@ -32,6 +32,29 @@ def test_the_trainings_seed_draws_no_links_and_theirs_no_samples(plan):
     assert trained["argv"] == [*usual["argv"], "--seed", "7"]
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--run-dir", "out"], "runs/NAME"),
+        (["--run-dir=out"], "runs/NAME"),
+        (["--nnodes", "1"], "--nodes N"),
+        (["--node-rank", "0"], "--rank-order"),
+        (["--master-port", "1"], "leave it out"),
+    ],
+)
+def test_what_the_launcher_decides_cannot_be_said_to_the_training(words, hint, capsys):
+    assert cluster.launch.main([*PLAN, "--steps", "4", *words]) == 2
+    said = capsys.readouterr().err
+    assert words[0].partition("=")[0] in said and hint in said
+
+
+def test_variables_of_this_shell_that_nodes_do_not_have_change_nothing(plan, monkeypatch):
+    usual = plan()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("GRADWIRE_TIMEOUT_S", "3")
+    assert plan() == usual
+
+
 def test_the_readmes_learning_rate_schedule_can_be_typed(plan):
     assert plan("--lr-schedule", "cosine")["argv"][-2:] == ["--lr-schedule", "cosine"]
 

@@ -357,6 +357,16 @@ def test_a_name_that_is_not_this_machines_is_refused(page, host, path):
     answer.close()
 
 
+def test_browsers_leave_out_the_port_of_http(page, monkeypatch):
+    port = int(page.url.rstrip("/").rpartition(":")[2])
+    monkeypatch.setattr("cluster.live.http_page.HTTP_PORT", port)
+    for host, status in (("localhost", 200), (f"127.0.0.1:{port}", 200), ("evil.example", 403)):
+        answer = ask(page, "/state", host)
+        assert answer.status == status
+        answer.body.read()
+        answer.close()
+
+
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/../x", 404), ("POST", "/", 501)])
 def test_nothing_else_is_served(page, method, path, status):
     answer = ask(page, path, method=method)

@@ -99,6 +99,7 @@ def test_another_cluster_than_the_runs_is_refused(run):
 LAUNCH_REFUSES = {
     ("--profile", "wan"): "-f and --profile exclude each other",
     ("--steps=8",): "-f and --steps exclude each other",
+    ("other.py", "lr=3"): "-f and other.py exclude each other",
     ("--", "train.py"): "-f and train.py exclude each other",
 }
 

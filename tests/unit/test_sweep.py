@@ -4,6 +4,7 @@ import json
 import math
 import random
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import run_folders
@@ -216,10 +217,15 @@ class FakeCluster:
 
     def __init__(self, folder):
         self.folder, self.launched, self.ups, self.goes_wrong = folder, [], 0, {}
-        self.console, self.request, self.alone = Console(), None, nullcontext()
+        self.console, self.alone = Console(), nullcontext()
+        self.engine, self.there = self, None  # as many nodes are up
 
-    def __call__(self, name, **said):
+    def __call__(self, name, *, nodes, **said):
+        self.name, self.request = name, SimpleNamespace(size=nodes)
         return self
+
+    def cluster(self, name):
+        return self.there and SimpleNamespace(size=self.there)
 
     def up(self):
         self.ups += 1
@@ -257,6 +263,20 @@ def run(tmp_path, capsys):
         return code, json.loads(said.out) if said.out else said.err
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("there", "words", "code"), [(5, [], 2), (5, ["--nodes", "2"], 0), (3, [], 0)]
+)
+def test_nodes_are_removed_only_if_a_sweep_says_how_many_it_is_for(
+    cluster, tmp_path, capsys, there, words, code
+):
+    cluster.there = there
+    short = ["--profile", "wan", "--strategy", "ddp", "--out", str(tmp_path / "out")]
+    assert sweep.main([*short, *words]) == code
+    said = capsys.readouterr().err
+    assert ("has 5 nodes, a sweep without `nodes` is for 3" in said) == (code == 2)
+    assert bool(cluster.launched) == (code == 0)
 
 
 def test_what_is_done_is_not_run_again(cluster, run):

@@ -208,9 +208,9 @@ class Delayer:
         return first
 
     def learn(self, due: float) -> None:
-        """Begin earlier next time, the later this packet went, for which we had slept; so the mean is on time.
+        """Release earlier after a sleep, the later this packet went after one, so that packets are on time on average.
 
-        This makes up for the time that waking up takes, which is the longer the busier the machine is.
+        This makes up for the time that waking up takes, which grows with the load of the machine.
         """
         error_s = min(max(monotonic() - due, -LARGEST_ERROR_S), LARGEST_ERROR_S)
         self._lead_s = min(max(self._lead_s + LEAD_GAIN * error_s, 0.0), MAX_LEAD_S)

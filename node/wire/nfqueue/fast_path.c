@@ -1,8 +1,8 @@
 /* The per-packet path of the nfqueue wire, for queues whose packets are only delayed or lost: node.wire.nfqueue.fast_path drives it.
  *
  * It does what node.wire.nfqueue.delayer and .delay_line do in Python. These remain its reference (a test compares the
- * two), and handle every change to the content of packets. Random draws are also made there, and handed over. Besides
- * the kernel's work, a packet costs 40 us of a slow processor in Python, and 4 to 10 us here (docs/LOG.md).
+ * two), and handle every change to the content of packets. Python also makes the random draws. Besides the kernel's
+ * work, a packet costs 40 us of a slow processor in Python, and 4 to 10 us here (docs/LOG.md).
  *
  * Times are seconds of CLOCK_MONOTONIC. Messages: linux/netfilter/nfnetlink_queue.h.
  */
@@ -330,7 +330,7 @@ double fast_path_let_go(Delayer *d, double now) {
     return first;
 }
 
-/* Begin earlier next time, the later a packet went for which we had slept. */
+/* Release earlier after a sleep, the later a packet went after one. */
 static void learn(Delayer *d, double due) {
     double error = clock_s(CLOCK_MONOTONIC) - due;
     error = smaller(larger(error, -LARGEST_ERROR_S), LARGEST_ERROR_S);
