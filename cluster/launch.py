@@ -219,7 +219,7 @@ def _plan_anew(
 
 
 def _plan_again(args: Namespace, said: Sequence[str], program: Sequence[str]) -> Plan:
-    """The run that -f names, once more; `said`: all words of the command line that are not values of our flags."""
+    """Return the plan to launch the run that -f names again; `said`: all words that are not values of our flags."""
     past = _past(args, said, program)
     experiment = experiment_again(past)
     if args.stall_timeout:

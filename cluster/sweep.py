@@ -134,10 +134,10 @@ def _cluster(args: Namespace, plan: Sweep, console: Console) -> Cluster:
 
 
 def _refuse_to_shrink(cluster: Cluster) -> None:
-    """Refuse to remove nodes of a cluster if nobody has said how many a sweep is for.
+    """Refuse to remove nodes of an existing cluster if neither the sweep's file nor a flag gives `nodes`.
 
     Raises:
-        UsageError: it has more.
+        UsageError: the cluster has more nodes than the sweep uses.
     """
     size, there = cluster.request.size or 0, cluster.engine.cluster(cluster.name)
     if there is not None and there.size > size:

@@ -1,7 +1,7 @@
-"""Orders and answers of a process on a node: one JSON object a line, on its standard input and output.
+"""Orders and answers of a process on a node: one JSON object per line, on its standard input and output.
 
-The key `do` of an order says which order it is; the other keys are the order's own. `node.probe` and `node.wire replay`
-are such processes: `probe` and `trace` have their orders and answers.
+The key `do` of an order names the order; the other keys are its own. `node.probe` and `node.wire replay` are such
+processes: `probe` and `trace` define their orders and answers.
 """
 
 import json
@@ -16,16 +16,16 @@ WHICH = "do"
 
 
 def encode_line(value: object) -> bytes:
-    """A named tuple, or a mapping of such, as a line of JSON."""
+    """Return a named tuple, or a mapping of named tuples, as a line of JSON."""
     return json.dumps(document(value)).encode() + b"\n"
 
 
 def encode_order(kinds: Mapping[str, type[T]], order: T) -> bytes:
-    """An order as a line of JSON.
+    """Return an order as a line of JSON.
 
     Args:
-        kinds: the types of all orders that the process knows, each by its word.
-        order: of one of these types.
+        kinds: the types of all orders that the process knows, by the value of `do`.
+        order: an instance of one of these types.
     """
     word = next(word for word, kind in kinds.items() if type(order) is kind)
     return encode_line({WHICH: word, **document(order)})
@@ -39,7 +39,7 @@ def parse_order(kinds: Mapping[str, type[T]], line: str | bytes) -> T:
         line: JSON.
 
     Raises:
-        FormatError: it is no order; the message names the key.
+        FormatError: it is not a valid order; the message names the key.
     """
     given = parse_object(line)
     if WHICH not in given:
@@ -51,10 +51,10 @@ def parse_order(kinds: Mapping[str, type[T]], line: str | bytes) -> T:
 
 
 def parse_object(line: str | bytes) -> dict[str, object]:
-    """A line of JSON that is an object.
+    """Parse a line of JSON that holds an object.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it is not JSON, or not an object.
     """
     try:
         value = json.loads(line)
@@ -64,14 +64,14 @@ def parse_object(line: str | bytes) -> dict[str, object]:
 
 
 def read_either(kinds: Mapping[str, type[T]], value: object) -> T:
-    """Read an answer that is of one of several types.
+    """Read an answer of one of several types.
 
     Args:
         kinds: the types, each by a key that the others do not have.
         value: parsed JSON.
 
     Raises:
-        FormatError: it is of none of them; the message names the key.
+        FormatError: it has none of these types; the message names the key.
     """
     given = _object(value)
     for key, kind in kinds.items():
@@ -81,7 +81,7 @@ def read_either(kinds: Mapping[str, type[T]], value: object) -> T:
 
 
 def read_each(kind: type[T], names: Collection[str], value: object) -> dict[str, T]:
-    """Read an object that has exactly these names as keys, with a value of one type each.
+    """Read an object whose keys are exactly these names, each with a value of this type.
 
     Raises:
         FormatError: a name is missing or was not asked for, or a value is wrong; the message names the key.

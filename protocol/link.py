@@ -23,7 +23,7 @@ LIMITS = {
     "corrupt_pct": (0.0, 100.0),
     "reorder_pct": (0.0, 100.0),
 }
-"""The least and the most of each value of a link: of profiles, topologies, schedules, traces and plans."""
+"""The bounds of each value of a link, in profiles, topologies, schedules, traces and plans."""
 CUT_PCT = 100.0
 """The loss of a link that is cut."""
 ACCESS_LIMITS = {
@@ -44,29 +44,29 @@ class Link(NamedTuple):
     rate_mbyte_s: Annotated[float, within(*LIMITS["rate_mbyte_s"])]
     """10^6 bytes a second on the wire, Ethernet headers included. Payload goodput is lower (docs/links.md)."""
     delay_ms: Annotated[float, within(*LIMITS["delay_ms"])]
-    """One way."""
+    """One-way delay."""
     jitter_ms: Annotated[float, within(*LIMITS["jitter_ms"])]
     """Standard deviation of the one-way delay. Packets keep their order."""
     loss_pct: Annotated[float, within(*LIMITS["loss_pct"])]
-    """Per cent of packets, at random."""
+    """Per cent of packets that are lost at random."""
     buffer_ms: Annotated[float, within(*LIMITS["buffer_ms"])]
     """The drop-tail queue in front of the rate limit, as time at that rate."""
     wire: Annotated[str, one_of(*WIRES)] = "auto"
-    """What delays and drops: `netem` or `nfqueue`; `auto` in a plan, which has a wire for all links."""
+    """What delays and drops packets: `netem` or `nfqueue`; `auto` in a plan, which names one wire for all links."""
     loss_burst: Annotated[float, within(*LIMITS["loss_burst"])] = 1.0
-    """How many packets are lost in a row, on average; 1: each is lost or not by itself."""
+    """Mean number of packets that are lost in a row; 1: each packet is lost independently."""
     duplicate_pct: Annotated[float, within(*LIMITS["duplicate_pct"])] = 0.0
     """Per cent of packets that arrive twice."""
     corrupt_pct: Annotated[float, within(*LIMITS["corrupt_pct"])] = 0.0
     """Per cent of packets that arrive with one bit wrong."""
     reorder_pct: Annotated[float, within(*LIMITS["reorder_pct"])] = 0.0
-    """Per cent of packets that do not wait, and so overtake those before them."""
+    """Per cent of packets that skip the delay, and so overtake the packets before them."""
     distribution: Annotated[str, one_of(*DISTRIBUTIONS)] = "normal"
-    """Of the delay, where it jitters."""
+    """Distribution of the delay if there is jitter."""
 
     @property
     def ends(self) -> Pair:
-        """Where it starts and where it ends: of a cluster's links no two have the same."""
+        """The nodes where it starts and ends; unique among a cluster's links."""
         return self.src, self.dst
 
     @property
@@ -76,7 +76,7 @@ class Link(NamedTuple):
 
     @property
     def lost_pct(self) -> float:
-        """What does not arrive: what is lost, and of the rest what arrives damaged, for checksums tell."""
+        """Per cent of packets that do not arrive: lost ones, and corrupted ones, which checksums reject."""
         return together_pct([self.loss_pct, self.corrupt_pct])
 
     @property
@@ -91,6 +91,6 @@ class Link(NamedTuple):
 
 
 def together_pct(shares_pct: Iterable[float]) -> float:
-    """What happens to a packet at least once, of things that happen to so many each."""
+    """Return the share of packets that at least one of several independent events hits, each with its own share."""
     spared = math.prod(1 - share / 100 for share in shares_pct)
     return 100 * (1 - spared)

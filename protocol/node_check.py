@@ -1,4 +1,4 @@
-"""What a node says when the doctor asks: standard output of `python -m node.check NAME…`."""
+"""A node's answer to `cluster.doctor`: standard output of `python -m node.check NAME…`."""
 
 from typing import Annotated, NamedTuple
 
@@ -6,15 +6,15 @@ from protocol.reader import COUNT
 
 
 class NodeCheck(NamedTuple):
-    """What is wrong with a node; lists are empty where nothing is."""
+    """Problems of a node; lists are empty if there are none."""
 
     names: list[str]
-    """Problems with the resolution of names."""
+    """Problems with name resolution."""
     peers: list[str]
     """Problems with reaching other nodes."""
     torch: str
-    """Its version; empty where there is none."""
+    """Version of torch; empty if it cannot be imported."""
     torch_error: str
     """Why torch cannot be imported; else empty."""
     gpus: Annotated[int, COUNT]
-    """How many GPUs torch sees."""
+    """Number of GPUs that torch sees."""

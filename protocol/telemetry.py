@@ -1,8 +1,8 @@
-"""What a node says of its ranks from outside: while a run goes on, and when a launcher has heard nothing for long.
+"""A node's outside view of its ranks: while a run goes on, and when a launcher has heard nothing for a long time.
 
-`python3 -S -m node.telemetry` reads one line, the Order, and then prints a Look a line until its standard input ends. A
-line has at most 60,000 bytes. A line that is none counts as not there, as does of a line what has another type. A
-launcher hears a node no more that says more than 1 MiB in 5 s.
+`python3 -S -m node.telemetry` reads one line, the Order, and then prints one Look per line until its standard input
+ends. A line has at most 60,000 bytes. Invalid lines are ignored, and so are values of the wrong type within a line. A
+launcher stops listening to a node that sends more than 1 MiB within 5 s.
 
 `python3 -S -m node.supervisor.rank_states RUN` prints one object: a RankState by rank.
 """
@@ -28,12 +28,12 @@ from protocol.reader import (
 from protocol.values import Address, RankKey, read_number
 
 MOST_SAID_BYTES = 60_000
-"""Of a line, by a node."""
+"""The most bytes of a line that a node writes."""
 MOST_LINE_BYTES = 1 << 16
-"""Of a line, that a launcher takes."""
+"""The most bytes of a line that a launcher accepts."""
 LARGEST = 1e15
 STATES = tuple("RSDTtIWXP")
-"""Of processes: proc_pid_stat(5)."""
+"""The states of processes: proc_pid_stat(5)."""
 
 Number = Annotated[float, ReadBy(read_number, "number"), within(-LARGEST, LARGEST)]
 Amount = Annotated[float, ReadBy(read_number, "number"), within(0, LARGEST)]
@@ -45,55 +45,56 @@ class Order(NamedTuple):
     run: str
     """The run's name: TORCHELASTIC_RUN_ID of its ranks."""
     ranks: dict[RankKey, str]
-    """The path of each rank's metrics.jsonl; ranks of this node alone."""
+    """The path of each rank's metrics.jsonl; only ranks of this node."""
     interval_s: Annotated[float, within(0, 1e6)]
-    """How often to look."""
+    """Seconds between two looks."""
 
 
 class RankLook(NamedTuple):
-    """What is seen of a rank. What is not known is missing."""
+    """What is seen of a rank. Unknown values are missing."""
 
     state: Annotated[str, one_of(*STATES)] | None = None
-    """Of its processes, as ps(1) calls it: T where any of them is stopped."""
+    """State of its processes, as a letter of ps(1): T or t if any is stopped, else R if any runs."""
     cpu_s: Number | None = None
-    """Processor time of all its processes."""
+    """CPU time of all its processes."""
     main_s: Number | None = None
-    """Likewise of the thread that runs the program."""
+    """CPU time of the thread that runs the program."""
     collective: Annotated[str, LINE] | None = None
-    """As of RankState."""
+    """See RankState."""
     began: Number | None = None
     """When it wrote its first line of metrics, Unix time."""
     time: Number | None = None
-    """When it wrote its last one."""
+    """When it wrote its latest line of metrics, Unix time."""
     step: Count | None = None
-    """Its last step."""
+    """Its latest step."""
     loss: Number | None = None
-    """Of that step."""
+    """Loss of that step."""
     score: tuple[Annotated[str, one_of(*SCORES)], Number] | None = None
-    """Name and value of a figure of its last test."""
+    """Name and value of its latest score: a figure of an evaluation, or the episode return."""
     compute_s: Number | None = None
-    """Sum over its steps. At most 64 KiB of metrics are read at a look; of more, sums are scaled up."""
+    """Seconds of computing, summed over its steps. A look reads at most 64 KiB of metrics; if there are more, sums are
+    scaled up."""
     comm_s: Number | None = None
-    """Likewise."""
+    """Seconds of waiting for collectives, summed likewise."""
     sent_bytes: Number | None = None
-    """Likewise."""
+    """Payload bytes sent, summed likewise."""
 
 
 class LinkLook(NamedTuple):
-    """The kernel's counters of a link that starts at this node, since it was laid. A list in a line of telemetry."""
+    """The kernel's counters of a link that starts at this node, since it was laid; a list in a line of telemetry."""
 
     sent_bytes: Amount
-    """Headers included."""
+    """Bytes sent, headers included."""
     backlog_bytes: Amount
-    """What waits in the queue now."""
+    """Bytes in the queue now."""
     dropped_packets: Amount
-    """For want of room in the queue."""
+    """Packets dropped because the queue was full."""
     asked_mbyte_s: Amount
-    """What the plan in force says, also where a trace is played."""
+    """The rate that the plan in force asks for, also while a trace is played."""
 
 
 def read_link(value: object) -> LinkLook:
-    """A link's counters, from a list."""
+    """Read a link's counters from a list."""
     if not isinstance(value, list) or len(value) != len(LinkLook._fields):
         raise FormatError(f"expected a list of {len(LinkLook._fields)}, got {shown(value)}")
     return read(LinkLook, dict(zip(LinkLook._fields, value, strict=True)))
@@ -103,9 +104,9 @@ class Look(NamedTuple):
     """One line: what a node sees at one moment."""
 
     time: Number
-    """By its own clock, Unix time."""
+    """Unix time, by the node's own clock."""
     spent_s: Number = 0.0
-    """Processor time that telemetry itself has taken so far."""
+    """CPU time that telemetry itself has used so far."""
     ranks: dict[RankKey, RankLook] = {}  # noqa: RUF012 - nobody changes it
     """Ranks of this node."""
     links: dict[str, Annotated[LinkLook, ReadBy(read_link, "list of the fields of LinkLook")]] = {}  # noqa: RUF012
@@ -116,28 +117,28 @@ class RankState(NamedTuple):
     """What a rank is doing."""
 
     state: Annotated[str, Check("a state", lambda value: len(value) == 1)]
-    """Of its processes, as ps(1) calls it; T where any of them is stopped."""
+    """State of its processes, as a letter of ps(1): T or t if any is stopped, else R if any runs."""
     cpu_s: Amount
-    """Processor time of all its processes."""
+    """CPU time of all its processes."""
     bytes: Annotated[int, within(0, 1e18)]
-    """What went through its connections, and to and from disks."""
+    """Bytes that went through its connections, and to and from disks."""
     unread: dict[Address, Count]
-    """Bytes that came and that it does not read, by the address that they came from."""
+    """Bytes that arrived and that it has not read, by the sender's address."""
     unsent: dict[Address, Count]
-    """Bytes that wait to be sent or acknowledged, by the address that they are for."""
+    """Bytes that wait to be sent or acknowledged, by the receiver's address."""
     collective: Annotated[str, LINE]
-    """Note of a rank of node.train (an open file without a name, "gradwire-collective" under /proc/PID/fd), else empty:
-    how many collectives of all ranks it has begun, how many are under way, then kind, bytes, purpose, step and Unix
-    time of the latest."""
+    """The note of a rank of node.train (an anonymous open file, "gradwire-collective" under /proc/PID/fd), else empty:
+    the number of collectives of all ranks that it has started, the number under way, then kind, bytes, purpose, step
+    and Unix time of the latest."""
 
 
 def parse_look(text: str | bytes, ranks: Collection[int], peers: Collection[str]) -> Look | None:
-    """A line of telemetry; None where it is none. What is wrong of one rank or link is left out.
+    """Parse a line of telemetry; return None if it is invalid. Invalid values of a rank or link are left out.
 
     Args:
         text: the line.
-        ranks: those of this node: it has no word on others.
-        peers: where its links lead to.
+        ranks: the ranks of this node; others in the line are ignored.
+        peers: the nodes that its links lead to; others are ignored.
     """
     value = _object_of(text)
     links = _dict(value.get("links"))
@@ -153,7 +154,7 @@ def parse_look(text: str | bytes, ranks: Collection[int], peers: Collection[str]
 
 
 def look_text(look: Look) -> bytes:
-    """A line of telemetry. What is not known is left out."""
+    """Return a look as a line of telemetry; unknown values are left out."""
     ranks = {
         rank: {name: value for name, value in one._asdict().items() if value is not None}
         for rank, one in look.ranks.items()
@@ -164,7 +165,7 @@ def look_text(look: Look) -> bytes:
 
 
 def order_text(order: Order) -> bytes:
-    """The first line of standard input."""
+    """Return an order as the first line of standard input."""
     return json.dumps(document(order)).encode() + b"\n"
 
 
@@ -182,14 +183,14 @@ def _dict(value: object) -> Mapping[str, object]:
 
 
 def _whole(kind: Any, value: object) -> Any:  # noqa: ANN401 - a type of a field, and its value
-    """A value of this type; None for others."""
+    """Return the value if it has this type, else None."""
     with suppress(FormatError):
         return read(kind, value)
     return None
 
 
 def _rank(value: object) -> RankLook:
-    """What of a rank has its type."""
+    """Return the look at a rank, without values of the wrong type."""
     return RankLook(**dict(_known(_dict(value))))
 
 

@@ -1,10 +1,10 @@
-"""What a node is told and says while traces change its links: standard input and output of `node.wire replay`.
+"""Orders and answers while traces change a node's links: standard input and output of `node.wire replay`.
 
-`python -m node.wire replay` runs on every node at once; orders and answers are one JSON object a line each. The first
-line is a `FirstOrder`. The key `do` of every other order is its word (`begin`, `end`, `apply`), the other keys are
-below. Answers are told apart by their first key. When standard input ends, or a signal comes, all links are made what
-the plan in force says. Meanwhile `apply` and `clear` on this node refuse, with a line that names the links. Exit 0; 1
-with one line on standard error if the node could not do it, 2 for orders that are none.
+`python -m node.wire replay` runs on every node at once; each order and each answer is one line with a JSON object. The
+first line is a `FirstOrder`. In all other orders, the key `do` names the order (`begin`, `end`, `apply`); the other
+keys are below. Answers are told apart by their first key. When standard input ends or a signal comes, all links return
+to the plan in force. Until then, `apply` and `clear` on this node refuse, with a line that names the links. The exit
+code is 0; 1 with one line on standard error if the node could not do it; 2 for invalid orders.
 """
 
 import itertools
@@ -16,52 +16,52 @@ from protocol.node_plan import NodePlan
 from protocol.reader import COUNT, POSITIVE, FormatError, one_of, parse
 
 FIELDS = ("rate_mbyte_s", "delay_ms", "jitter_ms", "loss_pct")
-"""The values of a link that a trace may decide."""
+"""The values of a link that a trace may set."""
 
 Number = Annotated[float, COUNT]
 
 
 class NodeTrace(NamedTuple):
-    """A trace as a node is told it: values of some links over time."""
+    """A trace as a node receives it: values of some links over time."""
 
     links: list[Pair]
-    """Those of its links that start or end at this node."""
+    """The links of the trace that start or end at this node."""
     fields: list[Annotated[str, one_of(*FIELDS)]]
-    """Which values of the links it decides."""
+    """The values of the links that the trace sets."""
     steps: list[list[Number]]
-    """Of each step its time in seconds, then the value of each field. Times begin at 0 and increase. A rate of 0 is an
-    outage: packets wait."""
+    """For each step, its time in seconds, then the value of each field. Times begin at 0 and increase. A rate of 0 is
+    an outage: packets wait."""
     seconds: Annotated[float, POSITIVE]
-    """How long a round takes. A trace that lasts longer begins again."""
+    """Duration of one round. A trace that lasts longer begins again."""
     lasts_s: Number | None
-    """How long it lasts in all; null: until it is told to end."""
+    """Total duration; null: until an order ends it."""
 
 
 class FirstOrder(NamedTuple):
-    """The first line: all that may be played. The answer is `ReplayReady`."""
+    """The first line: all traces that may be played. The answer is `ReplayReady`."""
 
     links: list[Pair]
-    """All links of the cluster that traces change: what others are told who ask this node."""
+    """All links of the cluster that traces change; `node.wire show` reports them, and refusals name them."""
     traces: dict[str, NodeTrace]
     """The traces that concern this node, by name."""
 
 
 class BeginOrder(NamedTuple):
-    """`begin`: begin a trace, from its start. At its end the answer is `Ended`."""
+    """`begin`: start a trace from its beginning. The answer is `Ended`, when the trace ends."""
 
     trace: str
-    """Its name."""
+    """The trace's name."""
 
 
 class EndOrder(NamedTuple):
-    """`end`: end a trace before its time. The answer is `Ended`; none if it was not being played."""
+    """`end`: end a trace early. The answer is `Ended`; there is none if the trace was not being played."""
 
     trace: str
-    """Its name."""
+    """The trace's name."""
 
 
 class ApplyOrder(NamedTuple):
-    """`apply`: change what is underneath the traces from now on, and comes back after them. The answer is `Applied`."""
+    """`apply`: replace the plan that traces override and to which links return after them. The answer is `Applied`."""
 
     plan: NodePlan
     """The new link plan."""
@@ -70,7 +70,7 @@ class ApplyOrder(NamedTuple):
 Order = BeginOrder | EndOrder | ApplyOrder
 
 ORDERS: Mapping[str, type[Order]] = {"begin": BeginOrder, "end": EndOrder, "apply": ApplyOrder}
-"""By the word at their key `do`."""
+"""The types of orders, by the value of their key `do`."""
 
 
 class ReplayReady(NamedTuple):
@@ -91,19 +91,19 @@ class Ended(NamedTuple):
     """A trace has ended on this node, and its links are as the plan says."""
 
     ended: str
-    """Its name."""
+    """The trace's name."""
     changes: Annotated[int, COUNT]
     """How often it changed the links, its beginning included."""
     late: Annotated[int, COUNT]
-    """Changes that came more than 50 ms late, or never, as the next was due already."""
+    """Changes that came more than 50 ms late, or never, because the next was already due."""
     worst_ms: Number
-    """How late the latest came."""
+    """Lateness of the latest change."""
 
 
 Answer = ReplayReady | Applied | Ended
 
 ANSWERS: Mapping[str, type[Answer]] = {"ready": ReplayReady, "applied": Applied, "ended": Ended}
-"""By the key that tells them apart."""
+"""The types of answers, by the key that tells them apart."""
 
 
 def parse_first_order(line: str | bytes) -> FirstOrder:
@@ -119,7 +119,7 @@ def parse_first_order(line: str | bytes) -> FirstOrder:
 
 
 def _check(trace: NodeTrace, key: str) -> None:
-    """Refuse a trace whose parts do not agree with one another."""
+    """Refuse a trace whose parts contradict each other."""
     if not trace.fields:
         raise FormatError("expected one at least", f"{key}.fields")
     if any(len(step) != 1 + len(trace.fields) for step in trace.steps):

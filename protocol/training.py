@@ -1,7 +1,7 @@
-"""What a launcher reads of `node.train --dry-run`, which prints the resolved configuration of a training.
+"""What a launcher reads from `node.train --dry-run`, which prints the resolved configuration of a training.
 
-The configuration is a JSON object under the names of node.train's flags (node/training/config.py). A launcher keeps all
-of it, as `training` in run.yml, and goes by these few keys.
+The configuration is a JSON object whose keys are the names of node.train's flags (node/training/config.py). A launcher
+keeps all of it, as `training` in run.yml, and uses only the keys below.
 """
 
 from collections.abc import Mapping
@@ -11,27 +11,27 @@ from protocol.reader import Count, read
 
 
 class Training(NamedTuple):
-    """What decides how a training is launched. The defaults are those of a program of the user's own."""
+    """The settings that decide how a training is launched. The defaults are those of a user's own program."""
 
     task: str = ""
-    """What is learnt; a task of the user's own as FILE.py:NAME."""
+    """The task; a user's own task as FILE.py:NAME."""
     strategy: str = ""
-    """What ranks send each other, likewise; `none` where one rank learns alone."""
+    """The strategy, likewise; `none` if one rank learns alone."""
     steps: Count = 0
-    """How many steps each rank makes; 0 where nobody knows."""
+    """Number of steps of each rank; 0 if unknown."""
     resume: str | None = None
-    """The folder of a run from whose checkpoints it goes on."""
+    """The folder of the run whose checkpoints it continues from."""
     essential_ranks: list[Count] | None = None
     """Ranks without which the run cannot go on; null: all."""
     needed_packages: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
-    """Python packages that the node image has only where it was asked for them, each with what needs it:
+    """Python packages that the node image contains only on request, each with the setting that needs it:
     `{"mujoco": "env=Hopper-v5"}`. `gradwire-node` is labelled with its build arguments (`MUJOCO=1`): a launch is
-    refused, exit 2, where it was built without one. Of an image of the user's own only its ranks can tell; they end
-    with 2."""
+    refused, exit 2, if the image was built without a package. In a user's own image, only the ranks can detect this;
+    they exit with 2."""
 
 
 def read_training(config: Mapping[str, object]) -> Training:
-    """What a launcher goes by, of a configuration that `--dry-run` has printed; other keys are left alone.
+    """Read the keys that a launcher uses from a configuration that `--dry-run` printed; ignore other keys.
 
     Raises:
         FormatError: naming the key that is wrong.

@@ -1,4 +1,4 @@
-"""Types of values that several documents have: numbers as they were written, figures that may be none, names, ranks."""
+"""Types of values that several documents share: numbers as written, figures that may be null or NaN, names, ranks."""
 
 import re
 from typing import Annotated
@@ -9,19 +9,19 @@ NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 def read_number(value: object) -> float:
-    """A finite number, whole or not, as it was written: 3 does not become 3.0 where it is shown again."""
+    """Return a finite number as it was written: an integer stays one, so that 3 is not shown as 3.0 later."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < LARGEST:
         raise FormatError(f"expected a number, got {shown(value)}")
     return value
 
 
 def read_figure(value: object) -> float | None:
-    """A number, or none: the loss of a training that diverges is NaN, or infinite."""
+    """Return a number or None; NaN and infinity are valid, as losses of a training that diverges."""
     return value if value is None or isinstance(value, float) else read_number(value)
 
 
 def read_rank(value: object) -> int:
-    """A rank where it is a key: JSON has texts alone there."""
+    """Return the rank that a key holds; JSON keys are always strings."""
     text = str(value) if isinstance(value, int) else value
     if not isinstance(text, str) or not (text.isascii() and text.isdecimal() and len(text) < 7):
         raise FormatError(f"expected a rank, got {shown(value)}")

@@ -59,7 +59,7 @@ class RemoteProcess:
         self._channel = channel
         self._stderr = b""
         self._idle_s = 0.0  # counted in polls, not by a clock: Ctrl-Z stops our polls, too
-        # Time spent waiting for output since the last write or the last large amount of output, counted likewise.
+        # Time spent waiting for output since the last write or the last LEAST_BYTES, counted in the same way.
         self._waited_s = 0.0
         channel.settimeout(LOOK_INTERVAL_S)
 

@@ -1,12 +1,18 @@
 """Creating a cluster where somebody else has the slot that was free a moment ago."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
+from cluster.base import spec
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError, SlotTaken
+from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import make_resource_request
+from cluster.hosts import record
+from cluster.hosts.hosts_file import Host as Machine
+from cluster.hosts.hosts_file import Hosts
 from cluster.lifecycle import create
 from cluster.run.request import Request
 
@@ -15,12 +21,16 @@ class FakeEngine:
     """No cluster, as far as it knows."""
 
     note = ""
+    existing, nodes = None, ()
+
+    def containers(self, name):
+        return self.nodes
 
     def parts(self, spec):
         return [(self, [node.name for node in spec.nodes])]
 
     def cluster(self, name):
-        return None
+        return self.existing
 
     def slot_of_network(self, name):
         return None
@@ -34,28 +44,42 @@ class Host:
 
     def __init__(self):
         self.taken = {}
-        self.done = []
+        self.done, self.records = [], []
 
     def reconcile(self, engine, spec, *others, force):
         self.done.append(spec.slot)
+        self.records.append(record.read_hosts(spec.name))
         if spec.slot in self.taken:
             raise self.taken[spec.slot]
         return None, None
 
 
 @pytest.fixture
-def host(monkeypatch):
+def folder(monkeypatch, tmp_path):
+    """The state folder of the cluster."""
+    monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
+    return ClusterSpec("lab").state_dir
+
+
+@pytest.fixture
+def host(monkeypatch, folder):
+    def roll_back(*_):
+        host.done.append("rolled back")
+        shutil.rmtree(folder, ignore_errors=True)
+
     host = Host()
     monkeypatch.setattr(create, "reconcile", host.reconcile)
     monkeypatch.setattr(create, "provide_image", lambda engine, image, report: False)
-    monkeypatch.setattr(create, "remove_until_quiet", lambda *_: host.done.append("rolled back"))
+    monkeypatch.setattr(create, "remove_until_quiet", roll_back)
     return host
 
 
-def bring_up(slot=None):
-    request = Request("lab", 1, slot, None, None, make_resource_request(None, None, None))
+def bring_up(slot=None, *, engine=None, hosts=None, force=False):
+    limits = make_resource_request(None, None, None)
+    request = Request("lab", 1, slot, None, None, limits, hosts)
     compose = SimpleNamespace(end=lambda: None)
-    return create.create_cluster(FakeEngine(), request, compose, Console(quiet=True))
+    console = Console(quiet=True)
+    return create.create_cluster(engine or FakeEngine(), request, compose, console, force=force)
 
 
 def test_a_slot_that_is_taken_is_left_for_the_next(host):
@@ -83,3 +107,43 @@ def test_where_every_slot_seems_taken_it_ends(host):
     with pytest.raises(SlotTaken):
         bring_up()
     assert host.done.count("rolled back") == create.MOST_AVOIDED + 1
+
+
+BOXES = Hosts((Machine("box", "me@box"),))
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_hosts_are_on_record_also_in_the_next_slot(host, is_asked):
+    if not is_asked:  # a record alone, as of a cluster whose nodes were removed by hand
+        record.write_record("lab", BOXES, {"node1": "box"})
+    host.taken = {0: SlotTaken("its subnet is another's")}
+    assert bring_up(hosts=BOXES if is_asked else None).spec.slot == 1
+    assert host.records == [BOXES, BOXES] and record.read_hosts("lab") == BOXES
+
+
+def foreign(state="running", where="box"):
+    engine = FakeEngine()
+    engine.existing = ClusterSpec("lab", 1)
+    engine.nodes = [SimpleNamespace(node="node1", state=state, host=where)]
+    return engine
+
+
+def test_a_cluster_that_runs_on_a_host_and_to_which_we_have_no_keys_is_left_alone(host, folder):
+    engine = foreign()
+    with pytest.raises(ClusterError, match="on host box, and this checkout has no keys") as failed:
+        bring_up(engine=engine, hosts=BOXES)
+    assert "--force" in failed.value.hint and host.done == [] and not folder.exists()
+    assert bring_up(engine=engine, hosts=BOXES, force=True).was_there
+
+
+@pytest.mark.parametrize(
+    "engine", [foreign("exited"), foreign(where="")], ids=["does not run", "is on this machine"]
+)
+def test_one_that_is_mended_all_the_same(host, engine):
+    assert bring_up(engine=engine).was_there
+
+
+def test_one_of_ours_is_known_by_its_keys(host, folder):
+    record.write_record("lab", BOXES, {"node1": "box"})
+    (folder / "node1").mkdir()
+    assert bring_up(engine=foreign()).was_there

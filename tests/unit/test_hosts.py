@@ -4,6 +4,7 @@ import io
 import subprocess
 import tarfile
 import tempfile
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -11,11 +12,11 @@ import yaml
 
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.paths import PROJECT_DIR
-from cluster.base.spec import ClusterSpec
+from cluster.base.spec import IMAGE, ClusterSpec
 from cluster.engine.compose import compose_document
 from cluster.engine.compose_up import OldCompose, compose_failure, up_argv
 from cluster.hosts import connect, record
-from cluster.hosts.host_engine import keys_archive, proxy_command
+from cluster.hosts.host_engine import HostEngine, keys_archive, proxy_command
 from cluster.hosts.hosts_file import Host, Hosts, load_hosts
 from cluster.hosts.schema import hosts_schema
 from cluster.hosts.socket_folder import make_socket_folder
@@ -175,3 +176,26 @@ def test_what_a_killed_command_has_left_of_sockets_is_removed_and_nothing_else(
     second = make_socket_folder()
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {*stay, second.name, "elsewhere", f"gradwire-{pid}-2-x"}
+
+
+@pytest.fixture
+def far_engine(monkeypatch):
+    """The engine of a host; and what is sent there."""
+    far = HostEngine.__new__(HostEngine)
+    far.host, far.host_name = BOX, "box"
+    sent = []
+    here = SimpleNamespace(architecture=lambda: "x86_64")
+    monkeypatch.setattr(connect, "Engine", lambda: here)
+    monkeypatch.setattr(connect, "ensure_image", lambda *_: sent.append("built"))
+    monkeypatch.setattr(connect, "ship_image", lambda *_: sent.append("sent") or True)
+    return far, sent
+
+
+def test_a_host_of_another_architecture_is_refused_before_anything_is_built(far_engine):
+    far, sent = far_engine
+    far.architecture = lambda: "aarch64"
+    with pytest.raises(UsageError, match="host box is aarch64, and this machine x86_64"):
+        connect.provide_image(far, IMAGE, print)
+    assert sent == []
+    far.architecture = lambda: "x86_64"
+    assert connect.provide_image(far, IMAGE, print) and sent == ["built", "sent"]

@@ -10,11 +10,13 @@ from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.compose import compose_document, compose_text, document_of
 from cluster.engine.container import Container
 from cluster.engine.resources import Limit, check_room, make_resource_request
-from cluster.hosts import connect
+from cluster.hosts import connect, swarm
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.several import SeveralEngines
+from cluster.hosts.several_compose import SeveralCompose
 from cluster.hosts.swarm_host import LABEL_SWARM, is_for, overlay_name
-from cluster.hosts.swarm_plan import IN, Member
+from cluster.hosts.swarm_lock import swarm_lock
+from cluster.hosts.swarm_plan import IN, Member, Overlay
 from cluster.ssh.keys import ssh_config
 
 SPEC = ClusterSpec("lab", 4)
@@ -40,7 +42,9 @@ class FakeHost:
     def __init__(self, name, nodes):
         self.host_name, self.tunnel, self.nodes = name, FakeTunnel(name), nodes
         self.done, self.failure = [], None
-        self.has_network = True
+        self.has_network, self.is_ours, self.answers = True, True, True
+        self.found = Overlay(0, False)
+        self.is_encrypted, self.is_busy = None, False
 
     def containers(self, cluster=None):
         if self.failure:
@@ -86,21 +90,40 @@ class FakeHost:
 
     def member(self, gone=()):
         is_manager = self.host_name == "west"
-        ready = frozenset({"west"} if gone else {"west", "east"})
+        ready = frozenset({"west"} if gone or not self.answers else {"west", "east"})
+        self.answers = True
         overlays = (NETWORK,) if self.has_network else ()
         state = IN if "left" not in self.done else "inactive"
-        ours = {"is_manager": True, "is_ours": True, "ready": ready} if is_manager else {}
+        ours = {"is_manager": True, "is_ours": self.is_ours, "ready": ready} if is_manager else {}
         return Member(self.host_name, state, self.host_name, overlays=overlays, **ours)
 
     def remove_overlay(self, name):
-        self.has_network = False
-        return True
+        self.has_network = self.is_busy
+        return not self.is_busy
+
+    def overlay(self, name):
+        return self.found if self.has_network else None
+
+    def make_overlay(self, spec, *, encrypted):
+        self.is_encrypted = encrypted
+
+    def hold_network(self, spec):
+        self.done.append(f"holds, locked: {is_locked()}")
 
     def leave_swarm(self):
         self.done.append("left")
 
     def forget_nodes(self, ids):
         self.done.append(f"forgot {ids}")
+
+
+def is_locked():
+    """Whether a command has the lock of swarms."""
+    try:
+        with swarm_lock(0.0):
+            return False
+    except ClusterError:
+        return True
 
 
 def container(node, host):
@@ -196,6 +219,24 @@ def test_what_stays_on_a_lost_host_is_said_with_the_command_that_removes_it(west
     assert "ssh east 'docker rm -fv" in words and "docker swarm leave --force" in words
 
 
+def test_a_lost_host_is_not_told_to_leave_a_swarm_that_was_there(west):
+    west.is_ours, west.is_busy = False, True
+    left = SeveralEngines(HOSTS, [west], {"east": ["node2", "node4"]}, [HOSTS.hosts[1]])
+    left.remove("lab")
+    there, here = left.left_behind("lab")
+    assert "ssh east 'docker rm -fv" in there and "swarm" not in there
+    assert f"network {NETWORK} stays on host west" in here
+    assert here.endswith(f"ssh west 'docker network rm {NETWORK}'")
+
+
+def test_a_host_that_stays_in_a_swarm_whose_manager_is_lost_is_said(east):
+    left = SeveralEngines(HOSTS, [east], {"west": ["node1"]}, [HOSTS.hosts[0]])
+    left.remove("lab")
+    said = left.left_behind("lab")
+    assert any(one.startswith("host east stays in a swarm") for one in said), said
+    assert f"docker network rm {NETWORK}" in said[0]
+
+
 def test_a_limit_is_held_against_the_host_of_its_node(both):
     wish = make_resource_request({"node1": 8, "node2": 3})
     (_, west_nodes), (_, east_nodes) = both.parts(SPEC)
@@ -273,3 +314,62 @@ def test_a_dial_leads_nowhere_else(both):
 )
 def test_a_bridge_of_ours_is_no_proof_of_another_swarm(labels, swarm, ours):
     assert is_for({"Labels": labels}, swarm) is ours
+
+
+def compose_of(both, encrypted):
+    both.hosts = replace(HOSTS, encrypted=encrypted)
+    return SeveralCompose("lab", both)
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "made"),
+    [
+        (None, True, True),
+        (Overlay(0, False), False, None),
+        (Overlay(0, True), True, None),
+        (Overlay(0, False), True, True),
+        (Overlay(0, True), False, False),
+        (Overlay(3, False), False, False),
+    ],
+)
+def test_a_network_that_is_left_over_is_used_only_where_it_is_as_asked(
+    both, west, east, found, asked, made
+):
+    west.has_network, west.found = found is not None, found
+    with compose_of(both, asked) as compose:
+        compose.prepare(SPEC)
+    assert west.is_encrypted is made
+
+
+def test_one_that_is_in_use_is_refused(both, west):
+    west.is_busy = True
+    with compose_of(both, True) as compose, pytest.raises(ClusterError) as failed:
+        compose.prepare(SPEC)
+    assert failed.value.message == f"network {NETWORK} of host west is in use, and not encrypted"
+    assert "cluster.down --name lab" in failed.value.hint
+
+
+def test_one_command_at_a_time_changes_swarms(both, west, monkeypatch):
+    with compose_of(both, False) as compose:
+        compose.prepare(SPEC)
+    assert west.done == ["holds, locked: True"] and not is_locked()
+    monkeypatch.setattr(
+        "cluster.hosts.several.part_hosts", lambda *_: [f"locked: {is_locked()}"]
+    )
+    assert both.remove("lab")[-1] == "swarm of host locked: True" and not is_locked()
+
+
+def test_a_lock_that_is_not_released_is_an_error():
+    with swarm_lock(), pytest.raises(ClusterError, match="another command .* swarm"):
+        with swarm_lock(0.3):
+            pass
+
+
+def test_a_manager_that_was_just_started_is_asked_again(west, east, monkeypatch):
+    monkeypatch.setattr(swarm, "LOOK_INTERVAL_S", 0.0)
+    west.answers = False
+    assert swarm.join_hosts([west, east]) is west
+    monkeypatch.setattr(swarm, "SETTLE_S", 0.0)
+    west.answers = False
+    with pytest.raises(UsageError, match="host east is in another swarm"):
+        swarm.join_hosts([west, east])

@@ -5,18 +5,27 @@ from dataclasses import replace
 import pytest
 
 from cluster.base.errors import UsageError
-from cluster.hosts.swarm_plan import IN, Joining, Member, plan_joining, plan_leaving
+from cluster.hosts.swarm_plan import (
+    IN,
+    Joining,
+    Member,
+    is_settled,
+    lost_may_leave,
+    plan_joining,
+    plan_leaving,
+    stranded,
+)
 
 A, B, C = Member("a"), Member("b"), Member("c")
 IDS = frozenset({"a", "b"})
-MANAGER = Member("a", IN, "a", is_manager=True, is_ours=True, ready=IDS, has_our_bridge=True)
-WORKER = Member("b", IN, "b", has_our_bridge=True)
+MANAGER = Member("a", IN, "a", is_manager=True, is_ours=True, ready=IDS, has_our_mark=True)
+WORKER = Member("b", IN, "b", has_our_mark=True)
 NETWORK = "gradwire_data"
 
 
 def theirs(*members):
     """The same, of a swarm that we have not made."""
-    return [replace(member, is_ours=False, has_our_bridge=False) for member in members]
+    return [replace(member, is_ours=False, has_our_mark=False) for member in members]
 
 
 @pytest.mark.parametrize(
@@ -80,10 +89,51 @@ def test_a_swarm_that_is_not_ours_to_change_is_named(members, words):
         # The manager is lost.
         ([WORKER], ["b"]),
         ([replace(WORKER, state="pending")], ["b"]),
-        ([replace(WORKER, has_our_bridge=False)], []),
+        ([replace(WORKER, has_our_mark=False)], []),
         # The worker is.
         ([replace(MANAGER, ready=frozenset({"a"}))], ["a"]),
     ],
 )
 def test_only_ours_is_left_and_by_those_that_nothing_else_needs(members, leaving):
     assert plan_leaving(members, NETWORK) == leaving
+
+
+@pytest.mark.parametrize(
+    ("members", "settled"),
+    [
+        ([A, B], True),
+        ([MANAGER, WORKER], True),
+        ([A, WORKER], True),  # its manager has left: nobody comes back to it
+        # The manager was started again, and has not heard of its worker yet.
+        ([replace(MANAGER, ready=frozenset({"a"})), WORKER], False),
+        ([replace(MANAGER, ready=frozenset()), WORKER], False),
+        ([replace(A, state="pending"), WORKER], False),
+        ([MANAGER, replace(WORKER, state="pending", node_id="")], False),
+        ([MANAGER, replace(WORKER, state="locked", node_id="")], False),
+    ],
+)
+def test_a_swarm_in_which_hosts_are_still_to_register_is_looked_at_again(members, settled):
+    assert is_settled(members) is settled
+
+
+@pytest.mark.parametrize(
+    ("members", "may"),
+    [
+        ([replace(MANAGER, ready=frozenset({"a"}))], True),
+        ([replace(MANAGER, overlays=(NETWORK,))], True),
+        (theirs(MANAGER), False),
+        ([replace(MANAGER, overlays=(NETWORK, "x_data"))], False),
+        # The manager is lost: we know what we had join.
+        ([WORKER], True),
+        (theirs(WORKER), False),
+        ([replace(WORKER, overlays=("x_data",))], False),
+        ([A, B], False),
+    ],
+)
+def test_a_lost_host_is_told_to_leave_our_swarm_only_where_nothing_else_needs_it(members, may):
+    assert lost_may_leave(members, NETWORK) is may
+
+
+def test_hosts_that_stay_in_a_swarm_without_its_manager_are_said():
+    assert stranded([WORKER, A, replace(C, state="pending")]) == ["b", "c"]
+    assert stranded([MANAGER, WORKER]) == []
