@@ -230,10 +230,7 @@ class Cluster:
         return self
 
     def settle(self) -> LinkState:
-        """Check that no run uses the nodes, and undo the effects of restarts and killed commands.
-
-        Returns:
-            The links in force.
+        """Check that no run uses the nodes, undo what restarts and killed commands left; return the links in force.
 
         Raises:
             NodeError: a run uses a node, or a node does not answer.

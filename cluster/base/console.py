@@ -66,10 +66,7 @@ def eprint(text: str) -> None:
 
 
 def as_typed(text: str) -> str:
-    """Return a text with its commands in the form in which this process was started.
-
-    `gradwire down` for `python -m cluster.down`.
-    """
+    """Return a text with its commands in this process's own form: `gradwire down` for `python -m cluster.down`."""
     started = Path([*sys.orig_argv, "", ""][1]).name  # [0] is the interpreter
     return text.replace("python -m cluster.", "gradwire ") if started == "gradwire" else text
 

@@ -16,10 +16,7 @@ IN_URL = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """Return a command line with SECRET in place of the secrets.
-
-    These are the values of `--token X`, `--api-key=X`, `HF_TOKEN=X`, `https://user:X@host`.
-    """
+    """Mask the values of `--token X`, `--api-key=X`, `HF_TOKEN=X`, `https://user:X@host` in a command line."""
     found, is_awaited = [], False
     for word in words:
         name, equals, value = word.partition("=")

@@ -154,10 +154,7 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 
 def up_argv(command: list[str], name: str, path: str = "-", *, starts: bool = True) -> list[str]:
-    """Return the compose command that creates or reconciles the containers and, with `starts`, starts them.
-
-    `path`: the document; `-` is standard input.
-    """
+    """Return the compose command that creates or reconciles containers, and `starts` them; `-` is standard input."""
     return [
         *command,
         *(

@@ -237,11 +237,7 @@ def _closed_after(channel: Channel, timeout_s: float) -> Iterator[None]:
 def wait_for_sshd(
     node: Node, deadline: float, closing: threading.Event, dial: Dial = dial_directly
 ) -> socket.socket:
-    """Return a socket on which sshd has sent its greeting: Docker's port proxy accepts connections before sshd runs.
-
-    Raises:
-        TimedOut: no greeting came before the deadline. GivenUp: `closing` was set.
-    """
+    """Return a socket on which sshd has sent its greeting: Docker's port proxy accepts connections before sshd runs."""
     greeting_s = GREETING_S
     while not closing.is_set():
         try:

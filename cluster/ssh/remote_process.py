@@ -93,11 +93,7 @@ class RemoteProcess:
         return split_lines(self.chunks(), longest_bytes)
 
     def wait(self) -> tuple[int, bytes]:
-        """Wait for its end; raises as `chunks`.
-
-        Returns:
-            Its exit code (LOST if the connection closed first) and the end of its standard error.
-        """
+        """Wait for its exit code (LOST if the connection closed first) and the end of stderr; raises as `chunks`."""
         self._waited_s = 0.0
         while chunk := self._read(self._channel.recv_stderr):
             self._keep(chunk)
