@@ -51,7 +51,7 @@ from cluster.shaping.link_state import (
     refuse_replayed,
 )
 from cluster.shaping.restore import refuse_lost, restore_limits, restore_links
-from cluster.shaping.temporary_changes import note_temporary_change
+from cluster.shaping.temporary_changes import note_temporary_change, restoring
 from cluster.ssh.fleet import Fleet
 from protocol.node_plan import NodePlan
 
@@ -283,10 +283,10 @@ class Cluster:
             self.console.say(f"changed for {seconds:g} s")
             time.sleep(seconds)
         finally:
-            now = self.links()
-            undone = undo_changes(before.plans, now.plans, changes)
-            apply_some(self.fleet, change_plans(now.plans, undone))
-            note.unlink(missing_ok=True)
+            with restoring(note):
+                now = self.links()
+                undone = undo_changes(before.plans, now.plans, changes)
+                apply_some(self.fleet, change_plans(now.plans, undone))
         return self.links()
 
     @contextmanager
@@ -312,8 +312,8 @@ class Cluster:
                 apply_some(self.fleet, plans)
                 yield
             finally:
-                apply_some(self.fleet, {node: before[node] for node in plans})
-                note.unlink(missing_ok=True)
+                with restoring(note):
+                    apply_some(self.fleet, {node: before[node] for node in plans})
 
     def replay(self, playback: Playback) -> TraceExit:
         """Play a trace on links of the running cluster to its end; then restore them, also on an interrupt.

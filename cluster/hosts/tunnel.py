@@ -1,8 +1,8 @@
-"""An SSH connection to a host, and ports and sockets of the host that it leads to.
+"""One SSH connection to a host, which forwards local Unix sockets to ports and sockets of the host.
 
-The user's own ssh client makes it: keys, agent, known hosts, jumps and aliases are as he has them. What it leads to are
-Unix sockets in a folder that only this user can enter: no port of this machine is opened, and two commands at a time do
-not meet. The client ends with us, also when we are killed.
+The user's own ssh client makes the connection, with the user's keys, agent, known hosts, jump hosts and aliases. The
+local ends are Unix sockets in a folder that only this user can enter: no port of this machine is opened, and concurrent
+commands do not collide. The client ends with this process, even if the process is killed.
 """
 
 import shutil
@@ -28,23 +28,26 @@ ENGINE_SOCKET, CONTROL_SOCKET = "engine", "control"
 OPTIONS = {
     "BatchMode": "yes",  # nobody is there to type a password
     "StrictHostKeyChecking": "yes",
+    # Forwardings of the user's configuration would open ports here, and fail for the second concurrent command. It
+    # clears those of the command line as well, so ours are requested once the connection is up.
+    "ClearAllForwardings": "yes",
     "ExitOnForwardFailure": "yes",
     "ConnectTimeout": "15",
-    "ServerAliveInterval": "5",  # a host that is silent for 15 s is lost, as a node is
+    "ServerAliveInterval": "5",  # a host that is silent for 15 s is lost, like a node
     "ServerAliveCountMax": "3",
     "ControlPersist": "no",
 }
 
 
 class Tunnel:
-    """One SSH connection to a host, open until this object ends, or the thread that made it.
+    """One SSH connection to a host, open until this object or the thread that created it ends.
 
     Args:
-        host: where to.
-        waits: until we are logged in; else `wait` does that.
+        host: the host to connect to.
+        waits: whether to wait for the login; if not, call `wait`.
 
     Raises:
-        PrerequisiteError: no ssh client here, or the host does not let us in; in the client's own words.
+        PrerequisiteError: this machine has no ssh client, or the login failed; quotes the client.
     """
 
     def __init__(self, host: Host, *, waits: bool = True) -> None:
@@ -58,23 +61,32 @@ class Tunnel:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until we are logged in: then the engine's socket is there. Raises as the class."""
+        """Wait for the login, then forward the engine's socket. Raises like the class."""
         try:
             self._wait()
+            self._forward(self._folder / ENGINE_SOCKET, self.host.docker_socket)
+        except ConnectionError as error:
+            self.close()
+            raise _refused(self.host, str(error)) from error
         except BaseException:
             self.close()
             raise
 
     @property
     def engine_url(self) -> str:
-        """Where the host's Docker engine answers."""
+        """The local URL of the host's Docker engine."""
         return f"unix://{self._folder / ENGINE_SOCKET}"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the connection is gone, for example after a network outage. A tunnel never reconnects."""
+        return self._process.poll() is not None
+
     def dial(self, node: Node, timeout_s: float) -> socket.socket:
-        """Connect to the port of the host that leads to a node's sshd: a `cluster.ssh.connection.Dial`.
+        """Connect to the host's port of a node's sshd; a `cluster.ssh.connection.Dial`.
 
         Raises:
-            OSError: there is no way to it.
+            OSError: the node cannot be reached.
         """
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -86,26 +98,31 @@ class Tunnel:
         return sock
 
     def close(self) -> None:
-        """End the connection, and all that goes through it."""
+        """End the connection and everything that goes through it."""
         self._finalizer()
 
     @property
     def _words(self) -> Path:
-        """What the client says."""
+        """The file with the client's error output."""
         return self._folder / "words"
 
+    @property
+    def _control(self) -> Path:
+        """The client's control socket, which exists once the login has succeeded."""
+        return self._folder / CONTROL_SOCKET
+
     def _start(self) -> subprocess.Popen[bytes]:
-        engine = f"{self._folder / ENGINE_SOCKET}:{self.host.docker_socket}"
-        argv = [*ssh_argv(self.host), *self._control(), "-M", "-N", "-T", "-L", engine]
+        argv = [*ssh_argv(self.host), "-S", str(self._control), "-M", "-N", "-T"]
         try:
-            # A file: it complains of each port that nobody listens on yet, and would wait for who reads a pipe.
+            # A file, not a pipe: the client complains of each port that nobody listens on yet, and a full pipe would
+            # block it.
             with self._words.open("w") as words:
                 return subprocess.Popen(
                     [*argv, "--", self.host.ssh],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=words,
-                    start_new_session=True,  # Ctrl-C is ours to handle: we still need it to clean up
+                    start_new_session=True,  # Ctrl-C must not end it: we still need it to clean up
                     preexec_fn=end_with_parent,
                 )
         except FileNotFoundError:
@@ -116,34 +133,45 @@ class Tunnel:
 
     def _wait(self) -> None:
         deadline = time.monotonic() + OPEN_TIMEOUT_S
-        while not (self._folder / ENGINE_SOCKET).exists():
-            if self._process.poll() is not None:
+        while not self._control.exists():
+            if self.has_ended:
                 raise _refused(self.host, self._words.read_text(errors="replace"))
             if time.monotonic() > deadline:
                 raise _refused(self.host, f"no answer within {OPEN_TIMEOUT_S:.0f} s")
             time.sleep(LOOK_S)
 
     def _door(self, node: Node) -> Path:
-        """The socket that leads to a node's port; asked for at first use."""
+        """Return the local socket that leads to a node's port; forwarded at first use."""
         with self._lock:
             if node.ssh_port not in self._doors:
-                path = self._folder / node.name
-                forward = f"{path}:{node.ssh_host}:{node.ssh_port}"
-                argv = [*ssh_argv(self.host), *self._control(), "-O", "forward", "-L", forward]
-                done = run_bounded([*argv, "--", self.host.ssh])
-                if done.returncode != 0:
-                    raise ConnectionError(f"host {self.host.name}: {done.stderr.strip()}")
+                # Named by the port: a node of the same name has another port after `down` and `up` in another slot.
+                path = self._folder / str(node.ssh_port)
+                self._forward(path, f"{node.ssh_host}:{node.ssh_port}")
                 self._doors[node.ssh_port] = path
             return self._doors[node.ssh_port]
 
-    def _control(self) -> list[str]:
-        return ["-S", str(self._folder / CONTROL_SOCKET)]
+    def _forward(self, path: Path, target: str) -> None:
+        """Have the client forward a local socket to a port or socket of the host.
+
+        Raises:
+            ConnectionError: the client refused or has ended.
+        """
+        # Without configuration, and without OPTIONS: ClearAllForwardings would clear this one, too.
+        argv = ["ssh", "-F", "none", "-S", str(self._control), "-O", "forward"]
+        done = run_bounded([*argv, "-L", f"{path}:{target}", "--", self.host.ssh])
+        if done.returncode != 0:
+            raise ConnectionError(f"host {self.host.name}: {done.stderr.strip()}")
 
 
 def ssh_argv(host: Host) -> list[str]:
-    """The ssh client with all of its options but the destination."""
+    """Return the ssh command with all its options, without the destination."""
     words = ["ssh", *(word for key, value in OPTIONS.items() for word in ("-o", f"{key}={value}"))]
-    words += ["-F", host.ssh_config] if host.ssh_config else []
+    return words + route_options(host)
+
+
+def route_options(host: Host) -> list[str]:
+    """Return the options of the ssh client that say how to reach a host."""
+    words = ["-F", host.ssh_config] if host.ssh_config else []
     return words + (["-J", host.proxy_jump] if host.proxy_jump else [])
 
 

@@ -47,7 +47,7 @@ from cluster.schedule.runner import ScheduleRunner
 from cluster.shaping.host_load import HostLoad, compare_readings
 from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
 from cluster.shaping.restore import lost_links
-from cluster.shaping.temporary_changes import note_temporary_change
+from cluster.shaping.temporary_changes import give_up, note_temporary_change
 from cluster.ssh.fleet import Fleet
 from protocol.metrics import End
 from protocol.places import run_dir, shared_dir
@@ -203,7 +203,9 @@ def _noted(job: Job, processors: CpuLimits, player: ScheduleRunner) -> Iterator[
     try:
         yield
     finally:
-        if not player.failure:
+        if player.failure:
+            give_up(note)
+        else:
             note.unlink(missing_ok=True)
 
 

@@ -10,7 +10,8 @@ limits that the nodes had before. The links themselves are recorded anyway (`clu
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def note_temporary_change(
 ) -> Path:
     """Write a note that this process changes links temporarily, and limits from `limits`; return the note's path.
 
-    The caller removes the note once it has restored everything.
+    The caller restores everything within `restoring`, which removes the note.
     """
     path = spec.state_dir / f"temporary-{os.getpid()}-{time.monotonic_ns()}.json"
     document = {
@@ -53,6 +54,27 @@ def note_temporary_change(
     }
     write_atomically(path, json.dumps(document).encode())
     return path
+
+
+@contextmanager
+def restoring(note: Path) -> Iterator[None]:
+    """Remove a note after the block, which undoes its changes; if the block raises, the next command undoes them.
+
+    Our process may live on, in Python: a note that seemed to be of a change still going on would keep wrong links in
+    force.
+    """
+    try:
+        yield
+    except BaseException:
+        give_up(note)
+        raise
+    note.unlink(missing_ok=True)
+
+
+def give_up(note: Path) -> None:
+    """Make a note one of a killed command, whose changes the next command undoes."""
+    document = json.loads(note.read_text(encoding="utf-8"))
+    write_atomically(note, json.dumps(document | {"started": ""}).encode())
 
 
 def read_temporary_changes(spec: ClusterSpec) -> list[TemporaryChange]:

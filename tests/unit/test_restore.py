@@ -9,8 +9,8 @@ from cluster.base import spec
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import Limit
 from cluster.shaping.link_state import LinkState
-from cluster.shaping.restore import differing, restore_limits
-from cluster.shaping.temporary_changes import note_temporary_change
+from cluster.shaping.restore import differing, is_changing, restore_limits
+from cluster.shaping.temporary_changes import note_temporary_change, restoring
 from protocol.link import Link
 
 LAB = ClusterSpec("lab", size=2)
@@ -58,6 +58,21 @@ def test_what_a_killed_command_took_of_processors_is_given_back():
     assert engine.held == {"node1": Limit(2.0), "node2": Limit(0.25)}
     assert (killed.exists(), alive.exists()) == (False, True)
     assert console.said == ["node1: CPU limits are taken back that `launch a` left behind"]
+
+
+def test_a_change_that_could_not_be_undone_does_not_count_as_going_on():
+    in_force = LinkState((), {}, "cubic", (), 1500, {})
+    note = note_temporary_change(LAB, "python", {"node1": Limit(2.0)})
+    assert is_changing(LAB, in_force)
+    with pytest.raises(KeyboardInterrupt), restoring(note):
+        raise KeyboardInterrupt
+    assert not is_changing(LAB, in_force) and note.exists()
+    engine = FakeEngine()
+    restore_limits(engine, LAB, HeardConsole())
+    assert engine.held["node1"] == Limit(2.0) and not note.exists()
+    with restoring(again := note_temporary_change(LAB, "python")):
+        pass
+    assert not again.exists()
 
 
 def test_nodes_whose_links_are_not_the_recorded_ones_are_known():

@@ -54,6 +54,7 @@ class Server:
             transport.close()
 
     def close(self):
+        self._socket.shutdown(socket.SHUT_RDWR)  # ends `accept`
         self._socket.close()
         self.hang_up()
 
