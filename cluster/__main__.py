@@ -48,7 +48,7 @@ def _list_verbs() -> int:
     from cluster.cli.command_line import all_written
 
     with safe_output() as output:
-        print("python -m cluster.VERB --help, or gradwire VERB --help, tells more of each:\n")
+        print("Help on a verb: python -m cluster.VERB --help, or gradwire VERB --help\n")
         for verb in VERBS:
             print(f"  {verb:<9} {_first_line(verb)}")
         return all_written(output, EXIT_DONE)

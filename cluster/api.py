@@ -24,7 +24,7 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.ownership import check_checkout
 from cluster.engine.resources import Limit, ResourceValue, make_resource_request
-from cluster.hosts.connect import compose_for, connect_engine, hosts_of
+from cluster.hosts.connect import compose_for, connect_engine, has_ended, hosts_of
 from cluster.hosts.hosts_file import load_hosts
 from cluster.lifecycle.create import create_cluster, inspect_cluster
 from cluster.lifecycle.exclusive_lock import ClusterLock
@@ -151,6 +151,7 @@ class Cluster:
     @property
     def engine(self) -> Engine:
         """The Docker engine of this machine or of the cluster's hosts; connected on first use."""
+        self._drop_ended_engine()
         if self._engine is None:
             self._engine = connect_engine(self.name, self.request.hosts)
         return self._engine
@@ -178,6 +179,7 @@ class Cluster:
         Raises:
             ClusterError: the cluster is not up; NodeError: a node does not answer.
         """
+        self._drop_ended_engine()
         if self._fleet is None:
             self._fleet = reach_nodes(self.engine, self.spec, CONNECT_TIMEOUT_S)
         return self._fleet
@@ -454,7 +456,10 @@ class Cluster:
             self._spec = None
             if self._force:
                 self._engine = connect_engine(self.name, self.request.hosts, partly=True)
-            return remove_cluster(self.engine, self.name, self.console, force=self._force)
+            try:
+                return remove_cluster(self.engine, self.name, self.console, force=self._force)
+            finally:
+                self._engine = None  # the next cluster of this name may be on other machines
 
     def close(self) -> None:
         """Close the connections; the cluster stays up."""
@@ -462,12 +467,24 @@ class Cluster:
             self._fleet.close()
             self._fleet = None
 
+    def _drop_ended_engine(self) -> None:
+        """Forget an engine whose connection to a host has ended, and the fleet; the next use connects again."""
+        if self._engine is not None and has_ended(self._engine):
+            self.close()
+            self._engine = None
+
     def __enter__(self) -> Self:
         self.up()
         self._is_ours = not self.was_there
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-        if self._is_ours:
+        if not self._is_ours:
+            return
+        try:
             self.down()
+        except ClusterError as failure:
+            if error is None:
+                raise
+            self.console.say(f"cluster {self.name!r} stays up: {failure}")  # `error` matters more

@@ -3,7 +3,7 @@
     python -m cluster.doctor
     python -m cluster.doctor --name second --json
 
-Without a cluster only this machine is checked. Exit 1 where anything is wrong.
+Without a cluster, only this machine is checked. Exit 1 if anything is wrong.
 """
 
 from __future__ import annotations

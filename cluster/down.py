@@ -4,8 +4,8 @@
     python -m cluster.down --name second
     python -m cluster.down --all
 
-Clusters of other names stay, and so does that of another checkout, and one that another command is at work on: --force
-removes them, too. Of several hosts it goes without those that do not answer, and says what stays there.
+Other clusters stay. A cluster of another checkout, or one that another command is using, is removed only with --force.
+With several hosts, --force also skips those that do not answer, and lists what stays there.
 """
 
 import sys
@@ -25,11 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     """Take a cluster down."""
     parser = make_parser("cluster.down", __doc__)
     add_name(parser)
-    parser.add_argument("--all", action="store_true", help="every cluster of this checkout")
+    parser.add_argument("--all", action="store_true", help="remove every cluster of this checkout")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also what is in use, another checkout's, or on lost hosts",
+        help="even if in use, of another checkout, or with hosts that do not answer",
     )
     return run_verb(parser, down, argv)
 

@@ -1,12 +1,12 @@
-"""Write what a run measured for other programs: CSV, TensorBoard's event files, Weights & Biases, Perfetto.
+"""Export what a run measured: CSV, TensorBoard event files, Weights & Biases, Perfetto.
 
-python -m cluster.export runs/20261121-101500-mobile-fedavg                  # metrics.csv, a row a step and rank
+python -m cluster.export runs/20261121-101500-mobile-fedavg                  # metrics.csv, a row per step and rank
 python -m cluster.export runs/20261121-101500-mobile-fedavg --csv --tensorboard
 python -m cluster.export runs/20261121-101500-mobile-fedavg --wandb PROJECT
 python -m cluster.export runs/20261121-101500-mobile-fedavg --trace          # trace.json, for ui.perfetto.dev
 
-The files go into the run's own folder. TensorBoard's want `pip install -e '.[tensorboard]'`, W&B wants
-`pip install wandb` and an account; a run itself needs neither.
+Files go into the run folder. --tensorboard needs `pip install -e '.[tensorboard]'`, --wandb needs `pip install wandb`
+and an account; a run itself needs neither.
 """
 
 import csv
@@ -38,10 +38,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser("cluster.export", __doc__)
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN_FOLDER", help="runs/<time>-<profile>-<what>")
-    add("--csv", action="store_true", help="metrics.csv; the default")
-    add("--tensorboard", action="store_true", help="tensorboard/node1/, …")
-    add("--wandb", metavar="PROJECT", help="a run of this project, named as the folder")
-    add("--trace", action="store_true", help="trace.json: all ranks and links on one clock")
+    add("--csv", action="store_true", help="write metrics.csv (the default)")
+    add("--tensorboard", action="store_true", help="write tensorboard/node1/, …")
+    add("--wandb", metavar="PROJECT", help="upload to this project, as a run named after the folder")
+    add("--trace", action="store_true", help="write trace.json: all ranks and links on one clock")
     return run_verb(parser, export, argv)
 
 

@@ -1,10 +1,10 @@
 """Build the node image, if anything changed.
 
 python -m cluster.image
-python -m cluster.image --torch 2.9.1 --torchvision 0.24.1     # PyPI's torch, for CUDA, and FSDP2 on the CPU
+python -m cluster.image --torch 2.9.1 --torchvision 0.24.1     # PyPI's torch: CUDA, and FSDP2 on the CPU
 python -m cluster.image --torch debian                         # back to Debian's 2.6
-python -m cluster.image --mujoco  # for --task-set env=Hopper-v5 and Walker2d-v5; --no-mujoco goes back
-python -m cluster.image --base OURS  # on a Debian 13 image of yours, say one with your network's certificates
+python -m cluster.image --mujoco  # for --task-set env=Hopper-v5 and Walker2d-v5; --no-mujoco removes it
+python -m cluster.image --base OURS  # on your own Debian 13 image, e.g. with your network's certificates
 """
 
 import sys
@@ -21,14 +21,14 @@ def main(argv: list[str] | None = None) -> int:
     """Build the node image."""
     parser = make_parser("cluster.image", __doc__)
     parser.add_argument(
-        "--torch", metavar="VERSION", help="from PyPI; 'debian' goes back to Debian's 2.6"
+        "--torch", metavar="VERSION", help="torch version from PyPI; 'debian': Debian's 2.6"
     )
-    parser.add_argument("--torchvision", metavar="VERSION", help="the one that fits --torch")
+    parser.add_argument("--torchvision", metavar="VERSION", help="torchvision version that fits --torch")
     parser.add_argument(
-        "--base", metavar="IMAGE", help=f"the Debian 13 image to build on (default: {BASE_IMAGE})"
+        "--base", metavar="IMAGE", help=f"Debian 13 image to build on (default: {BASE_IMAGE})"
     )
     parser.add_argument(
-        "--mujoco", action=BooleanOptionalAction, help="with MuJoCo, 80 MB more (default: as it is)"
+        "--mujoco", action=BooleanOptionalAction, help="include MuJoCo, 80 MB more (default: unchanged)"
     )
     return run_verb(parser, build_image, argv)
 

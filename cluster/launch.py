@@ -1,4 +1,4 @@
-"""Run a program on every node, over links that were measured first.
+"""Run a program on every node, over links that are measured first.
 
     python -m cluster.launch --profile mobile
     python -m cluster.launch --profile mobile --strategy fedavg --set H=20 --steps 200 --json
@@ -11,25 +11,25 @@
     python -m cluster.launch -f experiment.yml
     python -m cluster.launch -f runs/20261121-101500-mobile-fedavg/run.yml
 
-Brings the cluster up if it is not, shapes its links if they differ, measures every link, or only looks at them
-where they were proved before and nothing about them has changed since (--verify), and stops (exit 1) where one
-is not what was asked for, or where this machine is too busy to tell (--allow-undecided goes on). Then it starts
-the ranks over SSH with torchrun's environment, one on each node or as many as --nproc-per-node says. Without
-`--` it trains (node.train; its options are taken here too: python -m node.train --help). With `--` it runs your
-program, unchanged: its folder is copied to every node. What a rank writes into $GRADWIRE_RUN_DIR comes back
-into the run folder: checkpoints, too, from which `--resume runs/NAME` goes on.
+Brings the cluster up if it is down, shapes its links if they differ, and measures every link, or only takes a look if
+they were proved before and nothing about them has changed (--verify). Stops (exit 1) if a link is not as asked, or if
+this machine is too busy to tell (--allow-undecided continues). Then starts the ranks over SSH with torchrun's
+environment, one per node or --nproc-per-node of them. Without `--` it trains (node.train; its options are accepted here
+too: python -m node.train --help). With `--` it runs your program, unchanged: its folder is copied to every node. What a
+rank writes to $GRADWIRE_RUN_DIR is copied back to the run folder, including checkpoints: `--resume runs/NAME` continues
+from them.
 
 -f experiment.yml launches what that file says: `kind: experiment`, and a key for each flag (examples/experiment.yml has
-them all). Flags beside -f win over the file, the file over variables of the environment.
+them all). Flags override the file, and the file overrides environment variables.
 
--f runs/NAME launches an earlier run again as it was: the same program and arguments, seeds, links, limits, schedule and
-order of ranks, on the run's own cluster (or --name's), which is brought up as it was if it is not. What the run sent to
-its nodes is sent as it is now; the file of a trace must be as it was.
+-f runs/NAME repeats an earlier run: the same program and arguments, seeds, links, limits, schedule and rank order, on
+the run's own cluster (or --name's), which is brought up as it was if it is down. Files that the run sent to its nodes
+are sent in their current state; a trace file must be unchanged.
 
-Two pairs that are easily confused: --seed is the training's, --link-seed draws the links; --lr-schedule is
-the learning rate's, --schedule changes links and nodes during the run.
+Easily confused: --seed is for the training, --link-seed for drawing the links; --lr-schedule is for the learning rate,
+--schedule changes links and nodes during the run.
 
-Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
+Exit codes: 0 done, 1 the run or the cluster failed, 2 usage, 3 a bug in gradwire, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the nodes printed: the same as `docker logs`, all nodes together, each line with its node in front.
+"""Print the logs of all nodes, as `docker logs` does, each line prefixed with its node.
 
-    python -m cluster.logs                     # all of it
-    python -m cluster.logs -f node2 node3      # go on as it comes, two nodes only
+    python -m cluster.logs                     # everything
+    python -m cluster.logs -f node2 node3      # follow two nodes only
     python -m cluster.logs --grep 'loss [0-9]'
     python -m cluster.logs --tail 20
 
@@ -29,10 +29,10 @@ def main(argv: list[str] | None = None) -> int:
     """Show or follow the nodes' logs."""
     parser = make_parser("cluster.logs", __doc__)
     add_name(parser)
-    parser.add_argument("nodes", nargs="*", metavar="NODE", help="default: all")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as new lines come")
+    parser.add_argument("nodes", nargs="*", metavar="NODE", help="nodes to show (default: all)")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
     parser.add_argument(
-        "--grep", metavar="RE", help="only lines in which this regular expression is found"
+        "--grep", metavar="RE", help="only lines that match this regular expression anywhere"
     )
     parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each node")
     return run_verb(parser, logs, argv)

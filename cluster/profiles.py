@@ -1,9 +1,9 @@
-"""List the link profiles, or print some of them.
+"""List all link profiles, or some of them.
 
-    python -m cluster.profiles              # what there is
+    python -m cluster.profiles              # all of them
     python -m cluster.profiles mobile       # one of them
 
-Your own is a file anywhere: `--profile ./mine.yml`.
+Your own profile is a file anywhere: `--profile ./mine.yml`.
 """
 
 import sys
@@ -25,7 +25,7 @@ from cluster.links.profiles import (
 def main(argv: list[str] | None = None) -> int:
     """List the profiles, or print the named ones."""
     parser = make_parser("cluster.profiles", __doc__)
-    parser.add_argument("names", nargs="*", metavar="PROFILE", help="default: all")
+    parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles to list (default: all)")
     return run_verb(parser, show_profiles, argv)
 
 

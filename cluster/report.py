@@ -1,11 +1,11 @@
-"""Write the report of a run, in one file that needs no network; of several runs, a comparison.
+"""Write the report of a run, one file that needs no network; of several runs, a comparison.
 
     python -m cluster.report runs/20261121-101500-mobile-fedavg          # report.html, .md and .csv in its folder
-    python -m cluster.report runs/20261121-101500-mobile-fedavg --png    # and its charts as pictures
+    python -m cluster.report runs/20261121-101500-mobile-fedavg --png    # and its charts as PNG files
     python -m cluster.report runs/A runs/B runs/C                        # runs/comparison.html, .md and .csv
 
-Every launch writes its own. It works on any run's folder, also of a run that failed, and changes nothing in it but
-these files. Charts want `pip install 'gradwire[report]'`; without it report.md and report.csv are written.
+Every launch writes its own report. Works on any run folder, also of a failed run, and changes only these files in it.
+Charts need `pip install 'gradwire[report]'`; without it, only report.md and report.csv are written.
 """
 
 import sys
@@ -25,16 +25,16 @@ def main(argv: list[str] | None = None) -> int:
     """Report runs."""
     parser = make_parser("cluster.report", __doc__)
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="RUN", help="runs/<time>-<profile>-<what>"
+        "folders", type=Path, nargs="+", metavar="RUN", help="run folder: runs/<time>-<profile>-<what>"
     )
     parser.add_argument(
-        "--png", action="store_true", help="also a picture of every chart: report-<chart>.png"
+        "--png", action="store_true", help="also write every chart as report-<chart>.png"
     )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="FOLDER",
-        help="where to (default: the run's folder; of several, the one above)",
+        help="where to write (default: the run's folder; for several, its parent)",
     )
     return run_verb(parser, report, argv)
 

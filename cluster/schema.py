@@ -1,10 +1,10 @@
-"""Print the JSON Schema of a YAML file that you write: editors complete and check it.
+"""Print the JSON Schema of a YAML file that you write, for completion and checks in editors.
 
     python -m cluster.schema profile > profile.schema.json
-    python -m cluster.schema                                   # all of them, by kind
+    python -m cluster.schema                                   # all schemas, by kind
 
-A YAML file whose first line is `# yaml-language-server: $schema=profile.schema.json` is then completed by editors
-that speak to the YAML language server (VS Code, Neovim, Emacs, …).
+Editors that use the YAML language server (VS Code, Neovim, Emacs, …) then complete a YAML file whose first line is
+`# yaml-language-server: $schema=profile.schema.json`.
 """
 
 import json
@@ -32,7 +32,7 @@ SCHEMAS = {
 def main(argv: list[str] | None = None) -> int:
     """Print a schema."""
     parser = make_parser("cluster.schema", __doc__)
-    parser.add_argument("kind", nargs="?", choices=sorted(SCHEMAS), help="default: all")
+    parser.add_argument("kind", nargs="?", choices=sorted(SCHEMAS), help="kind of file (default: all)")
     return run_verb(parser, show_schema, argv)
 
 

@@ -3,13 +3,13 @@
     python -m cluster.shape --profile wan
     python -m cluster.shape --profile mobile --topology ring --seed 7
     python -m cluster.shape --link node1:node3 --delay 80 --loss 2 --for 10s
-    python -m cluster.shape --link node2:node1 --both --loss 100      # cut, until another --loss
+    python -m cluster.shape --link node2:node1 --both --loss 100      # cut, until the next --loss
     python -m cluster.shape --link node1:node3 --trace lte.csv --for 60s
     python -m cluster.shape --clear
 
-Links change in place: what is under way on them is not lost. A link has one direction, from the first node to the
-second; --both changes the one back, too. With --for the links get their old values back: then, or on Ctrl-C. A trace
-ends by itself, unless it loops.
+Links change in place: packets in flight are not lost. A link has one direction, from the first node to the second;
+--both also changes the reverse link. With --for, links get their old values back after that time, or on Ctrl-C. A
+trace ends by itself, unless --loop repeats it.
 """
 
 import sys
@@ -27,15 +27,15 @@ from cluster.shaping.link_state import LinkState
 from cluster.status import print_shape
 
 FIELDS = {
-    "rate": ("rate_mbyte_s", "MBYTE_S", "bytes on the wire, in 10^6 a second"),
-    "delay": ("delay_ms", "MS", "one way"),
+    "rate": ("rate_mbyte_s", "MBYTE_S", "rate on the wire, in 10^6 bytes/s"),
+    "delay": ("delay_ms", "MS", "one-way delay"),
     "jitter": ("jitter_ms", "MS", "standard deviation of the delay"),
-    "loss": ("loss_pct", "PCT", "packets lost, at random"),
-    "buffer": ("buffer_ms", "MS", "the queue in front of the rate limit"),
-    "loss-burst": ("loss_burst", "PACKETS", "lost in a row, on average; 1: each by itself"),
+    "loss": ("loss_pct", "PCT", "packets lost at random"),
+    "buffer": ("buffer_ms", "MS", "queue in front of the rate limit"),
+    "loss-burst": ("loss_burst", "PACKETS", "mean length of a loss burst; 1: single losses"),
     "duplicate": ("duplicate_pct", "PCT", "packets that arrive twice"),
-    "corrupt": ("corrupt_pct", "PCT", "packets with one bit wrong"),
-    "reorder": ("reorder_pct", "PCT", "packets that do not wait, and overtake others"),
+    "corrupt": ("corrupt_pct", "PCT", "packets with one bit flipped"),
+    "reorder": ("reorder_pct", "PCT", "packets that skip the delay and overtake others"),
 }
 
 
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     add_shape(parser)
     _add_link(parser)
     add_force(parser)
-    parser.add_argument("--clear", action="store_true", help="take all shaping off")
+    parser.add_argument("--clear", action="store_true", help="remove all shaping")
     return run_verb(parser, shape, argv)
 
 
@@ -82,24 +82,24 @@ def _add_link(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SRC:DST",
-        help="change this link (may be repeated)",
+        help="change this link (repeatable)",
     )
-    parser.add_argument("--both", action="store_true", help="and the one back")
+    parser.add_argument("--both", action="store_true", help="also change the reverse link")
     for name, (field, metavar, words) in FIELDS.items():
         parser.add_argument(
-            f"--{name}", dest=field, type=float, metavar=metavar, help=f"of --link: {words}"
+            f"--{name}", dest=field, type=float, metavar=metavar, help=f"with --link: {words}"
         )
     parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
-        help="of --link: values over time, a CSV or mahimahi's format (cluster/links/traces.py)",
+        help="with --link: values over time, as CSV or in mahimahi's format (cluster/links/traces.py)",
     )
     parser.add_argument(
-        "--loop", action=BooleanOptionalAction, help="of --trace: at its end begin it again"
+        "--loop", action=BooleanOptionalAction, help="with --trace: restart it when it ends"
     )
     parser.add_argument(
-        "--for", dest="duration", metavar="TIME", help="of --link: 10s, 500ms, 2m; then as before"
+        "--for", dest="duration", metavar="TIME", help="with --link: undo the change after 10s, 500ms, 2m"
     )
 
 

@@ -1,9 +1,9 @@
-"""What is up: the nodes and their links, as the engine and the nodes themselves tell.
+"""Show the nodes of a cluster and their links, as reported by the engine and the nodes.
 
     python -m cluster.status
     python -m cluster.status --name second --json
 
-The table of a big cluster ends after ninety links; --json has all of them.
+The table of links stops after 90 rows; --json has all of them.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Run an experiment with every combination of its lists, on one cluster, and rank what comes of it.
+"""Run every combination of an experiment's lists, on one cluster, and rank the results.
 
     python -m cluster.sweep examples/sweeps/strategies.yml
     python -m cluster.sweep --profile mobile,wan --strategy ddp,fedavg,diloco --seed 1,2,3 --steps 100
-    python -m cluster.sweep sweep.yml --target test_accuracy=0.8 --steps 50     # flags go over the file
-    python -m cluster.sweep sweep.yml --dry-run                  # every run in its order, and which are done
+    python -m cluster.sweep sweep.yml --target test_accuracy=0.8 --steps 50     # flags override the file
+    python -m cluster.sweep sweep.yml --dry-run                  # all runs in order, and which are done
     python -m cluster.sweep sweep.yml --retry-failed
 
-A sweep file is an experiment with lists (cluster/sweeps/sweep_file.py shows one); options that are not ours are
-node.train's, lists with commas. Everything is checked before anything is started. Links are shaped anew, and measured,
-between runs. Each block of runs has every problem and variant once, in an order drawn by --order-seed. What is done is
-not run again: the same command goes on where it was stopped. Trainings are tested by one rule: the average over all
-ranks, after the last step. The ranking goes into --out, sweep.html, beside records.
+A sweep file is an experiment with lists (cluster/sweeps/sweep_file.py shows one); options not listed below are
+node.train's, with comma-separated lists. Everything is checked before anything starts. Links are reshaped and measured
+between runs. Each block of runs has every problem and variant once, in an order drawn by --order-seed. Finished runs
+are not repeated: the same command resumes a sweep that was stopped. All trainings are tested alike: on the average over
+all ranks, after the last step. The ranking, sweep.html, is written to --out, next to the records.
 
-Exit codes: 0 done, 1 a run or the cluster failed, 2 usage, 3 a bug of ours, 130 interrupted.
+Exit codes: 0 done, 1 a run or the cluster failed, 2 usage, 3 a bug in gradwire, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     for key in ONE_VALUE:
         add(
-            f"--{key.replace('_', '-')}", metavar="X", help=f"`{key}` of the file: one for all runs"
+            f"--{key.replace('_', '-')}", metavar="X", help=f"`{key}` of the file, the same for all runs"
         )
     for key in LISTS:
-        add(f"--{key.replace('_', '-')}", metavar="X,Y", help=f"`{key}` of the file: some")
-    add("--target", action="append", default=[], metavar="FIGURE=VALUE", help="may be repeated")
+        add(f"--{key.replace('_', '-')}", metavar="X,Y", help=f"`{key}` of the file, as a list")
+    add("--target", action="append", default=[], metavar="FIGURE=VALUE", help="figure of a test and the value to reach (repeatable)")
     add("--no-verify", action="store_true", help="do not measure the links before each run")
     add("--isolated", action="store_true", help="nodes without a link cannot reach each other")
-    add("--out", type=Path, help="folder of the records and the report (default: runs/sweeps/NAME)")
-    add("--order-seed", type=int, default=1, help="draws the order (default: %(default)s)")
-    add("--retry-failed", action="store_true", help="run those again that failed")
+    add("--out", type=Path, help="folder for records and report (default: runs/sweeps/NAME)")
+    add("--order-seed", type=int, default=1, help="seed for the order of runs (default: %(default)s)")
+    add("--retry-failed", action="store_true", help="repeat failed runs")
     add("--dry-run", action="store_true", help="print what would be run, do nothing")
     return run_verb(parser, lambda args: sweep(args, file), words, keep_rest=True)
 

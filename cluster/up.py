@@ -1,12 +1,12 @@
-"""Bring a cluster up, or bring the one that is up to what is asked for.
+"""Bring up a cluster, or change a running one to match the flags.
 
     python -m cluster.up                                  # three nodes, no shaping
     python -m cluster.up --nodes 4 --profile mobile
     python -m cluster.up --name second --nodes 2          # beside the first
     python -m cluster.up --hosts examples/hosts.yml       # on other machines: docs/hosts.md
-    python -m cluster.up --cpus node3=0.5 --memory node2=1g          # nodes that are not alike; `none` takes it away
+    python -m cluster.up --cpus node3=0.5 --memory node2=1g          # limits per node; `none` removes one
 
-Makes what is missing and changes what differs: image, keys, containers, limits, links. Run it again whenever in doubt.
+Creates what is missing and changes what differs: image, keys, containers, limits, links. Rerun it when in doubt.
 """
 
 from __future__ import annotations

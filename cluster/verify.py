@@ -1,15 +1,14 @@
-"""Measure every link and hold it against what was asked of it.
+"""Measure every link and compare it with what was asked for.
 
     python -m cluster.verify
     python -m cluster.verify --quick         # round trips, jitter and loss only
-    python -m cluster.verify --full --json   # more pings, and TCP on every link, whatever it takes
+    python -m cluster.verify --full --json   # more pings, and TCP on every link, however long it takes
 
-Round trip, jitter, loss and speed of every directed link, in rounds so that probes do not share a link. How long that
-takes is said first. Where TCP on every link would take more than --budget, datagrams tell the rates of all, and TCP is
-tried on one link out of each node or fewer. A link that seems broken is measured up to three times before it is called
-so, and where what is wrong with it may be a busy host's doing it is called undecided: that needs a quieter machine, or
-fewer nodes at once. Exit 0: every link is what was asked for; exit 1: the table says which is broken, and which
-undecided.
+Measures round trip, jitter, loss and speed of every directed link, in rounds in which probes do not share a link, and
+says first how long that takes. If TCP on every link would take more than --budget, datagrams measure the rates of all
+links, and TCP runs on one link out of each node or fewer. A link that seems broken is measured up to three times before
+it is called broken; if a busy host may be the cause, it is called undecided instead: verifying it needs a quieter
+machine, or fewer nodes at once. Exit 0: every link is as asked; exit 1: the table says which are broken or undecided.
 """
 
 import sys
@@ -22,7 +21,7 @@ from cluster.contract.table import print_contract
 
 EFFORTS = {
     "quick": "round trips, jitter and loss only",
-    "full": "more pings, and TCP on every link, whatever it takes",
+    "full": "more pings, and TCP on every link, however long it takes",
 }
 
 
@@ -45,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         "--budget",
         type=float,
         metavar="SECONDS",
-        help="time for TCP on every link (default: 58, of three nodes 14.5; none with --full)",
+        help="time limit for TCP on every link (default: 58; up to 3 nodes: 14.5; --full: none)",
     )
     return run_verb(parser, verify, argv)
 

@@ -1,14 +1,14 @@
-"""Look on while a run goes on: ranks, links, where the time goes.
+"""Follow a run in progress: ranks, links, where the time goes.
 
-    python -m cluster.watch                 # until the run ends; Ctrl-C leaves the run alone
+    python -m cluster.watch                 # until the run ends; Ctrl-C does not stop the run
     python -m cluster.watch --once          # one screen, as text
-    python -m cluster.watch --json          # one JSON document a line, docs/run-folder.md
-    python -m cluster.watch --http 0        # as a page on 127.0.0.1, on any port that is free
+    python -m cluster.watch --json          # one JSON document per line, docs/run-folder.md
+    python -m cluster.watch --http 0        # also as a web page on 127.0.0.1, on any free port
 
-Shows what the launch in this checkout writes down once a second (runs/…/live.json), and asks no node for it. Without a
-terminal it prints a screen whenever the run comes to another part.
+Shows what the launch in this checkout writes once a second (runs/…/live.json), without asking any node. Without a
+terminal, it prints a screen whenever the run enters another phase.
 
-Exit codes: 0 the run has ended, 1 there is none or its launch was killed, 2 usage, 130 interrupted.
+Exit codes: 0 the run has ended, 1 no run, or its launch was killed, 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     """Watch a run."""
     parser = make_parser("cluster.watch", __doc__)
     add_name(parser)
-    parser.add_argument("--once", action="store_true", help="one screen, and no more")
+    parser.add_argument("--once", action="store_true", help="print one screen and exit")
     add_http(parser)
     return run_verb(parser, watch, argv)
 

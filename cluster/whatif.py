@@ -1,15 +1,14 @@
-"""What would have made a run faster? Single changes, by the seconds that they would have saved; and tried.
+"""Rank the single changes that would have made a run faster, by the seconds saved, and try them.
 
     python -m cluster.whatif runs/20261121-101500-mobile-fedavg
     python -m cluster.whatif runs/20261121-101500-mobile-fedavg --try 2
     python -m cluster.whatif runs/20261121-101500-mobile-fedavg --try 1 --repeat 3 --json
 
-Predicted from what the run recorded: a link twice as fast or half as long, another order of ranks, no slow start after
-pauses, smaller numbers between ranks (cluster/accounting/alternatives.py). --try N makes the best N of them on the
-run's own cluster, which is brought up as it was if it is not: the same program with the same arguments and seeds, over
-links that are proved before each run. The run as it was is launched again before each round of them, as a machine is
-not every hour as quick; what is achieved is against these. Links are as before at the end, however that comes. What
-was found goes into the run's folder, as whatif.json.
+Predicts savings from what the run recorded: a link with twice the rate or half the delay, another rank order, no slow
+start after pauses, smaller numbers between ranks (cluster/accounting/alternatives.py). --try N launches the best N on
+the run's own cluster, which is brought up as it was if it is down: the same program, arguments and seeds, over links
+verified before each run if the run's were. Each round starts with the unchanged run as its baseline, because a
+machine's speed varies by the hour. Links are restored in any case. Results go into the run folder, as whatif.json.
 """
 
 from __future__ import annotations
@@ -55,21 +54,21 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser("cluster.whatif", __doc__)
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN_FOLDER", help="runs/<time>-<profile>-<what>")
-    add("--name", help="the cluster to try on (default: the run's own)")
+    add("--name", help="cluster for --try (default: the run's own)")
     add(
         "--try",
         dest="tries",
         type=int,
         default=0,
         metavar="N",
-        help="launch the run again as it was, and with each of the best N changes (default: none)",
+        help="launch the run again unchanged, and with each of the best N changes (default: none)",
     )
     add(
         "--repeat",
         type=int,
         default=1,
         metavar="K",
-        help="so many times, in turn (default: %(default)s)",
+        help="rounds of these launches (default: %(default)s)",
     )
     return run_verb(parser, whatif, argv)
 

@@ -1,7 +1,7 @@
 """Writes docs/formats.md from the sources of this package: `python -m protocol > docs/formats.md`.
 
-A module is a section: its docstring is the text. A named tuple in it is a table of its fields; what stands in quotes
-behind a field is its meaning. So the page says what the reader checks, and a test holds the two together.
+Each module becomes a section with its docstring as the text, each named tuple in it a table of its fields; the string
+after a field is its meaning. So the page says what the reader checks, and a test keeps page and sources the same.
 """
 
 import ast
@@ -20,7 +20,7 @@ ORDER = (
     *("rank", "rank_variables", "places", "ports", "training", "fit_order"),
     *("metrics", "collectives", "telemetry"),
 )
-"""The modules with documents, as a reader needs them; a test holds that none is missing."""
+"""The modules with documents, in reading order; a test checks that none is missing."""
 HEAD = """\
 # What crosses between host and node
 
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def page() -> str:
-    """docs/formats.md."""
+    """Return the text of docs/formats.md."""
     return HEAD + "".join(_section(FOLDER / f"{name}.py") for name in ORDER)
 
 
@@ -65,7 +65,7 @@ def _is_document(node: ast.ClassDef) -> bool:
 
 
 def _constants(body: list[ast.stmt], module: types.ModuleType) -> list[str]:
-    """A table of the module's numbers and texts that have a meaning behind them."""
+    """Return a table of the module's numbers and texts that have a meaning after them."""
     rows = [
         f"| `{name}` | `{value}` | {_cell(meaning)} |"
         for name, meaning in _meanings(body)
@@ -88,7 +88,7 @@ def _table(node: ast.ClassDef, kind: Any) -> str:  # noqa: ANN401 - a named tupl
 
 
 def _meanings(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """The text behind each field or constant that has one."""
+    """Yield the name and the meaning of each field or constant that has one."""
     for statement, after in zip(body, body[1:], strict=False):
         name = _name_of(statement)
         if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
@@ -96,7 +96,7 @@ def _meanings(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(statement: ast.stmt) -> str:
-    """What a field or a constant is called; empty where it is neither."""
+    """Return the name of a field or constant; empty if the statement is neither."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     target = statement.target if isinstance(statement, ast.AnnAssign) else next(iter(targets), None)
     return target.id if isinstance(target, ast.Name) else ""
@@ -110,7 +110,7 @@ def _value(kind: Any, name: str) -> str:  # noqa: ANN401 - a named tuple's class
 
 
 def words_of(kind: Any) -> str:  # noqa: ANN401 - a type of a document
-    """A type for a reader: `list of number, 0 to 100`."""
+    """Return a type in words, for example `list of number, 0 to 100`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated and isinstance(arguments[1], ReadBy):
         return ", ".join([arguments[1].words, *map(_check_words, arguments[2:])])

@@ -1,4 +1,4 @@
-"""The names of checkpoints: a rank of node.train leaves them in its run's folder; to resume, they go back to nodes."""
+"""The names of checkpoints, which ranks of node.train write to the run's folder and a resumed run sends to nodes."""
 
 import re
 from typing import NamedTuple
@@ -7,19 +7,19 @@ NAME = re.compile(r"checkpoint-rank(\d{1,6})-step(\d{1,18})\.pt", re.ASCII)
 
 
 class CheckpointName(NamedTuple):
-    """What the name of a checkpoint says of it."""
+    """The name of a checkpoint, in parts."""
 
     rank: int
-    """Whose it is."""
+    """The rank that wrote it."""
     step: int
-    """After which step it was written."""
+    """The step after which it was written."""
 
     def __str__(self) -> str:
-        """As the file is called."""
+        """Return the file name."""
         return f"checkpoint-rank{self.rank}-step{self.step}.pt"
 
 
 def read_checkpoint_name(name: str) -> CheckpointName | None:
-    """The rank and the step of a checkpoint; None where a file of this name is no checkpoint."""
+    """Return the rank and the step of a checkpoint; None if this is not the name of a checkpoint."""
     found = NAME.fullmatch(name)
     return CheckpointName(int(found[1]), int(found[2])) if found else None

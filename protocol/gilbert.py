@@ -1,4 +1,4 @@
-"""Gilbert's model of losses that come in bursts: wires make losses by it, and the contract expects them by it."""
+"""Gilbert's model of bursty losses: wires generate losses by it, and the contract computes expected losses by it."""
 
 from typing import NamedTuple
 
@@ -6,19 +6,19 @@ from protocol.link import Link
 
 
 class BurstChances(NamedTuple):
-    """Of losses that come in bursts, the chances with each packet."""
+    """The probabilities, at each packet, of bursty losses."""
 
     begin: float
-    """That a burst begins."""
+    """Probability that a burst begins."""
     end: float
-    """That one ends."""
+    """Probability that a burst ends."""
 
 
 def burst_chances(link: Link) -> BurstChances | None:
-    """Gilbert's parameters of a link whose losses come in bursts.
+    """Return Gilbert's parameters of a link; None if its losses are independent, or if none or all packets are lost.
 
-    Gilbert's model (1960): all packets of a burst are lost, and no others. None where each is lost or not by itself.
-    Bursts are longer than asked where so much loss does not fit between them.
+    In Gilbert's model (1960), all packets of a burst are lost, and no others. Bursts are longer than asked if the gaps
+    between them would otherwise have to be shorter than one packet.
     """
     loss = link.loss_pct / 100
     if link.loss_burst == 1 or not 0 < loss < 1:

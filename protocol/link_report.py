@@ -1,9 +1,9 @@
-"""What a node says of its links: the report of `node.wire apply`, what `node.wire show`, `inspect` and `try` print.
+"""A node's reports on its links: the report of `node.wire apply`, the output of `node.wire show`, `inspect` and `try`.
 
-`apply` exits with 0; 1 with one line on standard error if the node could not do it, 2 for a plan that is no plan.
-`clear` removes everything that `apply` made. A new node writes its first report to `/run/gradwire/first-report.json`;
-who can take the lock `first-report.lock` there knows that it is done (an empty report: it failed). `try` prints
-`{wire: why this kernel cannot do it, or ""}`, found by trying.
+`apply` exits with 0; with 1 and one line on standard error if the node could not do it; with 2 if the plan is invalid.
+`clear` removes everything that `apply` made. A new node writes its first report to `/run/gradwire/first-report.json`; a
+process that can take the lock `first-report.lock` there knows that it is done (an empty report: it failed). `try`
+prints `{wire: why this kernel cannot do it, or ""}`, found by trying.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,139 +16,139 @@ Bytes = Annotated[int, POSITIVE]
 
 
 class Report(NamedTuple):
-    """What a node has made of its plan: standard output of `node.wire apply`."""
+    """How a node has carried out its plan: standard output of `node.wire apply`."""
 
     node: str
-    """Its name."""
+    """The node's name."""
     device: str
     """The network device that carries the links."""
     mtu: Annotated[int, POSITIVE]
     """Its largest IP packet, in bytes."""
     wire: Annotated[str, one_of(*(wire for wire in WIRES if wire != "auto"))]
-    """What delays and drops."""
+    """What delays and drops packets."""
     tcp: str
     """The congestion control that the kernel really uses on the links."""
     links: list[Link]
-    """Those of the plan, with the wire that they got."""
+    """The links of the plan, each with the wire that it got."""
     notes: list[str]
-    """Sentences for the user: a link on which losses hit super-packets, a congestion control that this kernel lacks."""
+    """Warnings for the user: a link on which losses hit super-packets, a congestion control that this kernel lacks."""
 
 
 class LinkCounters(NamedTuple):
-    """The egress class of a link that starts at this node, as the kernel counts it: frames with Ethernet header."""
+    """The kernel's counters of the egress class of a link that starts at this node: frames with Ethernet header."""
 
     sent_bytes: Count
-    """Sent since the link was laid."""
+    """Bytes sent since the link was laid."""
     sent_packets: Count
-    """Likewise packets: frames, after super-packets were cut."""
+    """Packets sent since then: frames, after super-packets were cut."""
     dropped_packets: Count
-    """Dropped since then for want of room in the link's queue."""
+    """Packets dropped since then because the link's queue was full."""
     backlog_bytes: Count
-    """What waits in the queue now."""
+    """Bytes in the queue now."""
     backlog_packets: Count
-    """How many packets wait there."""
+    """Packets in the queue now."""
 
 
 class WireCounters(NamedTuple):
     """What a wire has done to the packets of a link that ends at this node, since it was laid."""
 
     packets: Count
-    """How many came to it."""
+    """Packets that arrived."""
     lost: Count
-    """How many of them it has dropped, as the link is asked to lose them."""
+    """Packets that it dropped because the link is asked to lose them."""
 
 
 class Lateness(NamedTuple):
-    """How punctual the nfqueue wire was since it was laid."""
+    """How punctually the nfqueue wire has released packets since it was laid."""
 
     packets: Count
-    """That it has let go."""
+    """Packets that passed."""
     late: Count
-    """Of these, more than 1 ms after they were due."""
+    """Packets that were released more than 1 ms after they were due."""
     worst_ms: Seconds
-    """How late the latest was."""
+    """Lateness of the latest packet."""
     dropped: Count
-    """Packets that were dropped unseen, for want of a processor."""
+    """Packets that were dropped unseen, because the wire got too little CPU time."""
 
 
 class CoreTimes(NamedTuple):
-    """What one processor has done since the machine was started: proc_stat(5)."""
+    """The CPU time of one processor since the machine was started: proc_stat(5)."""
 
     total_s: Seconds
-    """All of its time."""
+    """Total time."""
     idle_s: Seconds
-    """In which it did nothing, or waited for a disk."""
+    """Time in which it was idle or waited for a disk."""
     softirq_s: Seconds
-    """In which the kernel handled packets and timers."""
+    """Time in which the kernel handled packets and timers."""
     steal_s: Seconds
-    """Which other guests of the same machine had."""
+    """Time that other guests of the same machine took."""
 
 
 class HostCounters(NamedTuple):
-    """How the host's processors were used so far, as this node sees it: all of them, and what its own limit took."""
+    """CPU use of the host so far, as this node sees it: all processors, and what the node's own limit withheld."""
 
     at_s: float
-    """When, by the node's monotonic clock."""
+    """Time of reading, by the node's monotonic clock."""
     cores: list[CoreTimes]
     """The machine's processors."""
     waiting_s: Seconds | None
-    """How long some task had to wait for a processor (/proc/pressure/cpu); null where the kernel does not tell."""
+    """How long at least one task waited for a processor (/proc/pressure/cpu); null if the kernel does not tell."""
     throttled_s: Seconds | None
-    """How long this container was kept waiting by its own CPU limit (cgroup v1 and v2); null likewise."""
+    """How long this container's own CPU limit throttled it (cgroup v1 and v2); null likewise."""
     boot_id: str = ""
-    """Of the machine, another one each time that it is started: nodes that say the same share a clock."""
+    """Boot id of the machine, new at each start: nodes with the same boot id share a clock."""
 
 
 class Settings(NamedTuple):
-    """What a node's kernel decides of connections: `settings` in contract.json and run.yml, there grouped by nodes."""
+    """A node's kernel settings for connections: `settings` in contract.json and run.yml, there grouped by nodes."""
 
     kernel: Annotated[str, LINE]
-    """Its release."""
+    """Release of the kernel."""
     wmem_max_bytes: Bytes
-    """net.core.wmem_max of the host: the most that a program may set a socket's buffer to. Asked of a socket, as on
-    older kernels a container cannot read it."""
+    """net.core.wmem_max of the host: the largest buffer that a program may set on a socket. Read from a socket, because
+    on older kernels a container cannot read the setting."""
     rmem_max_bytes: Bytes
     """Likewise net.core.rmem_max."""
     tcp_wmem_bytes: Bytes
-    """The last of net.ipv4.tcp_wmem's three numbers, the node's own: the most that the kernel tunes a buffer to."""
+    """The last of the three numbers of the node's own net.ipv4.tcp_wmem: the kernel's limit in tuning a buffer."""
     tcp_rmem_bytes: Bytes
-    """Likewise of net.ipv4.tcp_rmem."""
+    """Likewise net.ipv4.tcp_rmem."""
     slow_start_after_idle: bool
     """net.ipv4.tcp_slow_start_after_idle, the node's own."""
     default_tcp: Annotated[str, LINE]
-    """The congestion control of connections that leave the links: to the host, say."""
+    """The congestion control of connections that use no link, for example to the host."""
     mtu: Bytes | None
-    """Of the data network; null in a node that is not connected to it."""
+    """MTU of the data network; null if the node is not connected to it."""
 
 
 class Shown(NamedTuple):
     """What is in force on a node: standard output of `node.wire show`."""
 
     plan: NodePlan | None
-    """The plan in force; null where nothing is shaped."""
+    """The plan in force; null if nothing is shaped."""
     report: Report | None
-    """Its report."""
+    """The report on that plan."""
     counters: dict[str, LinkCounters]
-    """By peer."""
+    """Counters of the links that start here, by peer."""
     received: dict[str, WireCounters]
-    """Of the links that end here, by peer."""
+    """Counters of the links that end here, by peer."""
     replayed: list[Pair]
-    """The links of the cluster that traces change at the moment: the plan is then what comes back."""
+    """The links of the cluster that traces change at the moment; they return to `plan` afterwards."""
     lateness: Lateness | None
-    """Null where the wire cannot tell (netem)."""
+    """Null if the wire cannot tell (netem)."""
     host: HostCounters
-    """How its processors were used so far."""
+    """CPU use of the host so far."""
     settings: Settings
-    """Of its kernel."""
+    """Settings of the node's kernel."""
     notes: list[str]
-    """What is not as it should be."""
+    """Warnings: what is not as it should be."""
 
 
 class Marks(NamedTuple):
-    """By what the host sees later whether anything was changed: of each part a digest or an id, the same or not."""
+    """Digests or ids of all parts, by which the host later sees whether anything has changed: each is equal or not."""
 
     laying: Annotated[str, LINE]
-    """Another one each time that the links are laid, or traces begin to change them; empty where nothing is shaped."""
+    """An id, new each time the links are laid or traces begin to change them; empty if nothing is shaped."""
     start: Annotated[str, LINE]
     """When the container was started."""
     queues: Annotated[str, LINE]
@@ -158,21 +158,21 @@ class Marks(NamedTuple):
     filters: Annotated[str, LINE]
     """tc's filters: which packets belong to which link."""
     rules: Annotated[str, LINE]
-    """Of iptables."""
+    """The rules of iptables."""
     routes: Annotated[str, LINE]
-    """With the congestion control of each, and the rules that choose among the tables."""
+    """The routes, with the congestion control of each, and the rules that choose among the tables."""
     devices: Annotated[str, LINE]
     """The network devices and their offloads."""
     tcp: Annotated[str, LINE]
-    """The kernel's settings of TCP."""
+    """The kernel's TCP settings."""
     wire: Annotated[str, LINE]
-    """Of the nfqueue wire: the process, its queues, and what it does to the packets of each."""
+    """The nfqueue wire: the process, its queues, and what it does to the packets of each."""
 
 
 class Inspected(NamedTuple):
     """Standard output of `node.wire inspect`."""
 
     shown: Shown
-    """As `show` says it."""
+    """The output of `show`."""
     marks: Marks
-    """Of what is in force."""
+    """The marks of what is in force."""

@@ -1,18 +1,18 @@
-"""What each rank of `node.train` leaves in its run's folder: lines of metrics, and a line for each collective.
+"""What each rank of `node.train` writes to its run's folder: lines of metrics, and a line for each collective.
 
-`metrics.jsonl` has one JSON object a line, flushed: a rank that is killed leaves what it had. `"event"` says which of
-these types a line has (EVENTS), `rank` and `time` are in all of them:
+`metrics.jsonl` has one JSON object per line, flushed at once: a killed rank leaves all lines so far. `"event"` names
+the type of a line (EVENTS); `rank` and `time` are in all of them:
 
-- `start`, when the ranks have met; `step` after each step; `end`, the last one.
-- `rollout`, `experience` and `weights`: of reinforcement learning.
-- `eval`: an evaluation, on rank 0. With `--eval after` these lines come after the last step's.
+- `start`, when the ranks have met; `step` after each step; `end`, the last line.
+- `rollout`, `experience` and `weights`: reinforcement learning.
+- `eval`: an evaluation, on rank 0. With `--eval after`, these lines follow that of the last step.
 
-`collectives.jsonl` has a line for each collective (protocol/collectives.py). Where several ranks share a machine
-(LOCAL_WORLD_SIZE above 1) the files are `metrics-rank<r>.jsonl` and `collectives-rank<r>.jsonl`. A run that goes on in
-the folder of the one before (`--resume`) adds its lines.
+`collectives.jsonl` has a line for each collective (protocol/collectives.py). If several ranks share a machine
+(LOCAL_WORLD_SIZE above 1), the files are `metrics-rank<r>.jsonl` and `collectives-rank<r>.jsonl`. A run that continues
+in the folder of the previous one (`--resume`) appends its lines.
 
-Readers ignore keys that they do not know: other versions write them, and tasks of the user's own. A line that is cut
-short, or of which a key has another type, counts as not there.
+Readers ignore unknown keys: other versions and users' own tasks write them. Lines that are truncated, or in which a key
+has the wrong type, are ignored.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from protocol.values import (
 
 MOST_LINE_BYTES = 1 << 22
 MOST_WEIGHTS_BYTES = 1 << 30
-"""Of a message between learner and actors: node/transport/messages.py."""
+"""The most bytes of a message between learner and actors: node/transport/messages.py."""
 
 
 def _is_distribution(value: Mapping[str, float]) -> bool:
@@ -46,14 +46,14 @@ def _is_actor(value: Mapping[str, float]) -> bool:
 Distribution = Annotated[
     dict[Name, Number], Check("mean, median, p95 and max, or nothing", _is_distribution)
 ]
-"""Mean, median, 95th percentile and maximum over steps; empty where there were none."""
+"""Mean, median, 95th percentile and maximum over steps; empty if there were none."""
 
 
 class Start(NamedTuple):
-    """The first line of a rank, when all ranks have met."""
+    """The first line of a rank, written when all ranks have met."""
 
     rank: Count
-    """Who writes."""
+    """The rank that writes."""
     time: Number
     """Unix time."""
     config: dict[str, object] | None = None
@@ -61,94 +61,98 @@ class Start(NamedTuple):
     seconds: dict[Name, Number] = {}  # noqa: RUF012 - nobody changes it
     """Seconds by bucket so far, and their `total`."""
     link_bytes: dict[Name, Count] = {}  # noqa: RUF012
-    """What each link that starts at this node has carried so far, by peer, headers included; empty where nothing is
-    shaped. Read before the first collective, which none can end before all ranks have begun it."""
+    """Bytes that each link from this node has carried so far, by peer, headers included; empty if nothing is shaped.
+    Read before the first collective, which no rank can complete before all ranks have started it."""
 
 
 class Step(NamedTuple):
-    """A step of training; of a learner, an update."""
+    """A training step; for a learner, an update."""
 
     rank: Count
-    """Who writes."""
+    """The rank that writes."""
     time: Number
-    """Unix time, when it was over."""
+    """Unix time at its end."""
     step: Count
     """Its number, from 1."""
     sent_bytes: Count
-    """Payload that this rank's collectives have sent for the strategy since the step before."""
+    """Payload bytes that this rank's collectives have sent for the strategy since the previous step."""
     loss: Figure = None
-    """This rank's own, of its own batch."""
+    """This rank's own loss, on its own batch."""
     compute_s: MaybeNumber = None
-    """Seconds of computing: passes over the model, steps of its optimiser."""
+    """Seconds of computing: passes over the model, steps of the optimiser."""
     comm_s: MaybeNumber = None
-    """Seconds in which it did nothing but wait for a collective."""
+    """Seconds in which the rank did nothing but wait for a collective."""
     strategy_s: MaybeNumber = None
-    """Seconds of what the strategy did besides: packing, compressing, mixing, an outer optimiser."""
+    """Seconds of the strategy's other work: packing, compressing, mixing, an outer optimiser."""
 
 
 class Rollout(NamedTuple):
-    """What this rank's environments did: of `ppo` before the first step that learns from it, of an actor every 2 s."""
+    """What this rank's environments did.
+
+    `ppo` writes it before the first step that learns from the rollout, an actor every 2 s.
+    """
 
     rank: Count
-    """Who writes."""
+    """The rank that writes."""
     time: Number
     """Unix time."""
     step: Count
-    """The step that learns from it first; of an actor the version of its weights."""
+    """The first step that learns from it; for an actor, the version of its weights."""
     env_steps: Count
-    """Steps of its environments since the beginning."""
+    """Steps of its environments since the start."""
     episodes: Count
-    """That have ended."""
+    """Number of episodes that ended: with `ppo`, in this rollout; for an actor, since its start."""
     rollout: MaybeNumber = None
-    """Its number, with `ppo`."""
+    """With `ppo`, the number of the rollout."""
     episode_return: Figure = None
-    """Mean return of those episodes; missing where none ended."""
+    """Mean return of those episodes (for an actor, of the latest that ended); missing if none ended."""
     episode_length: Figure = None
-    """Mean steps of them, likewise."""
+    """Mean steps of the same episodes, likewise."""
 
 
 class Experience(NamedTuple):
-    """What a learner has of its actors since it began, every 2 s."""
+    """The experience that a learner has received from its actors since it began; written every 2 s."""
 
     rank: Count
-    """Who writes: 0."""
+    """The rank that writes: 0."""
     time: Number
     """Unix time."""
     step: Count
-    """The update."""
+    """The number of the latest update."""
     env_steps: MaybeCount = None
-    """Steps of environments that came."""
+    """Steps of environments that the learner received."""
     pieces: MaybeCount = None
     """Pieces of experience, each an episode or an unroll."""
     rejected: MaybeCount = None
-    """Of these, those that were too old."""
+    """Pieces that were rejected because they were too old."""
     mean_steps: MaybeNumber = None
-    """Steps of a piece."""
+    """Mean steps of a piece."""
     mean_steps_kept: MaybeNumber = None
-    """Steps of a piece that was not rejected."""
+    """Mean steps of a piece that was not rejected."""
     replay_ratio: MaybeNumber = None
-    """Steps learnt ÷ steps made."""
+    """Steps learnt ÷ steps received; a step counts each time it is learnt."""
     duplicates: MaybeCount = None
-    """Pieces that came twice."""
+    """Pieces that arrived twice."""
     malformed: MaybeCount = None
-    """Messages that could not be read."""
+    """Messages or pieces that were invalid."""
     received_bytes: MaybeCount = None
-    """Payload."""
+    """Payload bytes of all pieces."""
     updates_s: MaybeNumber = None
-    """Updates a second."""
+    """Updates per second."""
     staleness_updates: Distribution = {}  # noqa: RUF012
-    """Updates from the weights that acted to the arrival of the piece. Here and below, over steps."""
+    """Updates between the weights that acted and the arrival of the piece. Here and below, the distribution is over
+    steps."""
     staleness_s: Distribution = {}  # noqa: RUF012
-    """Seconds from the weights that acted to the arrival of the piece."""
+    """Seconds from the publication of the weights that acted to the arrival of the piece."""
     weights_age_s: Distribution = {}  # noqa: RUF012
-    """Seconds from a version's publication until it acts. Steps by the first version have no age."""
+    """Seconds from a version's publication to a step that acts by it. Steps by the first version have no age."""
 
 
 class Weights(NamedTuple):
-    """That a version of the weights has come to an actor (`pull_every=0`: versions come by themselves)."""
+    """The arrival of a version of the weights at an actor (`pull_every=0`: each version is sent when published)."""
 
     rank: Count
-    """Who writes."""
+    """The rank that writes."""
     time: Number
     """Unix time."""
     step: Count
@@ -156,138 +160,138 @@ class Weights(NamedTuple):
     version: Count
     """The version."""
     source: Count
-    """The rank that it came from."""
+    """The rank that sent it to this one."""
     bytes: Annotated[int, within(1, MOST_WEIGHTS_BYTES)]
-    """Payload; of changes fewer than of all."""
+    """Payload bytes; fewer for changes than for whole weights."""
     waited: bool
-    """Whether this rank waited for it when it was published."""
+    """Whether this rank was waiting for it when it was published."""
     published_at_s: Number
-    """Unix time, when the learner had it."""
+    """Unix time at which the learner published it."""
     received_at_s: Number
-    """Unix time, when all of it was there."""
+    """Unix time at which all of it had arrived."""
 
 
 class Evaluation(NamedTuple):
-    """An evaluation on held-out data. Which figures there are depends on the task; it may add some of its own."""
+    """An evaluation on held-out data. The figures depend on the task; a task may add figures of its own."""
 
     rank: Count
-    """Who writes: 0."""
+    """The rank that writes: 0."""
     time: Number
     """Unix time."""
     step: Count
-    """The model is the one after this step."""
+    """The step after which the model was evaluated."""
     eval_s: MaybeNumber = None
-    """How long it took."""
+    """Duration of the evaluation, in seconds."""
     test_loss: Figure = None
-    """Of pictures: in nats."""
+    """Pictures: loss in nats."""
     test_accuracy: Figure = None
-    """Of pictures: 0 to 1."""
+    """Pictures: accuracy, 0 to 1."""
     validation_loss: Figure = None
-    """`language`: in nats a byte; also of tasks of the user's own."""
+    """`language`: loss in nats per byte; also for users' own tasks."""
     validation_bits: Figure = None
-    """`language`: the same in bits a byte."""
+    """`language`: the same in bits per byte."""
     test_return: Figure = None
     """`ppo` and `impala`: mean return of episodes in environments that training never sees."""
     test_length: Figure = None
-    """Their mean steps."""
+    """`ppo` and `impala`: mean steps of these episodes."""
     test_success: Figure = None
-    """`mapf`: share of instances that were solved."""
+    """`mapf`: share of instances that the policy solved."""
     test_steps: Figure = None
-    """`mapf`: mean steps of solved instances."""
+    """`mapf`: mean steps of the instances that it solved."""
     cbs_success: Figure = None
-    """`mapf`: share that conflict-based search solved."""
+    """`mapf`: share of instances that conflict-based search solved."""
     cbs_steps: Figure = None
-    """`mapf`: mean steps of its solutions."""
+    """`mapf`: mean steps of the search's solutions."""
     steps_over_cbs: Figure = None
-    """`mapf`: steps ÷ those of conflict-based search, on instances that both solved."""
+    """`mapf`: the policy's steps ÷ the search's steps, mean over instances that both solved."""
 
 
 class LearnerFigures(NamedTuple):
-    """What a learner has had of its actors, at the end: as Experience, and more."""
+    """A learner's figures at the end: those of Experience, and more."""
 
     env_steps: Count
-    """As of Experience, and so on."""
+    """Steps of environments that the learner received."""
     pieces: Count
     """Pieces of experience."""
     rejected: Count
-    """Of these, those that were too old."""
+    """Pieces that were rejected because they were too old."""
     mean_steps: Number
-    """Steps of a piece."""
+    """Mean steps of a piece."""
     mean_steps_kept: Number
-    """Steps of a piece that was not rejected."""
+    """Mean steps of a piece that was not rejected."""
     replay_ratio: Number
-    """Steps learnt ÷ steps made."""
+    """Steps learnt ÷ steps received; a step counts each time it is learnt."""
     duplicates: Count
-    """Pieces that came twice."""
+    """Pieces that arrived twice."""
     malformed: Count
-    """Messages that could not be read."""
+    """Messages or pieces that were invalid."""
     received_bytes: Count
-    """Payload."""
+    """Payload bytes of all pieces."""
     updates_s: Number
-    """Updates a second."""
+    """Updates per second."""
     staleness_updates: Distribution
-    """Updates from the weights that acted to the arrival."""
+    """Updates between the weights that acted and the arrival of the piece."""
     staleness_s: Distribution
-    """Seconds from the weights that acted to the arrival."""
+    """Seconds from the publication of the weights that acted to the arrival of the piece."""
     weights_age_s: Distribution
-    """Seconds from a version's publication until it acts."""
+    """Seconds from a version's publication to a step that acts by it."""
     pull_every: Count
-    """Steps after which actors ask for weights; 0: versions come by themselves."""
+    """Steps between an actor's requests for weights; 0: each version is sent when published."""
     publish_every: Count
     """Updates between versions."""
     broadcast: Name
-    """The way that versions take from rank to rank: star, chain or tree."""
+    """The topology by which versions are sent from rank to rank: star, chain or tree."""
     changed: Figure
     """`weights=delta`: the mean share of numbers that had changed; else null."""
     actors: dict[RankKey, Annotated[dict[Name, Number], Check("figures of an actor", _is_actor)]]
     """Figures of each actor, by rank: `connections`, `lives` (how often it was started), `duplicates`, `pieces`,
-    `steps`, `received_bytes`, `rejected`, `rejected_steps`, `weights_age_s` (mean), and what it said with its goodbye,
-    if it did: `env_steps`, `step_interval_s` (between steps of an environment), `not_handed_over` (pieces that the
-    learner had not acknowledged), `pulled_bytes` (of weights, mean), `pull_s_…` (from question to answer) and
-    `publish_lag_s_…` (from a version's publication until it acts)."""
+    `steps`, `received_bytes`, `rejected`, `rejected_steps`, `weights_age_s` (mean), and the figures of its goodbye, if
+    one came: `step_interval_s` (between steps of an environment), `not_handed_over` (pieces that the learner had not
+    acknowledged), `pulled_bytes` (mean size of a version of the weights), `pull_s_…` (from request to answer) and
+    `publish_lag_s_…` (from a version's publication until the actor uses it)."""
 
 
 class End(NamedTuple):
-    """The last line of a rank that came to its end."""
+    """The last line of a rank that ran to its end."""
 
     rank: Count
-    """Who writes."""
+    """The rank that writes."""
     time: Number
     """Unix time."""
     steps: MaybeCount = None
-    """How many there were; of an actor the version of its weights."""
+    """Number of steps; for an actor, the version of its weights."""
     seconds: Annotated[dict[Name, Number] | None, NOT_NULL] = None
     """Seconds by bucket, of which exactly one runs at any time, and their sum `total`: `startup` (until the first
-    step), `data`, `rollout`, `compute` (passes over the model, steps of its optimiser), `strategy` (packing,
-    compressing, mixing, an outer optimiser), `comm` (nothing but waiting for a collective, and so also for a slower
-    rank; at the end until the others' kernels have acknowledged all that was sent), `eval`, `checkpoint`, `other`."""
+    step), `data`, `rollout`, `compute` (passes over the model, steps of the optimiser), `strategy` (packing,
+    compressing, mixing, an outer optimiser), `comm` (only waiting for a collective, which includes waiting for a slower
+    rank; at the end, until the other ranks' kernels have acknowledged all data), `eval`, `checkpoint`, `other`."""
     sent_bytes: dict[Name, Count] = {}  # noqa: RUF012
-    """Payload that this rank's collectives have sent, by purpose, by the algorithm's own count, without headers."""
+    """Payload bytes that this rank's collectives have sent, by purpose: the algorithm's own count, without headers."""
     collectives: list[CollectiveSum] = []  # noqa: RUF012
-    """All of them: one for each kind, purpose and size."""
+    """Sums over all collectives: one for each kind, purpose and size."""
     link_bytes: dict[Name, Count] = {}  # noqa: RUF012
-    """As of Start, read when all that this rank has sent has arrived."""
+    """See Start; read when everything that this rank has sent has arrived."""
     final_loss: Figure = None
-    """Of the last step."""
+    """Loss of the last step."""
     test_accuracy: Figure = None
-    """That of `tested`; null where there is none."""
+    """The accuracy in `tested`; null if there is none."""
     tested: dict[Name, Figure] = {}  # noqa: RUF012
     """The figures of the last evaluation; empty on all ranks but 0."""
     experience: Annotated[LearnerFigures | None, NOT_NULL] = None
-    """Of a learner."""
+    """A learner's figures."""
     acted: Annotated[dict[Name, Number] | None, NOT_NULL] = None
-    """Of an actor: what it said with its goodbye."""
+    """An actor's figures: those of its goodbye, `connections` and `env_steps`."""
 
 
 class Unknown(NamedTuple):
-    """A line of another event: of a later version, or of the user's own."""
+    """A line with another event: of a later version, or a user's own."""
 
     rank: Count
-    """Who writes."""
+    """The rank that writes."""
     time: Number
     """Unix time."""
     event: Name
-    """What it is."""
+    """The name of the event."""
 
 
 Line = Start | Step | Rollout | Experience | Weights | Evaluation | End | Unknown
@@ -304,9 +308,9 @@ NAMES = {kind: event for event, kind in EVENTS.items()}
 FIGURES = tuple(
     name for name in Evaluation._fields if name not in ("rank", "time", "step", "eval_s")
 )
-"""The figures of evaluations, of all tasks."""
+"""The figures of evaluations of all tasks."""
 OF_SOLVER = ("cbs_success", "cbs_steps", "steps_over_cbs")
-"""Of these, those of the solver that `mapf` is compared with."""
+"""The figures of the solver that `mapf` is compared with."""
 SCORES = {
     "test_accuracy": "accuracy",
     "test_return": "return",
@@ -315,14 +319,14 @@ SCORES = {
     "test_loss": "test loss",
     "episode_return": "return",
 }
-"""What is shown of a rank while it runs, by the word for it: of a line with several the first one here."""
+"""The figures that are shown of a running rank, with their labels; if a line has several, the first one here counts."""
 
 
 def read_line(value: object) -> Line:
-    """A line of metrics, from a parsed JSON value.
+    """Read a line of metrics from a parsed JSON value.
 
     Raises:
-        FormatError: it is none; the message names the key.
+        FormatError: it is invalid; the message names the key.
     """
     event = value.get("event") if isinstance(value, dict) else None
     kind = EVENTS.get(event, Unknown) if isinstance(event, str) else Unknown
@@ -330,11 +334,11 @@ def read_line(value: object) -> Line:
 
 
 def line_document(line: Line, own: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """The JSON value of a line of metrics. What it lacks is left out, but for the accuracy of an end.
+    """Return the JSON value of a line of metrics; None values are left out, except the accuracy of an `End`.
 
     Args:
-        line: to be written.
-        own: figures of a task of the user's own that the line's type does not have.
+        line: the line to write.
+        own: figures of a user's own task that the line's type does not have.
     """
     said = {
         name: value

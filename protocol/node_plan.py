@@ -1,7 +1,7 @@
-"""The link plan of one node: what it must do, and all that it need know of the others.
+"""The link plan of one node: what it must do, and all that it needs to know of the other nodes.
 
 Standard input of `python -m node.wire apply`, and `/run/keys/plan.json` of a new node, which applies it while it boots.
-To apply a plan again changes links in place: nothing that is queued is lost.
+Applying a plan again changes links in place: no queued packet is lost.
 """
 
 from collections import Counter
@@ -18,58 +18,58 @@ class Peer(NamedTuple):
     """The neighbour at the other end of a link."""
 
     address: Annotated[str, ADDRESS]
-    """On the data network."""
+    """Its address on the data network."""
     mac: Annotated[str, MAC]
-    """What tells neighbours apart, also for packets that are only passing through."""
+    """Tells which neighbour sent a packet, also one that it only forwards."""
 
 
 class Route(NamedTuple):
-    """A node that is no neighbour."""
+    """A node that is not a neighbour."""
 
     address: Annotated[str, ADDRESS]
-    """On the data network."""
+    """Its address on the data network."""
     via: Annotated[str, WORD]
-    """The peer that takes packets on to it."""
+    """The peer that forwards packets to it."""
 
 
 class NodePlan(NamedTuple):
     """The link plan of one node."""
 
     node: Annotated[str, WORD]
-    """Its name."""
+    """The node's name."""
     address: Annotated[str, ADDRESS]
-    """Its own address on the data network; its device is found by it."""
+    """Its own address on the data network, by which it finds the network device."""
     wire: Annotated[str, one_of(*WIRES)]
-    """`auto` tries netem, then nfqueue, and takes the first that this kernel really does."""
+    """`auto` tries netem, then nfqueue, and takes the first that really works on this kernel."""
     tcp: Annotated[str, WORD]
     """The congestion control of connections to the peers, e.g. `cubic`."""
     slow_start_after_idle: bool
-    """Whether a connection that was idle begins as a new one. A node that has it otherwise refuses the plan."""
+    """Whether an idle connection begins with slow start again. A node with the other setting refuses the plan."""
     seed: int
-    """Of the links' random losses and delays."""
+    """Seed of the links' random losses and delays."""
     uplink_mbyte_s: Rate | None
-    """What this node can send on all its links together; null is as much as they carry."""
+    """What this node can send on all its links together; null: as much as they carry."""
     downlink_mbyte_s: Rate | None
-    """What it can receive on all of them together."""
+    """What it can receive on all its links together; null likewise."""
     isolated: bool
-    """Whether nobody takes packets on. `routes` then serve TCP connections alone, which are reset when they carry data
-    (packets of more than 300 bytes), but for the rendezvous."""
+    """Whether nodes without a link are isolated from each other. `routes` then serve only TCP connections, which are
+    reset when they carry data (packets of more than 300 bytes), except for the rendezvous."""
     peers: dict[str, Peer]
     """The neighbours at the other ends of its links, by name."""
     routes: dict[str, Route]
-    """Every node that is no neighbour. Empty where every pair of nodes has a link."""
+    """All nodes that are not neighbours, by name; empty if every pair of nodes has a link."""
     links: list[Link]
-    """Those that start here (rate and queue are shaped here) or end here (delay and loss happen here)."""
+    """The links that start here (rate and queue are shaped here) or end here (delay and loss happen here)."""
     origin: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
-    """What the links were drawn from, `{"profile", "topology", "seed", "wire"}`: kept for readers, of no effect here.
-    A topology is a name (`full`, `ring`, `star`), or what a file said, as a mapping with its name."""
+    """What the links were drawn from, `{"profile", "topology", "seed", "wire"}`: kept for the host, without effect
+    here. A topology is a name (`full`, `ring`, `star`), or the contents of a file, as a mapping with its name."""
 
     def outgoing(self) -> dict[str, Link]:
-        """The links that start here, by peer."""
+        """Return the links that start here, by peer."""
         return {link.dst: link for link in self.links if link.src == self.node}
 
     def incoming(self) -> dict[str, Link]:
-        """The links that end here, by peer."""
+        """Return the links that end here, by peer."""
         return {link.src: link for link in self.links if link.dst == self.node}
 
 
@@ -88,7 +88,7 @@ def read_plan(value: object) -> NodePlan:
 
 
 def checked_plan(plan: NodePlan) -> NodePlan:
-    """The same plan, if its parts agree with one another.
+    """Return the same plan, after checking that its parts agree with each other.
 
     Raises:
         FormatError: naming the key that contradicts others.

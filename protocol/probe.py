@@ -1,10 +1,10 @@
-"""What a node's probe is told and says while links are measured: standard input and output of `node.probe`.
+"""Orders and answers of a node's probe while links are measured: standard input and output of `node.probe`.
 
-`python -m node.probe ADDRESS NODES` runs on every node at once. It says `ProbeReady` or `Failure` first. Then it
-answers one order after the other: one JSON object a line each. The key `do` of an order is its word (`ping`,
-`arrivals`, `send`, `flood`, `burst`, `timers`), the other keys are below. The answer to all but `send` and `timers` has
-the names of nodes as keys: exactly those that the order names. `Failure` may come instead of any answer. It ends with
-its standard input, at once.
+`python -m node.probe ADDRESS NODES` runs on every node at once. It first writes `ProbeReady` or `Failure`. Then it
+answers one order after the other; each order and each answer is one line with a JSON object. The key `do` names the
+order (`ping`, `arrivals`, `send`, `flood`, `burst`, `timers`); the other keys are below. The answer to all orders but
+`send` and `timers` has names of nodes as keys: exactly those that the order names. `Failure` may replace any answer.
+The probe ends at once when its standard input ends.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,36 +29,36 @@ T = TypeVar("T")
 Address = Annotated[str, ADDRESS]
 Port = Annotated[int, Check("a port", lambda value: 0 < value < 1 << 16)]
 Series = tuple[Address, Count]
-"""Pings of one order: the address of who sent them, and the number that this node gave them."""
+"""The pings of one order: the address of their sender, and the number that the sender gave them."""
 
 
 class PingOrder(NamedTuple):
-    """`ping`: ping all of these nodes in turn, evenly spread. The answer has `Pings` of each."""
+    """`ping`: ping all of these nodes in turn, evenly spread. The answer has `Pings` for each."""
 
     peers: dict[str, Address]
-    """Whom to ping, by name; a node also pings itself."""
+    """The nodes to ping, by name; a node also pings itself."""
     pings: Annotated[int, POSITIVE]
-    """How many each of them gets."""
+    """Number of pings to each of them."""
     interval_ms: Annotated[float, POSITIVE]
-    """Between two pings to the same node."""
+    """Time between two pings to the same node."""
     wait_ms: Seconds
     """How long to wait for echoes after the last ping."""
 
     @property
     def names(self) -> Collection[str]:
-        """Of whom the answer tells."""
+        """The nodes that the answer covers."""
         return self.peers
 
 
 class ArrivalsOrder(NamedTuple):
-    """`arrivals`: tell what pings of others have arrived here. The answer has `Arrivals` of each."""
+    """`arrivals`: report which pings of other nodes have arrived here. The answer has `Arrivals` for each."""
 
     series: dict[str, Series]
-    """Which pings, by the name of the node that sent them."""
+    """The pings in question, by the name of the node that sent them."""
 
     @property
     def names(self) -> Collection[str]:
-        """Of whom the answer tells."""
+        """The nodes that the answer covers."""
         return self.series
 
 
@@ -66,98 +66,98 @@ class SendOrder(NamedTuple):
     """`send`: send to one peer by TCP, as fast as the link takes it. The answer is `Goodput`."""
 
     peer: Address
-    """Who receives and counts."""
+    """Address of the peer, which receives and counts."""
     startup_s: Seconds
-    """How long the connection has to fill the link; that does not count."""
+    """Time for the connection to fill the link; it does not count."""
     window_s: Annotated[float, POSITIVE]
-    """What counts, after that."""
+    """The time after that, which counts."""
     ping_interval_ms: Annotated[float, POSITIVE]
-    """Between two pings to the same peer, while it counts."""
+    """Time between two pings to the same peer, within `window_s`."""
 
 
 class FloodSend(NamedTuple):
     """One flood: datagrams to one peer, as fast as the link takes them."""
 
     at_s: Seconds
-    """When it begins, counted from the order."""
+    """When it begins, in seconds after the order."""
     address: Address
-    """Where to."""
+    """Address of the peer."""
     port: Port
-    """There; each sender has a port of its own."""
+    """Port at the peer; each sender has its own."""
     at_once: Annotated[int, POSITIVE]
-    """Datagrams in one call."""
+    """Datagrams per call."""
     queued_bytes: Count
-    """The most that the sender may have in the link's queue."""
+    """The most bytes that the sender may have in the link's queue."""
     seconds: Seconds
-    """How long it lasts."""
+    """Duration of the flood."""
 
 
 class FloodCount(NamedTuple):
-    """What to count of one sender's datagrams."""
+    """How to count one sender's datagrams."""
 
     port: Port
-    """Where they arrive, and nobody else's."""
+    """The port at which only these datagrams arrive."""
     skip_s: Seconds
-    """What does not count, from the first datagram on."""
+    """Time that does not count, from the first datagram on."""
     until_s: Seconds | None
-    """The end of what counts, from the first datagram on, where several links share what there is; else null: what
-    counts is the median over all of it."""
+    """If several links share an uplink or downlink: the end of the time that counts, from the first datagram on; the
+    rate is the mean until then. Else null: the rate is a median over all of the time."""
 
 
 class FloodOrder(NamedTuple):
-    """`flood`: send and count by a timetable. The answer has `Flooded` of each node in `counts` and `sends`."""
+    """`flood`: send and count by a timetable. The answer has `Flooded` for each node in `counts` and `sends`."""
 
     sends: dict[str, FloodSend]
-    """What this node sends, by the name of the node that counts it."""
+    """What this node sends, by the name of the receiving node."""
     counts: dict[str, FloodCount]
-    """What it counts, by the name of the node that sends it."""
+    """What this node counts, by the name of the sending node."""
     seconds: Seconds
-    """When counting ends, from the order on."""
+    """When counting ends, in seconds after the order."""
 
     @property
     def names(self) -> Collection[str]:
-        """Of whom the answer tells."""
+        """The nodes that the answer covers."""
         return self.counts.keys() | self.sends.keys()
 
 
 class BurstSend(NamedTuple):
-    """One burst: datagrams to one peer at once, whatever its link's queue has room for."""
+    """One burst: datagrams to one peer at once, even if the link's queue has no room for them."""
 
     at_s: Seconds
-    """When it begins, counted from the order."""
+    """When it begins, in seconds after the order."""
     address: Address
-    """Where to."""
+    """Address of the peer."""
     port: Port
-    """There; each sender has a port of its own."""
+    """Port at the peer; each sender has its own."""
     at_once: Annotated[int, POSITIVE]
-    """Datagrams in one call."""
+    """Datagrams per call."""
     datagrams: Annotated[int, POSITIVE]
-    """How many."""
+    """Number of datagrams."""
 
 
 class BurstOrder(NamedTuple):
-    """`burst`: send and count bursts by a timetable. The answer has `Burst` of each node in `counts` and `sends`."""
+    """`burst`: send and count bursts by a timetable. The answer has `Burst` for each node in `counts` and `sends`."""
 
     sends: dict[str, BurstSend]
-    """What this node sends, by the name of the node that counts it."""
+    """What this node sends, by the name of the receiving node."""
     counts: dict[str, Port]
-    """Where what this node counts arrives, and nobody else's, by the name of the node that sends it."""
+    """The port at which only one sender's datagrams arrive, by the name of the sending node."""
     seconds: Seconds
-    """When counting ends, from the order on."""
+    """When counting ends, in seconds after the order."""
 
     @property
     def names(self) -> Collection[str]:
-        """Of whom the answer tells."""
+        """The nodes that the answer covers."""
         return self.counts.keys() | self.sends.keys()
 
 
 class TimersOrder(NamedTuple):
-    """`timers`: tell how late timers were. The answer is `TimersLate`."""
+    """`timers`: report how late timers were. The answer is `TimersLate`."""
 
 
 Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder | TimersOrder
 NamingOrder = PingOrder | ArrivalsOrder | FloodOrder | BurstOrder
-"""Those whose answer has a value for each node that they name."""
+"""The orders whose answer has a value for each node that they name."""
 
 ORDERS: Mapping[str, type[Order]] = {
     "ping": PingOrder,
@@ -167,98 +167,98 @@ ORDERS: Mapping[str, type[Order]] = {
     "burst": BurstOrder,
     "timers": TimersOrder,
 }
-"""By the word at their key `do`."""
+"""The types of orders, by the value of their key `do`."""
 
 
 class ProbeReady(NamedTuple):
-    """The first line: orders may come."""
+    """The first line: the probe accepts orders."""
 
     ready: Address
     """The node's own address, at which its peers find it."""
 
 
 class Failure(NamedTuple):
-    """A line instead of any other: it could not do it."""
+    """A line that replaces any other: the probe could not do it."""
 
     error: Annotated[str, LINE]
-    """Why."""
+    """The reason."""
 
 
 class Arrivals(NamedTuple):
-    """What has arrived of one series of pings."""
+    """The arrivals of one series of pings."""
 
     arrived: Count
-    """How many, each counted once."""
+    """Number of pings that arrived, each counted once."""
     twice: Count
-    """How many second copies came."""
+    """Number of further copies that arrived."""
     gaps: Count
-    """Runs of pings that are missing before the last that arrived."""
+    """Number of runs of missing pings before the last one that arrived."""
     reordered: Count
-    """How many have overtaken another."""
+    """Number of pings that overtook another."""
     sent_ms: list[float]
-    """When each was sent, from the first on: of first copies that overtook nobody."""
+    """When each was sent, relative to the first; only first copies that overtook no other ping."""
     one_way_ms: list[float]
-    """How long each of the same took; with an unknown offset, where the clocks of two nodes differ."""
+    """How long each of these pings took, with an unknown offset if the clocks of the two nodes differ."""
 
 
 class Pings(NamedTuple):
-    """What came of the pings to one node."""
+    """The results of the pings to one node."""
 
     series: Count
-    """The number of these pings, for `arrivals`."""
+    """The number of this series, for `arrivals`."""
     sent: Count
-    """How many."""
+    """Number of pings sent."""
     late_ms: float
-    """How late they were sent, on average."""
+    """Mean lateness of the sending."""
     rtt_ms: list[float]
-    """The round trips."""
+    """The round-trip times."""
     back: Arrivals
-    """What came back of what had arrived there."""
+    """The arrivals, back at this node, of the pings that had reached the peer."""
 
 
 class Goodput(NamedTuple):
-    """What one TCP connection made of a link."""
+    """The throughput of one TCP connection on a link."""
 
     goodput_mbyte_s: Annotated[float, COUNT]
-    """10^6 bytes a second, as the receiver's program read them; 0 where nothing got through."""
+    """10^6 bytes a second, as the receiver's program read them; 0 if nothing got through."""
     loaded_rtt_ms: list[float]
-    """Round trips while that counted."""
+    """Round-trip times within `window_s`."""
     note: str = ""
     """Why nothing got through; else empty."""
 
 
 class Flooded(NamedTuple):
-    """What came of the floods between this node and another."""
+    """The results of the floods between this node and another."""
 
     datagrams_s: Annotated[float, COUNT] | None
-    """Datagrams a second that arrived from it, each a full packet; null where none were to be counted."""
+    """Datagrams a second that arrived from it, each a full packet; null if none were to be counted."""
     full_pct: Annotated[float, within(0, 100)] | None
-    """Of the sends to it, how many found the link's queue full; null where nothing was to be sent."""
+    """Per cent of the sends to it that found the link's queue full; null if nothing was to be sent."""
 
 
 class Burst(NamedTuple):
-    """What came of the bursts between this node and another."""
+    """The results of the bursts between this node and another."""
 
     arrived: Count | None
-    """Datagrams that came from it; null where none were to be counted."""
+    """Datagrams that arrived from it; null if none were to be counted."""
     sent_s: Seconds | None
-    """How long sending to it took; null where nothing was to be sent."""
+    """How long sending to it took; null if nothing was to be sent."""
 
 
 class TimersLate(NamedTuple):
-    """How late timers of the probe were, those of pings not among them: pings take precedence."""
+    """How late timers of the probe were, except those of pings, which take precedence."""
 
     late_ms: Annotated[float, COUNT]
-    """On average, since this was asked last."""
+    """Mean lateness since the previous such order."""
 
 
 def read_reply(kind: type[T], value: object) -> T | Failure:
-    """Read one line of a probe, which says this or that it has failed; raises as `protocol.reader.read`."""
+    """Read one line of a probe, which has this type or is a failure; raises as `protocol.reader.read`."""
     return read(Failure, value) if _is_failure(value) else read(kind, value)
 
 
 def read_replies(kind: type[T], order: NamingOrder, value: object) -> dict[str, T] | Failure:
-    """Likewise the answer to an order that names nodes, with a value for each; raises as `read_each`."""
+    """Read an answer that has a value for each node that the order names, or is a failure; raises as `read_each`."""
     return read(Failure, value) if _is_failure(value) else read_each(kind, order.names, value)
 
 

@@ -1,15 +1,15 @@
 """The order to start a rank, and the report of how it ended: standard input and standard error of `node.rank`.
 
-`python -m node.rank` reads its order as the first line of standard input. Standard input then stays open; its end
-means: stop. Standard error ends with the report, as one line, unless another run has the node: then it has one line
-that names that run, and the exit code is 75. An order that is none is refused with 2. A node takes several ranks of
-one run, each by a `node.rank` of its own.
+`python -m node.rank` reads its order from the first line of standard input. Standard input then stays open; its end
+stops the rank. Standard error ends with the report, as one line. If another run has the node, standard error has one
+line that names that run, and the exit code is 75. An invalid order is refused with 2. A node takes several ranks of one
+run, each under its own `node.rank`.
 
-A rank that is not essential is started again on its node, by another `node.rank`, after it ended with a failure: 1, 2,
-then 4 s later, and after a bystander's 2 s more. It gets the same order but for TORCHELASTIC_RESTART_COUNT. Not so
-where its node was lost or another run has it, nor once the run is being ended. Its run folder is as the rank left it;
-of an error file only what was written since the last start counts. What it prints goes on in the same log, after a
-line that says how it had ended.
+A rank that is not essential is restarted on its node, by another `node.rank`, after it failed: 1, 2, then 4 s later,
+and 2 s more if it was a bystander. It gets the same order except for TORCHELASTIC_RESTART_COUNT. It is not restarted if
+its node was lost or is busy with another run, after a user error (2), after TORCHELASTIC_MAX_RESTARTS restarts, or once
+the run is being ended. Its run folder is as the rank left it; of an error file, only what was written since the last
+start counts. Its output continues in the same log, after a line that says how it had ended.
 """
 
 from typing import Annotated, NamedTuple
@@ -17,19 +17,19 @@ from typing import Annotated, NamedTuple
 from protocol.reader import WORD, Check, within
 
 EXIT_USAGE = 2
-"""Exit code of a command, or of a rank: a mistake of the user's, which one line on standard error names."""
+"""Exit code of a command or a rank after a user error, which one line on standard error describes."""
 EXIT_BUSY = 75
 """Exit code of `node.rank`: another run has this node. EX_TEMPFAIL of sysexits.h."""
 EXIT_NO_FOLDER = 44
-"""Exit code of the command that sends a run's folder to the host: there is none, as no rank began on this node."""
+"""Exit code of the command that sends a run's folder to the host: there is none, because no rank started here."""
 LOST = -1000
-"""Stands for an exit code that nobody knows, as the connection to the node went first; no signal has this number."""
+"""Replaces an exit code that is unknown, because the connection to the node was lost; no signal has this number."""
 EXIT_CODES = (-64, 255)
-"""The least and the most of a rank's exit code: -n for signal n, of which Linux has 64."""
+"""The bounds of a rank's exit code: -n for signal n; Linux has 64 signals."""
 GRACE_S = 10.0
-"""A rank that is to stop has so long between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL for a rank that has to stop."""
 MOST_ERROR_CHARACTERS = 300
-"""Of what a rank says of its failure."""
+"""The most characters that are kept of a rank's error."""
 
 NOT_EMPTY = Check("at least one word", bool)
 SHORT = Check(
@@ -44,13 +44,13 @@ class StartOrder(NamedTuple):
     run: Annotated[str, WORD]
     """The name of the run."""
     argv: Annotated[list[str], NOT_EMPTY]
-    """The command, of this very rank: without placeholders."""
+    """The command of this rank, without placeholders."""
     cwd: str
-    """Its current folder."""
+    """Its working directory."""
     run_dir: str
-    """The folder for what it leaves; it is made if it is not there."""
+    """The folder for its results; it is created if it does not exist."""
     env: dict[str, str]
-    """Environment variables, besides those of the node (`protocol/rank_variables.py`)."""
+    """Environment variables in addition to those of the node (`protocol/rank_variables.py`)."""
 
 
 class RankReport(NamedTuple):
@@ -59,11 +59,11 @@ class RankReport(NamedTuple):
     exit_code: Annotated[int, within(*EXIT_CODES)]
     """Its exit code; -n for signal n."""
     time: float
-    """When it ended; where it left an error file, when it wrote that. Unix time, by the node's clock."""
+    """When it ended or, if it left an error file, when it wrote that. Unix time, by the node's clock."""
     error: Annotated[str, SHORT] = ""
-    """What the error file says, in one line; empty where there is none."""
+    """The error in the error file, in one line; empty if there is none."""
     bystander: bool = False
-    """Whether its error, or the exception that it printed last, speaks of another rank's end or silence ("closed by
-    peer"): then it is not the root cause where another one failed."""
+    """Whether its error, or the last exception that it printed, tells of another rank's end or silence ("closed by
+    peer"): then it is not the root cause if another rank failed."""
     out_of_memory: bool = False
-    """Whether the kernel killed a process of its container for lack of memory while it ran."""
+    """Whether the kernel killed a process of its container for lack of memory while the rank ran."""

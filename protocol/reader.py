@@ -8,13 +8,13 @@ A document is a named tuple; its annotations say what it holds:
 
     read(Peer, json.loads(text))      # Peer(…), or FormatError: "mac: expected a MAC address, got '02:67'"
 
-A field with a default may be missing; every other key must be there, and no others, unless `ignore_unknown` leaves
-them out. Known are bool, int, float, str, `X | None`, list, dict with str as keys, tuple, `object` (any JSON value),
-named tuples of these, and all of them with checks, as Annotated. Numbers are finite and of bearable size: what a node
-says may be hostile.
+A field with a default may be missing. All other keys must be present, and unknown keys are errors, unless
+`ignore_unknown` skips them. The supported types are bool, int, float, str, `X | None`, list, dict with keys made from
+str, tuple, `object` (any JSON value), named tuples of these, and all of them with checks, as Annotated. Numbers are
+finite and limited in size, because the output of a node may be hostile.
 
-Named tuples rather than dataclasses, as `import dataclasses` alone would cost a tenth of the time that `node.wire
-apply` takes, on every node at every start.
+Documents are named tuples, not dataclasses, because `import dataclasses` alone would cost a tenth of the time that
+`node.wire apply` takes, on every node at every start.
 """
 
 import json
@@ -31,11 +31,11 @@ LARGEST = 1e20  # a seed has 64 bits; sums and products of such numbers are stil
 
 
 class FormatError(ValueError):
-    """A document is not what the format says; the message names the key.
+    """A document violates its format; the message names the key.
 
     Args:
         words: what is wrong.
-        path: where, as `links[0].delay_ms`.
+        path: where it is wrong, for example `links[0].delay_ms`.
     """
 
     def __init__(self, words: str, path: str = "") -> None:
@@ -46,13 +46,13 @@ class FormatError(ValueError):
         return f"{self.path}: {self.words}" if self.path else self.words
 
     def below(self, name: str) -> "FormatError":
-        """The same error, seen from one level above: what was read is the value of the key `name`."""
+        """Return the same error as seen one level above, where the value that was read has the key `name`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         return FormatError(self.words, f"{name}{joint}{self.path}")
 
 
 class Check(NamedTuple):
-    """What a value must be besides its type; used as Annotated[float, within(0, 100)]."""
+    """A condition on a value besides its type; used as Annotated[str, one_of("a", "b")]."""
 
     words: str
     """Ends the sentence "expected …"."""
@@ -60,31 +60,31 @@ class Check(NamedTuple):
 
 
 class ReadBy(NamedTuple):
-    """What reads a value instead of its type's own reader; used as Annotated[float, ReadBy(figure, "number")].
+    """A reader that replaces the type's own; used as Annotated[float, ReadBy(figure, "number")].
 
-    For a value that JSON writes otherwise than Python holds it, or whose type is wider than that of others.
+    For values that differ between JSON and Python, or that accept more than their type does elsewhere.
     """
 
     reader: Read
-    """Takes what JSON has; raises FormatError."""
+    """Takes the parsed JSON value; raises FormatError."""
     words: str
     """What it reads, for docs/formats.md."""
 
 
 class Bounds(NamedTuple):
-    """The least and the most that a number may be, both included."""
+    """The bounds of a number, both included."""
 
     low: float
     high: float
 
 
 def within(low: float, high: float) -> Bounds:
-    """A number between these, both included."""
+    """Return the check that a number is between these bounds, both included."""
     return Bounds(low, high)
 
 
 def one_of(*choices: str) -> Check:
-    """One of these words."""
+    """Return the check that a text is one of these words."""
     return Check(
         f"one of {', '.join(choice or '(empty)' for choice in choices)}",
         lambda value: value in choices,
@@ -119,20 +119,20 @@ POSITIVE = Check("a number above 0", lambda value: value > 0)
 Count = Annotated[int, COUNT]
 Seconds = Annotated[float, COUNT]
 NOT_NULL = Check("no null", lambda value: value is not None)
-"""Of a key that may be missing, but is never null: Annotated[int | None, NOT_NULL] = None."""
+"""For a key that may be missing, but is never null: Annotated[int | None, NOT_NULL] = None."""
 
 
 def parse(kind: type[T], text: str | bytes, what: str = "", *, ignore_unknown: bool = False) -> T:
-    """Read a JSON text.
+    """Parse and read a JSON text.
 
     Args:
         kind: the type that it must have.
         text: JSON.
         what: names the document in an error.
-        ignore_unknown: as of `read`.
+        ignore_unknown: see `read`.
 
     Raises:
-        FormatError: it is no JSON, or not of this type; the message names the key.
+        FormatError: it is not JSON, or not of this type; the message names the key.
     """
     try:
         value = json.loads(text)
@@ -142,14 +142,14 @@ def parse(kind: type[T], text: str | bytes, what: str = "", *, ignore_unknown: b
 
 
 def read(kind: type[T], value: object, what: str = "", *, ignore_unknown: bool = False) -> T:
-    """Check a parsed JSON value and make a value of this type of it.
+    """Check a parsed JSON value and convert it to this type.
 
     Args:
         kind: the type that it must have.
-        value: of `json.loads`.
+        value: what `json.loads` returned.
         what: names the document in an error.
-        ignore_unknown: whether keys that the type does not have are left out, at all depths, instead of refused: in
-            documents that other programs and later versions add to.
+        ignore_unknown: whether to skip keys that the type does not have, at all depths, instead of refusing them: for
+            documents that other programs and later versions extend.
 
     Raises:
         FormatError: it is not of this type; the message names the key.
@@ -162,7 +162,7 @@ def read(kind: type[T], value: object, what: str = "", *, ignore_unknown: bool =
 
 
 def document(value: object) -> Any:  # noqa: ANN401 - as json.dumps takes it
-    """The JSON value of a named tuple, and of what it holds; `read` makes an equal one of it."""
+    """Return the JSON value of a named tuple and its contents; `read` converts it back."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: document(one) for name, one in value._asdict().items()}
     if isinstance(value, Mapping):
@@ -173,7 +173,7 @@ def document(value: object) -> Any:  # noqa: ANN401 - as json.dumps takes it
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut short."""
+    """Return a value as text for a message, truncated."""
     try:
         text = repr(value) if not isinstance(value, int) or abs(value) < 1e100 else "a huge number"
     except RecursionError:
@@ -183,7 +183,7 @@ def shown(value: object) -> str:
 
 @cache
 def _reader(kind: Any, lenient: bool) -> Read:  # noqa: ANN401 - a type, or what Annotated and others make of one
-    """What reads values of a type: made once for each type, as a plan of 64 nodes has thousands of links."""
+    """Return the reader of a type, made once per type because a plan of 64 nodes has thousands of links."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _annotated(arguments[0], arguments[1:], lenient)
@@ -216,7 +216,7 @@ def _record(kind: Any, lenient: bool) -> Read:  # noqa: ANN401 - a named tuple's
     def read_record(value: object) -> Any:  # noqa: ANN401 - an instance of `kind`
         if not isinstance(value, dict):
             raise FormatError(f"expected an object, got {shown(value)}")
-        for name in value:  # before what is missing: a misspelt key is both
+        for name in value:  # before missing keys: a misspelt key is both
             if name not in readers and not lenient:
                 raise FormatError(f"unknown key{_nearest(name, tuple(readers))}", str(name)[:80])
         found = {}
@@ -337,7 +337,7 @@ PLAIN: dict[Any, Read] = {
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    import difflib  # only an error needs it, and every start would pay for it
+    import difflib  # here: only an error needs it, and it would slow every start
 
     close = difflib.get_close_matches(name, known, n=1)
     return f", did you mean {close[0]}?" if close else ""

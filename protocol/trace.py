@@ -61,7 +61,7 @@ class EndOrder(NamedTuple):
 
 
 class ApplyOrder(NamedTuple):
-    """`apply`: replace the plan that traces override and to which links return after them. The answer is `Applied`."""
+    """`apply`: replace the plan beneath the traces, to which links return when traces end. The answer is `Applied`."""
 
     plan: NodePlan
     """The new link plan."""

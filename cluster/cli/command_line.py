@@ -37,9 +37,9 @@ from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output, safe_output
 
 LIMITS = {
-    "--cpus": ("N", "processors that a node may use: node3=0.5"),
+    "--cpus": ("N", "CPUs that a node may use: node3=0.5"),
     "--memory": ("SIZE", "memory that a node may use: node2=1g"),
-    "--gpus": ("GPUS", "GPUs that a node has, all or by number: node1=0"),
+    "--gpus": ("GPUS", "GPUs of a node, `all` or by number: node1=0"),
 }
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 # A Ctrl-C within this time is the same key press, forwarded by a parent process.
@@ -61,34 +61,34 @@ def make_parser(prog: str, description: str | None) -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout")
     return parser
 
 
 def add_name(parser: ArgumentParser) -> None:
     """Add --name, for verbs that are about one cluster."""
-    parser.add_argument("--name", default=DEFAULT_NAME, help="the cluster (default: %(default)s)")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="name of the cluster (default: %(default)s)")
 
 
 def add_force(parser: ArgumentParser) -> None:
     """Add --force, for verbs that change or measure a cluster which a run may be using."""
     parser.add_argument(
-        "--force", action="store_true", help="even while a run or another command uses the cluster"
+        "--force", action="store_true", help="proceed even if a run or another command uses the cluster"
     )
 
 
 def add_size(parser: ArgumentParser) -> None:
     """Add the options for the number of nodes, their image, hosts and resource limits, and the slot."""
     parser.add_argument(
-        "--nodes", type=int, metavar="N", help="default: as many as there are, or 3"
+        "--nodes", type=int, metavar="N", help="number of nodes (default: unchanged, or 3)"
     )
     parser.add_argument(
-        "--image", help="an image of your own, built FROM gradwire-node (default: gradwire-node)"
+        "--image", help="your own image, built FROM gradwire-node (default: gradwire-node)"
     )
     parser.add_argument(
         "--hosts",
         metavar="FILE",
-        help="a hosts.yml that names the machines on which the nodes shall be (default: this one, or where they are)",
+        help="hosts.yml with the machines to place nodes on (default: unchanged, or this machine)",
     )
     for flag, (value, words) in LIMITS.items():
         parser.add_argument(
@@ -96,30 +96,30 @@ def add_size(parser: ArgumentParser) -> None:
             action="append",
             default=[],
             metavar=f"[NODE=]{value}",
-            help=f"{words}; without NODE every one; none: no limit, no GPU (may be repeated; default: as it is)",
+            help=f"{words}; without NODE=, all nodes; `none`: no limit, no GPU (repeatable; default: unchanged)",
         )
     parser.add_argument(
         "--slot",
         type=int,
         metavar="S",
-        help="ports 22S01…, subnet 10.77.S.0/24 (default: the first free)",
+        help="use ports 22S01…, subnet 10.77.S.0/24 (default: first free)",
     )
 
 
 def add_shape(parser: ArgumentParser, *, with_training: bool = False) -> None:
     """Add the options of the links; `with_training`: for a verb that also takes the training's options."""
-    parser.add_argument("--profile", help="a shipped profile, or a file of your own")
+    parser.add_argument("--profile", help="link profile: a shipped one, or your own file")
     parser.add_argument(
         "--topology",
         default="full",
-        help="full, ring, star, or a file of your own (default: %(default)s)",
+        help="full, ring, star, or your own file (default: %(default)s)",
     )
     # launch passes --seed to the training (node.train).
     flags = ["--link-seed"] if with_training else ["--link-seed", "--seed"]
     parser.add_argument(
-        *flags, type=int, default=1, metavar="S", help="draws the links (default: %(default)s)"
+        *flags, type=int, default=1, metavar="S", help="seed for drawing the links (default: %(default)s)"
     )
-    parser.add_argument("--wire", default="auto", help="netem, nfqueue or auto (default)")
+    parser.add_argument("--wire", default="auto", help="netem, nfqueue or auto (default: %(default)s)")
     parser.add_argument(
         "--isolated",
         action="store_true",

@@ -18,8 +18,7 @@ def launch_parser(description: str | None) -> ArgumentParser:
         "--file",
         type=Path,
         metavar="FILE",
-        help="an experiment.yml (flags beside it win); or an earlier run, launched again as it was: its folder, or"
-        " run.yml in it",
+        help="experiment.yml to launch (flags override it), or an earlier run to repeat: its folder, or its run.yml",
     )
     add_name(parser)
     add_size(parser)
@@ -34,16 +33,15 @@ def launch_parser(description: str | None) -> ArgumentParser:
         + " (default: %(default)s)",
     )
     verify.add_argument(
-        "--no-verify", dest="verify", action="store_const", const=NONE, help="--verify none"
+        "--no-verify", dest="verify", action="store_const", const=NONE, help="same as --verify none"
     )
     parser.add_argument(
         "--allow-undecided",
         action="store_true",
-        help="run also over links of which a busy host lets nobody tell whether they are as asked;"
-        " never over links that are broken",
+        help="run even if the host is too busy to tell whether some links are as asked; never over broken links",
     )
     parser.add_argument(
-        "--folder", type=Path, help="what to send with your program (default: its own folder)"
+        "--folder", type=Path, help="folder to send with your program (default: the program's own)"
     )
     # Trainer.fit passes these two: docs/formats.md.
     parser.add_argument("--fit", type=Path, help=SUPPRESS)
@@ -53,60 +51,59 @@ def launch_parser(description: str | None) -> ArgumentParser:
         type=int,
         default=1,
         metavar="K",
-        help="ranks on each node, which send nothing over links to one another (default: %(default)s)",
+        help="ranks per node; ranks on the same node communicate without links (default: %(default)s)",
     )
     parser.add_argument(
         "--rank-order",
         metavar="NODE,NODE|best",
-        help="nodes as their ranks follow one another, node1,node3,node2, or the order in which the links let an"
-        " all-reduce be quickest; rank 0 stays on node1 (default: node1, node2, …)",
+        help="order of nodes by rank, such as node1,node3,node2; `best`: the order with the fastest all-reduce over"
+        " the links; rank 0 stays on node1 (default: node1, node2, …)",
     )
     parser.add_argument(
         "--max-results",
         default=MOST_RESULTS,
         metavar="SIZE",
-        help="fetch no more than this of what the ranks of a node left; what is larger stays there "
-        "(default: %(default)s)",
+        help="most to fetch of the results of one node's ranks; larger results stay there (default: %(default)s)",
     )
     parser.add_argument(
         "--shared",
         action="store_true",
-        help="a folder that all ranks have in common, for checkpoints that they write together: $GRADWIRE_SHARED_DIR;"
-        " no link carries what goes into it",
+        help="give all ranks a shared folder, $GRADWIRE_SHARED_DIR, for checkpoints that they write together;"
+        " its traffic bypasses the links",
     )
     parser.add_argument(
         "--schedule",
         type=Path,
         metavar="FILE",
-        help="what happens to links and nodes during the run",
+        help="changes of links and nodes during the run",
     )
     parser.add_argument(
         "--stall-timeout",
         metavar="TIME",
-        help="end a run in which nothing has moved for so long, 2m, 90s: no output, no computing, no bytes sent"
-        "; none: after 30 s it is said, and the run goes on (default: as long as a collective may take on these links,"
-        " a minute at least; of a program of your own ten)",
+        help="end the run after this time (2m, 90s) without any output, computing or bytes sent; none: only report it,"
+        " after 30 s (default: the longest that a collective may take on these links, at least 1m; 10m for your own"
+        " program)",
     )
     parser.add_argument(
         "--essential-ranks",
         metavar="R,R",
-        help="ranks without which your program cannot go on, 0 or 0,2; where another one fails the run goes on"
+        help="ranks that your program cannot do without, such as 0 or 0,2; the run continues if others fail"
         " (default: all)",
     )
     parser.add_argument(
         "--max-restarts",
         type=int,
         metavar="N",
-        help="how often each rank that is not essential is started again after a failure (default: 3)",
+        help="restarts of each non-essential rank after failures (default: 3)",
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
-        "--plain", action="store_true", help="no screen on a terminal, lines alone, as elsewhere"
+        "--plain", action="store_true", help="print only lines, without a screen, on a terminal too"
     )
     shown.add_argument(
         "--no-live",
         action="store_true",
-        help="ask no node while the run goes on: no screen, nothing for"
+        help="do not poll nodes during the run: no screen, nothing for"
         + as_typed(" `python -m cluster.watch`"),
     )
     add_http(parser)

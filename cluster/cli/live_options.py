@@ -19,7 +19,7 @@ def add_http(parser: ArgumentParser) -> None:
         "--http",
         type=int,
         metavar="PORT",
-        help="show the run also as a page on 127.0.0.1, as long as it lasts; 0: any port that is free",
+        help="also serve the run as a web page on 127.0.0.1 while it lasts; 0: any free port",
     )
 
 

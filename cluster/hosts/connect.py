@@ -1,4 +1,4 @@
-"""Chooses where a cluster is: on this machine, or on the hosts that its record or its user names."""
+"""Chooses the engine of a cluster: of this machine, or of the hosts that its record or its user names."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,9 +21,12 @@ from cluster.hosts.tunnel import Tunnel
 
 
 def connect_engine(name: str, asked: Hosts | None = None, *, partly: bool = False) -> Engine:
-    """The engine that has, or shall have, a cluster; of several hosts one that stands for theirs.
+    """Return the engine that has, or will have, a cluster; for several hosts, one that stands for all of theirs.
 
-    With `partly` those of several hosts will do that answer.
+    Args:
+        name: the cluster's name.
+        asked: the hosts that its user names; None: this machine, or those on record.
+        partly: whether it is enough that some of several hosts answer.
 
     Raises:
         UsageError: the cluster is elsewhere. PrerequisiteError: no engine answers there.
@@ -41,7 +44,7 @@ def connect_engine(name: str, asked: Hosts | None = None, *, partly: bool = Fals
 def _connect_several(
     name: str, hosts: Hosts, nodes: Mapping[str, Sequence[str]], *, partly: bool
 ) -> SeveralEngines:
-    # From here and not from threads of their own: an ssh client ends with the thread that has started it.
+    # Started in this thread, not in one for each host: an ssh client ends with the thread that has started it.
     tunnels = [Tunnel(host, waits=False) for host in hosts.hosts]
     found = each_host(tunnels, _connect_or_not)
     engines = [engine for engine in found if isinstance(engine, SwarmHost)]
@@ -57,7 +60,7 @@ def _connect_several(
 
 
 def _unreachable(name: str, error: ClusterError, nodes: Sequence[str]) -> ClusterError:
-    """Of one of several hosts, with the nodes of a cluster that it has."""
+    """Return the error of one of several hosts, extended by the cluster's nodes on it."""
     if not nodes:
         return error
     without = f"python -m cluster.down{name_flag(name)} --force"
@@ -74,8 +77,13 @@ def _connect_or_not(tunnel: Tunnel) -> SwarmHost | ClusterError:
         return error
 
 
+def has_ended(engine: Engine) -> bool:
+    """Return whether the SSH connection to a host of this engine has ended: then the engine is of no use any more."""
+    return any(isinstance(one, HostEngine) and one.tunnel.has_ended for one in engine.engines)
+
+
 def hosts_of(name: str, asked: Hosts | None) -> Hosts | None:
-    """The hosts of a cluster, or None for this machine.
+    """Return the hosts of a cluster, or None for this machine.
 
     Raises:
         UsageError: it is up elsewhere.
@@ -96,23 +104,36 @@ def hosts_of(name: str, asked: Hosts | None) -> Hosts | None:
 
 
 def compose_for(name: str, engine: Engine) -> ComposeUp:
-    """What makes containers by this engine."""
+    """Return the Compose call that creates containers through this engine."""
     if isinstance(engine, SeveralEngines):
         return SeveralCompose(name, engine)
     return HostCompose(name, engine) if isinstance(engine, HostEngine) else ComposeUp(name)
 
 
 def provide_image(engine: Engine, image: str, report: Report) -> bool:
-    """See that an engine has the nodes' image, and that it is today's; returns whether it had to be built or sent.
+    """Make sure that an engine has the current image of the nodes; return whether it had to be built or sent.
 
-    It is built by the engine of this machine, and sent to hosts.
+    The engine of this machine builds it; hosts get a copy.
 
     Raises:
-        PrerequisiteError, ClusterError: it cannot be had.
+        UsageError: a host has another architecture. PrerequisiteError, ClusterError: no image could be built or sent.
     """
     hosts = [host for host in engine.engines if isinstance(host, HostEngine)]
     builder = Engine() if hosts else engine
+    _check_architecture(builder, hosts)
     was_built = ensure_image(builder, report)
     if image != IMAGE:
         require_image(builder, image)
     return ship_image(builder, hosts, image, report) or was_built
+
+
+def _check_architecture(builder: Engine, hosts: Sequence[HostEngine]) -> None:
+    """Refuse hosts on which an image of this machine does not run."""
+    here = builder.architecture() if hosts else ""
+    kinds = each_host(hosts, lambda host: host.architecture())
+    for host, kind in zip(hosts, kinds, strict=True):
+        if kind != here:
+            raise UsageError(
+                f"host {host.host_name} is {kind}, and this machine {here}: the image is for one of them",
+                f"hosts that are {here}, or the same command on a machine that is {kind}",
+            )

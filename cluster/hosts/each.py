@@ -1,4 +1,4 @@
-"""Does one thing on all hosts at once: what came of it, in their order; or what went wrong on the first that failed."""
+"""Runs one action on all hosts at once."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 def each_host(hosts: Sequence[H], action: Callable[[H], T]) -> list[T]:
-    """All of them are waited for, whatever fails.
+    """Return the results of `action` in the order of the hosts; waits for all hosts, even if one fails.
 
     Raises:
-        ClusterError: as `action` does.
+        ClusterError: that of the first host, in their order, on which `action` failed.
     """
     if not hosts:
         return []

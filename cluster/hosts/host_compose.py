@@ -1,4 +1,4 @@
-"""Compose for a host: it makes the containers there, they get their keys, and then they start."""
+"""Compose for a host: it creates the containers, we copy their keys into them, and then start them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ from cluster.hosts.host_engine import HostEngine
 
 
 class HostCompose(ComposeUp):
-    """One call of compose for one cluster on a host.
+    """One call of Compose for one cluster on a host.
 
-    A folder of this machine cannot be mounted there, so keys are copied into containers that do not run yet.
+    A host cannot mount a folder of this machine, so keys are copied into containers before they start.
 
     Args:
-        name: of the cluster.
-        engine: of the host.
+        name: the cluster's name.
+        engine: the host's engine.
     """
 
     is_local = False
@@ -29,10 +29,10 @@ class HostCompose(ComposeUp):
         self._is_finished = False
 
     def get_ready(self) -> None:
-        """Nothing: what takes its time is on the host."""
+        """Do nothing: the slow part is on the host."""
 
     def finish(self, spec: ClusterSpec) -> None:
-        """Wait until compose has made the containers, and start them with their keys; raises as ComposeUp's."""
+        """Wait until Compose has created the containers, then start them with their keys; raises like ComposeUp.finish."""
         self._make(spec)
         if not self._is_finished:
             names = {node.name for node in spec.nodes}
@@ -42,14 +42,14 @@ class HostCompose(ComposeUp):
             self._is_finished = True
 
     def give(self, document: str) -> None:
-        """As ComposeUp's."""
+        """See ComposeUp.give."""
         self._document = document
         super().give(document)
 
     def _make(self, spec: ClusterSpec) -> None:
         try:
             super().finish(spec)
-        except OldCompose:  # then all nodes are made from nothing
+        except OldCompose:  # it can only create containers, so all nodes are created anew
             self._engine.remove_containers(self._engine.containers(spec.name))
             self._forget()
             super().give(self._document)
@@ -58,7 +58,7 @@ class HostCompose(ComposeUp):
     def _start_nodes(self, spec: ClusterSpec, containers: Sequence[Container]) -> None:
         try:
             self._engine.start(containers)
-        except ClusterError as error:  # a port that is taken shows only now
+        except ClusterError as error:  # a port that is in use is noticed only now
             raise compose_failure(error.message, spec, self.where) from error
 
     def _environment(self) -> Mapping[str, str]:

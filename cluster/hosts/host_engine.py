@@ -1,4 +1,4 @@
-"""The Docker engine of a host, and the files that its containers cannot have from a folder of this machine."""
+"""The Docker engine of a host, and the keys of its containers, which cannot mount a folder of this machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cluster.hosts.tunnel import Tunnel, ssh_argv
 from cluster.ssh.connection import Dial
 
 KEYS = "run/keys"
-"""Where a node finds its keys: compose mounts them there where it can."""
+"""The folder of a node's keys; on this machine Compose mounts it."""
 
 
 class HostEngine(Engine):
-    """The Docker engine of a host, by a tunnel.
+    """The Docker engine of a host, reached through a tunnel.
 
     Raises:
         PrerequisiteError: the host or its engine cannot be reached; names the host.
@@ -46,29 +46,29 @@ class HostEngine(Engine):
             ) from error
 
     def again(self) -> Self:
-        """A connection of its own to the same engine, by the same tunnel."""
+        """Return a new connection to the same engine, through the same tunnel."""
         return type(self)(self.host, self.tunnel)
 
     def parts(self, spec: ClusterSpec) -> list[tuple[Engine, list[str]]]:
-        """As Engine's."""
+        """See Engine.parts."""
         names = [node.name for node in spec.nodes]
         place(names, [self.host])
         return [(self, names)]
 
     def dial_to(self, spec: ClusterSpec) -> Dial:
-        """As Engine's: by the tunnel."""
+        """See Engine.dial_to; connects through the tunnel."""
         return self.tunnel.dial
 
     def proxy_commands(self, spec: ClusterSpec) -> dict[str, str]:
-        """As Engine's: by way of the host."""
+        """See Engine.proxy_commands; goes through the host."""
         return dict.fromkeys((node.name for node in spec.nodes), proxy_command(self.host))
 
     def free_disk_bytes(self) -> int | None:
-        """As Engine's: this machine cannot see it."""
+        """Return None: this machine cannot see the host's disk."""
         return None
 
     def copy_keys(self, spec: ClusterSpec, containers: Sequence[Container]) -> None:
-        """Give nodes their keys and first plans, whether they run or not.
+        """Copy keys and first plans into nodes, running or not.
 
         Raises:
             ClusterError: the engine refused.
@@ -77,7 +77,7 @@ class HostEngine(Engine):
             list(pool.map(lambda c: self._copy_keys(c, spec.state_dir / c.node), containers))
 
     def start(self, containers: Sequence[Container]) -> None:
-        """Start nodes that do not run.
+        """Start the nodes that do not run.
 
         Raises:
             ClusterError: the engine refused.
@@ -91,13 +91,14 @@ class HostEngine(Engine):
 
 
 def proxy_command(host: Host) -> str:
-    """For an ssh client's configuration: the way to a port of the host. A % in it would begin a token."""
+    """Return a ProxyCommand for ssh_config that connects to a port of the host."""
+    # A % would begin a token of ssh_config.
     words = shlex.join([*ssh_argv(host), "-W", "TO", "--", host.ssh]).replace("%", "%%")
     return words.replace("-W TO", "-W %h:%p")
 
 
 def keys_archive(folder: Path) -> bytes:
-    """A node's folder as a tar archive of root's, as it belongs into its container."""
+    """Return a node's key folder as a tar archive to unpack at / of its container, owned by root."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         top = tarfile.TarInfo(KEYS)

@@ -1,17 +1,17 @@
-"""Hosts from a user's YAML file (`--hosts ./hosts.yml`): the machines on which a cluster's containers are.
+"""Reads a user's hosts file (`--hosts ./hosts.yml`), which names the machines that run a cluster's containers.
 
 hosts:
-  - name: box                    # in messages, and in what `status` prints
-    ssh: me@box.example          # as the ssh client takes it: a name of your ~/.ssh/config, too
-    proxy_jump: me@gate          # over which machine, as `ssh -J`; left out: directly, or as ~/.ssh/config says
-    docker_socket: /run/user/1000/docker.sock      # of its engine; left out: /var/run/docker.sock
-    internal_ip: 192.168.1.10    # by which the other hosts reach it; needed where there are several
-    nodes: 4                     # so many at most, or these: [node1, node2]; left out: spread with the others
-    cpus: 16                     # how much of what is spread it gets, against the others; left out: 1
-ssh_config: ./ssh_config         # instead of your ~/.ssh/config, as `ssh -F`
-encrypted: yes                   # what goes between hosts; left out: no
+  - name: box                    # for messages and `status`
+    ssh: me@box.example          # destination for the ssh client, for example a name of your ~/.ssh/config
+    proxy_jump: me@gate          # jump host, as for `ssh -J`; default: none, or as ~/.ssh/config says
+    docker_socket: /run/user/1000/docker.sock      # its engine's; default: /var/run/docker.sock
+    internal_ip: 192.168.1.10    # its address for the other hosts; required if there are several
+    nodes: 4                     # at most this many, or exactly these: [node1, node2]; default: a share of the rest
+    cpus: 16                     # weight of its share of the rest; default: 1
+ssh_config: ./ssh_config         # instead of your ~/.ssh/config, as for `ssh -F`
+encrypted: yes                   # whether to encrypt the traffic between hosts; default: no
 
-Your own ssh client logs in, with your keys and the host keys that you know: try `ssh me@box.example` first.
+Your own ssh client logs in, with your keys and known hosts: try `ssh me@box.example` first.
 """
 
 import re
@@ -30,9 +30,9 @@ KEYS = {
 }
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 TARGET = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.@:,\[\]%-]*")
-"""What the ssh client takes as a destination, or several behind -J; never what it would take for an option."""
+"""A destination for the ssh client, or several for -J; never something that it would take for an option."""
 SOCKET = re.compile(r"/[^:\s]+")
-"""A colon ends the path of a forwarded socket on the ssh client's command line."""
+"""An absolute path without colons, which would end the path on the ssh client's command line."""
 NODE = re.compile(r"node[1-9][0-9]?")
 DOCKER_SOCKET = "/var/run/docker.sock"
 HINT = "examples/hosts.yml is one"
@@ -41,17 +41,17 @@ EXAMPLE = "{name: box, ssh: me@box.example}"
 
 @dataclass(frozen=True)
 class Host:
-    """A machine with a Docker engine, how the ssh client gets there, and which nodes it gets.
+    """A machine with a Docker engine, how to reach it by SSH, and which nodes it gets.
 
     Attributes:
-        name: in messages.
+        name: its name in messages.
         ssh: USER@HOST, HOST, or a name of the ssh client's configuration.
-        proxy_jump: machines on the way, as `ssh -J` takes them; empty: none, or as that configuration says.
-        docker_socket: the engine's, on the host.
-        ssh_config: the ssh client's configuration, an absolute path; empty: the user's own.
-        internal_ip: by which the other hosts reach it; empty: there are none.
-        nodes: so many at most, or those with these names; None: a share of what is left.
-        cpus: how large that share is, against those of the others.
+        proxy_jump: jump hosts, as for `ssh -J`; empty: none, or as that configuration says.
+        docker_socket: path of the engine's socket on the host.
+        ssh_config: absolute path of the ssh client's configuration; empty: the user's own.
+        internal_ip: its address for the other hosts; empty: there are none.
+        nodes: how many nodes it has at most, or their names; None: a share of the remaining nodes.
+        cpus: the weight of that share.
     """
 
     name: str
@@ -64,29 +64,29 @@ class Host:
     cpus: float = 1.0
 
     def document(self) -> dict[str, object]:
-        """As JSON values."""
+        """Return the host as JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """The machines of one cluster, and whether what goes between them is encrypted."""
+    """The machines of one cluster, and whether the traffic between them is encrypted."""
 
     hosts: tuple[Host, ...]
     encrypted: bool = False
 
     @property
     def words(self) -> str:
-        """For readers: where a cluster is."""
+        """The hosts as text for messages."""
         named = ", ".join(f"{host.name} ({host.ssh})" for host in self.hosts)
         return f"host {named}" if len(self.hosts) == 1 else f"hosts {named}"
 
 
 def load_hosts(path: Path) -> Hosts:
-    """The hosts of a user's file.
+    """Return the hosts of a user's file.
 
     Raises:
-        UsageError: no such file, no YAML, or a key or value that cannot be; the message names file and key.
+        UsageError: the file does not exist or is not YAML, or a key or value is invalid; names file and key.
     """
     document = read_yaml(path, HINT)
     if not isinstance(document, dict):
@@ -106,7 +106,7 @@ def load_hosts(path: Path) -> Hosts:
 
 
 def _check_together(hosts: tuple[Host, ...], path: Path) -> None:
-    """Refuse hosts that cannot be told apart, or do not reach one another."""
+    """Refuse hosts that cannot be told apart, and several hosts without `internal_ip`."""
     for key in ("name", "ssh", "internal_ip"):
         said = [value for host in hosts if (value := getattr(host, key))]
         twice = sorted({value for value in said if said.count(value) > 1})

@@ -1,7 +1,7 @@
-"""Which host has which node: those that a host names, then a number for each, then a share. Pure values.
+"""Which host has which node. Pure values.
 
-To grow a cluster moves no node: each takes its place after the ones before it, whatever comes behind. So does a node
-that is made anew.
+Nodes are placed one after the other, so the place of a node does not depend on later ones: growing a cluster moves no
+node, and a node that is created anew gets its old host.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from cluster.base.errors import UsageError
 from cluster.hosts.hosts_file import Host
 
 Placement = Mapping[str, str]
-"""Node -> the name of its host."""
+"""From each node to the name of its host."""
 
 
 def place(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
-    """The host of each node, in the order of the nodes.
+    """Return the host of each node, in the order of the nodes.
 
-    Hosts that name nodes get these. Of the others those that say a number are filled one after the other, as far as it
-    goes. The rest is spread over those that say neither, as their `cpus` are.
+    Hosts that name nodes get these. Hosts with a number of nodes are then filled one after the other. The remaining
+    nodes are spread over the hosts that say neither, in proportion to their `cpus`.
 
     Raises:
-        UsageError: a host names a node that there is not, two name the same one, or there is no place for some.
+        UsageError: a host names a node that does not exist, two hosts name the same one, or there are too few places.
     """
     found = _named(nodes, hosts)
     left = [node for node in nodes if node not in found]
@@ -39,7 +39,7 @@ def place(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
 
 
 def nodes_by_host(placement: Placement, hosts: Sequence[Host]) -> dict[str, list[str]]:
-    """The other way round: the nodes of each host, by its name; of one that got none an empty list."""
+    """Return the nodes of each host, by its name; an empty list for a host without nodes."""
     return {
         host.name: [node for node, name in placement.items() if name == host.name] for host in hosts
     }
@@ -64,7 +64,7 @@ def _named(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
 
 
 def _spread(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
-    """Each node goes where, with it, there are the fewest for a processor; of several to the first."""
+    """Place each node on the host that then has the fewest nodes per processor; ties go to the first host."""
     counts = {host.name: 0 for host in hosts}
     found = {}
     for node in nodes if hosts else ():

@@ -1,4 +1,4 @@
-"""The record of a cluster's hosts, in its state folder: every verb finds the cluster there."""
+"""The record of a cluster's hosts, in its state folder, by which every verb finds the cluster."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ FILE = "host.json"
 
 @dataclass(frozen=True)
 class Record:
-    """Where a cluster is: its hosts, and which of them has, or shall have, each node."""
+    """The hosts of a cluster, and its placement: which host has, or will have, each node."""
 
     hosts: Hosts
     placement: Placement
 
 
 def read_record(name: str) -> Record | None:
-    """The record of a cluster of this checkout; None where it is on this machine, or there is none.
+    """Return the record of a cluster of this checkout; None if it is on this machine, or does not exist.
 
     Raises:
         ClusterError: the record cannot be read.
@@ -42,13 +42,13 @@ def read_record(name: str) -> Record | None:
 
 
 def read_hosts(name: str) -> Hosts | None:
-    """Its hosts alone; None and raises as `read_record`."""
+    """Return only the hosts of the record; None, and raises, like `read_record`."""
     record = read_record(name)
     return record.hosts if record else None
 
 
 def write_record(name: str, hosts: Hosts, placement: Placement) -> None:
-    """Put it on record before anything is made there."""
+    """Record the hosts of a cluster, before anything is created there."""
     folder = ClusterSpec(name).state_dir
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     document = {
@@ -60,13 +60,13 @@ def write_record(name: str, hosts: Hosts, placement: Placement) -> None:
 
 
 def clusters_elsewhere() -> Iterator[str]:
-    """The names of this checkout's clusters that are on hosts."""
+    """Yield the names of this checkout's clusters that are on hosts."""
     for path in sorted((PROJECT_DIR / STATE_FOLDER).glob(f"*/{FILE}")):
         yield path.parent.name
 
 
 def _record(document: Mapping[str, Any]) -> Record:
-    if "hosts" not in document:  # of a version that knew of one host alone
+    if "hosts" not in document:  # written by a version that knew only one host
         return Record(Hosts((_host(document),)), {})
     listed = document["hosts"]
     if not isinstance(listed, list) or not listed:
@@ -78,6 +78,6 @@ def _record(document: Mapping[str, Any]) -> Record:
 
 
 def _host(document: Mapping[str, Any]) -> Host:
-    """A host as it was written; what is none is a TypeError."""
+    """Return a host as recorded; raises TypeError if the document is not one."""
     nodes = document.get("nodes")
     return Host(**{**document, "nodes": tuple(nodes) if isinstance(nodes, list) else nodes})

@@ -37,7 +37,7 @@ TYPES: dict[str, dict[str, Any]] = {
 
 
 def hosts_schema() -> dict[str, Any]:
-    """Accepts what `cluster.hosts.hosts_file` does; that no two hosts have the same name it cannot say."""
+    """Return a schema that accepts what `cluster.hosts.hosts_file` does, and also two hosts of the same name."""
     host = {
         "type": "object",
         "properties": {key: TYPES[key] | {"description": MEANINGS[key]} for key in KEYS["host"]},

@@ -1,4 +1,4 @@
-"""Several engines as one: a cluster's containers wherever they are, and each operation by the engine that it is for."""
+"""Several engines as one: finds a cluster's containers on all hosts, and passes each operation to the right engine."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeVar
 
 from cluster.base.errors import ClusterError
-from cluster.base.spec import ClusterSpec, Node, project_name
+from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.client import Engine
-from cluster.engine.compose import SHARED_VOLUME
 from cluster.engine.container import Container, rank_key
 from cluster.engine.inspected import Inspected
 from cluster.engine.resources import Limit
 from cluster.engine.sdk_errors import engine_errors
+from cluster.hosts.clean_up import clean_up_command, docker_words, ssh_command
 from cluster.hosts.each import each_host
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.placement import nodes_by_host, place
 from cluster.hosts.swarm import part_hosts, remove_network
-from cluster.hosts.swarm_host import SwarmHost, overlay_name
+from cluster.hosts.swarm_host import SwarmHost
+from cluster.hosts.swarm_lock import swarm_lock
+from cluster.hosts.swarm_plan import lost_may_leave, overlay_name, stranded
 from cluster.ssh.connection import Dial
 
 T = TypeVar("T")
 
 
 class SeveralEngines(Engine):
-    """The engines of several hosts, with what Engine has.
+    """The engines of several hosts behind the interface of Engine.
 
     Args:
-        hosts: all of them, as the user has written them down.
-        engines: of those that answer, in the same order.
-        nodes: which each has, by its name, as far as is known: for errors.
-        lost: those that do not answer.
+        hosts: all hosts, from the user's file.
+        engines: the engines of the hosts that answer, in the same order.
+        nodes: the nodes of each host, by its name, as far as known; for errors.
+        lost: the hosts that do not answer.
 
     Attributes:
-        hosts, lost: as above.
+        hosts, lost: see above.
     """
 
     note = (
@@ -52,7 +54,7 @@ class SeveralEngines(Engine):
         nodes: Mapping[str, Sequence[str]],
         lost: Sequence[Host] = (),
     ) -> None:
-        # Not Engine's own, which would connect to the engine of this machine.
+        # Without Engine's own __init__, which would connect to the engine of this machine.
         self.hosts, self.lost = hosts, tuple(lost)
         self.url = None
         self.where = f"hosts {', '.join(engine.host_name for engine in engines)}"
@@ -60,13 +62,14 @@ class SeveralEngines(Engine):
         self.start_it = "ssh HOST docker info must work for each of them"
         self._engines, self._nodes = tuple(engines), nodes
         self._homes: dict[str, SwarmHost] = {}
+        self._lost_may_leave = self._manager_answers = False
 
     def errors(self) -> AbstractContextManager[None]:
-        """As Engine's."""
+        """See Engine.errors."""
         return engine_errors(self.what, self.start_it)
 
     def again(self) -> SeveralEngines:
-        """As Engine's: a connection of its own to each."""
+        """See Engine.again; makes a new connection to each engine."""
         engines = [engine.again() for engine in self._engines]
         again = SeveralEngines(self.hosts, engines, self._nodes, self.lost)
         by_name = {engine.host_name: engine for engine in engines}
@@ -75,15 +78,15 @@ class SeveralEngines(Engine):
 
     @property
     def engines(self) -> Sequence[SwarmHost]:
-        """Those that answer."""
+        """The engines of the hosts that answer."""
         return self._engines
 
     def parts(self, spec: ClusterSpec) -> list[tuple[Engine, list[str]]]:
-        """As Engine's; hosts that have no node are left out."""
+        """See Engine.parts; hosts without nodes are left out."""
         return [(engine, nodes) for engine, nodes in self._parts(spec) if nodes]
 
     def dial_to(self, spec: ClusterSpec) -> Dial:
-        """As Engine's: each by the tunnel to its host."""
+        """See Engine.dial_to; connects through the tunnel to each node's host."""
         tunnels = {node: part.tunnel for part, nodes in self._parts(spec) for node in nodes}
 
         def dial(node: Node, timeout_s: float) -> socket.socket:
@@ -92,7 +95,7 @@ class SeveralEngines(Engine):
         return dial
 
     def proxy_commands(self, spec: ClusterSpec) -> dict[str, str]:
-        """As Engine's: each by way of its host."""
+        """See Engine.proxy_commands; each node's command goes through its host."""
         found: dict[str, str] = {}
         for part, nodes in self._parts(spec):
             commands = part.proxy_commands(spec)
@@ -100,10 +103,10 @@ class SeveralEngines(Engine):
         return found
 
     def containers(self, cluster: str | None = None) -> list[Container]:
-        """As Engine's, of all hosts.
+        """See Engine.containers; searches all hosts.
 
         Raises:
-            ClusterError: one does not answer; names it, and its nodes.
+            ClusterError: a host does not answer; names it and its nodes.
         """
         lists = self._each(lambda engine: engine.containers(cluster))
         for engine, found in zip(self._engines, lists, strict=True):
@@ -111,60 +114,60 @@ class SeveralEngines(Engine):
         return sorted((container for found in lists for container in found), key=rank_key)
 
     def strangers(self, cluster: str) -> list[str]:
-        """As Engine's, on any host."""
+        """See Engine.strangers; searches all hosts."""
         return sorted(
             name for found in self._each(lambda e: e.strangers(cluster)) for name in found
         )
 
     def slot_of_network(self, name: str) -> int | None:
-        """As Engine's, on any host."""
+        """See Engine.slot_of_network; searches all hosts."""
         slots = self._each(lambda engine: engine.slot_of_network(name))
         return next((slot for slot in slots if slot is not None), None)
 
     def slots(self, *, beside: str) -> set[int]:
-        """As Engine's, on any host."""
+        """See Engine.slots; searches all hosts."""
         return set().union(*self._each(lambda engine: engine.slots(beside=beside)))
 
     def image_id(self, tag: str) -> str | None:
-        """Of the first host, where all have it."""
+        """Return the image's id on the first host, or None if a host lacks the image."""
         ids = list(self.image_ids(tag).values())
         return ids[0] if all(ids) else None
 
     def image_ids(self, tag: str) -> dict[str, str | None]:
-        """As Engine's."""
+        """See Engine.image_ids."""
         ids = self._each(lambda engine: engine.image_id(tag))
         return {engine.host_name: it for engine, it in zip(self._engines, ids, strict=True)}
 
     def image_content(self, tag: str) -> object:
-        """As Engine's, where it is the same on all hosts."""
+        """See Engine.image_content; None if hosts differ."""
         return _same(self._each(lambda engine: engine.image_content(tag)))
 
     def image_source(self, tag: str) -> str | None:
-        """As Engine's, where it is the same on all hosts."""
+        """See Engine.image_source; None if hosts differ."""
         return _same(self._each(lambda engine: engine.image_source(tag)))
 
     def inspect(self, container_id: str) -> Inspected | None:
-        """As Engine's."""
+        """See Engine.inspect."""
         return self._home(container_id).inspect(container_id)
 
     def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
-        """As Engine's."""
+        """See Engine.set_limits."""
         self._at_home(containers, lambda engine, own: engine.set_limits(own, limits))
 
     def check_gpus(self, image: str, gpus: str) -> None:
-        """As Engine's, on all hosts."""
+        """See Engine.check_gpus; checks all hosts."""
         self._each(lambda engine: engine.check_gpus(image, gpus))
 
     def room(self) -> tuple[int, int]:
-        """As Engine's: so much each host has at least."""
+        """See Engine.room; the least of any host, for processors and for memory."""
         rooms = self._each(lambda engine: engine.room())
         return min(cores for cores, _ in rooms), min(size for _, size in rooms)
 
     def architecture(self) -> str:
-        """As Engine's.
+        """See Engine.architecture.
 
         Raises:
-            ClusterError: hosts differ, and no image is for all of them.
+            ClusterError: hosts differ, and an image is for one architecture.
         """
         kinds = self._each(lambda engine: engine.architecture())
         if len(set(kinds)) > 1:
@@ -174,13 +177,13 @@ class SeveralEngines(Engine):
         return kinds[0]
 
     def remove(self, name: str) -> list[str]:
-        """As Engine's; hosts leave the swarm if it is ours and nothing else needs it."""
+        """See Engine.remove; hosts also leave the swarm if it is ours and nothing else needs it."""
         containers = self.containers(name)
         self.remove_containers(containers)
         volumes = set().union(*self._each(lambda engine: engine.remove_volumes(name)))
         held = self._each(lambda engine: engine.release_network(name))
-        networks = remove_network(self._engines, name, patient=not self.lost)
-        parted = part_hosts(self._engines, name, [host.internal_ip for host in self.lost])
+        with swarm_lock():  # no other cluster's `up` counts on the swarm meanwhile
+            networks, parted = self._dissolve(name)
         return [
             *(f"container {container.name}" for container in containers),
             *(f"container {holder}" for holders in held for holder in holders),
@@ -190,37 +193,41 @@ class SeveralEngines(Engine):
         ]
 
     def left_behind(self, name: str) -> list[str]:
-        """As Engine's: what those hosts have that do not answer, and what the others keep for that reason."""
+        """See Engine.left_behind; also what the other hosts keep because of the lost ones."""
+        if not self.lost:
+            return []
         network = overlay_name(name)
-        kept = [e.host_name for e in self._engines if self.lost and network in e.networks(name)]
+        stay = stranded(self._each(lambda engine: engine.member()))
+        stay = [] if self._manager_answers else stay
         return [
             *(self._left_on(host, name) for host in self.lost),
-            *(f"network {network} stays on host {host}: the lost ones use it" for host in kept),
+            *(_kept_network(e, network) for e in self._engines if network in e.networks(name)),
+            *(_stays_in_swarm(engine) for engine in self._engines if engine.host_name in stay),
         ]
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
-        """As Engine's."""
+        """See Engine.remove_containers."""
         self._at_home(containers, lambda engine, own: engine.remove_containers(own))
 
     def unpause(self, containers: Sequence[Container]) -> None:
-        """As Engine's."""
+        """See Engine.unpause."""
         self._at_home(containers, lambda engine, own: engine.unpause(own))
 
     def networks(self, name: str) -> list[str]:
-        """As Engine's, of all hosts, each once."""
+        """See Engine.networks; searches all hosts, and lists a name once."""
         return sorted(set().union(*self._each(lambda engine: engine.networks(name))))
 
     def log_tail(self, container_id: str, lines: int = 20) -> str:
-        """As Engine's."""
+        """See Engine.log_tail."""
         return self._home(container_id).log_tail(container_id, lines)
 
     def follow_log(self, container_id: str, *, follow: bool, lines: int | str) -> Iterator[str]:
-        """As Engine's."""
+        """See Engine.follow_log."""
         return self._home(container_id).follow_log(container_id, follow=follow, lines=lines)
 
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
-        """As Engine's, of all hosts."""
+        """See Engine.starts; watches all hosts."""
         news: queue.Queue[str] = queue.Queue()
         with ExitStack() as stack:
             for engine in self._engines:
@@ -229,12 +236,12 @@ class SeveralEngines(Engine):
             yield iter(news.get, None)
 
     def version(self) -> str:
-        """As Engine's, of each."""
+        """See Engine.version; lists each host's."""
         versions = zip(self._engines, self._each(lambda engine: engine.version()), strict=True)
         return ", ".join(f"{version} on {engine.host_name}" for engine, version in versions)
 
     def free_disk_bytes(self) -> int | None:
-        """This machine cannot see it."""
+        """Return None: this machine cannot see the hosts' disks."""
         return None
 
     def _parts(self, spec: ClusterSpec) -> list[tuple[SwarmHost, list[str]]]:
@@ -243,7 +250,7 @@ class SeveralEngines(Engine):
         return [(engine, own[engine.host_name]) for engine in self._engines]
 
     def _each(self, action: Callable[[SwarmHost], T]) -> list[T]:
-        """Ask all of them at once; raises as `containers`."""
+        """Run an action on all engines at once; raises like `containers`."""
         return each_host(self._engines, lambda engine: self._ask(engine, action))
 
     def _ask(self, engine: SwarmHost, action: Callable[[SwarmHost], T]) -> T:
@@ -260,7 +267,7 @@ class SeveralEngines(Engine):
         containers: Sequence[Container],
         action: Callable[[SwarmHost, list[Container]], None],
     ) -> None:
-        """Do something to containers, each by its own engine."""
+        """Run an action on each host that has some of the containers, with its own ones."""
 
         def act(engine: SwarmHost) -> None:
             own = [one for one in containers if one.host == engine.host_name]
@@ -270,22 +277,52 @@ class SeveralEngines(Engine):
         self._each(act)
 
     def _home(self, container_id: str) -> SwarmHost:
-        """The engine that has a container; of one that none has had, whichever: it knows that it is gone."""
+        """Return the engine that has a container; if none has, any engine, which will say that it is gone."""
         if container_id not in self._homes:
             self.containers()
         return self._homes.get(container_id, self._engines[0])
 
+    def _dissolve(self, name: str) -> tuple[list[str], list[str]]:
+        """Remove a cluster's network; return its name, and the names of the hosts that then left the swarm."""
+        gone = [host.internal_ip for host in self.lost]
+        networks = remove_network(self._engines, name, patient=not self.lost)
+        if self.lost:
+            # Before hosts leave, and kept: afterwards nobody knows whose the swarm was.
+            members = self._each(lambda engine: engine.member(gone))
+            self._lost_may_leave |= lost_may_leave(members, overlay_name(name))
+            self._manager_answers |= any(member.is_manager for member in members)
+        return networks, part_hosts(self._engines, name, gone)
+
     def _left_on(self, host: Host, name: str) -> str:
         nodes = ", ".join(self._nodes.get(host.name, ())) or "whatever it has"
+        leaves = self._lost_may_leave
+        place = ", and its place in the swarm" if leaves else ""
+        manages = not self._manager_answers
+        command = clean_up_command(host, name, manages=manages, leaves_swarm=leaves)
         return (
-            f"host {host.name} does not answer: {nodes} of {name!r} stay there, and its place in the swarm; once it is "
-            f"back: ssh {host.ssh} 'docker rm -fv $(docker ps -aq --filter label=gradwire.cluster={name}); "
-            f"docker volume rm {project_name(name)}_{SHARED_VOLUME}; docker swarm leave --force'"
+            f"host {host.name} does not answer: {nodes} of {name!r} stay there{place}; "
+            f"once it is back: {command}"
         )
 
 
+def _kept_network(engine: SwarmHost, network: str) -> str:
+    command = ssh_command(engine.host, f"{docker_words(engine.host)} network rm {network}")
+    return (
+        f"network {network} stays on host {engine.host_name}: the lost ones use it; "
+        f"once they do not: {command}"
+    )
+
+
+def _stays_in_swarm(engine: SwarmHost) -> str:
+    command = ssh_command(engine.host, f"{docker_words(engine.host)} swarm leave")
+    return (
+        f"host {engine.host_name} stays in a swarm whose manager does not answer; "
+        f"if nothing else needs that: {command}"
+    )
+
+
 def _same(values: Sequence[T]) -> T | None:
-    """The one value that all of them are."""
+    """Return the value that all are equal to, or None."""
     return values[0] if all(value == values[0] for value in values) else None
 
 

@@ -1,4 +1,4 @@
-"""Sends an image from this machine's engine to hosts that have another one or none: no registry is needed."""
+"""Copies an image from this machine's engine to hosts that lack it, or have another version, without a registry."""
 
 import subprocess
 import time
@@ -15,10 +15,10 @@ SHIP_TIMEOUT_S = 3600.0  # 1.3 GB of image, or 7.5 with PyPI's torch
 
 
 def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Report) -> bool:
-    """See that hosts have this image as it is here, all of them at once; returns whether it had to be sent.
+    """Make sure that hosts have this image as it is here, all hosts at once; return whether it had to be sent.
 
     Raises:
-        ClusterError: it could not be; in the words of the engine there.
+        ClusterError: a host could not load it; quotes its engine.
     """
     content = local.image_content(image)
     others = [host for host in to if host.image_content(image) != content]
@@ -37,7 +37,7 @@ def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Repo
                     _remedy(failure, host),
                 )
     for host, old in zip(others, before, strict=True):
-        if old:  # of no use any more; in use it stays
+        if old:  # the previous version; the engine keeps it while a container uses it
             run_bounded([*docker_command(host), "image", "rm", old])
     return bool(others)
 
@@ -47,7 +47,7 @@ Process = subprocess.Popen[str]
 
 @contextmanager
 def _transfer(image: str, to: HostEngine) -> Iterator[tuple[Process, Process]]:
-    """`docker save` here into `docker load` there; neither outlives the block."""
+    """Pipe `docker save` here into `docker load` on a host; neither process outlives the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen(["docker", "save", image], stdout=pipe, stderr=pipe, text=True) as save:
         try:
@@ -59,7 +59,7 @@ def _transfer(image: str, to: HostEngine) -> Iterator[tuple[Process, Process]]:
                 text=True,
             ) as load:
                 assert save.stdout is not None
-                save.stdout.close()  # or it would write for ever where the host has stopped reading
+                save.stdout.close()  # else `save` would never notice that `load` has stopped reading
                 try:
                     yield save, load
                 finally:
@@ -69,7 +69,7 @@ def _transfer(image: str, to: HostEngine) -> Iterator[tuple[Process, Process]]:
 
 
 def _failure(save: Process, load: Process, deadline: float) -> str:
-    """What went wrong, once both have ended; or nothing."""
+    """Wait for both processes; return what went wrong, or an empty string."""
     try:
         _, said = load.communicate(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
-"""A command's folder for sockets: short names in the temporary folder, for those of sockets are limited to 107 bytes.
+"""A folder for the sockets of one command, in the temporary folder: the path of a socket has at most 107 bytes.
 
-Its name says whose it is: what a command leaves that was killed, the next one removes.
+The folder's name identifies its process, so that the next command can remove the folders of killed ones.
 """
 
 import os
@@ -15,7 +15,7 @@ NAME = re.compile(r"gradwire-(\d+)-(\d+)-\w+")
 
 
 def make_socket_folder() -> Path:
-    """A new one that only this user can enter."""
+    """Create a folder that only this user can enter."""
     _remove_left_behind()
     prefix = f"gradwire-{os.getpid()}-{process_started(os.getpid())}-"
     return Path(tempfile.mkdtemp(prefix=prefix))
@@ -29,7 +29,7 @@ def _remove_left_behind() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder, no link to one, and this user's: others may have names like ours."""
+    """Return whether `folder` is no symbolic link and belongs to this user: other users may have such names, too."""
     try:
         return folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
     except OSError:

@@ -1,22 +1,33 @@
-"""Joins hosts to one swarm for a cluster's network, and takes that away again: `cluster.hosts.swarm_plan` says how."""
+"""Joins hosts to one swarm for a cluster's network, and undoes that; `cluster.hosts.swarm_plan` decides how."""
 
 import time
 from collections.abc import Collection, Sequence
 
+from cluster.base.errors import ClusterError
 from cluster.hosts.each import each_host
-from cluster.hosts.swarm_host import SwarmHost, overlay_name
-from cluster.hosts.swarm_plan import OUT, plan_joining, plan_leaving
+from cluster.hosts.swarm_host import SwarmHost
+from cluster.hosts.swarm_plan import (
+    OUT,
+    Member,
+    is_settled,
+    overlay_name,
+    plan_joining,
+    plan_leaving,
+)
 
-LOOKS, LOOK_INTERVAL_S = 20, 0.5  # at a network whose last containers have just been removed
+LOOKS, LOOK_INTERVAL_S = 20, 0.5  # for a network whose last containers have just been removed
+SETTLE_S = 20.0  # for workers to register with a manager that was restarted
+NO_LEADER = "does not have a leader"
+"""In the words of a manager that was restarted a moment ago."""
 
 
 def join_hosts(hosts: Sequence[SwarmHost]) -> SwarmHost:
-    """Make these hosts one swarm, if they are not; returns the one that manages it.
+    """Make these hosts one swarm if they are not; return the one that manages it.
 
     Raises:
-        UsageError: they are in swarms that are not ours to change. ClusterError: one refused; names it.
+        UsageError: they are in swarms that are not ours to change. ClusterError: a host refused; names it.
     """
-    plan = plan_joining(each_host(hosts, lambda host: host.member()))
+    plan = plan_joining(_settled_members(hosts))
     by_name = {host.host_name: host for host in hosts}
     for name in plan.leaves:
         by_name[name].leave_swarm()
@@ -30,10 +41,25 @@ def join_hosts(hosts: Sequence[SwarmHost]) -> SwarmHost:
     return manager
 
 
-def remove_network(hosts: Sequence[SwarmHost], name: str, *, patient: bool = True) -> list[str]:
-    """Remove a cluster's network by whichever host manages the swarm; returns its name, if it was there and is gone.
+def _settled_members(hosts: Sequence[SwarmHost]) -> list[Member]:
+    """Return what hosts say of their swarms, once that is final or SETTLE_S have passed; raises like `join_hosts`."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        is_last = time.monotonic() > deadline
+        try:
+            members = each_host(hosts, lambda host: host.member())
+            if is_last or is_settled(members):
+                return members
+        except ClusterError as error:
+            if is_last or NO_LEADER not in error.message:
+                raise
+        time.sleep(LOOK_INTERVAL_S)
 
-    Without `patient` it is tried once: what a host has that does not answer is never let go.
+
+def remove_network(hosts: Sequence[SwarmHost], name: str, *, patient: bool = True) -> list[str]:
+    """Remove a cluster's network through the host that manages the swarm; return its name if that removed it.
+
+    Without `patient` it is tried once: the containers of a host that does not answer use it for good.
     """
     for host in hosts:
         if overlay_name(name) in host.networks(name) and _manages(host):
@@ -45,9 +71,9 @@ def remove_network(hosts: Sequence[SwarmHost], name: str, *, patient: bool = Tru
 
 
 def part_hosts(hosts: Sequence[SwarmHost], name: str, gone: Collection[str] = ()) -> list[str]:
-    """Have hosts leave a swarm of ours that no other network needs; returns their names.
+    """Make hosts leave a swarm of ours that no other network needs; return their names.
 
-    Those with the `gone` addresses do not answer, and keep nobody.
+    Hosts with the `gone` addresses do not answer, and are no reason for the others to stay.
     """
     found = each_host(hosts, lambda host: host.member(gone))
     members = {member.host: member for member in found}
@@ -59,8 +85,8 @@ def part_hosts(hosts: Sequence[SwarmHost], name: str, gone: Collection[str] = ()
         if manager.host_name not in leaving:
             manager.forget_nodes([members[host_name].node_id for host_name in leaving])
     for host_name, member in members.items():
-        if member.state == OUT and member.has_our_bridge:  # it could not join
-            by_name[host_name].remove_bridge()
+        if member.state == OUT and member.has_our_mark:  # it could not join
+            by_name[host_name].remove_marks()
     return leaving
 
 

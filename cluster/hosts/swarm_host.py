@@ -1,4 +1,4 @@
-"""A host among several: its engine, the swarm that it is in, and the network that its containers share with others'."""
+"""The engine of one host of several: its swarm, and the network that its containers share with those of other hosts."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from contextlib import suppress
 from typing import Any
 
 from cluster.base.errors import ClusterError, SlotTaken
-from cluster.base.spec import ClusterSpec, project_name
-from cluster.engine.compose import network_labels
+from cluster.base.spec import ClusterSpec
+from cluster.engine.compose import LABEL_CLUSTER, LABEL_SLOT, network_labels
+from cluster.engine.container import is_number
 from cluster.hosts.host_engine import HostEngine
-from cluster.hosts.swarm_plan import IN, INGRESS, OUT, Member
+from cluster.hosts.swarm_plan import IN, INGRESS, MARK, OUT, Member, Overlay, overlay_name
 
 SWARM_PORT = 2377
 LABEL_SWARM = "gradwire.swarm"
-"""Of a swarm that we made; and of a docker_gwbridge, with the address of the manager for whose swarm we made it."""
+"""Label of a swarm that we created; of MARK and of a docker_gwbridge of ours, with the manager's address as value."""
 LABEL_HOLDER = "gradwire.holder"
 BRIDGE = "docker_gwbridge"
-"""By which containers of a swarm's network reach their host. Each host of a swarm has it, and keeps it afterwards."""
+"""Connects containers on a swarm's network to their host. Docker makes it on each host, and never removes it."""
 BRIDGE_OPTIONS = {
     "com.docker.network.bridge.name": BRIDGE,
-    "com.docker.network.bridge.enable_icc": "false",  # containers meet on the data network, and nowhere else
+    "com.docker.network.bridge.enable_icc": "false",  # containers talk on the data network only
     "com.docker.network.bridge.enable_ip_masquerade": "true",
 }
-INGRESS_POOL = (
-    "10.78.0.0/16"  # of networks that nobody asked for; Docker's own choice is all of 10.0.0.0/8
-)
-HELD_S = 3600  # longer than compose may take; who is killed meanwhile leaves nothing for longer
+INGRESS_POOL = "10.78.0.0/16"  # for the ingress network; Docker's default pool is all of 10.0.0.0/8
+HELD_S = 3600  # longer than Compose may take; the holder of a killed command ends after that
 
 
 class SwarmHost(HostEngine):
-    """The engine of a host that shares a network with others; raises as HostEngine."""
+    """The engine of a host that shares a network with others; raises like HostEngine."""
 
     def member(self, gone: Collection[str] = ()) -> Member:
-        """What it says of its swarm; hosts with the `gone` addresses are not ready, whatever it still believes."""
+        """Return what the engine says of its swarm; hosts with the `gone` addresses never count as ready."""
         with self.errors():
             swarm = self._api.info().get("Swarm") or {}
             networks = self._api.networks()
@@ -50,13 +49,13 @@ class SwarmHost(HostEngine):
             is_manager and LABEL_SWARM in labels,
             frozenset(self._ready_nodes(gone)) if is_manager else frozenset(),
             tuple(name for name in overlays if name != INGRESS),
-            any(is_for(bridge, swarm) for bridge in bridges),
+            any(is_for(mark, swarm) for mark in [*bridges, *self._marks()]),
         )
 
     def make_swarm(self) -> None:
-        """Make one of this host alone; raises as HostEngine."""
+        """Create a swarm of this host alone; raises like HostEngine."""
         address = f"{self.host.internal_ip}:{SWARM_PORT}"
-        self._make_bridge(address)
+        self._make_marks(address)
         spec = self._api.create_swarm_spec(labels={LABEL_SWARM: "made by gradwire"})
         with self.errors():
             self._api.init_swarm(
@@ -68,18 +67,18 @@ class SwarmHost(HostEngine):
             )
 
     def worker_token(self) -> tuple[str, str]:
-        """With which another host joins this manager's swarm, and where it asks for that."""
+        """Return the token with which another host joins this manager's swarm, and the manager's address."""
         with self.errors():
             address = self._api.info()["Swarm"]["NodeAddr"]
             return self._api.inspect_swarm()["JoinTokens"]["Worker"], f"{address}:{SWARM_PORT}"
 
     def join_swarm(self, token: str, address: str) -> None:
-        """Join that of another host.
+        """Join another host's swarm.
 
         Raises:
-            ClusterError: it cannot reach it.
+            ClusterError: that host cannot be reached.
         """
-        self._make_bridge(address)
+        self._make_marks(address)
         own = self.host.internal_ip
         try:
             with self.errors():
@@ -96,19 +95,29 @@ class SwarmHost(HostEngine):
             ) from error
 
     def leave_swarm(self) -> None:
-        """Leave it, and take what that leaves behind."""
+        """Leave the swarm, and remove what Docker and we would leave behind."""
         with self.errors():
             self._api.leave_swarm(force=True)
-        self.remove_bridge()
+        self.remove_marks()
 
     def forget_nodes(self, ids: Sequence[str]) -> None:
-        """Strike hosts off that have left this manager's swarm."""
+        """Remove hosts that have left from this manager's list of nodes."""
         for node_id in ids:
-            with suppress(ClusterError), self.errors():  # it was never there, or is struck off
+            with suppress(ClusterError), self.errors():  # it never joined, or is removed already
                 self._api.remove_node(node_id, force=True)
 
+    def overlay(self, name: str) -> Overlay | None:
+        """Return what a cluster's network was made for; None if there is none. Only managers see it at all times."""
+        with self.errors():
+            found = self._api.networks(filters={"label": [f"{LABEL_CLUSTER}={name}", LABEL_SLOT]})
+        for network in found:
+            slot, options = network["Labels"][LABEL_SLOT], network["Options"] or {}
+            if network["Name"] == overlay_name(name) and is_number(slot):
+                return Overlay(int(slot), "encrypted" in options)
+        return None
+
     def make_overlay(self, spec: ClusterSpec, *, encrypted: bool) -> None:
-        """Make the data network of a cluster, by this manager.
+        """Make the data network of a cluster, as the swarm's manager.
 
         Raises:
             SlotTaken: another network has its addresses. ClusterError: the engine refused.
@@ -132,8 +141,12 @@ class SwarmHost(HostEngine):
             raise SlotTaken(error.message, words) from error
 
     def hold_network(self, spec: ClusterSpec) -> None:
-        """See that Compose finds the cluster's network here: a worker knows of one only while a container uses it."""
-        if overlay_name(spec.name) in self.networks(spec.name):
+        """Make sure that Compose finds the cluster's network here.
+
+        A worker knows a network only while a container uses it. On a worker this therefore starts a container, the
+        holder, even if nodes use the network now: Compose may have to remove them.
+        """
+        if overlay_name(spec.name) in self.networks(spec.name) and self.member().is_manager:
             return
         self.release_network(spec.name)
         with self.errors():
@@ -150,22 +163,23 @@ class SwarmHost(HostEngine):
             self._api.start(holder["Id"])
 
     def release_network(self, name: str) -> list[str]:
-        """Take away what `hold_network` has made; returns the names of it."""
+        """Remove the holder that `hold_network` has started; return its name, if there is one."""
         with self.errors():
             found = self._api.containers(all=True, filters={"label": [f"{LABEL_HOLDER}={name}"]})
             for item in found:
                 self._remove_container(item["Id"])
         return [str(item["Names"][0]).removeprefix("/") for item in found]
 
-    def remove_bridge(self) -> None:
-        """Remove docker_gwbridge, if we made it: Docker leaves it there for ever."""
+    def remove_marks(self) -> None:
+        """Remove MARK, and docker_gwbridge if we made it, which Docker would keep for ever."""
         with self.errors():
-            found = self._api.networks(filters={"label": [LABEL_SWARM]})
-            for network in found:
+            for network in self._api.networks(filters={"label": [LABEL_SWARM]}):
                 self._remove_network(network["Id"])
+            for mark in self._marks():
+                self._remove_volume(mark["Name"])
 
     def remove_overlay(self, name: str) -> bool:
-        """Remove a cluster's network by this manager; returns whether it is gone: containers just removed delay it."""
+        """Remove a cluster's network as the manager; return False if containers, even just removed, still use it."""
         import docker.errors
 
         try:
@@ -177,18 +191,24 @@ class SwarmHost(HostEngine):
             return False
         return True
 
-    def _make_bridge(self, manager: str) -> None:
-        """Make what Docker would make by itself, but labelled: so it can be told from one that was there."""
-        self.remove_bridge()  # of an earlier swarm of ours
+    def _make_marks(self, manager: str) -> None:
+        """Note that we make this host join a swarm, before it does.
+
+        The bridge that Docker would make gets a label, so that it is removed later. If there is a bridge already, it
+        stays without one; MARK is there in any case.
+        """
+        self.remove_marks()  # of an earlier swarm of ours
+        labels = {LABEL_SWARM: manager}
         with self.errors():
+            self._api.create_volume(MARK, labels=labels)
             if any(n["Name"] == BRIDGE for n in self._api.networks(names=[BRIDGE])):
                 return
-            self._api.create_network(
-                BRIDGE,
-                driver="bridge",
-                options=BRIDGE_OPTIONS,
-                labels={LABEL_SWARM: manager},
-            )
+            self._api.create_network(BRIDGE, driver="bridge", options=BRIDGE_OPTIONS, labels=labels)
+
+    def _marks(self) -> Sequence[Mapping[str, Any]]:
+        with self.errors():
+            found = self._api.volumes(filters={"label": [LABEL_SWARM]})["Volumes"] or ()
+        return [volume for volume in found if volume["Name"] == MARK]
 
     def _ready_nodes(self, gone: Collection[str]) -> list[str]:
         with self.errors():
@@ -197,19 +217,14 @@ class SwarmHost(HostEngine):
         return [str(node["ID"]) for node in ready if node["Status"].get("Addr") not in gone]
 
 
-def is_for(bridge: Mapping[str, Any], swarm: Mapping[str, Any]) -> bool:
-    """Whether we made a docker_gwbridge for this swarm, and not for an earlier one, before others joined another."""
-    manager = (bridge.get("Labels") or {}).get(LABEL_SWARM)
+def is_for(mark: Mapping[str, Any], swarm: Mapping[str, Any]) -> bool:
+    """Return whether a mark or bridge is ours and of this swarm, not of an earlier one that the host has left since."""
+    manager = (mark.get("Labels") or {}).get(LABEL_SWARM)
     managers = [one.get("Addr") for one in swarm.get("RemoteManagers") or ()]
     is_out = (swarm.get("LocalNodeState") or OUT) == OUT
     return manager is not None and (is_out or manager in managers)
 
 
-def overlay_name(name: str) -> str:
-    """Of a cluster's network: as Compose calls those that it makes."""
-    return f"{project_name(name)}_data"
-
-
 def _free_range(spec: ClusterSpec) -> str:
-    """The addresses that Docker may give to whom it likes: beyond those of 99 nodes."""
+    """Return the addresses that Docker may assign on its own: beyond those of 99 nodes."""
     return f"10.77.{spec.slot}.128/25"

@@ -1,32 +1,35 @@
-"""Who makes, joins and leaves a swarm: Docker's way to one network over several hosts. Pure values.
+"""Which hosts create, join and leave a Docker swarm, which gives them one network. Pure values.
 
-A swarm that was there already is used and left as it is; one that we make carries a label, so that whichever cluster is
-the last one on it takes it away again. We want nothing of it but the network: no services, no secrets.
+An existing swarm is used and left unchanged. A swarm that we create has a label, so that the last cluster on it
+dissolves it. We use nothing of a swarm but its networks: no services, no secrets.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError
+from cluster.base.spec import project_name
 
-OUT, IN = "inactive", "active"
+OUT, IN, PENDING = "inactive", "active", "pending"
 INGRESS = "ingress"
-"""Every swarm has this network."""
+"""A network that every swarm has."""
+MARK = "gradwire-swarm"
+"""An empty volume on each host that is in a swarm of ours."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """What the engine of a host says of the swarm that it is in, if any.
+    """What a host's engine says of the swarm that the host is in, if any.
 
     Attributes:
         host: its name.
-        state: in the engine's word: inactive, active, pending, error, locked.
-        node_id: by which the swarm knows it.
+        state: as the engine calls it: inactive, active, pending, error, locked.
+        node_id: its id in the swarm.
         is_manager: whether it can change the swarm.
-        is_ours: whether we made it; a manager alone knows.
-        ready: the ids of the nodes that are there; likewise.
-        overlays: the networks of the swarm that it sees, but for `INGRESS`: a manager all, others those they use.
-        has_our_bridge: whether we made its docker_gwbridge, and so had it join.
+        is_ours: whether we created the swarm; known to managers only.
+        ready: the ids of the swarm's ready nodes; known to managers only.
+        overlays: the swarm's networks without `INGRESS`; a manager sees all of them, a worker those in use there.
+        has_our_mark: whether we made this host join the swarm that it is in, or tried to.
     """
 
     host: str
@@ -36,7 +39,15 @@ class Member:
     is_ours: bool = False
     ready: frozenset[str] = frozenset()
     overlays: tuple[str, ...] = ()
-    has_our_bridge: bool = False
+    has_our_mark: bool = False
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """The network of a cluster: its slot, and whether its packets are encrypted."""
+
+    slot: int
+    is_encrypted: bool
 
 
 @dataclass(frozen=True)
@@ -44,10 +55,10 @@ class Joining:
     """How hosts become one swarm.
 
     Attributes:
-        manager: who manages it.
-        makes: whether it has to make it.
-        joins: who joins.
-        leaves: who leaves, before all that, one of ours that is no more.
+        manager: the host that manages it.
+        makes: whether that host has to create it.
+        joins: the hosts that join.
+        leaves: the hosts that first leave an old swarm of ours.
     """
 
     manager: str
@@ -56,11 +67,25 @@ class Joining:
     leaves: tuple[str, ...] = ()
 
 
+def overlay_name(name: str) -> str:
+    """Return the name of a cluster's network, which is the one that Compose would give it."""
+    return f"{project_name(name)}_data"
+
+
+def is_settled(members: Sequence[Member]) -> bool:
+    """Return whether the hosts' states are final; after the restart of a manager, workers need seconds to register."""
+    if any(member.state == PENDING for member in members):
+        return False
+    manager = next((member for member in members if member.is_manager), None)
+    inside = [member for member in members if member.state == IN]
+    return manager is None or all(member.node_id in manager.ready for member in inside)
+
+
 def plan_joining(members: Sequence[Member]) -> Joining:
-    """How these hosts become one swarm; where they are one, nobody has to do anything.
+    """Return how these hosts become one swarm; if they are one already, nothing has to be done.
 
     Raises:
-        UsageError: they are in different ones, or in one that we may not change.
+        UsageError: they are in different swarms, or in one that we may not change.
     """
     stale = tuple(member.host for member in members if _is_stale(member, members))
     for member in members:
@@ -96,17 +121,17 @@ def plan_joining(members: Sequence[Member]) -> Joining:
 
 
 def plan_leaving(members: Sequence[Member], network: str) -> list[str]:
-    """The hosts that leave the swarm, in this order, once a cluster's network is not wanted any more.
+    """Return the hosts that leave the swarm, in this order, once a cluster's network is not needed any more.
 
-    Only ours is left, and only by hosts that no other network needs. Where no manager answers those leave that we had
-    join.
+    Only a swarm of ours is left, and only by hosts that no other network needs. If no manager answers, the hosts leave
+    that we made join.
     """
     inside = [member for member in members if member.state != OUT]
     manager = next((member for member in inside if member.is_manager), None)
     free = [member for member in inside if not set(member.overlays) - {network}]
     workers = [member for member in free if not member.is_manager]
     if manager is None:
-        return [member.host for member in workers if member.has_our_bridge]
+        return [member.host for member in workers if member.has_our_mark]
     if not manager.is_ours:
         return []
     known = {member.node_id for member in inside}
@@ -117,11 +142,32 @@ def plan_leaving(members: Sequence[Member], network: str) -> list[str]:
     return leaving
 
 
+def lost_may_leave(members: Sequence[Member], network: str) -> bool:
+    """Return whether hosts that do not answer may leave the swarm, as far as the others know.
+
+    They may if it is ours, and if a cluster's network is the only one on it.
+    """
+    inside = [member for member in members if member.state != OUT]
+    if any(set(member.overlays) - {network} for member in inside):
+        return False
+    managers = [member for member in inside if member.is_manager]
+    if managers:
+        return managers[0].is_ours
+    return any(member.has_our_mark for member in inside)
+
+
+def stranded(members: Sequence[Member]) -> list[str]:
+    """Return the hosts that are still in a swarm whose managers do not answer."""
+    if any(member.is_manager for member in members):
+        return []
+    return [member.host for member in members if member.state != OUT]
+
+
 def _is_stale(member: Member, members: Sequence[Member]) -> bool:
-    """Whether a host is left over in a swarm that we had it join: one whose manager is gone, or does not know it."""
+    """Return whether a host is left over in a swarm of ours whose manager is gone, or does not know the host."""
     known = set().union(*(other.ready for other in members))
     is_lost = member.state not in (IN, OUT) or (member.state == IN and member.node_id not in known)
-    return is_lost and member.has_our_bridge and not member.is_manager and not member.overlays
+    return is_lost and member.has_our_mark and not member.is_manager and not member.overlays
 
 
 def _names(members: Sequence[Member]) -> str:

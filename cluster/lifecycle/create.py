@@ -1,7 +1,7 @@
 """Creates or updates a cluster; rolls back a creation that fails."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.base.console import Console
 from cluster.base.errors import SlotTaken
@@ -12,7 +12,7 @@ from cluster.engine.resources import ResourceRequest, check_room
 from cluster.hosts.connect import compose_for, hosts_of, provide_image
 from cluster.hosts.placement import place
 from cluster.hosts.record import write_record
-from cluster.lifecycle.reconcile import reconcile
+from cluster.lifecycle.reconcile import reconcile, refuse_without_keys
 from cluster.lifecycle.removal import remove_until_quiet
 from cluster.run.request import Request
 from cluster.shaping.link_state import LinkState
@@ -74,10 +74,13 @@ def create_cluster(
         ClusterError: what happened and what to try. A creation that fails is rolled back.
     """
     existing, spec = inspect_cluster(engine, request, avoided)
+    if existing is not None and not force:
+        refuse_without_keys(spec, engine.containers(spec.name))
     if _ensure_image(engine, spec, console):
         existing, spec = inspect_cluster(engine, request, avoided)  # the image took minutes
+    hosts = hosts_of(spec.name, request.hosts)  # before a rollback, which removes the record
     try:
-        if (hosts := hosts_of(spec.name, request.hosts)) is not None:
+        if hosts is not None:
             write_record(spec.name, hosts, place([node.name for node in spec.nodes], hosts.hosts))
         with console.progress("up") as report:
             report(f"{spec.size} nodes")
@@ -97,7 +100,7 @@ def create_cluster(
             raise
     # Another cluster was quicker, and is perhaps gone again by now; or a foreign network or program has the slot.
     console.say(f"slot {spec.slot} is somebody else's: to the next")
-    avoided = {*avoided, spec.slot}
+    avoided, request = {*avoided, spec.slot}, replace(request, hosts=hosts)
     with compose_for(spec.name, engine) as again:
         return create_cluster(engine, request, again, console, force=force, avoided=avoided)
 

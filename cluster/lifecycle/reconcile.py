@@ -94,6 +94,23 @@ def reconcile(
     return _make(engine, spec, there, link_spec, limits, compose)
 
 
+def refuse_without_keys(spec: ClusterSpec, there: Sequence[Container]) -> None:
+    """Refuse to replace nodes that run on hosts if this checkout has keys for none of them.
+
+    They may belong to a user who works in a folder of the same path on another machine.
+
+    Raises:
+        ClusterError: names their host.
+    """
+    running = [c for c in there if c.host and c.state in ("running", "paused")]
+    if running and not any((spec.state_dir / c.node).exists() for c in running):
+        raise ClusterError(
+            f"cluster {spec.name!r} runs on host {running[0].host}, and this checkout has no keys for its nodes: "
+            "it may be somebody else's",
+            "another name: --name NAME; if it is yours, --force replaces its nodes",
+        )
+
+
 def _moves_slow_start(
     engine: Engine, there: Sequence[Container], plans: Mapping[str, NodePlan]
 ) -> bool:

@@ -7,8 +7,8 @@ from cluster.links.changes import parse_seconds
 
 LOOK, FULL, NONE = "look", "full", "none"
 VERIFICATIONS = {
-    LOOK: "measure all links, or only look at them where they were proved and nothing has changed since",
-    FULL: "measure all links, whatever was proved before",
+    LOOK: "measure all links, or only take a look if they were proved and nothing has changed since",
+    FULL: "always measure all links",
     NONE: "neither",
 }
 LEAST_STALL_TIMEOUT_S = 3.0

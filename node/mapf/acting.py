@@ -1,4 +1,4 @@
-"""Acts in several environments at once, and hands over each episode when it is over."""
+"""Acts in several environments at once, and returns each episode when it has ended."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,21 +14,19 @@ from node.mapf.world import Instance
 from node.replay.episodes import Episode
 from node.replay.targets import n_step_targets
 
-EPSILON, EPSILON_POWER = (
-    0.4,
-    7.0,
-)  # Ape-X (Horgan et al., 2018): actor i of n explores with .4 ^ (1 + 7 i / (n - 1))
+# Ape-X (Horgan et al., 2018): actor i of n explores with .4 ^ (1 + 7 i / (n - 1))
+EPSILON, EPSILON_POWER = 0.4, 7.0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """An episode that is over.
+    """An episode that has ended.
 
     Attributes:
-        episode: what a learner wants of it.
-        setting: agents, and size of the map.
-        solved: whether all came to their goals in time.
-        epsilon: how often its actor acted at random.
+        episode: the data for a learner.
+        setting: number of agents, and size of the map.
+        solved: whether all agents reached their goals in time.
+        epsilon: probability with which its actor acted at random.
     """
 
     episode: Episode
@@ -39,7 +37,7 @@ class Finished:
 
 @dataclass
 class Recording:
-    """An episode that is under way: see `Episode`."""
+    """The record of an episode in progress: see `Episode`."""
 
     environment: Environment
     setting: Setting
@@ -54,23 +52,23 @@ class Recording:
 
 
 class Actors:
-    """Several actors of one process: an environment each, one network.
+    """The actors of one process: each has its own environment, all share one network.
 
     Args:
-        network: acts; whoever changes it says so by `version`.
+        network: chooses actions; code that changes its weights must also set `version`.
         draw: draws the setting and the instance of a new episode.
-        epsilons: how often each acts at random.
-        all_explore: whether all agents of an environment do so, or the first alone, as in DHC.
-        first_agent_only: whether only the first agent's values are learnt: first priorities are by its errors then.
-        n_steps: of the targets by which episodes get their first priorities.
+        epsilons: probability of a random action, per actor.
+        all_explore: whether all agents of an environment act at random, or only the first, as in DHC.
+        first_agent_only: whether only the first agent's values are learnt; then its errors alone set first priorities.
+        n_steps: steps of the n-step targets for first priorities.
         gamma: discount.
-        most_steps: of an episode.
+        most_steps: step limit of an episode.
         comm_loss: share of the agents' messages that are lost on purpose.
-        seed: of what is done at random.
+        seed: seed of all random draws.
 
     Attributes:
-        version: of the network's weights.
-        steps: made so far, of all environments together.
+        version: version of the network's weights.
+        steps: steps made so far, of all environments together.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class Actors:
 
     @torch.no_grad()
     def step(self) -> list[Finished]:
-        """One step of every environment; the episodes that it ended, and whose places new ones have taken."""
+        """Make one step in every environment; return the episodes that ended, which new ones have replaced."""
         obs, hears, hidden = self._batch()
         memory = self._network.step(obs, hidden, hears)
         values = self._network.values(memory).numpy()
@@ -127,7 +125,7 @@ class Actors:
         return np.zeros((recording.setting[0], self._network.size.hidden), np.float32)
 
     def _batch(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """All environments as one batch; where some have fewer agents the rest hear themselves alone."""
+        """Return all environments as one batch, padded to the same number of agents; padding hears only itself."""
         most = max(recording.setting[0] for recording in self._recordings)
         obs = pad([recording.obs[-1] for recording in self._recordings], most)
         hears = pad_hears([recording.hears[-1] for recording in self._recordings], most)
@@ -165,7 +163,7 @@ class Actors:
         actions, rewards = np.stack(recording.actions), np.stack(recording.rewards)
         values = np.stack(recording.values)
         taken = np.take_along_axis(values, actions[..., None], -1)[..., 0]
-        # What the last moment is worth the network was never asked: as much as the one before.
+        # The network was not evaluated at the last moment: use the value of the moment before.
         best = np.concatenate([values.max(-1), values[-1:].max(-1)])
         targets = n_step_targets(rewards, best, self._n_steps, self._gamma, ended=ended)
         learnt = slice(1) if self._first_agent_only else slice(None)
@@ -183,13 +181,13 @@ class Actors:
 
 
 def exploration(number: int, actors: int) -> float:
-    """How often actor `number` of so many acts at random: from .4 down to .4 ^ 8."""
+    """Return the probability with which actor `number` acts at random: from .4 down to .4 ^ 8."""
     share = number / (actors - 1) if actors > 1 else 0.0
     return float(EPSILON ** (1 + EPSILON_POWER * share))
 
 
 def lose(random: np.random.Generator, hears: np.ndarray, share: float) -> np.ndarray:
-    """Who hears whom, (…, agents, agents), when each message is lost with this probability; nobody loses its own."""
+    """Return `hears`, (…, agents, agents), with each message lost with probability `share`, except an agent's own."""
     if not share:
         return hears
     own = np.eye(hears.shape[-1], dtype=bool)
@@ -197,7 +195,7 @@ def lose(random: np.random.Generator, hears: np.ndarray, share: float) -> np.nda
 
 
 def pad(arrays: Sequence[np.ndarray], most: int) -> np.ndarray:
-    """Arrays of shape (agents, …) as one of shape (number, most, …): zeros where there are fewer agents."""
+    """Stack arrays of shape (agents, …) to shape (number, most, …), padded with zeros."""
     padded = np.zeros((len(arrays), most, *arrays[0].shape[1:]), arrays[0].dtype)
     for n, array in enumerate(arrays):
         padded[n, : len(array)] = array
@@ -205,7 +203,7 @@ def pad(arrays: Sequence[np.ndarray], most: int) -> np.ndarray:
 
 
 def pad_hears(masks: Sequence[np.ndarray], most: int) -> np.ndarray:
-    """Masks of shape (agents, agents) as one of shape (number, most, most): who is not there hears itself."""
+    """Stack masks of shape (agents, agents) to shape (number, most, most); missing agents hear only themselves."""
     padded = np.broadcast_to(np.eye(most, dtype=bool), (len(masks), most, most)).copy()
     for n, mask in enumerate(masks):
         padded[n, : len(mask), : len(mask)] = mask

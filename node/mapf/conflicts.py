@@ -1,4 +1,4 @@
-"""Who may move: DHC's rules for agents that all move at once."""
+"""Conflicts between agents that all move at once, by DHC's rules."""
 
 import numpy as np
 
@@ -8,19 +8,19 @@ from node.mapf.world import MOVES
 def move(
     obstacles: np.ndarray, positions: np.ndarray, actions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where agents come to, and whom a conflict stopped.
+    """Return where agents end up, and which ones a conflict stopped.
 
-    In this order: (a) who would leave the map, or enter an obstacle, stays. (b) Of two that would change places both
-    stay. (c) Of several movers to one cell the lowest number goes, where all of them still move; where one stands
-    there, or was stopped, all others stay. (c) is repeated until nobody is stopped any more.
+    In this order: (a) an agent that would leave the map or enter an obstacle stays. (b) Two agents that would swap
+    places both stay. (c) If several agents want one cell and all of them move, the one with the lowest number goes; if
+    one of them stands there or was stopped, all others stay. (c) is repeated until no further agent is stopped.
 
     Args:
         obstacles: bool, shape (rows, columns).
-        positions: of agents, no two the same, shape (agents, 2).
-        actions: numbers of MOVES, shape (agents,).
+        positions: positions of agents, all different, shape (agents, 2).
+        actions: indices into MOVES, shape (agents,).
 
     Returns:
-        Positions, no two the same, shape (agents, 2), and whether each was stopped, bool, shape (agents,).
+        Positions, all different, shape (agents, 2), and whether each agent was stopped, bool, shape (agents,).
     """
     wanted = positions + MOVES[actions]
     moving = actions != 0
@@ -40,13 +40,13 @@ def move(
 
 
 def _swapping(positions: np.ndarray, wanted: np.ndarray, moving: np.ndarray) -> np.ndarray:
-    """Agents that would change places with another."""
+    """Return the agents that would swap places with another."""
     into = (wanted[:, None] == positions[None]).all(2)  # i wants j's cell
     return np.flatnonzero(((into & into.T) & moving[:, None] & moving[None]).any(1))
 
 
 def _losers(wanted: np.ndarray, moving: np.ndarray) -> np.ndarray:
-    """Movers to a cell that is another's: of the first cell where there are some."""
+    """Return the agents that lose the first contested cell; empty if no cell is contested."""
     same = (wanted[:, None] == wanted[None]).all(2)
     for agent in np.flatnonzero(moving & (same.sum(1) > 1)):
         together = np.flatnonzero(same[agent])

@@ -1,23 +1,23 @@
-"""Which settings are trained: harder ones open when easier ones are mastered."""
+"""The settings to train: harder ones open when easier ones are mastered."""
 
 from collections import deque
 from dataclasses import dataclass
 
-LATEST = 200  # episodes of a setting that decide
+LATEST = 200  # latest episodes of a setting, which decide
 PASSED = 0.9
 LARGER_BY = 5
 Setting = tuple[int, int]
-"""How many agents, on a map of how many rows and columns."""
+"""The number of agents, and of rows and columns of the map."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Where a curriculum ends.
+    """The first and the hardest setting of a curriculum.
 
     Attributes:
-        first: the setting that it begins with.
-        agents: the most there shall be.
-        size: the largest map.
+        first: the first setting.
+        agents: the largest number of agents.
+        size: rows of the largest map.
     """
 
     first: Setting
@@ -25,7 +25,7 @@ class Goal:
     size: int
 
     def __post_init__(self) -> None:
-        """Refuse what no step leads to: a ValueError."""
+        """Raise ValueError if the curriculum cannot reach these limits."""
         agents, size = self.first
         if self.agents < agents or self.size < size or (self.size - size) % LARGER_BY:
             raise ValueError(
@@ -35,7 +35,7 @@ class Goal:
 
 
 class Curriculum:
-    """DHC's: where 90 % of a setting's latest 200 episodes are solved, an agent more and a larger map are open."""
+    """DHC's curriculum: solving 90 % of a setting's latest 200 episodes opens one more agent and a larger map."""
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
@@ -43,11 +43,11 @@ class Curriculum:
 
     @property
     def settings(self) -> list[Setting]:
-        """Those that are open, easiest first."""
+        """The open settings, easiest first."""
         return sorted(self._results)
 
     def add(self, setting: Setting, solved: bool) -> None:  # noqa: FBT001
-        """Count an episode; what it opens is there from now on."""
+        """Count an episode, and open the settings that it unlocks."""
         results = self._results.setdefault(setting, deque(maxlen=LATEST))
         results.append(solved)
         if self.has_passed(setting):
@@ -57,21 +57,21 @@ class Curriculum:
                     self.open(harder)
 
     def open(self, setting: Setting) -> None:
-        """Let a setting be trained, whatever was mastered."""
+        """Open a setting, regardless of what was mastered."""
         self._results.setdefault(setting, deque(maxlen=LATEST))
 
     def success(self, setting: Setting) -> float:
-        """Share of its latest episodes that were solved; 0 before there are any."""
+        """Return the share of its latest episodes that were solved; 0 if there are none."""
         results = self._results.get(setting)
         return sum(results) / len(results) if results else 0.0
 
     def has_passed(self, setting: Setting) -> bool:
-        """Whether it is mastered."""
+        """Return whether a setting is mastered."""
         results = self._results.get(setting, deque())
         return len(results) == LATEST and self.success(setting) >= PASSED
 
     @property
     def is_done(self) -> bool:
-        """Whether all numbers of agents have mastered the largest map."""
+        """Whether the largest map is mastered with every number of agents."""
         numbers = range(self._goal.first[0], self._goal.agents + 1)
         return all(self.has_passed((agents, self._goal.size)) for agents in numbers)

@@ -13,14 +13,14 @@ MOST_STEPS = 256
 
 
 class Outcome(NamedTuple):
-    """What a step gave.
+    """The outcome of a step.
 
     Attributes:
-        obs: bool, shape (agents, planes, width, width).
-        hears: who hears whom, bool, shape (agents, agents).
+        obs: what each agent sees, bool, shape (agents, planes, width, width).
+        hears: which agent hears which, bool, shape (agents, agents).
         rewards: float32, shape (agents,).
-        done: whether all stand on their goals.
-        truncated: whether time is up.
+        done: whether all agents stand on their goals.
+        truncated: whether the step limit is reached.
     """
 
     obs: np.ndarray
@@ -34,12 +34,12 @@ class Environment:
     """One episode.
 
     Args:
-        instance: what it begins with.
-        most_steps: when time is up.
+        instance: map, starts and goals.
+        most_steps: step limit.
 
     Attributes:
-        positions: of the agents, shape (agents, 2).
-        steps: made so far.
+        positions: positions of the agents, shape (agents, 2).
+        steps: steps made so far.
     """
 
     def __init__(self, instance: Instance, most_steps: int = MOST_STEPS) -> None:
@@ -50,11 +50,11 @@ class Environment:
         self._observer = Observer(instance)
 
     def observe(self) -> tuple[np.ndarray, np.ndarray]:
-        """What all agents see, and who hears whom: see `Outcome`."""
+        """Return `obs` and `hears`: see `Outcome`."""
         return self._observer.observe(self.positions), who_hears_whom(self.positions)
 
     def step(self, actions: np.ndarray) -> Outcome:
-        """All agents act at once: numbers of world.MOVES, shape (agents,)."""
+        """Let all agents act at once; actions are indices into world.MOVES, shape (agents,)."""
         self.positions, stopped = move(self.instance.obstacles, self.positions, actions)
         self.steps += 1
         at_goal = (self.positions == self.instance.goals).all(1)

@@ -1,4 +1,4 @@
-"""DHC's learner: a prioritised replay of what actors did, and updates of the network by it."""
+"""DHC's learner: a prioritised replay of the actors' episodes, and updates of the network from it."""
 
 import copy
 from typing import Any
@@ -21,13 +21,13 @@ class MapfLearner:
     """See `node.tasks.actor_learner.Learner`.
 
     Args:
-        network: is learnt.
-        optimizer: of its parameters.
-        settings: how.
-        goal: of the curriculum.
-        batch_size: sequences of an update.
-        clip_norm: longest gradient; 0 is any.
-        seed: of what is drawn.
+        network: the network that is learnt.
+        optimizer: optimiser of its parameters.
+        settings: settings of the learner.
+        goal: goal of the curriculum.
+        batch_size: sequences per update.
+        clip_norm: largest gradient norm; 0: unlimited.
+        seed: seed of the draws from the replay.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MapfLearner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there were as many steps as updates wait for, or as many episodes as are kept, once."""
+        """Whether, at any time so far, the replay had `learn_after` steps or `capacity` episodes had arrived."""
         buffer, settings = self._buffer, self._settings
         self._was_ready |= (
             buffer.steps >= settings.learn_after or self._episodes >= settings.capacity
@@ -60,16 +60,16 @@ class MapfLearner:
 
     @property
     def room(self) -> int:
-        """Any: the oldest episode goes."""
+        """The capacity: there is always room, because the oldest episode is dropped."""
         return self._settings.capacity
 
     @property
     def steps_learnt(self) -> int:
-        """Steps of all sequences that were learnt."""
+        """Number of steps of all sequences that were learnt."""
         return self._steps_learnt
 
     def check(self, experience: Experience) -> None:
-        """See that it is an episode of a setting that is open.
+        """Check that this is an episode of an open setting.
 
         Raises:
             ValueError: it is not.
@@ -86,7 +86,7 @@ class MapfLearner:
             raise ValueError("an episode with actions that there are not")
 
     def add(self, experience: Experience) -> None:
-        """Keep an episode, and count it for the curriculum."""
+        """Keep an episode and, if it `decides`, count it for the curriculum."""
         figures = experience.figures
         self._buffer.add(Episode.of(experience.arrays))
         self._episodes += 1
@@ -95,7 +95,7 @@ class MapfLearner:
             self._curriculum.add(setting, bool(figures.get("solved")))
 
     def update(self, update: int) -> float:
-        """One step of the optimiser; returns the loss."""
+        """Make one step of the optimiser; return the loss."""
         settings = self._settings
         draw = self._buffer.draw(self._batch_size)
         learnt = td_loss(
@@ -119,23 +119,23 @@ class MapfLearner:
         return float(learnt.loss)
 
     def advice(self) -> dict[str, object]:
-        """The settings that actors draw from."""
+        """Return the settings from which actors draw."""
         return {"settings": self._curriculum.settings}
 
     def state(self) -> dict[str, object]:
-        """The target network and the open settings; what actors did is not kept."""
+        """Return the target network and the open settings, but not the replay."""
         settings = [list(setting) for setting in self._curriculum.settings]
         return {"target": self._target.state_dict(), "settings": settings}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self._target.load_state_dict(state["target"])
         for agents, size in state["settings"]:
             self._curriculum.open((agents, size))
 
 
 def episode_spec(steps: int, agents: int, hidden: int) -> Spec:
-    """What the arrays of an episode are: see `Episode`."""
+    """Return types and shapes of the arrays of an episode: see `Episode`."""
     width, moments = 2 * RADIUS + 1, steps + 1
     return {
         "obs": (bool, (moments, agents, PLANES, width, width)),

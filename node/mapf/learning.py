@@ -1,6 +1,6 @@
-"""What a learner makes of a batch of sequences: n-step targets by a target network, Huber's loss, new errors.
+"""The loss of a batch of sequences: n-step targets by a target network, Huber loss, new errors.
 
-The network goes over a sequence from what the actor remembered `burn_in` steps before it; of these nothing is learnt.
+The network starts with the actor's memory of `burn_in` steps before a sequence; nothing is learnt from these steps.
 """
 
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from node.replay.targets import n_step_targets
 
 
 class Piece(NamedTuple):
-    """Which part of its episode a sequence needs: steps and moments, counted in the episode.
+    """The part of its episode that a sequence needs: steps and moments, counted within the episode.
 
     Attributes:
-        first: moment from which memory is brought up to date.
+        first: the moment from which memory is brought up to date.
         begin: the first step that is learnt.
-        end: the step after the last one.
-        last: the last moment whose value a target wants.
+        end: the step after the last one that is learnt.
+        last: the last moment whose value a target needs.
     """
 
     first: int
@@ -32,11 +32,11 @@ class Piece(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What came of a batch.
+    """Loss and errors of a batch.
 
     Attributes:
         loss: shape ().
-        errors: of each sequence, how far its values were from their targets: (steps,) each.
+        errors: absolute errors of each sequence's values from their targets, shape (steps,) each.
     """
 
     loss: Tensor
@@ -53,14 +53,14 @@ def td_loss(
     gamma: float,
     first_agent_only: bool,
 ) -> Learnt:
-    """The loss of a batch.
+    """Return the loss and the errors of a batch.
 
     Args:
-        network: is learnt.
-        target: says what is to come.
+        network: the network that is learnt.
+        target: the target network, which estimates the value of later moments.
         draw: the sequences.
-        burn_in: steps before each, at most.
-        n_steps: of a target.
+        burn_in: the most steps before each sequence that only bring memory up to date.
+        n_steps: steps of an n-step target.
         gamma: discount.
         first_agent_only: whether only the first agent's values are learnt, as in DHC, or all agents'.
     """
@@ -102,7 +102,7 @@ def td_loss(
 
 
 def _inputs(network: Network, draw: Draw, pieces: list[Piece]) -> tuple[Tensor, Tensor, Tensor]:
-    """Observations (batch, moments, agents, …), who hears whom, and the first memory of all sequences."""
+    """Return observations (batch, moments, agents, …), which agent hears which, and the first memory of all sequences."""
     most = max(episode.agents for episode in draw.episodes)
     length = 1 + max(piece.last - piece.first for piece in pieces)
     device = network.advantage.weight.device
@@ -110,7 +110,7 @@ def _inputs(network: Network, draw: Draw, pieces: list[Piece]) -> tuple[Tensor, 
     for episode, piece in zip(draw.episodes, pieces, strict=True):
         moments = np.minimum(
             np.arange(piece.first, piece.first + length), piece.last
-        )  # the last one again
+        )  # pad with the last moment
         obs.append(pad(list(episode.obs[moments]), most))
         hears.append(pad_hears(list(episode.hears[moments]), most))
         hidden.append(episode.hidden[piece.first].astype(np.float32))
@@ -124,9 +124,9 @@ def _inputs(network: Network, draw: Draw, pieces: list[Piece]) -> tuple[Tensor, 
 def _unroll(
     network: Network, obs: Tensor, hears: Tensor, hidden: Tensor, warm_up: Tensor
 ) -> Tensor:
-    """Values of all actions at each moment: shape (batch, moments, agents, ACTIONS).
+    """Return the values of all actions at each moment, shape (batch, moments, agents, ACTIONS).
 
-    Of each sequence's first `warm_up` moments, int64 of shape (batch,), nothing is learnt: memory alone passes.
+    Nothing is learnt from each sequence's first `warm_up` moments, int64 of shape (batch,): only memory passes.
     """
     features = network.see(obs.flatten(0, 2)).unflatten(0, obs.shape[:3])
     memories = []

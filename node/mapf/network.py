@@ -1,7 +1,7 @@
-"""DHC's network: agents see, remember, talk to who is near, and value their actions.
+"""DHC's network: agents see, remember, talk to nearby agents, and value their actions.
 
-All agents of an episode, and episodes of a batch, go through it together. Who has nobody to hear keeps its memory as
-it is.
+All agents of an episode, and all episodes of a batch, go through it together. Communication leaves the memory of an
+agent that hears no other unchanged.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ ROUNDS = 2  # of communication
 
 @dataclass(frozen=True)
 class Size:
-    """How large a network is.
+    """The size of a network.
 
     Attributes:
-        channels: of its convolutions.
-        blocks: residual ones, of two convolutions each.
-        reduced: channels that are left of them.
-        hidden: numbers that an agent remembers.
-        heads: of attention.
-        key: numbers of a key, a head.
+        channels: channels of its convolutions.
+        blocks: residual blocks, of two convolutions each.
+        reduced: channels after the last convolution.
+        hidden: size of an agent's memory.
+        heads: attention heads.
+        key: size of a key, per head.
     """
 
     channels: int
@@ -45,10 +45,10 @@ SIZES = {
 
 
 class Network(nn.Module):
-    """Q values of what each agent may do.
+    """Q values of each agent's actions.
 
     Args:
-        size: of SIZES.
+        size: one of SIZES.
     """
 
     def __init__(self, size: Size) -> None:
@@ -71,25 +71,25 @@ class Network(nn.Module):
         self.state_value = nn.Linear(size.hidden, 1)
 
     def step(self, obs: Tensor, hidden: Tensor, hears: Tensor) -> Tensor:
-        """One moment of several episodes.
+        """Process one moment of several episodes.
 
         Args:
             obs: float, shape (batch, agents, planes, width, width).
-            hidden: what they remember, shape (batch, agents, hidden).
-            hears: who hears whom, bool, shape (batch, agents, agents).
+            hidden: the agents' memory, shape (batch, agents, hidden).
+            hears: which agent hears which, bool, shape (batch, agents, agents).
 
         Returns:
-            What they remember now, shape (batch, agents, hidden).
+            The agents' new memory, shape (batch, agents, hidden).
         """
         return self.communicate(self.recall(self.see(obs.flatten(0, 1)), hidden), hears)
 
     def recall(self, features: Tensor, hidden: Tensor) -> Tensor:
-        """Memory with what was seen added: features of shape (batch · agents, …)."""
+        """Return memory updated by what was seen: features of shape (batch · agents, …)."""
         recalled: Tensor = self.remember(features, hidden.flatten(0, 1))
         return recalled.view_as(hidden)
 
     def communicate(self, hidden: Tensor, hears: Tensor) -> Tensor:
-        """Memory with what was heard added, in ROUNDS."""
+        """Return memory updated by what was heard, in ROUNDS rounds."""
         has_partner = (hears.sum(-1) > 1).unsqueeze(-1)
         for _ in range(ROUNDS):
             told = self.talk(hidden, hears)
@@ -98,18 +98,18 @@ class Network(nn.Module):
         return hidden
 
     def values(self, hidden: Tensor) -> Tensor:
-        """Q values, shape (…, ACTIONS): a duel of advantages and the value of the state."""
+        """Return Q values, shape (…, ACTIONS), from advantages and state value (a duelling network)."""
         advantages = self.advantage(hidden)
         found: Tensor = self.state_value(hidden) + advantages - advantages.mean(-1, keepdim=True)
         return found
 
     def first_memory(self, batch: int, agents: int) -> Tensor:
-        """What they remember when an episode begins: nothing."""
+        """Return the memory at the start of an episode: zeros."""
         return torch.zeros(batch, agents, self.size.hidden, device=self.advantage.weight.device)
 
 
 class Residual(nn.Module):
-    """Two convolutions, and what went in added."""
+    """Two convolutions with a skip connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Shape (batch, channels, width, width), in and out."""
+        """Map shape (batch, channels, width, width) to the same shape."""
         return torch.relu(pictures + self.second(torch.relu(self.first(pictures))))
 
 
@@ -132,7 +132,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(wide, size.key, bias=False)
 
     def forward(self, hidden: Tensor, hears: Tensor) -> Tensor:
-        """What each is told, (batch, agents, key), of (batch, agents, hidden) and `hears`, (batch, agents, agents)."""
+        """Return messages, (batch, agents, key), from memory, (batch, agents, hidden), and hears, (batch, agents, agents)."""
         query, key, value = (
             layer(hidden).unflatten(-1, (self._heads, self._key)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)

@@ -1,4 +1,4 @@
-"""What agents see: the cells around each, and whom each may hear."""
+"""What agents perceive: the cells around each, and the agents that each hears."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from node.mapf.world import MOVES, UNREACHABLE, Instance, distances
 
 RADIUS = 4
 PLANES = 6
-NEAREST = 3  # who is heard, oneself among them
+NEAREST = 3  # agents that one hears, itself included
 
 
 class Observer:
-    """Of one instance: what does not change of it is reckoned once."""
+    """The observer of one instance; computes what does not change only once."""
 
     def __init__(self, instance: Instance, radius: int = RADIUS) -> None:
         self._radius = radius
@@ -20,13 +20,13 @@ class Observer:
         self._ways = np.pad(ways, [(0, 0), (0, 0), (radius, radius), (radius, radius)])
 
     def observe(self, positions: np.ndarray) -> np.ndarray:
-        """What each agent sees in the square around it.
+        """Return what each agent sees in the square around it.
 
-        Planes: other agents; obstacles (what is outside of the map counts as free); whether moving up, down, left,
-        right from a cell brings this agent nearer to its goal.
+        Planes: other agents; obstacles (cells outside the map count as free); whether moving up, down, left or right
+        from a cell brings this agent nearer to its goal.
 
         Args:
-            positions: shape (agents, 2).
+            positions: positions of the agents, shape (agents, 2).
 
         Returns:
             bool, shape (agents, PLANES, 2 · radius + 1, 2 · radius + 1).
@@ -39,12 +39,12 @@ class Observer:
             square = (..., slice(row, row + width), slice(column, column + width))
             seen[n, 0], seen[n, 1] = agents[square], self._obstacles[square]
             seen[n, 2:] = self._ways[n][square]
-        seen[:, 0, radius, radius] = False  # oneself
+        seen[:, 0, radius, radius] = False  # not the agent itself
         return seen
 
 
 def _shorter(distance: np.ndarray) -> np.ndarray:
-    """Whether each of the four moves from a cell shortens the way: bool, shape (4, rows, columns)."""
+    """Return whether each of the four moves from a cell shortens the path: bool, shape (4, rows, columns)."""
     padded = np.pad(distance, 1, constant_values=UNREACHABLE)
     rows, columns = distance.shape
     ways = []
@@ -57,15 +57,15 @@ def _shorter(distance: np.ndarray) -> np.ndarray:
 def who_hears_whom(
     positions: np.ndarray, radius: int = RADIUS, nearest: int = NEAREST
 ) -> np.ndarray:
-    """Whether agent i hears agent j: j is within i's square, and among the nearest to i, i itself among them.
+    """Return whether agent i hears agent j: j is within i's square and among the agents nearest to i.
 
     Args:
-        positions: shape (agents, 2).
-        radius: of the square.
-        nearest: how many at most, oneself among them; of two as near the lower number.
+        positions: positions of the agents, shape (agents, 2).
+        radius: radius of the square.
+        nearest: the most agents that one hears, itself included; ties go to the lower number.
 
     Returns:
-        bool, shape (agents, agents); everyone hears itself.
+        bool, shape (agents, agents); every agent hears itself.
     """
     apart = positions[:, None] - positions[None]
     near = (np.abs(apart) <= radius).all(2)

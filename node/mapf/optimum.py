@@ -1,8 +1,8 @@
-"""What was possible: plans of Conflict-Based Search, to print beside what a policy does.
+"""Plans of Conflict-Based Search, to compare a policy with what was possible.
 
-Its optimum is the least sum of costs: in our world no policy comes below that. It does not look at the makespan, the
-steps until all stand on their goals at once, by which DHC measures an episode: another plan may need fewer of them,
-also one of the same sum.
+The search minimises the sum of costs: in our world, no policy has a smaller sum. It does not minimise the makespan, the
+steps until all agents stand on their goals at once, by which DHC measures an episode: another plan, even one with the
+same sum of costs, may have a smaller makespan.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,19 +13,19 @@ import numpy as np
 
 from node.mapf.world import Instance, distances
 
-# Where nothing is found: some 0.1 to 0.2 s with 2 agents on 10 x 10, 1 to 6 s with 8 on 20 x 20.
+# A search that finds nothing takes about 0.1 to 0.2 s with 2 agents on 10 x 10, 1 to 6 s with 8 on 20 x 20.
 MOST_NODES = 1000
 Cell = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How all come to their goals, and nobody is ever stopped.
+    """Moves that bring all agents to their goals without any conflict.
 
     Attributes:
-        positions: of the agents, first where they start, whole numbers, shape (steps + 1, agents, 2).
-        sum_of_costs: steps of all agents added up, each one's until it stands on its goal for good.
-        nodes: of the search that were expanded.
+        positions: positions of the agents, starts first, integers, shape (steps + 1, agents, 2).
+        sum_of_costs: sum over agents of the steps until each stands on its goal for good.
+        nodes: number of search nodes that were expanded.
     """
 
     positions: np.ndarray
@@ -34,33 +34,33 @@ class Plan:
 
     @property
     def makespan(self) -> int:
-        """Steps until all stand on their goals at once: those of an episode."""
+        """Steps until all agents stand on their goals at once: the length of an episode."""
         return len(self.positions) - 1
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Of many instances.
+    """The plans for many instances.
 
     Attributes:
-        plans: one an instance, in their order; None where it was not solved.
+        plans: one per instance, in their order; None if it was not solved.
     """
 
     plans: Sequence[Plan | None]
 
     @property
     def share_solved(self) -> float:
-        """Of all instances; 0 where there are none."""
+        """Share of instances that were solved; 0 if there are no instances."""
         return len(self._solved) / len(self.plans) if self.plans else 0.0
 
     @property
     def mean_makespan(self) -> float | None:
-        """Steps, of those that were solved; None where none was."""
+        """Mean makespan of the solved instances; None if none was solved."""
         return fmean(plan.makespan for plan in self._solved) if self._solved else None
 
     @property
     def mean_sum_of_costs(self) -> float | None:
-        """Steps, of those that were solved; None where none was."""
+        """Mean sum of costs of the solved instances; None if none was solved."""
         return fmean(plan.sum_of_costs for plan in self._solved) if self._solved else None
 
     @property
@@ -69,7 +69,7 @@ class Optimum:
 
 
 def solve_all(instances: Iterable[Instance], most_nodes: int = MOST_NODES) -> Optimum:
-    """Plans for many instances, each with the bound of `solve`.
+    """Return plans for many instances, each with the bound of `solve`.
 
     Raises:
         ModuleNotFoundError: pymapf is not installed.
@@ -78,22 +78,22 @@ def solve_all(instances: Iterable[Instance], most_nodes: int = MOST_NODES) -> Op
 
 
 def solve(instance: Instance, most_nodes: int = MOST_NODES) -> Plan | None:
-    """A plan with the least sum of costs, by Conflict-Based Search (Sharon et al., 2015, Artificial Intelligence 219).
+    """Return a plan of least sum of costs by Conflict-Based Search (Sharon et al., 2015, Artificial Intelligence 219).
 
-    It is pymapf's. The bound is on nodes, not on time, so that the same instance always gives the same.
+    The search is pymapf's. The bound is on nodes, not on time, so that an instance always has the same result.
 
     Args:
-        instance: what to solve.
-        most_nodes: of the search, to expand at most.
+        instance: the instance to solve.
+        most_nodes: the most search nodes to expand.
 
     Returns:
-        None where nothing was found within the bound, which proves nothing: there may be no plan, or, where ways are
-        narrow, one that takes the search very many nodes.
+        The plan; None if none was found within the bound. That proves nothing: there may be no plan or, on maps with
+        narrow passages, one that takes the search very many nodes.
 
     Raises:
         ModuleNotFoundError: pymapf is not installed.
     """
-    import pymapf  # here: training does without
+    import pymapf  # here: training does not need it
 
     ends = zip(_cells(instance.starts), _cells(instance.goals), strict=True)
     agents = [pymapf.Agent(str(n), start, goal) for n, (start, goal) in enumerate(ends)]
@@ -108,7 +108,7 @@ def solve(instance: Instance, most_nodes: int = MOST_NODES) -> Plan | None:
 
 
 def _moves_to_goals(instance: Instance) -> Callable[[Cell, Cell], int]:
-    """How far it is from a cell to a goal, past obstacles: pymapf's own estimate, without them, searches longer."""
+    """Return the distance heuristic with obstacles: with pymapf's own, which ignores them, the search takes longer."""
     goals = _cells(instance.goals)
     far = {goal: distances(instance.obstacles, np.array(goal)).tolist() for goal in goals}
     return lambda cell, goal: far[goal][cell[0]][cell[1]]

@@ -1,4 +1,4 @@
-"""Plays instances to their end by a network's best actions, many at a time."""
+"""Plays instances to their end with a network's best actions, many at a time."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,8 +16,8 @@ class Played(NamedTuple):
     """How one instance ended.
 
     Attributes:
-        solved: whether all came to their goals in time.
-        steps: that it took, or that there were.
+        solved: whether all agents reached their goals in time.
+        steps: steps that were made.
     """
 
     solved: bool
@@ -33,14 +33,14 @@ def play(
     comm_loss: float = 0.0,
     seed: int = 0,
 ) -> list[Played]:
-    """Play all of them at once.
+    """Play all instances at once.
 
     Args:
-        network: decides; as many agents as an instance has.
-        instances: with the same number of agents or not.
-        most_steps: when time is up.
+        network: chooses the actions of all agents.
+        instances: instances, whose numbers of agents may differ.
+        most_steps: step limit.
         comm_loss: share of the agents' messages that are lost on purpose.
-        seed: of which are lost.
+        seed: seed of these losses.
     """
     device = network.advantage.weight.device
     random = np.random.default_rng(seed)

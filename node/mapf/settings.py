@@ -1,22 +1,22 @@
-"""How path finding is learnt."""
+"""Settings of how path finding is learnt."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class LearningSettings:
-    """Of a learner.
+    """Settings of a learner.
 
     Attributes:
         capacity: episodes that are kept.
-        most_steps: of an episode.
-        sequence: steps that are learnt at a time.
-        burn_in: steps before those, over which memory is brought up to date.
-        n_steps: of a target.
+        most_steps: the most steps of an episode.
+        sequence: steps of a learnt sequence.
+        burn_in: steps before a sequence that only bring memory up to date.
+        n_steps: steps of an n-step target.
         gamma: discount.
         target_every: updates between copies to the target network.
-        learn_after: steps that must be there before the first update.
-        all_agents: whether all agents' values are learnt, or the first agent's alone, as in DHC.
+        learn_after: steps that must have arrived before the first update.
+        all_agents: whether all agents' values are learnt, or only the first agent's, as in DHC.
     """
 
     capacity: int

@@ -13,11 +13,11 @@ TRIES = 100
 
 @dataclass(frozen=True)
 class Instance:
-    """What an episode begins with.
+    """A map with the starts and goals of agents: the input of an episode.
 
     Attributes:
         obstacles: bool, shape (rows, columns).
-        starts: a cell of each agent, whole numbers, shape (agents, 2): row, column.
+        starts: start cell of each agent, integers, shape (agents, 2): row, column.
         goals: likewise; each can be reached from its start.
     """
 
@@ -29,14 +29,14 @@ class Instance:
 def draw_instance(
     random: np.random.Generator, agents: int, size: int, density: float | None = None
 ) -> Instance:
-    """Obstacles at random; for each agent a component in proportion to its free cells, in it a start and a goal.
+    """Draw an instance: random obstacles and, for each agent, a start and a goal in one component.
 
-    All starts are different, and so are all goals.
+    The probability of a component is proportional to its free cells. All starts are different, and so are all goals.
 
     Args:
-        random: what draws.
-        agents: how many.
-        size: rows, and columns.
+        random: random generator.
+        agents: number of agents.
+        size: number of rows, and of columns.
         density: share of cells with an obstacle; None: drawn as DHC's training does.
 
     Raises:
@@ -54,7 +54,7 @@ def draw_instance(
 def _place(
     random: np.random.Generator, parts: list[np.ndarray], agents: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Starts and goals; None where the parts cannot hold so many."""
+    """Return starts and goals; None if the parts cannot hold so many agents."""
     starts, goals = (
         [random.permutation(part) for part in parts],
         [random.permutation(part) for part in parts],
@@ -77,7 +77,7 @@ def _place(
 
 
 def _pair(starts: np.ndarray, goals: np.ndarray) -> tuple[int, int] | None:
-    """The first of each that are different cells."""
+    """Return the indices of the first start and goal that are different cells; None if there are none."""
     for s, start in enumerate(starts):
         for g, goal in enumerate(goals):
             if not np.array_equal(start, goal):
@@ -86,12 +86,12 @@ def _pair(starts: np.ndarray, goals: np.ndarray) -> tuple[int, int] | None:
 
 
 def components(obstacles: np.ndarray) -> list[np.ndarray]:
-    """Free cells that can reach each other by moves, two at least: each shape (cells, 2)."""
+    """Return the connected components of free cells with at least two cells, each of shape (cells, 2)."""
     left = {tuple(cell) for cell in np.argwhere(~obstacles).tolist()}
     found = []
     while left:
         part = [left.pop()]
-        for row, column in part:  # which grows meanwhile
+        for row, column in part:  # `part` grows during the loop
             for down, right in MOVES[1:].tolist():
                 cell = (row + down, column + right)
                 if cell in left:
@@ -103,7 +103,7 @@ def components(obstacles: np.ndarray) -> list[np.ndarray]:
 
 
 def distances(obstacles: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Moves from each cell to a goal, whole numbers, shape (rows, columns); UNREACHABLE where there is no way."""
+    """Return the moves from each cell to a goal, integers, shape (rows, columns); UNREACHABLE if there is no path."""
     far = np.full(obstacles.shape, UNREACHABLE)
     far[tuple(goal)] = 0
     waiting = deque([tuple(goal.tolist())])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class DDP(Strategy):
-    """Average the gradients every step: the same as one process with all ranks' batches together.
+    """Average the gradients every step: equivalent to one process with all ranks' batches.
 
     A rank sends 2(N-1)/N · P bytes a step (P: bytes of all parameters), half of that as fp16 or bf16, in one
     all-reduce or in one per bucket. Buckets are cut as in PyTorch's DDP: from the last parameters to the first,
@@ -24,10 +24,10 @@ class DDP(Strategy):
     """
 
     bucket_mb: float = option(
-        0.0, "gradients sent together, in 10^6 bytes; 0 is all of them", at_least=0.0
+        0.0, "bucket of gradients sent together, in 10^6 bytes; 0: all", at_least=0.0
     )
-    hook: str = option("none", "how gradients travel", choices=("none", "fp16", "bf16"))
-    overlap: bool = option(False, "send a bucket while the backward pass goes on")
+    hook: str = option("none", "encoding of gradients", choices=("none", "fp16", "bf16"))
+    overlap: bool = option(False, "send buckets during the backward pass")
 
     def __post_init__(self) -> None:
         """Refuse options that would have no effect."""

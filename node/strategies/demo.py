@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class DeMo(Strategy):
-    """Keep a separate momentum on every rank, and send its largest cosine waves.
+    """Keep a separate momentum on every rank, and send its largest DCT waves.
 
     The waves that are sent leave the momentum; the sign of the mean of all ranks' waves replaces the gradient in a
     step of SGD. The momentum accumulates the gradient times the learning rate of its step, as in the authors' code:
@@ -27,9 +27,9 @@ class DeMo(Strategy):
     replaces_gradient: ClassVar[bool] = True
     default_lr: ClassVar[float | None] = 0.001
 
-    decay: float = option(0.999, "of the momentum, a step", at_least=0.0, below=1.0)
-    topk: int = option(32, "waves of a chunk that are sent", at_least=1)
-    chunk: int = option(64, "largest rows and columns of a chunk", at_least=1, at_most=181)
+    decay: float = option(0.999, "decay of the momentum per step", at_least=0.0, below=1.0)
+    topk: int = option(32, "waves sent per chunk", at_least=1)
+    chunk: int = option(64, "largest number of rows and columns of a chunk", at_least=1, at_most=181)
     sign: bool = option(True, "step by the sign only")
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:

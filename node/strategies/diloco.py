@@ -24,8 +24,8 @@ class DiLoCo(Strategy):
 
     H: int = option(20, "local steps between two outer steps", at_least=1)
     outer_lr: float = option(0.7, "learning rate of the outer step", above=0.0)
-    outer_momentum: float = option(0.9, "its momentum", at_least=0.0, below=1.0)
-    codec: str = option("none", "how outer gradients travel", choices=CODECS)
+    outer_momentum: float = option(0.9, "momentum of the outer step", at_least=0.0, below=1.0)
+    codec: str = option("none", "encoding of outer gradients", choices=CODECS)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""

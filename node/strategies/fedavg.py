@@ -32,18 +32,18 @@ class FedAvg(Strategy):
 
     H: int = option(20, "local steps between two averages", at_least=1)
     fraction: float = option(
-        1.0, "share of the ranks that a round averages, drawn each round", above=0.0, at_most=1.0
+        1.0, "share of the ranks averaged, drawn anew each round", above=0.0, at_most=1.0
     )
     island_size: int = option(
-        0, "ranks that average with one another, drawn each round; 0 is all", at_least=0
+        0, "ranks per averaging group, drawn anew each round; 0: all", at_least=0
     )
     weights: str = option(
-        "even", "what a rank counts for: its own samples, or one", choices=("even", "samples")
+        "even", "weight of a rank: equal, or its number of samples", choices=("even", "samples")
     )
-    mu: float = option(0.0, "FedProx: pull towards the last average", at_least=0.0)
-    server: str = option("avg", "what is made of the average", choices=("avg", "momentum", "adam"))
-    server_lr: float = option(0.0, "its learning rate; 0 is 1, and 0.01 for adam", at_least=0.0)
-    server_momentum: float = option(0.9, "of momentum and adam", at_least=0.0, below=1.0)
+    mu: float = option(0.0, "FedProx: strength of the pull to the last average", at_least=0.0)
+    server: str = option("avg", "server step on the average", choices=("avg", "momentum", "adam"))
+    server_lr: float = option(0.0, "server learning rate; 0: 1, or 0.01 for adam", at_least=0.0)
+    server_momentum: float = option(0.9, "momentum, or first beta of adam", at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""

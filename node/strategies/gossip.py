@@ -18,7 +18,7 @@ GRAPHS = ("links", "ring", "exponential", "complete")
 
 @dataclass
 class Gossip(Strategy):
-    """Step locally, then mix the parameters with those of the neighbours, every step.
+    """Step locally, then mix parameters with the neighbours, every step.
 
     D-PSGD (Lian et al., 2017, arXiv 1705.09056), with each step's mix after its local step. `links` are those of the
     topology; a ring if every rank has links to all others, or if the links are unknown. `push_sum` is SGP (Assran et
@@ -29,9 +29,9 @@ class Gossip(Strategy):
     """
 
     graph: str = option("links", "who sends to whom", choices=GRAPHS)
-    push_sum: bool = option(False, "weigh by what has arrived")
+    push_sum: bool = option(False, "SGP: weights travel along")
     global_every: int = option(
-        0, "steps between two averages over all ranks; 0 is never", at_least=0
+        0, "steps between two averages over all ranks; 0: never", at_least=0
     )
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:

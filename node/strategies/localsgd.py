@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LocalSGD(Strategy):
-    """Average the gradients of the first steps, then step locally and average parameters.
+    """Average gradients in the first steps, then step locally and average parameters.
 
     Like PyTorch's PostLocalSGDOptimizer with its PeriodicModelAverager, in one flat tensor; but PyTorch averages
     after the first local step and then every H, this one first after H local steps. The optimiser's state stays
@@ -24,7 +24,7 @@ class LocalSGD(Strategy):
     """
 
     H: int = option(20, "local steps between two averages", at_least=1)
-    start_after: int = option(10, "steps that average gradients first", at_least=0)
+    start_after: int = option(10, "first steps, which average gradients", at_least=0)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""

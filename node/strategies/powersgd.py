@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PowerSGD(Strategy):
-    """Average the gradients every step, each matrix as two thin ones, with error feedback.
+    """Average the gradients every step, each matrix as two thin factors, with error feedback.
 
     For an n x m matrix a rank sends 2(N-1)/N · 4 (n + m) · rank bytes a step, in two all-reduces: first the left
     factors of all matrices, together with all gradients that are not matrices or would hardly shrink; then the right
@@ -24,9 +24,9 @@ class PowerSGD(Strategy):
 
     rank: int = option(4, "columns of the factors", at_least=1)
     min_compression: float = option(
-        2.0, "matrices that would not become smaller by this stay whole", at_least=0.0
+        2.0, "send matrices whole that shrink by less than this factor", at_least=0.0
     )
-    start_after: int = option(0, "steps that average whole gradients first", at_least=0)
+    start_after: int = option(0, "first steps, which average whole gradients", at_least=0)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Choose the matrices, and draw their first right factors, the same on every rank."""

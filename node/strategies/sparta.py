@@ -22,9 +22,9 @@ class Sparta(Strategy):
     with `--eval after`.
     """
 
-    p: float = option(0.005, "share of the parameters a step", above=0.0, at_most=1.0)
+    p: float = option(0.005, "share of the parameters averaged per step", above=0.0, at_most=1.0)
     selector: str = option(
-        "random", "each anew, or all of them in 1/p steps", choices=("random", "partition")
+        "random", "draw each step anew, or cover all in 1/p steps", choices=("random", "partition")
     )
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:

@@ -21,9 +21,9 @@ class SpartaDiLoCo(DiLoCo):
     average (P: bytes of all parameters); `codec` makes DiLoCo's part smaller.
     """
 
-    p: float = option(0.005, "share of the parameters a step", above=0.0, at_most=1.0)
+    p: float = option(0.005, "share of the parameters averaged per step", above=0.0, at_most=1.0)
     selector: str = option(
-        "random", "each anew, or all of them in 1/p steps", choices=("random", "partition")
+        "random", "draw each step anew, or cover all in 1/p steps", choices=("random", "partition")
     )
     H: int = option(100, "local steps between two outer steps", at_least=1)
 

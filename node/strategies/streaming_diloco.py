@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StreamingDiLoCo(Strategy):
-    """DiLoCo one fragment at a time, sent while training goes on.
+    """DiLoCo that sends one fragment at a time while training continues.
 
     Every H/F steps one of F fragments makes its outer step, each fragment once in H steps. Its data are sent tau
     steps earlier and arrive at parameters that have moved on: these become (1 - alpha) · shared + alpha · own. A rank
@@ -27,12 +27,12 @@ class StreamingDiLoCo(Strategy):
     """
 
     H: int = option(20, "local steps between two outer steps of a fragment", at_least=1)
-    fragments: int = option(4, "how many; H is a multiple of it", at_least=1)
+    fragments: int = option(4, "number of fragments; divides H", at_least=1)
     tau: int = option(1, "steps that an exchange may take, less than H/fragments", at_least=0)
-    alpha: float = option(0.5, "what is kept of own parameters", at_least=0.0, below=1.0)
+    alpha: float = option(0.5, "weight of own parameters against received ones", at_least=0.0, below=1.0)
     outer_lr: float = option(0.7, "learning rate of the outer step", above=0.0)
-    outer_momentum: float = option(0.9, "its momentum", at_least=0.0, below=1.0)
-    codec: str = option("none", "how outer gradients travel", choices=CODECS)
+    outer_momentum: float = option(0.9, "momentum of the outer step", at_least=0.0, below=1.0)
+    codec: str = option("none", "encoding of outer gradients", choices=CODECS)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""

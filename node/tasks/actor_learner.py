@@ -100,26 +100,26 @@ class Learner(Protocol):
 class ActorLearnerTask(AnyTask, ABC):
     """The options that all such tasks have."""
 
-    actors: int = option(8, "of each rank but the first, an environment each", at_least=1)
+    actors: int = option(8, "actors per rank (none on rank 0), one environment each", at_least=1)
     pull_every: int = option(
         400,
-        "steps of each environment between pulls of weights; 0: each version as it comes",
+        "steps of each environment between pulls of weights; 0: get each version as it comes",
         at_least=0,
     )
     broadcast: str = option(
         "star",
-        "who sends weights: the learner to all; in a chain or a tree of two children actors pass them on",
+        "who sends weights: the learner to all; in a chain or a binary tree, actors pass them on",
         choices=BROADCASTS,
     )
     publish_every: int = option(5, "updates between versions of the weights", at_least=1)
-    weights: str = option("f32", "how weights are sent; delta: lossless of bf16", choices=ENCODINGS)
+    weights: str = option("f32", "encoding of weights; delta: lossless for bf16", choices=ENCODINGS)
     max_staleness: int = option(
-        0, "updates that the policy of a step may be behind; 0: any", at_least=0
+        0, "updates by which a step's policy may be behind; 0: any", at_least=0
     )
     when_stale: str = option(
-        "reject", "older experience is rejected, or actors wait", choices=("reject", "pace")
+        "reject", "reject older experience, or let actors wait", choices=("reject", "pace")
     )
-    window: int = option(16, "pieces of experience under way before an actor waits", at_least=1)
+    window: int = option(16, "pieces of experience in flight before an actor waits", at_least=1)
 
     settled: ClassVar[Mapping[str, str]] = {
         "strategy": SETTLED_BY_LEARNER,

@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 class Impala(ActorLearnerTask):
     """An actor-critic with V-trace: rank 0 learns, the others act; a step is an update of the learner."""
 
-    env: str = option("CartPole-v1", "the environment", choices=tuple(PRESETS))
+    env: str = option("CartPole-v1", "environment", choices=tuple(PRESETS))
     pull_every: int = option(
         20,
-        "steps of each environment between pulls of weights; 0: each version as it comes",
+        "steps of each environment between pulls of weights; 0: get each version as it comes",
         at_least=0,
     )
     publish_every: int = option(1, "updates between versions of the weights", at_least=1)
-    unroll: int = option(20, "steps of each environment that are handed over together", at_least=1)
-    queue: int = option(4, "pieces that wait at the learner; more stay with actors", at_least=1)
-    gamma: float = option(0.99, "discount", at_least=0.0, at_most=1.0)
+    unroll: int = option(20, "steps of each environment in a piece of experience", at_least=1)
+    queue: int = option(4, "pieces queued at the learner; more stay with actors", at_least=1)
+    gamma: float = option(0.99, "discount factor", at_least=0.0, at_most=1.0)
     correction: str = option(
         "vtrace",
-        "for older policies; none: their actions count as the learner's",
+        "correction for older policies; none: treat their actions as the learner's",
         choices=("vtrace", "none"),
     )
-    rho_bar: float = option(1.0, "V-trace: how much likelier an action counts at most", above=0.0)
-    c_bar: float = option(1.0, "V-trace: the same for what came before", above=0.0)
-    vf_coef: float = option(0.5, "what the critic's error counts for", at_least=0.0)
-    ent_coef: float = option(0.01, "what entropy counts for", at_least=0.0)
+    rho_bar: float = option(1.0, "V-trace: largest importance ratio", above=0.0)
+    c_bar: float = option(1.0, "V-trace: largest trace coefficient", above=0.0)
+    vf_coef: float = option(0.5, "weight of the critic's error", at_least=0.0)
+    ent_coef: float = option(0.01, "weight of the entropy", at_least=0.0)
     hidden: int = option(64, "units of each hidden layer", at_least=1)
-    eval_episodes: int = option(100, "episodes of a test, by the likeliest actions", at_least=1)
+    eval_episodes: int = option(100, "episodes per test, with the likeliest actions", at_least=1)
 
     def flag_defaults(self, world_size: int) -> Mapping[str, Value]:
         """Return the task's own defaults of flags of node.train; a batch consists of pieces of experience.

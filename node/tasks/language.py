@@ -33,9 +33,9 @@ class Language(Task):
     size: str = option(
         "small", "0.47, 1.9 or 10.9 million parameters", choices=("small", "medium", "large")
     )
-    context: int = option(64, "bytes that are seen at once: a sample", at_least=2)
+    context: int = option(64, "bytes per sample", at_least=2)
     dropout: float = option(0.0, "share of activations dropped", at_least=0.0, below=1.0)
-    mbyte: float = option(4.0, "text to train on, in 10^6 bytes; at most all", above=0.0)
+    mbyte: float = option(4.0, "training text, in 10^6 bytes; at most all there is", above=0.0)
 
     def load(self, data_dir: Path | None) -> None:
         """Read the text; `data_dir` is another folder with .py files."""

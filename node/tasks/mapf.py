@@ -57,31 +57,31 @@ FLAGS: Mapping[str, Mapping[str, Value]] = {
 class Mapf(ActorLearnerTask):
     """Multi-agent path finding: rank 0 learns, the others act; a step is an update of the learner."""
 
-    preset: str = option(DEFAULT_PRESET, "defaults of the others", choices=tuple(PRESETS))
-    network: str = option("small", "its size; full is DHC's", choices=("small", "full"))
-    agents: int = option(2, "of the hardest setting", at_least=1)
+    preset: str = option(DEFAULT_PRESET, "defaults of the other options", choices=tuple(PRESETS))
+    network: str = option("small", "size of the network; full is DHC's", choices=("small", "full"))
+    agents: int = option(2, "agents in the hardest setting", at_least=1)
     map_size: int = option(10, "rows of the largest map", at_least=2)
-    first_agents: int = option(1, "of the easiest setting", at_least=1)
-    first_map_size: int = option(10, "rows of the easiest", at_least=2)
-    most_steps: int = option(64, "of an episode in training", at_least=1)
-    capacity: int = option(2048, "episodes that are kept", at_least=1)
-    sequence: int = option(8, "steps that are learnt at a time", at_least=1)
-    burn_in: int = option(4, "steps before those, that bring memory up to date", at_least=0)
-    n_steps: int = option(2, "of a target", at_least=1)
-    gamma: float = option(0.99, "discount", at_least=0.0, at_most=1.0)
+    first_agents: int = option(1, "agents in the easiest setting", at_least=1)
+    first_map_size: int = option(10, "rows of the map in the easiest setting", at_least=2)
+    most_steps: int = option(64, "maximum steps of a training episode", at_least=1)
+    capacity: int = option(2048, "episodes in the replay", at_least=1)
+    sequence: int = option(8, "steps learnt at a time", at_least=1)
+    burn_in: int = option(4, "steps before those, which warm up the memory", at_least=0)
+    n_steps: int = option(2, "steps of a target", at_least=1)
+    gamma: float = option(0.99, "discount factor", at_least=0.0, at_most=1.0)
     target_every: int = option(250, "updates between copies to the target network", at_least=1)
-    learn_after: int = option(2000, "steps of environments before the first update", at_least=1)
-    all_agents: bool = option(True, "learn all agents' values; DHC: the first agent's alone")
+    learn_after: int = option(2000, "environment steps before the first update", at_least=1)
+    all_agents: bool = option(True, "learn all agents' values; DHC: only the first agent's")
     comm_loss: float = option(
-        0.0, "share of agents' messages lost on purpose in training", at_least=0.0, at_most=1.0
+        0.0, "share of agents' messages dropped on purpose in training", at_least=0.0, at_most=1.0
     )
     eval_comm_loss: float = option(
-        0.0, "share of agents' messages lost in tests", at_least=0.0, at_most=1.0
+        0.0, "share of agents' messages dropped in tests", at_least=0.0, at_most=1.0
     )
-    eval_instances: int = option(200, "of a test, never trained on", at_least=1)
-    eval_density: float = option(0.3, "share of obstacles in them", at_least=0.0, below=1.0)
-    eval_most_steps: int = option(256, "of an instance in a test", at_least=1)
-    optimum: bool = option(True, "solve them by conflict-based search, too, to compare")
+    eval_instances: int = option(200, "instances per test, never trained on", at_least=1)
+    eval_density: float = option(0.3, "share of obstacles in test instances", at_least=0.0, below=1.0)
+    eval_most_steps: int = option(256, "maximum steps of a test instance", at_least=1)
+    optimum: bool = option(True, "also solve test instances by conflict-based search, to compare")
 
     def __post_init__(self) -> None:
         """Start without solutions of the test's instances."""

@@ -28,7 +28,7 @@ class Pictures(Task):
     std: ClassVar[tuple[float, ...]]
 
     dropout: float = option(0.1, "share of activations dropped", at_least=0.0, below=1.0)
-    test_pictures: int = option(0, "test on the first so many pictures; 0: on all", at_least=0)
+    test_pictures: int = option(0, "number of test pictures, the first ones; 0: all", at_least=0)
 
     @abstractmethod
     def read(self, data_dir: Path | None, *, train: bool) -> "tuple[Tensor, Tensor]":

@@ -33,43 +33,43 @@ SMALL = 1e-8
 
 @dataclass
 class Ppo(Task):
-    """PPO on environments of gymnasium, the same number on every rank; a step is a minibatch."""
+    """PPO on gymnasium environments, the same number on every rank; a step is a minibatch."""
 
     env: str = option(
-        DEFAULT_ENV, "the environment; it has defaults of its own", choices=tuple(PRESETS)
+        DEFAULT_ENV, "environment; it has defaults for other options", choices=tuple(PRESETS)
     )
-    total_timesteps: int = option(100_000, "steps of all environments together", at_least=1)
-    num_envs: int = option(12, "environments of all ranks together", at_least=1)
-    num_steps: int = option(128, "steps of each in a rollout", at_least=1)
-    update_epochs: int = option(4, "how often a rollout is gone through", at_least=1)
-    num_minibatches: int = option(4, "of a rollout, each a step of the run", at_least=1)
-    gamma: float = option(0.99, "discount", at_least=0.0, at_most=1.0)
-    gae_lambda: float = option(0.95, "of generalised advantages", at_least=0.0, at_most=1.0)
-    clip_coef: float = option(0.2, "how far probabilities may go", above=0.0)
-    anneal_clip: bool = option(False, "let it go to 0 evenly")
-    clip_vloss: bool = option(False, "clip values likewise")
-    ent_coef: float = option(0.0, "what entropy counts for", at_least=0.0)
-    vf_coef: float = option(0.5, "what the critic's error counts for", at_least=0.0)
+    total_timesteps: int = option(100_000, "total steps of all environments", at_least=1)
+    num_envs: int = option(12, "total environments of all ranks", at_least=1)
+    num_steps: int = option(128, "steps of each environment in a rollout", at_least=1)
+    update_epochs: int = option(4, "passes over a rollout", at_least=1)
+    num_minibatches: int = option(4, "minibatches per pass, each a step of the run", at_least=1)
+    gamma: float = option(0.99, "discount factor", at_least=0.0, at_most=1.0)
+    gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", at_least=0.0, at_most=1.0)
+    clip_coef: float = option(0.2, "clip range of probability ratios", above=0.0)
+    anneal_clip: bool = option(False, "decrease clip_coef linearly to 0")
+    clip_vloss: bool = option(False, "clip values too")
+    ent_coef: float = option(0.0, "weight of the entropy", at_least=0.0)
+    vf_coef: float = option(0.5, "weight of the critic's error", at_least=0.0)
     norm_adv: bool = option(True, "normalise each minibatch's advantages")
-    normalise: bool = option(False, "normalise observations and rewards, by what was seen")
+    normalise: bool = option(False, "normalise observations and rewards by running statistics")
     gsde: bool = option(
-        False, "where actions are numbers: noise that depends on the state, and lasts"
+        False, "continuous actions: noise that depends on the state, and persists"
     )
-    sde_sample_freq: int = option(4, "steps that this noise lasts", at_least=1)
+    sde_sample_freq: int = option(4, "steps for which this noise persists", at_least=1)
     sync: str = option(
         "needed",
-        "statistics that ranks add up, in one small all-reduce a rollout: those of normalise; of advantages too; none",
+        "statistics summed over ranks, in one small all-reduce per rollout: those of normalise; also advantages'; none",
         choices=("needed", "all", "none"),
     )
     hidden: int = option(64, "units of each hidden layer", at_least=1)
-    activation: str = option("tanh", "of hidden layers", choices=("tanh", "relu"))
+    activation: str = option("tanh", "activation of hidden layers", choices=("tanh", "relu"))
     log_std: float = option(
         0.0,
-        "where actions are numbers: the logarithm of how far noise goes, at first",
+        "continuous actions: initial logarithm of the noise's standard deviation",
         at_least=-20.0,
         at_most=2.0,
     )
-    eval_episodes: int = option(100, "episodes of a test, by the likeliest actions", at_least=1)
+    eval_episodes: int = option(100, "episodes per test, with the likeliest actions", at_least=1)
 
     settled: ClassVar[Mapping[str, str]] = {
         "batch_size": "num_envs, num_steps and num_minibatches",

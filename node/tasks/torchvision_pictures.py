@@ -63,7 +63,7 @@ class Mnist(Downloaded):
 
 @dataclass
 class Cifar10(Downloaded):
-    """A small convolutional net on coloured pictures of 32 x 32; needs --data-dir."""
+    """A small convolutional net on 32 x 32 colour pictures; needs --data-dir."""
 
     name = "CIFAR10"
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -56,13 +56,13 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_describe(
             "strategies and their --set options:",
             {name: strategy_class(name) for name in STRATEGIES},
-            "  FILE.py:CLASS    your own: node/strategies/base.py shows how",
+            "  FILE.py:CLASS    your own: see node/strategies/base.py",
         )
         + "\n"
         + _describe(
             "tasks and their --task-set options:",
             {name: task_class(name) for name in TASKS},
-            "  FILE.py:NAME     your own: node/tasks/user_task.py shows how",
+            "  FILE.py:NAME     your own: see node/tasks/user_task.py",
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -73,58 +73,58 @@ def make_parser() -> argparse.ArgumentParser:
         default="fashion-mnist",
         help=f"model and data: {', '.join(TASKS)} (default fashion-mnist)",
     )
-    add("--task-set", action="append", default=[], metavar="KEY=VALUE", help="its options: below")
-    add("--dropout", type=number, help="short for --task-set dropout=")
-    add("--data-dir", type=Path, help="the task's data (default: where the image has it, ./data)")
-    add("--shard", default="iid", help="each rank's samples: iid, or dirichlet, skewed by class")
-    add("--alpha", type=number, help=f"dirichlet: small is skewed (default {DEFAULT_ALPHA})")
+    add("--task-set", action="append", default=[], metavar="KEY=VALUE", help="option of the task, see below (repeatable)")
+    add("--dropout", type=number, help="same as --task-set dropout=")
+    add("--data-dir", type=Path, help="folder of the task's data (default: the image's, or ./data)")
+    add("--shard", default="iid", help="how samples are split: iid, or dirichlet, skewed by class (default iid)")
+    add("--alpha", type=number, help=f"dirichlet: smaller is more skewed (default {DEFAULT_ALPHA})")
     add = parser.add_argument_group("how to train").add_argument
     add(
         "--strategy",
         default="fedavg",
-        help=f"how ranks agree: {', '.join(STRATEGIES)} (default fedavg)",
+        help=f"how ranks synchronize: {', '.join(STRATEGIES)} (default fedavg)",
     )
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="its options: see below")
-    add("--steps", type=int, default=200, help="steps of every rank (default 200)")
-    add("--batch-size", type=int, default=64, help="samples a rank and step (default 64)")
-    add("--accumulate", type=int, default=1, help="batches whose gradients make a step (default 1)")
-    add("--optimizer", help=f"{', '.join(DEFAULT_LR)} (default adamw; sgd under demo)")
-    add("--lr", type=number, help=f"learning rate (default {DEFAULT_LR}; 0.001 under demo)")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="option of the strategy, see below (repeatable)")
+    add("--steps", type=int, default=200, help="steps per rank (default 200)")
+    add("--batch-size", type=int, default=64, help="samples per rank and batch (default 64)")
+    add("--accumulate", type=int, default=1, help="batches per step, gradients summed (default 1)")
+    add("--optimizer", help=f"{', '.join(DEFAULT_LR)} (default adamw; sgd with demo)")
+    add("--lr", type=number, help=f"learning rate (default {DEFAULT_LR}; 0.001 with demo)")
     add("--momentum", type=number, default=0.0, help="momentum of sgd (default 0)")
-    add("--weight-decay", type=number, help=f"a step (default {DEFAULT_WEIGHT_DECAY})")
-    add("--warmup-steps", type=int, default=0, help="steps until the full learning rate")
+    add("--weight-decay", type=number, help=f"weight decay per step (default {DEFAULT_WEIGHT_DECAY})")
+    add("--warmup-steps", type=int, default=0, help="steps of linear warmup (default 0)")
     add(
         "--lr-schedule",
         default="constant",
-        help="how the learning rate goes: constant, cosine or linear",
+        help="learning rate schedule: constant, cosine or linear (default constant)",
     )
     add(
         "--final-lr",
         type=number,
-        help=f"cosine, linear: share left at the end (default {DEFAULT_FINAL_LR})",
+        help=f"cosine, linear: final share of --lr (default {DEFAULT_FINAL_LR})",
     )
-    add("--clip-norm", type=number, default=0.0, help="longest gradient (default 0: any)")
-    add("--autocast", default="none", help="precision of the model's work: none, or bf16")
-    add("--seed", type=int, default=1, help="of parameters, sample order, dropout (default 1)")
-    add("--threads", type=int, help="CPU threads of a rank (default $OMP_NUM_THREADS, else 1)")
-    add("--eval-every", type=int, default=0, help="evaluate every N steps (default: at the end)")
+    add("--clip-norm", type=number, default=0.0, help="maximum gradient norm (default 0: no limit)")
+    add("--autocast", default="none", help="mixed precision: none or bf16 (default none)")
+    add("--seed", type=int, default=1, help="seed of parameters, sample order, dropout (default 1)")
+    add("--threads", type=int, help="CPU threads per rank (default $OMP_NUM_THREADS, else 1)")
+    add("--eval-every", type=int, default=0, help="evaluate every N steps (default: only at the end)")
     add(
         "--eval",
         default="during",
-        help="during: at once, by rank 0, of what ranks last agreed on; after: when the last step "
-        "is done, of the average over all ranks, who keep a copy for each test (default during)",
+        help="during: rank 0 tests at once what the ranks last agreed on; after: test after the last "
+        "step, on the average over all ranks, which keep a copy per test (default during)",
     )
-    add("--checkpoint-every", type=int, default=0, help="write one every N steps (default: never)")
-    add("--resume", type=Path, metavar="FOLDER", help="go on from the latest checkpoint in it")
-    where = "where to run, by hand (otherwise torchrun's environment says it)"
+    add("--checkpoint-every", type=int, default=0, help="write a checkpoint every N steps (default: never)")
+    add("--resume", type=Path, metavar="FOLDER", help="resume from the latest checkpoint in FOLDER")
+    where = "where to run, by hand (default: torchrun's environment)"
     add = parser.add_argument_group(where).add_argument
-    add("--nnodes", type=int, help="how many nodes, one rank each")
-    add("--node-rank", type=int, help="which of them this is, from 0")
+    add("--nnodes", type=int, help="number of nodes, one rank each")
+    add("--node-rank", type=int, help="rank of this node, from 0")
     add("--master-addr", help="name or address of node 0")
-    add("--master-port", type=int, help=f"a free port on it (default {RENDEZVOUS_PORT})")
+    add("--master-port", type=int, help=f"free port on node 0 (default {RENDEZVOUS_PORT})")
     add = parser.add_argument_group("output").add_argument
-    add("--run-dir", type=Path, help=f"for metrics and {MODEL} (default ${RUN_DIR})")
-    add("--dry-run", action="store_true", help="print the resolved configuration as JSON and stop")
+    add("--run-dir", type=Path, help=f"folder for metrics and {MODEL} (default ${RUN_DIR})")
+    add("--dry-run", action="store_true", help="print the resolved configuration as JSON and exit")
     return parser
 
 

@@ -1,7 +1,7 @@
-"""The actor's end: hands over experience until the learner has said that it has it, and asks for weights.
+"""The actor's end: sends experience until the learner acknowledges it, and asks for weights.
 
-A connection that breaks is made again, by ZeroMQ. What was under way then is lost, so all that the learner has not
-acknowledged is sent once more, and what it gets twice it knows by its number.
+ZeroMQ reconnects after a broken connection. Data in flight is then lost, so all pieces that the learner has not
+acknowledged are sent again; the learner recognises duplicates by their number.
 """
 
 import time
@@ -31,9 +31,9 @@ from node.transport.messages import (
 from node.transport.sockets import endpoint, set_up
 from node.transport.traffic import Traffic
 
-MOST_WAITING = 4  # messages that wait in ZeroMQ
+MOST_WAITING = 4  # messages in ZeroMQ's send queue
 RECONNECT_MS, MOST_RECONNECT_MS = 200, 2000
-SAY_GOODBYE_S, WAIT_S = 16.0, 0.05  # on a slow link much may be on its way
+SAY_GOODBYE_S, WAIT_S = 16.0, 0.05  # much may be in flight on a slow link
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Identity:
     """Who an actor process is.
 
     Attributes:
-        rank: of it.
-        life: when it was started, Unix time in ns: of two that were it one after the other the later has the larger.
+        rank: its rank.
+        life: when it was started, Unix time in ns: a restarted process has a larger one.
     """
 
     rank: int
@@ -50,18 +50,18 @@ class Identity:
 
 
 class ActorSocket:
-    """Of one actor process. Used by one thread.
+    """The socket of one actor process. To be used by one thread only.
 
     Args:
         address: torchrun's MASTER_ADDR and MASTER_PORT.
-        me: goes with every message.
-        window: pieces of experience that may be without an answer.
-        relay_port: at which this process passes weights on; 0: it does not.
+        me: the identity that is sent with every message.
+        window: pieces of experience that may be unacknowledged.
+        relay_port: port at which this process forwards weights; 0: it does not.
 
     Attributes:
         traffic: what was sent.
-        connections: how often it was connected: 1 where nothing broke.
-        learner_update: how far the learner was when it last said so.
+        connections: how often it connected: 1 if nothing broke.
+        learner_update: the learner's latest update, as far as it has told.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ActorSocket:
         self._socket = self._context.socket(zmq.DEALER)
         set_up(self._socket)
         self._socket.setsockopt(zmq.SNDHWM, MOST_WAITING)
-        # Nothing is taken while there is no connection: what has no answer is sent again, in order, by the next one.
+        # Accept no message while disconnected: `_begin_anew` sends the unacknowledged ones again, in order.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, MOST_RECONNECT_MS)
@@ -84,9 +84,9 @@ class ActorSocket:
         self._connected = False
         self._cut_off_at = time.monotonic()
         self._number = 0
-        self._waiting: deque[Message] = deque()  # control, and experience that was never sent
-        self._unanswered: deque[Message] = deque()  # experience that was sent
-        self._ask: Message | None = None  # that has no answer yet
+        self._waiting: deque[Message] = deque()  # control, and experience never sent
+        self._unanswered: deque[Message] = deque()  # experience that was sent but not acknowledged
+        self._ask: Message | None = None  # the request that has no answer yet
         self._has_parted = False
         self.traffic = Traffic()
         self.connections = 0
@@ -95,27 +95,27 @@ class ActorSocket:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is without an answer that nothing should be added."""
+        """Whether the window of unacknowledged experience is full."""
         return self.unanswered >= self._window
 
     @property
     def cut_off_s(self) -> float:
-        """For how long there is no connection; 0 where there is one."""
+        """Seconds since the connection was lost; 0 if there is one."""
         return 0.0 if self._connected else time.monotonic() - self._cut_off_at
 
     @property
     def unanswered(self) -> int:
-        """Pieces of experience that the learner has not said to have."""
+        """Pieces of experience that the learner has not acknowledged."""
         waiting = sum(message.kind == EXPERIENCE for message in self._waiting)
         return waiting + len(self._unanswered)
 
     @property
     def has_asked(self) -> bool:
-        """Whether an answer to `ask` is to come."""
+        """Whether an answer to `ask` is outstanding."""
         return self._ask is not None
 
     def hand_over(self, experience: Experience) -> None:
-        """Send it, now or when it can be."""
+        """Send a piece of experience, now or as soon as possible."""
         self._number += 1
         shapes, body = pack_arrays(experience.arrays)
         header = {"number": self._number, "shapes": shapes, "figures": dict(experience.figures)}
@@ -123,13 +123,13 @@ class ActorSocket:
         self._flush()
 
     def ask(self, version: int) -> None:
-        """Ask for the latest weights; this side has `version` (-1: none of the learner's)."""
+        """Ask for the latest weights; this actor has `version` (-1: none of the learner's)."""
         self._ask = self._message(ASK, {"have": version})
         self._waiting.append(self._ask)
         self._flush()
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """The messages that came: weights, whom to get them from, the end. Waits at most `timeout_s` for the first."""
+        """Return new messages: weights, where to get them, the end. Waits at most `timeout_s` for the first."""
         ready = dict(self._poller.poll(max(0.0, timeout_s) * 1000))
         if self._monitor in ready:
             self._watch_connection()
@@ -148,10 +148,9 @@ class ActorSocket:
         return messages
 
     def close(self, figures: Mapping[str, float]) -> None:
-        """Say goodbye, with what there is to tell, before anything that was not sent yet; then let go.
+        """Say goodbye with these figures, instead of anything that was not sent yet, and close the socket.
 
-        The answer is waited for: a connection that is closed while something is unread loses what is on its way. Where
-        there is no connection nobody is.
+        Waits for the answer if there is a connection: closing one with unread data loses data in flight.
         """
         self._waiting = deque([self._message(BYE, {"figures": dict(figures)})])
         deadline = time.monotonic() + SAY_GOODBYE_S
@@ -172,7 +171,7 @@ class ActorSocket:
             return None
 
     def _acknowledge(self, number: int) -> None:
-        """The learner has all up to this number."""
+        """Forget the pieces up to this number, which the learner has."""
         while self._unanswered and read_count(self._unanswered[0].header, "number") <= number:
             self._unanswered.popleft()
 
@@ -187,7 +186,7 @@ class ActorSocket:
                 self._connected, self._cut_off_at = False, time.monotonic()
 
     def _begin_anew(self) -> None:
-        """All that has no answer is to be sent, oldest first."""
+        """Queue a hello and all unanswered messages, oldest first."""
         unsent = [message for message in self._waiting if message.kind in (EXPERIENCE, BYE)]
         header = {"connection": self.connections, "relay": self._relay_port}
         hello = self._message(HELLO, header)
@@ -196,7 +195,7 @@ class ActorSocket:
         self._unanswered.clear()
 
     def _flush(self) -> None:
-        """Send what the connection takes."""
+        """Send as much as the connection takes."""
         while self._connected and self._waiting:
             frames = self._waiting[0].frames()
             try:

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 
 LEARNER = 0
 CHILDREN = {"chain": 1, "tree": 2}
-"""To how many ranks each rank sends, by topology; in a star the learner sends to all."""
+"""The number of ranks that each rank sends to, by topology; in a star, the learner sends to all."""
 
 
 def parents(topology: str, actors: Iterable[int]) -> Mapping[int, int]:
-    """Who sends weights to each of these actors, in the order of ranks: a heap whose root is the learner.
+    """Return the rank that sends weights to each of these actors: a heap in order of rank, with the learner as root.
 
     Args:
         topology: star, chain or tree (of two children).
-        actors: ranks that are there.
+        actors: ranks of the actors that are there.
     """
     if topology not in CHILDREN:
         return dict.fromkeys(actors, LEARNER)

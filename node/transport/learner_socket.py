@@ -1,7 +1,8 @@
-"""The learner's end: takes and acknowledges what actors send, answers requests for weights, never waits for one.
+"""The learner's end: takes and acknowledges experience, answers requests for weights, never waits for an actor.
 
-An actor is its rank; each of its connections is another peer of the socket, and answers go where a message came from.
-In a broadcast (`broadcast`) it also says who gets weights from whom: who is gone, and who is back, changes that.
+Actors are identified by rank. Each connection of an actor is a separate peer of the socket, and an answer goes to the
+connection that its message came from. In a broadcast (`broadcast`), the learner also assigns to each actor the rank to
+get weights from, anew whenever an actor is lost or returns.
 """
 
 import time
@@ -36,10 +37,10 @@ from node.transport.sockets import endpoint, in_brackets, make_router
 from node.transport.traffic import Traffic
 from node.transport.weights import Encoder, State
 
-MOST_AT_ONCE = 64  # messages that are taken before anything else is done
+MOST_AT_ONCE = 64  # messages to take before other work
 SAY_GOODBYE_MS = 2000
-LOOK_FOR_PEERS_S = 2.0  # in a broadcast: who is still there?
-WAIT_FOR_ALL_S = 30.0  # from when the first has come; then the others begin without who has not
+LOOK_FOR_PEERS_S = 2.0  # in a broadcast: how often to check which actors are still there
+WAIT_FOR_ALL_S = 30.0  # for all actors, from the first check on; then others begin
 MOST_PORT = 65_535
 
 
@@ -50,16 +51,16 @@ class Peer:
     Attributes:
         rank: its rank.
         life: see `actor_socket.Identity`.
-        route: of its latest connection.
+        route: ZeroMQ's id of its latest connection.
         connection: the number of that connection, in this life.
-        number: of the latest experience that came, in this life.
+        number: the number of the latest experience that arrived, in this life.
         lives: how often it was started.
-        connections: how often it was connected, in all its lives.
-        duplicates: pieces that came twice, in all its lives.
-        relay: the ZeroMQ endpoint at which it passes weights on; empty: it does not.
-        is_gone: whether nothing could be sent to it.
+        connections: how often it connected, in all its lives.
+        duplicates: pieces that arrived twice, in all its lives.
+        relay: the ZeroMQ endpoint at which it forwards weights; empty: it does not.
+        is_gone: whether the latest assignment could not be sent to it.
         has_ended: whether it has said goodbye.
-        figures: those of its last message.
+        figures: the figures of its goodbye.
     """
 
     rank: int
@@ -76,19 +77,19 @@ class Peer:
     figures: Mapping[str, float] = field(default_factory=dict)
 
     def reborn(self, life: int, route: bytes) -> "Peer":
-        """The process that was started in its place."""
+        """Return the peer of the process that was started in its place."""
         counts = self.lives + 1, self.connections, self.duplicates
         return Peer(self.rank, life, route, 0, 0, *counts)
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A piece of experience that has come.
+    """A piece of experience that has arrived.
 
     Attributes:
-        rank: of the actor.
-        experience: what it did.
-        size_bytes: that it took.
+        rank: rank of the actor.
+        experience: the piece.
+        size_bytes: size of its message.
     """
 
     rank: int
@@ -97,18 +98,18 @@ class Arrival:
 
 
 class LearnerSocket:
-    """Used by one thread.
+    """The learner's socket. To be used by one thread only.
 
     Args:
         address: torchrun's MASTER_ADDR and MASTER_PORT.
-        encoder: makes bytes of what is published.
-        ranks: how many there are, this one among them.
-        topology: of a broadcast: star, chain or tree.
+        encoder: encodes the published weights.
+        ranks: number of ranks, including this one.
+        topology: topology of a broadcast: star, chain or tree.
 
     Attributes:
         traffic: what was sent.
-        peers: the actors that were heard of, by rank.
-        malformed: messages that were none.
+        peers: the actors that have sent a message, by rank.
+        malformed: number of invalid messages.
     """
 
     def __init__(
@@ -116,16 +117,16 @@ class LearnerSocket:
     ) -> None:
         self._encoder, self._ranks, self._topology = encoder, ranks, topology
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = make_router(self._context)  # nearly all that it sends is an answer
+        self._socket = make_router(self._context)  # nearly all that it sends are answers
         self._socket.bind(endpoint(address))
         self._update = 0
         self._published: dict[str, object] = {}
         self._to_acknowledge: set[int] = set()
-        self._subscribed: dict[int, tuple[bytes, int]] = {}  # by rank: route, version that it has
-        self._parents: dict[int, int] = {}  # as told
+        self._subscribed: dict[int, tuple[bytes, int]] = {}  # by rank: route, version of the actor
+        self._parents: dict[int, int] = {}  # as assigned
         self._look_due = OnceIn(LOOK_FOR_PEERS_S)
         self._must_assign = False
-        self._begins_by: float | None = None  # a broadcast, whoever is missing
+        self._begins_by: float | None = None  # of a broadcast, even if actors are missing
         self.traffic = Traffic()
         self.peers: dict[int, Peer] = {}
         self.malformed = 0
@@ -134,11 +135,11 @@ class LearnerSocket:
 
     @property
     def changed(self) -> float | None:
-        """Of delta: the share of numbers that differed, on average over answers."""
+        """With `delta`, the mean share of changed numbers over all answers; else None."""
         return self._changed_sum / self._changed_count if self._changed_count else None
 
     def publish(self, update: int, state: State, advice: Mapping[str, object]) -> None:
-        """Answer requests from now on with these parameters (the version is the number of the update) and advice."""
+        """Answer requests from now on with these parameters, whose version is the update's number, and this advice."""
         self._encoder.publish(update, state)
         self._published = {"advice": dict(advice), "published_at_s": time.time()}
         subscribed, self._subscribed = self._subscribed, {}
@@ -148,9 +149,12 @@ class LearnerSocket:
     def receive(
         self, update: int, timeout_s: float = 0.0, most: int = MOST_AT_ONCE
     ) -> list[Arrival]:
-        """Take what has come, after waiting for something that long; `update` is how far the learner is.
+        """Wait at most `timeout_s` for a message, then take what has arrived, up to MOST_AT_ONCE messages.
 
-        Of experience no more than `most` pieces: what is behind them stays where it is.
+        Args:
+            update: number of the learner's latest update.
+            timeout_s: how long to wait.
+            most: the most pieces of experience to take; messages after them stay in the queue.
         """
         self._update = update
         self._must_assign |= self._topology in CHILDREN and self._look_due()
@@ -166,7 +170,7 @@ class LearnerSocket:
             try:
                 route, *frames = (part.bytes for part in parts)
                 arrivals += self._take(route, frames, str(parts[-1].get("Peer-Address")))
-            except Exception:  # whatever it is that somebody sent, it costs nobody else anything
+            except Exception:  # an invalid message must not affect other actors
                 self.malformed += 1
         self._acknowledge()
         if self._must_assign and self._has_begun():
@@ -174,7 +178,7 @@ class LearnerSocket:
         return arrivals
 
     def finish(self, timeout_s: float) -> None:
-        """Tell all actors that it is over, also those that come only now, and wait that long for all goodbyes."""
+        """Tell all actors to end, including late ones, and wait at most `timeout_s` for all goodbyes."""
         self._is_finished = True
         deadline = time.monotonic() + timeout_s
         for peer in self.peers.values():
@@ -186,7 +190,7 @@ class LearnerSocket:
             self.receive(self._update, left_s)
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Close the socket and free the port."""
         self._socket.close(SAY_GOODBYE_MS if self._is_finished else 0)
         self._context.term()
 
@@ -211,10 +215,10 @@ class LearnerSocket:
         return []
 
     def _peer(self, route: bytes, message: Message) -> Peer:
-        """Who sent it. What is said to an actor goes to the connection on which it said hello last.
+        """Return the sender of a message. Its `route` is the connection on which it said hello last.
 
         Raises:
-            ValueError: nobody of this run, or what an actor was before it was started again.
+            ValueError: the sender is not of this run, or an actor's process from before its restart.
         """
         rank, life = (read_count(message.header, name) for name in ("rank", "life"))
         if not 0 < rank < self._ranks:
@@ -233,14 +237,14 @@ class LearnerSocket:
         return peer
 
     def _take_experience(self, peer: Peer, message: Message, size_bytes: int) -> list[Arrival]:
-        """What follows what came before; of a gap nothing: all that has no answer is on its way once more."""
+        """Take a piece only if it is the next in order: after a gap, all unacknowledged pieces are being sent again."""
         number = read_count(message.header, "number")
         self._to_acknowledge.add(peer.rank)
         if number <= peer.number:
             peer.duplicates += 1
         if number != peer.number + 1:
             return []
-        peer.number = number  # whatever it is: it would be sent for ever
+        peer.number = number  # even if it is invalid: else it would be sent for ever
         arrays = unpack_arrays(read_shapes(message.header), message.body)
         experience = Experience(arrays, read_figures(message.header))
         return [Arrival(peer.rank, experience, size_bytes)]
@@ -260,7 +264,7 @@ class LearnerSocket:
             self._send(route, rank, Message(WEIGHTS, *self._encoded(have)))
 
     def _subscribe(self, route: bytes, rank: int, have: int) -> None:
-        """Newer weights now, or once there are some."""
+        """Send newer weights now, or once there are some."""
         self._subscribed.pop(rank, None)
         if have == self._encoder.version:
             self._subscribed[rank] = route, have
@@ -274,7 +278,7 @@ class LearnerSocket:
                 return
 
     def _encoded(self, have: int) -> tuple[dict[str, object], bytes]:
-        """The latest weights, for an actor that has version `have`."""
+        """Return header and body of the latest weights for an actor that has version `have`."""
         encoded = self._encoder.encode(have)
         if encoded.encoding == "delta":
             self._changed_sum += encoded.changed
@@ -286,7 +290,7 @@ class LearnerSocket:
         return {"version": version, "update": self._update, "have": have, **self._published}
 
     def _has_begun(self) -> bool:
-        """Whether all actors are there, or were waited for. One that comes later changes whom the others follow."""
+        """Return whether all actors are there or the wait is over. An actor that comes later changes assignments."""
         now = time.monotonic()
         if self._begins_by is None:
             self._begins_by = now + WAIT_FOR_ALL_S
@@ -295,7 +299,7 @@ class LearnerSocket:
         return now >= self._begins_by
 
     def _assign(self) -> None:
-        """Tell each actor whom it gets weights from. One that cannot be told is gone until it says hello again."""
+        """Tell each actor the rank to get weights from. One that cannot be told counts as gone until its next hello."""
         self._must_assign = False
         there = {
             rank: peer
@@ -307,11 +311,11 @@ class LearnerSocket:
             follow = Message(FOLLOW, {"parent": parent, "place": place})
             there[rank].is_gone = not self._send(there[rank].route, rank, follow)
             if parent != self._parents.get(rank, LEARNER):
-                self._subscribed.pop(rank, None)  # it has asked here before it knew
+                self._subscribed.pop(rank, None)  # it subscribed here before it was assigned
             self._parents[rank] = parent
 
     def _send(self, route: bytes, rank: int, message: Message) -> bool:
-        """Send a message; returns whether the actor is there. If not, it is lost, and will be asked for again."""
+        """Send a message; return whether the actor is there. If not, the message is lost; the actor will ask again."""
         frames = message.frames()
         try:
             self._socket.send_multipart([route, *frames], zmq.NOBLOCK)

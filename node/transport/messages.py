@@ -1,7 +1,7 @@
-"""What crosses between learner and actors: a header and a body, in frames small enough that liveness is seen.
+"""Messages between learner and actors: a header and a body, in frames small enough for heartbeats to work.
 
-A heartbeat of ZeroMQ counts every frame that comes as a sign of life, and a frame of megabytes takes longer than a
-heartbeat may on a slow link: so a body goes in pieces. Arrays are safetensors', which carry no code.
+ZeroMQ's heartbeat counts every received frame as a sign of life, and on a slow link a frame of megabytes takes longer
+than the heartbeat's timeout: so a body is sent in pieces. Arrays are in safetensors' format, which carries no code.
 """
 
 import json
@@ -16,20 +16,20 @@ PIECE_BYTES = 65536
 MOST_BODY_BYTES = 1 << 30
 MOST_COUNT, MOST_DIMENSIONS, LARGEST = 1 << 62, 8, 1e15
 NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
-# From an actor: it is there (and has come back), what it did, it wants weights, it has ended.
+# From an actor: it has (re)connected, experience, a request for weights, it has ended.
 HELLO, EXPERIENCE, ASK, BYE = "hello", "experience", "ask", "bye"
-# From the learner: what it has got, weights, whom to get them from, the end, and the answer to a goodbye.
+# From the learner: an acknowledgement, weights, the rank to get them from, the end, and the answer to a goodbye.
 ACKNOWLEDGED, WEIGHTS, FOLLOW = "acknowledged", "weights", "follow"
 FINISHED, PARTED = "finished", "parted"
-# Of weights that are passed on: what follows the head; and that there are none here that apply. From who gets them: it
-# waits for newer ones.
+# In a broadcast, from the sender: a piece of weights after the head; no weights here apply to the receiver's version.
+# From the receiver: a request for newer weights, now or once there are some.
 SHARD, ELSEWHERE, SUBSCRIBE = "shard", "elsewhere", "subscribe"
 KINDS = {
     *(HELLO, EXPERIENCE, ASK, BYE, ACKNOWLEDGED, WEIGHTS, FOLLOW, FINISHED, PARTED),
     *(SHARD, ELSEWHERE, SUBSCRIBE),
 }
 PURPOSES = {EXPERIENCE: "experience", WEIGHTS: "weights", SHARD: "weights"}
-"""What the bytes of a kind are for; of all others it is control."""
+"""The purpose of the bytes of a kind; `control` for all other kinds."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Message:
     """One message.
 
     Attributes:
-        kind: of KINDS.
+        kind: one of KINDS.
         header: JSON values.
-        body: what is larger.
+        body: larger data.
     """
 
     kind: str
@@ -48,21 +48,21 @@ class Message:
 
     @property
     def purpose(self) -> str:
-        """What its bytes are for: experience, weights or control."""
+        """The purpose of its bytes: experience, weights or control."""
         return PURPOSES.get(self.kind, "control")
 
     def frames(self) -> list[bytes]:
-        """As it is sent."""
+        """Return the frames that are sent: the header, then the body in pieces."""
         pieces = range(0, len(self.body), PIECE_BYTES)
         head = json.dumps({**self.header, "kind": self.kind}).encode()
         return [head, *(self.body[start : start + PIECE_BYTES] for start in pieces)]
 
 
 def read_message(frames: Sequence[bytes]) -> Message:
-    """What `Message.frames` gave.
+    """Return the message whose `Message.frames` these are.
 
     Raises:
-        ValueError: it is none.
+        ValueError: they are not a message.
     """
     if not frames or sum(map(len, frames)) > MOST_BODY_BYTES:
         raise ValueError("a message of no frames, or of too many bytes")
@@ -78,12 +78,12 @@ def read_message(frames: Sequence[bytes]) -> Message:
 
 @dataclass(frozen=True)
 class Experience:
-    """A piece of what an actor did: an episode, or so many steps.
+    """A piece of an actor's experience: an episode, or a fixed number of steps.
 
     Attributes:
-        arrays: of each step, by name. Two are there whatever the task: `version`, of the weights that acted, int64, and
-            `made_at_s`, Unix time, float64; shape (steps,) both.
-        figures: of all of it: what came of an episode; `env_steps`, where steps are of several environments.
+        arrays: arrays over its steps, by name. Two exist for every task: `version` of the weights that acted, int64,
+            and `made_at_s`, Unix time, float64; both of shape (steps,).
+        figures: figures of the piece: results of an episode; `env_steps` if a step is one of several environments.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -91,26 +91,26 @@ class Experience:
 
     @property
     def steps(self) -> int:
-        """How many, each of several environments perhaps."""
+        """Number of steps, each perhaps of several environments."""
         return len(self.arrays["version"])
 
     @property
     def env_steps(self) -> int:
-        """Of all its environments together."""
+        """Number of steps of all its environments together."""
         return int(self.figures.get("env_steps", self.steps))
 
 
 ArraySpec = tuple[type[np.generic] | type[bool], Sequence[int]]
-"""An array: of which type, and shape."""
+"""Type and shape of an array."""
 Spec = Mapping[str, ArraySpec]
-"""Arrays by name."""
+"""Types and shapes of arrays, by name."""
 
 
 def require_arrays(arrays: Mapping[str, np.ndarray], spec: Spec) -> None:
-    """See that arrays are what they should be: an actor may be of another version, or hostile.
+    """Check that arrays have the expected types and shapes: an actor may be of another version, or hostile.
 
     Raises:
-        ValueError: one is missing, of another type or shape, or has something that is no number.
+        ValueError: one is missing, of another type or shape, or has a value that is not finite.
     """
     for name, (kind, shape) in spec.items():
         array = arrays.get(name)
@@ -121,7 +121,7 @@ def require_arrays(arrays: Mapping[str, np.ndarray], spec: Spec) -> None:
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, list[int]], bytes]:
-    """Arrays as bytes, with what a header must say of them: the shapes of those of bits, of which 8 make a byte."""
+    """Return the shapes of bool arrays, which the header must carry, and all arrays as bytes, bools packed as bits."""
     from safetensors.numpy import save
 
     shapes = {name: list(array.shape) for name, array in arrays.items() if array.dtype == bool}
@@ -130,10 +130,10 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, list[int]],
 
 
 def unpack_arrays(shapes: Mapping[str, Sequence[int]], body: bytes) -> dict[str, np.ndarray]:
-    """What `pack_arrays` had.
+    """Return the arrays that `pack_arrays` packed.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the bytes are damaged.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -151,10 +151,10 @@ def unpack_arrays(shapes: Mapping[str, Sequence[int]], body: bytes) -> dict[str,
 
 
 def read_count(header: Mapping[str, object], name: str) -> int:
-    """A whole number of a header, -1 or more.
+    """Return an integer of a header, -1 or more.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     value = header.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < MOST_COUNT:
@@ -163,10 +163,10 @@ def read_count(header: Mapping[str, object], name: str) -> int:
 
 
 def read_text(header: Mapping[str, object], name: str) -> str:
-    """A text of a header.
+    """Return a string of a header.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     value = header.get(name)
     if not isinstance(value, str):
@@ -175,10 +175,10 @@ def read_text(header: Mapping[str, object], name: str) -> str:
 
 
 def read_time(header: Mapping[str, object], name: str) -> float:
-    """A Unix time of a header.
+    """Return a Unix time of a header.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     value = header.get(name)
     if not isinstance(value, float) or not math.isfinite(value):
@@ -187,10 +187,10 @@ def read_time(header: Mapping[str, object], name: str) -> float:
 
 
 def read_advice(header: Mapping[str, object]) -> Mapping[str, object]:
-    """The `advice` of a header: JSON values by name.
+    """Return the `advice` of a header: JSON values by name.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an object.
     """
     advice = header.get("advice")
     if not isinstance(advice, dict):
@@ -199,10 +199,10 @@ def read_advice(header: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read_figures(header: Mapping[str, object]) -> dict[str, float]:
-    """The `figures` of a header: finite numbers by name.
+    """Return the `figures` of a header: finite numbers by name.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are not.
     """
     figures = header.get("figures")
     if not isinstance(figures, dict) or not all(map(_is_figure, figures.items())):
@@ -211,10 +211,10 @@ def read_figures(header: Mapping[str, object]) -> dict[str, float]:
 
 
 def read_shapes(header: Mapping[str, object]) -> dict[str, list[int]]:
-    """The `shapes` of a header, as `pack_arrays` gave them.
+    """Return the `shapes` of a header, as `pack_arrays` returned them.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are not shapes.
     """
     shapes = header.get("shapes")
     if not isinstance(shapes, dict) or not all(map(_is_shape, shapes.values())):

@@ -1,8 +1,8 @@
-"""An actor's part in a broadcast: a thread that gets weights from one rank and passes each shard on as it comes.
+"""An actor's part in a broadcast: a thread that gets weights from one rank and forwards each shard as it arrives.
 
-Who has all of a version asks for a newer one; the answer comes when there is one. So a version goes down a chain or a
-tree while it is still coming in. The learner says whom to get weights from; who cannot reach that rank, or is too far
-behind what it keeps, gets them from the learner itself.
+A rank that has a complete version asks for a newer one; the answer comes once there is one. So a version moves down a
+chain or tree while it is still arriving. The learner assigns the rank to get weights from; an actor that cannot reach
+that rank, or is too far behind what it keeps, gets weights from the learner itself.
 """
 
 import math
@@ -32,23 +32,23 @@ from node.transport.sockets import SILENCE_MS, endpoint, local_ip, set_up
 from node.transport.subscribers import Subscribers
 from node.transport.traffic import Traffic
 
-LOOK_MS = 200  # for what its process wants of it
-MOST_AT_ONCE = 64  # messages that are read before anything else is done
-MOST_WAITING = 8  # versions that its process has not taken yet
+LOOK_MS = 200  # for the process's orders
+MOST_AT_ONCE = 64  # messages to read before other work
+MOST_WAITING = 8  # versions that the process has not taken yet
 UNREACHABLE_S = SILENCE_MS / 1000  # without a connection
 RETRY_S = 30.0
 CLOSE_S = 10.0
 
 
 class Source(NamedTuple):
-    """Who weights come from: a rank, and ZeroMQ's endpoint of it."""
+    """A rank that weights come from, and its ZeroMQ endpoint."""
 
     rank: int
     endpoint: str
 
 
 class Receipt(NamedTuple):
-    """That a version has come: as the end of `protocol.metrics.Weights`."""
+    """The receipt of a version: the last fields of `protocol.metrics.Weights`."""
 
     version: int
     source: int
@@ -60,12 +60,12 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True)
 class Received:
-    """A version of the weights that has come.
+    """A version of the weights that has arrived.
 
     Attributes:
-        header: what the learner says of it.
-        base: the version that they are changes of; None: they are whole.
-        body: as `weights.decode` takes it.
+        header: the learner's header.
+        base: the version to which it is a set of changes; None: it is whole.
+        body: the encoded weights, for `weights.decode`.
         receipt: for a line of metrics.
     """
 
@@ -76,15 +76,15 @@ class Received:
 
 
 class Relay:
-    """Gets weights for one actor process, and passes them on. It begins with the first order whom to follow.
+    """Gets weights for one actor process and forwards them. Starts at the first call of `follow`.
 
     Args:
         learner: torchrun's MASTER_ADDR and MASTER_PORT.
-        me: the identity that goes with every message.
-        ranks: how many there are.
+        me: the identity that is sent with every message.
+        ranks: number of ranks.
 
     Attributes:
-        port: at which other ranks may ask.
+        port: port at which other ranks may ask for weights.
     """
 
     def __init__(self, learner: tuple[str, int], me: Identity, ranks: int) -> None:
@@ -93,17 +93,17 @@ class Relay:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._subscribers = Subscribers(self._context, local_ip(learner), me.rank, ranks)
         self.port = self._subscribers.port
-        self._told: Source | None = None  # whom to follow
+        self._told: Source | None = None  # the source in the latest order
         self._orders: queue.SimpleQueue[Source | None] = queue.SimpleQueue()  # None: start over
         self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self._over = threading.Event()
         self._close_by = math.inf
         self._fault: BaseException | None = None
-        # What follows is the thread's.
+        # Only the thread uses the attributes below.
         self._assigned = self._learner
-        self._go_back_at = math.inf  # to who is assigned, from the learner
-        self._returns = False  # there, as soon as a version has come
-        self._stream: Stream | None = None  # that is coming
+        self._go_back_at = math.inf  # from the learner to the assigned source
+        self._returns = False  # whether to go back as soon as a version has arrived
+        self._stream: Stream | None = None  # the version that is arriving
         self._have = -1
         self._control = Traffic()
         self._poller = zmq.Poller()
@@ -114,8 +114,8 @@ class Relay:
         """Get weights from this rank from now on.
 
         Args:
-            rank: the rank that has them.
-            place: ZeroMQ's endpoint of it; empty: the learner's.
+            rank: the source of the weights.
+            place: its ZeroMQ endpoint; empty: the learner's.
         """
         wanted = Source(rank, place or self._learner.endpoint)
         if self._thread is None:
@@ -126,14 +126,14 @@ class Relay:
         self._told = wanted
 
     def start_over(self) -> None:
-        """What came is of no use: get all from the learner."""
+        """Get whole weights from the learner, because what arrived could not be used."""
         self._orders.put(None)
 
     def receive(self) -> list[Received]:
-        """What has come, oldest first.
+        """Return the versions that have arrived since the last call, oldest first.
 
         Raises:
-            RuntimeError: the thread has ended.
+            RuntimeError: the thread has failed.
         """
         if self._fault is not None:
             raise RuntimeError(f"the relay of weights ended: {self._fault}") from self._fault
@@ -143,7 +143,7 @@ class Relay:
         return received
 
     def close(self) -> Traffic:
-        """Pass on what is coming in, for a while, and nothing after that; what was sent."""
+        """Finish forwarding the version that is arriving, for CLOSE_S at most; return what was sent."""
         self._close_by = time.monotonic() + CLOSE_S
         self._over.set()
         if self._thread is None:
@@ -159,7 +159,7 @@ class Relay:
         try:
             while not self._over.is_set() or (self._stream and time.monotonic() < self._close_by):
                 self._turn()
-        except BaseException as fault:  # its process says so
+        except BaseException as fault:  # `receive` raises it in the process
             self._fault = fault
         finally:
             self._disconnect()
@@ -183,7 +183,7 @@ class Relay:
             self._subscribe()
 
     def _has_new_source(self) -> bool:
-        """Follow another rank if there is a reason: an order, a rank that does not answer, or the time to go back."""
+        """Switch sources if an order, an unreachable rank or the time to go back requires it; return whether it did."""
         now = time.monotonic()
         if not self._orders.empty():
             self._obey(self._orders.get())
@@ -205,7 +205,7 @@ class Relay:
         self._leave(go_back_at=time.monotonic() + RETRY_S)
 
     def _leave(self, *, go_back_at: float) -> None:
-        """Get weights from the learner for a while."""
+        """Get weights from the learner until `go_back_at`."""
         self._go_to(self._learner)
         self._go_back_at = go_back_at if self._assigned != self._learner else math.inf
 
@@ -239,7 +239,7 @@ class Relay:
         self._parent.close(0)
 
     def _abort(self) -> None:
-        """What has come of a stream in part is of no use."""
+        """Discard a version that has arrived only in part."""
         if self._stream is not None:
             self._subscribers.abort(self._stream)
             self._stream = None
@@ -253,17 +253,17 @@ class Relay:
             self._reachable_until = time.monotonic() + seconds
 
     def _may_ask(self) -> bool:
-        """One question at a time, and none while its process is behind."""
+        """Return whether to ask: one request at a time, and none while the process is behind."""
         is_free = not self._has_asked and self._received.qsize() < MOST_WAITING
         return self._is_connected and is_free and not self._over.is_set()
 
     def _subscribe(self) -> None:
-        """Ask for weights that are newer than these."""
+        """Ask for newer weights."""
         header = {"rank": self._me.rank, "life": self._me.life, "have": self._have}
         frames = Message(SUBSCRIBE, header).frames()
         try:
             self._parent.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:  # the connection has broken: once it is there again
+        except zmq.Again:  # the connection is broken: ask after reconnecting
             return
         self._has_asked = True
         self._control.add("control", self._source.rank, frames)
@@ -281,7 +281,7 @@ class Relay:
                 return
 
     def _distrust(self, error: Exception) -> None:
-        """Stop asking a rank that sent invalid weights, for a while. Nothing can replace the learner.
+        """Avoid a rank that sent invalid weights for RETRY_S. Nothing can replace the learner.
 
         Raises:
             ValueError: it was the learner.
@@ -291,10 +291,10 @@ class Relay:
         self._leave(go_back_at=time.monotonic() + RETRY_S)
 
     def _take(self, message: Message) -> None:
-        """Weights, or where to get them.
+        """Process weights, or a referral to the learner.
 
         Raises:
-            ValueError: nothing of the kind.
+            ValueError: the message is invalid.
         """
         if message.kind == WEIGHTS:
             self._begin(begin(message))
@@ -307,10 +307,10 @@ class Relay:
             self._returns = True
 
     def _begin(self, stream: Stream) -> None:
-        """A version begins to come.
+        """Begin to receive a version.
 
         Raises:
-            ValueError: it is none that was asked for.
+            ValueError: it does not apply to the version that this rank has.
         """
         self._abort()
         if not stream.applies_to(self._have):
@@ -319,10 +319,10 @@ class Relay:
         self._subscribers.begin(stream)
 
     def _add(self, stream: Stream, shard: Message) -> None:
-        """The next shard goes on at once.
+        """Add the next shard and forward it at once.
 
         Raises:
-            ValueError: it is not the next.
+            ValueError: it is not the next one.
         """
         stream.add(shard)
         self._subscribers.pass_on(stream)

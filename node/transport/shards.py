@@ -1,4 +1,4 @@
-"""Weights as a stream: a head that says what they are, then shards, each of which can be passed on when it has come."""
+"""Weights as a stream: a head that describes them, then shards, each of which can be forwarded once it has arrived."""
 
 import math
 import time
@@ -19,7 +19,7 @@ MOST_SHARDS = MOST_BODY_BYTES // PIECE_BYTES
 
 
 def split(header: Mapping[str, object], body: bytes) -> list[Message]:
-    """Weights as messages: the head, then shards of 64 KiB."""
+    """Return weights as messages: the head, then shards of 64 KiB."""
     starts = range(0, len(body), PIECE_BYTES)
     head = Message(WEIGHTS, {**header, "shards": len(starts)})
     pieces = (body[start : start + PIECE_BYTES] for start in starts)
@@ -28,15 +28,15 @@ def split(header: Mapping[str, object], body: bytes) -> list[Message]:
 
 @dataclass
 class Stream:
-    """A version of the weights of which some shards have come.
+    """A version of the weights of which some shards have arrived.
 
     Attributes:
-        head: what the learner says of it.
-        version: of the weights.
-        base: the version that they are changes of; None: they are whole.
-        count: how many shards there will be.
-        shards: those that have come.
-        received_at_s: when the last of them came, Unix time.
+        head: the learner's description.
+        version: version of the weights.
+        base: the version to which they are changes; None: they are whole.
+        count: number of shards in all.
+        shards: the shards that have arrived.
+        received_at_s: when the last of these arrived, Unix time.
     """
 
     head: Message
@@ -48,18 +48,18 @@ class Stream:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all shards are there."""
+        """Whether all shards have arrived."""
         return len(self.shards) == self.count
 
     def applies_to(self, have: int) -> bool:
-        """Whether it is newer than version `have`, and either whole or made of changes to that version."""
+        """Return whether it is newer than version `have`, and either whole or made of changes to that version."""
         return self.version > have and (self.base is None or self.base == have)
 
     def add(self, message: Message) -> None:
-        """Take the next shard.
+        """Add the next shard.
 
         Raises:
-            ValueError: it is another.
+            ValueError: it is not the next one.
         """
         if self.is_complete or read_count(message.header, "shard") != len(self.shards):
             raise ValueError("a shard that is not the next")
@@ -67,20 +67,20 @@ class Stream:
         self.received_at_s = time.time()
 
     def messages(self, *, waited: bool) -> list[Message]:
-        """All that has come so far, for a rank that waited for it when it was published, or asked for it later."""
+        """Return all messages so far, for a rank that waited for this version (`waited`) or asked for it later."""
         has_waited = waited and self.head.header["waited"]
         return [Message(WEIGHTS, {**self.head.header, "waited": has_waited}), *self.shards]
 
     def body(self) -> bytes:
-        """All shards."""
+        """Return the bytes of all shards."""
         return b"".join(shard.body for shard in self.shards)
 
 
 def begin(head: Message) -> Stream:
-    """The stream that a head announces.
+    """Return the stream that a head announces.
 
     Raises:
-        ValueError: it announces none.
+        ValueError: the head is invalid.
     """
     header = head.header
     version, have, count = (read_count(header, name) for name in ("version", "have", "shards"))

@@ -1,4 +1,4 @@
-"""What both ends of a connection between learner and actor have in common."""
+"""Options and addresses that both ends of a connection between learner and actor share."""
 
 import socket
 
@@ -6,40 +6,39 @@ import zmq
 
 from protocol.ports import LEARNER_PORT_OFFSET
 
-# As long as a launch waits for a node that does not answer, and several beats.
+# As long as a launch waits for a node that does not answer, and several heartbeats long.
 BEAT_MS, SILENCE_MS = 2000, 15_000
-SOCKET_BYTES = (
-    262_144  # that wait in the kernel: on a slow link what is behind them is late by as much
-)
+# Buffered in the kernel: on a slow link, all that is sent later is delayed by as much.
+SOCKET_BYTES = 262_144
 
 
 def set_up(end: "zmq.Socket[bytes]") -> None:
-    """Set what ends a connection that is silent, and how much may wait in the kernel."""
+    """Set the heartbeat that ends a silent connection, and the size of the kernel's send buffer."""
     end.setsockopt(zmq.LINGER, 0)
     end.setsockopt(zmq.HEARTBEAT_IVL, BEAT_MS)
     end.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
     end.setsockopt(zmq.SNDBUF, SOCKET_BYTES)
-    # What waits to be read is bounded by the actors' windows. A socket that stops reading for a bound of its own would
-    # not see heartbeats any more, either.
+    # No limit: the actors' windows bound the unread data, and a socket that stopped reading at a limit of its own would
+    # miss heartbeats, too.
     end.setsockopt(zmq.RCVHWM, 0)
 
 
 def make_router(context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
-    """What others connect to, each of which is sent answers of its own; it is not bound yet."""
+    """Return an unbound socket to which others connect and that answers each of them."""
     router = context.socket(zmq.ROUTER)
     set_up(router)
-    # Of a full queue the next message would be dropped in silence; who sends bounds what there is.
+    # No limit: a full queue would silently drop the next message. The sender bounds what it sends.
     router.setsockopt(zmq.SNDHWM, 0)
-    router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so where nobody is any more
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # raise an error if the receiver is gone
     router.setsockopt(zmq.IPV6, 1)
     return router
 
 
 def endpoint(address: tuple[str, int]) -> str:
-    """ZeroMQ's word for the learner's address: torchrun's MASTER_ADDR and MASTER_PORT.
+    """Return ZeroMQ's endpoint of the learner, from torchrun's MASTER_ADDR and MASTER_PORT.
 
     Raises:
-        OSError: nobody has that name.
+        OSError: the name does not resolve.
     """
     host, port = address
     found = socket.getaddrinfo(host, port + LEARNER_PORT_OFFSET, type=socket.SOCK_STREAM)
@@ -47,18 +46,18 @@ def endpoint(address: tuple[str, int]) -> str:
 
 
 def local_ip(address: tuple[str, int]) -> str:
-    """The address of this machine that a connection to the learner would come from, as ZeroMQ writes it.
+    """Return this machine's source address for connections to the learner, as ZeroMQ writes it.
 
     Raises:
-        OSError: nobody has that name, or nothing leads there.
+        OSError: the name does not resolve, or there is no route.
     """
     host, port = address
     family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
-        probe.connect(place)  # of datagrams: nothing is sent
+        probe.connect(place)  # a datagram socket: nothing is sent
         return in_brackets(str(probe.getsockname()[0]))
 
 
 def in_brackets(ip: str) -> str:
-    """An address as a part of an endpoint."""
+    """Return an address as it stands in an endpoint: IPv6 in brackets."""
     return f"[{ip}]" if ":" in ip else ip

@@ -1,4 +1,4 @@
-"""The ranks that get weights from an actor: each waits for a newer version, or is being sent one shard by shard."""
+"""The ranks that get weights from an actor: each waits for a newer version, or is receiving one shard by shard."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from node.transport.shards import Stream
 from node.transport.sockets import make_router
 from node.transport.traffic import Traffic
 
-KEPT_STREAMS = 8  # deltas: for who is behind by a few
-MOST_AT_ONCE = 64  # messages that are read before anything else is done
+KEPT_STREAMS = 8  # deltas, for ranks that are a few versions behind
+MOST_AT_ONCE = 64  # messages to read before other work
 FLUSH_MS = 2000
 
 
@@ -21,9 +21,9 @@ class Subscriber:
     """One connection.
 
     Attributes:
-        rank: whose.
-        have: the version that it has.
-        stream: what it is being sent; None: it waits.
+        rank: the rank at its other end.
+        have: the version that this rank has.
+        stream: the version that it is receiving; None: it waits.
     """
 
     rank: int
@@ -32,52 +32,52 @@ class Subscriber:
 
 
 class Subscribers:
-    """Used by one thread.
+    """Serves the ranks that get weights from this one. To be used by one thread only.
 
     Args:
-        context: of ZeroMQ.
-        ip: to listen at.
+        context: the ZeroMQ context.
+        ip: address to listen at.
         me: this rank.
-        ranks: how many there are.
+        ranks: number of ranks.
 
     Attributes:
-        socket: to be polled.
-        port: at which it listens.
-        malformed: messages that were none.
+        socket: the socket to poll.
+        port: port at which it listens.
+        malformed: number of invalid messages.
     """
 
     def __init__(
         self, context: "zmq.Context[zmq.Socket[bytes]]", ip: str, me: int, ranks: int
     ) -> None:
-        self.socket = make_router(context)  # it has no more to send than the streams that are kept
+        self.socket = make_router(context)  # it sends at most the streams that are kept
         self.socket.bind(f"tcp://{ip}:0")
         bound: bytes = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         self.port = int(bound.rpartition(b":")[2])
         self._me, self._ranks = me, ranks
         self._by_route: dict[bytes, Subscriber] = {}
-        self._streams: deque[Stream] = deque(maxlen=KEPT_STREAMS)  # the last is the latest
+        self._streams: deque[Stream] = deque(maxlen=KEPT_STREAMS)  # the newest is last
         self.traffic = Traffic()
         self.malformed = 0
 
     def begin(self, stream: Stream) -> None:
-        """A newer version begins to come; the ranks that wait for it get each shard as it comes."""
+        """Begin to forward a newer version: each rank that waits for one gets each shard as it arrives."""
         if stream.base is None:
-            self._streams.clear()  # it serves all
+            self._streams.clear()  # whole weights serve all ranks
         self._streams.append(stream)
         for route, subscriber in list(self._by_route.items()):
             if subscriber.stream is None:
                 self._serve(route, waited=True)
 
     def pass_on(self, stream: Stream) -> None:
-        """The latest shard of a stream that has begun."""
+        """Forward the latest shard of a stream that has begun."""
         for route, subscriber in list(self._by_route.items()):
             if subscriber.stream is stream:
                 self._send(route, stream.shards[-1:])
                 if stream.is_complete:
-                    self._by_route.pop(route, None)  # it asks again when it has all
+                    self._by_route.pop(route, None)  # it asks again once it has all shards
 
     def abort(self, stream: Stream) -> None:
-        """No more of it will come: who was sent a part waits for another version."""
+        """Drop a stream that will stay incomplete: ranks that got a part of it wait for another version."""
         if stream in self._streams:
             self._streams.remove(stream)
         for subscriber in self._by_route.values():
@@ -85,12 +85,12 @@ class Subscribers:
                 subscriber.stream = None
 
     def clear(self) -> None:
-        """What is kept is of no use."""
+        """Drop all streams."""
         for stream in list(self._streams):
             self.abort(stream)
 
     def receive(self) -> None:
-        """Read what has come."""
+        """Read what has arrived."""
         for _ in range(MOST_AT_ONCE):
             try:
                 route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -98,11 +98,11 @@ class Subscribers:
                 return
             try:
                 self._subscribe(route, read_message(frames))
-            except Exception:  # whatever somebody sent, it costs nobody else anything
+            except Exception:  # an invalid message must not affect other ranks
                 self.malformed += 1
 
     def close(self) -> None:
-        """Let what was sent go out, for a while."""
+        """Close the socket; ZeroMQ still sends what is queued, for FLUSH_MS at most."""
         self.socket.close(FLUSH_MS)
 
     def _subscribe(self, route: bytes, message: Message) -> None:
@@ -119,7 +119,7 @@ class Subscribers:
         self._serve(route, waited=False)
 
     def _serve(self, route: bytes, *, waited: bool) -> None:
-        """Send the latest version that applies. One too far behind is sent to the learner; one that has all waits."""
+        """Send the latest version that applies; refer a rank too far behind to the learner; let an up-to-date one wait."""
         subscriber = self._by_route[route]
         applying = [stream for stream in self._streams if stream.applies_to(subscriber.have)]
         if applying:

@@ -1,4 +1,4 @@
-"""What one side has sent to whom, by purpose, in the form of a rank's accounts (protocol/metrics.py)."""
+"""Counts what one side has sent, by purpose and receiving rank, for a rank's accounts (protocol/metrics.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ KIND = "message"
 
 @dataclass
 class Count:
-    """Of one purpose, to one rank."""
+    """The traffic for one purpose to one rank."""
 
     messages: int = 0
     frames: int = 0
@@ -19,20 +19,20 @@ class Count:
 
 
 class Traffic:
-    """Counts what is handed to the socket: also what is sent again after a connection broke."""
+    """Counts what is handed to the socket, including what is sent again after a connection broke."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], Count] = {}
 
     def add(self, purpose: str, rank: int, frames: Sequence[bytes]) -> None:
-        """One message."""
+        """Count one message."""
         count = self._counts.setdefault((purpose, rank), Count())
         count.messages += 1
         count.frames += len(frames)
         count.sent_bytes += sum(map(len, frames))
 
     def include(self, other: "Traffic") -> None:
-        """Count what another socket has sent, too."""
+        """Add the counts of another socket."""
         for key, more in other._counts.items():
             count = self._counts.setdefault(key, Count())
             count.messages += more.messages
@@ -40,14 +40,14 @@ class Traffic:
             count.sent_bytes += more.sent_bytes
 
     def bytes_by_purpose(self) -> dict[str, int]:
-        """So far, to all."""
+        """Return the bytes sent so far to all ranks, by purpose."""
         total: dict[str, int] = {}
         for (purpose, _), count in self._counts.items():
             total[purpose] = total.get(purpose, 0) + count.sent_bytes
         return total
 
     def sums(self) -> list[CollectiveSum]:
-        """As a rank's ledger says it of collectives: `bytes` is of a message, on average."""
+        """Return sums like those of a ledger over collectives; `bytes` is the mean size of a message."""
         purposes = sorted({purpose for purpose, _ in self._counts})
         return [self._sum(purpose) for purpose in purposes]
 

@@ -1,8 +1,8 @@
-"""How a learner's parameters become bytes for its actors, who only act with them: whole, rounded, or what has changed.
+"""Encodes a learner's parameters for its actors, which only act with them: whole, rounded, or only changes.
 
-f32 is the parameters as they are. bf16 and int8 round each, int8 in steps of a tensor's largest number / 127. delta is
-bf16 without loss: the places and new values of those numbers whose bf16 has changed since the version that the actor
-has, as PULSE (arXiv 2602.03839) and TRL do; where that would take more bytes than all of them it is all of them.
+f32 is the parameters as they are. bf16 and int8 round each number, int8 in steps of a tensor's largest magnitude / 127.
+delta has the same result as bf16: it sends the indices and new values of those numbers whose bf16 has changed since the
+actor's version, as PULSE (arXiv 2602.03839) and TRL do; if that saves no bytes, it sends all numbers.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-KEPT_VERSIONS = 32  # that an actor may have and still be sent what has changed
+KEPT_VERSIONS = 32  # to which changes can be sent
 INT8_STEPS = 127
 PLACE, VALUE, SCALE = "place", "value", ".scale"
 State = Mapping[str, Tensor]
@@ -22,9 +22,9 @@ class Encoded(NamedTuple):
     """Parameters as bytes.
 
     Attributes:
-        encoding: of ENCODINGS; where delta is all of them, bf16.
-        body: safetensors.
-        changed: of delta: the share of numbers that differ from what the actor has; else 1.
+        encoding: one of ENCODINGS; bf16 if `delta` sends all numbers.
+        body: safetensors bytes.
+        changed: for `delta`, the share of numbers that differ from the actor's version; else 1.
     """
 
     encoding: str
@@ -33,20 +33,20 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes what a learner publishes.
+    """Encodes the parameters that a learner publishes.
 
     Args:
-        encoding: of ENCODINGS.
+        encoding: one of ENCODINGS.
     """
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._versions: OrderedDict[int, State] = OrderedDict()
         self._whole: dict[int, Encoded] = {}
-        self._latest_changes: dict[int, Encoded] = {}  # by the version that they are changes of
+        self._latest_changes: dict[int, Encoded] = {}  # by the version that they apply to
 
     def publish(self, version: int, state: State) -> None:
-        """Keep a copy of these parameters: what is asked for from now on."""
+        """Keep a copy of these parameters and encode it from now on."""
         self._whole.clear()
         self._latest_changes.clear()
         kind = torch.float32 if self._encoding in ("f32", "int8") else torch.bfloat16
@@ -59,11 +59,11 @@ class Encoder:
 
     @property
     def version(self) -> int:
-        """The latest one."""
+        """The latest version."""
         return max(self._versions)
 
     def encode(self, have: int) -> Encoded:
-        """The latest parameters, for an actor that has version `have`."""
+        """Return the latest parameters, encoded for an actor that has version `have`."""
         latest = self._versions[self.version]
         if self._encoding == "delta" and have in self._versions:
             if have not in self._latest_changes:
@@ -76,7 +76,7 @@ class Encoder:
 
 
 def decode(encoding: str, body: bytes, model: torch.nn.Module) -> None:
-    """Give a model what `Encoder.encode` made.
+    """Load into a model what `Encoder.encode` returned.
 
     Raises:
         ValueError: it does not fit the model.
@@ -114,11 +114,11 @@ def _whole(encoding: str, state: State) -> Encoded:
 
 
 def _changes(before: State, after: State) -> Encoded:
-    """`changed` is 1 where all of them take fewer bytes."""
+    """Encode the changes; `changed` is 1 if all numbers would take no more bytes."""
     from safetensors.torch import save
 
     old, new = (torch.cat([v.flatten() for v in state.values()]) for state in (before, after))
-    # As bits: a number that is not one (nan) would differ from itself.
+    # Compare bits: NaN differs from itself.
     places = (old.view(torch.int16) != new.view(torch.int16)).nonzero().flatten().to(torch.int32)
     bytes_each = places.element_size() + new.element_size()
     if len(places) * bytes_each >= new.nbytes:

@@ -14,9 +14,9 @@ from cluster.hosts import connect, swarm
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.several import SeveralEngines
 from cluster.hosts.several_compose import SeveralCompose
-from cluster.hosts.swarm_host import LABEL_SWARM, is_for, overlay_name
+from cluster.hosts.swarm_host import LABEL_SWARM, is_for
 from cluster.hosts.swarm_lock import swarm_lock
-from cluster.hosts.swarm_plan import IN, Member, Overlay
+from cluster.hosts.swarm_plan import IN, Member, Overlay, overlay_name
 from cluster.ssh.keys import ssh_config
 
 SPEC = ClusterSpec("lab", 4)
@@ -41,7 +41,9 @@ class FakeHost:
 
     def __init__(self, name, nodes):
         self.host_name, self.tunnel, self.nodes = name, FakeTunnel(name), nodes
-        self.done, self.failure = [], None
+        self.where = f"host {name}"
+        self.host = next(host for host in HOSTS.hosts if host.name == name)
+        self.done, self.failure, self.failures = [], None, 0
         self.has_network, self.is_ours, self.answers = True, True, True
         self.found = Overlay(0, False)
         self.is_encrypted, self.is_busy = None, False
@@ -89,6 +91,10 @@ class FakeHost:
         return []
 
     def member(self, gone=()):
+        if self.failure:
+            self.failures -= 1
+            failure, self.failure = self.failure, self.failure if self.failures else None
+            raise failure
         is_manager = self.host_name == "west"
         ready = frozenset({"west"} if gone or not self.answers else {"west", "east"})
         self.answers = True
@@ -353,22 +359,22 @@ def test_one_command_at_a_time_changes_swarms(both, west, monkeypatch):
     with compose_of(both, False) as compose:
         compose.prepare(SPEC)
     assert west.done == ["holds, locked: True"] and not is_locked()
-    monkeypatch.setattr(
-        "cluster.hosts.several.part_hosts", lambda *_: [f"locked: {is_locked()}"]
-    )
+    monkeypatch.setattr("cluster.hosts.several.part_hosts", lambda *_: [f"locked: {is_locked()}"])
     assert both.remove("lab")[-1] == "swarm of host locked: True" and not is_locked()
 
 
 def test_a_lock_that_is_not_released_is_an_error():
-    with swarm_lock(), pytest.raises(ClusterError, match="another command .* swarm"):
-        with swarm_lock(0.3):
-            pass
+    words = "another command .* swarm"
+    with swarm_lock(), pytest.raises(ClusterError, match=words), swarm_lock(0.3):
+        pass
 
 
 def test_a_manager_that_was_just_started_is_asked_again(west, east, monkeypatch):
     monkeypatch.setattr(swarm, "LOOK_INTERVAL_S", 0.0)
     west.answers = False
     assert swarm.join_hosts([west, east]) is west
+    west.failure, west.failures = ClusterError("The swarm does not have a leader."), 2
+    assert swarm.join_hosts([west, east]) is west and west.failure is None
     monkeypatch.setattr(swarm, "SETTLE_S", 0.0)
     west.answers = False
     with pytest.raises(UsageError, match="host east is in another swarm"):

@@ -4,8 +4,8 @@ import pytest
 
 from cluster.base.spec import ClusterSpec
 from cluster.hosts.hosts_file import Host
-from cluster.hosts.swarm_host import LABEL_SWARM, MARK, SwarmHost, overlay_name
-from cluster.hosts.swarm_plan import IN, OUT, Overlay
+from cluster.hosts.swarm_host import LABEL_SWARM, SwarmHost
+from cluster.hosts.swarm_plan import IN, MARK, OUT, Overlay, overlay_name
 
 SPEC = ClusterSpec("lab", 2)
 NETWORK = overlay_name("lab")

@@ -319,7 +319,7 @@ def test_help_starts_with_examples_and_lists_strategy_options():
             line = f"\n      {field.name}={field.default} +{re.escape(field.metadata['help'])}"
             assert re.search(line, result.stdout)
     assert re.search(r"H=20 +local steps between two averages \(at least 1\)", result.stdout)
-    assert re.search(r"hook=none +how gradients travel \(none \| fp16 \| bf16\)", result.stdout)
+    assert re.search(r"hook=none +encoding of gradients \(none \| fp16 \| bf16\)", result.stdout)
 
 
 def test_dry_run_prints_the_resolved_configuration():

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import paramiko
@@ -54,7 +55,8 @@ class Server:
             transport.close()
 
     def close(self):
-        self._socket.shutdown(socket.SHUT_RDWR)  # ends `accept`
+        with suppress(OSError):  # closed already
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends `accept`
         self._socket.close()
         self.hang_up()
 
