@@ -40,7 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     add("folder", type=Path, metavar="RUN_FOLDER", help="runs/<time>-<profile>-<what>")
     add("--csv", action="store_true", help="write metrics.csv (the default)")
     add("--tensorboard", action="store_true", help="write tensorboard/node1/, …")
-    add("--wandb", metavar="PROJECT", help="upload to this project, as a run named after the folder")
+    add(
+        "--wandb", metavar="PROJECT", help="upload to this project, as a run named after the folder"
+    )
     add("--trace", action="store_true", help="write trace.json: all ranks and links on one clock")
     return run_verb(parser, export, argv)
 

@@ -23,12 +23,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--torch", metavar="VERSION", help="torch version from PyPI; 'debian': Debian's 2.6"
     )
-    parser.add_argument("--torchvision", metavar="VERSION", help="torchvision version that fits --torch")
+    parser.add_argument(
+        "--torchvision", metavar="VERSION", help="torchvision version that fits --torch"
+    )
     parser.add_argument(
         "--base", metavar="IMAGE", help=f"Debian 13 image to build on (default: {BASE_IMAGE})"
     )
     parser.add_argument(
-        "--mujoco", action=BooleanOptionalAction, help="include MuJoCo, 80 MB more (default: unchanged)"
+        "--mujoco",
+        action=BooleanOptionalAction,
+        help="include MuJoCo, 80 MB more (default: unchanged)",
     )
     return run_verb(parser, build_image, argv)
 

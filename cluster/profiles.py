@@ -25,7 +25,9 @@ from cluster.links.profiles import (
 def main(argv: list[str] | None = None) -> int:
     """List the profiles, or print the named ones."""
     parser = make_parser("cluster.profiles", __doc__)
-    parser.add_argument("names", nargs="*", metavar="PROFILE", help="profiles to list (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="PROFILE", help="profiles to list (default: all)"
+    )
     return run_verb(parser, show_profiles, argv)
 
 

@@ -25,7 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     """Report runs."""
     parser = make_parser("cluster.report", __doc__)
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="RUN", help="run folder: runs/<time>-<profile>-<what>"
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="run folder: runs/<time>-<profile>-<what>",
     )
     parser.add_argument(
         "--png", action="store_true", help="also write every chart as report-<chart>.png"

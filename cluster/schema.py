@@ -32,7 +32,9 @@ SCHEMAS = {
 def main(argv: list[str] | None = None) -> int:
     """Print a schema."""
     parser = make_parser("cluster.schema", __doc__)
-    parser.add_argument("kind", nargs="?", choices=sorted(SCHEMAS), help="kind of file (default: all)")
+    parser.add_argument(
+        "kind", nargs="?", choices=sorted(SCHEMAS), help="kind of file (default: all)"
+    )
     return run_verb(parser, show_schema, argv)
 
 

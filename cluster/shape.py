@@ -99,7 +99,10 @@ def _add_link(parser: ArgumentParser) -> None:
         "--loop", action=BooleanOptionalAction, help="with --trace: restart it when it ends"
     )
     parser.add_argument(
-        "--for", dest="duration", metavar="TIME", help="with --link: undo the change after 10s, 500ms, 2m"
+        "--for",
+        dest="duration",
+        metavar="TIME",
+        help="with --link: undo the change after this time: 10s, 500ms, 2m",
     )
 
 

@@ -64,15 +64,30 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     for key in ONE_VALUE:
         add(
-            f"--{key.replace('_', '-')}", metavar="X", help=f"`{key}` of the file, the same for all runs"
+            f"--{key.replace('_', '-')}",
+            metavar="X",
+            help=f"`{key}` of the file, the same for all runs",
         )
     for key in LISTS:
-        add(f"--{key.replace('_', '-')}", metavar="X,Y", help=f"`{key}` of the file, as a list")
-    add("--target", action="append", default=[], metavar="FIGURE=VALUE", help="figure of a test and the value to reach (repeatable)")
+        add(
+            f"--{key.replace('_', '-')}", metavar="X,Y", help=f"`{key}` of the file, one or several"
+        )
+    add(
+        "--target",
+        action="append",
+        default=[],
+        metavar="FIGURE=VALUE",
+        help="figure of a test and the value to reach (repeatable)",
+    )
     add("--no-verify", action="store_true", help="do not measure the links before each run")
     add("--isolated", action="store_true", help="nodes without a link cannot reach each other")
     add("--out", type=Path, help="folder for records and report (default: runs/sweeps/NAME)")
-    add("--order-seed", type=int, default=1, help="seed for the order of runs (default: %(default)s)")
+    add(
+        "--order-seed",
+        type=int,
+        default=1,
+        help="seed for the order of runs (default: %(default)s)",
+    )
     add("--retry-failed", action="store_true", help="repeat failed runs")
     add("--dry-run", action="store_true", help="print what would be run, do nothing")
     return run_verb(parser, lambda args: sweep(args, file), words, keep_rest=True)

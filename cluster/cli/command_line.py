@@ -67,13 +67,17 @@ def make_parser(prog: str, description: str | None) -> ArgumentParser:
 
 def add_name(parser: ArgumentParser) -> None:
     """Add --name, for verbs that are about one cluster."""
-    parser.add_argument("--name", default=DEFAULT_NAME, help="name of the cluster (default: %(default)s)")
+    parser.add_argument(
+        "--name", default=DEFAULT_NAME, help="name of the cluster (default: %(default)s)"
+    )
 
 
 def add_force(parser: ArgumentParser) -> None:
     """Add --force, for verbs that change or measure a cluster which a run may be using."""
     parser.add_argument(
-        "--force", action="store_true", help="proceed even if a run or another command uses the cluster"
+        "--force",
+        action="store_true",
+        help="proceed even if a run or another command uses the cluster",
     )
 
 
@@ -117,9 +121,15 @@ def add_shape(parser: ArgumentParser, *, with_training: bool = False) -> None:
     # launch passes --seed to the training (node.train).
     flags = ["--link-seed"] if with_training else ["--link-seed", "--seed"]
     parser.add_argument(
-        *flags, type=int, default=1, metavar="S", help="seed for drawing the links (default: %(default)s)"
+        *flags,
+        type=int,
+        default=1,
+        metavar="S",
+        help="seed for drawing the links (default: %(default)s)",
     )
-    parser.add_argument("--wire", default="auto", help="netem, nfqueue or auto (default: %(default)s)")
+    parser.add_argument(
+        "--wire", default="auto", help="netem, nfqueue or auto (default: %(default)s)"
+    )
     parser.add_argument(
         "--isolated",
         action="store_true",

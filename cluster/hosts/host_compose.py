@@ -32,7 +32,7 @@ class HostCompose(ComposeUp):
         """Do nothing: the slow part is on the host."""
 
     def finish(self, spec: ClusterSpec) -> None:
-        """Wait until Compose has created the containers, then start them with their keys; raises like ComposeUp.finish."""
+        """Wait until Compose has created the containers, then start them with keys; raises like ComposeUp.finish."""
         self._make(spec)
         if not self._is_finished:
             names = {node.name for node in spec.nodes}

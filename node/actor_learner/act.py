@@ -1,6 +1,7 @@
-"""An actor's loop: act, hand over what came of it, and take newer weights, never waiting for them.
+"""An actor's loop: act, hand over the experience, and take newer weights without waiting for them.
 
-It asks the learner for them now and then, or gets each version as it comes, from whom the learner says (pull_every=0).
+It asks the learner for weights at intervals or, with pull_every=0, gets each version as it comes, from the rank that
+the learner assigns.
 """
 
 import time
@@ -31,14 +32,14 @@ from protocol.metrics import End, Rollout, Start, Weights
 if TYPE_CHECKING:
     from torch import nn
 
-WAIT_S = 0.05  # weights that are passed on wake nobody
+WAIT_S = 0.05  # also polls for forwarded weights, which wake no socket here
 REPORT_INTERVAL_S = 2.0
 
 
 def act(
     config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
 ) -> "nn.Module":
-    """Act until the learner says that it is done.
+    """Act until the learner has finished.
 
     Raises:
         RuntimeError: there was no connection to the learner for longer than a collective may take.
@@ -47,7 +48,7 @@ def act(
 
 
 class _Acting:
-    """Of one process."""
+    """The loop of one process."""
 
     def __init__(
         self, config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
@@ -62,10 +63,10 @@ class _Acting:
         address = (ranks.master_addr, ranks.master_port)
         self._relay = None if task.pull_every else Relay(address, me, ranks.world_size)
         if self._relay and task.broadcast == "star":
-            self._relay.follow(LEARNER, "")  # of other topologies the learner tells
+            self._relay.follow(LEARNER, "")  # in other topologies, the learner assigns the source
         port = self._relay.port if self._relay else 0
         self._socket = ActorSocket(address, me, task.window, port)
-        self._have = -1  # version of the learner's weights
+        self._have = -1  # version of the learner's weights; -1: none
         self._pulled_at_step = -task.pull_every
         self._asked_at, self._asked_at_update = 0.0, -1
         self._pull_s, self._publish_lag_s, self._pulled_bytes = (Distribution() for _ in range(3))
@@ -76,7 +77,7 @@ class _Acting:
         self._latest: dict[str, float] = {}
 
     def run(self) -> "nn.Module":
-        """The loop."""
+        """Run the loop; return the model."""
         now = self._clock.read()
         rank, size = self._config.ranks.rank, self._config.ranks.world_size
         self._metrics.write(Start(rank, time.time(), self._config.to_json(), now, link_bytes()))
@@ -97,7 +98,7 @@ class _Acting:
         return self._model
 
     def _turn(self) -> None:
-        """A step, or a wait, and what has come meanwhile."""
+        """Make a step, or wait, and process what has arrived."""
         if self._relay is None:
             self._pull_if_due()
         waits = self._must_wait()
@@ -128,7 +129,7 @@ class _Acting:
             self._socket.ask(self._have)
 
     def _must_wait(self) -> bool:
-        """Whether there are no weights yet, too much is under way, or weights are older than experience may be."""
+        """Return whether to wait: no weights yet, too much in flight, or weights older than experience may be."""
         if self._have < 0 or self._socket.is_full:
             return True
         bound, update = self._task.max_staleness, self._socket.learner_update
@@ -136,7 +137,7 @@ class _Acting:
         if not paces or update - self._have <= bound:
             return False
         if self._relay is None and not self._socket.has_asked and update > self._asked_at_update:
-            # sooner than it would
+            # ask now, before it is due
             self._pulled_at_step = -self._task.pull_every
         return True
 
@@ -156,11 +157,11 @@ class _Acting:
         self._pull_s.add(time.time() - self._asked_at)
         if message.body and message.header["have"] == self._have:
             self._take_weights(message.header, message.body)
-        else:  # they are those that act; or what has changed since others
+        else:  # no newer weights, or changes to another version than ours
             self._actor.heed(read_advice(message.header))
 
     def _take_broadcasts(self, relay: Relay) -> None:
-        """Take what has come of weights that are passed on: of whole ones only the latest."""
+        """Take the forwarded weights that have arrived, from the latest whole version on."""
         received = relay.receive()
         first = max((i for i, one in enumerate(received) if one.base is None), default=0)
         for number, one in enumerate(received):
@@ -171,10 +172,10 @@ class _Acting:
             self._metrics.write(Weights(rank, time.time(), came.version, *came))
 
     def _can_take(self, received: Received) -> bool:
-        """Whether weights that were passed on are of use; if so they act.
+        """Take forwarded weights if they fit; return whether they did.
 
         Raises:
-            ValueError: they are not, and came from the learner.
+            ValueError: they do not, although they came from the learner.
         """
         if received.base not in (None, self._have):
             return False
@@ -187,7 +188,7 @@ class _Acting:
         return True
 
     def _take_weights(self, header: Mapping[str, object], body: bytes) -> None:
-        """Let them act."""
+        """Load weights into the model that acts."""
         decode(read_text(header, "encoding"), body, self._model)
         self._actor.heed(read_advice(header))
         self._have = self._actor.version = read_count(header, "version")
@@ -235,7 +236,7 @@ class _Acting:
         )
 
     def _close(self, told: dict[str, float]) -> None:
-        """Say goodbye, and pass nothing on any more."""
+        """Stop forwarding weights, and say goodbye."""
         try:
             if self._relay:
                 self._socket.traffic.include(self._relay.close())
@@ -243,7 +244,7 @@ class _Acting:
             self._socket.close(told)
 
     def _told(self) -> dict[str, float]:
-        """What the learner is told at the end."""
+        """Return the figures for the goodbye to the learner."""
         steps_each = max(1, self._actor.steps // self._task.actors)
         pulled = self._pulled_bytes.figures()
         return {
@@ -262,6 +263,6 @@ def _named(name: str, distribution: Distribution) -> dict[str, float]:
 def _part(config: TrainConfig, task: ActorLearnerTask) -> ActorPart:
     rank, size = config.ranks.rank, config.ranks.world_size
     first = (rank - 1) * task.actors
-    # Another life does not do the same again.
+    # A restarted actor draws other episodes than before.
     seed = config.seed + 1_000_003 * (rank + 1) + 7_919 * config.ranks.restarts
     return ActorPart(range(first, first + task.actors), (size - 1) * task.actors, seed)

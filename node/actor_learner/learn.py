@@ -1,7 +1,7 @@
-"""The learner's loop: take what has come, make an update, publish.
+"""The learner's loop: take the experience that has arrived, make an update, publish.
 
-It waits for actors only until there is enough to learn. One that is slow, cut off or dead costs its experience and
-nothing else.
+It waits for actors only until there is enough to learn from. An actor that is slow, cut off or dead costs only its own
+experience.
 """
 
 import time
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.5
 REPORT_INTERVAL_S = 2.0
-GOODBYE_S = 18.0  # an actor on a slow link may need as long
+GOODBYE_S = 18.0  # an actor on a slow link may need that long
 
 
 def learn(
@@ -52,7 +52,7 @@ def learn(
 
 
 class _Learning:
-    """Of one run."""
+    """The loop of one run."""
 
     def __init__(
         self, config: TrainConfig, task: ActorLearnerTask, model: "nn.Module", clock: Clock
@@ -73,16 +73,16 @@ class _Learning:
         address, encoder = (ranks.master_addr, ranks.master_port), Encoder(task.weights)
         self._socket = LearnerSocket(address, encoder, ranks.world_size, task.broadcast)
         self._staleness = Staleness()
-        self._made: Counter[str] = Counter()  # of all experience that came
+        self._made: Counter[str] = Counter()  # of all experience that arrived
         self._by_rank: dict[int, Counter[str]] = {}
         self._tested: dict[str, float] = {}
         self._report_due = OnceIn(REPORT_INTERVAL_S)
         self._heard_at = time.monotonic()
-        self._update_s = 0.0  # of all updates, with the messages between them
+        self._update_s = 0.0  # time of all updates, with the messages between them
         self._malformed = 0
 
     def run(self) -> "nn.Module":
-        """The loop."""
+        """Run the loop; return the model."""
         now = self._clock.read()
         self._metrics.write(Start(0, time.time(), self._config.to_json(), now, link_bytes()))
         self._progress.say(
@@ -93,7 +93,7 @@ class _Learning:
         try:
             self._publish(self._done)
             if not self._done:
-                self._test(0)  # what an untrained one does
+                self._test(0)  # the untrained model
             loss = float("nan")
             for update in range(self._done + 1, self._config.steps + 1):
                 loss = self._turn(update)
@@ -107,9 +107,9 @@ class _Learning:
         return self._model
 
     def _turn(self, update: int) -> float:
-        """An update, and what follows it."""
+        """Make an update and what follows it; return the loss."""
         loss = self._update(update)
-        # The last ones nobody would act by.
+        # Not after the last update: nobody would act by these weights.
         if update % self._task.publish_every == 0 and update < self._config.steps:
             self._publish(update)
         if self._config.tests_after(update):
@@ -133,7 +133,7 @@ class _Learning:
             set_learning_rate(self._optimizer, self._config, update)
             loss = self._learner.update(update)
         after, sent = self._clock.read(), self._sent_bytes()
-        if update > self._done + 1:  # the first has waited until there was enough
+        if update > self._done + 1:  # the first one includes the wait for enough experience
             self._update_s += after["total"] - before["total"]
         line = Step(
             0,
@@ -157,7 +157,7 @@ class _Learning:
             )
 
     def _take(self, update: int, timeout_s: float) -> None:
-        """Take what has come, and what there is room for."""
+        """Take the experience that has arrived, as far as there is room."""
         if self._learner.room > 0:
             for arrival in self._socket.receive(update, timeout_s, self._learner.room):
                 try:
@@ -166,10 +166,10 @@ class _Learning:
                     self._malformed += 1
 
     def _take_one(self, arrival: Arrival, update: int) -> None:
-        """Count a piece of experience, and learn from it, unless it is too old.
+        """Count a piece of experience, and add it to what is learnt unless it is too old.
 
         Raises:
-            ValueError: it is none of this task's.
+            ValueError: it is invalid, or not of this task.
         """
         experience = arrival.experience
         require_times(experience, update)
@@ -204,7 +204,7 @@ class _Learning:
 
     def _save(self, update: int) -> None:
         folder = self._config.run_dir
-        assert folder is not None  # or parse_config has refused
+        assert folder is not None  # else parse_config has refused
         with self._clock.measure("checkpoint"):
             state: Saved = {
                 "settings": self._config.decisive(),
@@ -217,10 +217,10 @@ class _Learning:
             remove_others(folder, 0, update)
 
     def _resume(self) -> int:
-        """Go on from the latest checkpoint; what actors did before is not in it.
+        """Continue from the latest checkpoint, which does not hold earlier experience; return its step.
 
         Raises:
-            OptionError: there is none, it is damaged, of another run, or of its end.
+            OptionError: there is none, or it is damaged, of another run, or of a finished one.
         """
         folder = self._config.resume
         assert folder is not None
@@ -238,7 +238,7 @@ class _Learning:
         return done
 
     def _experience(self, update: int) -> Experience:
-        """What has come so far."""
+        """Return the line of metrics on the experience so far."""
         said = self._figures(update, {})
         return Experience(
             rank=0,
@@ -260,7 +260,7 @@ class _Learning:
         )
 
     def _figures(self, update: int, actors: dict[int, dict[str, float]]) -> LearnerFigures:
-        """What has come so far; `actors` are the figures of each."""
+        """Return the figures so far; `actors` are the figures of each actor."""
         made = self._made
         kept = made["steps"] - made["rejected_steps"]
         pieces_kept = made["pieces"] - made["rejected"]
@@ -288,7 +288,7 @@ class _Learning:
         )
 
     def _actors(self) -> dict[int, dict[str, float]]:
-        """By rank: what came of each actor process, and what it told."""
+        """Return the figures of each actor by rank, including those of its goodbye."""
         return {
             rank: {
                 **peer.figures,

@@ -1,4 +1,4 @@
-"""One rank of a training by learner and actors."""
+"""Runs one rank of a training by learner and actors."""
 
 import random
 from typing import TYPE_CHECKING
@@ -20,14 +20,14 @@ def run(config: TrainConfig, started: float) -> "nn.Module":
     """Learn or act, by rank, until the learner has made its updates.
 
     Args:
-        config: how to train; `steps` are updates of the learner.
-        started: when this process began, by time.perf_counter.
+        config: configuration of the training; `steps` are updates of the learner.
+        started: when this process started, by time.perf_counter.
 
     Returns:
-        The model: learnt on rank 0, the latest that came on others.
+        The model: on rank 0 the trained one, on other ranks the latest version that arrived.
 
     Raises:
-        RuntimeError: there was nobody on the other side for longer than a collective may take.
+        RuntimeError: the other side was missing for longer than a collective may take.
     """
     clock = Clock(started)
     torch.set_num_threads(config.threads)

@@ -1,6 +1,6 @@
-"""How old experience is: in updates of the learner that its policy had not seen, and in seconds.
+"""The age of experience: in updates of the learner that its policy did not include, and in seconds.
 
-All nodes of one host share a clock. On several hosts seconds are off by as much as their clocks are.
+All nodes of one host share a clock. On several hosts, seconds are wrong by the difference of the clocks.
 """
 
 import numpy as np
@@ -8,13 +8,13 @@ import numpy as np
 from node.transport.messages import Experience, require_arrays
 
 MOST_VALUES = 20_000
-MOST_VERSIONS = 10_000  # whose time is known
+MOST_VERSIONS = 10_000  # whose publication time is kept
 MOST_TIME_S = 1e11
 QUANTILES = {"median": 0.5, "p95": 0.95}
 
 
 class Distribution:
-    """Of more values than are kept: of a long run every second, fourth, … one."""
+    """Summarises values and keeps a bounded sample of them: in a long run, every second, fourth, … value."""
 
     def __init__(self) -> None:
         self._kept: list[float] = []
@@ -24,7 +24,7 @@ class Distribution:
         self._largest = 0.0
 
     def add(self, counted: np.ndarray | float) -> None:
-        """Count these, shape (number,), or this."""
+        """Add one value, or values of shape (number,)."""
         values = np.atleast_1d(np.asarray(counted, float))
         if not len(values):
             return
@@ -38,7 +38,7 @@ class Distribution:
             self._stride *= 2
 
     def figures(self) -> dict[str, float]:
-        """Mean, median, p95 and max; nothing where there is no value."""
+        """Return mean, median, p95 and max; nothing if there are no values."""
         if not self._count:
             return {}
         found = np.quantile(self._kept, list(QUANTILES.values()))
@@ -51,25 +51,25 @@ class Distribution:
 
 
 class Staleness:
-    """Of all experience that came to a learner, step by step.
+    """The staleness of all experience that a learner received, over steps.
 
-    Steps by the first version are counted in updates alone: nobody knows how old that is, and until the first update
-    there is none newer.
+    Steps by the first version are counted only in updates: its age is unknown, and no version is newer until the first
+    update.
     """
 
     def __init__(self) -> None:
         self._updates, self._seconds, self._age_s = (Distribution() for _ in range(3))
         self._age_s_of: dict[int, Distribution] = {}
-        self._made_at_s: dict[int, float] = {}  # of each version that was published
+        self._made_at_s: dict[int, float] = {}  # of each published version
 
     def publish(self, version: int, now_s: float) -> None:
-        """A version of the weights is there, from this Unix time on."""
+        """Note that a version of the weights was published at this Unix time."""
         self._made_at_s[version] = now_s if self._made_at_s else np.nan
         if len(self._made_at_s) > MOST_VERSIONS:
             del self._made_at_s[next(iter(self._made_at_s))]
 
     def add(self, rank: int, experience: Experience, update: int, now_s: float) -> None:
-        """Experience of a rank has come, when the learner had made so many updates, at this Unix time."""
+        """Count experience of a rank that arrived at this Unix time, when the learner had made `update` updates."""
         versions = experience.arrays["version"]
         self._updates.add(np.maximum(0, update - versions))
         made_at_s = np.array([self._made_at_s.get(int(v), np.nan) for v in versions])
@@ -80,9 +80,10 @@ class Staleness:
         self._age_s_of.setdefault(rank, Distribution()).add(age_s)
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """Distributions: updates, and seconds, from the weights that acted to the arrival of what they did.
+        """Return the distributions of staleness, in updates and seconds, and of the age of the weights.
 
-        And `weights_age_s`, the seconds until they acted.
+        Staleness is counted from the weights that acted to the arrival of their experience, `weights_age_s` until they
+        acted.
         """
         return {
             "staleness_updates": self._updates.figures(),
@@ -91,21 +92,21 @@ class Staleness:
         }
 
     def mean_age_s(self, rank: int) -> dict[str, float]:
-        """How old a rank's weights were when they acted, on average; nothing where nobody knows."""
+        """Return the mean age of a rank's weights when they acted; nothing if it is unknown."""
         figures = self._age_s_of.get(rank, Distribution()).figures()
         return {"weights_age_s": figures["mean"]} if figures else {}
 
 
 def oldest_lag(experience: Experience, update: int) -> int:
-    """How many updates the oldest of the policies that made it had not seen."""
+    """Return how many updates the oldest policy that made this experience is behind."""
     return int(update - experience.arrays["version"].min())
 
 
 def require_times(experience: Experience, update: int) -> None:
-    """See that experience says what made it, and when.
+    """Check that experience has valid versions and times.
 
     Raises:
-        ValueError: by a version that there was not yet, or at no time.
+        ValueError: a version does not exist yet, or a time is invalid.
     """
     steps = len(experience.arrays.get("version", ()))
     spec = {"version": (np.int64, (steps,)), "made_at_s": (np.float64, (steps,))}

@@ -102,7 +102,7 @@ def td_loss(
 
 
 def _inputs(network: Network, draw: Draw, pieces: list[Piece]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return observations (batch, moments, agents, …), which agent hears which, and the first memory of all sequences."""
+    """Return observations (batch, moments, agents, …), which agent hears which, and the sequences' first memory."""
     most = max(episode.agents for episode in draw.episodes)
     length = 1 + max(piece.last - piece.first for piece in pieces)
     device = network.advantage.weight.device

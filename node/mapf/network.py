@@ -132,7 +132,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(wide, size.key, bias=False)
 
     def forward(self, hidden: Tensor, hears: Tensor) -> Tensor:
-        """Return messages, (batch, agents, key), from memory, (batch, agents, hidden), and hears, (batch, agents, agents)."""
+        """Map memory (batch, agents, hidden) and `hears` (batch, agents, agents) to messages (batch, agents, key)."""
         query, key, value = (
             layer(hidden).unflatten(-1, (self._heads, self._key)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)

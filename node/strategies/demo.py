@@ -29,7 +29,9 @@ class DeMo(Strategy):
 
     decay: float = option(0.999, "decay of the momentum per step", at_least=0.0, below=1.0)
     topk: int = option(32, "waves sent per chunk", at_least=1)
-    chunk: int = option(64, "largest number of rows and columns of a chunk", at_least=1, at_most=181)
+    chunk: int = option(
+        64, "largest number of rows and columns of a chunk", at_least=1, at_most=181
+    )
     sign: bool = option(True, "step by the sign only")
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:

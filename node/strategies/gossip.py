@@ -29,10 +29,8 @@ class Gossip(Strategy):
     """
 
     graph: str = option("links", "who sends to whom", choices=GRAPHS)
-    push_sum: bool = option(False, "SGP: weights travel along")
-    global_every: int = option(
-        0, "steps between two averages over all ranks; 0: never", at_least=0
-    )
+    push_sum: bool = option(False, "use push-sum (SGP), also correct on one-way links")
+    global_every: int = option(0, "steps between two averages over all ranks; 0: never", at_least=0)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Tell the other ranks which links this one has."""

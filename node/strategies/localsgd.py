@@ -24,7 +24,7 @@ class LocalSGD(Strategy):
     """
 
     H: int = option(20, "local steps between two averages", at_least=1)
-    start_after: int = option(10, "first steps, which average gradients", at_least=0)
+    start_after: int = option(10, "initial steps, which average gradients", at_least=0)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Start from the parameters that all ranks have in common."""

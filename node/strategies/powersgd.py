@@ -26,7 +26,7 @@ class PowerSGD(Strategy):
     min_compression: float = option(
         2.0, "send matrices whole that shrink by less than this factor", at_least=0.0
     )
-    start_after: int = option(0, "first steps, which average whole gradients", at_least=0)
+    start_after: int = option(0, "initial steps, which average whole gradients", at_least=0)
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:
         """Choose the matrices, and draw their first right factors, the same on every rank."""

@@ -29,7 +29,9 @@ class StreamingDiLoCo(Strategy):
     H: int = option(20, "local steps between two outer steps of a fragment", at_least=1)
     fragments: int = option(4, "number of fragments; divides H", at_least=1)
     tau: int = option(1, "steps that an exchange may take, less than H/fragments", at_least=0)
-    alpha: float = option(0.5, "weight of own parameters against received ones", at_least=0.0, below=1.0)
+    alpha: float = option(
+        0.5, "weight of own parameters when mixed with the shared ones", at_least=0.0, below=1.0
+    )
     outer_lr: float = option(0.7, "learning rate of the outer step", above=0.0)
     outer_momentum: float = option(0.9, "momentum of the outer step", at_least=0.0, below=1.0)
     codec: str = option("none", "encoding of outer gradients", choices=CODECS)

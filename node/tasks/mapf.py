@@ -79,7 +79,9 @@ class Mapf(ActorLearnerTask):
         0.0, "share of agents' messages dropped in tests", at_least=0.0, at_most=1.0
     )
     eval_instances: int = option(200, "instances per test, never trained on", at_least=1)
-    eval_density: float = option(0.3, "share of obstacles in test instances", at_least=0.0, below=1.0)
+    eval_density: float = option(
+        0.3, "share of obstacles in test instances", at_least=0.0, below=1.0
+    )
     eval_most_steps: int = option(256, "maximum steps of a test instance", at_least=1)
     optimum: bool = option(True, "also solve test instances by conflict-based search, to compare")
 

@@ -44,7 +44,9 @@ class Ppo(Task):
     update_epochs: int = option(4, "passes over a rollout", at_least=1)
     num_minibatches: int = option(4, "minibatches per pass, each a step of the run", at_least=1)
     gamma: float = option(0.99, "discount factor", at_least=0.0, at_most=1.0)
-    gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", at_least=0.0, at_most=1.0)
+    gae_lambda: float = option(
+        0.95, "lambda of generalised advantage estimation", at_least=0.0, at_most=1.0
+    )
     clip_coef: float = option(0.2, "clip range of probability ratios", above=0.0)
     anneal_clip: bool = option(False, "decrease clip_coef linearly to 0")
     clip_vloss: bool = option(False, "clip values too")
@@ -52,13 +54,11 @@ class Ppo(Task):
     vf_coef: float = option(0.5, "weight of the critic's error", at_least=0.0)
     norm_adv: bool = option(True, "normalise each minibatch's advantages")
     normalise: bool = option(False, "normalise observations and rewards by running statistics")
-    gsde: bool = option(
-        False, "continuous actions: noise that depends on the state, and persists"
-    )
+    gsde: bool = option(False, "continuous actions: noise that depends on the state, and persists")
     sde_sample_freq: int = option(4, "steps for which this noise persists", at_least=1)
     sync: str = option(
         "needed",
-        "statistics summed over ranks, in one small all-reduce per rollout: those of normalise; also advantages'; none",
+        "statistics summed over ranks, in one small all-reduce per rollout: those of normalise; of advantages too; none",
         choices=("needed", "all", "none"),
     )
     hidden: int = option(64, "units of each hidden layer", at_least=1)

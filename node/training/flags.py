@@ -73,26 +73,48 @@ def make_parser() -> argparse.ArgumentParser:
         default="fashion-mnist",
         help=f"model and data: {', '.join(TASKS)} (default fashion-mnist)",
     )
-    add("--task-set", action="append", default=[], metavar="KEY=VALUE", help="option of the task, see below (repeatable)")
+    add(
+        "--task-set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of the task, see below (repeatable)",
+    )
     add("--dropout", type=number, help="same as --task-set dropout=")
     add("--data-dir", type=Path, help="folder of the task's data (default: the image's, or ./data)")
-    add("--shard", default="iid", help="how samples are split: iid, or dirichlet, skewed by class (default iid)")
+    add(
+        "--shard",
+        default="iid",
+        help="how samples are split: iid, or dirichlet, skewed by class (default iid)",
+    )
     add("--alpha", type=number, help=f"dirichlet: smaller is more skewed (default {DEFAULT_ALPHA})")
     add = parser.add_argument_group("how to train").add_argument
     add(
         "--strategy",
         default="fedavg",
-        help=f"how ranks synchronize: {', '.join(STRATEGIES)} (default fedavg)",
+        help=f"how ranks synchronise: {', '.join(STRATEGIES)} (default fedavg)",
     )
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="option of the strategy, see below (repeatable)")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of the strategy, see below (repeatable)",
+    )
     add("--steps", type=int, default=200, help="steps per rank (default 200)")
     add("--batch-size", type=int, default=64, help="samples per rank and batch (default 64)")
-    add("--accumulate", type=int, default=1, help="batches per step, gradients summed (default 1)")
+    add(
+        "--accumulate", type=int, default=1, help="batches per step, gradients averaged (default 1)"
+    )
     add("--optimizer", help=f"{', '.join(DEFAULT_LR)} (default adamw; sgd with demo)")
     add("--lr", type=number, help=f"learning rate (default {DEFAULT_LR}; 0.001 with demo)")
     add("--momentum", type=number, default=0.0, help="momentum of sgd (default 0)")
-    add("--weight-decay", type=number, help=f"weight decay per step (default {DEFAULT_WEIGHT_DECAY})")
-    add("--warmup-steps", type=int, default=0, help="steps of linear warmup (default 0)")
+    add(
+        "--weight-decay",
+        type=number,
+        help=f"weight decay per step (default {DEFAULT_WEIGHT_DECAY})",
+    )
+    add("--warmup-steps", type=int, default=0, help="steps of linear warm-up (default 0)")
     add(
         "--lr-schedule",
         default="constant",
@@ -107,14 +129,24 @@ def make_parser() -> argparse.ArgumentParser:
     add("--autocast", default="none", help="mixed precision: none or bf16 (default none)")
     add("--seed", type=int, default=1, help="seed of parameters, sample order, dropout (default 1)")
     add("--threads", type=int, help="CPU threads per rank (default $OMP_NUM_THREADS, else 1)")
-    add("--eval-every", type=int, default=0, help="evaluate every N steps (default: only at the end)")
+    add(
+        "--eval-every",
+        type=int,
+        default=0,
+        help="evaluate every N steps (default: only at the end)",
+    )
     add(
         "--eval",
         default="during",
         help="during: rank 0 tests at once what the ranks last agreed on; after: test after the last "
         "step, on the average over all ranks, which keep a copy per test (default during)",
     )
-    add("--checkpoint-every", type=int, default=0, help="write a checkpoint every N steps (default: never)")
+    add(
+        "--checkpoint-every",
+        type=int,
+        default=0,
+        help="write a checkpoint every N steps (default: never)",
+    )
     add("--resume", type=Path, metavar="FOLDER", help="resume from the latest checkpoint in FOLDER")
     where = "where to run, by hand (default: torchrun's environment)"
     add = parser.add_argument_group(where).add_argument

@@ -119,7 +119,7 @@ class Subscribers:
         self._serve(route, waited=False)
 
     def _serve(self, route: bytes, *, waited: bool) -> None:
-        """Send the latest version that applies; refer a rank too far behind to the learner; let an up-to-date one wait."""
+        """Send the latest version that applies, refer a rank that is too far behind to the learner, or let it wait."""
         subscriber = self._by_route[route]
         applying = [stream for stream in self._streams if stream.applies_to(subscriber.have)]
         if applying:
