@@ -58,7 +58,7 @@ class Ppo(Task):
     sde_sample_freq: int = option(4, "steps for which this noise persists", at_least=1)
     sync: str = option(
         "needed",
-        "statistics summed over ranks, in one small all-reduce per rollout: those of normalise; of advantages too; none",
+        "statistics summed over ranks in one small all-reduce per rollout: those of normalise; of advantages too; none",
         choices=("needed", "all", "none"),
     )
     hidden: int = option(64, "units of each hidden layer", at_least=1)

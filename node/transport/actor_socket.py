@@ -38,7 +38,7 @@ SAY_GOODBYE_S, WAIT_S = 16.0, 0.05  # much may be in flight on a slow link
 
 @dataclass(frozen=True)
 class Identity:
-    """Who an actor process is.
+    """The identity of an actor process.
 
     Attributes:
         rank: its rank.

@@ -126,7 +126,7 @@ class LearnerSocket:
         self._parents: dict[int, int] = {}  # as assigned
         self._look_due = OnceIn(LOOK_FOR_PEERS_S)
         self._must_assign = False
-        self._begins_by: float | None = None  # of a broadcast, even if actors are missing
+        self._begins_by: float | None = None  # start of a broadcast, even if actors are missing
         self.traffic = Traffic()
         self.peers: dict[int, Peer] = {}
         self.malformed = 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-KEPT_VERSIONS = 32  # to which changes can be sent
+KEPT_VERSIONS = 32  # versions that changes can start from
 INT8_STEPS = 127
 PLACE, VALUE, SCALE = "place", "value", ".scale"
 State = Mapping[str, Tensor]

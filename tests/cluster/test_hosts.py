@@ -1,6 +1,7 @@
 """A cluster whose containers are on other machines, one or two: the same words, the same links, the same losses."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -121,10 +122,16 @@ def test_a_host_that_cannot_be_had_is_one_clear_line(make_cluster, host, changes
     assert cluster.things() == []
 
 
-def test_a_cluster_stays_where_it_is(far, host):
+def test_a_cluster_stays_where_it_is_and_whose_it_is(far, host, tmp_path):
     other = host.hosts_file("other.yml", ssh="elsewhere")
     done = far.run("up", "--hosts", other, check=2)
     assert "is up on host west" in done.stderr
+    shutil.move(far.state_dir, tmp_path / "keys")  # a folder of the same path on another machine
+    done = far.run("up", "--hosts", host.hosts_file(), check=1)
+    assert "on host west, and this checkout has no keys" in done.stderr
+    assert len(host.containers()) == 3 and not far.state_dir.exists()
+    far.state_dir.parent.mkdir(exist_ok=True)
+    shutil.move(tmp_path / "keys", far.state_dir)
     far.run("up")
     assert len(host.containers()) == 3
 
@@ -190,10 +197,11 @@ def test_up_mends_what_is_missing_on_either_and_adds_nodes_where_they_belong(
     make_cluster, hosts, tmp_path
 ):
     west, east = hosts
-    placed = write_hosts_file(tmp_path, hosts, west={"nodes": ["node3"]}, east={"nodes": 2})
+    small = write_hosts_file(tmp_path, hosts, west={"nodes": ["node3"]}, east={"nodes": 2})
     cluster = make_cluster("mend")
-    refused = cluster.run("up", "--hosts", placed, "--nodes", "4", check=2).stderr
+    refused = cluster.run("up", "--hosts", small, "--nodes", "4", check=2).stderr
     assert "places for 3 of 4 nodes, and none for node4" in refused
+    placed = write_hosts_file(tmp_path, hosts, west={"nodes": ["node3"]})
     cluster.run("up", "--hosts", placed, "--nodes", "3")
     assert node_hosts(cluster) == [("east", "running")] * 2 + [("west", "running")]
     west.exec("docker", "rm", "--force", cluster.container("node3"))
@@ -203,6 +211,9 @@ def test_up_mends_what_is_missing_on_either_and_adds_nodes_where_they_belong(
     found = cluster.json("status")
     assert [node["state"] for node in found["nodes"]] == ["running"] * 3
     assert len(found["links"]) == 6 and not found["warnings"]
+    cluster.run("up", "--nodes", "4")  # docker-compose 1.29 makes all nodes of a host anew
+    there = [("east", "running")] * 2 + [("west", "running"), ("east", "running")]
+    assert node_hosts(cluster) == there
     cluster.run("down")
     assert all(is_empty(host) for host in hosts)
 
@@ -224,9 +235,11 @@ def test_what_a_killed_up_has_made_on_two_hosts_is_found_and_removed(
 @pytest.mark.slow
 def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts, hosts_file):
     first, second = make_cluster("first"), make_cluster("second")
-    for cluster in (first, second):
-        cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
-    first.run("down")
+    first.run("up", "--hosts", hosts_file, "--nodes", "2")
+    up = second.start("up", "--hosts", hosts_file, "--nodes", "2")
+    first.run("down")  # at the same moment
+    _, said = up.communicate(timeout=300)
+    assert up.returncode == 0, said
     assert [host.swarm() for host in hosts] == ["active", "active"]
     assert second.ssh("node1", "ping", "-c", "1", "node2").returncode == 0
     second.run("down")
@@ -243,7 +256,16 @@ def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_fil
         assert "host east is not in the swarm of host west, which is not ours" in refused
         token = west.exec("docker", "swarm", "join-token", "--quiet", "worker").strip()
         east.exec("docker", "swarm", "join", "--token", token, f"{west.address}:2377")
+        network = (
+            f"gradwire-{cluster.name}_data"  # as if an earlier `up`, with `encrypted`, had left it
+        )
+        labels = [f"gradwire.cluster={cluster.name}", "gradwire.slot=0"]
+        options = [word for label in labels for word in ("--label", label)]
+        options += ["--driver", "overlay", "--opt", "encrypted"]
+        west.exec("docker", "network", "create", *options, network)
         cluster.run("up", "--hosts", hosts_file, "--nodes", "2")
+        cluster.run("up")
+        assert "encrypted" not in west.exec("docker", "network", "inspect", network)
         cluster.run("down")
         assert [host.swarm() for host in hosts] == ["active", "active"]
         assert west.networks() == ["docker_gwbridge", "ingress"]
@@ -254,7 +276,7 @@ def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_fil
 
 
 def test_a_host_that_is_lost_is_named_with_its_nodes_and_the_other_one_can_be_cleaned(
-    make_cluster, hosts, hosts_file
+    make_cluster, hosts, hosts_file, tmp_path
 ):
     """The last one here: the host does not come back."""
     west, east = hosts
@@ -271,5 +293,6 @@ def test_a_host_that_is_lost_is_named_with_its_nodes_and_the_other_one_can_be_cl
         assert "host east cannot be reached" in refused and "(it has node2, node4)" in refused
         assert "cluster.down" in refused and "--force" in refused
     told = cluster.run("down", "--force").stderr
-    assert "host east does not answer: node2, node4" in told and "docker swarm leave" in told
+    assert "host east does not answer: node2, node4" in told and f"ssh -F {tmp_path}" in told
+    assert "docker volume rm gradwire-swarm && docker swarm leave" in told
     assert is_empty(west) and cluster.things() == []
