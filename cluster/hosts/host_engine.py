@@ -41,7 +41,7 @@ class HostEngine(Engine):
             super().__init__(self.tunnel.engine_url)
         except PrerequisiteError as error:
             raise PrerequisiteError(
-                f"host {host.name}: no Docker engine answers at {host.docker_socket}",
+                f"host {host.name}: no Docker engine answers at {host.docker_socket}: {error.message}",
                 f"ssh {host.ssh} docker info must work; docker_socket in the hosts file says where else it is",
             ) from error
 

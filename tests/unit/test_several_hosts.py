@@ -1,5 +1,6 @@
 """Several engines as one: who is asked for what, what is said of one that fails, and the documents that each gets."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -145,6 +146,12 @@ def container(node, host):
         is_connected=True,
         host=host,
     )
+
+
+@pytest.fixture(autouse=True)
+def own_lock(monkeypatch):
+    """Other tests and commands of this machine do not count."""
+    monkeypatch.setattr("cluster.hosts.swarm_lock.ADDRESS", f"\0test-{os.getpid()}".encode())
 
 
 @pytest.fixture
