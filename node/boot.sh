@@ -1,22 +1,22 @@
 #!/bin/sh
-# What a node container runs: install this node's keys, lay its first links, then sshd.
-# Keys and the plan of the links come read-only from the host (/run/keys, made by `python -m cluster.up`); without keys
-# nobody can log in. Few programs are started here: each costs 10 ms or more while a whole cluster boots.
+# Entry point of a node container: installs the node's keys, applies its first links, runs sshd.
+# The host provides keys and link plan read-only in /run/keys (`python -m cluster.up` creates them); without keys nobody
+# can log in. Every program started here costs 10 ms or more while a whole cluster boots, so there are few.
 set -eu
 
 keys=/run/keys
 host_key=/etc/ssh/ssh_host_ed25519_key
 state=/run/gradwire
 device=eth0
-# That of 10.77.0.0/16, the data network's: its address is in hexadecimal digits, the last byte first. The default route
-# may lead over another one: where nodes are on several hosts their host is behind it.
+# The device of the data network, 10.77.0.0/16 (/proc/net/route has addresses in hexadecimal, last byte first). It need
+# not be the device of the default route: with several hosts that one leads to the host.
 while read -r name destination _; do
   case $destination in 00??4D0A) device=$name ;; esac
 done < /proc/net/route
 umask 077
 
-# A new node lays its links while sshd starts. Who holds the lock knows that they are laid: cluster/lifecycle/provision.py.
-# Without `site` (-S): the wire wants nothing but the standard library.
+# A new node applies its links while sshd starts. cluster/lifecycle/provision.py takes the lock to wait until it is done.
+# -S (without `site`): the wire needs only the standard library.
 if [ -f "$keys/plan.json" ] && [ ! -e "$state/first-report.json" ]; then
   exec 9> "$state/first-report.lock"
   flock 9

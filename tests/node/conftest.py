@@ -1,7 +1,7 @@
-"""Real ranks for the tests: forked processes that talk gloo over loopback.
+"""Real ranks for the tests: forked processes that communicate with gloo over loopback.
 
-Forked from a process that has imported torch, three ranks train in under a second. This process
-itself must never compute with torch: what is forked from it afterwards could hang.
+Three ranks that are forked from a process with torch imported train in under a second. This process itself must
+never compute with torch, or processes forked from it afterwards could hang.
 """
 
 import gc
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo  # noqa: F401  every optimizer wants it, and it takes a second: once is enough
+import torch._dynamo  # noqa: F401  every optimizer imports it, which takes a second: once is enough
 from tiny import train as train_tiny
 
 from node.dist.flat import flatten
@@ -30,10 +30,10 @@ from node.tasks.fashion_mnist import DEBIAN_DIR
 from node.train import main, train
 from node.training.config import parse_config
 
-# Nothing here takes so long, on however busy a machine: what does hangs.
+# No test takes this long, however busy the machine: a test that does hangs.
 HANGS_S = 300
 
-gc.freeze()  # what is forked need not look at all of torch, and copy it, to free what it has used itself
+gc.freeze()  # children then need not scan (and so copy) all of torch to free their own garbage
 
 
 def pytest_configure(config):
@@ -42,7 +42,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Who computes does so in a process of its own: ranks are forked from this one."""
+    """Run each test that computes in a process of its own, because ranks are forked from this one."""
     if not pyfuncitem.get_closest_marker("computes"):
         return None
     names = pyfuncitem._fixtureinfo.argnames
@@ -63,7 +63,7 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def _call(pipe, function, arguments):
-    """Run a test: what went wrong, or nothing."""
+    """Run a test and send its error, or nothing."""
     try:
         function(**arguments)
         pipe.send("")
@@ -73,7 +73,7 @@ def _call(pipe, function, arguments):
 
 
 class Ranks:
-    """What the ranks of one run left behind, by rank."""
+    """The files that the ranks of one run left, by rank."""
 
     def __init__(self, run_dir: Path, world_size: int) -> None:
         self.run_dir = run_dir
@@ -87,12 +87,12 @@ class Ranks:
         )
 
     def of(self, event, rank=0):
-        """All lines of this event that a rank wrote."""
+        """Return all lines of this event that a rank wrote."""
         return [line for line in self.events[rank] if line["event"] == event]
 
     @property
     def end(self):
-        """Rank 0's last line."""
+        """Rank 0's end line."""
         return self.of("end")[0]
 
 
@@ -107,7 +107,7 @@ def free_port():
 
 
 def torchrun_environ(rank, world_size, port):
-    """What torchrun sets for ranks on one machine."""
+    """Return the environment that torchrun sets for ranks on one machine."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -119,11 +119,11 @@ def torchrun_environ(rank, world_size, port):
 
 
 class ForkedTrain:
-    """`python -m node.train`, without the time in which a new Python imports torch; what a test needs of a Popen."""
+    """`python -m node.train` without the time to import torch; has the part of Popen's interface that the tests use."""
 
     def __init__(self, flags, environ=None):
         reading, writing = os.pipe()
-        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - communicate closes it
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by communicate
         self._process = multiprocessing.get_context("fork").Process(
             target=_be_node_train,
             args=([str(flag) for flag in flags], environ or {}, writing, self._stderr.fileno()),
@@ -140,7 +140,7 @@ class ForkedTrain:
         return self._process.exitcode
 
     def communicate(self):
-        """What it still had to say, once it has ended; fails where it hangs."""
+        """Wait for the process to end and return its remaining output; fail if it hangs."""
         self._process.join(HANGS_S)
         hung = self.returncode is None
         if hung:
@@ -165,7 +165,7 @@ def _be_node_train(flags, environ, *fds):
 
 
 class Pool:
-    """Ranks that stay: forked once, with one process group, they do one case after the other."""
+    """Ranks that stay: forked once, with one process group, they run one case after another."""
 
     def __init__(self, world_size: int) -> None:
         fork = multiprocessing.get_context("fork")
@@ -179,7 +179,7 @@ class Pool:
             self._pipes.append(mine)
 
     def run(self, function, *args, neighbours=None, **kwargs):
-        """What `function(ranks, …)` returned, by rank; `neighbours` are those of each rank."""
+        """Return what `function(ranks, …)` returned, by rank; `neighbours` has those of each rank."""
         for rank, pipe in enumerate(self._pipes):
             pipe.send((function, args, kwargs, tuple(neighbours[rank]) if neighbours else ()))
         answers = [pipe.recv() if pipe.poll(HANGS_S) else "no answer" for pipe in self._pipes]
@@ -200,7 +200,7 @@ class Pool:
 
 
 def _serve(pipe, environ):
-    """One rank of a pool: meet the others, then do what comes, until the pipe is closed."""
+    """Run one rank of a pool: join the group, then run cases until the pipe is closed."""
     ranks = read_rank_env(environ)
     torch.set_num_threads(1)
     with process_group(ranks, torch.device("cpu"), 30):
@@ -214,7 +214,7 @@ def _serve(pipe, environ):
 
 @pytest.fixture(scope="session")
 def pools():
-    """A function that gives the pool of this many ranks, the same one each time while it lives."""
+    """A function that returns the pool with this number of ranks, always the same one while it lives."""
     made = {}
 
     def pool(world_size):
@@ -229,21 +229,21 @@ def pools():
 
 @pytest.fixture(scope="session")
 def tiny(pools):
-    """A function that trains the tiny model on so many ranks: what each of them saw, by rank."""
+    """A function that trains the tiny model on this number of ranks and returns what each rank saw, by rank."""
     return lambda world_size, *args, **kwargs: pools(world_size).run(train_tiny, *args, **kwargs)
 
 
 @pytest.fixture(scope="session")
 def tiny_once(tiny):
-    """The same; what many tests compare with is trained once."""
+    """`tiny` with a cache: a run that many tests compare with is trained once."""
     return cache(tiny)
 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
-    """The first 1,536 training and 256 test pictures of Fashion-MNIST: quick to read and test.
+    """The first 1,536 training and 256 test pictures of Fashion-MNIST, which are quick to read and test.
 
-    And a little Python code, for the task that learns that.
+    Also some Python code, for the task that learns it.
     """
     folder = tmp_path_factory.mktemp("data")
     for number in range(40):
@@ -260,7 +260,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture
 def run(data_dir, tmp_path):
-    """A function that trains on real ranks and returns what they left; fails if one fails."""
+    """A function that trains on real ranks and returns their files; fails if a rank fails."""
     count = 0
 
     def start(world_size, *flags, environ=None):

@@ -1,6 +1,6 @@
-"""Algorithms as their papers write them down: all replicas in one process, averages by hand.
+"""Algorithms as their papers state them: all replicas in one process, averages computed by hand.
 
-Slow and plain, to hold the real ones against, which send and overlap.
+Slow and simple; the real strategies, which communicate and overlap, are compared with them.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ from node.training.shards import batch_samples
 
 
 class Replicas:
-    """N replicas of the tiny model; `local_step` gives each of them one SGD step on its own batch."""
+    """N replicas of the tiny model; `local_step` makes one SGD step of each on its own batch."""
 
     def __init__(self, count, lr=0.05, batch=8, seed=1):
         torch.set_default_dtype(torch.float64)
@@ -84,7 +84,7 @@ def fedadam(ranks, count, steps, H, lr):  # noqa: N803
 
 
 def localsgd(ranks, count, steps, together, H):  # noqa: N803
-    """Algorithm 1 of post-local SGD: minibatch SGD at first, then local SGD with H local steps."""
+    """Algorithm 1 of post-local SGD: minibatch SGD first, then local SGD with H local steps."""
     replicas = Replicas(count)
     for step in range(1, steps + 1):
         replicas.local_step(step)
@@ -115,7 +115,7 @@ def streaming(ranks, count, steps, H, fragments, tau, alpha):  # noqa: N803
 
 
 def eager(ranks, count, steps, H):  # noqa: N803
-    """Eager updates: own part of the mean now, the others' a round later."""
+    """Eager updates: a replica's own part of the mean now, that of the others one round later."""
     replicas = Replicas(count)
     theta = replicas.get()
     outers = [Nesterov() for _ in range(count)]
@@ -133,7 +133,7 @@ def eager(ranks, count, steps, H):  # noqa: N803
 
 
 def gossip(ranks, count, steps, matrix):
-    """D-PSGD: theta <- W theta after each local step; W a row a receiver."""
+    """D-PSGD: theta <- W theta after each local step; W has one row per receiver."""
     replicas = Replicas(count)
     for step in range(1, steps + 1):
         replicas.local_step(step)
@@ -154,7 +154,7 @@ def push_sum(ranks, count, steps, matrix):
 
 
 def powersgd(ranks, count, steps, rank):
-    """Algorithms 1 and 2 of PowerSGD, on the one matrix that is worth it at this rank."""
+    """Algorithms 1 and 2 of PowerSGD, on the only matrix that is worth compressing at this rank."""
     replicas = Replicas(count)
     generator = torch.Generator().manual_seed(1)
     error, q = torch.zeros(count, 24, 144), torch.randn(144, rank, generator=generator)
@@ -175,10 +175,10 @@ def powersgd(ranks, count, steps, rank):
 
 
 def demo(ranks, count, rates, decay, topk, clip=None):
-    """DeMo's reference code on every parameter as one chunk of its own, by explicit cosine sums.
+    """DeMo's reference code with every parameter as one chunk, by explicit cosine sums.
 
-    Into the momentum goes the gradient times the step's learning rate, of `rates`; with `clip` it is
-    made that long first, if it is longer.
+    The momentum accumulates the gradient times the step's learning rate (from `rates`); with `clip`, the gradient is
+    first scaled down to that norm if it is longer.
     """
     replicas = Replicas(count)
     shapes = [p.shape for p in replicas.models[0].parameters()]

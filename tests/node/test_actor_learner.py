@@ -1,4 +1,4 @@
-"""One rank learns and the others act: real processes, messages over loopback, actors that are killed."""
+"""Tests of a learner and its actors: real processes, messages over loopback, killed actors."""
 
 import json
 import time
@@ -39,7 +39,7 @@ def task_flags(options):
 
 
 class Run:
-    """A learner and two actors, by these flags of node.train."""
+    """A learner and two actors, started with these flags of node.train."""
 
     def __init__(self, folder, words):
         self.folder = folder
@@ -91,7 +91,7 @@ def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights)
         assert acted["env_steps"] >= actor["steps"] > 0
         assert actor["connections"] == acted["connections"] == actor["lives"] == 1
         assert actor["step_interval_s"] == acted["step_interval_s"] > 0
-    # What both say that they have sent each other fits together.
+    # The bytes that learner and actors report for each other agree.
     sent = {one["purpose"]: one for one in run.events(1, "end")[0]["collectives"]}
     assert sent["experience"]["to"]["0"]["bytes"] >= experience["actors"]["1"]["received_bytes"]
     assert end["sent_bytes"]["weights"] > 0
@@ -106,18 +106,18 @@ def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_p
     run.processes[2].kill()
     run.processes[2].communicate()
     done = len(run.events(0, "step"))
-    run.wait_for(0, "step", lambda lines: len(lines) > done + 5)  # it does not wait
+    run.wait_for(0, "step", lambda lines: len(lines) > done + 5)  # the learner does not wait
     run.processes[2] = run.start(2, life=1)
     experience = run.finish()["experience"]
     assert experience["actors"]["2"]["lives"] == 2
     assert experience["actors"]["2"]["connections"] == 2
-    assert len(run.events(2, "start")) == 2  # its metrics go on in one file
+    assert len(run.events(2, "start")) == 2  # the metrics of both lives are in one file
     assert experience["actors"]["1"]["lives"] == 1
 
 
 @pytest.mark.parametrize("weights", ["f32", "delta"])
 def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, weights):
-    """Once it knows that it is there; before that from the learner."""
+    """It does so once it knows of the first actor; until then it gets them from the learner."""
     run = Run(tmp_path, flags(tmp_path, 80, broadcast="chain", weights=weights, pull_every=0))
     experience = run.finish()["experience"]
     assert (experience["broadcast"], experience["pull_every"]) == ("chain", 0)
@@ -148,13 +148,14 @@ def test_actors_that_are_too_far_behind_wait_where_that_is_asked_for(tmp_path):
     options = {"max_staleness": 3, "publish_every": 1, "pull_every": 100_000, "when_stale": "pace"}
     run = Run(tmp_path, flags(tmp_path, 40, **options))
     assert run.finish()["experience"]["rejected"] == 0
-    # They ask for weights when they are told, and not once in their interval.
+    # They ask for weights when the learner tells them to, not at their interval.
     assert run.events(1, "end")[0]["steps"] > 0
 
 
 def test_a_learner_goes_on_from_its_checkpoint(tmp_path):
     one, other = tmp_path / "first", tmp_path / "then"
-    constant = ("--lr-schedule", "constant")  # or nothing goes on to more steps
+    # a decaying schedule could not be resumed with more steps
+    constant = ("--lr-schedule", "constant")
     Run(one, [*flags(one, 12), *constant, "--checkpoint-every", "5"]).finish()
     assert [path.name for path in one.glob("checkpoint*")] == ["checkpoint-rank0-step10.pt"]
     then = Run(other, [*flags(other, 15), *constant, "--resume", one])
@@ -234,7 +235,7 @@ def test_messages_that_are_lost_are_not_heard_in_training_nor_in_tests():
     for experience in found:
         alone = np.broadcast_to(np.eye(3, dtype=bool), experience.arrays["hears"].shape)
         assert np.array_equal(experience.arrays["hears"], alone)
-    # Who hears nobody plays as one who is told nothing: the rounds of talk change nothing.
+    # An agent that hears nobody acts as if nobody sent anything: the communication rounds change nothing.
     instances = task.held_out()[:8]
     deaf = play(model, instances, 16, comm_loss=1.0)
     model.communicate = lambda hidden, hears: hidden
@@ -275,7 +276,7 @@ def test_the_learner_refuses_what_is_no_episode_of_its_task():
 
 @pytest.mark.computes
 def test_who_was_ready_stays_so_when_episodes_become_short():
-    """As they do when the policy is good: the ring then holds fewer steps than were waited for."""
+    """This happens as the policy improves: the ring then holds fewer steps than learn_after."""
     task = Mapf(most_steps=8, capacity=6, learn_after=40)
     learner, found = episodes(task, 12)
     for one in found[:6]:
@@ -294,7 +295,7 @@ def test_who_was_ready_stays_so_when_episodes_become_short():
 
 
 def test_messages_that_are_none_cost_the_learner_nothing(tmp_path):
-    """They come from ranks of the run, as far as anybody knows."""
+    """As far as the learner can tell, they come from ranks of the run."""
     run = Run(tmp_path, flags(tmp_path, 60))
     context = zmq.Context()
     with context.socket(zmq.DEALER) as stranger:

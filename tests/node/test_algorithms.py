@@ -1,7 +1,7 @@
-"""Where two algorithms are the same mathematics so are their runs, and each is what its paper says.
+"""Tests that strategies with the same mathematics give the same runs, and that each equals its paper.
 
-Attacks wrong averages, signs, delays and weights, optimisers that are not the one asked for, ranks
-that drift apart. All in double precision on the tiny model; reference.py has the papers' own words.
+Finds wrong averages, signs, delays and weights, optimizers other than the requested one, and ranks that drift apart.
+All in double precision on the tiny model; reference.py has the papers' algorithms.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from tiny import train
 
 from node.strategies import STRATEGIES
 
-# One step of ddp, and of what must be the same.
+# One step of ddp, and of the settings that must equal it.
 ATC = "fedavg", "H=1"
 SAME = {
     "fedavg, H=1 = ddp": (("ddp", ""), ATC),
@@ -58,7 +58,7 @@ SAME = {
 
 
 def distance(a, b):
-    """The largest difference between the parameters of two runs' first ranks."""
+    """Return the largest difference between the parameters of two runs' first ranks."""
     return far(a[0]["parameters"], b[0]["parameters"])
 
 
@@ -86,7 +86,7 @@ def test_the_same_mathematics(tiny_once, name):
     ],
 )
 def test_what_is_not_ddp_is_not(tiny_once, strategy, settings):
-    """So that the equalities above can fail."""
+    """Check that the equalities above can fail."""
     assert distance(tiny_once(3, "ddp", ""), tiny_once(3, strategy, settings)) > 1e-7
 
 
@@ -129,7 +129,7 @@ def test_fedprox_keeps_ranks_near_the_average(tiny):
 
 
 def test_weights_are_the_samples_that_a_rank_has(tiny):
-    """Rank 0 alone counts: as if all had its samples."""
+    """Only rank 0 has weight: the result is as if all ranks had its samples."""
     alone = tiny(3, "fedavg", "H=2", same_data=True)
     assert distance(alone, tiny(3, "fedavg", "H=2 weights=samples", own_samples=[8, 0, 0])) < 1e-9
     mixed = tiny(3, "fedavg", "H=2 weights=samples", own_samples=[8, 8, 0])
@@ -154,7 +154,7 @@ def test_islands_differ_until_the_end(tiny):
 
 
 def test_localsgd_is_its_paper(tiny, pools):
-    """Two steps together, then rounds of three local ones, of which the last is cut short."""
+    """Two synchronous steps, then rounds of three local steps; the last round is cut short."""
     paper = pools(1).run(reference.localsgd, 3, 7, 2, 3)
     ranks = tiny(3, "localsgd", "H=3 start_after=2", steps=8, look=own_parameters)
     for rank, own in zip(ranks, paper[0], strict=True):
@@ -165,7 +165,7 @@ def test_localsgd_is_its_paper(tiny, pools):
 def test_localsgd_is_tested_with_what_ranks_last_agreed_on(tiny):
     agreed = [rank["seen"] for rank in tiny(3, "localsgd", "H=2 start_after=2", look=outer)]
     assert agreed[0] == agreed[1] == agreed[2]
-    assert agreed[0][1] is None  # the model itself
+    assert agreed[0][1] is None  # the model itself is tested
     assert agreed[0][2] is not None
     assert agreed[0][2] == agreed[0][3] != agreed[0][4]
 
@@ -184,7 +184,7 @@ def test_diloco_is_its_paper(tiny, pools):
 
 
 def test_streaming_diloco_is_its_paper(tiny, pools):
-    """Up to the step before the last, after which all fragments are brought together."""
+    """Up to the last step but one; after the last, all fragments are synchronised."""
     paper = pools(1).run(reference.streaming, 3, 11, 4, 2, 1, 0.3)[0]
     ranks = tiny(
         3, "streaming-diloco", "H=4 fragments=2 tau=1 alpha=0.3", steps=12, look=own_parameters
@@ -194,7 +194,7 @@ def test_streaming_diloco_is_its_paper(tiny, pools):
 
 
 def test_eager_diloco_is_its_paper(tiny, pools):
-    """Up to a round's end; after the last, the others' part is added, and an average taken."""
+    """Up to the end of a round; after the last round, the others' part is added and an average taken."""
     paper = pools(1).run(reference.eager, 3, 6, 2)[0]
     ranks = tiny(3, "eager-diloco", "H=2 outer_lr=0.7", steps=7, look=own_parameters)
     for rank, own in zip(ranks, paper, strict=True):
@@ -213,9 +213,9 @@ WARM_UP_AND_DECAY = [0.01, 0.05, 0.1, 0.03, 0.005, 0.001]
 @pytest.mark.parametrize("rates", [CONSTANT, WARM_UP_AND_DECAY])
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_demo_is_its_reference(tiny, pools, rates, clip):
-    """Also what its momentum weighs under a schedule, and what is clipped: each rank's own gradient.
+    """Also tests how momentum is weighted under a schedule, and that each rank clips its own gradient.
 
-    The chunk is larger than any dimension, so a parameter is one chunk.
+    The chunk is larger than any dimension, so each parameter is one chunk.
     """
     theirs = pools(1).run(reference.demo, 3, rates, 0.9, 20, clip)[0]
     ours = tiny(3, "demo", "decay=0.9 topk=20 chunk=181", rates=rates, clip=clip or 0.0)
@@ -223,7 +223,7 @@ def test_demo_is_its_reference(tiny, pools, rates, clip):
 
 
 def test_what_tells_demos_references_apart(pools):
-    """So that the equality above can fail: in which steps gradients count more, and how long they are."""
+    """Check that the equality above can fail: it depends on the learning rates over time and on clipping."""
     runs = [
         pools(1).run(reference.demo, 3, rates, 0.9, 20, clip)[0]
         for rates, clip in ((CONSTANT, None), (CONSTANT, 0.5), (WARM_UP_AND_DECAY, None))
@@ -232,7 +232,7 @@ def test_what_tells_demos_references_apart(pools):
 
 
 def test_demo_without_sign_follows_the_learning_rate_once(tiny):
-    """Into the momentum goes lr * g, so that the step is not multiplied once more; also by 0."""
+    """The momentum accumulates lr * g, so the step is not multiplied by lr again; also with lr 0."""
     one, other = (
         tiny(3, strategy, settings, rates=[*WARM_UP_AND_DECAY[:5], 0.0])
         for strategy, settings in (("ddp", ""), ("demo", "topk=9999 sign=no"))
@@ -240,12 +240,13 @@ def test_demo_without_sign_follows_the_learning_rate_once(tiny):
     assert distance(one, other) < 1e-9
 
 
-STAR = [[1, 2, 3], [0], [0], [0]]  # node 0 has a link to all, the others only to it
+# node 0 has a link to each of the others, which have links only to it
+STAR = [[1, 2, 3], [0], [0], [0]]
 RING = [[1, 3], [0, 2], [1, 3], [2, 0]]
 RING_MATRIX = [[1 / 3 if s == r or s in RING[r] else 0.0 for s in range(4)] for r in range(4)]
-# Metropolis and Hastings: 1 / (1 + the larger degree) between two, the rest stays.
+# Metropolis-Hastings: weight 1 / (1 + the larger degree) per link; each node keeps the rest.
 STAR_MATRIX = [[0.25] * 4, *([0.25] + [0.75 * (s == r) for s in range(1, 4)] for r in range(1, 4))]
-# Push-sum: a quarter of the centre's to each, half of a leaf's.
+# Push-sum: the centre sends a quarter to each node and keeps one; a leaf sends a half.
 STAR_PUSH = [
     [0.25, 0.5, 0.5, 0.5],
     *([0.25] + [0.5 * (s == r) for s in (1, 2, 3)] for r in (1, 2, 3)),
@@ -256,8 +257,9 @@ STAR_PUSH = [
     ("algorithm", "settings", "links", "matrix"),
     [
         ("gossip", "graph=ring", None, RING_MATRIX),
-        ("gossip", "", None, RING_MATRIX),  # nobody says which links there are
-        ("gossip", "", [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], RING_MATRIX),  # or all are
+        ("gossip", "", None, RING_MATRIX),  # the links are unknown
+        # or every pair has a link
+        ("gossip", "", [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], RING_MATRIX),
         ("gossip", "", RING, RING_MATRIX),
         ("gossip", "", STAR, STAR_MATRIX),
         ("push_sum", "push_sum=yes", STAR, STAR_PUSH),
@@ -277,7 +279,7 @@ def test_gossip_over_links_that_ranks_have_sends_over_no_other(tiny):
 
 
 def test_a_partition_covers_every_parameter(tiny):
-    """After 1/p steps of no learning rate at all, what ranks had different is the same again."""
+    """After 1/p steps with a learning rate of 0, parameters that differed between ranks are equal again."""
     ranks = tiny(3, "sparta", "p=0.25 selector=partition", steps=5, lr=0.0, look=perturbed)
     last = [rank["seen"][4] for rank in ranks]
     assert max(far(last[0], other) for other in last[1:]) < 1e-12
@@ -285,7 +287,7 @@ def test_a_partition_covers_every_parameter(tiny):
 
 
 def perturbed(strategy, comm, step):
-    """Before the first step, every rank moves its parameters by its own number."""
+    """Shift each rank's parameters by its rank before the first step."""
     if step == 1:
         strategy.load_parameters(strategy.flat_parameters() + comm.rank)
     return strategy.flat_parameters().tolist()
@@ -324,7 +326,7 @@ def test_all_ranks_end_with_the_same_bits(tiny, strategy, dtype):
     ranks = tiny(4, strategy, settings, steps=11, dtype=dtype, optimizer="adamw", lr=0.01)
     assert len({tuple(rank["parameters"]) for rank in ranks}) == 1
     assert ranks[0]["outer"] == ranks[0]["parameters"]
-    assert len({tuple(rank["losses"]) for rank in ranks}) == 4  # each had its own samples
+    assert len({tuple(rank["losses"]) for rank in ranks}) == 4  # each rank had its own samples
 
 
 def _options(strategy):
@@ -335,7 +337,7 @@ def _options(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_optimizer_asked_for_is_used(tiny, strategy):
-    """EXO Gym's FedAvg and DeMo train with one of their own."""
+    """EXO Gym's FedAvg and DeMo train with an optimizer of their own."""
     runs = [
         tiny(2, strategy),
         tiny(2, strategy, lr=0.02),

@@ -1,4 +1,4 @@
-"""Weights that actors pass on to one another, over real sockets: shard by shard, around who is gone."""
+"""Tests of weights that actors relay to each other over real sockets: shard by shard, around lost ranks."""
 
 import contextlib
 import socket
@@ -30,12 +30,12 @@ from node.transport.weights import Encoder, decode
 from protocol.ports import LEARNER_PORT_OFFSET
 
 PATIENCE_S = 120.0
-NUMBERS = 300_000  # some shards
+NUMBERS = 300_000  # several shards
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    """Who is there is looked for without waiting seconds for it."""
+    """Look for peers without waiting for seconds."""
     monkeypatch.setattr(learner_socket, "LOOK_FOR_PEERS_S", 0.1)
     monkeypatch.setattr(relay, "LOOK_MS", 20)
 
@@ -103,7 +103,7 @@ def test_a_shard_that_is_not_the_next_is_refused(number):
 
 
 class Actor:
-    """An actor process' sockets, and its model."""
+    """The sockets and the model of one actor process."""
 
     def __init__(self, address, rank, ranks, topology):
         torch.manual_seed(rank)
@@ -128,7 +128,7 @@ class Actor:
             self.sources.append(received.receipt.source)
 
     def close(self):
-        self.socket._connected = False  # say no goodbye
+        self.socket._connected = False  # send no goodbye
         self.socket.close({})
         return self.relay.close()
 
@@ -168,7 +168,7 @@ class Broadcast:
         return all(actor.have == version for actor in self.actors)
 
     def settles(self, parents):
-        """Whether all know whom to follow, and wait for what comes from there."""
+        """Return whether every relay follows the right parent and waits for its data."""
         relays = [actor.relay for actor in self.actors]
         sources = [relay._thread and relay._source.rank for relay in relays]
         return sources == list(parents.values()) and all(relay._has_asked for relay in relays)
@@ -227,7 +227,7 @@ def test_who_is_behind_one_that_is_gone_gets_weights_from_before_it_and_who_is_b
 
 def test_nobody_is_told_whom_to_follow_before_all_are_there_or_were_waited_for():
     with broadcast("chain", 2) as made:
-        made.learner._ranks = 4  # one more than will come
+        made.learner._ranks = 4  # one more than will connect
         made.until(lambda: len(made.learner.peers) == 2)
         until = time.monotonic() + 1.0
         made.until(lambda: time.monotonic() > until)
@@ -257,7 +257,7 @@ def test_deltas_are_passed_on_and_who_comes_later_gets_all():
 
 
 class Parent:
-    """Sends what a test says, as whoever a relay follows."""
+    """A fake parent: sends to a relay what a test says."""
 
     def __init__(self):
         self.context = zmq.Context()
@@ -280,7 +280,7 @@ class Parent:
 
 
 class Child:
-    """Follows a relay."""
+    """A fake subscriber of a relay."""
 
     def __init__(self, context, port, rank=2, have=-1):
         self.socket = context.socket(zmq.DEALER)
@@ -306,7 +306,7 @@ def parent():
 
 @pytest.fixture
 def other():
-    """Whom a relay may be told to follow instead."""
+    """Another parent that a relay may be told to follow."""
     made = Parent()
     yield made
     made.context.destroy(linger=0)
@@ -331,7 +331,7 @@ def weights(version, have=-1, encoding="f32", size=3 * PIECE_BYTES):
 
 
 def until_waits(followed, rank=2):
-    """Until a relay knows that somebody waits."""
+    """Wait until a relay knows that a rank is subscribed."""
     deadline = time.monotonic() + PATIENCE_S
     while all(one.rank != rank for one in list(followed._subscribers._by_route.values())):
         assert time.monotonic() < deadline
@@ -358,7 +358,7 @@ def test_a_shard_is_passed_on_before_the_next_has_come(parent, followed):
         assert child.got() == Message(SHARD, {"shard": number}, shard.body)
     assert received(followed)[0].body == bytes([5]) * 3 * PIECE_BYTES
     assert parent.asked() == 5
-    late = Child(parent.context, followed.port, rank=3)  # gets what there is
+    late = Child(parent.context, followed.port, rank=3)  # gets the shards that have arrived
     assert [late.got().kind for _ in range(4)] == [WEIGHTS, SHARD, SHARD, SHARD]
 
 
@@ -487,7 +487,7 @@ def test_who_is_behind_is_sent_the_delta_from_what_it_has_or_elsewhere(parent, m
         assert [child.got().header.get("version") for _ in range(4)] == [8, None, None, None]
         child.ask(2, 4)
         assert child.got().kind == ELSEWHERE
-        child.ask(2, 9)  # it has got newer ones elsewhere
+        child.ask(2, 9)  # it got newer versions from another parent
         parent.send(*weights(10, 8, "delta"))
         assert parent.asked() == 10
         assert child.got().kind == ELSEWHERE
@@ -521,7 +521,7 @@ def test_a_rank_that_cannot_be_reached_is_tried_again_later(parent, other, monke
     try:
         assert parent.asked() == -1
         followed.follow(3, other.endpoint)
-        assert parent.asked() == -1  # once more: nobody is there
+        assert parent.asked() == -1  # again, because that rank cannot be reached
         parent.send(*weights(5))
         assert received(followed)[0].header["version"] == 5
         other.socket.bind(other.endpoint)
@@ -574,7 +574,7 @@ def test_what_is_coming_in_when_it_is_over_is_passed_on_to_its_end(parent, follo
 
 def test_a_relay_follows_whom_it_is_told_to(parent, followed, other):
     assert parent.asked() == -1
-    parent.send(weights(5)[0])  # and no shard
+    parent.send(weights(5)[0])  # without any shard
     followed.follow(3, other.endpoint)
     followed.follow(3, other.endpoint)
     assert other.asked() == -1

@@ -1,6 +1,6 @@
-"""Bytes: what an algorithm's card says, what Comm counts, and what the interface has carried.
+"""Tests that an algorithm's card, Comm's count and the interface's counters agree on the bytes sent.
 
-On loopback every rank's traffic is counted. The wide model is 1 MB, so that headers hardly count.
+On loopback the traffic of every rank is counted. The wide model has 1 MB, so that headers hardly count.
 """
 
 import pytest
@@ -10,32 +10,32 @@ P = 4 * PARAMETERS
 
 
 def ring(ranks, size):
-    """What all ranks of a ring all-reduce send together."""
+    """Return the total that all ranks of a ring all-reduce send."""
     return 2 * (ranks - 1) * size
 
 
 def averaged_half(ranks):
-    """A round of fedavg with half of the ranks: they add up, and hand the sum to all."""
+    """A round of fedavg with half of the ranks: they sum, and send the sum to all."""
     return (max(1, round(0.5 * ranks)) - 1 + ranks - 1) * P
 
 
 def islands_of_two(ranks):
-    """Two ranks average by halves; of three, one stays alone."""
+    """Two ranks average by halves; with three ranks, one stays alone."""
     return ranks // 2 * 2 * P
 
 
 def demo_waves():
-    """All waves that are kept of 512 a chunk: chunks of 64 x 64, of 64, of 5 x 64, and one of 5."""
+    """All waves kept at 512 per chunk: chunks of 64 x 64, of 64, of 5 x 64, and one of 5."""
     return 60 * 512 + 60 * 64 + 60 * 320 + 5
 
 
 def thin(rank):
-    """PowerSGD's numbers: the first matrix as two thin ones, the second is too small, as are the vectors."""
+    """PowerSGD's numbers: the first matrix as two factors; the second is too small, as are the vectors."""
     return (3840 + 64) * rank + 3840 + 5 * 3840 + 5
 
 
 INT8 = (1 + 4 / 256) / 4
-# Settings, and what all N ranks together send in four steps.
+# Settings, and the total that N ranks send in four steps.
 CARDS = {
     "ddp": ("", lambda n: 4 * ring(n, P)),
     "ddp, buckets": ("bucket_mb=0.3 overlap=yes", lambda n: 4 * ring(n, P)),
@@ -46,11 +46,12 @@ CARDS = {
     "fedavg, half of the ranks": ("H=2 fraction=0.5", lambda n: 2 * averaged_half(n)),
     "fedavg, islands": ("H=2 island_size=2", lambda n: 2 * islands_of_two(n) + ring(n, P)),
     "fedavg, by samples": ("H=2 weights=samples", lambda n: 2 * ring(n, P + 4)),
-    "localsgd": ("H=2 start_after=1", lambda n: 3 * ring(n, P)),  # 1; 3; 4, cut short
+    # averages after steps 1 and 3, and after 4, cut short
+    "localsgd": ("H=2 start_after=1", lambda n: 3 * ring(n, P)),
     "localsgd, not yet": ("start_after=4", lambda n: 4 * ring(n, P)),
     "diloco": ("H=2", lambda n: 2 * ring(n, P)),
     "diloco, int8": ("H=2 codec=int8", lambda n: 2 * ring(n, P * INT8)),
-    # Fragments after steps 2 and 4, and the first once more at the end.
+    # Fragments after steps 2 and 4, and the first again at the end.
     "streaming-diloco": ("H=4 fragments=2", lambda n: 3 * ring(n, P / 2)),
     "streaming-diloco, int8": ("H=4 fragments=2 codec=int8", lambda n: 3 * ring(n, P * INT8 / 2)),
     "eager-diloco": ("H=2", lambda n: 3 * ring(n, P)),
@@ -82,10 +83,10 @@ def test_the_wire_carries_what_the_card_says(tiny, name, world_size):
     counted = sum(sum(rank["sent"]) for rank in ranks)
     wire = ranks[0]["wire"]
     print(f"{name}, {world_size}: card {card(world_size)}, counted {counted}, wire {wire}")
-    # Which parameters sparta averages is drawn; int8 is padded to whole rows.
+    # Which parameters sparta averages is random; int8 is padded to whole rows.
     drawn = (
         0.01 if "sparta" in name or "int8" in name else 1e-5
-    )  # a byte for each call of each rank
+    )  # one byte per call of each rank
     assert counted == pytest.approx(card(world_size), rel=drawn)
     assert wire == pytest.approx(card(world_size), rel=0.05)
 

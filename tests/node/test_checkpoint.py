@@ -1,4 +1,4 @@
-"""A run that was stopped goes on as if it had not been, bit for bit, under every strategy."""
+"""Tests that a stopped run continues as if it had not been stopped, bit for bit, with every strategy."""
 
 import random
 import shutil
@@ -16,7 +16,7 @@ from node.training.config import parse_config
 from node.training.strategy_state import freeze, thaw
 from protocol.metrics import Start
 
-# With something under way, half a round done, or an order half used up after step 3.
+# After step 3, each has something in flight, half a round done, or an order half used up.
 SETTINGS = {
     "ddp": "bucket_mb=0.005 overlap=yes",
     "fedavg": "H=2 server=adam weights=samples fraction=0.7 mu=0.1",
@@ -38,7 +38,7 @@ def test_every_strategy_is_tried():
 
 @pytest.mark.parametrize("strategy", SETTINGS)
 def test_stopped_within_a_round_it_goes_on_bit_for_bit(tiny, strategy):
-    """Attacks all that a strategy may forget: momenta, residuals, fragments under way."""
+    """Finds any state that a strategy may lose: momenta, residuals, fragments in flight."""
 
     def seen(stop_after):
         ranks = tiny(
@@ -65,7 +65,7 @@ def losses(ranks, rank=0):
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
-    """The loop, too, forgets nothing: dropout, the learning rate, the order of the samples."""
+    """The loop loses no state either: dropout, the learning rate, the order of the samples."""
     settings = ("--set", "H=6", "--set", "fragments=2", "--set", "codec=int8")
     flags = ("--strategy", "streaming-diloco", *settings, "--batch-size", "8", "--steps", "10")
     flags = (*flags, "--dropout", "0.3", "--lr-schedule", "cosine", "--shard", "dirichlet")
@@ -75,7 +75,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(run):
     assert names == {f"checkpoint-rank{rank}-step8.pt" for rank in range(2)}
     resumed = run(2, *flags, "--accumulate", "2", "--resume", str(stopped.run_dir))
     for rank in range(2):
-        # Writing changes nothing, and nothing is missing after reading.
+        # Writing changes nothing, and reading restores everything.
         assert losses(stopped, rank) == losses(whole, rank)
         assert losses(resumed, rank) == {n: losses(whole, rank)[n] for n in (9, 10)}
         assert torch.equal(resumed.parameters[rank], whole.parameters[rank])
@@ -106,7 +106,7 @@ def test_what_is_still_to_be_tested_is_in_a_checkpoint(run):
 
 
 def test_what_a_checkpoint_lets_ranks_send_counts_as_the_next_steps(run):
-    """An int8 average is under way at step 3: its second half begins when it is written down."""
+    """An int8 average is in flight at step 3; writing the checkpoint starts its second half."""
     flags = ("--strategy", "streaming-diloco", "--batch-size", "8", "--steps", "4")
     settings = [f"--set={word}" for word in ("H=4", "fragments=2", "tau=1", "codec=int8")]
     whole = run(2, *flags, *settings)
@@ -146,7 +146,7 @@ def flipped():
 
 
 def test_a_task_that_draws_by_itself_goes_on_bit_for_bit(run, tmp_path):
-    """By Python's own generator, as many a task that augments does."""
+    """It uses Python's own generator, as many tasks with augmentation do."""
     (tmp_path / "mine.py").write_text(DRAWS)
     flags = ("--task", f"{tmp_path}/mine.py:flipped", "--steps", "6", "--batch-size", "8")
     whole = run(2, *flags)
@@ -162,7 +162,7 @@ FILE = "checkpoint-rank0-step2.pt"
 
 @pytest.fixture
 def stopped(run):
-    """The folder of a run of one rank with a checkpoint of step 2."""
+    """The folder of a run of one rank that has a checkpoint of step 2."""
     return run(1, *SHORT, "--checkpoint-every", "2").run_dir
 
 
@@ -228,7 +228,7 @@ def test_of_several_ranks_on_a_node_each_finds_its_own(tmp_path):
 
 
 def test_ranks_go_on_from_the_latest_step_that_all_have(run):
-    """One was killed before it had written its next."""
+    """One rank was killed before it had written its next checkpoint."""
     flags = flags_of("fedavg")
     ahead = run(2, *flags, "--checkpoint-every", "4")
     behind = run(2, *flags, "--checkpoint-every", "3").run_dir
@@ -238,7 +238,8 @@ def test_ranks_go_on_from_the_latest_step_that_all_have(run):
     (ahead.run_dir / "checkpoint-rank0-step4.pt").unlink()
     with pytest.raises(AssertionError, match="no step that all ranks have"):
         run(2, *flags, "--resume", str(ahead.run_dir))
-    (ahead.run_dir / "checkpoint-rank1-step4.pt").unlink()  # nor does anybody wait for who has none
+    # nor does any rank wait for one that has no checkpoint
+    (ahead.run_dir / "checkpoint-rank1-step4.pt").unlink()
     with pytest.raises(AssertionError, match="no checkpoint-rank1-step….pt there"):
         run(2, *flags, "--resume", str(ahead.run_dir))
 
@@ -248,7 +249,7 @@ def test_a_killed_run_goes_on(run, data_dir, tmp_path):
     endless = ("--data-dir", str(data_dir), "--run-dir", str(folder), *flags)
     endless = (*endless, "--steps", "100000", "--checkpoint-every", "3")
     port = free_port()
-    # Gloo misses one death in some forty (docs/LOG.md), and then it is the timeout that ends the other.
+    # Gloo misses about one death in forty (docs/LOG.md); then the timeout ends the other rank.
     patience = {"GRADWIRE_TIMEOUT_S": "20"}
     ranks = [ForkedTrain(endless, torchrun_environ(r, 2, port) | patience) for r in range(2)]
     for _ in ranks[0].stdout:
@@ -273,7 +274,7 @@ def test_metrics_of_the_run_before_stay_where_it_goes_on_in_its_folder(tmp_path)
 
 
 class Own(Strategy):
-    """With all kinds of things to remember."""
+    """A strategy with all kinds of state."""
 
     __dataclass_fields__ = {}  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""What becomes of numbers that travel in fewer bits: as much is lost as their names say, and no more."""
+"""Tests that numbers sent in fewer bits lose the precision that the codec's name says, and no more."""
 
 import time
 
@@ -11,7 +11,7 @@ from node.dist.comm import Comm
 
 
 def averaged(ranks, number, codec):
-    """What becomes of a number that all ranks have, by an average."""
+    """Return the average of a number that all ranks have."""
     comm = Comm(ranks, Clock(time.perf_counter()))
     return comm.start_average(torch.tensor([number], dtype=torch.float32), codec)().item()
 
@@ -19,9 +19,9 @@ def averaged(ranks, number, codec):
 @pytest.mark.parametrize(
     ("codec", "number", "arrives"),
     [
-        ("fp16", 1 + 2**-10, 1 + 2**-10),  # ten bits behind the point, five of exponent
+        ("fp16", 1 + 2**-10, 1 + 2**-10),  # 10 mantissa bits, 5 exponent bits
         ("fp16", 2.0**20, float("inf")),
-        ("bf16", 1 + 2**-10, 1.0),  # seven, and eight
+        ("bf16", 1 + 2**-10, 1.0),  # 7 and 8
         ("bf16", 2.0**20, 2.0**20),
         ("none", 2.0**20 + 0.125, 2.0**20 + 0.125),
     ],

@@ -1,4 +1,4 @@
-"""torch's compiler: imported where something is compiled, and by no rank that only trains."""
+"""Tests that torch's compiler is imported only if something is compiled, and not by a rank that only trains."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ for strategy in STRATEGIES:
     main()
     print(strategy, "sympy" in sys.modules, type(sys.modules["torch._dynamo"]).__name__)
 """
-# Both kinds of functions that ask for the compiler, of an optimizer; then what a task of one's own may do.
+# Both kinds of optimizer functions that use the compiler; then what a user's task may do.
 COMPILES = """\
 import sys
 import torch
@@ -54,7 +54,7 @@ ASKS = {
 
 
 def python(program, *words):
-    """What a new Python prints."""
+    """Return what a new Python prints."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GRADWIRE_")}
     argv = [sys.executable, "-c", program, *words]
     done = subprocess.run(argv, env=clean, capture_output=True, text=True, timeout=HANGS_S)
@@ -73,4 +73,4 @@ def test_no_strategy_s_rank_imports_it(data_dir, tmp_path):
 @pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
 def test_who_compiles_gets_the_real_one(asks):
     *_, said = python(COMPILES.format(asks=asks))
-    assert said == "False"  # the optimizer's functions are kept from it, as ever
+    assert said == "False"  # the optimizer's functions are still excluded from compilation

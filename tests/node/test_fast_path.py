@@ -1,4 +1,4 @@
-"""The fast path in C does what the delayer in Python does: the same announcements in, the same verdicts out."""
+"""Tests that the fast path in C gives the same verdicts as the delayer in Python for the same announcements."""
 
 import random
 import socket
@@ -21,7 +21,7 @@ BEHAVIOURS = {
 
 
 def announcement(queue, packet, stamp_s):
-    """What nfnetlink_queue says of a packet: its number, a device, a hardware address, when it came, at what hook."""
+    """Return an nfnetlink_queue message: packet number, device, hardware address, time of arrival, hook."""
     attributes = struct.pack("=HH", 11, 1) + struct.pack(">IHBx", packet, 0x0800, 0) + bytes(8)
     attributes += struct.pack("=HH", 16, 9) + bytes(12)
     if stamp_s is not None:
@@ -32,7 +32,7 @@ def announcement(queue, packet, stamp_s):
 
 
 class Kernel:
-    """The other end of a delayer's socket."""
+    """A fake kernel: the other end of a delayer's socket."""
 
     def __init__(self):
         self.end, self.delayers = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -40,7 +40,7 @@ class Kernel:
             one.setblocking(False)
 
     def heard(self):
-        """What each queue was told since the last time: by queue, (verdict, up to which packet) in order."""
+        """Return the new verdicts of each queue, in order: (verdict, last packet that it covers)."""
         told = {}
         for message in self._messages():
             kind, queue = struct.unpack_from("=4xH10xxx", message)[0], message[18:20]
@@ -62,7 +62,7 @@ class Kernel:
 
 
 class Both:
-    """The reference and the fast path, each with a kernel of its own, and one clock."""
+    """The reference and the fast path, each with its own fake kernel, on one clock."""
 
     def __init__(self, monkeypatch):
         self.now_s = BOOT_S
@@ -77,7 +77,7 @@ class Both:
         for (
             queue,
             behaviour,
-        ) in behaviours.items():  # a socket of this kind has room for few messages
+        ) in behaviours.items():  # this kind of socket has room for few messages only
             self.slow._open_all({queue: behaviour})
             self.fast._set({queue: behaviour})
             for kernel in self.kernels:
@@ -89,7 +89,7 @@ class Both:
             kernel.end.send(announcement(queue, packet, stamp_s))
 
     def look(self):
-        """One look of each: what was told, how long until the next, whether it is busy."""
+        """Run each once; return the verdicts of both, and for each how long until it must run again."""
         self.slow.take_in()
         self.slow.let_go()
         pointer = self.fast._pointer
@@ -159,7 +159,7 @@ def test_a_closed_queue_lets_all_go_and_the_others_stay(both):
     for one in (both.slow, both.fast):
         one.keep([ROUGH])
     assert [kernel.heard() for kernel in both.kernels] == [{PLAIN: [(1, 1)]}] * 2
-    both.announce(PLAIN, 3)  # of a queue that is nobody's by now
+    both.announce(PLAIN, 3)  # of a queue that was removed
     both.now_s += 0.0201
     (slow, fast), _ = both.look()
     assert fast == slow == {ROUGH: [(1, 2)]}
@@ -168,7 +168,7 @@ def test_a_closed_queue_lets_all_go_and_the_others_stay(both):
 def test_what_is_no_announcement_is_passed_over(both):
     both.set({PLAIN: BEHAVIOURS[PLAIN]})
     whole = announcement(PLAIN, 1, WALL_S)
-    broken = struct.pack("=HH", 3, 1)  # an attribute shorter than its own head
+    broken = struct.pack("=HH", 3, 1)  # an attribute shorter than its own header
     for message in (b"", whole[:12], whole[:20], whole[:20] + broken, whole[:30]):
         both.kernels[1].end.send(message)
     both.library.fast_path_take_in(both.fast._pointer, both.now_s, WALL_S)

@@ -1,4 +1,4 @@
-"""The order of a fit, as the one who called fit writes it and its ranks read it."""
+"""Tests of a fit's order file, which the process that calls fit writes and its ranks read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What docs/links.md says of gloo's sockets, of the torch in this image."""
+"""Tests what docs/links.md says of gloo's sockets, with the torch of this image."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ MESSAGE_BYTES = 1 << 16
 
 
 def send_buffers(ranks):
-    """Of all TCP connections of this rank, once it has sent small messages, and nothing else, to the other."""
+    """Return the send buffers of this rank's TCP connections, after it has sent the other only small messages."""
     tensor = torch.ones(MESSAGE_BYTES // 4)
     dist.all_reduce(tensor)
     dist.all_gather([torch.empty_like(tensor) for _ in range(ranks.world_size)], tensor)
@@ -28,9 +28,9 @@ def _send_buffer(number):
 
 
 def test_gloo_leaves_the_size_of_its_send_buffers_to_the_kernel(pools):
-    """Part of gloo sets them to a message's size (Pair::send in pair.cc), which ends the tuning: torch does not use it.
+    """One part of gloo sets them to a message's size (Pair::send in pair.cc), which ends autotuning; torch does not use it.
 
-    Else net.core.wmem_max would be the limit of what a rank has in flight, and not tcp_wmem.
+    Otherwise net.core.wmem_max, not tcp_wmem, would limit the bytes that a rank has in flight.
     """
     for buffers in pools(2).run(send_buffers):
         assert len(buffers) >= 2, "no connections were found: to the store, and to the other rank"
