@@ -1,6 +1,6 @@
-"""Drives Debian's headless Chromium over its debugging pipe: standard library alone, no driver, no port.
+"""Drives Debian's headless Chromium over its debugging pipe, with only the standard library: no driver, no port.
 
-Chromium reads commands as JSON from its file descriptor 3, each ended by a NUL, and writes answers and events to 4.
+Chromium reads NUL-terminated JSON commands from its file descriptor 3, and writes replies and events to 4.
 """
 
 import base64
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-TIMEOUT_S = 180.0  # of one command: only for a browser that hangs
+TIMEOUT_S = 180.0  # of one command: only a browser that hangs takes so long
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -31,7 +31,8 @@ class Chromium:
         self.home = tempfile.mkdtemp(prefix="gradwire-chromium-")
         theirs_in, self.out = os.pipe()
         self.into, theirs_out = os.pipe()
-        # 3 and 4 in the child: moved out of the way first, as any of the four may have these numbers.
+        # The child needs its ends as 3 and 4. They are moved to high numbers first, as any of the four may already be
+        # 3 or 4.
         high_in, high_out = (os.dup2(fd, 100 + i) for i, fd in enumerate((theirs_in, theirs_out)))
         argv = [self.program, *FLAGS, f"--user-data-dir={self.home}", "about:blank"]
         shell = 'exec "$@" 3<&100 4>&101 100<&- 101>&-'
@@ -60,7 +61,7 @@ class Chromium:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def call(self, method, params=None, session=None):
-        """One command; its result. Events that come meanwhile are kept."""
+        """Send one command and return its result. Events that arrive meanwhile are kept."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params or {}}
         if session:
@@ -90,12 +91,12 @@ class Chromium:
         return Path(self.home, "log").read_text(errors="replace")[-2000:]
 
     def open(self, url, *, width_px, dark=False, scripting=True):
-        """A page of this width, once it has been loaded."""
+        """Return a page of this width, after it has been loaded."""
         return Tab(self, url, width_px, dark, scripting)
 
 
 class Tab:
-    """One page: what it asked of networks, what its console said, what is in it."""
+    """One page: its requests, its console, its content."""
 
     def __init__(self, browser, url, width_px, dark, scripting):
         self.browser = browser
@@ -135,11 +136,11 @@ class Tab:
         ]
 
     def requests(self):
-        """Addresses that were asked for, but the page itself."""
+        """Return the requested addresses, without that of the page itself."""
         return [one["request"]["url"] for one in self._happened("Network.requestWillBeSent")][1:]
 
     def said(self):
-        """What the console has: errors of the page, of the browser, and whatever was logged."""
+        """Return the console's content: errors of the page and the browser, and everything logged."""
         logged = [one["entry"]["text"] for one in self._happened("Log.entryAdded")]
         called = [str(one["args"]) for one in self._happened("Runtime.consoleAPICalled")]
         thrown = [
@@ -148,7 +149,7 @@ class Tab:
         return logged + called + thrown
 
     def evaluate(self, expression):
-        """A value, or what a promise comes to. Works with the page's scripting off, too."""
+        """Return the value of an expression, or the result of its promise. Also works with the page's scripting off."""
         result = self.call(
             "Runtime.evaluate",
             {"expression": expression, "awaitPromise": True, "returnByValue": True},
@@ -161,7 +162,7 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", {"media": name})
 
     def screenshot(self):
-        """All of the page, as PNG."""
+        """Return the whole page as PNG."""
         shot = self.call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
         return base64.b64decode(shot["data"])
 

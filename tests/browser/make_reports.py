@@ -1,4 +1,4 @@
-"""Writes the reports that the browser is shown: of a training, of a foreign program that failed, and a comparison.
+"""Writes the reports for the browser tests: of two trainings, of a foreign program that failed, and a comparison.
 
 python tests/browser/make_reports.py FOLDER
 """
@@ -17,7 +17,7 @@ HOSTILE = "</script><script>document.title = 'broken in'</script><img src='https
 
 
 def make(folder: Path) -> int:
-    """Exit code 0 where all are written."""
+    """Write the reports; return 0 if all are written."""
     event = {"time": BEGAN + 3, "after_s": 3.0, "step": 5, "what": f"at: 3s {HOSTILE}"}
     training = make_run(folder / "training", nodes=4, steps=200, events=[event])
     failed = make_run(folder / "failed", program=True)

@@ -1,7 +1,7 @@
-"""Reports in Debian's headless Chromium, without a network: scripting on and off, narrow and wide, light and dark.
+"""Reports in Debian's headless Chromium without a network: scripting on and off, narrow and wide, light and dark.
 
 python tests/browser/make_reports.py reports
-GRADWIRE_REPORTS=reports python3 -m pytest tests/browser        # GRADWIRE_SHOTS=shots keeps pictures of what was seen
+GRADWIRE_REPORTS=reports python3 -m pytest tests/browser        # GRADWIRE_SHOTS=shots keeps screenshots
 """
 
 import os
@@ -70,7 +70,7 @@ def test_all_is_drawn_and_nothing_is_asked_or_complained_of(
     try:
         found = tab.evaluate(DRAWN)
         assert [name for name, *_ in found] == CHARTS[report]
-        assert all(seen == 1 for _, seen, _ in found), found  # one of the two widths
+        assert all(seen == 1 for _, seen, _ in found), found  # of the two widths of a chart
         assert all(5 < marks <= 1000 for *_, marks in found), found
         assert tab.evaluate("document.documentElement.scrollWidth") <= width_px
         assert tab.evaluate(SPILT) == 0
@@ -79,7 +79,7 @@ def test_all_is_drawn_and_nothing_is_asked_or_complained_of(
         assert bar is None or re.fullmatch(r"rgb\(\d+, \d+, \d+\)", bar)
         mode = f"{width_px}-{'dark' if dark else 'light'}-{'on' if scripting else 'off'}"
         shot(tab, f"{report.replace('/', '-').removesuffix('.html')}-{mode}")
-        assert tab.evaluate("document.title").endswith("gradwire")  # no word became a script
+        assert tab.evaluate("document.title").endswith("gradwire")  # no text became a script
         assert (tab.requests(), tab.said()) == ([], [])
     finally:
         tab.close()
@@ -125,7 +125,7 @@ def test_it_prints_on_light_paper_with_what_is_drawn(browser):
 
 
 def test_the_browser_would_tell_of_a_request_and_of_an_error(browser, tmp_path):
-    """That the tests above can fail."""
+    """Shows that the tests above can fail."""
     page = tmp_path / "bad.html"
     page.write_text(
         "<link rel=icon href=data:,><img src='https://example.com/x.png'><script>boom()</script>"

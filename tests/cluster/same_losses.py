@@ -1,4 +1,4 @@
-"""What ranks run in test_same_losses.py: some steps of every strategy, and the losses, to the last bit.
+"""The program of test_same_losses.py: some steps of every strategy, with the exact losses.
 
 python same_losses.py             # under cluster.launch or torchrun; rank 0 prints {strategy: [losses]} as JSON
 """
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Train with each strategy in turn; every rank must end with the same parameters."""
+    """Train with each strategy in turn; rank 0 prints the results."""
     ranks = read_rank_env(os.environ)
     with process_group(ranks, torch.device("cpu"), timeout_s=120.0):
         comm = Comm(ranks, Clock(time.perf_counter()))
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def train(name: str, settings: str, comm: Comm) -> list[str]:
-    """The loss of rank 0 after each step, and a checksum of the parameters at the end."""
+    """Return the loss of this rank after each step, and a checksum of the parameters at the end."""
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 5))
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)

@@ -1,4 +1,4 @@
-"""Bad input gets one clear message and an exit code; nothing is started, nothing stays behind."""
+"""Bad input gets one clear message and an exit code; nothing is started, nothing is left behind."""
 
 import os
 import subprocess
@@ -79,7 +79,7 @@ def test_docker_without_an_engine_is_said_in_one_line(make_cluster):
 
 
 def test_docker_without_permission_says_how_to_get_it(tmp_path):
-    """As a user who is not in docker's group."""
+    """Runs as a user who is not in the group docker."""
     argv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     readable = subprocess.run([*argv, "test", "-r", PROJECT_DIR / "cluster" / "status.py"])
     if readable.returncode != 0:

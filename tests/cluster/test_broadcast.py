@@ -1,4 +1,4 @@
-"""Weights that actors pass on over real links: whose bytes they are, and how long a version takes beside its bound."""
+"""Broadcasts of weights to actors over real links: attribution of bytes, and each version's time against its bound."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_in_a_chain_over_uplinks_a_version_takes_as_long_as_the_links_say(shared
     broadcast = summary["experience"]["broadcast"]
     assert broadcast["topology"] == "chain"
     assert broadcast["timed"] >= 3, broadcast
-    # 0.54 MB in 9 shards over three hops of 1 MB/s and 20 ms: no sooner than this.
+    # 0.54 MB in 9 shards over three hops of 1 MB/s and 20 ms: this is the lower bound.
     assert 0.95 < broadcast["ratio"] < 3, broadcast
     assert broadcast["bound_s"] > 0.54 + 3 * 0.02
     for actor in summary["experience"]["actors"].values():

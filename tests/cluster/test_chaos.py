@@ -1,4 +1,4 @@
-"""Some seeded faults, in short: tests/chaos.py plays two hundred, docs/chaos.md says what is owed after each."""
+"""A few seeded faults; tests/chaos.py plays two hundred, and docs/chaos.md lists the guarantees after each."""
 
 import os
 
@@ -8,7 +8,7 @@ from chaos_play import Stage
 from containers import PREFIX
 
 SEED = int(os.environ.get("E2E_CHAOS_SEED", "1"))
-# Those that come to an end soon, each of another kind and in another phase.
+# Faults that end soon, each of another kind and in another phase.
 PLAYED = {
     "command killed": "up anew",
     "node killed": "verify",
@@ -19,7 +19,7 @@ PLAYED = {
 
 
 def short_plan() -> list[Fault]:
-    """Of each kind the first of a plan in that phase."""
+    """Return the first fault of each kind in its phase."""
     plan = plan_faults(1000, SEED, list(PLAYED))
     return [
         next(fault for fault in plan if (fault.kind, fault.phase) == pair)

@@ -1,4 +1,4 @@
-"""What a program on a node may take of the host: processes, disk for its output, privileges."""
+"""Limits on what a program on a node can take of the host: processes, disk for its output, privileges."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ for _ in range(60_000 if os.environ["RANK"] == "0" else 0):
 print("the last line")
 """
 
-# What would spoil the links, or the wire's time, and what ranks do all the time; each in a program that it starts, too.
+# Attempts to spoil the links or the wire's timing, and what ranks do all the time; mostly in child processes.
 TRIES = """\
 import os, subprocess
 def run(*argv):
@@ -61,7 +61,7 @@ print("oom", open("/proc/self/oom_score_adj").read().strip())
 
 @pytest.fixture(scope="module")
 def lab(request):
-    """Two nodes of their own, for what is done to them."""
+    """A separate cluster of two nodes, because these tests may damage it."""
     cluster = Gradwire(f"{PREFIX}contained")
     cluster.run("up", "--nodes", "2", "--profile", "local")
     yield cluster
@@ -74,17 +74,17 @@ def test_a_program_that_forks_without_end_has_its_node_and_no_more(lab, tmp_path
     refused = [line for line in done.stdout.splitlines() if "refused after" in line]
     assert len(refused) == 1, done.stdout
     assert PIDS_LIMIT - 200 < int(refused[0].split()[-1]) < PIDS_LIMIT
-    assert lab.ssh("node1", "true").returncode == 0  # it is as good as before
+    assert lab.ssh("node1", "true").returncode == 0  # the node still works
 
 
 def test_of_what_a_rank_prints_docker_keeps_the_last_part(lab, tmp_path):
     (tmp_path / "noise.py").write_text(NOISE)
     summary = lab.json("launch", "--no-verify", "--", tmp_path / "noise.py")
     log = output(["tail", "-n", "1", f"{summary['folder']}/logs/node1.log"])
-    assert log == "the last line\n"  # the run's own log has all of it
+    assert log == "the last line\n"  # the run's own log is complete
     kept = output(["docker", "logs", lab.container("node1")])
     assert 10**6 < len(kept) <= KEPT_BYTES
-    # Not because this machine's engine happens to be told so.
+    # The limit must not depend on this engine's defaults.
     asked = [
         "docker",
         "inspect",
@@ -123,7 +123,7 @@ def test_a_rank_cannot_change_links_nor_go_before_the_wire_and_a_login_can(lab, 
     }
     assert lab.ssh("node1", "nice", "-n", "-5", "tc", "qdisc", "show").returncode == 0
     assert lab.ssh("node1", "cat", "/proc/self/oom_score_adj").stdout.strip() == "0"
-    lab.run("shape", "--link", "node1:node2", "--delay", "20")  # so has the node's own command
+    lab.run("shape", "--link", "node1:node2", "--delay", "20")  # and so can the node's own command
 
 
 def test_a_token_among_the_arguments_reaches_the_program_and_no_file(lab, tmp_path):

@@ -1,4 +1,4 @@
-"""A run goes on without ranks that are not essential: one is started again where it fails, another's node is killed."""
+"""A run continues without ranks that are not essential: a failed rank is restarted, another one's node is killed."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from cluster.reporting.read_run import read_run
 
-# The first rank hears of the others until somebody tells it that it is over; the others end as it does.
+# Rank 0 accepts the others until the file `over` exists; the others end when rank 0 does.
 LEARNER_AND_ACTORS = """\
 import os, socket, time
 rank, life = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"]

@@ -1,4 +1,4 @@
-"""examples/compare_rl.py on real nodes, in short."""
+"""Short runs of examples/compare_rl.py on real nodes."""
 
 import csv
 import subprocess
@@ -42,7 +42,7 @@ def test_each_study_of_reinforcement_learning_has_its_table(
 
 
 def rows(running, folder):
-    """The table that it writes."""
+    """Wait for the example to end, and return the rows of its table."""
     _, said = running.communicate(timeout=TIMEOUT_S)
     assert running.returncode == 0, said
     return list(csv.DictReader((folder / "table.csv").read_text().splitlines()))

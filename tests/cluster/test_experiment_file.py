@@ -1,4 +1,4 @@
-"""experiment.yml, launched; and its run with a schedule launched again from run.yml: the same losses and events."""
+"""A launch from experiment.yml, and a repetition of its run from run.yml: the same losses and scheduled events."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_a_file_is_launched_and_its_run_again_with_the_schedule(make_cluster, tm
     first = cluster.json("launch", "-f", tmp_path / "experiment.yml", "--seed", "5")
     folder = Path(first["folder"])
     (tmp_path / "near.yml").unlink()
-    (tmp_path / "experiment.yml").unlink()  # run.yml says what they were
+    (tmp_path / "experiment.yml").unlink()  # run.yml contains both
     again = cluster.json("launch", "-f", folder / "run.yml")
     assert again["folder"] != first["folder"]
     assert len(losses(folder)) == 4

@@ -1,4 +1,4 @@
-"""Whatever ends a run, the first failure is named and nothing keeps running."""
+"""However a run ends, the first failure is named and nothing keeps running."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from containers import eventually
 
-# One rank fails in its own way; the others would sleep for ten minutes.
+# One rank fails in the given way; the others would sleep for ten minutes.
 ONE_FAILS = """\
 import os, sys, time
 print("marker", flush=True)
@@ -95,7 +95,7 @@ def test_an_interrupted_launch_ends_every_rank(unshaped, script, number):
 
 
 def test_an_attached_launch_ends_with_whoever_started_it(unshaped, script):
-    """However that ended: a script that is killed says nothing, but its end of the pipe is closed."""
+    """A starter that is killed cannot say so, but its end of the pipe is closed."""
     words = ["--attached", "--", script("time.sleep(600)")]
     launched = unshaped.start("launch", *words, stdin=subprocess.PIPE)
     wait_for_ranks(unshaped)
@@ -111,7 +111,7 @@ def test_a_killed_launch_leaves_no_rank_behind(unshaped, script):
     os.killpg(launched.pid, signal.SIGKILL)
     launched.communicate()
     eventually(lambda: is_quiet(unshaped))
-    assert unshaped.exec("node2", "ls", "/root/work").split() != []  # nobody was left to clean up
+    assert unshaped.exec("node2", "ls", "/root/work").split() != []  # nothing has cleaned up
     unshaped.run("launch", "--", script("sys.exit(5)"), check=1)  # the nodes are free again
     assert unshaped.exec("node2", "ls", "/root/work", "/run/gradwire/runs").split() == [
         "/root/work:",
@@ -142,7 +142,7 @@ def test_a_second_launch_on_the_same_cluster_is_refused(unshaped, script):
         assert "in use" in done.stderr
         assert f"process {launched.pid}" in done.stderr
         assert launched.poll() is None
-        status = unshaped.json("status")  # nothing has been changed under it
+        status = unshaped.json("status")  # the refused launch has changed nothing
         assert (len(status["nodes"]), status["links"]) == (3, [])
     finally:
         launched.send_signal(signal.SIGINT)

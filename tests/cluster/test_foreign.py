@@ -1,4 +1,4 @@
-"""Scripts written elsewhere run unchanged: tests/foreign/README.md says which, and where they are from."""
+"""Scripts written elsewhere run unchanged; tests/foreign/README.md lists them and their sources."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def cluster_of(make_cluster, name):
-    """A cluster, and launch's words for nodes of the image of that name; skips where that or its script is missing."""
+    """Return a cluster and launch arguments for the image of that name; skip if the image or its script is missing."""
     image = f"gradwire-{name}"
     there = subprocess.run(["docker", "image", "inspect", image], capture_output=True)
     if there.returncode or not (FOLDER / name).is_dir():
@@ -27,7 +27,7 @@ def cluster_of(make_cluster, name):
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Six small grey pictures of each of two classes, to train and to test on."""
+    """The ImageNet script, with six small grey pictures of each of two classes for training and for testing."""
     for part in ("train", "val"):
         for kind in ("boot", "coat"):
             folder = tmp_path / "data" / part / kind
@@ -40,7 +40,7 @@ def pictures(tmp_path):
 
 
 def test_a_package_started_as_a_module(unshaped):
-    """A pipeline of three stages; the last one holds its output against the whole model's."""
+    """A pipeline of three stages; the last stage compares its output with that of the whole model."""
     words = ["-m", "examples.basic.example_train"]
     done = unshaped.run("launch", "--folder", FOLDER / "pippy", "--", *words)
     assert "node3 | " in done.stdout
@@ -48,7 +48,7 @@ def test_a_package_started_as_a_module(unshaped):
 
 
 def test_arguments_a_data_set_and_checkpoints(unshaped, pictures):
-    """One rank a node: the script's ranks of one node would rename each other's checkpoint."""
+    """One rank per node, because ranks on the same node would rename each other's checkpoint."""
     words = ["data", "-a", "squeezenet1_1", "--epochs", "1", "-b", "2", "-p", "1"]
     words += ["--checkpoint-file", "ckpt/last.pt"]
     done = unshaped.run("launch", "--", pictures, *words)
@@ -67,7 +67,7 @@ def test_send_and_recv_between_ranks_of_several_nodes(unshaped):
 
 
 def test_cleanrls_ppo_trains_apart_on_every_node(make_cluster):
-    """It knows of no other ranks: with the same seed all of them do the same."""
+    """The script knows no other ranks, so with the same seed all of them do the same."""
     cluster, words = cluster_of(make_cluster, "cleanrl")
     script = FOLDER / "cleanrl" / "ppo.py"
     done = cluster.run("launch", *words, "--", script, "--no-cuda", "--total-timesteps", "1024")
@@ -86,4 +86,4 @@ def test_the_seeds_program_on_ray_learns_from_actors_on_other_nodes(make_cluster
     assert max(map(int, re.findall(r"number of updates: (\d+)", done.stdout))) > 0
     summary = json.loads((last_run(cluster, "ray_ranks") / "summary.json").read_text())
     assert summary["status"] == "done"
-    assert summary["bytes"]["total"] > 1e6  # what actors did, and weights, of 8 MB each
+    assert summary["bytes"]["total"] > 1e6  # experience of the actors, and weights of 8 MB each

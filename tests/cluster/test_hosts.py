@@ -1,4 +1,4 @@
-"""A cluster whose containers are on other machines, one or two: the same words, the same links, the same losses."""
+"""A cluster on one or two other hosts: the same commands, the same links, the same losses."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ NETWORK = f"{PREFIX}hosts"
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
-    """West and east, which reach each other; images that are sent to them stay for all tests."""
+    """Hosts west and east, which can reach each other; images that are sent to them stay for all tests."""
     docker("network", "create", NETWORK)
     two = [DockerHost(n, tmp_path_factory.mktemp(n), network=NETWORK) for n in ("west", "east")]
     try:
@@ -31,13 +31,13 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def host(hosts):
-    """One of them, for a cluster that is on it alone."""
+    """One of the hosts, for a cluster on a single host."""
     return hosts[0]
 
 
 @pytest.fixture
 def far(make_cluster, host):
-    """A cluster there, of three nodes shaped as wan."""
+    """A cluster of three nodes on that host, shaped as wan."""
     cluster = make_cluster("far")
     cluster.run("up", "--hosts", host.hosts_file(), "--nodes", "3", "--profile", "wan")
     return cluster
@@ -94,7 +94,7 @@ def test_what_a_killed_up_has_made_there_is_found_and_removed(make_cluster, host
     os.kill(up.pid, signal.SIGKILL)
     up.communicate(timeout=60)
     cluster.run("down")
-    time.sleep(2)  # compose, where nobody tells it, would have made another one by then
+    time.sleep(2)  # a Compose process left behind would have created another by then
     assert host.containers("--all") == [] and cluster.things() == []
 
 
@@ -126,7 +126,7 @@ def test_a_cluster_stays_where_it_is_and_whose_it_is(far, host, tmp_path):
     other = host.hosts_file("other.yml", ssh="elsewhere")
     done = far.run("up", "--hosts", other, check=2)
     assert "is up on host west" in done.stderr
-    shutil.move(far.state_dir, tmp_path / "keys")  # a folder of the same path on another machine
+    shutil.move(far.state_dir, tmp_path / "keys")  # as in the same folder of another machine
     done = far.run("up", "--hosts", host.hosts_file(), check=1)
     assert "on host west, and this checkout has no keys" in done.stderr
     assert len(host.containers()) == 3 and not far.state_dir.exists()
@@ -156,7 +156,7 @@ def hosts_file(hosts, tmp_path):
 
 
 def is_empty(host):
-    """Whether nothing of any cluster is there: containers, volumes, networks, a swarm."""
+    """Return whether the host has nothing of any cluster: containers, volumes, networks, a swarm."""
     found = host.containers("--all"), host.volumes(), host.networks(), host.swarm()
     return found == ([], [], [], "inactive")
 
@@ -211,7 +211,7 @@ def test_up_mends_what_is_missing_on_either_and_adds_nodes_where_they_belong(
     found = cluster.json("status")
     assert [node["state"] for node in found["nodes"]] == ["running"] * 3
     assert len(found["links"]) == 6 and not found["warnings"]
-    cluster.run("up", "--nodes", "4")  # docker-compose 1.29 makes all nodes of a host anew
+    cluster.run("up", "--nodes", "4")  # docker-compose 1.29 recreates all nodes of a host
     there = [("east", "running")] * 2 + [("west", "running"), ("east", "running")]
     assert node_hosts(cluster) == there
     cluster.run("down")
@@ -224,11 +224,11 @@ def test_what_a_killed_up_has_made_on_two_hosts_is_found_and_removed(
 ):
     cluster = make_cluster("killed")
     up = cluster.start("up", "--hosts", hosts_file, "--nodes", "4")
-    eventually(lambda: hosts[1].containers("--all"))  # what holds the network there, or a node
+    eventually(lambda: hosts[1].containers("--all"))  # the overlay's holder there, or a node
     os.kill(up.pid, signal.SIGKILL)
     up.communicate(timeout=60)
     cluster.run("down")
-    time.sleep(2)  # compose, where nobody tells it, would have made another one by then
+    time.sleep(2)  # a Compose process left behind would have created another by then
     assert all(is_empty(host) for host in hosts) and cluster.things() == []
 
 
@@ -237,7 +237,7 @@ def test_clusters_share_a_swarm_that_the_last_one_takes_away(make_cluster, hosts
     first, second = make_cluster("first"), make_cluster("second")
     first.run("up", "--hosts", hosts_file, "--nodes", "2")
     up = second.start("up", "--hosts", hosts_file, "--nodes", "2")
-    first.run("down")  # at the same moment
+    first.run("down")  # while the second one comes up
     _, said = up.communicate(timeout=300)
     assert up.returncode == 0, said
     assert [host.swarm() for host in hosts] == ["active", "active"]
@@ -257,7 +257,7 @@ def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_fil
         token = west.exec("docker", "swarm", "join-token", "--quiet", "worker").strip()
         east.exec("docker", "swarm", "join", "--token", token, f"{west.address}:2377")
         network = (
-            f"gradwire-{cluster.name}_data"  # as if an earlier `up`, with `encrypted`, had left it
+            f"gradwire-{cluster.name}_data"  # as if an earlier `up` with `encrypted` had left it
         )
         labels = [f"gradwire.cluster={cluster.name}", "gradwire.slot=0"]
         options = [word for label in labels for word in ("--label", label)]
@@ -278,7 +278,7 @@ def test_a_swarm_that_was_there_is_used_and_stays(make_cluster, hosts, hosts_fil
 def test_a_host_that_is_lost_is_named_with_its_nodes_and_the_other_one_can_be_cleaned(
     make_cluster, hosts, hosts_file, tmp_path
 ):
-    """The last one here: the host does not come back."""
+    """This must be the last test of the file: the host does not come back."""
     west, east = hosts
     cluster = make_cluster("lost")
     cluster.run("up", "--hosts", hosts_file, "--nodes", "4")

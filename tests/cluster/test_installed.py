@@ -1,4 +1,4 @@
-"""gradwire from a wheel, in an environment of its own and a folder with nothing in it: no checkout is near."""
+"""gradwire installed from a wheel in an environment of its own, used from an empty folder without a checkout nearby."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from containers import PROJECT_DIR, TIMEOUT_S
 
 @pytest.fixture(scope="module")
 def gradwire(tmp_path_factory):
-    """The program `gradwire` of a new environment that has the wheel and what that wants, and nothing else."""
+    """The program `gradwire` of a new environment that has only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     run(folder, sys.executable, "-m", "venv", "environment")
     python = folder / "environment" / "bin" / "python"
@@ -46,7 +46,7 @@ def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     words += ("--task-set", "test_pictures=500")
     (tmp_path / ".env").write_text("no line: 'of compose\n")
     launched = run(tmp_path, gradwire, "launch", "--nodes", "2", *words)
-    assert "building the node image" not in launched.stderr  # it is that of the checkout, by hash
+    assert "building the node image" not in launched.stderr  # the checkout's has the same hash
     summary = json.loads(launched.stdout)
     assert summary["test_accuracy"] > 0.5
     assert (tmp_path / ".gradwire" / cluster.name / "links.json").is_file()
@@ -54,7 +54,7 @@ def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     (tmp_path / "deeper").mkdir()
     status = run(tmp_path / "deeper", gradwire, "status", "--json", *named)
     assert [node["state"] for node in json.loads(status.stdout)["nodes"]] == ["running"] * 2
-    # Another project, this checkout here, leaves it alone.
+    # This checkout is another project, and leaves the cluster alone.
     refused = cluster.run("down", check=1)
     assert f"was brought up from {tmp_path}" in refused.stderr
     run(tmp_path, gradwire, "down", *named)

@@ -1,4 +1,4 @@
-"""What a command that was killed leaves behind is taken back by the next one, which says so."""
+"""The next command undoes the temporary changes of a killed one, and says so."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def near(shared, tmp_path):
 
 @pytest.fixture
 def killed(near, tmp_path):
-    """The cluster, after a launcher was killed in the middle of its schedule."""
+    """The cluster after its launcher was killed in the middle of a schedule."""
     script, schedule = tmp_path / "job.py", tmp_path / "storm.yml"
     script.write_text("import time\ntime.sleep(600)\n")
     schedule.write_text(SCHEDULE)
@@ -53,7 +53,7 @@ def test_a_killed_schedule_is_taken_back_by_the_next_command(killed, tmp_path, v
     said = killed.run("status").stdout
     assert "was killed" in said and "schedule" in said
     words = {"launch": ("--no-verify", "--", script), "verify": ("--quick",)}.get(verb, ())
-    done = killed.run(verb, *words, check=None)  # a busy machine may break a contract
+    done = killed.run(verb, *words, check=None)  # on a busy machine, a contract may be broken
     assert "node3: CPU limits are taken back" in done.stderr
     assert "links are not in force as asked, and are laid again" in done.stderr
     assert not is_cut(killed) and quota(killed) <= 0
@@ -64,7 +64,7 @@ def test_a_killed_change_for_a_while_is_taken_back(near):
     changing = near.start("shape", "--link", "node1:node3", "--delay", "90", "--for", "10m")
     eventually(lambda: 90 in delays(near))
     assert "for a while" in near.run("status").stdout
-    near.run("up")  # somebody is at it: it is left alone
+    near.run("up")  # the command that made the change is alive, so the change stays
     assert 90 in delays(near)
     os.killpg(changing.pid, signal.SIGKILL)
     changing.communicate()

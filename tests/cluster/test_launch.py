@@ -1,4 +1,4 @@
-"""The main job: a training on three ranks over a mobile link, and everything that it leaves."""
+"""The main use case: a training on three ranks over mobile links, and all of its results."""
 
 import json
 from pathlib import Path
@@ -26,12 +26,12 @@ def test_the_summary_has_what_a_reader_looks_for(trained):
     assert summary["exit_codes"] == {"node1": 0, "node2": 0, "node3": 0}
     assert summary["steps"] == STEPS
     assert summary["wall_s"] > 0
-    assert summary["test_accuracy"] > 0.5  # two syncs: a coin has 0.1
-    assert summary["final_loss"] < 2.3  # what ten classes give to a guess
+    assert summary["test_accuracy"] > 0.5  # after two syncs; guessing has 0.1
+    assert summary["final_loss"] < 2.3  # the loss of guessing among ten classes
 
 
 def test_the_links_carried_what_the_algorithm_should_send(trained):
-    """Two averages of 4.8 MB by ring all-reduce: 2(N-1)/N of it from every rank, each way round the ring."""
+    """Two averages of 4.8 MB by ring all-reduce: every rank sends 2(N-1)/N of it, in two rounds of the ring."""
     summary, _ = trained
     carried = summary["bytes"]
     model_bytes = 4 * 1_199_882
@@ -42,7 +42,7 @@ def test_the_links_carried_what_the_algorithm_should_send(trained):
 
 
 def test_each_link_carried_what_the_ranks_sent_over_it(trained):
-    """Read on the nodes at the start and the end of their loops; an all-reduce goes to the rank before."""
+    """Counters are read on the nodes at the start and end of their loops; an all-reduce sends to the previous rank."""
     summary, _ = trained
     loop = summary["bytes"]["loop"]
     assert loop["ratio"] == pytest.approx(1, abs=0.05)
@@ -56,7 +56,7 @@ def test_each_link_carried_what_the_ranks_sent_over_it(trained):
 
 def test_no_collective_was_faster_than_its_links(trained):
     summary, _ = trained
-    assert summary["bounds"] == "asked"  # nothing was measured before this run
+    assert summary["bounds"] == "asked"  # no links were measured before this run
     rows = {row["purpose"]: row for row in summary["collectives"]}
     assert (rows["train"]["kind"], rows["train"]["count"]) == ("all_reduce", 2)
     assert rows["train"]["bytes"] == 4 * 1_199_882
@@ -74,7 +74,7 @@ def test_seconds_are_accounted_for(trained):
         assert min(parts) >= 0, node
         assert sum(parts) == pytest.approx(seconds["total"], rel=0.01), node
         assert seconds["total"] <= summary["wall_s"], node
-    # Node 1 tests at the end: it is the last. The launcher's clock also counts SSH and the start of Python.
+    # Node 1 tests at the end, so it is the last to finish. The launcher's clock also counts SSH and Python's start.
     assert seconds_of(summary, "node1") > 0.8 * summary["wall_s"]
 
 
@@ -83,7 +83,7 @@ def seconds_of(summary, node):
 
 
 def test_waiting_for_a_slower_rank_is_told_from_the_links(trained, shared):
-    """Node 1 tests after step 20, while the others come to step 40 and wait for it."""
+    """Node 1 tests after step 20, while the others reach step 40 and wait for it."""
     summary, _ = trained
     metrics = shared.state_dir.parents[1] / "runs" / summary["run"] / "metrics" / "node1.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -155,7 +155,7 @@ def test_logs_can_be_followed_live(unshaped, tmp_path):
 
 
 def test_training_by_hand_as_in_the_docker_guide(unshaped):
-    """No launcher: the same command on every node, over plain SSH."""
+    """Without the launcher: the same command on every node, over plain SSH."""
     from concurrent.futures import ThreadPoolExecutor
 
     def train(rank):
@@ -181,7 +181,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(make_cluster):
 
 
 def test_ranks_find_the_environment_that_the_dry_run_shows(shared, tmp_path):
-    """Also that of a topology file, and without --profile that of the links in force."""
+    """Also the environment that a topology file implies and, without --profile, that of the links in force."""
     topology = tmp_path / "line.yml"
     topology.write_text("links:\n- ends: [node1, node2]\n- ends: [node2, node3]\nisolated: true\n")
     script = tmp_path / "show.py"

@@ -1,4 +1,4 @@
-"""An earlier run launched again by its run.yml: the same losses over the same links, whatever there is by then."""
+"""An earlier run repeated from its run.yml: the same losses over the same links, whatever links are in force."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_the_same_losses_over_the_same_links_on_a_cluster_that_has_others_by_the
     ]
     first = shared.json("launch", "--nodes", "3", *asked, *TRAINING, "--steps", "4")
     folder = Path(first["folder"])
-    (tmp_path / "near.yml").unlink()  # run.yml says what it was
+    (tmp_path / "near.yml").unlink()  # run.yml contains the profile
     shared.run("shape", "--profile", "wan")
     again = shared.json("launch", "-f", folder / "run.yml")
     assert again["folder"] != first["folder"]

@@ -1,4 +1,4 @@
-"""A run is seen while it goes on: on its own terminal, from another shell, as a page; and looking on harms nothing."""
+"""The live view of a run: on its own terminal, from another shell, as a web page; observers do not disturb the run."""
 
 import fcntl
 import http.client
@@ -22,10 +22,10 @@ from cluster.live.state import parse_state
 
 STEPS = ["--strategy", "ddp", "--steps", "100000", "--eval-every", "0"]
 ATTACHED_S = 2.0
-BUSY_FACTOR = 5  # Python itself may take long to start on a busy machine; what is measured is said
+BUSY_FACTOR = 5  # on a busy machine Python itself may start slowly; the measured time is printed
 ROWS, COLUMNS = 40, 120
 SLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
-# It ends as soon as its argument is a file on its node: `end` makes it.
+# Ends as soon as the file that its argument names exists on its node; `end` creates it.
 UNTIL_ENDED = """\
 import os, sys, time
 print("words", flush=True)
@@ -39,7 +39,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Pty:
-    """A verb on a terminal of its own, and all that it has shown there."""
+    """A verb on a terminal of its own, and everything that it has shown there."""
 
     def __init__(self, argv):
         self.master, slave = pty.openpty()
@@ -53,13 +53,13 @@ class Pty:
         self.slave, self.text = slave, ""
 
     def read(self, for_s=0.1):
-        """What was shown since, added to the rest."""
+        """Return everything shown so far, including new output."""
         while select.select([self.master], [], [], for_s)[0]:
             self.text += os.read(self.master, 65536).decode(errors="replace")
         return self.text
 
     def wait(self):
-        """The exit code, once it has ended."""
+        """Wait until the verb has ended, and return its exit code."""
         deadline = time.monotonic() + 120
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text[-3000:]
@@ -85,7 +85,7 @@ def resize(terminal, rows, columns):
 
 @pytest.fixture
 def on_terminal(shared):
-    """Start a verb on a terminal; it is interrupted at the end."""
+    """Start a verb on a terminal; it is interrupted at the end of the test."""
     begun = []
 
     def start(verb, *args):
@@ -99,7 +99,7 @@ def on_terminal(shared):
 
 @pytest.fixture(scope="module")
 def going_on(shared):
-    """A training over mobile links that has made steps; its launcher, without a terminal. For the last tests here."""
+    """A training over mobile links, with steps made; its launcher has no terminal. For the last tests here."""
     bring_up(shared, "--profile", "mobile")
     launched = shared.start("launch", "--no-verify", *STEPS)
     try:
@@ -113,7 +113,7 @@ def going_on(shared):
 
 @pytest.fixture
 def job(unshaped, tmp_path):
-    """A program that goes on until it is ended: the words that launch it, and what ends it."""
+    """A program that runs until it is told to end: its launch arguments, and the function that ends it."""
     script = tmp_path / "job.py"
     script.write_text(UNTIL_ENDED)
     over = f"/tmp/{tmp_path.name}"
@@ -126,7 +126,7 @@ def job(unshaped, tmp_path):
 
 
 def document(cluster):
-    """The state of the run that goes on, as the file has it; None where there is none."""
+    """Return the state document of the current run; None if there is none."""
     try:
         pointer = json.loads((cluster.state_dir / "run.json").read_text())
         return json.loads((Path(pointer["folder"]) / "live.json").read_text())
@@ -145,7 +145,7 @@ def test_a_launch_on_a_terminal_shows_steps_links_and_lines(mobile, on_terminal)
         eventually_shown(shown, rf"{node} +\S*(computing|collective|waiting)")
     eventually_shown(shown, r"node1->node2 +\d+\.\d{3}")
     eventually_shown(shown, r"# computing \d+%")
-    assert re.search(r"node1 \| ", shown.text)  # lines pass above it
+    assert re.search(r"node1 \| ", shown.text)  # log lines scroll above the display
     resize(shown.slave, 15, 50)
     shown.process.send_signal(signal.SIGWINCH)
     time.sleep(3)
@@ -153,7 +153,7 @@ def test_a_launch_on_a_terminal_shows_steps_links_and_lines(mobile, on_terminal)
     shown.process.send_signal(signal.SIGINT)
     assert shown.wait() == 130
     assert "Traceback" not in shown.text
-    assert "\x1b[?1049h" not in shown.text  # its scrollback stays
+    assert "\x1b[?1049h" not in shown.text  # no alternate screen: the scrollback stays
     assert shown.text.rfind("\x1b[?25h") >= shown.text.rfind("\x1b[?25l")
     assert termios.tcgetattr(shown.slave) == shown.before
 
@@ -226,7 +226,7 @@ def test_the_page_answers_on_this_machine_and_ends(unshaped, job, verb):
     connection.request("GET", "/events")
     events = connection.getresponse()
     seen, is_ended = [], False
-    while line := events.readline():  # which ends with the run
+    while line := events.readline():  # the stream ends with the run
         if line.startswith(b"data: {"):
             seen.append(parse_state(line[6:]))
             if seen[-1].lines and not is_ended:
@@ -240,7 +240,7 @@ def test_the_page_answers_on_this_machine_and_ends(unshaped, job, verb):
 
 
 def listeners(port):
-    """The addresses on which somebody listens at this port."""
+    """Return the addresses with a listener on this port."""
     said = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True)
     return {line.split()[3] for line in said.stdout.splitlines()}
 
@@ -283,7 +283,7 @@ def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, job):
     eventually(lambda: unshaped.exec("node2", "pgrep", "-f", "node.telemetry", check=False), 60)
     unshaped.exec("node2", "pkill", "-KILL", "-f", "node.telemetry", check=False)
     killed_at = time.time()
-    eventually(lambda: document(unshaped)["time"] > killed_at + 2)  # the launcher looks on
+    eventually(lambda: document(unshaped)["time"] > killed_at + 2)  # the launcher still follows
     end()
     _, stderr = launched.communicate(timeout=90)
     assert launched.returncode == 0
@@ -307,7 +307,7 @@ def test_another_shell_sees_the_run_within_two_seconds(going_on):
 
 
 def python_s():
-    """How long a Python with nothing to do takes here."""
+    """Return how long a Python process that does nothing takes here."""
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", "import rich.live"], check=True)
     return time.monotonic() - started
@@ -326,7 +326,7 @@ def test_what_is_shown_is_what_the_kernels_say(going_on):
 
 
 def first_link(cluster):
-    """node1 -> node3, which carries a ring all-reduce."""
+    """Return the state of node1 -> node3, which carries a ring all-reduce."""
     links = eventually(lambda: document(cluster), 30)["links"]
     return next(one for one in links if (one["src"], one["dst"]) == ("node1", "node3"))
 
@@ -336,10 +336,10 @@ def shown_bytes(cluster):
 
 
 def shown_between(cluster):
-    """What is shown, what the kernel had counted before the look that it is from, and what it has since.
+    """Return the bytes shown, and the kernel's counter before and after the reading that they come from.
 
-    Who looks is niced, and what was seen is shown seconds later on a busy machine. So three looks must have come after
-    the kernel was asked: one may have been under way, and one waits for the next of the document.
+    The telemetry is niced, and a busy machine shows a reading seconds later. So three new readings must appear after
+    the kernel was asked: one may have been under way, and one waits for the next state document.
     """
     least, seen = kernel_bytes(cluster), []
 
@@ -371,7 +371,7 @@ def test_killing_who_looks_on_leaves_the_run(going_on, on_terminal):
 
 
 def test_its_bytes_pass_no_link(going_on):
-    """They go to the host, to which no node has a link: the class of what belongs to none has them."""
+    """They go to the host, to which no node has a link, so the tc class for traffic of no link carries them."""
     cluster, _ = going_on
     said = cluster.exec("node2", "ss", "-Htn", "state", "established", "sport = :22")
     peers = {line.split()[3].rpartition(":")[0].strip("[]") for line in said.splitlines()}

@@ -1,4 +1,4 @@
-"""What stops answering is named, and a run ends in bounded time: nodes paused or cut off, ranks starved or forging."""
+"""A rank or node that stops answering is named, and the run ends in bounded time: paused, cut off, starved, forging."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def docker(*argv):
 
 
 def launch(cluster, *args, ranks=3):
-    """Start a launch, and wait until its ranks have said that they are ready."""
+    """Start a launch, and wait until its ranks have printed that they are ready."""
     launched = cluster.start("launch", *args)
     said = []
     while sum("| ready" in line or "| step 1" in line for line in said) < ranks:
@@ -49,7 +49,7 @@ def launch(cluster, *args, ranks=3):
 
 
 def end(launched, timeout_s=60):
-    """The exit code, and what was said on standard error."""
+    """Wait for the launch to end; return its exit code and standard error."""
     _, stderr = launched.communicate(timeout=timeout_s)
     assert "Traceback" not in stderr
     return launched.returncode, stderr
@@ -60,7 +60,7 @@ def has_process(cluster, node, word):
 
 
 def is_free(cluster, node):
-    """Whether no rank has the node."""
+    """Return whether no rank holds the node's lock."""
     argv = ["docker", "exec", cluster.container(node), "flock", "-n", "/run/gradwire/rank.lock"]
     return subprocess.run([*argv, "true"], capture_output=True).returncode == 0
 
@@ -136,7 +136,7 @@ def test_a_second_ctrl_c_ends_a_launch_at_once(unshaped, script):
     launched = launch(unshaped, "--", script(SLEEP.format(first=deaf)))
     launched.send_signal(signal.SIGINT)
     time.sleep(1)
-    assert launched.poll() is None  # it waits for ranks that do not hear
+    assert launched.poll() is None  # it waits for ranks that ignore SIGTERM
     launched.send_signal(signal.SIGINT)
     started = time.monotonic()
     code, stderr = end(launched)
@@ -147,7 +147,7 @@ def test_a_second_ctrl_c_ends_a_launch_at_once(unshaped, script):
 
 @pytest.mark.parametrize("words", ["5", "null", '{"exit_code": []}'])
 def test_a_rank_that_forges_its_report_hangs_nobody(unshaped, script, words):
-    """It writes in the name of the program that watches it, and kills that."""
+    """The rank writes a report in the name of its supervisor, and kills the supervisor."""
     forge = (
         f"if os.environ['RANK'] == '1':\n"
         f"    with open(f'/proc/{{os.getppid()}}/fd/2', 'w') as report: report.write({words!r})\n"
@@ -155,7 +155,7 @@ def test_a_rank_that_forges_its_report_hangs_nobody(unshaped, script, words):
     )
     done = unshaped.run("launch", "--", script(SLEEP.format(first=forge)), check=1)
     assert "rank 1 on node2" in done.stderr
-    assert not has_process(unshaped, "node2", "job.py")  # the rank ends with who watches it
+    assert not has_process(unshaped, "node2", "job.py")  # the rank ends with its supervisor
 
 
 def test_what_outlives_a_killed_supervisor_is_ended_by_the_next_run_which_says_so(
@@ -177,7 +177,7 @@ def test_what_outlives_a_killed_supervisor_is_ended_by_the_next_run_which_says_s
 
 
 def test_output_without_newlines_is_shown_in_pieces_and_in_linear_time(unshaped, script):
-    """40 MB in one line took three times as long as in many (31 and 10.5 s, on a busy machine)."""
+    """As one line, 40 MB once took three times as long as in many lines (31 and 10.5 s, on a busy machine)."""
 
     def took_s(text):
         path = script(f"import os\nif os.environ['RANK'] == '0': os.write(1, {text})\n")

@@ -1,4 +1,4 @@
-"""A learner and its actors on real nodes, over links: an actor that is killed comes back, all of it accounted for."""
+"""A learner and its actors on real nodes: an actor that is killed is restarted, and everything is accounted for."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared
 
 
 def test_what_links_carry_is_what_messages_need(shared):
-    """Nobody dies, so every rank says what it has sent."""
+    """No rank is killed, so every rank reports what it has sent."""
     words = (*MAPF, *OPTIONS, "--steps", "60", "--task-set", "pull_every=20")
     done = shared.run("launch", "--nodes", "3", "--profile", "wan", "--no-verify", *words)
     assert "WEIGHTS' AGE s" in done.stdout and "PREDICTED s" in done.stdout
@@ -71,7 +71,7 @@ def test_a_learner_without_actors_is_refused_before_anything_starts(shared):
 
 @pytest.mark.slow
 def test_an_actor_that_is_cut_off_loses_nothing_and_comes_back(shared, tmp_path):
-    """For longer than a connection may be silent: it is closed, and made anew."""
+    """The cut is longer than a connection may be silent, so the connection is closed and opened again."""
     schedule = tmp_path / "cut.yml"
     schedule.write_text("- {at: step 50, partition: [[node1, node2], [node3]], for: 20s}\n")
     words = (*MAPF, *OPTIONS, "--steps", "2500", "--schedule", schedule)
@@ -80,10 +80,10 @@ def test_an_actor_that_is_cut_off_loses_nothing_and_comes_back(shared, tmp_path)
     actors = summary["experience"]["actors"]
     assert actors["node2"]["connections"] == 1
     assert actors["node3"]["connections"] >= 2 and actors["node3"]["lives"] == 1
-    # What it had done by the end and the learner has not is what was on its way then: a window of 16, and what the
-    # other seven of eight environments ended in the step that filled it.
+    # The pieces that it made and the learner never got were in flight at the end: a window of 16, and those that the
+    # other seven of eight environments finished in the step that filled it.
     assert actors["node3"]["not_handed_over"] <= 16 + 7
     lines = (Path(summary["folder"]) / "metrics" / "node1.jsonl").read_text().splitlines()
     steps = [line for line in map(json.loads, lines) if line["event"] == "step"]
     slowest_s = max(b["time"] - a["time"] for a, b in zip(steps, steps[1:], strict=False))
-    assert slowest_s < 10  # the learner waits for nobody
+    assert slowest_s < 10  # the learner does not wait for an actor

@@ -1,4 +1,4 @@
-"""What newer torch has: sharded training, pipelines, libuv. What the image's torch lacks is skipped, and said."""
+"""Features of newer torch: sharded training, pipelines, libuv; those that the image's torch lacks are skipped."""
 
 import json
 import re
@@ -45,8 +45,9 @@ dist.destroy_process_group()
 """
 
 
-# What decides which tests can be made; asked once, for to import torch takes seconds. FSDP2 calls `record_event` on the
-# streams of whatever device: those of the CPU have it from torch 2.7 on. Only a store that opens tells of libuv.
+# Decides which tests can run; asked once, because importing torch takes seconds. FSDP2 calls `record_event` on the
+# streams of any device: those of the CPU have it from torch 2.7 on. Only opening a store shows whether torch has
+# libuv.
 ASK = """\
 import json, torch
 from torch.distributed import TCPStore
@@ -68,7 +69,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def nodes_torch(shared):
-    """What the nodes' torch is, and has."""
+    """The version and features of the nodes' torch."""
     bring_up(shared)
     return json.loads(shared.exec("node1", "python3", "-c", ASK).splitlines()[-1])
 

@@ -1,4 +1,4 @@
-"""One command at a time changes a cluster; while a run goes on nothing is changed, measured or removed under it."""
+"""One command at a time changes a cluster; during a run, nothing is changed, measured or removed."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from cluster.lifecycle.exclusive_lock import ClusterLock
 
 @pytest.fixture
 def busy(unshaped, tmp_path):
-    """A cluster on which a run goes on; its launcher."""
+    """A cluster with a run in progress, and its launcher."""
     script = tmp_path / "job.py"
     script.write_text("import time\ntime.sleep(600)\n")
     launched = unshaped.start("launch", "--", script)
@@ -62,7 +62,7 @@ def test_ranks_that_outlive_their_launcher_keep_their_nodes(unshaped, tmp_path):
     )
     launched = unshaped.start("launch", "--", script)
     wait_for_ranks(unshaped)
-    os.killpg(launched.pid, signal.SIGKILL)  # they have ten seconds then
+    os.killpg(launched.pid, signal.SIGKILL)  # the ranks then end within ten seconds
     launched.communicate()
     assert "busy with run" in unshaped.run("up", "--profile", "wan", check=1).stderr
     eventually(lambda: unshaped.run("up", check=None).returncode == 0, 60, every_s=1)
@@ -107,5 +107,5 @@ def test_the_lock_goes_with_its_process_and_leaves_nothing():
     finally:
         holder.kill()
         holder.communicate()
-    with ClusterLock(name) as lock, lock:  # a block within a block holds it already
+    with ClusterLock(name) as lock, lock:  # a nested block already holds the lock
         pass

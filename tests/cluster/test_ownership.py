@@ -1,4 +1,4 @@
-"""What is not ours is left alone: strangers' projects, other checkouts' clusters, containers with our labels."""
+"""Foreign things are left alone: Compose projects, clusters of other checkouts, containers with copied labels."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ COMPOSE_FILE = 'services: {db: {image: gradwire-node, command: ["sleep", "600"],
 
 
 @pytest.fixture
-def stranger(tmp_path, shared):  # shared: so that gradwire-node is there
-    """Starts somebody's Compose project of a given name; returns its container."""
+def stranger(tmp_path, shared):  # shared: builds the image gradwire-node
+    """Start a foreign Compose project of the given name; returns its container."""
     (tmp_path / "compose.yml").write_text(COMPOSE_FILE)
     begun = []
 
@@ -35,7 +35,7 @@ def stranger(tmp_path, shared):  # shared: so that gradwire-node is there
 
 @pytest.fixture
 def other_checkout(tmp_path_factory):
-    """Runs verbs in a second checkout of the project."""
+    """Run a verb in a second checkout of the project."""
     copy = tmp_path_factory.mktemp("other") / "gradwire"
     ignored = shutil.ignore_patterns(
         ".git", ".venv", ".gradwire", "runs", "__pycache__", ".*_cache"
@@ -99,12 +99,12 @@ def test_another_checkout_removes_a_cluster_only_when_it_is_forced(make_cluster,
     done = other_checkout("down", "--force", "--name", cluster.name)
     assert done.returncode == 0, done.stderr
     assert Engine().containers(cluster.name) == []
-    cluster.run("down")  # its keys
+    cluster.run("down")  # removes its keys
     assert cluster.things() == []
 
 
 def test_a_container_that_has_only_inherited_our_labels_is_nobodys_node(make_cluster):
-    """As `docker commit` of a node makes them."""
+    """`docker commit` of a node creates images with its labels."""
     cluster = make_cluster("labels")
     cluster.run("up", "--nodes", "1")
     image, name = f"{cluster.name}-committed", f"{cluster.name}-mine"
@@ -122,6 +122,6 @@ def test_a_container_that_has_only_inherited_our_labels_is_nobodys_node(make_clu
         cluster.run("down")
         assert is_running(name) and is_running(f"{name}2")
     finally:
-        made = [name, f"{name}2"]  # whose volumes the image declares, as the node had them
+        made = [name, f"{name}2"]  # their image declares the node's volumes
         subprocess.run(["docker", "rm", "--force", "--volumes", *made], capture_output=True)
         subprocess.run(["docker", "image", "rm", "--force", image], capture_output=True)

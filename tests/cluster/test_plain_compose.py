@@ -1,4 +1,4 @@
-"""A plain `compose up` works too: its nodes run, say that they have no keys, and `up` takes them over."""
+"""Nodes of a plain `compose up` run and say that they have no keys; `cluster.up` takes them over."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ from cluster.engine.resources import Limit
 
 def test_a_plain_compose_up_is_taken_over_by_cluster_up(make_cluster, tmp_path):
     cluster = make_cluster("plain")
-    document = tmp_path / "compose.yml"  # what docker-compose.yml is for the default cluster
+    document = tmp_path / "compose.yml"  # corresponds to docker-compose.yml of the default cluster
     document.write_text(yaml.safe_dump(compose_document(ClusterSpec(cluster.name, 2, OWN_SLOT))))
     plain = ["--project-name", project_name(cluster.name), "--project-directory", str(PROJECT_DIR)]
     argv = [*compose_command(), *plain, "--file", str(document)]
@@ -58,14 +58,14 @@ def test_compose_takes_gpus_as_we_write_them(gpus, tmp_path):
     ]
     (device,) = services["node1"]["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
-    # Both versions of Compose keep the numbers; v2 writes all as -1.
+    # Both versions of Compose keep the numbers; v2 writes `all` as -1.
     assert device.get("device_ids") == (["0", "1"] if gpus == "0,1" else None)
     assert device.get("count") in ((None,) if gpus == "0,1" else ("all", -1))
     assert "deploy" not in services["node2"]
 
 
 def has_nvidia():
-    """Whether containers get GPUs here: no engine says so, but the hook that its NVIDIA driver calls is there."""
+    """Return whether containers can get GPUs: no engine reports it, but its NVIDIA driver's hook is installed then."""
     return shutil.which("nvidia-container-runtime-hook") is not None
 
 
@@ -84,7 +84,7 @@ def test_gpus_that_cannot_be_had_cost_the_running_cluster_nothing(make_cluster):
 
 @pytest.mark.skipif(has_nvidia(), reason="the NVIDIA container toolkit is here: nothing is refused")
 def test_up_keeps_the_gpus_that_plain_compose_gave(make_cluster, tmp_path):
-    """Here no container with a GPU can start: that `up` says so shows that it asks for them again."""
+    """No container with a GPU can start here: the error of `up` shows that it requests the GPUs again."""
     cluster = make_cluster("overlaid")
     document, overlay = tmp_path / "compose.yml", tmp_path / "gpu.yml"
     document.write_text(yaml.safe_dump(compose_document(ClusterSpec(cluster.name, 1, 31))))

@@ -1,4 +1,4 @@
-"""PPO on real nodes: environments dealt out, policies averaged over links, all of it accounted for."""
+"""PPO on real nodes: environments are divided among ranks, policies averaged over links, and all is accounted for."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_policies_are_averaged_over_wan(shared):
 
 
 def test_six_ranks_go_on_from_the_checkpoints_of_three(unshaped):
-    """Each node is sent all of them, and each rank finds its environments there."""
+    """Each node receives all checkpoints, and each rank finds its environments in them."""
     words = ("--task", "ppo", *SHORT, "--strategy", "ddp", "--task-set", "sync=all")
     first = unshaped.json("launch", *words, "--checkpoint-every", "30")
     more = ("--nproc-per-node", "2", "--resume", first["folder"])

@@ -1,4 +1,4 @@
-"""A launch by each other Python that this machine has: `make test-pythons` has made their environments."""
+"""Launches by each other Python of this machine, in the environments that `make test-pythons` creates."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Several ranks on each node: each with its place, its log and its last words; links carry what leaves a node."""
+"""Several ranks per node: each has its place, log and error message; links carry only what leaves a node."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# That six ranks meet is for the training below: six imports of torch take half a minute.
+# The training below tests that six ranks meet: six imports of torch take half a minute.
 PROGRAM = """\
 import os, sys, time
 
@@ -56,12 +56,12 @@ def test_the_rank_that_failed_is_told_from_its_neighbour_by_its_own_words(unshap
 
 @pytest.mark.slow
 def test_links_carry_what_leaves_a_node(shared):
-    """A ring of six ranks on three nodes: each node's second rank sends to its first, and takes no link."""
+    """A ring of six ranks on three nodes: each node's second rank sends to its first, over no link."""
     words = ["--steps", "4", "--batch-size", "8", "--strategy", "fedavg", "--set", "H=4"]
     words += ["--profile", "wan", "--no-verify", "--nproc-per-node", "2"]
     summary = shared.json("launch", *words)
     carried = summary["bytes"]
-    # One average of 4.8 MB round a ring of six, of which three hops are links.
+    # One average of 4.8 MB round a ring of six, three of whose hops are links.
     assert carried["payload"] == pytest.approx(3 * 2 * 5 / 6 * 4 * 1_199_882, rel=0.01)
     assert carried["loop"]["ratio"] == pytest.approx(1, abs=0.05)
     assert carried["loop"]["off"] == []

@@ -1,4 +1,4 @@
-"""Links that were asked for are in force whenever something runs over them, whatever became of the nodes."""
+"""The requested links are in force whenever a program runs over them, even after nodes were restarted or replaced."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from containers import eventually
 
-# Near and fast, so that to prove it takes little; far enough from no shaping at all to be told from it.
+# Near and fast, so that a proof is short; slow enough to be told from unshaped links.
 PROFILE = "rate_mbyte_s: 8\ndelay_ms: 10\n"
 
 
@@ -73,7 +73,7 @@ def test_nodes_that_were_made_anew_behind_our_back_get_their_links_again(shaped,
 
 
 def test_a_node_that_has_lost_its_network_is_made_anew(shaped):
-    """Compose takes it for whole: `up` waited two minutes for it, in vain."""
+    """Compose considers the node complete: `up` used to wait two minutes for it, in vain."""
     name = shaped.container("node2")
     network = f"{name.removesuffix('-node2')}_data"
     subprocess.run(["docker", "network", "disconnect", network, name], check=True)

@@ -1,6 +1,6 @@
-"""What ranks leave comes home, whatever one of the nodes sends instead; what does not stays on its node, and is told.
+"""Results of ranks are fetched even if one node sends something else; its own stay on that node, and are reported.
 
-Nodes run users' code as root: here it puts something else in the place of the node's tar.
+Nodes run users' code as root: in these tests it replaces the node's tar.
 """
 
 import json
@@ -18,7 +18,7 @@ from unpack_worker import peak_bytes
 from cluster.reporting.read_run import read_run
 
 RUNS = "/run/gradwire/runs"
-# Every rank leaves a result. On node2 it is then somebody else who answers when it is fetched.
+# Every rank leaves a result. On node2, another program then answers when the result is fetched.
 PROGRAM = """\
 import os, pathlib, shutil, sys, time
 place = pathlib.Path(os.environ["GRADWIRE_RUN_DIR"])
@@ -31,7 +31,7 @@ if os.environ["RANK"] == "1":
     os.chmod(tar, 0o755)
 {then}
 """
-# A link that leads out of the results, and a file behind it.
+# A symbolic link that leads out of the results, and a file behind it.
 ESCAPE = """\
 exec python3 -c "
 import sys, tarfile
@@ -50,7 +50,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def nodes(request):
-    """A cluster of this file's own: its nodes are not as others want them."""
+    """A separate cluster, because these tests damage its nodes."""
     cluster = Gradwire(PREFIX + "results")
     cluster.run("down")
     cluster.run("up", "--nodes", "3")
@@ -60,7 +60,7 @@ def nodes(request):
 
 @pytest.fixture
 def cluster(nodes):
-    """The same, with its tar in its place and nothing left behind."""
+    """The same cluster with its tar restored and no results left behind."""
     mend(nodes)
     for node in ("node1", "node2", "node3"):
         nodes.exec(node, "sh", "-c", f"rm -rf {RUNS}/*")
@@ -155,7 +155,7 @@ def test_what_a_killed_launcher_did_not_fetch_is_there_and_told(cluster, tmp_pat
 
 
 def test_a_file_larger_than_the_limit_stays_and_the_others_come(cluster, tmp_path):
-    """1 TB that takes nothing on the node would take an hour and this disk."""
+    """A sparse file of 1 TB needs no space on the node; fetching it would take an hour and fill this disk."""
     lines = [
         "(place / 'result.txt').write_text('x')",
         "if os.environ['RANK'] == '2': os.truncate(os.open(place / 'a', os.O_CREAT | os.O_RDWR), 10**12)",
@@ -171,7 +171,7 @@ def test_a_file_larger_than_the_limit_stays_and_the_others_come(cluster, tmp_pat
 
 
 def test_a_full_disk_of_ours_costs_the_large_results_and_nothing_else(cluster, tmp_path):
-    """The runs of this launch lie on a disk of 20 MB: two nodes leave more than that together, one of them alone."""
+    """The runs folder is a disk of 20 MB: the 40 MB of node2 do not fit, the 1 and 12 MB of the others do."""
     lines = [
         "size = {'0': 1, '1': 40, '2': 12}[os.environ['RANK']] * 10**6",
         "(place / 'result.bin').write_bytes(bytes(size))",
@@ -214,7 +214,7 @@ def test_results_take_little_memory_however_large_they_are(cluster, tmp_path):
 
 
 def peak_of(cluster, program):
-    """The most memory that a launch ever had."""
+    """Return the peak memory of a launch."""
     launched = subprocess.Popen(
         cluster.argv("launch", "--", program),
         cwd=PROJECT_DIR,
@@ -226,14 +226,14 @@ def peak_of(cluster, program):
         try:
             peak = max(peak, peak_bytes(launched.pid))
         except (OSError, TypeError):
-            pass  # it has just ended
+            pass  # the launch has just ended
         time.sleep(0.02)
     assert launched.returncode == 0
     return peak
 
 
 def test_the_summary_is_json_whatever_metrics_the_ranks_leave(cluster, tmp_path):
-    """A training that diverges, lines cut short, figures of the wrong type, ranks that are not there."""
+    """A training that diverges, truncated lines, figures of the wrong type, ranks that do not exist."""
     sums = {"kind": "x", "purpose": "x", "bytes": 8, "count": 1, "waited_s": 0.0}
     lied = sums | {"to": {"77": {"bytes": 8, "messages": 1}}}
     end = {"steps": 1, "seconds": {"comm": 1.0, "total": 1.0}, "final_loss": float("nan")}
@@ -269,7 +269,7 @@ def test_a_size_that_is_none_is_refused_before_anything_starts(cluster, tmp_path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a file system of its own")
 def test_runs_that_cannot_be_written_are_told_before_anything_is_started(tmp_path):
-    """Not even a cluster: that of this name is not up, and does not come up."""
+    """No cluster is brought up either: the named one is down, and stays down."""
     cluster = Gradwire(PREFIX + "nowhere")
     argv = cluster.argv("launch", "--", write(tmp_path, "next", "pass"))
     words = 'mount -t tmpfs -o ro none runs; exec "$@"'

@@ -1,11 +1,11 @@
-"""A run goes on from the checkpoints of another, which come home from the nodes and go back to them."""
+"""A run resumes from the checkpoints of another, which are fetched from the nodes and sent back to them."""
 
 import json
 from pathlib import Path
 
 
 def test_a_run_goes_on_from_the_checkpoints_of_another(unshaped, tmp_path):
-    """With a task of one's own, whose folder is sent along, too."""
+    """Also with a user's own task, whose folder is sent along."""
     (tmp_path / "mine.py").write_text(TASK)
     flags = ("--task", f"{tmp_path}/mine.py:make_task", "--batch-size", "8", "--set", "H=3")
     flags = (*flags, "--optimizer", "sgd", "--momentum", "0.9", "--lr", "0.01")
@@ -21,7 +21,7 @@ def test_a_run_goes_on_from_the_checkpoints_of_another(unshaped, tmp_path):
 
 
 def steps(folder):
-    """Losses of the last rank, by step."""
+    """Return the losses of the last rank, by step."""
     lines = (folder / "metrics/node3.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
     return {event["step"]: event["loss"] for event in events if event["event"] == "step"}

@@ -1,11 +1,11 @@
-"""One folder of all ranks, for checkpoints that they write together: torch.distributed.checkpoint wants one."""
+"""One folder for all ranks, for checkpoints that they write together: torch.distributed.checkpoint requires it."""
 
 import json
 
 import pytest
 from containers import last_run
 
-# Each rank writes its rows, and reads columns, of which every other rank has written a part.
+# Each rank writes its rows and reads columns, of which every rank has written a part.
 CHECKPOINT = """\
 import os, pathlib, torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Slow start after idle, which only Compose can set: in the nodes, on record, and refused where they have another."""
+"""Slow start after idle, which only Compose can set: in force on nodes, recorded, and refused if nodes differ."""
 
 from containers import last_run
 
@@ -19,20 +19,20 @@ def test_a_profile_takes_slow_start_after_idle_away_and_another_gives_it_back(
     def in_the_kernel():
         return {cluster.exec(node, "cat", SYSCTL).strip() for node in ("node1", "node2")}
 
-    # New nodes have it from their start.
+    # New nodes start with the setting.
     assert not cluster.json("up", "--nodes", "2", "--profile", warm)["slow_start_after_idle"]
     assert in_the_kernel() == {"0"}
-    # Running ones refuse another, and their links stay.
+    # Running nodes refuse another setting and keep their links.
     refused = cluster.run("shape", "--profile", cold, check=1)
     assert "slow start after idle is off in this node and shall be on" in refused.stderr
     shown = cluster.run("status").stdout
     assert "profile warm" in shown and "no slow start after idle" in shown
-    # Who names no profile keeps it, and the nodes.
+    # A launch without a profile keeps the setting and the nodes.
     cluster.exec("node1", "touch", "/root/here")
     cluster.run("launch", "--no-verify", "--", program)
     assert cluster.exec("node1", "ls", "/root/here")
     config = (last_run(cluster, "hello") / "run.yml").read_text()
-    assert config.count("slow_start_after_idle: false") == 2  # asked for, and in force
-    # `up` makes the nodes anew where it differs.
+    assert config.count("slow_start_after_idle: false") == 2  # as requested, and as in force
+    # `up` recreates the nodes if the setting differs.
     assert cluster.json("up", "--profile", cold)["slow_start_after_idle"]
     assert in_the_kernel() == {"1"}

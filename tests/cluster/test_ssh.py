@@ -1,4 +1,4 @@
-"""SSH is the one road to a node: by key only, host keys pinned, on loopback only."""
+"""SSH is the only way into a node: with keys only, pinned host keys, and on loopback only."""
 
 import shutil
 import socket
@@ -67,7 +67,7 @@ def test_a_stranger_without_the_key_is_turned_away(shared, tmp_path):
         "-o",
         f"IdentityFile={tmp_path / 'key'}",
     ]
-    # -F has our own key as well: take it away
+    # -F also names our own key: remove it
     plain = tmp_path / "config"
     plain.write_text(
         "".join(
@@ -114,7 +114,7 @@ def test_two_clusters_with_different_names_live_side_by_side(shared, make_cluste
 
 
 def test_a_cluster_of_another_checkout_is_left_alone(shared, tmp_path):
-    """Two checkouts have keys of their own: neither may take over the other's cluster."""
+    """Each checkout has its own keys, so neither may take over the other's cluster."""
     copy = tmp_path / "checkout"
     shutil.copytree(
         shared.state_dir.parents[1],
@@ -135,7 +135,7 @@ runpy.run_module("cluster.status", run_name="__main__")
 
 
 def test_no_thread_outlives_its_connection(shared):
-    """Python up to 3.13 may crash at its end where one that it does not wait for is at work in a library."""
+    """Python up to 3.13 may crash at exit if a daemon thread is inside a library then."""
     done = subprocess.run(
         [sys.executable, "-c", SHOW_THREADS, shared.name],
         cwd=PROJECT_DIR,
@@ -147,7 +147,7 @@ def test_no_thread_outlives_its_connection(shared):
 
 
 def test_who_came_often_without_logging_in_is_let_in_all_the_same(unshaped):
-    """OpenSSH punishes such an address for a while: who waits for nodes, and is killed, would shut himself out."""
+    """OpenSSH by default shuts such an address out for a while, such as a client killed while it waits for nodes."""
     knock = "for _ in $(seq 60); do exec 3<> /dev/tcp/node3/22; exec 3>&-; done"
     unshaped.exec("node1", "bash", "-c", knock)
     done = unshaped.ssh("node1", "ssh", "node3", "hostname")

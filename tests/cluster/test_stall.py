@@ -1,4 +1,4 @@
-"""A run in which nothing moves any more does not stay silent: who waits for whom is said, or ends the run."""
+"""A run that stalls reports which rank waits for which, or is ended with that report."""
 
 import re
 import signal
@@ -8,7 +8,7 @@ import pytest
 from containers import last_run
 from test_liveness import end, has_process, launch
 
-# Every rank of a ring sends to the next one and waits for the one before, for ever or as long as it has patience.
+# Every rank of a ring sends to the next rank and waits for the previous one, at most PATIENCE_S (None: for ever).
 RING = """\
 import os, socket, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -62,7 +62,7 @@ def test_a_stopped_rank_is_named_and_the_run_goes_on_once_it_is_let_go(unshaped,
     text = "".join(said)
     assert re.search(r"nothing has moved for [345]\d s", text)
     assert "rank 1 on node2 holds the others up: it is stopped (T)" in text
-    # What node1 sends on beside it: two messages; three where it was stopped between its own sending and its reading.
+    # What node1 still sends to it: two messages; three if it was stopped between its own send and its receive.
     assert re.search(
         r"rank 1 on node2: it is stopped .*, has not read [23],000 bytes of node1", text
     )
@@ -83,7 +83,7 @@ def test_stall_timeout_ends_the_run_and_names_the_stopped_rank(unshaped, ring):
     assert time.monotonic() - started < 60
     assert "rank 2 on node3 stalled: it is stopped (T)" in stderr
     assert "ended by --stall-timeout" in stderr
-    # A stack of each rank in its log, and of the one that is to blame at the end.
+    # A stack of each rank is in its log, and the stalled rank's stack is printed at the end.
     assert re.search(r"  \| +File .*job.py., line \d+ in <module>", stderr)
     for node in ("node1", "node2", "node3"):
         log = (last_run(unshaped, "job") / "logs" / f"{node}.log").read_text()

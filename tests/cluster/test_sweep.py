@@ -1,4 +1,4 @@
-"""A sweep on real nodes: interrupted and started again it has the runs of one that was not, each once."""
+"""A sweep on real nodes: interrupted and started again, it has the runs of an uninterrupted one, each once."""
 
 import json
 import signal
@@ -6,7 +6,7 @@ import signal
 import pytest
 from containers import TIMEOUT_S, eventually
 
-# As long as its variant says: the ranking is known before anything is run.
+# Runs as long as its variant says, so the ranking is known in advance.
 SCRIPT = """\
 import argparse, os, time
 parser = argparse.ArgumentParser()
@@ -58,7 +58,7 @@ def test_one_that_is_interrupted_goes_on_to_the_same_table(shared, file, tmp_pat
     lines = {(row["problem"]["profile"], row["variant"]): row for row in found["ranking"]}
     assert set(lines) == {run[:2] for run in runs}
     for profile in ("wan", "mobile"):
-        # On a busy machine the host may be the limit of all runs of half a second, which are not ranked then.
+        # On a busy machine, the host may be the limit of all half-second runs, which are then not ranked.
         quick = lines[profile, "quick"]
         assert quick["verdict"] == ("best" if quick["runs"] else "the host was the limit"), lines
     assert "quick" in (out / "sweep.html").read_text()

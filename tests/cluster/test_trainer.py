@@ -1,7 +1,7 @@
-"""Trainer.fit on the nodes: in a script that the launcher starts, and called where torch is, beside the engine.
+"""Trainer.fit on the nodes: in a launched script, and called on a host that has torch.
 
 The host of these tests has no torch. So the script that calls fit runs in a container with this machine's network,
-its engine and this checkout: to the launcher, a host.
+engine and checkout, which looks like a host to the launcher.
 """
 
 import json
@@ -21,7 +21,7 @@ TEST_IMAGE = f"{IMAGE}-test"  # as the Makefile calls it
 
 @pytest.fixture
 def host_with_torch(tmp_path):
-    """A function that runs a script where torch is; what it printed."""
+    """A function that runs a script in a container that has torch, and returns its output."""
     if not ENGINE.is_socket():
         pytest.skip(f"no engine at {ENGINE} that a container could be given")
     build = ["docker", "build", "--quiet", "--tag", TEST_IMAGE, "--build-arg", f"IMAGE={IMAGE}"]
@@ -47,12 +47,12 @@ def test_a_script_with_fit_is_launched_as_any_other(unshaped):
     run = unshaped.json("launch", "--", EXAMPLE)
     folder = PROJECT_DIR / "runs" / run["run"]
     assert {line["config"]["strategy"] for line in events(folder, "start")} == {"ddp"}
-    # A ring of three sends 4 times the parameters (4,612 of 4 bytes), each of 60 steps.
+    # A ring of three sends 4 times the parameters (4,612 of 4 bytes) in each of 60 steps.
     assert run["bytes"]["payload"] > 60 * 4 * 4 * 4612
 
 
 def test_fits_train_on_the_nodes_one_after_the_other(unshaped, host_with_torch):
-    """The second goes on from the checkpoints of the first, to the same bits; the third from the model it gave."""
+    """The second fit resumes from the first's checkpoints, bit-identically; the third starts from its model."""
     said = json.loads(host_with_torch(SCRIPT, unshaped.name))
     whole, rest, further = (Path(folder) for folder in said["folders"])
     assert steps(whole) == [1, 2, 3, 4, 5, 6, 7, 8] * 3
@@ -84,7 +84,7 @@ def events(folder, event):
 
 
 def steps(folder):
-    """Of all ranks, one after the other."""
+    """Return the steps of all ranks, one rank after the other."""
     return [line["step"] for line in events(folder, "step")]
 
 

@@ -1,4 +1,4 @@
-"""`up` makes a cluster, or mends the one that is there; `down` leaves nothing."""
+"""`up` creates a cluster or repairs the existing one; `down` leaves nothing."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from cluster.engine.client import Engine
 
 def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_path):
     cluster = make_cluster("fresh")
-    done = cluster.run("up", "--json", "--nodes", "2", cwd=tmp_path)  # from wherever the user is
+    done = cluster.run("up", "--json", "--nodes", "2", cwd=tmp_path)  # from any folder
     assert list(tmp_path.iterdir()) == []
     status = json.loads(done.stdout)
     assert [n["name"] for n in status["nodes"]] == ["node1", "node2"]
@@ -26,11 +26,11 @@ def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_pa
     assert cluster.things()
     cluster.run("down")
     assert cluster.things() == []
-    cluster.run("down")  # nothing to remove is no error
+    cluster.run("down")  # it is no error if there is nothing to remove
 
 
 def test_the_engine_tells_of_each_node_as_its_container_starts(make_cluster):
-    """So that nobody knocks before: the kernel would then keep the door shut for a second."""
+    """So that nothing connects earlier: the kernel would then delay every connection by a second."""
     cluster, heard = make_cluster("heard"), []
     with Engine().starts(cluster.name) as nodes:
         listener = threading.Thread(target=heard.extend, args=(nodes,))
@@ -67,7 +67,7 @@ def test_up_changes_the_number_of_nodes_both_ways(make_cluster):
         hosts = cluster.ssh("node1", "cat", "/etc/hosts").stdout
         assert f"node{size}" in hosts
         assert f"node{size + 1}" not in hosts
-    assert len(cluster.json("up")["nodes"]) == 2  # unasked, it stays as it is
+    assert len(cluster.json("up")["nodes"]) == 2  # by default, the number stays
 
 
 def test_a_cluster_that_grows_keeps_its_links(make_cluster):
@@ -124,12 +124,12 @@ def test_two_new_clusters_begun_at_once_both_come_up(make_cluster):
 
 
 def test_a_slot_whose_subnet_is_somebody_elses_is_left_to_them(make_cluster):
-    """A stranger's network has the first slot that no cluster holds."""
+    """A foreign network occupies the first slot that no cluster holds."""
     cluster = make_cluster("beside")
     network = f"t-stranger-{cluster.name}"
     create = ["docker", "network", "create", network, "--subnet"]
     free = (slot for slot in range(40) if slot not in Engine().slots(beside=cluster.name))
-    # Another test may be quicker with one of them.
+    # Another test may take one of them first.
     slot = next(s for s in free if not subprocess.run([*create, f"10.77.{s}.0/24"]).returncode)
     try:
         cluster.run("up", "--nodes", "1")
@@ -147,7 +147,7 @@ def test_a_slot_is_taken_from_when_a_cluster_has_its_network(make_cluster):
     subprocess.run([*argv, network], check=True, capture_output=True)
     assert OWN_SLOT in Engine().slots(beside="another")
     assert OWN_SLOT not in Engine().slots(beside=cluster.name)
-    done = cluster.run("down", check=1)  # a network without nodes or keys: who knows whose it is
+    done = cluster.run("down", check=1)  # a network without nodes or keys: its owner is unknown
     assert network in done.stderr and "--force" in done.stderr
     cluster.run("down", "--force")
     assert cluster.things() == []
@@ -167,7 +167,7 @@ def test_a_node_that_dies_while_it_starts_is_named_with_its_last_words(make_clus
     cluster = make_cluster("dies")
     done = cluster.run("up", "--nodes", "2", "--image", broken_image, check=1)
     assert "a node died" in done.stderr
-    assert re.search(r"node([12]): no disk on node\1", done.stderr)  # whichever was seen first
+    assert re.search(r"node([12]): no disk on node\1", done.stderr)  # whichever died first
     assert cluster.things() == []
 
 
@@ -179,8 +179,8 @@ def test_a_missing_image_is_named_before_anything_starts(make_cluster):
 
 
 @pytest.fixture
-def broken_image(shared):  # shared: so that the node image is there
-    """An image of a user's own whose nodes complain and end."""
+def broken_image(shared):  # shared: builds the node image
+    """A user's image whose nodes print an error and exit."""
     name = f"{shared.name}-broken"
     subprocess.run(
         ["docker", "build", "--tag", name, "-"],

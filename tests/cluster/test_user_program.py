@@ -1,4 +1,4 @@
-"""Any script runs unchanged: its folder reaches the nodes, torchrun's environment is there, its exit code is ours."""
+"""Any script runs unchanged: its folder reaches the nodes, torchrun's environment is set, its results are fetched."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ CONTRACT = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """A program of a user's, outside the repository: a script, a module beside it, a package, data in a folder."""
+    """A user's program outside the repository: a script, a module beside it, a package, and a data folder."""
     (tmp_path / "train.py").write_text(ALL_REDUCE)
     (tmp_path / "helper.py").write_text(
         "def greet():\n    return open('data/word.txt').read().strip()\n"
@@ -62,7 +62,7 @@ def test_a_script_runs_with_its_folder_and_arguments_and_what_it_leaves_comes_ba
         )
     files = last_run(unshaped, "train") / "files"
     assert [p.read_text() for p in sorted(files.glob("*/result.txt"))] == ["6", "6", "6"]
-    assert unshaped.exec("node1", "ls", "/root/work").split() == []  # and nothing stays behind
+    assert unshaped.exec("node1", "ls", "/root/work").split() == []  # and nothing is left behind
 
 
 RPC = """\
@@ -93,7 +93,7 @@ def test_what_links_lead_to_reaches_the_nodes(unshaped, folder, tmp_path_factory
     (folder / "data" / "word.txt").unlink()
     (folder / "data").rmdir()
     (folder / "data").symlink_to(elsewhere)
-    (folder / "pack" / "back").symlink_to(folder)  # a link in a circle
+    (folder / "pack" / "back").symlink_to(folder)  # a symbolic link that makes a cycle
     (folder / "say.py").write_text("from helper import greet\nprint(greet())\n")
     done = unshaped.run("launch", "--", folder / "say.py")
     assert done.stdout.count(" | hello\n") == 3
@@ -115,7 +115,7 @@ def test_a_link_that_leads_nowhere_at_home_loses_nothing_else(unshaped, tmp_path
     assert "node2: pipe is left out" in done.stderr
     assert (folder / "model.pt").read_text() == "0"
     assert (folder / "files" / "node2" / "model.pt").read_text() == "1"
-    assert (folder / "files" / "node2" / "latest.pt").read_text() == "1"  # a file, as whole
+    assert (folder / "files" / "node2" / "latest.pt").read_text() == "1"  # a whole regular file
     assert "loss 0.5" in (folder / "files" / "node3" / "metrics.jsonl").read_text()
     assert unshaped.exec("node2", "ls", "/run/gradwire/runs").split() == []
 
@@ -177,7 +177,7 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(unshaped, tmp_path):
     assert len(list(last_run(unshaped, "talk").glob("files/*/done"))) == 3
 
 
-# A hundred datagrams of 1,000 bytes from node1 to node2, each of which is 1,042 on the link.
+# A hundred datagrams of 1,000 bytes from node1 to node2; each takes 1,042 bytes on the link.
 SEND = """\
 import os, socket, time
 if os.environ["RANK"] == "0":
@@ -189,7 +189,7 @@ if os.environ["RANK"] == "0":
 
 
 def test_each_run_counts_its_own_bytes(mobile, tmp_path):
-    """The counters are the kernel's and go on; each run's are those of what it sent, and some words of ARP and ICMP."""
+    """The kernel's counters continue across runs; each run counts what it sent, and a little ARP and ICMP."""
     script = tmp_path / "send.py"
     script.write_text(SEND)
     for _ in range(2):

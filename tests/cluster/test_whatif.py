@@ -1,4 +1,4 @@
-"""What would have helped, tried: the links are changed for a run and are as before after it, however that ends."""
+"""Trials of what-ifs: links are changed for one run and restored afterwards, however the run ends."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def rates(cluster):
 
 
 def test_the_slow_link_is_on_the_critical_path(trained):
-    """Of 6.4 MB an average over 1 MB/s: 6 s at least, twice."""
+    """An average sends 6.4 MB over 1 MB/s: at least 6 s, twice."""
     _, summary = trained
     path = summary["critical_path"]
     first, *_ = path["links"]
@@ -80,7 +80,7 @@ def test_what_is_tried_is_beside_what_was_predicted_and_links_are_as_before(trai
     order, rate = found["tried"]
     assert [order["what"], rate["what"]] == ["rank_order", "rate"]
     for one in (order, rate):
-        # Computing of a busy machine is in the one, the links alone in the other.
+        # achieved_s would include a busy machine's computing; achieved_collectives_s has the links alone.
         assert one["achieved_collectives_s"] == pytest.approx(one["predicted_s"], rel=0.35)
         for run in (*one["baselines"], *one["runs"]):
             assert (Path(run["folder"]) / "summary.json").is_file()
@@ -139,7 +139,7 @@ def test_an_order_that_cannot_be_starts_nothing(slow):
 
 @pytest.fixture
 def trying(shared, tmp_path_factory):
-    """A trial in the middle of a run over the changed link, which is tried first: no order of ranks avoids both."""
+    """A trial in the middle of its run over the changed link; it comes first: no rank order avoids both slow links."""
     files = make_files(tmp_path_factory, SLOW_BOTH_WAYS)
     shared.run("up", "--nodes", "3", *files)
     before = rates(shared)

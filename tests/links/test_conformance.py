@@ -1,4 +1,4 @@
-"""The conformance table in its short form: one grid of links, measured and kept."""
+"""The conformance table in its short form: one grid of links is measured, and every link is as requested."""
 
 import csv
 import subprocess

@@ -1,4 +1,4 @@
-"""Every link is proved before it is used; a wrong one is caught by name."""
+"""Every link is proved before it is used; a wrong link is caught by name."""
 
 import json
 import re
@@ -21,18 +21,18 @@ def test_jitter_and_loss_are_proved_too(shared, tmp_path):
 
 
 def shape_short(cluster, folder, *words):
-    """Links that are quickly measured, again and again."""
+    """Shape links that can be measured quickly, and again."""
     profile = folder / "short.yml"
     profile.write_text("rate_mbyte_s: 4\ndelay_ms: 20\n")
     cluster.run("shape", "--profile", profile, *words)
 
 
 def check_broken(contract, wrong):
-    """A contract calls the links in `wrong` broken for what was made wrong, and no others, however busy the host was.
+    """Check that a contract calls exactly the links in `wrong` broken, by the right words, however busy the host was.
 
     Args:
         contract: the document.
-        wrong: {(src, dst): of these words one at least}.
+        wrong: {(src, dst): words of which at least one must be given as broken}.
     """
     found = ((verdict["link"], set(verdict["broken"])) for verdict in contract["links"])
     broken = {(link["src"], link["dst"]): words for link, words in found if words}
@@ -44,7 +44,7 @@ def check_broken(contract, wrong):
 
 
 def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make_wrong, tmp_path):
-    shape_short(shared, tmp_path, "--wire", "nfqueue")  # of netem's: tests/netem
+    shape_short(shared, tmp_path, "--wire", "nfqueue")  # netem's: tests/netem
     make_wrong("delay")
     contract = shared.json("verify", check=1)
     # A round trip has two directions, and only one of them is wrong.
@@ -56,13 +56,13 @@ def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make
 def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wrong_one(
     make_cluster, tmp_path
 ):
-    """The way of big clusters, on a small one whose time is short."""
+    """The method for big clusters, used on a small one by a short time budget."""
     cluster, profile = make_cluster("short"), tmp_path / "short.yml"
     profile.write_text("rate_mbyte_s: [6, 12]\ndelay_ms: [5, 10]\n")
     cluster.run("up", "--nodes", "5", "--profile", profile)
     with Watch() as watch:
         contract = cluster.json("verify", "--budget", "5")
-    # A slow machine starts programs late; what the plan is worth is in docs/LOG.md.
+    # A slow machine starts programs late; docs/LOG.md says how good the plan is.
     in_time = contract["seconds"] < 2 * contract["planned_s"]
     assert in_time or contract["measured_again"] or watch.limits()
     assert "TCP was tried on 5 of 20 links" in " ".join(contract["notes"])
@@ -109,7 +109,7 @@ def test_a_node_whose_wire_has_died_is_named(shared):
 
 @pytest.fixture
 def make_wrong(shared):
-    """Change node1's link to node2 with tc, so that the tool does not know; undone afterwards."""
+    """Change node1's link to node2 behind the tool's back; restored after the test."""
 
     def make(wrong):
         if wrong == "rate":
@@ -138,14 +138,14 @@ def test_links_share_their_nodes_uplink_and_the_contract_proves_it(shared, tmp_p
     assert contract["holds"], contract["verdict"]
     (uplink,) = contract["uplinks"]
     assert uplink["asked_mbyte_s"] == 3
-    assert uplink["measured_mbyte_s"] == pytest.approx(3, rel=0.05)  # and not the 4 of both links
+    assert uplink["measured_mbyte_s"] == pytest.approx(3, rel=0.05)  # not 4, the sum of both links
     # Each link by itself has its own rate.
     for link in contract["links"]:
         assert link["measured"]["goodput_mbyte_s"] == pytest.approx(2 * 1448 / 1514, rel=0.05)
 
 
 def test_a_round_trip_under_load_is_measured_beside_the_idle_one(shared, tmp_path):
-    """One flow's queue stays short, by its own kernel's will (TCP small queues), and never exceeds what was asked."""
+    """TCP small queues keep the sender's own queue of one flow short; it never exceeds the requested buffer."""
     profile = tmp_path / "deep.yml"
     profile.write_text("rate_mbyte_s: 1\ndelay_ms: 20\nbuffer_ms: 300\n")
     shared.run("shape", "--profile", profile)
@@ -156,7 +156,7 @@ def test_a_round_trip_under_load_is_measured_beside_the_idle_one(shared, tmp_pat
 
 
 def test_messages_that_nobody_reads_do_not_stop_the_run(mobile, tmp_path):
-    """As in `launch -- quick.py 2>&1 | head -1`: the contract's table comes after that."""
+    """As in `launch -- quick.py 2>&1 | head -1`: the contract's table is printed after the reader has gone."""
     script = tmp_path / "quick.py"
     script.write_text("import os\nopen(os.environ['GRADWIRE_RUN_DIR'] + '/done', 'w').close()\n")
     launched = mobile.start("launch", "--", script)
@@ -164,6 +164,6 @@ def test_messages_that_nobody_reads_do_not_stop_the_run(mobile, tmp_path):
     launched.stderr.close()
     launched.stdout.close()
     if launched.wait(timeout=TIMEOUT_S) != 0:
-        mobile.run("verify")  # says why, where it was the host
+        mobile.run("verify")  # names the host, if that was the reason
     assert launched.returncode == 0
     assert len(list(last_run(mobile, "quick").glob("files/*/done"))) == 3

@@ -1,4 +1,4 @@
-"""What few links have happens to packets: bursts of losses, doubles, damage, overtaking, a downlink, no way round."""
+"""Rarer properties of links: loss bursts, duplication, corruption, reordering, a downlink, isolated nodes."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from test_links import check
 PROFILE = "rate_mbyte_s: 5\ndelay_ms: 20\n"
 PORT = 29999
 
-# Numbered datagrams, 0.5 ms apart; what arrived of them, as the program there sees it.
+# Sends numbered datagrams, 0.5 ms apart; the receiver prints the numbers that arrived.
 SEND = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -42,7 +42,7 @@ def program(text, **values):
 
 
 def arrived(cluster, count):
-    """The numbers of the datagrams that node2 gets of those that node1 sends, in their order."""
+    """Send datagrams from node1; return the numbers of those that node2 receives, in order of arrival."""
     before = udp_counter(cluster, "RcvbufErrors")
     receiver = cluster.start_exec("node2", *program(RECEIVE, PORT=PORT))
     assert receiver.stdout.readline() == "ready\n"
@@ -57,14 +57,14 @@ def arrived(cluster, count):
 
 @pytest.fixture
 def shape(shared, tmp_path):
-    """Shape the shared cluster by a profile of these lines."""
+    """Shape the shared cluster with a profile that has these lines."""
 
     def act(lines, *words):
         path = tmp_path / "flawed.yml"
         path.write_text(PROFILE + lines)
         words = ("--json", "--profile", path, *words)
         done = shared.run("shape", *words, check=None)
-        if "duplicating netems" in done.stderr:  # Linux from 6.16 on, tried: docs/links.md
+        if "duplicating netems" in done.stderr:  # Linux 6.16 and newer, tried: docs/links.md
             if WIRE:
                 pytest.skip(f"this kernel's netem makes no duplicates here: {done.stderr}")
             words = (*words, "--wire", "nfqueue")
@@ -93,12 +93,12 @@ def test_some_packets_come_twice_and_some_damaged_ones_not_at_all(shared, shape)
     got = arrived(shared, 8000)
     lost = 8000 - len(set(got))
     assert len(got) - len(set(got)) == pytest.approx(400, abs=70)
-    assert lost == pytest.approx(240, abs=55)  # nobody gets what its checksum says is wrong
+    assert lost == pytest.approx(240, abs=55)  # dropped by their checksum
     assert udp_counter(shared, "InCsumErrors") - before >= lost
 
 
 def udp_counter(cluster, name):
-    """What node2's kernel has counted of datagrams."""
+    """Return a UDP counter of node2's kernel."""
     names, values = (
         line.split()
         for line in cluster.exec("node2", "cat", "/proc/net/snmp").splitlines()
@@ -168,18 +168,19 @@ def test_links_share_a_downlink(shared, tmp_path):
         ]
         ended = [json.loads(client.communicate(timeout=TIMEOUT_S)[0])["end"] for client in clients]
         rates = [end["sum_received"]["bits_per_second"] / 8e6 for end in ended]
-        asked = pytest.approx(4 * 1448 / 1514, rel=0.05)  # and not the 10 of both links
+        asked = pytest.approx(4 * 1448 / 1514, rel=0.05)  # not 10, the sum of both links
         check(shared, sum(rates) == asked and min(rates) > 0.8, f"{rates}, not {asked} together")
         contract = shared.json("verify")
         assert contract["holds"], contract["verdict"]
         for link in (row for row in contract["links"] if row["link"]["dst"] == "node3"):
-            # Acknowledgements of what node3 sends meanwhile would take 2.5 % of it.
+            # If node3 sent at the same time, acknowledgements of that would take 2.5 % of its downlink.
             goodput = link["measured"]["goodput_mbyte_s"]
             narrow = pytest.approx(4 * 1448 / 1514, rel=0.015)
             check(shared, goodput == narrow, f"{goodput}, not {narrow} by TCP")
         (downlink,) = contract["downlinks"]
         assert (downlink["node"], downlink["asked_mbyte_s"]) == ("node3", 4)
-        # Datagrams leave in bundles: as such they would have too few headers, and 1.5 % more would pass.
+        # Datagrams leave in bundles: if each bundle counted as one packet, headers would be missing, and 1.5 % more
+        # would pass.
         assert downlink["measured_mbyte_s"] == pytest.approx(4, rel=0.01)
     finally:
         shared.run("shape", "--clear")

@@ -1,4 +1,4 @@
-"""Nodes that are not alike: a limit is in force in the container, changed in place, kept, and taken back."""
+"""Limits of single nodes: in force in the container, changed in place, kept, and removed."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import signal
 import yaml
 from containers import PROJECT_DIR, TIMEOUT_S, eventually, output
 
-# Ranks 0 and 1 compute for three seconds, rank 2 looks at its own limit all the while.
+# Ranks 0 and 1 compute for three seconds; rank 2 prints its own limit whenever that changes.
 WORK = """\
 import os, pathlib, time
 def share():
@@ -40,7 +40,7 @@ def test_a_slow_node_computes_slowly_and_a_straggler_for_a_while(shared, tmp_pat
     containers = ids(shared)
     shared.run("up", "--cpus", "node2=0.5", "--cpus", "node3=2", "--memory", "node2=1g")
     try:
-        status = shared.json("up")  # what nobody speaks of stays
+        status = shared.json("up")  # what is not requested stays
         assert [n["cpus"] for n in status["nodes"]] == [None, 0.5, 2]
         assert int(shared.exec("node2", "sh", "-c", MEMORY)) == 2**30
         words = ("--no-verify", "--schedule", storm, "--", tmp_path / "work.py")
@@ -50,7 +50,7 @@ def test_a_slow_node_computes_slowly_and_a_straggler_for_a_while(shared, tmp_pat
     finally:
         shared.run("up", "--cpus", "none", "--memory", "none")
     share = dict(re.findall(r"(node\d) \| share (\S+)", done.stderr))
-    # Whatever the host leaves for it: half a processor is the most, and it is its own limit that keeps it there.
+    # The host may give it less, but never more than half a processor; its own limit is what holds it back.
     assert float(share["node2"]) < 0.55, share
     held_back_s = json.loads(done.stdout)["host"]["throttled_s"]
     assert held_back_s["node2"] > held_back_s["node1"] == 0, (share, held_back_s)

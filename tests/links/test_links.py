@@ -1,4 +1,4 @@
-"""Links are what was asked for, seen by tools that are not ours: ping and iperf3."""
+"""Links are as requested, as measured by independent tools: ping and iperf3."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pytest
 
 PAYLOAD_SHARE = 1448 / 1514  # of a full frame at MTU 1500
 
-# Seconds that one TCP connection may take to fill the link, and then to be measured.
+# Seconds that one TCP connection may take to fill the link, and seconds of measurement after that.
 SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (13, 10)}
 
 
@@ -21,7 +21,7 @@ SECONDS = {"wan": (3, 4), "mobile": (5, 5), "poor": (13, 10)}
     [pytest.param(name, marks=pytest.mark.slow if name == "poor" else ()) for name in SECONDS],
 )
 def test_ping_and_iperf_find_what_the_profile_says(shared, profile):
-    """On its slowest link, which any host can carry; how fast they may be is for the contract, which says clipped."""
+    """Uses the slowest link, which any host can carry; the contract covers rates that the host cannot (clipped)."""
     links = shared.json("shape", "--profile", profile)["links"]
     there = min(links, key=lambda link: link["rate_mbyte_s"])
     ends = there["src"], there["dst"]
@@ -29,14 +29,14 @@ def test_ping_and_iperf_find_what_the_profile_says(shared, profile):
     check_round_trip(shared, *ends, asked_ms, asked_ms * 0.01 + 0.5)
     expected = pytest.approx(there["rate_mbyte_s"] * PAYLOAD_SHARE, rel=0.05)
     measured = iperf_mbyte_s(shared, *ends, *SECONDS[profile])
-    if measured != expected:  # like the contract: the machine may have been busy
+    if measured != expected:  # repeated, as the contract does: the machine may have been busy
         measured = iperf_mbyte_s(shared, *ends, *SECONDS[profile])
     check(shared, measured == expected, f"{measured} MB/s, not {expected}")
 
 
 @pytest.fixture
 def short_queue(shared, tmp_path):
-    """A function that gives all links a queue of 5 ms, 13 frames, and TCP this congestion control."""
+    """A function that gives all links a queue of 5 ms (13 frames) and TCP the given congestion control."""
 
     def shape(tcp):
         profile = tmp_path / f"{tcp}.yml"
@@ -47,7 +47,7 @@ def short_queue(shared, tmp_path):
 
 
 def test_a_short_queue_holds_frames_and_bbr_fills_the_link_behind_it(shared, short_queue):
-    """Lumps of up to 64 KB did not fit: bbr had a sixteenth of what cubic had."""
+    """Super-packets of up to 64 KB once did not fit: bbr had a sixteenth of cubic's goodput."""
     if "bbr" not in short_queue("bbr")["tcp"]:
         pytest.skip("this kernel has no bbr")
     with ThreadPoolExecutor() as pool:
@@ -62,7 +62,7 @@ def test_a_short_queue_holds_frames_and_bbr_fills_the_link_behind_it(shared, sho
 
 
 def counted(cluster, src, dst):
-    """The kernel's counters of a link, at the moment."""
+    """Return the kernel's current counters of a link."""
     shown = json.loads(cluster.exec(src, "python3", "-m", "node.wire", "show"))
     return shown["counters"][dst]
 
@@ -96,16 +96,16 @@ def test_reshaping_loses_nothing_that_is_under_way(shared):
 
 
 def test_control_traffic_is_not_shaped(shared):
-    """SSH from the host takes no part in the links: on the slowest profile it is as quick as on none."""
+    """SSH from the host does not use the links: it is as fast with the slowest profile as without shaping."""
     shared.run("shape", "--clear")
     alone_s = ssh_s(shared)
     links = shared.json("shape", "--profile", "poor")["links"]
     round_trip_s = 2 * min(link["delay_ms"] for link in links) / 1000
-    assert ssh_s(shared) < alone_s + 4 * round_trip_s  # as many as a handshake over a link takes
+    assert ssh_s(shared) < alone_s + 4 * round_trip_s  # the round trips of a handshake
 
 
 def ssh_s(cluster):
-    """What one login takes; the shortest of three, for the machine may be busy."""
+    """Return the seconds of one login; the minimum of three, because the machine may be busy."""
     took = []
     for _ in range(3):
         started = time.monotonic()
@@ -114,8 +114,8 @@ def ssh_s(cluster):
     return min(took)
 
 
-# Every rank keeps a core busy; rank 0 pings meanwhile, which the kernel does and answers: over the link and, to know
-# what the host does to a program that pings, itself.
+# Every rank keeps a core busy. Meanwhile rank 0 pings node2 over the link (the kernel answers) and itself, which
+# shows what the host does to a program that pings.
 BUSY = """\
 import os, subprocess, sys, time
 busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -141,7 +141,7 @@ def test_round_trips_keep_their_time_while_every_core_computes(shared, tmp_path)
         for source in (r"(?!127)\S*", r"127\.0\.0\.1")
     )
     assert len(trips) == len(alone) == 120, said
-    # What a ping to nowhere took is the host's part. At rest it is 0.05 ms.
+    # The ping to itself shows the host's part: 0.05 ms at rest.
     host_ms, host_sd = statistics.fmean(alone), statistics.stdev(alone)
     assert abs(statistics.fmean(trips) - asked_ms) <= asked_ms * 0.01 + 0.5 + host_ms, said
     assert statistics.stdev(trips) <= math.hypot(1.5, host_sd), said
@@ -152,21 +152,21 @@ def find(links, src, dst):
 
 
 def check_round_trip(cluster, src, dst, asked_ms, within_ms):
-    """What ping says is what the links on the way make together."""
+    """Check that ping measures the round trip that the links on the way have together."""
     measured_ms = ping_ms(cluster, src, dst, asked_ms)
     right = abs(measured_ms - asked_ms) <= within_ms
     check(cluster, right, f"{measured_ms} ms, not {asked_ms} ± {within_ms}")
 
 
 def check(cluster, right, what):
-    """Fail where a measurement is not right; by the contract's own words, where it is the host."""
+    """Fail if a measurement is wrong; with the contract's own words, if the host was the reason."""
     if not right:
         cluster.run("verify", "--quick")
         pytest.fail(what)
 
 
 def ping_ms(cluster, src, dst, expected_ms):
-    """Median of pings, the first left out: it waits for ARP."""
+    """Return the median of pings without the first, which waits for ARP."""
     said = cluster.exec(
         src, "ping", "-c", "12", "-i", "0.1", "-W", str(2 + int(expected_ms / 500)), dst
     )
@@ -176,7 +176,7 @@ def ping_ms(cluster, src, dst, expected_ms):
 
 
 def iperf_mbyte_s(cluster, src, dst, startup_s, seconds):
-    """Goodput at the receiver, after the connection has had time to fill the link."""
+    """Return the goodput at the receiver, measured after the connection has filled the link."""
     cluster.exec(dst, "iperf3", "--server", "--daemon", "--one-off")
     said = cluster.exec(
         src,

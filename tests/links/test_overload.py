@@ -1,7 +1,7 @@
-"""A run in which the host, and not a link, was the limit is marked; one at rest is not.
+"""A run is marked if the host, and not a link, was the limit; a run at rest is not.
 
-A host that cannot keep a wire's time is hard to have: beside eight busy loops as important as the wire 6 % of its
-packets went late (docs/LOG.md). So the daemon itself is held up here, by signals, as by a host that has no time for it.
+A host that cannot keep the wire's timing is hard to produce: beside eight busy loops of the wire's priority, 6 % of its
+packets were late (docs/LOG.md). So these tests stop the daemon itself by signals, as if the host had no time for it.
 """
 
 import json
@@ -16,13 +16,13 @@ from cluster.shaping.host_load import LATE_PCT
 
 MARK = "the host, and not the links"
 
-# The daemon stands still for half of every tenth of a second, for two minutes if need be.
+# Stops the daemon for half of every 100 ms, for two minutes if nothing ends it.
 HOLD_UP = """\
 for _ in $(seq 1200); do
   pkill -STOP -x delayer; sleep 0.05; pkill -CONT -x delayer; sleep 0.05
 done
 """
-# Rank 0 pings node2 for six seconds; the others wait for it, and compute nothing.
+# Rank 0 pings node2 for six seconds; the others wait for it without computing.
 PINGS = """\
 import os, subprocess, time
 if os.environ["RANK"] == "0":
@@ -30,11 +30,11 @@ if os.environ["RANK"] == "0":
 else:
     time.sleep(6)
 """
-# All compute for four seconds.
+# All ranks compute for four seconds.
 COMPUTE = "import time\nend = time.monotonic() + 4\nwhile time.monotonic() < end: pass\n"
 
 
-# Three programs in each node, as important as the probe would be.
+# Three programs in each node, with the priority that the probe would have.
 CROWD = "for _ in 1 2 3; do timeout 120 python3 -c 'while True: pass' & done; wait"
 
 
@@ -47,14 +47,14 @@ def pings(tmp_path):
 
 @pytest.fixture
 def mobile(shared):
-    """The shared cluster on mobile, over the wire that tells how late it is: netem in the kernel cannot."""
+    """The shared cluster on mobile, over the wire that reports its lateness: netem in the kernel cannot."""
     shared.run("up", "--nodes", "3", "--profile", "mobile", "--wire", "nfqueue")
     return shared
 
 
 @pytest.fixture
 def held_up(mobile):
-    """node2's daemon, for as long as the test lasts."""
+    """The cluster with node2's daemon held up during the test."""
     holding = mobile.start_exec("node2", "bash", "-c", HOLD_UP)
     yield mobile
     mobile.exec("node2", "pkill", "-f", "seq 1200", check=False)
@@ -65,7 +65,7 @@ def held_up(mobile):
 def test_a_run_at_rest_is_not_marked(mobile, pings):
     summary = mobile.json("launch", "--no-verify", "--", pings)
     host = summary["host"]
-    # What other machines take of this one's processors is no fault of a run.
+    # Processor time that other machines take is not the run's fault.
     assert [limit for limit in host["limits"] if "other machines" not in limit] == [], (
         f"the run is marked: the host, and not the links, was the limit: {host['limits']}"
     )
@@ -85,7 +85,7 @@ def test_a_run_whose_wire_cannot_keep_its_time_is_marked(held_up, pings):
 
 
 def test_a_contract_that_the_host_spoils_is_undecided_and_says_so(held_up):
-    """The delays are as asked: what the daemon lets go in time shows it; that the rest is late is its own word."""
+    """Packets that the daemon releases in time show that delays are right; the daemon reports the others as late."""
     contract = held_up.json("verify", "--quick", check=1)
     assert (contract["broken"], contract["decided"]) == (False, False), contract["verdict"]
     (note,) = [note for note in contract["notes"] if MARK in note]
@@ -97,7 +97,7 @@ def test_a_contract_that_the_host_spoils_is_undecided_and_says_so(held_up):
 
 @pytest.fixture
 def crowded(mobile):
-    """Nodes that compute all the time."""
+    """The cluster with nodes that compute all the time."""
     crowds = {
         node: mobile.start_exec(node, "bash", "-c", CROWD) for node in ("node1", "node2", "node3")
     }
@@ -108,7 +108,7 @@ def crowded(mobile):
 
 
 def test_pings_go_before_whatever_else_runs_in_the_nodes(crowded):
-    """Without precedence they were late by 1 to 20 ms, and what was the host's doing was called broken links."""
+    """Without priority pings were 1 to 20 ms late, and links were called broken because of the host."""
     contract = crowded.json("verify", "--quick", check=None)
     late = [v["link"] for v in contract["links"] if {"delay", "rtt", "jitter"} & set(v["broken"])]
     assert not late, contract["verdict"]
@@ -124,7 +124,7 @@ def test_a_launch_over_links_that_the_host_spoils_is_refused_unless_it_is_allowe
 ):
     script, profile = tmp_path / "hello.py", tmp_path / "short.yml"
     script.write_text("print('hello')\n")
-    profile.write_text("rate_mbyte_s: 4\ndelay_ms: 20\n")  # soon measured, and again
+    profile.write_text("rate_mbyte_s: 4\ndelay_ms: 20\n")  # quick to measure, and again
     words = ("--profile", profile, "--wire", "nfqueue")
     refused = held_up.run("launch", "--json", *words, "--", script, check=1)
     assert "links undecided: " in refused.stderr and MARK in refused.stderr
@@ -137,14 +137,14 @@ def test_a_launch_over_links_that_the_host_spoils_is_refused_unless_it_is_allowe
 
 
 def test_a_wrong_delay_is_broken_however_busy_the_host_is(held_up):
-    """What is late for all, and not for some, is the link."""
+    """If all packets are late, and not just some, it is the link."""
     change_first_delay(held_up, 2)
     try:
         contract = held_up.json("verify", "--quick", check=1)
     finally:
         held_up.run("shape", "--clear")
     assert contract["overloaded"] and contract["broken"]
-    wrong = [("node1", "node2"), ("node2", "node1")]  # a round trip has both
+    wrong = [("node1", "node2"), ("node2", "node1")]  # a round trip uses both
     links = {(link["link"]["src"], link["link"]["dst"]): link for link in contract["links"]}
     assert ["rtt" in links[pair]["broken"] for pair in wrong] == [True, True], contract["verdict"]
     assert not any(link["broken"] for pair, link in links.items() if pair not in wrong)
@@ -165,6 +165,6 @@ def test_a_node_that_computes_under_a_limit_of_its_own_is_named(unshaped, tmp_pa
 
 
 def limit(cluster, node, quota_us):
-    """Of each 100 ms of one core, so many microseconds are the node's; -1 is all it can get."""
+    """Limit a node to `quota_us` of each 100 ms of one core; -1 removes the limit."""
     words = ("--cpu-period", "100000", "--cpu-quota", str(quota_us))
     subprocess.run(["docker", "update", *words, cluster.container(node)], check=True)

@@ -1,4 +1,4 @@
-"""Links that were proved are only looked at, until anything about them was changed: then they are measured."""
+"""Proved links only get a look until something about them has changed; then they are measured."""
 
 import json
 import re
@@ -9,8 +9,8 @@ import pytest
 from containers import PREFIX, Gradwire, tear_down
 from wrong_links import change_first_delay, slow_first_link
 
-PROFILE = "rate_mbyte_s: 8\ndelay_ms: 10\n"  # quickly measured
-# As a second apply would: other chances of loss for what comes from the peer, and the plan stays as it is.
+PROFILE = "rate_mbyte_s: 8\ndelay_ms: 10\n"  # quick to measure
+# Changes the loss probability of packets from the peer as a second apply would; the plan stays as it is.
 LOSE_A_LITTLE = """
 from node.wire import iptables, state
 from node.wire.nfqueue import backend
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(request, folder):
-    """Two nodes; every test finds their links as asked, and leaves them as it likes."""
+    """Two nodes; each test gets their links as requested, and may leave them in any state."""
     cluster = Gradwire(PREFIX + "proof")
     cluster.run("down", "--force")
     yield cluster
@@ -52,7 +52,7 @@ def launch(two, folder):
 
 @pytest.fixture
 def proved(two, folder, launch):
-    """The cluster, right after its links were proved; its summary."""
+    """The summary of the launch that has just proved the links."""
     two.run("up", "--nodes", "2", "--profile", folder / "near.yml", "--cpus", "none")
     return launch()[0]
 
@@ -114,7 +114,7 @@ def limit(two, folder):
 
 
 def change_for_a_while(two, folder):
-    """Put back at its end, as a schedule does."""
+    """Change a link and restore it, as a schedule does."""
     two.run("shape", "--link", "node1:node2", "--delay", "30", "--for", "1s")
 
 
@@ -165,7 +165,7 @@ def stretch(two):
 
 
 def enlarge(two):
-    """The queue in front of a link, from 160 kB to 900."""
+    """Enlarge the queue in front of a link, from 160 kB to 900."""
     shown = two.exec("node1", "tc", "qdisc", "show", "dev", "eth0")
     number = next(line.split()[2] for line in shown.splitlines() if line.startswith("qdisc tbf"))
     queue = f"parent 6777:{number[:-1]} handle {number} tbf rate 1tbit burst 1514 limit 900000"

@@ -1,4 +1,4 @@
-"""Every command of the README does what it says: they are read from it and run, in its order."""
+"""The README's commands are read from it and run in its order; each does what it says."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def check_contract(contract, host_limits):
     assert contract["holds"], contract
     assert len(contract["links"]) == 6
     assert contract["planned_s"] < 15
-    # A machine that is busy makes links doubtful and programs slow; to measure those again takes longer.
+    # On a busy machine links are doubtful and programs slow; measuring those links again takes longer.
     assert contract["seconds"] < 15 or contract["measured_again"] or host_limits
     for link in contract["links"]:
         expected, measured = link["expected"], link["measured"]
@@ -51,7 +51,7 @@ def test_every_other_command_works(make_cluster):
     commands = block("make cluster-up")
     assert len(commands) == 11
     for command in commands:
-        if "runs/NAME" in command:  # the one that was launched before
+        if "runs/NAME" in command:  # the previous run
             command = command.replace("runs/NAME", str(last_run(cluster, "mobile")))
         run(command, cluster)
     assert cluster.things() == []
@@ -110,7 +110,7 @@ def test_its_map_shows_every_folder():
 
 
 def block(beginning):
-    """The lines of the code block that begins so, without comments."""
+    """Return the lines of the code block that starts with `beginning`, without comments."""
     found = next(text for text in code_blocks() if text.startswith(beginning))
     return [line.split("#")[0].rstrip() for line in found.splitlines()]
 
@@ -120,7 +120,7 @@ def code_blocks():
 
 
 def run(command, cluster):
-    """As a user with the virtual environment active would; the cluster's name comes from the environment."""
+    """Run a command as a user with an active virtual environment would; the environment gives the cluster's name."""
     environ = os.environ | {
         "NAME": cluster.name,
         "GRADWIRE_NAME": cluster.name,

@@ -1,4 +1,4 @@
-"""Links change during a run, when the schedule says so, and are as before at its end."""
+"""Links change during a run as the schedule says, and are restored at its end."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-# Rank 0 says once in a while how far away node2 is, in ms.
+# Rank 0 prints every 0.2 s or so the round trip to node2, in ms.
 PING = """\
 import os, subprocess, time
 time.sleep(0.5)  # the other ranks still start
@@ -17,7 +17,7 @@ for _ in range(35):
     time.sleep(0.2)
 """
 
-# A step takes a tenth of a second: there is time to hear of the fourth while the training goes on.
+# A step takes a tenth of a second, so that the launcher learns of step 4 while the training runs.
 SLOW_TASK = """\
 import time
 import torch
@@ -47,11 +47,11 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
     before = shared.json("shape", "--profile", profile)["links"]
     done = shared.run("launch", "--json", "--no-verify", "--schedule", storm, "--", script)
     far = [float(line.split()[-1]) for line in done.stderr.splitlines() if "| far" in line]
-    # One ping may find a busy processor (ranks start, others test beside us): which delay it had is still plain.
+    # A ping may meet a busy processor (ranks start, other tests run); which delay it had is still clear.
     near = [value for value in far if 0 < value < 37]
     changed = [value for value in far if value >= 37]
     assert near[0] == far[0] and len(near) > 10
-    # The wire lets packets go half of its grain of 0.2 ms early, or late: docs/links.md. Twice in a round trip.
+    # The wire may release a packet early or late by half of its 0.2 ms grain (docs/links.md), twice per round trip.
     assert 10 - 0.2 <= statistics.median(near) < 12, far
     assert 65 - 0.2 <= statistics.median(changed) < 68, far
     assert -1 in far, "nothing was cut"
@@ -63,14 +63,14 @@ def test_links_change_when_the_schedule_says_and_come_back(shared, tmp_path):
 
 
 def check_times(events, asked_s):
-    """None comes early; late they are by what the host took for those before, and for starting a thread."""
+    """Check that no event is early, or later than the host took for earlier ones and for starting a thread."""
     busy_s = 0.0
     for event, at_s in zip(events, asked_s, strict=True):
         assert at_s <= event["after_s"] <= at_s + busy_s + 0.4, events
         busy_s += event["took_s"]
 
 
-# A ping every 50 ms for nine seconds; a line for each answer, with its number.
+# A ping every 50 ms for nine seconds; prints a numbered line for each reply.
 PINGS = """\
 import os, subprocess, time
 time.sleep(0.5)  # the other ranks still start
@@ -103,7 +103,7 @@ def test_a_schedule_heals_and_a_link_flaps(shared, tmp_path):
     what = [event["what"] for event in read_events(shared, json.loads(done.stdout))]
     assert [words.split(",")[0] for words in what] == [
         *("at: 1s", "at: 2500ms", "at: 4s", "over: at: 4s", "at: 4s", "over: at: 4s")
-    ]  # and nothing is left to take back at the end
+    ]  # and nothing is left to restore at the end
     assert shared.json("status")["links"] == before
 
 
@@ -127,7 +127,7 @@ def test_a_schedule_that_cannot_be_starts_nothing(shared, tmp_path):
     storm.write_text("- {at: 1s, link: node1:node9, delay_ms: 1}\n")
     done = shared.run("launch", "--no-verify", "--schedule", storm, "--steps", "2", check=2)
     assert "unknown link 'node1:node9'" in done.stderr
-    assert done.stdout == ""  # a run that was made is told there
+    assert done.stdout == ""  # a created run would be printed there
 
 
 def read_events(cluster, summary):

@@ -1,4 +1,4 @@
-"""Links that are not there: packets go round by other nodes, and take the time of every link on their path."""
+"""Pairs without a link: packets are routed through other nodes, with the delay of every link on their path."""
 
 from test_links import check_round_trip, find
 
@@ -18,7 +18,7 @@ def test_a_star_carries_everything_through_its_middle(shared):
     check_round_trip(shared, "node2", "node3", asked_ms, max(0.5, 0.01 * asked_ms))
     assert " via 10.77." in shared.exec("node2", "ip", "route", "get", address(shared, "node3"))
     hops = shared.exec("node2", "ping", "-c", "1", "-W", "5", "node3")
-    assert "ttl=63" in hops  # one router between
+    assert "ttl=63" in hops  # one router on the way
     assert "IcmpOutRedirects                0" in shared.exec(
         "node1", "nstat", "-az", "IcmpOutRedirects"
     )

@@ -1,4 +1,4 @@
-"""Traces on real containers: programs see what they say; afterwards links are as before, whatever ended them."""
+"""Traces on real containers: programs get the trace's values; links are restored, however the replay ends."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ from containers import TIMEOUT_S, eventually
 from test_schedule import read_events
 
 NEAR = "rate_mbyte_s: 4\ndelay_ms: 5\n"
-# Node1 sends datagrams to node2 as fast as they go, which says what came in each part of a second.
+# node1 sends datagrams to node2 as fast as possible; node2 prints the bytes that arrived in each fifth of a second.
 FLOOD = """\
 import os, socket, time
 here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -60,7 +60,7 @@ def ping_ms(cluster, count=3):
 
 
 def kernel(cluster, node):
-    """What the kernel of a node has, and which processes of ours run there."""
+    """Return a node's tc classes and qdiscs, and its replay processes."""
     return [
         cluster.exec(node, "tc", "class", "show", "dev", "eth0"),
         cluster.exec(node, "tc", "qdisc", "show"),
@@ -87,7 +87,7 @@ def test_a_stepwise_rate_is_what_a_program_gets(near, tmp_path):
     assert begun["what"] == "at: 0s, trace: trace.csv, link: node1:node2"
     assert ended["what"] == f"over: {begun['what']}"
     assert ended["changes"] == 4
-    # At its end the last value goes on for a second; then a node starts a program, which takes what the host gives.
+    # The last value lasts one more second; then the node starts a program, which takes as long as the host needs.
     assert 6 <= ended["after_s"] - begun["after_s"] < 7 + begun["took_s"] + ended["took_s"]
     assert links_of(near) == before
 
@@ -102,7 +102,7 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
     )
     schedule.write_text(
         "- {at: 1500ms, trace: trace.csv, link: node1:node2, loop: true, for: 1500ms}\n"
-        "- {at: 2s, profile: wan, for: 500ms}\n"  # underneath: the way back changes, the way there does not
+        "- {at: 2s, profile: wan, for: 500ms}\n"  # beneath the trace: changes the way back, not the way there
     )
     done = near.run("launch", "--json", "--no-verify", "--schedule", schedule, "--", script)
     far = [
@@ -110,8 +110,9 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
         for line in done.stderr.splitlines()
         if "time=" in line
     ]
-    # One ping of a busy host can be late by more than the link's own delay: before and after are medians. Nor does a
-    # rank there begin in the moment in which the schedule does: of 7 pings in 1.5 s the first is where it is.
+    # On a busy host, one ping can be late by more than the link's own delay, so medians are compared before and
+    # after. Nor does a rank start exactly when the schedule does: of 7 pings in 1.5 s, the first ones are before the
+    # trace.
     assert median(far[:3]) == pytest.approx(10, abs=2), far
     assert median(far[-9:]) == pytest.approx(10, abs=2), far
     assert len([ms for ms in far if 64 < ms < 67]) >= 2, far
@@ -123,7 +124,7 @@ def test_a_delay_comes_and_goes_and_the_run_remembers_the_trace(near, tmp_path):
 
 
 def test_twenty_changes_a_second_are_kept(near, tmp_path):
-    """Those that are late on a busy machine are told; nearly all are made, and what they make is the mean of all."""
+    """A busy machine's late changes are reported; nearly all are made, so the mean round trip is the trace's."""
     rows = (f"{n * 0.05:g},{1 + n % 2},{10 + n % 7}" for n in range(100))
     trace = write_trace(tmp_path, "time_s,rate_mbyte_s,delay_ms", *rows)
     words = ("--link", "node1:node2", "--both", "--trace", trace)
@@ -152,7 +153,7 @@ def test_a_trace_by_hand_until_it_is_interrupted(near, tmp_path):
         ("verify",),
         ("shape", "--profile", "wan"),
         words,
-    ):  # nothing of it, not even in parts
+    ):  # refused as a whole, not only in part
         assert "traces" in near.run(*others, check=1).stderr
     assert near.json("status")["links"] == before
     playing.send_signal(signal.SIGINT)
@@ -178,7 +179,7 @@ def test_the_host_is_killed_and_the_links_go_back(near, tmp_path):
 
 
 def test_deliveries_as_mahimahi_has_them(near, tmp_path):
-    """Ten packets of 1500 bytes in each 100 ms, for half a second of two; then, but for the last packet, an outage."""
+    """Ten packets of 1500 bytes per 100 ms for half a second of two; then an outage until the last packet."""
     trace = tmp_path / "cell.down"
     moments = [n * 10 for n in range(50)] + [2000]
     trace.write_text("".join(f"{moment}\n" for moment in moments))
@@ -192,7 +193,7 @@ def test_deliveries_as_mahimahi_has_them(near, tmp_path):
     stdout, stderr = sent.communicate(timeout=TIMEOUT_S)
     assert sent.returncode == 0, stderr
     assert any(rate == pytest.approx(151_400, abs=2) for rate in rates)
-    assert min(rates) < 8_000  # the outage: a packet in what is left of it
+    assert min(rates) < 8_000  # the outage: one packet in the rest of the trace
     assert json.loads(stdout)["trace"]["file"] == "cell.down"
 
 

@@ -1,10 +1,10 @@
-"""What the guest is started with: two disks, and a folder that it shares with the host.
+"""Makes what the guest is started with: two disks, and a folder that it shares with the host.
 
-The node image is the reason for the form of this. `docker load` of its 1.9 GB inside the guest takes minutes. So
-the guest loads a stand-in with the same configuration and one empty layer (`write_stand_in`), and mounts a disk
-with the image's files, and pytest, in the place where Docker keeps that layer: Docker reads it like any other.
+The node image determines the design: `docker load` of its 1.9 GB inside the guest takes minutes. So the guest loads
+a stand-in with the same configuration and one empty layer (`write_stand_in`), and mounts a disk with the files of
+the image, and pytest, in the place where Docker keeps that layer: Docker reads it like any other.
 
-Nothing here needs root: the disks are made by mke2fs from tar archives, in a container.
+Nothing here needs root: mke2fs makes the disks from tar archives, in a container.
 """
 
 import hashlib
@@ -23,28 +23,28 @@ from cluster.base.spec import IMAGE
 
 GUEST_IMAGE = "gradwire-netem-guest"
 NODE_TEST_IMAGE = (
-    f"{IMAGE}-test"  # the node image and pytest: its files hold all of the node image's
+    f"{IMAGE}-test"  # the node image with pytest: it contains all files of the node image
 )
 HERE = Path(__file__).resolve().parent
 PROJECT_DIR = HERE.parents[1]
 ROOM_BYTES = (
     1 << 30
-)  # on the guest's root disk; the files are sparse, what is not used costs nothing
+)  # free space of the guest's root disk; files are sparse, so unused space costs nothing
 
 
 def copy_checkout(to: Path) -> None:
-    """This checkout as git would commit it now, with its permissions."""
+    """Copy this checkout as git would commit it now, with its permissions."""
     argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, check=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         source, target = PROJECT_DIR / name, to / name
-        if source.is_file():  # git also lists what has just been removed
+        if source.is_file():  # git also lists files that have just been removed
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
 
 
 def build_images(base: str) -> None:
-    """Half a minute the first time; then Docker's cache has them."""
+    """Build the guest's images: half a minute the first time, then Docker's cache has them."""
     for target, tag in (("kernel", uml.IMAGE), ("system", GUEST_IMAGE)):
         words = ("--target", target, "--build-arg", f"BASE_IMAGE={base}")
         _build(tag, HERE, *words, "--file", str(HERE / "guest.Dockerfile"))
@@ -57,7 +57,7 @@ def _build(tag: str, folder: Path, *words: str) -> None:
 
 
 def make_disks(folder: Path) -> tuple[Path, Path]:
-    """The guest's root disk and the disk with the node image's files."""
+    """Make the guest's root disk and the disk with the node image's files."""
     root, node = folder / "root.ext4", folder / "node.ext4"
     with ThreadPoolExecutor() as pool:
         list(pool.map(make_disk, (GUEST_IMAGE, NODE_TEST_IMAGE), (root, node)))
@@ -65,10 +65,10 @@ def make_disks(folder: Path) -> tuple[Path, Path]:
 
 
 def make_disk(image: str, disk: Path) -> None:
-    """An ext4 file system with all files of an image. Without a journal: nobody boots from it a second time."""
+    """Make an ext4 file system with all files of an image; without a journal, because it is booted only once."""
     size_kib = int(inspect(image)["Size"] * 1.3 + ROOM_BYTES) // 1024
     disk.unlink(missing_ok=True)
-    disk.touch()  # so that it belongs to us, and not to the container's root
+    disk.touch()  # so that we own it, not the container's root
     options = ["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", "-"]
     mount = f"type=bind,source={disk},target=/disk"
     create = subprocess.run(
@@ -90,7 +90,7 @@ def make_disk(image: str, disk: Path) -> None:
 
 
 def write_stand_in(path: Path) -> None:
-    """The node image as `docker save` writes one, with its configuration, but no files."""
+    """Write the node image as `docker save` would, with its configuration but without files."""
     image = inspect(IMAGE)
     layer = _tar({})
     config = {
@@ -105,7 +105,7 @@ def write_stand_in(path: Path) -> None:
 
 
 def inspect(image: str) -> dict[str, Any]:
-    """What the engine knows of an image."""
+    """Return what the engine knows of an image."""
     argv = ["docker", "image", "inspect", image]
     done = subprocess.run(argv, capture_output=True, check=True, text=True)
     images: list[dict[str, Any]] = json.loads(done.stdout)

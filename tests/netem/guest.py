@@ -1,4 +1,4 @@
-"""One guest from nothing to its end: the checkout and the node image in it, a command, and what that leaves behind."""
+"""Runs one command in a guest of its own that has the checkout and the node image."""
 
 import subprocess
 import sys
@@ -21,13 +21,13 @@ def run_guest(scratch: Path, folder: Path, command: str, timeout_s: float) -> bo
     """Boot a guest that runs one shell command in its copy of the checkout.
 
     Args:
-        scratch: for its disks.
-        folder: what it shares with the host, as /host.
-        command: its standard output is the guest's console.
-        timeout_s: of all that the guest does.
+        scratch: folder for its disks.
+        folder: folder shared with the host, /host in the guest.
+        command: the command; its standard output is the guest's console.
+        timeout_s: limit for all that the guest does.
 
     Returns:
-        Whether it came to its own end, in time, and the command to exit code 0.
+        Whether the guest shut down by itself in time, and the command ended with exit code 0.
     """
     with _timed("checkout and images"):
         disks.copy_checkout(folder / "checkout")
@@ -53,7 +53,7 @@ def run_guest(scratch: Path, folder: Path, command: str, timeout_s: float) -> bo
 
 
 def _build_node_image(checkout: Path) -> None:
-    """From the copy: what the guest has must be what its image was built from, whoever edits the original meanwhile."""
+    """Build from the copy, so that the guest's image and checkout match even if the original is edited meanwhile."""
     subprocess.run([sys.executable, "-m", "cluster.image"], cwd=checkout, check=True)
 
 

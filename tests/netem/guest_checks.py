@@ -1,11 +1,10 @@
-"""The whole of gradwire, used as a user uses it, on a kernel that has netem. Runs in the guest.
+"""Uses all of gradwire as a user would, on a kernel that has netem. Runs in the guest.
 
     python3 guest_checks.py RESULTS [CHECK …]
 
-Every check, or each of those that are named, in the order of CHECKS, writes one JSON line to the file RESULTS: what it
-measured, and what of it is not as it should be. One that fails does not stop the others. Their order matters, for each
-finds the cluster as the one before has left it: the guest has one slow processor, and a cluster of its own for each
-would take minutes.
+Every check, or each named one, in the order of CHECKS, writes one JSON line to the file RESULTS: what it measured, and
+what is wrong. A failed check does not stop the others. The order matters, because each check finds the cluster as the
+previous one left it: the guest has one slow processor, and a separate cluster for each check would take minutes.
 """
 
 import json
@@ -33,15 +32,15 @@ GOODPUT_TOLERANCE_PCT = 5.0
 PAYLOAD_SHARE = 1448 / 1514  # of a full frame: Ethernet, IPv4 and TCP with timestamps take the rest
 INITIAL_WINDOW_BYTES = 14_480
 WRONG_DELAY = 1.1
-NETEM_TESTS = 15  # at least: an expression of `pytest -k` that finds nothing must not pass
+NETEM_TESTS = 15  # at least: a `pytest -k` expression that selects nothing must not pass
 
 Json = dict[str, Any]
 
 
 class Findings:
-    """What one check found: figures, whether good or bad, and problems.
+    """The findings of one check: figures, good or bad, and problems.
 
-    Collected, not raised: whoever reads a failure wants all of its numbers.
+    Collected, not raised, because whoever reads a failure needs all of its numbers.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,7 @@ class Findings:
         self.problems: list[str] = []
 
     def expect(self, name: str, found: object, wanted: object) -> None:
-        """Something that must be exactly so."""
+        """Expect an exact value."""
         self.figures[name] = found
         if found != wanted:
             self.problems.append(f"{name} is {found!r}, not {wanted!r}")
@@ -57,7 +56,7 @@ class Findings:
     def expect_near(
         self, name: str, measure: Callable[[], float], wanted: float, tolerance: float
     ) -> None:
-        """A measurement. One that is off is made a second time, as `cluster.verify` does; both are kept."""
+        """Expect a measurement near `wanted`. If it is off, it is repeated, as in `cluster.verify`; both are kept."""
         found = [measure()]
         if abs(found[0] - wanted) > tolerance:
             found.append(measure())
@@ -74,7 +73,7 @@ class Findings:
 
 
 def run(argv: Sequence[str], *, text: str = "") -> str:
-    """One command to its end, which must be a good one: its standard output."""
+    """Run one command, which must succeed; return its standard output."""
     done = subprocess.run(
         argv, input=text, capture_output=True, text=True, cwd=PROJECT_DIR, timeout=VERB_TIMEOUT_S
     )
@@ -84,12 +83,12 @@ def run(argv: Sequence[str], *, text: str = "") -> str:
 
 
 def on_node(node: str, *argv: str, text: str = "") -> str:
-    """`docker exec`: past everything that gradwire does."""
+    """Run a command by `docker exec`, bypassing gradwire."""
     return run(["docker", "exec", "--interactive", f"gradwire-{node}", *argv], text=text)
 
 
 def gradwire(findings: Findings, verb: str, *args: str, exit_code: int = 0) -> Json:
-    """`python -m cluster.VERB … --json`: its document; where it ends otherwise than it should, what it said."""
+    """Return the document of `python -m cluster.VERB … --json`; record its output if it ends unexpectedly."""
     argv = [sys.executable, "-m", f"cluster.{verb}", "--json", *args]
     started = time.monotonic()
     done = subprocess.run(
@@ -104,7 +103,7 @@ def gradwire(findings: Findings, verb: str, *args: str, exit_code: int = 0) -> J
 
 
 def comes_up_by_compose_v2(findings: Findings) -> None:
-    """`cluster.up`, with the versions that only the guest has."""
+    """Run `cluster.up` with the versions that only the guest has."""
     findings.expect("compose", run(["docker", "compose", "version", "--short"])[0], "2")
     findings.figures["python"] = platform.python_version()
     findings.figures["kernel"] = platform.release()
@@ -118,9 +117,9 @@ def comes_up_by_compose_v2(findings: Findings) -> None:
 
 
 def contract_holds(findings: Findings) -> None:
-    """`cluster.verify` on the links in force; again, twice at most, as what one processor does not carry passes.
+    """Run `cluster.verify` on the links in force, up to three times, because an overload of the processor is temporary.
 
-    Inside nobody sees that the guest had to wait for that processor; a link that is wrong is so in every look.
+    Inside the guest nothing shows that it had to wait for its one processor; a wrong link is wrong each time.
     """
     for _ in range(3):
         tried = Findings()
@@ -143,13 +142,13 @@ def contract_holds(findings: Findings) -> None:
 
 
 def ping_and_iperf_agree(findings: Findings, src: str = "node1", dst: str = "node2") -> None:
-    """What ordinary tools measure between two nodes, on the links in force."""
+    """Measure between two nodes with ordinary tools, on the links in force."""
     there, back = links_in_force(src, dst)
     rtt_ms = there["delay_ms"] + back["delay_ms"]
     tolerance_ms = rtt_ms * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS
 
     def typical_rtt_ms() -> float:
-        """A stall of the guest's one processor, which moves an average, is none of the link's."""
+        """Return the median: a stall of the guest's processor shifts a mean, but is not the link's."""
         pings = pings_ms(src, dst)
         findings.figures.setdefault("pings_ms", []).append(pings)
         return statistics.median(pings)
@@ -166,25 +165,25 @@ def ping_and_iperf_agree(findings: Findings, src: str = "node1", dst: str = "nod
 
 
 def wan_is_shaped_live(findings: Findings) -> None:
-    """Another profile without a restart, by the figures of ordinary tools.
+    """Change the profile without a restart, and measure with ordinary tools.
 
-    On a link that asks 16.7 MB/s. The guest also carries the 68.3 of node1 -> node2, but uses all of its processor for
-    that: it has 1.2 % less than asked there while the host is quiet, and 5.4 % less while it is not.
+    Uses a link of 16.7 MB/s. The guest also carries the 68.3 of node1 -> node2, but needs its whole processor for that:
+    it gets 1.2 % less than requested there while the host is quiet, and 5.4 % less while it is not.
     """
     gradwire(findings, "shape", "--profile", "wan")
     ping_and_iperf_agree(findings, "node2", "node3")
 
 
 def poor_is_shaped_live(findings: Findings) -> None:
-    """Likewise, at the other end of the scale."""
+    """As wan_is_shaped_live, at the other end of the scale."""
     gradwire(findings, "shape", "--profile", "poor")
     ping_and_iperf_agree(findings)
 
 
 def trace_is_played(findings: Findings) -> None:
-    """Delay and loss by a trace of ten changes a second, and as before once it is interrupted.
+    """Replay delay and loss from a trace of ten changes per second; interrupting it restores the links.
 
-    Each change seeds netem anew; were that one seed always, the few packets between two changes would share a fate.
+    Each change reseeds netem; with a constant seed, the few packets between two changes would share a fate.
     """
     right = netem_delays_ms("node2")
     trace = Path("/tmp/trace.csv")
@@ -218,7 +217,7 @@ def trace_is_played(findings: Findings) -> None:
 def wrong_link_is_named_and_mended(findings: Findings) -> None:
     """A delay changed behind gradwire's back breaks the contract of that link, and of no other pair.
 
-    What the broken contract tells the user to type then mends it.
+    The command that the broken contract recommends then repairs it.
     """
     right = netem_delays_ms("node2")
     make_link_wrong("node1", "node2")
@@ -228,7 +227,7 @@ def wrong_link_is_named_and_mended(findings: Findings) -> None:
         _expect_wrong(tried, "node1", "node2")
         if not tried.problems:
             break
-        # What the guest's one processor does not carry passes; another link that is wrong stays wrong.
+        # An overload of the guest's one processor is temporary; another wrong link stays wrong.
         findings.figures.setdefault("tries before", []).append(tried.figures)
     findings.figures |= tried.figures
     findings.problems += tried.problems
@@ -237,7 +236,7 @@ def wrong_link_is_named_and_mended(findings: Findings) -> None:
 
 
 def _expect_wrong(findings: Findings, src: str, dst: str) -> None:
-    """`cluster.verify` finds round trips broken, and of this pair alone."""
+    """Expect `cluster.verify` to find broken round trips for this pair only."""
     contract = gradwire(findings, "verify", exit_code=1)
     broken = {
         f"{v['link']['src']}->{v['link']['dst']}": set(v["broken"])
@@ -246,11 +245,11 @@ def _expect_wrong(findings: Findings, src: str, dst: str) -> None:
     }
     findings.figures["links"] = _short(contract)
     findings.figures["verdict"] = contract.get("verdict")
-    # A round trip takes both directions, so both show it.
+    # A round trip uses both directions, so both show it.
     both = [f"{src}->{dst}", f"{dst}->{src}"]
     named = [pair for pair in both if "rtt" in broken.get(pair, ())]
     findings.expect("broken", named, both)
-    # What the guest's one processor does not carry is no round trip, and the contract says that it was the limit.
+    # If the guest's one processor was the limit, and the contract says so, only broken round trips count.
     counted = (
         {"rtt"} if contract.get("overloaded") else {name for of in broken.values() for name in of}
     )
@@ -259,7 +258,7 @@ def _expect_wrong(findings: Findings, src: str, dst: str) -> None:
 
 
 def a_program_is_launched(findings: Findings) -> None:
-    """On three ranks, over the wire that is taken where both can be had and nobody names one."""
+    """Launch on three ranks, over the wire that `auto` chooses if both are available."""
     gradwire(findings, "shape", "--clear")
     program = Path("/tmp/hello.py")
     program.write_text("import os\nprint('hello of rank', os.environ['RANK'])\n")
@@ -270,7 +269,7 @@ def a_program_is_launched(findings: Findings) -> None:
 
 
 def short_training_ends(findings: Findings) -> None:
-    """Three ranks train. On a cut of the data: testing on all of it would take the guest a minute."""
+    """Train three ranks on a subset of the data: testing on all of it would take the guest a minute."""
     for node in ("node1", "node2", "node3"):
         on_node(node, "python3", "-", "/root/data", text=CUT_DATA)
     words = ("--profile", FAR_PROFILE, "--no-verify", "--steps", "2", "--data-dir", "/root/data")
@@ -288,29 +287,29 @@ def mobile_contract_holds(findings: Findings) -> None:
 
 
 def rough_contract_holds(findings: Findings) -> None:
-    """Jitter that keeps the order, and loss: the rest of what netem is asked for."""
+    """In-order jitter, and loss: the rest of netem's features."""
     shaped = gradwire(findings, "shape", "--profile", ROUGH_PROFILE)
     findings.expect("tcp", shaped.get("tcp"), "bbr")
     contract_holds(findings)
 
 
 def nfqueue_in_its_place(findings: Findings) -> None:
-    """The other wire, on the same kernel."""
+    """Use the other wire on the same kernel."""
     shaped = gradwire(findings, "shape", "--profile", FAR_PROFILE, "--wire", "nfqueue")
     findings.expect("wires", _wires(shaped), ["nfqueue"])
     ping_and_iperf_agree(findings, "node2", "node3")
 
 
 def wire_passes_its_own_tests(findings: Findings) -> None:
-    """Those of tests/node that this machine's kernel may have to skip: netem's, and the change between the wires.
+    """Run those of tests/node that this machine's kernel may have to skip: netem's, and changes between the wires.
 
-    In a container of its own, as `make test-node` runs them. None may be skipped here.
+    In a separate container, as `make test-node` runs them. None may be skipped here.
     """
     capabilities = ("NET_ADMIN", "NET_RAW", "SYS_NICE", "SETUID", "SETGID", "KILL")
     allowed = [f"--cap-add={name}" for name in capabilities]
     container = ["docker", "run", "--rm", "--init", "--network", "none", "--cap-drop", "ALL"]
     volume = ["--volume", f"{PROJECT_DIR}/tests/node:/root/tests:ro"]
-    # Without the conftest.py, which would import torch.
+    # Without conftest.py, which would import torch.
     pytest = ["python3", "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--noconftest"]
     chosen = ["-k", "netem or one_wire", "tests/test_wire.py", "tests/test_replay.py"]
     argv = [*container, *allowed, *volume, IMAGE, *pytest, *chosen]
@@ -323,7 +322,7 @@ def wire_passes_its_own_tests(findings: Findings) -> None:
 
 
 def down_leaves_nothing(findings: Findings) -> None:
-    """No container, network, volume or key."""
+    """Expect no container, network, volume or key after `cluster.down`."""
     gradwire(findings, "down")
     findings.expect("containers", run(["docker", "ps", "--all", "--quiet"]).split(), [])
     networks = run(["docker", "network", "ls", "--format", "{{.Name}}"]).split()
@@ -349,7 +348,7 @@ CHECKS: Mapping[str, Callable[[Findings], None]] = {
     "the wire passes its own tests": wire_passes_its_own_tests,
     "down leaves nothing": down_leaves_nothing,
 }
-# More of what the others show. The guest's one processor, which others of this machine miss, has two minutes of them.
+# Checks that vary the others. They take two minutes of one processor, which other work on this machine then lacks.
 SLOW = {
     "training ends",
     "contract holds on mobile",
@@ -358,7 +357,7 @@ SLOW = {
     "ping and iperf3 agree on far links, over nfqueue",
 }
 
-# Runs on a node: the first 256 pictures of each of Fashion-MNIST's IDX files, which have a header of 8 or 16 bytes.
+# Runs on a node: cuts each of Fashion-MNIST's IDX files to 256 pictures, after a header of 8 or 16 bytes.
 CUT_DATA = """
 import gzip, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
@@ -373,13 +372,13 @@ for path in pathlib.Path("/usr/share/datasets/fashion-mnist").glob("*-ubyte"):
 
 
 def pings_ms(src: str, dst: str) -> list[float]:
-    """Round trips, each to the millisecond or, below 100, to a tenth of one."""
+    """Return round trips, each to the millisecond or, below 100, to a tenth of one."""
     said = on_node(src, "ping", "-c", "21", "-i", "0.1", dst)
     return [float(found) for found in re.findall(r"time=([\d.]+)", said)]
 
 
 def iperf_mbyte_s(src: str, dst: str, rate_mbyte_s: float, rtt_s: float) -> float:
-    """What arrives of one TCP connection, once slow start is over: it doubles ten segments until the pipe is full."""
+    """Return the goodput of one TCP connection after slow start, which doubles ten segments until the pipe is full."""
     doublings = math.log2(max(1.0, rate_mbyte_s * 1e6 * rtt_s / INITIAL_WINDOW_BYTES))
     slow_start_s = 1 + rtt_s * (doublings + 4)
     measured_s = max(5.0, 8 * rtt_s)
@@ -390,25 +389,25 @@ def iperf_mbyte_s(src: str, dst: str, rate_mbyte_s: float, rtt_s: float) -> floa
 
 
 def links_in_force(node: str, peer: str) -> tuple[Json, Json]:
-    """The link to a peer and the one back, as the peer has them: docs/formats.md."""
+    """Return the link to a peer and the link back, as the peer reports them: docs/formats.md."""
     shown = json.loads(on_node(peer, "python3", "-m", "node.wire", "show"))
     links = {(link["src"], link["dst"]): link for link in shown["report"]["links"]}
     return links[node, peer], links[peer, node]
 
 
 def netems(node: str) -> list[Json]:
-    """Every netem of a node, as tc lists them."""
+    """Return every netem of a node, as tc lists them."""
     qdiscs: list[Json] = json.loads(on_node(node, "tc", "-json", "qdisc", "show"))
     return [qdisc for qdisc in qdiscs if qdisc["kind"] == "netem"]
 
 
 def netem_delays_ms(node: str) -> list[float]:
-    """The delays of all links that end at a node."""
+    """Return the delays of all links that end at a node."""
     return sorted(round(_delay_ms(netem), 3) for netem in netems(node))
 
 
 def make_link_wrong(src: str, dst: str) -> None:
-    """Make a link's delay a tenth too long. It happens at the link's end; by what it should be its netem is found."""
+    """Make a link's delay a tenth too long. The delay acts at the link's end; its netem is found by the right delay."""
     asked_ms = links_in_force(src, dst)[0]["delay_ms"]
     qdisc = min(netems(dst), key=lambda netem: abs(_delay_ms(netem) - asked_ms))
     place = ("dev", qdisc["dev"], "parent", qdisc["parent"], "handle", qdisc["handle"])
@@ -425,7 +424,7 @@ def _wires(document: Json) -> list[str]:
 
 
 def _short(contract: Json) -> list[str]:
-    """Each link's measurements in a line."""
+    """Return each link's measurements in one line."""
     return [
         f"{v['link']['src']}->{v['link']['dst']} "
         + " ".join(
@@ -441,11 +440,11 @@ def _short(contract: Json) -> list[str]:
 
 
 def result_of(name: str, check: Callable[[Findings], None]) -> Json:
-    """Run one check: its line of the results."""
+    """Run one check; return its line of the results."""
     findings, started = Findings(), time.monotonic()
     try:
         check(findings)
-    except Exception as error:  # whatever it is, it belongs into the results
+    except Exception as error:  # any error belongs in the results
         findings.problems.append(f"{type(error).__name__}: {error}")
     return {
         "check": name,
@@ -456,7 +455,7 @@ def result_of(name: str, check: Callable[[Findings], None]) -> Json:
 
 
 def main() -> int:
-    """Run them."""
+    """Run the checks."""
     path, *names = sys.argv[1:]
     with Path(path).open("w") as results:
         for name, check in CHECKS.items():

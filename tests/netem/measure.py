@@ -1,7 +1,7 @@
-"""What is measured by hand, on a kernel that has netem: `tests/conformance.py`, `tests/power.py`, in user-mode Linux.
+"""Measures by hand on a kernel that has netem: runs `tests/conformance.py` or `tests/power.py` in user-mode Linux.
 
     python tests/netem/measure.py conformance         # wan, mobile, mobile-real x full, ring on 4 nodes, and grids
-    python tests/netem/measure.py conformance --profiles mobile-real --full        # flags of its own, instead
+    python tests/netem/measure.py conformance --profiles mobile-real --full        # own flags instead
     python tests/netem/measure.py power --profile mobile --contracts 3
 
 Writes into runs/NAME-netem. The grid `fast` is left out: the guest's one processor does not carry that much.
@@ -20,7 +20,7 @@ from cluster.base.paths import PROJECT_DIR
 
 PROFILES = "--profiles wan mobile mobile-real --topologies full ring"
 GRIDS = "--grids delays rates jitter uniform-jitter losses bursts flaws"
-# What is run, and by which flags where none are given.
+# The program of each measurement, and its default flags.
 COMMANDS = {
     "conformance": ("tests/conformance.py", f"{PROFILES} {GRIDS}"),
     "power": ("tests/power.py", "--profile mobile --contracts 3"),
@@ -29,7 +29,7 @@ TIMEOUT_S = 5400.0
 
 
 def main() -> int:
-    """Boot, measure, fetch what was found."""
+    """Boot the guest, measure, and copy the results."""
     reason = uml.unavailable()
     if reason:
         raise SystemExit(reason)

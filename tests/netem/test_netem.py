@@ -1,11 +1,11 @@
 """The whole stack on a kernel that has netem, whatever kernel this machine has.
 
-User-mode Linux boots a Debian 13 guest with a Docker engine of its own, Compose v2 and Python 3.13. There
-`guest_checks.py` uses gradwire as a user does, and notes what it finds; here each of its checks is one test.
+User-mode Linux boots a Debian 13 guest with its own Docker engine, Compose v2 and Python 3.13. There `guest_checks.py`
+uses gradwire as a user would, and records its findings; here each of its checks is one test.
 
-The guest has one slow processor, and so has limits (measured): 1.7 GB/s between two containers without shaping; some
+The guest has one slow processor, which limits it (measured): 1.7 GB/s between two containers without shaping; about
 70 MB/s over a shaped netem link; 7 MB/s over an nfqueue link, one link at a time. Importing torch takes 8 s, 40 s on
-three ranks at once. With the images there the test takes three to four minutes, half a minute of it the host's part;
+three ranks at once. With existing images the test takes three to four minutes, half a minute of that on the host;
 two more with the checks that are marked slow.
 """
 
@@ -43,9 +43,9 @@ class Outcome:
     """What a guest left behind.
 
     Attributes:
-        ended: whether it came to its own end, in time, and the checks' program with exit code 0.
+        ended: whether the guest shut down by itself in time, and the checks' program ended with exit code 0.
         results: check -> its line of the results.
-        folder: with its console, the results and Docker's log, kept where a test fails.
+        folder: the folder with its console, results and Docker's log, which are kept if a test fails.
     """
 
     ended: bool
@@ -53,7 +53,7 @@ class Outcome:
     folder: Path
 
     def is_good(self, checks: Sequence[str]) -> bool:
-        """Whether these checks were made and found nothing."""
+        """Return whether these checks ran and found nothing."""
         found = [self.results.get(name, {"problems": ["missing"]})["problems"] for name in checks]
         return self.ended and not any(found)
 
@@ -64,7 +64,7 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
     reason = uml.unavailable()
     if reason:
         pytest.skip(reason)
-    # A cluster is brought up by the first check and taken down by the last, whichever are asked for.
+    # The first check brings a cluster up and the last takes it down, so both always run.
     asked = {
         item.callspec.params["name"] for item in request.session.items if hasattr(item, "callspec")
     }
@@ -81,13 +81,13 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
 
 
 def _boot(config: pytest.Config, scratch: Path, folder: Path, checks: Sequence[str]) -> Outcome:
-    """One guest; and another, where one fails on a machine whose processors others take."""
+    """Run a guest; run another if it fails while other machines take this machine's processors."""
     for tries in (1, 2):
         folder.mkdir()
         with Watch() as watch:
             ended = run_guest(scratch, folder, f"{COMMAND} {shlex.join(checks)}", TIMEOUT_S)
         outcome = Outcome(ended, _results(folder), folder)
-        # The guest goes before all others of this machine on its processor: only other machines' work matters to it.
+        # The guest has priority over everything else here on its processor: only other machines' work matters to it.
         if outcome.is_good(checks) or tries == 2 or watch.stolen_pct() < STEAL_PCT:
             break
         say_repeated(config, "all of it", watch.limits())
@@ -125,7 +125,7 @@ def _tail(folder: Path) -> str:
 
 
 def _keep(folder: Path) -> None:
-    """The small files: not the checkout, which is here, nor the disks."""
+    """Keep the small files: not the checkout, which is here, nor the disks."""
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     for name in ("console.log", "results.jsonl", "dockerd.log"):
         if (folder / name).exists():
@@ -135,7 +135,7 @@ def _keep(folder: Path) -> None:
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """A SIGTERM ends the test as Ctrl-C does, so that the guest goes with it."""
+    """Let a SIGTERM end the test as Ctrl-C does, so that the guest ends with it."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,6 +1,6 @@
-"""User-mode Linux: a Linux kernel as an ordinary process, in a container that has nothing else to do.
+"""User-mode Linux: a Linux kernel that runs as an ordinary process, in a separate container.
 
-So nothing need be installed on this machine, whatever Linux it is, and nothing of it stays.
+So nothing needs to be installed on this machine, whatever Linux it has, and nothing is left behind.
 """
 
 import os
@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import IO
 
 IMAGE = "gradwire-netem-kernel"
-MEMORY_MIB = 4096  # most of it is never touched: the guest's three nodes need about 1 GB
-CPU_SHARES = (
-    262_144  # the most there can be; a container has 1024, and so has a process outside at nice 0
-)
-TOP_CONTROL_GROUP = {"cgroupfs": "/", "systemd": "-.slice"}  # as each of Docker's drivers names it
+MEMORY_MIB = 4096  # most of it is never used: the guest's three nodes need about 1 GB
+CPU_SHARES = 262_144  # the maximum; containers, and processes outside at nice 0, have 1024
+TOP_CONTROL_GROUP = {"cgroupfs": "/", "systemd": "-.slice"}  # as named by Docker's cgroup drivers
 MODULES_DIR = "/usr/lib/uml/modules"
 SHARED = "/shared"
 
 
 def unavailable() -> str:
-    """Why there is no user-mode Linux here; empty if there is."""
+    """Return why user-mode Linux cannot run here; empty if it can."""
     machine = platform.machine()
     return "" if machine == "x86_64" else f"user-mode Linux is for x86_64, this is {machine}"
 
 
 def top_control_group() -> tuple[str, ...]:
-    """Words of `docker run` for a container beside Docker's own control group; none where Docker has no such driver."""
+    """Return `docker run` arguments for a container beside Docker's own cgroup; empty if its driver is unknown."""
     words = ("docker", "info", "--format", "{{.CgroupDriver}}")
     driver = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     return ("--cgroup-parent", TOP_CONTROL_GROUP[driver]) if driver in TOP_CONTROL_GROUP else ()
@@ -37,14 +35,14 @@ def top_control_group() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Guest:
-    """A machine to be.
+    """The configuration of a guest.
 
     Attributes:
-        root: disk image of its system, mounted for reading and writing.
-        data: disk image of its /dev/ubdb, for reading.
-        shared: a folder of this machine; where the guest mounts SHARED by hostfs, it sees this.
+        root: disk image of its system, mounted read-write.
+        data: disk image of its /dev/ubdb, read-only.
+        shared: a folder of this machine, which the guest sees if it mounts SHARED by hostfs.
         init: its first process.
-        environ: variables of that process.
+        environ: environment variables of that process.
     """
 
     root: Path
@@ -55,36 +53,37 @@ class Guest:
 
     @property
     def name(self) -> str:
-        """Of its container."""
+        """The name of its container."""
         return f"gradwire-netem-{os.getpid()}"
 
     def argv(self) -> list[str]:
-        """The kernel as a command, in its container; its memory is a file there."""
+        """Return the command that runs the kernel in its container; its memory is a file there."""
         volumes = {self.root: "/root.ext4", self.data: "/data.ext4", self.shared: SHARED}
         return [
             *("docker", "run", "--rm", "--name", self.name, "--network", "none"),
             *(word for here, there in volumes.items() for word in ("--volume", f"{here}:{there}")),
             *("--tmpfs", f"/memory:exec,size={MEMORY_MIB + 512}m", "--env", "TMPDIR=/memory"),
             *("--env", "LD_PRELOAD=/usr/local/lib/whole_registers.so"),
-            # What the guest's clock measures shall not be what else this machine does: it stays on one processor,
-            # which is its own by weight. In Docker's own control group, which all containers share, it would weigh
-            # against other containers only, and together with them no more than one process outside.
+            # The guest's clock must not measure what else this machine does: the guest is pinned to one processor, of
+            # which its weight gives it nearly all. In Docker's own cgroup, which all containers share, the weight
+            # would count against other containers only, and all of them together would weigh no more than one process
+            # outside.
             *("--cpuset-cpus", str((os.cpu_count() or 1) - 1), "--cpu-shares", str(CPU_SHARES)),
             *top_control_group(),
             *(IMAGE, "linux.uml", f"mem={MEMORY_MIB}M", "quiet"),
             *("ubd0=/root.ext4", "ubd1r=/data.ext4", "root=/dev/ubda", "rootfstype=ext4", "rw"),
             *("con=null", "con0=null,fd:1", "uml_dir=/memory", "umid=guest"),
-            "panic=-1",  # it ends
+            "panic=-1",  # ends the guest
             f"init={self.init}",
-            # What the kernel does not know it hands on to init as a variable.
+            # The kernel passes parameters that it does not know to init as variables.
             *(f"{key}={value}" for key, value in self.environ.items()),
         ]
 
 
 def boot(guest: Guest, console: Path, timeout_s: float) -> bool:
-    """Run a guest until it powers off; returns whether it did so in time. Nothing of it is left running.
+    """Run a guest until it powers off; return whether it did so in time. Nothing of it is left running.
 
-    All that it prints goes to the file `console`, and is printed here, too.
+    All of its output goes to the file `console`, and is also printed here.
     """
     kernel = subprocess.Popen(
         guest.argv(),

@@ -86,7 +86,7 @@ def test_the_wire_carries_what_the_card_says(tiny, name, world_size):
     # Which parameters sparta averages is random; int8 is padded to whole rows.
     drawn = (
         0.01 if "sparta" in name or "int8" in name else 1e-5
-    )  # one byte per call of each rank
+    )  # tolerance: one byte per call of each rank
     assert counted == pytest.approx(card(world_size), rel=drawn)
     assert wire == pytest.approx(card(world_size), rel=0.05)
 

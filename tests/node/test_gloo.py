@@ -28,9 +28,10 @@ def _send_buffer(number):
 
 
 def test_gloo_leaves_the_size_of_its_send_buffers_to_the_kernel(pools):
-    """One part of gloo sets them to a message's size (Pair::send in pair.cc), which ends autotuning; torch does not use it.
+    """Check that torch uses no gloo code that sets them to a message's size.
 
-    Otherwise net.core.wmem_max, not tcp_wmem, would limit the bytes that a rank has in flight.
+    Pair::send in pair.cc does that, which ends autotuning: net.core.wmem_max, not tcp_wmem, would then limit the bytes
+    that a rank has in flight.
     """
     for buffers in pools(2).run(send_buffers):
         assert len(buffers) >= 2, "no connections were found: to the store, and to the other rank"

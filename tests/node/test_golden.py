@@ -1,12 +1,12 @@
-"""A refactoring changes no number: losses of a fixed seed are those in golden.json.
+"""Tests that refactoring changes no number: losses of a fixed seed equal those in golden.json.
 
 After a change that is meant to change them, write them anew and look at the difference:
 
     WRITE_GOLDEN=1 python3 -m pytest tests/node/test_golden.py
 
-(in the node image, with the checkout writable). They are made in double precision: other vector units sum in
-another order, which Adam makes larger with each step. In single precision a CPU with AVX2 and one with AVX-512 differ
-by 6e-4 after eight steps; in double precision the difference is nowhere near the tolerance.
+(in the node image, with the checkout writable). They are computed in double precision: different vector units sum in
+different orders, and Adam amplifies the difference with each step. In single precision a CPU with AVX2 and one with
+AVX-512 differ by 6e-4 after eight steps; in double precision the difference is far below the tolerance.
 """
 
 import json
@@ -25,7 +25,7 @@ RUNS = {
     "dirichlet": (3, "--steps", "8", "--shard", "dirichlet", "--set", "H=3"),
     "fedavg sgd": (3, "--steps", "8", "--strategy", "fedavg", "--set", "H=3", "--optimizer", "sgd"),
 }
-# By the tiny model, all strategies with all that they do in 9 steps on 3 ranks.
+# All strategies on the tiny model, with everything that they do in 9 steps on 3 ranks.
 TINY = {
     "ddp": "bucket_mb=0.005 overlap=yes",
     "fedavg": "H=2 mu=0.1 server=adam fraction=0.7",

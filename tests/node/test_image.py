@@ -1,4 +1,4 @@
-"""The image has all that torch's own distributed modules import: Debian's packages leave some of it out."""
+"""Tests that the image has all that torch's distributed modules import: Debian's packages lack some of it."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-OPTIONAL = {"etcd"}  # an old rendezvous that nothing else imports
+OPTIONAL = {"etcd"}  # an old rendezvous backend that nothing else imports
 WALK = """\
 import importlib, json, pkgutil, sys
 import torch
@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
     walk(name)
 print(json.dumps({"failed": failed, "tried": sum(m.startswith("torch.distributed.") for m in sys.modules)}))
 """
-# Behind an underscore, and used by whoever tests distributed programs as torch's own authors do.
+# Private modules, but used to test distributed programs as torch's own tests do.
 TEST_TOOLS = (
     "torch.testing._internal.common_utils",
     "torch.testing._internal.common_distributed",
@@ -42,7 +42,7 @@ TEST_TOOLS = (
 
 
 def walk(*names):
-    """Import modules and all public ones below them, in a new process; what failed, and why."""
+    """Import modules and all public modules below them in a new process; return what failed, and why."""
     argv = [sys.executable, "-W", "ignore", "-c", WALK, *names]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -58,12 +58,12 @@ def test_every_public_distributed_module_can_be_imported():
 
 
 def test_torchs_own_test_tools_can_be_imported():
-    """In one process: to import torch for each takes longer than they do."""
+    """In one process: importing torch for each would take longer than the modules do."""
     assert not walk(*TEST_TOOLS)["failed"]
 
 
 def test_the_store_is_told_whether_torch_has_libuv():
-    """PyPI's torch has it, Debian's does not, and says so only when a store opens."""
+    """PyPI's torch has libuv, Debian's does not, and raises only when a store opens."""
     from torch.distributed import TCPStore
 
     try:

@@ -1,4 +1,4 @@
-"""V-trace against the paper's sums, what actors hand over, and what the learner makes of it."""
+"""Tests of IMPALA: V-trace against the paper's sums, the actors' experience, and the learner's updates."""
 
 import math
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ HOPPER = pytest.param(
 
 
 def by_the_sum(log_ratios, rewards, discounts, values, last_values, rho_bar, c_bar):
-    """Equation 1 of the paper, term by term."""
+    """Compute equation 1 of the paper, term by term."""
     steps, n = rewards.shape
     targets = np.zeros((steps, n))
     following = np.concatenate([values[1:], last_values[None]])
@@ -95,7 +95,7 @@ def test_episodes_are_counted_where_they_end():
     ended = sum(one.arrays["done"].sum() for one in found)
     assert ended == sum(one.figures["episodes"] for one in found) > 0
     told = [one.figures["episode_length"] for one in found if one.figures["episodes"]]
-    assert all(8 <= length <= 200 for length in told)  # of a pole that nobody holds
+    assert all(8 <= length <= 200 for length in told)  # the pole falls, as nobody balances it
 
 
 def learner_of(task, model, batch_size=2):
@@ -156,10 +156,10 @@ def test_correction_changes_what_older_policies_teach_and_nothing_else():
 
 
 def test_it_is_learnt_by_processes_that_talk(tmp_path):
-    """With a learning rate that goes down to 0, as in the paper: a policy that is good stays so.
+    """The learning rate decays to 0, as in the paper, so that a good policy stays good.
 
-    Which update an actor's weights are of is a matter of time, so no two runs are alike; now and then one forgets for
-    some updates what it could before.
+    Which update an actor's weights have depends on timing, so no two runs are alike; occasionally a run forgets
+    for some updates what it had learnt.
     """
     words = ["--task", "impala", "--steps", 300, "--lr", 0.003, "--seed", 3, "--run-dir", tmp_path]
     words += ["--lr-schedule", "linear", "--final-lr", 0, "--eval-every", 100]
@@ -167,10 +167,10 @@ def test_it_is_learnt_by_processes_that_talk(tmp_path):
     end = run.finish()
     before, *after = (one["test_return"] for one in run.events(0, "eval"))
     experience = end["experience"]
-    assert before < 20  # of this seed
+    assert before < 20  # with this seed
     losses = [one["loss"] for one in run.events(0, "step")]
     assert max(after) > 3 * before, (before, after, losses, experience)
     assert experience["env_steps"] >= 300 * 2 * 20 * 8
-    # Each piece once; those that still wait at the end are not learnt.
+    # Each piece is learnt once; those that still wait at the end are not learnt.
     assert 0.9 < experience["replay_ratio"] <= 1
     assert experience["mean_steps"] == 160

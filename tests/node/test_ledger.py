@@ -1,4 +1,4 @@
-"""The books of a rank's collectives: on real ranks, and held against what the kernel saw on their sockets."""
+"""Tests of a rank's ledger of collectives, on real ranks, against what the kernel counted on their sockets."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def comm_of(ranks):
 
 
 def do(comm, kind, floats=FLOATS):
-    """One collective; on an exchange ring each rank sends to the one after it."""
+    """Run one collective; with exchange, each rank of a ring sends to the next one."""
     flat, n = torch.ones(floats, dtype=torch.float32), comm.world_size
     if kind == "all_reduce":
         comm.all_reduce(flat)
@@ -42,7 +42,7 @@ def do(comm, kind, floats=FLOATS):
 
 
 def acknowledged():
-    """Bytes that this process has got through to each peer: (own port, its port) -> bytes."""
+    """Return the bytes acknowledged by each peer: (own port, peer's port) -> bytes."""
     counts = {}
     for fd in tcp_sockets():
         one = socket.socket(fileno=fd)
@@ -51,16 +51,16 @@ def acknowledged():
             info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
             counts[ports] = struct.unpack_from("Q", info, BYTES_ACKED)[0]
         except OSError:
-            pass  # it listens
+            pass  # a listening socket
         finally:
             one.detach()
     return counts
 
 
 def watched(ranks, kind):
-    """A collective, seen from inside and by the kernel."""
+    """Run a collective; return the kernel's counts before and after, and the ledger's line."""
     comm = comm_of(ranks)
-    do(comm, kind, 8)  # so that all are connected
+    do(comm, kind, 8)  # to connect all ranks first
     dist.barrier()
     wait_until_delivered(5)
     before = acknowledged()
@@ -82,13 +82,13 @@ def test_gloo_sends_what_the_books_say_to_whom_they_say(pools, kind):
                 to[owner[there, here]] += count
         for peer, count in to.items():
             payload = line["to"].get(peer, 0)
-            # gloo's own words, 96 bytes a message there and 48 back.
+            # gloo's own headers: 96 bytes per message, and 48 back
             assert count == pytest.approx(payload, rel=0.001, abs=100 * 12 * 1.5), (peer, kind)
         assert line["kind"] == kind and sum(line["to"].values()) == line["sent_bytes"]
 
 
 def paused(ranks, nap_s):
-    """What TCP was like at the beginning of an all-reduce after a pause, and of a tiny one."""
+    """Return the ledger of an all-reduce before and after a pause, and of a tiny one."""
     comm = comm_of(ranks)
     do(comm, "all_reduce")
     wait_until_delivered(5)
@@ -99,7 +99,7 @@ def paused(ranks, nap_s):
 
 
 def test_the_books_tell_what_tcp_was_ready_for(pools):
-    """On loopback all have one address; nothing is lost, and the first window is ten segments or more."""
+    """On loopback all ranks have one address; nothing is lost, and the first window has at least ten segments."""
     for _, after_a_pause, tiny in pools(3).run(paused, 0.5):
         (state,) = after_a_pause["tcp"].values()
         assert list(after_a_pause["tcp"]) == ["127.0.0.1"]
@@ -110,7 +110,7 @@ def test_the_books_tell_what_tcp_was_ready_for(pools):
 
 
 def exchanged(ranks):
-    """What two ranks got of each other, and how many messages torch was handed at a time."""
+    """Return what a rank received, and how many messages torch got per batch."""
     comm, batches = comm_of(ranks), []
     begin = dist.batch_isend_irecv
     dist.batch_isend_irecv = lambda parts: batches.append(len(parts)) or begin(parts)
@@ -123,7 +123,7 @@ def exchanged(ranks):
 
 
 def test_what_is_exchanged_is_begun_all_at_once(pools):
-    """NCCL hangs where each rank begins a receive before its send; gloo does not."""
+    """NCCL hangs if every rank starts a receive before its send; gloo does not."""
     assert pools(2).run(exchanged) == [([2.0, 2.0], [2]), ([1.0, 1.0], [2])]
 
 
@@ -132,14 +132,14 @@ def test_alone_rows_arrive_as_they_were_sent(pools):
 
 
 def sent_to_oneself(ranks):
-    """What has arrived, and whether it is a tensor of its own; often that memory holds other numbers."""
+    """Return what arrived, and whether it is a separate tensor: uninitialised memory often has other numbers."""
     rows = torch.tensor([[1, 2, 3]], dtype=torch.uint8)
     arrived = comm_of(ranks).start_all_to_all(rows)()
     return arrived.tolist(), arrived.data_ptr() != rows.data_ptr()
 
 
 def slow_rank(ranks, nap_s):
-    """Rank 1 comes late to an all-reduce."""
+    """Run an all-reduce to which rank 1 comes late."""
     comm = comm_of(ranks)
     dist.barrier()
     time.sleep(nap_s if ranks.rank == 1 else 0)
@@ -149,7 +149,7 @@ def slow_rank(ranks, nap_s):
 
 
 def test_the_books_tell_waiting_for_a_slow_rank(pools):
-    """Their clocks are one: when the last came is known, and so how long the others waited for it."""
+    """The ranks share a clock, so it is known when the last rank started and how long the others waited for it."""
     seen = pools(3).run(slow_rank, 0.8)
     lines = [lines[0] for lines, _ in seen]
     latest = max(line["time"] for line in lines)
@@ -163,7 +163,7 @@ def test_the_books_tell_waiting_for_a_slow_rank(pools):
     assert {(line["step"], line["purpose"], line["bytes"]) for line in lines} == {
         (7, "control", 4000)
     }
-    # Of the one that came last it may be done before it waits: on one processor gloo's thread may go first.
+    # The last rank's collective may finish before it waits: with one CPU, gloo's thread may run first.
     assert not any(lines[rank]["hidden"] for rank in (0, 2))
 
 
@@ -182,9 +182,9 @@ def test_what_was_done_before_anybody_waited_is_marked(pools):
 
 
 def one_way(ranks):
-    """Rank 0 sends, rank 1 hears, rank 2 does nothing."""
+    """Rank 0 sends, rank 1 receives, rank 2 does nothing."""
     comm = comm_of(ranks)
-    flat = torch.ones(10, dtype=torch.float32)  # other tests leave other defaults
+    flat = torch.ones(10, dtype=torch.float32)  # other tests leave another default dtype
     comm.exchange({1: flat} if ranks.rank == 0 else {}, {0: flat} if ranks.rank == 1 else {})
     return comm.ledger.take_lines()
 
@@ -218,8 +218,8 @@ def test_sums_stay_exact_where_lines_end(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("size", "messages"),
     [
-        (4_799_528, 8),  # six segments, as many as two a rank
-        (6_400_000, 12),  # nine segments of 1 MB at most
+        (4_799_528, 8),  # six segments, at most two per rank
+        (6_400_000, 12),  # nine segments of at most 1 MB
         (4, 1),  # all but one are empty
     ],
 )
@@ -228,7 +228,7 @@ def test_segments_are_gloos(size, messages):
 
 
 def test_delivered_is_what_the_peer_has_taken():
-    """What a reader has not read yet is on its way once its buffer is full."""
+    """Bytes that the reader has not read stay in flight once its buffer is full."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         out = socket.create_connection(server.getsockname())
         into, _ = server.accept()
@@ -250,7 +250,7 @@ def test_delivered_is_what_the_peer_has_taken():
 
 
 def test_a_socket_that_gloo_closes_meanwhile_is_no_error(monkeypatch):
-    """A peer that is done before us closes its end, and gloo's thread ours, whatever we look at just then."""
+    """A peer that finishes first closes its end, and gloo's thread then closes ours, possibly while we look at it."""
     look = os.fstat
 
     def look_too_late(fd):

@@ -1,4 +1,4 @@
-"""The loop: every option does something, nothing leaks from evaluation, and the metrics are true."""
+"""Tests of the training loop: every option has an effect, tests leak nothing into training, metrics are true."""
 
 import gzip
 import inspect
@@ -22,7 +22,7 @@ from node.training.shards import batch_samples
 
 SMALL = ("--steps", "3", "--batch-size", "8")
 START_TO_END = ["start", "step", "step", "eval", "step", "eval", "end"]
-# Flags whose change must change the trained parameters of a run on 2 ranks.
+# Flags that must change the trained parameters of a run on 2 ranks.
 CHANGES = {
     "--dropout": ("0.5",),
     "--strategy": ("ddp",),
@@ -45,7 +45,7 @@ CHANGES = {
     "--autocast": ("bf16",),
     "--seed": ("2",),
 }
-# Flags with a test of their own.
+# Flags that other tests cover.
 TESTED_ELSEWHERE = {
     "--data-dir",  # every run here
     "--run-dir",  # every run here
@@ -65,7 +65,7 @@ TESTED_ELSEWHERE = {
 
 
 def node_train(*flags):
-    """Start `python -m node.train` as a user does, without any torchrun variable: a Python of its own."""
+    """Start `python -m node.train` as a user does: in a new Python, without any torchrun variable."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GRADWIRE_")}
     return subprocess.Popen(
         [sys.executable, "-m", "node.train", *flags],
@@ -85,7 +85,7 @@ def test_every_option_changes_the_result(run):
     base = {"": run(2, *SMALL).parameters[0]}
     for flag, values in CHANGES.items():
         base[flag] = run(2, *SMALL, flag, *values).parameters[0]
-    # All different, so each also from the run without it: momentum from sgd.
+    # All differ, and so each differs from the run without the flag; momentum is compared with sgd.
     different = {tuple(parameters[:1000].tolist()) for parameters in base.values()}
     assert len(different) == len(base)
 
@@ -95,7 +95,7 @@ def test_the_same_flags_give_the_same_bits(run):
 
 
 def test_dropout_stays_on_after_an_evaluation(run):
-    """EXO Gym trains rank 0 in eval mode from its first evaluation on."""
+    """EXO Gym trains rank 0 in eval mode after its first evaluation."""
     tested = run(1, *SMALL, "--dropout", "0.5", "--eval-every", "1")
     untested = run(1, *SMALL, "--dropout", "0.5")
     assert torch.equal(tested.parameters[0], untested.parameters[0])
@@ -103,7 +103,7 @@ def test_dropout_stays_on_after_an_evaluation(run):
 
 
 def test_ranks_drop_different_activations(run, data_dir, tmp_path):
-    """Where all pictures are the same, nothing but dropout tells the losses of two ranks apart."""
+    """If all pictures are the same, only dropout can make the losses of two ranks differ."""
     for path in data_dir.glob("*.gz"):
         data = gzip.decompress(path.read_bytes())
         header, size = (16, 784) if "images" in path.name else (8, 1)
@@ -119,7 +119,7 @@ def test_ranks_drop_different_activations(run, data_dir, tmp_path):
 
 
 class Normalised(cnn.Cnn):
-    """The net with a batch norm: buffers that training does not read, and testing does."""
+    """The network with a batch norm, whose buffers are read in tests but not in training."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -130,7 +130,7 @@ class Normalised(cnn.Cnn):
 
 
 def test_running_statistics_are_averaged_before_a_test_and_nothing_else_changes(run, monkeypatch):
-    """EXO Gym never synchronises them, and freezes rank 0's by its first evaluation."""
+    """EXO Gym never synchronises them, and freezes those of rank 0 at its first evaluation."""
     monkeypatch.setattr(cnn, "Cnn", Normalised)
     tested, untested = run(2, *SMALL, "--eval-every", "1"), run(2, *SMALL)
     assert torch.equal(tested.buffers[0], tested.buffers[1])
@@ -144,18 +144,18 @@ def test_running_statistics_are_averaged_before_a_test_and_nothing_else_changes(
 
 
 def test_tests_after_the_training_are_of_the_average_over_all_ranks(run, monkeypatch):
-    """Where ranks differ rank 0's own parameters are tested otherwise. What batch norms have is averaged, too."""
+    """If ranks differ, tests during training are of rank 0's own parameters. Batch norms' buffers are averaged, too."""
     monkeypatch.setattr(cnn, "Cnn", Normalised)
     flags = (*SMALL, "--strategy", "sparta", "--eval-every", "1")
     during, after = run(2, *flags), run(2, *flags, "--eval", "after")
     tested = [[line["test_loss"] for line in ranks.of("eval")] for ranks in (during, after)]
     assert [line["step"] for line in after.of("eval")] == [1, 2, 3]
-    # The average after step 1, made by hand; after the last step all have it in either case.
+    # The average after step 1, computed separately; after the last step all ranks have it in either case.
     mean = run(2, *SMALL[2:], "--steps", "1", "--strategy", "fedavg", "--lr", "0.002").of("eval")
     assert tested[1][0] == pytest.approx(mean[0]["test_loss"], rel=1e-5)
     assert tested[1][0] != pytest.approx(tested[0][0], rel=1e-5)
     assert tested[1][2] == pytest.approx(tested[0][2], rel=1e-5)
-    # Nothing of it is training's: neither a bit of the result nor a byte.
+    # The tests change nothing of the training: neither a bit of the result nor a byte.
     assert torch.equal(during.parameters[0], after.parameters[0])
     assert [s["loss"] for s in during.of("step")] == [s["loss"] for s in after.of("step")]
     assert during.end["sent_bytes"]["train"] == after.end["sent_bytes"]["train"]
@@ -166,7 +166,7 @@ def test_tests_after_the_training_are_of_the_average_over_all_ranks(run, monkeyp
 
 @pytest.mark.parametrize("strategy", ["ddp", "fedavg", "diloco", "localsgd"])
 def test_what_all_ranks_have_is_tested_as_it_is(run, strategy):
-    """Sixteen bytes a test tell that; and it is what rank 0 tests during the training."""
+    """Sixteen bytes per test suffice to find that out; the result equals that of tests during the training."""
     settings = ("--set", "H=2") if strategy != "ddp" else ()
     flags = (*SMALL, "--strategy", strategy, *settings, "--eval-every", "1")
     during, after = run(2, *flags), run(2, *flags, "--eval", "after")
@@ -180,7 +180,7 @@ def test_what_all_ranks_have_is_tested_as_it_is(run, strategy):
 
 
 def test_no_test_begins_before_all_ranks_have_done_their_last_step(run, monkeypatch):
-    """With local steps alone nothing else would hold rank 1 back, or rank 0, while the other computes."""
+    """With only local steps, nothing else would make rank 1 or rank 0 wait while the other computes."""
     evaluate = fashion_mnist.FashionMnist.evaluate
 
     def slowly(self, model, device):
@@ -191,13 +191,13 @@ def test_no_test_begins_before_all_ranks_have_done_their_last_step(run, monkeypa
     ranks = run(2, *SMALL, "--strategy", "sparta", "--eval-every", "1", "--eval", "after")
     began = [line["time"] - line["eval_s"] for line in ranks.of("eval")]
     assert min(began) > max(step["time"] for rank in range(2) for step in ranks.of("step", rank))
-    # Rank 1 waits for the first of the tests before it can average for the second; that is no comm.
+    # Rank 1 waits for the first test before it can average for the second; that does not count as comm.
     seconds = [ranks.of("end", rank)[0]["seconds"]["eval"] for rank in range(2)]
     assert seconds[0] > 3 and seconds[1] > 1
 
 
 class Tabled(cnn.Cnn):
-    """The net with constants among its buffers: a table that training reads, and a mask."""
+    """The network with constant buffers: a table that training reads, and a mask."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -209,7 +209,7 @@ class Tabled(cnn.Cnn):
 
 
 def test_a_test_leaves_constant_buffers_as_they_are(run, monkeypatch):
-    """A third of three times a number is not always that number, and of the lowest it is -inf."""
+    """Averaging could change them: (x + x + x) / 3 is not always x, and for the lowest number it is -inf."""
     monkeypatch.setattr(cnn, "Cnn", Tabled)
     tested, untested = run(3, *SMALL, "--eval-every", "1"), run(3, *SMALL)
     own = torch.cat([torch.arange(28.0).sin(), torch.full((2,), torch.finfo(torch.float32).min)])
@@ -276,7 +276,7 @@ def test_metrics_are_as_docs_formats_says(run):
 
 
 def test_the_books_are_complete(run):
-    """Each collective has a line, the lines sum to the sums, and those to what was sent."""
+    """Each collective has a line; the lines add up to the totals, and the totals to the bytes sent."""
     ranks = run(2, *SMALL, "--strategy", "ddp")
     for rank in range(2):
         lines = read_events(ranks.run_dir / f"collectives-rank{rank}.jsonl")
@@ -288,10 +288,10 @@ def test_the_books_are_complete(run):
         assert sum(sent) == sum(end["sent_bytes"].values())
         waited_s = sum(one["waited_s"] for one in end["collectives"])
         assert waited_s == pytest.approx(end["seconds"]["comm"], abs=0.05)
-        assert end["link_bytes"] == {}  # nothing is shaped here
+        assert end["link_bytes"] == {}  # no link is shaped here
 
 
-# A test that takes no processor from whoever waits for it.
+# A test that takes no CPU time from a rank that waits for it.
 SLOW_TEST = """\
 import time
 from dataclasses import dataclass
@@ -305,7 +305,7 @@ class SlowTest(FashionMnist):
 """
 
 
-# Each step it packs for 0.1 s, and steps with an optimiser that takes 0.3 s; at the end it packs for 0.2 s.
+# Each step packs for 0.1 s and has an optimizer step of 0.3 s; at the end it packs for 0.2 s.
 SLOW_STRATEGY = """\
 import time
 from dataclasses import dataclass
@@ -335,14 +335,14 @@ def test_what_a_strategy_does_is_no_computing_and_its_optimizer_s_steps_are(run,
         assert slow["strategy"] >= 3 * 0.1 + 0.2
         assert (
             slow["strategy"] < own["strategy"] + 3 * 0.1 + 0.2 + 0.6
-        )  # not what the optimiser takes
+        )  # without the optimizer's time
         assert slow["compute"] >= 3 * 0.3
         steps = ranks.of("step", rank)
         assert sum(s["strategy_s"] for s in steps) == pytest.approx(slow["strategy"], abs=0.01)
 
 
 def test_packing_in_a_backward_pass_is_no_computing(run, monkeypatch):
-    """Buckets are made flat one after the other, while gradients of others are still to come."""
+    """Each bucket is flattened while the gradients of others are still being computed."""
     flatten = flat.flatten
 
     def slowly(tensors):
@@ -357,7 +357,7 @@ def test_packing_in_a_backward_pass_is_no_computing(run, monkeypatch):
 
 
 def test_waiting_for_another_rank_counts_as_comm(run, tmp_path):
-    """Rank 1 waits in step 3 for rank 0, which tests after step 2."""
+    """In step 3, rank 1 waits for rank 0, which runs a test after step 2."""
     (tmp_path / "slow.py").write_text(SLOW_TEST)
     ranks = run(2, *SMALL, "--task", f"{tmp_path}/slow.py:SlowTest", "--eval-every", "2")
     assert ranks.of("step", 1)[2]["comm_s"] > 1
@@ -388,12 +388,12 @@ def test_alone_without_environment_the_buckets_are_the_wall_time(data_dir, tmp_p
         lines.append(line)
         if " done in " in line:
             break
-    wall_s = time.monotonic() - began  # not how long Python takes to unload torch
+    wall_s = time.monotonic() - began  # without the time in which Python unloads torch
     _, err = process.communicate(timeout=HANGS_S)
     assert (process.returncode, err) == (0, "")
     end = read_events(tmp_path / "metrics.jsonl")[-1]
     seconds = end["seconds"]
-    # What the program cannot see: Python's own start, about 0.1 s, and that we hear of its end.
+    # Not visible to the program: the start of Python, about 0.1 s, and the delay until we read its last line.
     assert 0 < wall_s - seconds["total"] < 0.05 * wall_s + 0.2 + 2 * python_s
     assert sum(seconds[b] for b in BUCKETS) == pytest.approx(seconds["total"], rel=1e-6)
     assert seconds["other"] < 0.05 * seconds["total"]
@@ -420,7 +420,7 @@ def test_by_hand_with_flags(data_dir, tmp_path):
 
 
 def test_under_torchrun(data_dir, tmp_path):
-    # Debian's torchrun asks for libuv, which Debian's torch lacks, wherever it opens a TCP store.
+    # Debian's torchrun requests libuv for every TCP store, but Debian's torch lacks it.
     store = f"--rdzv-backend=c10d --rdzv-endpoint={tmp_path}/store --rdzv-conf=store_type=file"
     flags = ("--data-dir", data_dir, "--run-dir", tmp_path, *SMALL)
     command = ["torchrun", *store.split(), "--nproc-per-node=2", "-m", "node.train", *flags]
@@ -439,7 +439,7 @@ def test_under_torchrun(data_dir, tmp_path):
 
 
 def test_a_killed_rank_ends_the_others_at_once_with_an_error(data_dir, tmp_path):
-    """Gloo misses one death in some forty (docs/LOG.md), and then the timeout ends them: with the same error, later."""
+    """Gloo misses about one death in forty (docs/LOG.md); then the others end with the same error at the timeout."""
     for tries in range(3):
         folder = tmp_path / str(tries)
         folder.mkdir()
@@ -454,7 +454,7 @@ TIMEOUT_S = 15
 
 
 def kill_one_of_three(data_dir, tmp_path):
-    """How long it took the others to end."""
+    """Return how long the others took to end."""
     port = free_port()
     flags = ("--data-dir", data_dir, "--steps", "100000", "--batch-size", "8")
     error_file = tmp_path / "error.json"

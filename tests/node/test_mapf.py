@@ -1,4 +1,4 @@
-"""Multi-agent path finding: each rule by hand, all of them against a slow and obvious reference."""
+"""Tests of multi-agent path finding: each rule by hand, and all rules against a slow, simple reference."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ STAY, UP, DOWN, LEFT, RIGHT = range(5)
 
 
 def grid(text):
-    """Obstacles of `#`, and agents and their cells by their digits."""
+    """Parse a map: `#` is an obstacle, a digit the cell of the agent with that number."""
     rows = text.split()
     cells = {c: (r, k) for r, row in enumerate(rows) for k, c in enumerate(row) if c.isdigit()}
     obstacles = np.array([[c == "#" for c in row] for row in rows])
@@ -41,17 +41,18 @@ def after(text, *actions):
         ("0.", [UP], [(0, 0)], [0]),  # off the map
         ("0.", [LEFT], [(0, 0)], [0]),
         ("0#", [RIGHT], [(0, 0)], [0]),  # an obstacle
-        ("01", [RIGHT, LEFT], [(0, 0), (0, 1)], [0, 1]),  # they would change places
+        ("01", [RIGHT, LEFT], [(0, 0), (0, 1)], [0, 1]),  # they would swap places
         ("10", [LEFT, RIGHT], [(0, 1), (0, 0)], [0, 1]),
         ("01.", [RIGHT, RIGHT], [(0, 1), (0, 2)], []),  # one follows the other
-        ("01#", [RIGHT, RIGHT], [(0, 0), (0, 1)], [0, 1]),  # who follows one that was stopped
+        ("01#", [RIGHT, RIGHT], [(0, 0), (0, 1)], [0, 1]),  # it follows an agent that was stopped
         ("012", [RIGHT, RIGHT, RIGHT], [(0, 0), (0, 1), (0, 2)], [0, 1, 2]),
-        ("0.1", [RIGHT, LEFT], [(0, 1), (0, 2)], [1]),  # of two the lower number goes
+        # of two, the agent with the lower number moves
+        ("0.1", [RIGHT, LEFT], [(0, 1), (0, 2)], [1]),
         ("1.0", [LEFT, RIGHT], [(0, 1), (0, 0)], [1]),
-        ("01", [RIGHT, STAY], [(0, 0), (0, 1)], [0]),  # one stands there
-        # 2 loses to 0, and 3, which wanted 2's cell, must stay, too.
+        ("01", [RIGHT, STAY], [(0, 0), (0, 1)], [0]),  # an agent stays there
+        # 2 loses to 0, so 3, which wanted 2's cell, must stay, too.
         ("0.23 ####", [RIGHT, LEFT, LEFT], [(0, 1), (0, 2), (0, 3)], [1, 2]),
-        # Round in a circle all can go.
+        # Agents in a circle can all move.
         ("01 32", [RIGHT, DOWN, LEFT, UP], [(0, 1), (1, 1), (1, 0), (0, 0)], []),
     ],
 )
@@ -60,7 +61,7 @@ def test_who_may_move(text, actions, cells, stopped):
 
 
 def slowly(obstacles, positions, actions):
-    """The same rules, agent by agent."""
+    """Apply the same rules, agent by agent."""
     cells = [tuple(cell) for cell in positions.tolist()]
     wanted = [tuple((np.array(c) + MOVES[a]).tolist()) for c, a in zip(cells, actions, strict=True)]
     stopped = set()
@@ -117,7 +118,7 @@ def test_rewards_are_dhcs():
     obstacles, starts = grid("0.1 ...")
     goals = np.array([[0, 1], [0, 2]])
     environment = Environment(Instance(obstacles, starts, goals), most_steps=3)
-    # 0 wants its goal, and 1 the same cell: the lower number goes.
+    # 0 moves to its goal, and 1 wants the same cell: the lower number moves.
     outcome = environment.step(np.array([RIGHT, LEFT]))
     assert outcome.done  # 1 was stopped on its own goal
     assert outcome.rewards.tolist() == [3.0, 3.0]
@@ -137,14 +138,14 @@ def test_an_agent_sees_others_obstacles_and_shorter_ways():
     assert seen.shape == (2, 6, 3, 3)
     first = (
         seen[0].astype(int).tolist()
-    )  # in its corner: row and column 0 of the square are outside
+    )  # in the corner, so row and column 0 of its field of view are outside
     assert first[0] == [[0, 0, 0], [0, 0, 0], [0, 0, 0]]  # 1 is two columns away
     assert first[1] == [[0, 0, 0], [0, 0, 1], [0, 0, 0]]
     up, down, left, right = first[2:]
-    assert down == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]  # round the obstacle
+    assert down == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]  # around the obstacle
     assert right == [[0, 0, 0], [0, 0, 0], [0, 1, 1]]
     assert up == left == [[0] * 3] * 3
-    assert not seen[:, 0, 1, 1].any()  # nobody sees itself
+    assert not seen[:, 0, 1, 1].any()  # no agent sees itself
 
 
 def test_distances_are_those_of_a_walk():
@@ -210,7 +211,7 @@ def test_messages_change_those_who_hear_them_and_nobody_else():
     deaf, heard = (network.step(obs, hidden, mask)[0] for mask in (alone, hears))
     assert not torch.allclose(deaf[0], heard[0])
     assert torch.equal(deaf[1:], heard[1:])
-    obs[0, 2] += 1  # of 2 nobody hears
+    obs[0, 2] += 1  # no agent hears 2
     assert torch.allclose(network.step(obs, hidden, hears)[0, :2], heard[:2], atol=1e-6)
     assert network.values(heard).shape == (3, 5)
 
@@ -241,7 +242,7 @@ def test_harder_settings_open_when_easier_ones_are_mastered():
     assert curriculum.is_done
     for _ in range(LATEST):
         curriculum.add((1, 15), solved=False)
-    assert not curriculum.is_done  # all numbers of agents
+    assert not curriculum.is_done  # all numbers of agents must be mastered
 
 
 def test_exploration_is_a_ladder():
@@ -250,7 +251,7 @@ def test_exploration_is_a_ladder():
 
 
 def some_actors(network, epsilons=(1.0, 1.0, 1.0), seed=1, **changes):
-    """In turn with 1, 2 and 3 agents, on maps of 6 x 6 that are nearly free."""
+    """Return actors with 1, 2 and 3 agents in turn, on maps of 6 x 6 with few obstacles."""
     count = iter(range(10**9))
 
     def draw(random):
@@ -282,7 +283,7 @@ def sequence(episode, begin, end):
 
 @pytest.mark.parametrize("first_only", [True, False])
 def test_a_learner_sees_what_the_actor_saw(first_only):
-    """With the actor's own network the learner finds the same errors, from the beginning and from within."""
+    """With the actor's own network the learner computes the same errors, from the first step and from a later one."""
     torch.manual_seed(1)
     network = Network(SIZES["small"])
     actors = some_actors(network, first_agent_only=first_only, all_explore=not first_only)
@@ -300,11 +301,11 @@ def test_a_learner_sees_what_the_actor_saw(first_only):
             within = td_loss(network, network, late, burn_in=2, **options)
             assert np.allclose(
                 within.errors[0], episode.errors[3:], atol=2e-3
-            )  # memory is kept as float16
+            )  # the memory is stored as float16
 
 
 def test_nothing_is_learnt_of_the_steps_before_a_sequence():
-    """The gradient is that of a sequence which begins with the memory that those steps lead to."""
+    """The gradient equals that of a sequence that begins with the memory which those steps lead to."""
     torch.manual_seed(5)
     network = Network(SIZES["small"])
     episode = next(one.episode for one in finished(some_actors(network), 30) if not one.solved)
@@ -343,7 +344,7 @@ def test_episodes_of_a_batch_do_not_touch_each_other():
 
 
 def test_time_that_is_up_is_no_end():
-    """What would have come after counts; after an end nothing does."""
+    """After a timeout, the value of the next state counts; after an end it does not."""
     torch.manual_seed(3)
     network = Network(SIZES["small"])
     late = next(one for one in finished(some_actors(network), 30) if not one.solved).episode

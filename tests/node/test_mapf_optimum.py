@@ -1,6 +1,6 @@
-"""Plans of CBS: our world runs them as they are, every joint action tried finds none that costs less.
+"""Tests of CBS's plans: our environment executes them as they are, and no joint action costs less.
 
-And pymapf's own world against ours: what CBS may do there, agents may do here.
+Also tests pymapf's environment against ours: a move that CBS may plan, agents may make.
 """
 
 import heapq
@@ -21,7 +21,7 @@ STAY = 0
 
 
 def instance(text):
-    """Obstacles of `#`; agent 0 starts at `0` and wants to `a`, agent 1 from `1` to `b`."""
+    """Parse a map: `#` is an obstacle; agent 0 goes from `0` to `a`, agent 1 from `1` to `b`."""
     rows = text.split()
     cells = {c: (r, k) for r, row in enumerate(rows) for k, c in enumerate(row) if c not in ".#"}
     obstacles = np.array([[c == "#" for c in row] for row in rows])
@@ -39,9 +39,9 @@ def instance(text):
         ("0ab1", 2, 1),
         ("01ab", 4, 2),  # one follows the other
         ("0b a1", 2, 1),  # past each other
-        # 1 makes room, and comes back, for 0, whose way leads over 1's goal: three steps and four.
+        # 1 makes room for 0, whose way leads over 1's goal, and returns: three steps and four.
         ("0b1a ##.#", 3 + 4, 4),
-        # One goes round the other, ten steps and one. Had 1 let 0 pass, all would be over in eight.
+        # One walks around the other: ten steps and one. If 1 let 0 pass, all would finish in eight.
         ("#####1### 0....b..a ####...##", 10 + 1, 10),
     ],
 )
@@ -58,8 +58,8 @@ def test_the_makespan_is_not_the_least():
 
 
 def test_who_cannot_pass_is_not_solved_within_the_bound():
-    assert solve(instance("0.b ### 1.a"), most_nodes=100) is None  # no way at all
-    assert solve(instance("0ba1"), most_nodes=100) is None  # no room
+    assert solve(instance("0.b ### 1.a"), most_nodes=100) is None  # there is no path
+    assert solve(instance("0ba1"), most_nodes=100) is None  # there is no room to pass
 
 
 def test_nodes_are_counted_and_bounded():
@@ -104,18 +104,18 @@ def test_our_world_runs_plans_as_they_are(agents, size, density, count):
 
 
 def replay(drawn, plan):
-    """Whether it was done after each step of a plan, all of which bring agents where the plan has them."""
+    """Execute a plan, check that agents are where it says, and return whether the episode was done after each step."""
     environment = Environment(drawn, most_steps=plan.makespan + 1)
     done = []
     for here, there in pairwise(plan.positions):
         actions = ((there - here)[:, None] == MOVES).all(2).argmax(1)
         done.append(environment.step(actions).done)
-        assert np.array_equal(environment.positions, there)  # so nobody was stopped
+        assert np.array_equal(environment.positions, there)  # so no agent was stopped
     return done
 
 
 def sum_of_costs(drawn, plan):
-    """Of each agent the moment after the last one at which it is not on its goal."""
+    """Return the sum, over agents, of the step after the last one in which the agent is not on its goal."""
     away = (plan.positions != drawn.goals).any(2)
     return sum(int(np.flatnonzero(agent).max()) + 1 for agent in away.T)
 
@@ -145,15 +145,15 @@ def test_crowds_cost_what_they_do_by_pymapfs_own_estimate():
 
 
 def named(starts, goals):
-    """Agents of pymapf."""
+    """Return agents of pymapf."""
     ends = enumerate(zip(starts, goals, strict=True))
     return [Agent(str(agent), start, goal) for agent, (start, goal) in ends]
 
 
 def least(drawn, price):
-    """What the cheapest way to all goals costs in our world, of all there are, or None where there is none.
+    """Return the least cost of reaching all goals in our environment, by exhaustive search; None if impossible.
 
-    A step costs price(agents that do not yet stand on their goals for good).
+    A step costs price(number of agents that do not yet stay on their goals for good).
     """
     goals = cells(drawn.goals)
 
@@ -198,7 +198,7 @@ def test_where_no_two_claim_a_cell_both_worlds_do_the_same():
 
 
 def test_of_several_that_claim_a_cell_one_goes_here_and_none_there():
-    """Where losers stay from the beginning nobody claims another's cell: the two worlds are the same."""
+    """If the losers stay from the beginning, no two agents claim a cell, and both environments agree."""
     crowds = others = 0
     for obstacles, positions, actions in random_crowds(2500):
         claimed = claims(obstacles, positions, actions)
@@ -216,7 +216,7 @@ def test_of_several_that_claim_a_cell_one_goes_here_and_none_there():
 
 
 def random_crowds(count):
-    """Obstacles, positions and actions."""
+    """Yield random obstacles, positions and actions."""
     random = np.random.default_rng(1)
     for _ in range(count):
         size = int(random.integers(2, 6))
@@ -227,7 +227,7 @@ def random_crowds(count):
 
 
 def claims(obstacles, positions, actions):
-    """Movers to one free cell, where there are several: their numbers, lowest first."""
+    """Return the agents that want the same free cell, if there are several: their numbers, lowest first."""
     grid, found = GridMap(obstacles), {}
     for agent, (cell, action) in enumerate(zip(positions, actions, strict=True)):
         wanted = tuple((cell + MOVES[action]).tolist())
@@ -248,13 +248,13 @@ def and_stopped(outcome, agents):
 
 
 def ours(obstacles, positions, actions):
-    """Where all come to, and who was stopped."""
+    """Return the positions after a step of our environment, and the agents that were stopped."""
     there, stopped = move(obstacles, positions, actions)
     return cells(there), set(np.flatnonzero(stopped).tolist())
 
 
 def theirs(obstacles, positions, actions):
-    """The same of pymapf's."""
+    """Return the same for pymapf's environment."""
     agents = named(cells(positions), cells(positions))
     names = [agent.name for agent in agents]
     environment = MAPFEnv(MAPFProblem(GridMap(obstacles), agents), reward="sparse")

@@ -1,4 +1,4 @@
-"""Every option of every strategy does something. EXO Gym's swallow unknown ones and ignore others."""
+"""Tests that every option of every strategy has an effect. EXO Gym ignores unknown options, and some known ones."""
 
 import dataclasses
 from functools import cache
@@ -7,7 +7,7 @@ import pytest
 
 from node.strategies import STRATEGIES, strategy_class
 
-# strategy, option: what it is tried with, and what it is tried against.
+# strategy, option: the settings to try, and those to compare with.
 EFFECTS = {
     ("ddp", "bucket_mb"): ("bucket_mb=0.005", ""),
     ("ddp", "hook"): ("hook=bf16", "hook=fp16"),
@@ -61,7 +61,7 @@ STAR = [[1, 2, 3], [0], [0], [0]]
 
 @pytest.fixture(scope="module")
 def seen(tiny):
-    """What ranks learn and send by a strategy with these settings; what was seen before is not trained again."""
+    """A function that returns what ranks learn and send with these settings; each is trained once."""
 
     @cache
     def see(strategy, settings):
@@ -75,7 +75,7 @@ def seen(tiny):
 
 @pytest.mark.parametrize(("strategy", "option"), EFFECTS)
 def test_an_option_has_an_effect(seen, strategy, option):
-    """On what is learnt, on what is sent, or on when it is sent."""
+    """The effect is on the parameters, the bytes sent, or the time at which they are sent."""
     one, other = (seen(strategy, settings) for settings in EFFECTS[strategy, option])
     assert one != other
 

@@ -1,4 +1,4 @@
-"""PPO: its parts by hand and by definition, and the whole on real ranks."""
+"""Tests of PPO: its parts against hand calculations and definitions, and the whole on real ranks."""
 
 import json
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from node.rl.rollout import Collector, Rollout, advantages
 from node.training.config import parse_config
 
 pytestmark = pytest.mark.computes
-# Two rollouts of 16 steps of 6 environments, each gone through twice in two minibatches: 8 steps.
+# Two rollouts of 16 steps of 6 environments, each used twice in two minibatches: 8 steps.
 SMALL = ("--task", "ppo", "--task-set", "num_envs=6", "--task-set", "num_steps=16")
 SMALL += ("--task-set", "total_timesteps=192", "--task-set", "update_epochs=2")
 SMALL += ("--task-set", "num_minibatches=2", "--task-set", "eval_episodes=20")
@@ -29,7 +29,7 @@ KINDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", *WALKERS]
 
 
 def actions_of(environments, steps, seed=3):
-    """Noise for actions, with which a new policy acts."""
+    """Return the noise from which a new policy draws its actions."""
     generator = torch.Generator().manual_seed(seed)
     size = environments.actions or environments.action_size
     return torch.rand(steps, len(environments.reset()), size, generator=generator)
@@ -56,29 +56,29 @@ def test_advantages_are_the_discounted_sum_of_errors():
 
 
 class Oracle(ActorCritic):
-    """Thinks that everything is worth 10."""
+    """A critic that values every state at 10."""
 
     def value(self, seen):
         return torch.full((len(seen),), 10.0)
 
 
 def test_what_comes_after_an_episode_whose_time_was_up_is_what_the_critic_says():
-    """Pendulum never ends by itself: after 200 steps its time is up."""
+    """Pendulum never terminates: it is truncated after 200 steps."""
     torch.manual_seed(1)
     collector = Collector(Environments("Pendulum-v1", [0], 1), 0.9, 0.0)
     rollout, _ = collector.collect(Oracle(3, 0, 1, 8, normalise=False), torch.randn(203, 1, 1))
     assert [length for _, length in collector.ended] == [200]
-    # By pendulum's own formula, of the angle, its speed and the torque.
+    # By Pendulum's own formula, from the angle, its speed and the torque.
     cosine, sine, speed = rollout.seen.unbind(1)
     torque = rollout.actions[:, 0].clamp(-2, 2)
     rewards = -(torch.atan2(sine, cosine) ** 2 + 0.1 * speed**2 + 0.001 * torque**2)
-    # With lambda 0 an advantage is reward + gamma * what follows - value. After step 200 the critic is asked what
-    # follows in that episode, and not in the next.
+    # With lambda 0 an advantage is reward + gamma * next value - value. After step 200, the next value is the critic's
+    # for the next state of that episode, not of the following one.
     assert torch.allclose(rollout.advantages, rewards + 0.9 * 10 - 10, atol=1e-3)
 
 
 def make_rollout(model, samples=4, moved=0.0):
-    """Samples as the model gives them, of a policy whose log-probabilities were `moved` lower."""
+    """Return samples of the model, as if from a policy whose log-probabilities were `moved` lower."""
     seen = torch.randn(samples, 4)
     actions = torch.randint(2, (samples,))
     with torch.no_grad():
@@ -90,10 +90,10 @@ def make_rollout(model, samples=4, moved=0.0):
 @pytest.mark.parametrize(
     ("moved", "gain", "policy"),
     [
-        (0.0, 2.0, -2.0),  # as it was: the gain itself
-        (1.0, 2.0, -2.0 * 1.2),  # 2.7 times as likely, and good: counts as 1.2 times
-        (1.0, -2.0, 2.0 * 2.718282),  # and bad: counts wholly
-        (-1.0, -2.0, 2.0 * 0.8),  # less likely by itself, and bad: counts as 0.8 times
+        (0.0, 2.0, -2.0),  # unchanged: the gain itself
+        (1.0, 2.0, -2.0 * 1.2),  # 2.7 times as likely, and good: counts 1.2 times
+        (1.0, -2.0, 2.0 * 2.718282),  # 2.7 times as likely, and bad: counts in full
+        (-1.0, -2.0, 2.0 * 0.8),  # less likely, and bad: counts 0.8 times
     ],
 )
 def test_the_loss_is_clipped_on_the_side_that_gains(moved, gain, policy):
@@ -112,7 +112,7 @@ def test_clipped_values_gain_nothing_by_going_far():
     part = make_rollout(model)
     far = Rollout(part.seen, part.actions, part.log_probs, part.values - 3, torch.ones(4) * 3)
     batch = Minibatch(far, torch.zeros(4), 0.2)
-    # The values have come to the returns, from 3 below: clipped, they have come 0.2 of it.
+    # The values have moved to the returns, from 3 below; clipped, they have moved 0.2.
     assert float(ppo_loss(model, batch, 2.0, 0.0, clip_values=False)) == pytest.approx(0, abs=1e-5)
     assert float(ppo_loss(model, batch, 2.0, 0.0, clip_values=True)) == pytest.approx(2.8**2)
 
@@ -121,8 +121,9 @@ def test_moments_of_parts_are_those_of_the_whole():
     torch.manual_seed(4)
     values, returns = 3 + 2 * torch.randn(300, 5), 7 * torch.randn(300, 1)
     normaliser = Normaliser(5)
-    assert torch.equal(normaliser.see(values[:2] * 0.1), values[:2] * 0.1)  # nothing is known yet
-    for part in (slice(0, 100), slice(100, 300)):  # the second of two ranks, added up
+    assert torch.equal(normaliser.see(values[:2] * 0.1), values[:2] * 0.1)  # no statistics yet
+    # the second part comes from two ranks, whose sums are added
+    for part in (slice(0, 100), slice(100, 300)):
         ranks = [values[part][0::2], values[part][1::2]], [returns[part][0::2], returns[part][1::2]]
         sums = [sum(sums_of(rank) for rank in kind) for kind in ranks]
         normaliser.add(torch.cat(sums))
@@ -141,7 +142,7 @@ def test_minibatches_statistics():
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_minibatches_are_the_same_however_environments_are_dealt_out(ranks):
-    """Sample (step, environment) is in the same minibatch; an epoch uses each once."""
+    """Sample (step, environment) is in the same minibatch for any number of ranks; an epoch uses each once."""
     together = [set() for _ in range(4)]
     for rank in range(ranks):
         numbers = range(rank * 6 // ranks, (rank + 1) * 6 // ranks)
@@ -173,14 +174,15 @@ def test_an_environment_does_the_same_whoever_has_it(name):
     ]
     apart = [seen[0].view(300, 4, -1)[:, 2:], seen[1].view(300, 2, -1)]
     assert torch.allclose(*apart, atol=1e-4)
-    assert not torch.allclose(apart[0][:, 0], apart[0][:, 1], atol=1e-2)  # each has its own seed
+    # each environment has its own seed
+    assert not torch.allclose(apart[0][:, 0], apart[0][:, 1], atol=1e-2)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_environments_come_back_to_where_they_were(name):
     first, second = Environments(name, range(3), 1), Environments(name, range(3), 1)
     model = ActorCritic(first.features, first.actions, first.action_size, 8, normalise=False)
-    noise = actions_of(first, 250)  # episodes of both kinds: the first ones, and later ones
+    noise = actions_of(first, 250)  # long enough for first and later episodes
     before, after = Collector(first, 0.9, 0.9), Collector(second, 0.9, 0.9)
     before.collect(model, noise)
     after.load_state(
@@ -194,7 +196,7 @@ def test_environments_come_back_to_where_they_were(name):
 
 
 def test_of_a_test_each_environment_plays_its_share():
-    """Not the episodes that end first, which are the short ones."""
+    """Not the episodes that end first, because those are the short ones."""
     environments = Environments("CartPole-v1", range(4), 1)
     model = ActorCritic(4, 2, 1, 8, normalise=False)
     ended = play(model, environments, 10, torch.device("cpu"))
@@ -204,11 +206,11 @@ def test_of_a_test_each_environment_plays_its_share():
 
 @pytest.mark.parametrize(("steps", "lr"), [(1, "1"), (8, "0.05")])
 def test_three_ranks_are_one_with_all_environments(run, steps, lr):
-    """Under ddp, advantages normalised together: the same experience, and the same steps up to rounding."""
+    """With ddp and advantages normalised together: the same experience, and the same steps up to rounding."""
     flags = (*SMALL, "--strategy", "ddp", "--task-set", "sync=all", "--task-set", "normalise=true")
     flags += ("--optimizer", "sgd", "--lr-schedule", "constant", "--clip-norm", "0")
     alone, three = (run(ranks, *flags, "--lr", lr, "--steps", str(steps)) for ranks in (1, 3))
-    # With sgd and a learning rate of 1 the parameters have moved by the gradient.
+    # With sgd and a learning rate of 1, the parameters have moved by the gradient.
     assert torch.allclose(alone.parameters[0], three.parameters[0], rtol=0, atol=1e-6)
     mine = [line["episodes"] for line in alone.of("rollout")]
     theirs = [[line["episodes"] for line in three.of("rollout", rank)] for rank in range(3)]
@@ -228,7 +230,7 @@ def test_noise_that_depends_on_the_state_is_what_its_distribution_says():
     actions = model.act(seen.repeat(many, 1), noise).view(many, 5, 2)
     assert torch.allclose(actions.mean(0), found.mean, atol=0.05)
     assert torch.allclose(actions.std(0), found.stddev, rtol=0.05)
-    # One matrix maps whatever is seen: the noise of a state is the same again, of another is not.
+    # One matrix maps a state to its noise: the same for the same state, different for another.
     same = noise[:1].expand(2, -1)
     again = model.act(seen[[0, 0]], same)
     assert torch.equal(again[0], again[1])
@@ -283,7 +285,7 @@ def test_any_strategy_goes_between_policies(run, strategy):
 
 @pytest.mark.parametrize("at", ["6", "7"])
 def test_it_goes_on_bit_for_bit_from_a_checkpoint(run, at):
-    """From within a rollout, of three: another follows, of environments that are where they were."""
+    """From within one of three rollouts: the next one continues with the environments' restored states."""
     flags = (*SMALL, "--task-set", "total_timesteps=288", "--task-set", "normalise=true")
     flags += ("--strategy", "fedavg", "--set", "H=3")
     whole = run(2, *flags, "--checkpoint-every", at)
@@ -297,7 +299,7 @@ def test_it_goes_on_bit_for_bit_from_a_checkpoint(run, at):
 
 @pytest.mark.parametrize("sync", ["needed", "none"])
 def test_tests_after_the_training_see_the_world_by_the_statistics_of_their_step(run, sync):
-    """As those during the training do, where ranks have the same parameters after each step."""
+    """The results equal those of tests during the training, as all ranks have the same parameters after each step."""
     flags = (*SMALL, "--task-set", "env=Pendulum-v1", "--task-set", "normalise=true")
     flags += ("--strategy", "ddp", "--task-set", f"sync={sync}", "--eval-every", "3")
     during, after = run(2, *flags), run(2, *flags, "--eval", "after")
@@ -323,9 +325,10 @@ def test_what_was_trained_plays_in_one_process(run):
 
 
 def test_cart_pole_is_learnt_by_two_ranks_that_average_once_a_rollout(run):
-    """A fifth of what it takes to master it."""
+    """With a fifth of the steps that mastering it takes."""
     flags = ("--task", "ppo", "--strategy", "fedavg", "--set", "H=20")
     ranks = run(2, *flags, "--task-set", "total_timesteps=20000", "--task-set", "eval_episodes=20")
-    assert ranks.end["tested"]["test_return"] > 100  # by chance it is 22; measured: see docs/LOG.md
+    # a random policy has 22; measured: see docs/LOG.md
+    assert ranks.end["tested"]["test_return"] > 100
     returns = [line["episode_return"] for line in ranks.of("rollout") if "episode_return" in line]
     assert sum(returns[-5:]) / 5 > 2 * sum(returns[:5]) / 5

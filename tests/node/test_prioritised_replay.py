@@ -1,4 +1,4 @@
-"""Prioritised replay: the sum tree against plain sums, targets by hand, and what is drawn."""
+"""Tests of prioritised replay: the sum tree against plain sums, targets by hand, and the draws."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_an_episode_is_cut_into_sequences_that_are_drawn_by_their_errors():
     expected = np.array([priority(np.array(e)) for e in ([0.0] * 5, [1.0] * 5, [9.0] * 2)])
     found = np.bincount(draw.begins // 5, minlength=3) / 300
     assert found == pytest.approx(expected / expected.sum(), abs=0.01)
-    # Who is drawn more often counts for less: (number * probability) ** -beta.
+    # A sample that is drawn more often has less weight: (number * probability) ** -beta.
     rare, often = (draw.weights[draw.begins == begin][0] for begin in (5, 10))
     assert often / rare == pytest.approx((expected[2] / expected[1]) ** -BETA)
     assert draw.weights.max() == 1
@@ -99,7 +99,7 @@ def test_the_oldest_episode_goes_and_news_of_it_is_no_news():
     assert {e.length for e in draw.episodes} == {2, 3}
     buffer.add(third)
     assert (len(buffer), buffer.steps) == (2, 7)
-    buffer.update(draw, [np.array([1e3])] * 50)  # of the first, which has gone, too
+    buffer.update(draw, [np.array([1e3])] * 50)  # also of the first episode, which is gone
     shares = [e.length for e in buffer.draw(1000).episodes]
     assert set(shares) == {3, 4} and shares.count(3) > 950
 

@@ -1,4 +1,4 @@
-"""Checkpoints of PPO that another number of ranks goes on from: one process, above all."""
+"""Tests of PPO checkpoints that are resumed with another number of ranks, one process above all."""
 
 import shutil
 
@@ -9,7 +9,7 @@ from conftest import ForkedTrain
 from node.dist.flat import flatten
 from node.training.regroup import mean_of
 
-# Three rollouts of 16 steps of 6 environments, 4 steps of the run each: 12 steps. The sixth is within the second.
+# Three rollouts of 16 steps of 6 environments, 4 training steps each: 12 steps. Step 6 is within the second rollout.
 FLAGS = ("--task", "ppo", "--task-set", "num_envs=6", "--task-set", "num_steps=16")
 FLAGS += ("--task-set", "total_timesteps=288", "--task-set", "update_epochs=2")
 FLAGS += ("--task-set", "num_minibatches=2", "--task-set", "eval_episodes=20")
@@ -24,14 +24,15 @@ def test_the_mean_is_of_what_has_one():
         for x in (1.0, 2.0, 6.0)
     ]
     mean = mean_of(parts)
-    assert mean[1][0].tolist() == [3.0, parts[0][1][0][1].item()]  # what all have, to the bit
+    # a value that all have stays the same to the bit
+    assert mean[1][0].tolist() == [3.0, parts[0][1][0][1].item()]
     assert mean[1][1].dtype == torch.int64
     assert mean["name"] == "rank 1.0"
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (3, 2), (1, 3)])
 def test_another_number_of_ranks_makes_the_same_steps(run, before, after):
-    """Under ddp, advantages normalised together, up to rounding; the schedule and the momentum go on, too."""
+    """With ddp and advantages normalised together, up to rounding; the schedule and the momentum continue, too."""
     flags = (*FLAGS, "--strategy", "ddp", "--task-set", "sync=all", "--optimizer", "sgd")
     flags += ("--momentum", "0.9", "--lr", "0.02", "--eval", "after", "--eval-every", "4")
     whole = run(before, *flags, *SAVE)
@@ -47,12 +48,12 @@ def test_another_number_of_ranks_makes_the_same_steps(run, before, after):
     ]
     assert episodes[0] == pytest.approx(episodes[1])
     tests = [[(line["step"], line["test_return"]) for line in r.of("eval")] for r in (rest, whole)]
-    assert [step for step, _ in tests[0]] == [4, 8, 12]  # the first was still to be made
+    assert [step for step, _ in tests[0]] == [4, 8, 12]  # the test of step 4 was still to be made
     assert tests[0] == tests[1]
 
 
 def means(event, name, ranks, number):
-    """Over so many ranks, by step."""
+    """Return the mean over this number of ranks, by step."""
     lines = [ranks.of(event, rank) for rank in range(number)]
     return {
         each[0]["step"]: sum(line[name] for line in each) / number
@@ -61,10 +62,10 @@ def means(event, name, ranks, number):
 
 
 def test_ranks_that_went_apart_go_on_from_their_mean(run, tmp_path):
-    """A strategy begins there, and not where the run began; statistics count what all ranks have seen."""
+    """The strategy starts from the mean, not from the start of the run; statistics count what all ranks have seen."""
     apart = run(3, *FLAGS, "--set", "H=100", "--task-set", "sync=none", *SAVE)
     files = [apart.run_dir / f"checkpoint-rank{rank}-step6.pt" for rank in range(3)]
-    for rank, path in enumerate(files):  # as a launch fetches them
+    for rank, path in enumerate(files):  # in the folders to which a launch fetches them
         place = tmp_path / "fetched/files" / f"node{rank + 1}"
         place.mkdir(parents=True)
         shutil.copy(path, place)
@@ -74,7 +75,7 @@ def test_ranks_that_went_apart_go_on_from_their_mean(run, tmp_path):
     goes_on = (*FLAGS, "--task-set", "sync=none", "--resume", str(tmp_path / "fetched"))
     plain = run(1, *goes_on)
     outer = run(1, *goes_on, "--strategy", "diloco", "--set", "H=100")
-    # Of 0.7 with Nesterov's 0.9 the first outer step, at the end, goes 0.7 (1 + 0.9) of the way.
+    # With 0.7 and Nesterov's 0.9, the first outer step, at the end, goes 0.7 (1 + 0.9) of the way.
     mean = sum(own) / 3
     moved = [ranks.parameters[0] - mean for ranks in (plain, outer)]
     assert torch.allclose(moved[1], 0.7 * 1.9 * moved[0], rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Traces on one node's real kernel: what is in force while they are played, and that all is as before afterwards."""
+"""Tests of trace replays on a node's real kernel: the links in force meanwhile, and that all is restored afterwards."""
 
 import json
 import os
@@ -18,7 +18,7 @@ THERE, BACK = ["node1", "node2"], ["node2", "node1"]
 
 
 class Replay:
-    """`python -m node.wire replay` with its first order given, and ready."""
+    """`python -m node.wire replay` after its first order."""
 
     def __init__(self, **traces):
         pipe = subprocess.PIPE
@@ -34,7 +34,7 @@ class Replay:
         return json.loads(self.process.stdout.readline())
 
     def end(self):
-        """What it says last, and on standard error."""
+        """Return its last lines, and its standard error."""
         said, words = self.process.communicate(timeout=60)
         return [json.loads(line) for line in said.splitlines()], words
 
@@ -64,7 +64,7 @@ def trace(links, fields, steps, seconds, lasts_s=None):
 
 
 def rate_bit(slot=1):
-    """What the kernel gives the link to a peer, as it tells itself."""
+    """Return the rate of the link to a peer, as the kernel reports it."""
     classes = json.loads(output("tc", "-json", "class", "show", "dev", DEVICE))
     return next(row["rate"] * 8 for row in classes if row["handle"] == f"6777:1{slot}")
 
@@ -83,7 +83,7 @@ def test_a_trace_changes_links_and_leaves_them_as_they_were(name, replay):
     steps = [[0, 1.0, 20], [0.4, 2.0, 30], [0.8, 4.0, 40]]
     played = replay(a=trace([THERE, BACK], ["rate_mbyte_s", "delay_ms"], steps, 1.2, 1.2))
     assert played.answer() == {"ready": True}
-    assert kernel_state() == before  # nothing begins by itself
+    assert kernel_state() == before  # nothing starts by itself
     played.send(do="begin", trace="a")
     for rate_mbyte_s in (1, 2, 4):
         wait_for(lambda rate=rate_mbyte_s: rate_bit() == rate * 8e6)
@@ -93,7 +93,7 @@ def test_a_trace_changes_links_and_leaves_them_as_they_were(name, replay):
     ended = played.answer()
     assert (ended["ended"], ended["changes"]) == ("a", 3)
     assert kernel_state() == before
-    assert played.process.poll() is None  # another trace could begin
+    assert played.process.poll() is None  # it waits for another trace
     played.send(do="begin", trace="a")
     said, words = played.end()
     assert (said[0]["changes"], words, played.process.returncode) == (1, "", 0)
@@ -102,7 +102,7 @@ def test_a_trace_changes_links_and_leaves_them_as_they_were(name, replay):
 
 
 def test_twenty_changes_a_second_and_what_waits_is_not_lost(name, replay):
-    """A queue of 0.25 MB drains at rates up and down; there is an outage, too."""
+    """A queue of 0.25 MB drains at rates that rise and fall; there is an outage, too."""
     apply(plan(name, rate_mbyte_s=0.1, buffer_ms=5_000.0))
     rates = [0.2, 0.02, 0.1, 0.05, 0.0, 0.0, 0.3, 0.02]
     steps = [[n * 0.05, rate] for n, rate in enumerate(rates)]
@@ -120,7 +120,7 @@ def test_twenty_changes_a_second_and_what_waits_is_not_lost(name, replay):
     counted = show()["counters"]["node2"]
     assert counted["dropped_packets"] == 0
     assert counted["sent_bytes"] + counted["backlog_bytes"] >= 170 * 1442
-    # The rates' mean is 86 kB/s; what the outages take is not made up for by what comes after them.
+    # The rates' mean is 86 kB/s; later rates do not make up for the outages.
     assert 0.6 < counted["sent_bytes"] / (2.4 * 0.086e6) < 1.2
     assert said[0]["changes"] >= 40
 

@@ -1,4 +1,4 @@
-"""Who gets in: what sshd makes of its configuration, by its own word."""
+"""Tests who can log in: the configuration as sshd itself reports it."""
 
 import subprocess
 from pathlib import Path

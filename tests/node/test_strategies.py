@@ -1,7 +1,7 @@
-"""Strategies against each other: where two algorithms are the same mathematics, so are their runs.
+"""Tests of strategies against each other: those with the same mathematics give the same runs.
 
-Attacks wrong averages, optimisers that are not the one asked for, ranks that drift apart, and
-bytes that are not what the algorithm's card says.
+Finds wrong averages, optimizers other than the requested one, ranks that drift apart, and byte counts that differ from
+the algorithm's card.
 """
 
 import pytest
@@ -12,7 +12,7 @@ SGD = ("--optimizer", "sgd", "--lr", "0.05", "--dropout", "0")
 
 
 def distance(a, b):
-    """Largest difference between the parameters of two runs' first ranks."""
+    """Return the largest difference between the parameters of two runs' first ranks."""
     return float((a.parameters[0] - b.parameters[0]).abs().max())
 
 
@@ -33,7 +33,7 @@ def test_fedavg_averaging_every_step_with_sgd_is_ddp_with_sgd(run):
 
 
 def test_fedavg_averaging_less_often_is_not_ddp(run):
-    """So that the equality above can fail."""
+    """Check that the equality above can fail."""
     fedavg = run(
         3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "fedavg", "--set", "H=2"
     )
@@ -71,5 +71,5 @@ def test_fedavg_is_tested_with_what_the_ranks_last_agreed_on(run):
     assert loss[0] == loss[1] == loss[2]
     assert loss[3] == loss[4] == loss[5] == loss[6]
     assert len({loss[0], loss[3], loss[7], loss[8]}) == 4
-    # And testing leaves no trace in the training.
+    # Tests do not change the training.
     assert torch.equal(often.parameters[0], run(2, *flags).parameters[0])

@@ -1,4 +1,4 @@
-"""What is learnt, and on which samples: shards, tasks with files, tasks of one's own."""
+"""Tests of tasks and their samples: shards, tasks with files, and users' tasks."""
 
 import gzip
 import inspect
@@ -39,7 +39,7 @@ def test_every_sample_belongs_to_exactly_one_rank(ranks, alpha):
 
 def test_alpha_says_how_skewed_the_classes_are():
     def skew(alpha):
-        """The mean, over ranks and seeds, of the share that a rank's largest class has of it."""
+        """Return the share of a rank's largest class, averaged over ranks and seeds."""
         shards = [s for seed in range(20) for s in dirichlet_shards(LABELS, 4, alpha, seed, 1)]
         return sum(float(classes_of(s).max() / len(s)) for s in shards) / len(shards)
 
@@ -87,7 +87,7 @@ def test_a_shard_is_all_used_once_an_epoch_in_a_new_order():
 
 
 def test_samples_weigh_in_fedavg_as_a_rank_has_them(run):
-    """With skewed shards sizes differ, and so do the two averages; with even ones they do not."""
+    """With skewed shards, sizes differ and so do the two averages; with even shards they do not."""
 
     def parameters(*flags):
         return run(2, *TRAIN, "--batch-size", "8", "--set", "H=2", *flags).parameters[0]
@@ -111,7 +111,7 @@ def test_two_batches_of_8_accumulated_are_one_of_16(run, settings):
 
 
 def test_what_is_clipped_is_what_the_optimizer_steps_with(run):
-    """One step of SGD moves the parameters by lr times the longest gradient that is allowed."""
+    """One step of SGD moves the parameters by lr times the largest gradient norm that is allowed."""
     flags = (
         "--batch-size",
         "8",
@@ -165,7 +165,7 @@ def test_attention_sees_nothing_of_what_comes(pools):
 
 
 def differences(ranks):
-    """How far scores move before and after the place from which on the text is another."""
+    """Return how far scores move before and after the place from which the text differs."""
     torch.manual_seed(1)
     model = Language().make_model().eval().float()
     text = torch.arange(64).unsqueeze(0)
@@ -234,7 +234,7 @@ def test_pictures_are_the_same_packed_and_unpacked_and_may_be_written_to(tmp_pat
 
 @pytest.fixture
 def downloaded(tmp_path):
-    """MNIST and CIFAR-10 as torchvision lays them, a few pictures each."""
+    """MNIST and CIFAR-10 as torchvision stores them, a few pictures each."""
     folder = tmp_path / "MNIST/raw"
     folder.mkdir(parents=True)
     for kind, count in (("train", 64), ("t10k", 20)):
@@ -250,7 +250,7 @@ def test_mnist_is_read_where_the_user_has_it(run, downloaded):
 
 
 def test_cifar_10_is_a_coloured_picture(monkeypatch):
-    """Its files have checksums in torchvision, so torchvision's reader is replaced."""
+    """Torchvision checks checksums of the files, so its reader is replaced."""
     from torchvision import datasets
 
     class Few:
@@ -314,7 +314,7 @@ def test_the_example_of_the_code_trains(run, own):
 
 @pytest.fixture
 def own(tmp_path):
-    """A function that writes a task's file; returns what --task wants."""
+    """A function that writes a task's file and returns the value for --task."""
 
     def write(text=OWN, name="make_task"):
         (tmp_path / "mine.py").write_text(textwrap.dedent(text))
@@ -351,7 +351,7 @@ def flipped():
 
 @pytest.mark.parametrize("drawn", ["random.random()", "torch.rand(())"])
 def test_ranks_that_augment_start_and_draw_each_for_itself(run, own, drawn):
-    """All samples are the same: nothing but how they are flipped tells the losses of ranks apart."""
+    """All samples are the same: only the random flips can make the losses of ranks differ."""
     task = own(OWN + FLIPPED.replace("DRAWN", drawn), "flipped")
     ranks = run(3, "--task", task, "--steps", "3", "--batch-size", "16")
     losses = [tuple(step["loss"] for step in ranks.of("step", rank)) for rank in range(3)]
@@ -407,7 +407,7 @@ def test_data_dir_and_classes_reach_it(own, tmp_path):
 
 
 class Labelled(TensorDataset):
-    """A dataset of four samples, whose `labels` are whatever is given."""
+    """A dataset of four samples with the given `labels`."""
 
     def __init__(self, labels):
         super().__init__(torch.zeros(4, 2))
@@ -444,7 +444,7 @@ def test_what_are_no_classes_is_not_taken_for_them(labels):
 
 @pytest.mark.parametrize("kind", [list, torch.tensor, numpy.array, lambda n: list(numpy.array(n))])
 def test_classes_and_chosen_samples_are_plain_numbers_however_they_are_kept(kind):
-    """Numpy 2 writes its numbers in another way than numpy 1: ranks may have either."""
+    """Numpy 2 prints its numbers differently from numpy 1, and ranks may have either."""
     assert given(Labelled(kind([0, 1, 0, 1]))).labels.tolist() == [0, 1, 0, 1]
     data = TensorDataset(torch.zeros(4, 2))
     choices = {given(Subset(data, part)).choice() for part in ([0, 2], kind([0, 2]))}

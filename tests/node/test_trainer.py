@@ -1,4 +1,4 @@
-"""EXO Gym's API: fit trains on real ranks and returns what they agree on; every argument counts."""
+"""Tests of EXO Gym's API: fit trains on real ranks and returns their common result; every argument has an effect."""
 
 import json
 import multiprocessing
@@ -59,7 +59,7 @@ exec(TASK, made)
 
 
 class Fit:
-    """What the ranks of one fit left."""
+    """The files that the ranks of one fit left."""
 
     def __init__(self, folder, ranks):
         self.folder = folder
@@ -118,7 +118,7 @@ def _be_rank(rank, port, folder, change, asked):
 
 @pytest.fixture
 def script(tmp_path):
-    """A function that starts a script of the user's, with TASK at its top; what it said, and left."""
+    """A function that runs a user's script, with TASK at its top, and returns the completed process."""
 
     def start(text, *words, check=0, stdin=False):
         path = tmp_path / "mine.py"
@@ -138,7 +138,7 @@ def script(tmp_path):
 
 
 def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
-    """A sweep, as EXO Gym's examples: nothing is seeded, and the second fit goes on from the first."""
+    """A sweep like EXO Gym's examples: nothing is seeded, and the second fit continues from the first."""
     script(
         """
         import sys
@@ -188,7 +188,8 @@ def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
     # Outer steps come after H steps, not after H + 1, and nothing else is sent in between.
     assert [bool(line["sent_bytes"]) for line in first.of("step")] == ([False] * 4 + [True]) * 2
     assert [bool(line["sent_bytes"]) for line in second.of("step")] == ([False] * 4 + [True]) * 2
-    assert len(second.of("step")) == 10  # two epochs of 200 samples by two ranks of 20
+    # two epochs of 200 samples, by two ranks with a batch size of 20
+    assert len(second.of("step")) == 10
     for rank in range(2):
         began = torch.load(tmp_path / f"began{rank}.pt")
         assert all(map(torch.equal, began, returned.values()))  # where the first fit ended
@@ -246,7 +247,7 @@ if __name__ == "__main__":
 
 
 def test_an_interrupted_fit_on_a_cluster_lets_the_launcher_end_its_ranks(tmp_path):
-    """Beside a launcher that takes its time; the real one is in no node."""
+    """With a fake launcher that takes a second to end, as the real one is in no node."""
     launcher = tmp_path / "cluster" / "launch.py"
     launcher.parent.mkdir()
     launcher.write_text("""
@@ -275,7 +276,7 @@ if __name__ == "__main__":
 
 
 def _hear_sigint():
-    """Whoever runs these tests in the background ignores SIGINT, and whom they start would, too."""
+    """Restore SIGINT, which is ignored if these tests run in the background, and children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -287,7 +288,7 @@ def _within(seconds, condition):
 
 
 def _ranks_of(script):
-    """The processes that run a script again as ranks."""
+    """Return the processes that run a script again as ranks."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -336,7 +337,7 @@ def test_every_argument_changes_the_result(fit):
 
 
 def test_tests_and_checkpoints_change_nothing_and_are_made(fit):
-    """EXO Gym trains rank 0 in eval mode from its first test on."""
+    """EXO Gym trains rank 0 in eval mode after its first test."""
     looked = fit(val_interval=1, val_size=10, checkpoint_interval=2)
     assert looked.flat == fit().flat
     assert [line["step"] for line in looked.of("eval")] == [1, 2, 3, 4]
@@ -346,7 +347,7 @@ def test_tests_and_checkpoints_change_nothing_and_are_made(fit):
 
 
 def test_a_fit_goes_on_from_the_checkpoints_of_another(fit):
-    """EXO Gym writes them, and cannot read them."""
+    """EXO Gym writes checkpoints, but cannot read them."""
     whole = fit(checkpoint_interval=3)
     rest = fit(checkpoint_interval=3, resume=whole.folder)
     assert rest.flat == whole.flat
@@ -354,7 +355,7 @@ def test_a_fit_goes_on_from_the_checkpoints_of_another(fit):
 
 
 def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
-    """Its ranks come to the second fit without having made the first: they know of no folder."""
+    """Its ranks reach the second fit without having run the first, so they do not know its folder."""
     script("""
         from node.exogym import Trainer
 
@@ -374,7 +375,7 @@ def test_a_script_goes_on_from_an_earlier_fit_of_its_own(script, tmp_path):
 
 def test_minibatches_add_up_to_the_batch(fit):
     def steady(model, train, val):
-        model.net[2].p = 0.0  # dropout draws otherwise in parts
+        model.net[2].p = 0.0  # dropout would draw differently in parts
         return model, train, val
 
     spec = OptimSpec("sgd", lr=0.1, momentum=0.5)
@@ -386,7 +387,7 @@ def test_minibatches_add_up_to_the_batch(fit):
 
 
 def test_ranks_take_their_own_datasets(fit):
-    """EXO Gym hands every rank the same seed: the same data would be used in the same order."""
+    """EXO Gym gives every rank the same seed: the same data would be used in the same order."""
 
     def factory(rank, ranks, training):
         assert ranks == 2 and isinstance(training, bool)
@@ -423,7 +424,7 @@ COMMON = {
     ],
 )
 def test_every_strategy_takes_the_optimiser_that_is_asked_for(make, name, options):
-    """In EXO Gym fedavg and demo take another, and max_norm is not for all."""
+    """In EXO Gym, fedavg and demo use another one, and max_norm does not apply to all."""
     spec, optimizer = (SGD, "sgd") if name == "demo" else (SPEC, "adamw")
     config = parse_config(make(spec, **COMMON).flags, {})
     assert (config.strategy, config.optimizer, config.lr) == (name, optimizer, 3e-4)
@@ -506,7 +507,7 @@ def test_mistakes_are_named_before_anything_starts(arguments, message):
 
 
 def _still():
-    """The task without a random number: this process must not compute."""
+    """Return the task without random numbers, as this process must not compute."""
     data = TensorDataset(torch.zeros(256, 4), torch.zeros(256))
     return made["Line"](), data, data
 
@@ -537,7 +538,7 @@ def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
 
 
 def test_an_empty_profile_is_not_taken_for_none():
-    """The launcher refuses it; without it there would be a run over whatever links there are."""
+    """The launcher refuses it; if it were dropped, the run would use whatever links there are."""
     assert launch_options("cluster", None, "", None, ()) == ["--profile", ""]
     with pytest.raises(OptionError, match="go with backend='cluster'"):
         launch_options("local", None, "", None, ())

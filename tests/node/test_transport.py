@@ -1,4 +1,4 @@
-"""Messages between a learner and its actors, over real sockets, cut in the middle, and how weights are encoded."""
+"""Tests of messages between a learner and its actors over real sockets that break, and of how weights are encoded."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ def free_address():
 
 @pytest.fixture(autouse=True)
 def goodbye(monkeypatch):
-    """Most learners here do not look for goodbyes."""
+    """Shorten the wait for goodbyes, as most learners here do not receive any."""
     monkeypatch.setattr(actor_socket, "SAY_GOODBYE_S", 0.2)
 
 
@@ -96,7 +96,7 @@ def actor(address, rank=1, life=0, window=16):
 
 
 def until(true, *ends):
-    """Let both ends work until something is so; what came to the learner."""
+    """Run the ends until a condition holds; return the experience that reached the learner."""
     arrived, deadline = [], time.monotonic() + PATIENCE_S
     while not true(arrived):
         assert time.monotonic() < deadline
@@ -152,7 +152,7 @@ def test_experience_arrives_once_in_order_and_no_more_than_the_window_is_under_w
             end.hand_over(piece(number))
         assert end.is_full
         until(lambda _: end.connections, end)
-        assert end.is_full  # it was sent, and nobody has said to have it
+        assert end.is_full  # it was sent, but not acknowledged
         arrived = until(lambda _: not end.unanswered, learner, end)
         assert numbers(arrived) == [1, 2, 3, 4]
         assert not end.is_full
@@ -194,7 +194,7 @@ def test_weights_come_when_they_are_asked_for_and_only_if_they_are_newer(address
 
 
 def test_the_end_reaches_actors_and_their_goodbyes_the_learner(address, learner, monkeypatch):
-    """Also one that has not been heard of before."""
+    """It also reaches an actor that the learner has not heard from before."""
     monkeypatch.setattr(actor_socket, "SAY_GOODBYE_S", PATIENCE_S)
     over = threading.Event()
 
@@ -223,12 +223,12 @@ def test_nobody_is_waited_for_at_the_end_longer_than_said(address, learner):
         end.ask(-1)
         until(lambda _: 1 in learner.peers, learner, end)
         began = time.monotonic()
-        learner.finish(0.2)  # the actor does not look
+        learner.finish(0.2)  # the actor does not receive
         assert 0.2 <= time.monotonic() - began < PATIENCE_S
 
 
 class Proxy:
-    """Carries bytes between an actor and its learner, `byte_s` a second at most; `cut` breaks all connections."""
+    """Carries at most `byte_s` bytes per second between an actor and its learner; `cut` breaks all connections."""
 
     def __init__(self, there, byte_s=None):
         self._there = ("127.0.0.1", there[1] + LEARNER_PORT_OFFSET)
@@ -237,7 +237,7 @@ class Proxy:
         self._pairs = {}
         self._over, self._cut = threading.Event(), threading.Event()
         self._byte_s = byte_s
-        self.hold = threading.Event()  # carry nothing
+        self.hold = threading.Event()  # carry nothing while set
         self.carried = 0
         self._thread = threading.Thread(target=self._carry)
         self._thread.start()
@@ -276,7 +276,7 @@ class Proxy:
     def _serve(self, end):
         if end is self._listener:
             one, _ = self._listener.accept()
-            if self._byte_s:  # or the kernel keeps more than the test is about
+            if self._byte_s:  # otherwise the kernel buffers more than the test allows for
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             other = socket.create_connection(self._there)
             self._pairs |= {one: other, other: one}
@@ -306,7 +306,7 @@ def proxy_to(address, byte_s=None):
 
 
 def test_connections_that_break_lose_nothing(address, learner):
-    """Cut wherever it may be: all arrives once, and weights that were asked for come."""
+    """Wherever the connection breaks, each piece arrives once, and requested weights arrive."""
     with proxy_to(address) as proxy, actor(proxy.address, window=8) as end:
         number, arrived, cut_at = 0, [], 0
         deadline = time.monotonic() + PATIENCE_S
@@ -331,7 +331,7 @@ def test_connections_that_break_lose_nothing(address, learner):
 def test_what_is_handed_over_before_it_is_known_that_a_connection_broke_overtakes_nothing(
     address, learner
 ):
-    """An actor looks for what has become of its connection between two steps; ZeroMQ makes it anew meanwhile."""
+    """An actor checks its connection only between two steps; meanwhile ZeroMQ reconnects."""
     with proxy_to(address) as proxy, actor(proxy.address) as end:
         for number in (1, 2, 3):
             end.hand_over(piece(number))
@@ -349,7 +349,7 @@ def test_what_is_handed_over_before_it_is_known_that_a_connection_broke_overtake
 
 
 def test_a_learner_that_does_not_read_for_long_breaks_no_connection(address, learner, monkeypatch):
-    """A full window waits, and heartbeats are answered all the same. Here silence of 2 s ends a connection."""
+    """A full window waits, but heartbeats are still answered. Here a silence of 2 s ends a connection."""
     monkeypatch.setattr(sockets, "BEAT_MS", 200)
     monkeypatch.setattr(sockets, "SILENCE_MS", 2000)
     there = free_address()
@@ -408,7 +408,7 @@ def test_who_was_cut_off_at_the_end_is_told_all_the_same(address, monkeypatch):
         end.close({"rank": 1.0})
         finishing.join(PATIENCE_S)
         assert learner.peers[1].has_ended
-        end.close = lambda figures: None  # it is
+        end.close = lambda figures: None  # it is closed already
     learner.close()
 
 
@@ -421,14 +421,14 @@ def test_an_actor_on_a_slow_link_says_goodbye_before_what_it_has_not_sent(addres
         for number in range(1, 41):
             end.hand_over(
                 piece(number, steps=2000)
-            )  # 50 kB each: 5 s in all, and more where processors are busy
+            )  # 50 kB each: 5 s in all, and more if CPUs are busy
         until(lambda arrived: arrived, learner, end)
         closing = threading.Thread(target=end.close, args=({"rank": 1.0},))
         closing.start()
         learner.finish(PATIENCE_S)
         closing.join(PATIENCE_S)
         assert learner.peers[1].has_ended
-        assert learner.peers[1].number < 40  # or it was no slow one
+        assert learner.peers[1].number < 40  # otherwise the link was not slow
     learner.close()
 
 
@@ -551,7 +551,7 @@ def test_a_delta_is_bf16_without_loss_whatever_version_the_actor_has():
             flat[places[0]] = float("nan")
         encoder.publish(version, model.state_dict())
         if version % 15:
-            continue  # this actor asks more rarely
+            continue  # this actor asks less often
         encoded = encoder.encode(have)
         kinds.append(encoded.encoding)
         decode(encoded.encoding, encoded.body, other)

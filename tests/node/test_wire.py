@@ -1,4 +1,4 @@
-"""The wire of one node on a real kernel: what one container with NET_ADMIN can prove by itself.
+"""Tests of one node's wire on a real kernel, as far as a single container with NET_ADMIN allows.
 
 A pair of veth devices stands for the data network. Run as tests/node/Dockerfile says, with --cap-add NET_ADMIN.
 """
@@ -55,7 +55,7 @@ def device():
 
 @pytest.fixture(params=["netem", "nfqueue"])
 def name(request):
-    """A wire that this kernel can do."""
+    """A wire that this kernel supports."""
     reason = json.loads(output(sys.executable, "-m", "node.wire", "try"))[request.param]
     if reason:
         pytest.skip(f"not on this kernel: {reason}")
@@ -97,15 +97,15 @@ def show():
 
 
 def kernel_state():
-    """All that a wire may leave in the kernel."""
+    """Return all kernel state that a wire may leave behind."""
     return {
-        # Without HTB's count of packets that went by no class: IPv6 sends some of its own, whenever it likes.
+        # Without HTB's count of unclassified packets: IPv6 sends some at any time.
         "qdiscs": re.sub(r"direct_packets_stat \d+", "", output("tc", "qdisc", "show")),
         "classes": output("tc", "class", "show", "dev", DEVICE),
         "filters": output("tc", "filter", "show", "dev", DEVICE),
         "devices": [row["ifname"] for row in json.loads(output("ip", "-json", "link", "show"))],
         "routes": output("ip", "route", "show", "dev", DEVICE),
-        # But for those that the kernel makes by itself, some a second after a device is up: IPv6.
+        # Without the kernel's own routes: IPv6 adds some up to a second after a device is up.
         "all routes": [
             line
             for line in output("ip", "route", "show", "table", "all").splitlines()
@@ -129,13 +129,13 @@ def kernel_state():
 
 
 def neighbours():
-    """Permanent entries, as lines of address and MAC address."""
+    """Return the permanent entries as lines of address and MAC address."""
     rows = json.loads(output("ip", "-json", "-4", "neigh", "show", "nud", "permanent"))
     return sorted(f"{row['dst']} {row['lladdr']}" for row in rows if row["dev"] == DEVICE)
 
 
 def kinds_until_data_to(mac, address):
-    """The kinds of frames, IPv6's left out, that leave the device until a datagram to this address leaves it."""
+    """Return the kinds of frames that leave the device up to and including a datagram to this address, without IPv6."""
     kinds = set()
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sniffer:
         sniffer.bind((PEER_DEVICE, 0))
@@ -150,7 +150,7 @@ def kinds_until_data_to(mac, address):
 
 
 def segments():
-    """How many segments TCP may hand the device as one."""
+    """Return the number of segments that TCP may hand to the device as one."""
     (link,) = json.loads(output("ip", "-json", "-details", "link", "show", "dev", DEVICE))
     return link["gso_max_segs"]
 
@@ -183,7 +183,7 @@ ODD = FLAWS | {"reorder_pct": 1.0, "jitter_ms": 5.0, "distribution": "uniform"}
 
 
 def odd_plan(name, peers=(2, 3)):
-    """With all that few plans have."""
+    """Return a plan with settings that few plans have."""
     routes = {"node9": {"address": "10.253.7.9", "via": "node2"}}
     return plan(name, peers, **ODD) | {"downlink_mbyte_s": 3.0, "isolated": True, "routes": routes}
 
@@ -226,7 +226,7 @@ def test_auto_takes_a_wire_that_works_and_keeps_it():
 
 def test_what_is_queued_survives_a_change(name):
     apply(plan(name, rate_mbyte_s=0.02, buffer_ms=40_000.0))
-    send = (  # 32: SO_SNDBUFFORCE, so that it need not wait for what is queued
+    send = (  # 32: SO_SNDBUFFORCE, so that sending does not wait for the queue
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "s.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)\n"
         "for _ in range(400): s.sendto(bytes(1400), ('10.253.7.2', 9))"
@@ -238,11 +238,11 @@ def test_what_is_queued_survives_a_change(name):
     of_node2 = counters["node2"]
     assert of_node2["dropped_packets"] == 0
     assert of_node2["sent_bytes"] + of_node2["backlog_bytes"] == 400 * 1442
-    assert of_node2["backlog_bytes"] > 200 * 1442  # it takes 14 s and more to send half of them
+    assert of_node2["backlog_bytes"] > 200 * 1442  # sending half of them takes at least 14 s
 
 
 def send_super_packets(count):
-    """Each is of 40 datagrams of 1400 bytes."""
+    """Send super-packets of 40 datagrams of 1400 bytes each; return the link's counters."""
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "s.setsockopt(17, 103, 1400)\n"  # UDP_SEGMENT
@@ -270,7 +270,7 @@ def test_of_a_super_packet_that_does_not_fit_single_frames_are_dropped_and_count
 
 
 def test_telemetry_reads_the_counters_that_tc_shows(name):
-    """By rtnetlink, and of each link its own; what waits goes on meanwhile, so the two sums are compared."""
+    """It uses rtnetlink, and separates links. The queue drains meanwhile, so sent plus backlog is compared."""
     apply(plan(name, peers=(2, 3), rate_mbyte_s=0.01, buffer_ms=3000.0))
     counted = send_super_packets(1)
     look = "import json; from node.telemetry.link_looks import LinkLooks; print(json.dumps(LinkLooks().look()))"
@@ -303,7 +303,7 @@ def test_peers_are_permanent_neighbours_and_nobody_asks_for_their_addresses():
     assert neighbours() == ["10.253.7.2 02:67:77:00:07:02", "10.253.7.3 02:67:77:00:07:03"]
     other = plan(peers=(3, 4))
     other["peers"]["node3"]["mac"] = (
-        "02:67:77:00:07:33"  # another node by the same name and address
+        "02:67:77:00:07:33"  # another node with the same name and address
     )
     apply(other)
     assert neighbours() == ["10.253.7.3 02:67:77:00:07:33", "10.253.7.4 02:67:77:00:07:04"]
@@ -313,7 +313,7 @@ def test_peers_are_permanent_neighbours_and_nobody_asks_for_their_addresses():
 
 
 def test_a_restarted_node_is_not_shaped_whatever_its_file_says(name):
-    """What a restart does: the file stays, the kernel's state is gone."""
+    """Simulate a restart: the file stays, the kernel's state is lost."""
     apply(plan(name))
     file = STATE.read_text()
     wire("clear")
@@ -396,7 +396,7 @@ def test_another_slow_start_than_the_nodes_is_refused_and_changes_nothing():
 
 
 def test_settings_are_what_the_kernel_has():
-    """The caps of buffers, by a socket that would have more; the kernel doubles what it grants."""
+    """Checks the buffers' caps with a socket that requests more; the kernel doubles what it grants."""
     settings = show()["settings"]
     assert settings["kernel"] == output("uname", "-r").strip()
     assert settings["slow_start_after_idle"] is True
@@ -413,7 +413,7 @@ def test_settings_are_what_the_kernel_has():
             most = sock.getsockopt(socket.SOL_SOCKET, option)
             sock.setsockopt(socket.SOL_SOCKET, option, settings[name] + 4096)
             assert sock.getsockopt(socket.SOL_SOCKET, option) == most == 2 * settings[name]
-    shown = Path("/proc/sys/net/core/wmem_max")  # not on older kernels
+    shown = Path("/proc/sys/net/core/wmem_max")  # absent on older kernels
     assert not shown.exists() or int(shown.read_text()) == settings["wmem_max_bytes"]
 
 

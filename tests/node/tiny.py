@@ -1,6 +1,6 @@
-"""A small model on drawn data, trained by one strategy on the ranks of a pool: milliseconds a run.
+"""A small model on random data, trained with one strategy on the ranks of a pool: milliseconds per run.
 
-The loop here is node.train's with nothing around it, so that a test sees each rank from inside.
+The loop is node.train's and nothing else, so that a test sees each rank from inside.
 """
 
 import io
@@ -27,14 +27,14 @@ SENT_ON_LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
 
 
 def small_model():
-    """A convolution and two linear layers: parameters of all kinds, 3,669 of them."""
+    """Return a convolution and two linear layers: parameters of all kinds, 3,669 in all."""
     return nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 24), nn.ReLU(), nn.Linear(24, 5)
     )
 
 
 def wide_model():
-    """One layer of 1 MB in single precision: messages so long that headers hardly count."""
+    """Return one layer of 1 MB in single precision: messages so long that headers hardly count."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 3840), nn.ReLU(), nn.Linear(3840, 5))
 
 
@@ -42,7 +42,7 @@ MODELS = {"small": small_model, "wide": wide_model}
 
 
 def drawn_data():
-    """Pictures of 8 x 8 and classes that a random linear map gives them."""
+    """Return pictures of 8 x 8, and the classes that a random linear map gives them."""
     generator = torch.Generator().manual_seed(7)
     pictures = torch.randn(SAMPLES, 1, 8, 8, generator=generator)
     teacher = torch.randn(64, 5, generator=generator)
@@ -69,13 +69,13 @@ def train(
     look=None,
     stop_after=None,
 ):
-    """Train; what this rank saw of it, as plain values.
+    """Train; return what this rank saw, as plain values.
 
-    `settings` are options, `KEY=VALUE KEY=VALUE`. With `same_data` all ranks get rank 0's samples;
-    `own_samples` is how many each rank says are its own, by default its batch. `rates` is the learning
-    rate of each step, and how many steps there are; `clip` as `--clip-norm`. What `look`
-    returns, called with strategy, Comm and step after each backward pass, is kept. With
-    `stop_after` all is written to a file after that step, and goes on from it, in new objects.
+    `settings` are options, `KEY=VALUE KEY=VALUE`. With `same_data` all ranks get rank 0's samples; `own_samples` is the
+    number that each rank reports as its own, by default its batch size. `rates` has the learning rate of each step, and
+    so sets the number of steps; `clip` is `--clip-norm`. The results of `look`, called with strategy, Comm and step
+    after each backward pass, are returned. With `stop_after` all state is written to a file after that step, and
+    training continues from it in new objects.
     """
     torch.set_default_dtype(getattr(torch, dtype))
     torch.manual_seed(seed)
@@ -96,7 +96,7 @@ def train(
     losses, sent, seen = [], [], []
     first = _loopback_bytes(comm)
     wire = _loopback_bytes(comm)
-    meeting = wire - first  # what it costs to come to this point, once more at the end
+    meeting = wire - first  # the cost of this meeting, which happens once more at the end
     for step in range(1, steps + 1):
         before = comm.sent_bytes["train"]
         rank = 0 if same_data else comm.rank
@@ -132,7 +132,7 @@ def train(
 
 
 def save(net, inner, chosen):
-    """What a checkpoint has of these, as a file."""
+    """Return a file with the state that a checkpoint has of these."""
     file = io.BytesIO()
     torch.save([net.state_dict(), inner.state_dict(), freeze(chosen)], file)
     file.seek(0)
@@ -140,7 +140,7 @@ def save(net, inner, chosen):
 
 
 def load(file, net, inner, chosen):
-    """Into others that are set up as those were."""
+    """Load the state into objects that are set up in the same way."""
     of_net, of_inner, of_chosen = torch.load(file, weights_only=True)
     net.load_state_dict(of_net)
     inner.load_state_dict(of_inner)
@@ -154,20 +154,20 @@ def make_optimizer(name, parameters, lr, momentum=0.0):
 
 
 def _loopback_bytes(comm):
-    """What all processes here have sent so far, while every rank is at this point; what was sent again not counted.
+    """Return the bytes that all processes here have sent so far, without retransmissions; all ranks meet here.
 
-    TCP sends again what is not acknowledged in time, also on a loopback that loses nothing: where processors are busy.
+    TCP retransmits what is not acknowledged in time, even on a loopback that loses nothing, if CPUs are busy.
     """
     if comm.world_size == 1:
         return 0
     dist.barrier()
-    time.sleep(0.02)  # for acknowledgements
+    time.sleep(0.02)  # time for acknowledgements
     sent = int(SENT_ON_LOOPBACK.read_text()) - (_sent_again() if comm.rank == 0 else 0)
-    dist.barrier()  # nobody goes on before all have read
+    dist.barrier()  # no rank continues before all have read
     return sent
 
 
 def _sent_again():
-    """Bytes that all connections which there are have sent more than once."""
+    """Return the bytes that all current connections have retransmitted."""
     told = subprocess.run(["ss", "-tinH"], capture_output=True, text=True, check=True).stdout
     return sum(map(int, re.findall(r"bytes_retrans:(\d+)", told)))

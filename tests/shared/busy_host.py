@@ -1,11 +1,11 @@
-"""Tests of links on a machine whose processors others take: they tell nothing, and are made again.
+"""Reruns tests of links that fail while the host is too busy to tell anything about links.
 
-Only a test that has failed while the host gave less than `cluster.shaping.host_load` allows a run: other machines took
-the processors, or timers were late; or while all processors were busy, which no test of links needs. A referee of its
-own looks at the host here, not what is tested. But it looks at a whole test, and a moment spoils a link: so a test is
-made again, too, where what failed is that the product itself says "the host, and not the links, was the limit". At most
-twice; what happened is said. Where a test still fails, the product says so and the referee saw why, it is skipped with
-that sentence: such links cannot be told on such a host. All else that fails is a failure.
+A test is rerun only if it failed while the host was more limited than `cluster.shaping.host_load` allows for a run:
+other machines took CPU time, timers were late, or all CPUs were busy, which no test of links needs. The host is
+observed by independent code here, not by the product under test. That covers a whole test, but a moment can spoil a
+link: so a test is also rerun if its failure has the product's sentence "the host, and not the links, was the limit".
+At most two reruns; each is printed. If a test still fails, has that sentence, and this code saw why, it is skipped with
+that sentence: such links cannot be measured on such a host. Any other failure stays a failure.
 """
 
 import re
@@ -23,12 +23,12 @@ from cluster.shaping.host_load import STEAL_PCT, TIMERS_LATE_MS
 MOST_TRIES = 3
 QUIET_S, MOST_WAIT_S = 5.0, 30.0
 TICK_S = 0.01
-IDLE_PCT = 10.0  # of the processors' time, that something is left over
+IDLE_PCT = 10.0  # share of CPU time; above it, CPUs have time left
 SENTENCE = re.compile(r"the host, and not the links, was the limit[^\"\n]*")
 
 
 class Watch:
-    """What the host gives to whoever is in the `with` block."""
+    """Observes the host's load during the `with` block."""
 
     def __enter__(self) -> Self:
         self._since = processor_ticks()
@@ -50,7 +50,7 @@ class Watch:
             began = now
 
     def limits(self) -> str:
-        """Why what was measured meanwhile may be wrong; empty where it is not the host's fault."""
+        """Return why measurements of this time may be wrong; empty if the host is not the cause."""
         said = []
         if (stolen_pct := self.stolen_pct()) > STEAL_PCT:
             said.append(f"other machines took {stolen_pct:.0f} % of the processors")
@@ -61,11 +61,11 @@ class Watch:
         return "; ".join(said)
 
     def late_ms(self) -> float:
-        """By how much a timer was late, on average."""
+        """Return the mean lateness of a timer."""
         return 1000 * self._late_s / max(1, self._ticks)
 
     def stolen_pct(self) -> float:
-        """How much of the processors' time other machines took."""
+        """Return the share of CPU time that other machines took."""
         return self._pct("stolen")
 
     def _pct(self, name: str) -> float:
@@ -74,13 +74,13 @@ class Watch:
 
 
 def processor_ticks() -> dict[str, int]:
-    """Time of all processors since the start, in ticks: what nobody used, what other machines took, and all."""
+    """Return the time of all CPUs since boot, in ticks: idle, stolen by other machines, and total."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return {"idle": ticks[3] + ticks[4], "stolen": ticks[7], "total": sum(ticks)}
 
 
 def wait_until_quiet() -> None:
-    """Until the host gives what it should, or for half a minute."""
+    """Wait until the host is no longer limited, or for half a minute."""
     deadline = time.monotonic() + MOST_WAIT_S
     while time.monotonic() < deadline:
         with Watch() as watch:
@@ -90,7 +90,7 @@ def wait_until_quiet() -> None:
 
 
 def say_repeated(config: pytest.Config, what: str, why: str) -> None:
-    """So that nobody misses it: also where pytest keeps what a test or a fixture prints."""
+    """Print that something is rerun, even if pytest captures the output of a test or fixture."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         print(f"\n{what} is made again: {why}", file=sys.stderr, flush=True)
@@ -98,7 +98,7 @@ def say_repeated(config: pytest.Config, what: str, why: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Any:  # noqa: ANN401
-    """Run one test, and again where it failed for want of processors."""
+    """Run one test, and rerun it if it failed for lack of CPU time."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for tries in range(1, MOST_TRIES + 1):
         with Watch() as watch:
@@ -119,7 +119,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _sentence(report: pytest.TestReport) -> str:
-    """What the product says of the host where a test failed; empty where it says nothing."""
+    """Return what the product says of the host in a failed test's report; empty if nothing."""
     found = SENTENCE.search(report.longreprtext)
     return found[0] if found else ""
 

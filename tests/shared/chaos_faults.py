@@ -1,4 +1,4 @@
-"""What a fault does to a real cluster, and what takes it back where it would last for ever."""
+"""Injects faults into a real cluster, and reverts those that would last for ever."""
 
 import json
 import os
@@ -11,20 +11,20 @@ from chaos_plan import NODES, Fault
 from containers import Gradwire, pause
 
 DOCKERD = "GRADWIRE_CHAOS_DOCKERD"
-MEMORY = "250m"  # of each node, where a rank is to use it up
+MEMORY = "250m"  # of each node, for a rank that is to use up its memory
 TIMEOUT_S = 60
-ENDED_WITH_NODE = 137  # `docker exec` of what has ended the node
+ENDED_WITH_NODE = 137  # exit code of a `docker exec` that ended its node
 RUNS_THERE = "/run/gradwire/runs"
 
 Heal = Callable[[], object]
 
 
 def nothing() -> None:
-    """What heals what `up` mends by itself."""
+    """Do nothing: for faults that `up` repairs by itself."""
 
 
 def why_not(fault: Fault) -> str:
-    """Why a fault cannot be played here; empty where it can."""
+    """Return why a fault cannot be played here; empty if it can."""
     if fault.kind == "dockerd restarted" and not os.environ.get(DOCKERD):
         return f"others may use this dockerd: {DOCKERD}=1 plays it"
     if fault.kind in ("disk full", "node's disk full") and os.geteuid() != 0:
@@ -33,14 +33,14 @@ def why_not(fault: Fault) -> str:
 
 
 class Missed(Exception):
-    """What it was for is not there: a command has removed it, or has not made it yet."""
+    """The target of the fault does not exist: a command has removed it, or has not made it yet."""
 
 
 def strike(fault: Fault, cluster: Gradwire, process: subprocess.Popen) -> Heal:
-    """Do it now, to the cluster or to the command that is at work; returns what takes it back.
+    """Inject a fault into the cluster or the running command; return a function that reverts it.
 
     Raises:
-        Missed: there is nothing that it could be done to.
+        Missed: the target does not exist.
     """
     name, exec_ = cluster.container(fault.node), partial(_exec, cluster, fault.node)
     match fault.kind:
@@ -81,7 +81,7 @@ def strike(fault: Fault, cluster: Gradwire, process: subprocess.Popen) -> Heal:
 
 
 def fill_disk_of_node(cluster: Gradwire, node: str, kbytes: int) -> Heal:
-    """Let runs of a node lie on a disk of its own, as small as that."""
+    """Mount a disk of this size for the runs of a node; return a function that unmounts it."""
     _exec(cluster, node, "mkdir", "-p", RUNS_THERE)
     pid = json.loads(docker("inspect", cluster.container(node)).stdout)[0]["State"]["Pid"]
     enter = ["nsenter", "--target", str(pid), "--mount"]
@@ -92,7 +92,7 @@ def fill_disk_of_node(cluster: Gradwire, node: str, kbytes: int) -> Heal:
 
 
 def small_disk(argv: list[str], kbytes: int, keep: str) -> list[str]:
-    """A command whose runs lie on a disk as small as that; what it leaves there is kept."""
+    """Return a command with its runs on a disk of this size; its files are copied to `keep` at the end."""
     script = (
         f'mount -t tmpfs -o size={kbytes}k none runs; "$@"; code=$?; cp -a runs/. "$0"; exit $code'
     )
@@ -100,7 +100,7 @@ def small_disk(argv: list[str], kbytes: int, keep: str) -> list[str]:
 
 
 def small_files(argv: list[str], most_bytes: int) -> list[str]:
-    """A command that can write no larger files: what it meets on a full disk, wherever it writes."""
+    """Return a command that can write no larger files: as with a full disk, wherever it writes."""
     return ["prlimit", f"--fsize={most_bytes}", *argv]
 
 
@@ -123,7 +123,7 @@ def _exec(cluster: Gradwire, node: str, *argv: str) -> None:
 
 
 def _cut_links(cluster: Gradwire, node: str) -> Heal:
-    """No packet leaves a node for the other one, while both can be reached from here."""
+    """Drop all packets from a node to the other one, while both stay reachable from here."""
     (other,) = set(NODES) - {node}
     found = json.loads(docker("inspect", cluster.container(other)).stdout)
     networks = found[0]["NetworkSettings"]["Networks"] if found else {}

@@ -1,4 +1,4 @@
-"""Which faults are played, in which order: pure values, always the same ones from a seed."""
+"""Draws the faults to play and their order from a seed. Pure."""
 
 import random
 from collections.abc import Collection, Iterable, Sequence
@@ -13,12 +13,12 @@ WITH_NODES = tuple(phase for phase in EVERYWHERE if phase != "up anew")
 
 @dataclass(frozen=True)
 class Kind:
-    """What may happen.
+    """A kind of fault.
 
     Attributes:
-        phases: meanwhile: a verb, and of a launch what it is about.
-        weight: how often it is played, as against the others.
-        ends_run: whether a launch whose ranks run cannot end well after it.
+        phases: the phases in which it may happen: a verb, and for a launch also its stage.
+        weight: how often it is played, relative to the others.
+        ends_run: whether a launch whose ranks run cannot succeed after it.
     """
 
     phases: tuple[str, ...]
@@ -52,14 +52,14 @@ NODES = ("node1", "node2")
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that happens.
+    """One fault of a plan.
 
     Attributes:
-        number: in its plan; its seed's own name for it.
-        kind: of KINDS.
-        phase: meanwhile.
-        moment: when in that phase, from 0 (its begin) to 1.
-        node: to which node.
+        number: its index in the plan; identifies it for a given seed.
+        kind: one of KINDS.
+        phase: the phase in which it happens.
+        moment: when in that phase, from 0 (its start) to 1.
+        node: the node that it hits.
     """
 
     number: int
@@ -70,14 +70,14 @@ class Fault:
 
     @property
     def verb(self) -> str:
-        """During which it happens."""
+        """The verb during which it happens."""
         return self.phase.split()[0]
 
 
 def plan_faults(count: int, seed: int, kinds: Collection[str] = tuple(KINDS)) -> list[Fault]:
-    """That many faults, drawn from a seed; a longer plan begins as a shorter one.
+    """Draw this number of faults from a seed; a longer plan starts with the shorter one.
 
-    All pairs of a kind and a phase come before one of them comes again, as often as they weigh.
+    All pairs of a kind and a phase are played, each as often as its weight, before any is repeated.
     """
     draw = random.Random(seed)
     pairs = [(name, phase) for name in kinds for phase in _weighed(KINDS[name])]
@@ -93,7 +93,7 @@ def _weighed(kind: Kind) -> Sequence[str]:
 
 
 def table(played: Iterable[tuple[str, str]]) -> str:
-    """Kinds and outcomes, counted, as Markdown."""
+    """Return the counts of outcomes by kind, as a Markdown table."""
     found = list(played)
     outcomes = sorted({outcome for _, outcome in found})
     rows = [["kind", "faults", *outcomes]]

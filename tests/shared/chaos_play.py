@@ -1,7 +1,7 @@
-"""Plays one fault on a cluster of its own, and says which of the four obligations was not kept.
+"""Plays one fault on a cluster of its own, and names each of these four obligations that was violated.
 
-1. The command ended within its bound, and where it failed it said why in one line, and of which node.
-2. What was finished is whole: the run before, and what ranks of this one left, here or on their nodes.
+1. The command ended within its time limit; if it failed, its error named the cause and the node in one line.
+2. Finished results are intact: those of the run before, and those that ranks of this one left, here or on their nodes.
 3. The next `up` and the next `launch` work.
 4. `down` leaves nothing.
 """
@@ -39,10 +39,10 @@ from cluster.base.errors import EXIT_BUG, EXIT_DONE, EXIT_FAILED
 
 RANKS = Path(__file__).with_name("chaos_ranks.py")
 RUNS = PROJECT_DIR / "runs"
-# Of nodes that do not come up: START_TIMEOUT_S of cluster/lifecycle/provision.py, and what is removed then.
+# If nodes do not come up: START_TIMEOUT_S of cluster/lifecycle/provision.py, and the time to remove them.
 BOUND_S = {"up": 160, "shape": 60, "verify": 60, "launch": 90, "down": 60}
 NEXT_BOUND_S = 60
-# How long a phase lasts: a fault comes at a random moment of that.
+# How long a phase lasts: a fault is injected at a random moment of it.
 LASTS_S = {"up anew": 1.3, "up again": 1.0, "shape": 0.9, "verify": 3.5, "down": 1.0}
 LASTS_S |= {"launch starting": 1.2, "launch measuring": 4.0, "launch running": 0.5}
 LASTS_S |= {"launch fetching": 0.5}
@@ -51,14 +51,14 @@ BEGINS = {
     "launch running": "| ready",
     "launch fetching": "| left",
 }
-# Of these nobody can tell which node it was.
+# For these, nothing shows which node was hit.
 NAMELESS = ("links cut", "dockerd restarted")
 TRACES = ("Traceback (most recent call last)", "this is a bug in gradwire")
-OF_RANKS = re.compile(r"(node\d+|  )\s*\| ")  # what ranks print themselves
+OF_RANKS = re.compile(r"(node\d+|  )\s*\| ")  # output of the ranks themselves
 
 
 class Command:
-    """A verb that is at work; what it has said so far."""
+    """A running verb, and its output so far."""
 
     def __init__(self, argv: list[str]) -> None:
         self.lines: list[str] = []
@@ -81,7 +81,7 @@ class Command:
             self.lines.append(line.rstrip("\n"))
 
     def await_words(self, words: str, times: int, timeout_s: float) -> bool:
-        """Whether it says them so often while it lives."""
+        """Return whether the words appear this many times before the command ends or the timeout expires."""
         deadline = time.monotonic() + timeout_s
         while sum(words in line for line in list(self.lines)) < times:
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -90,7 +90,7 @@ class Command:
         return True
 
     def end(self, timeout_s: float) -> int | None:
-        """Its exit code; None where it does not end."""
+        """Return its exit code; None if it did not end in time."""
         try:
             code: int | None = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -98,14 +98,14 @@ class Command:
             self.process.wait()
             code = None
         self._reader.join(5)
-        if not self._reader.is_alive():  # a child of its own may still have its pipe
+        if not self._reader.is_alive():  # otherwise a child of the command still has the pipe open
             self.process.stdout.close()
         return code
 
 
 @dataclass
 class Played:
-    """What became of a fault."""
+    """The outcome of a fault."""
 
     fault: Fault
     outcome: str = ""
@@ -114,16 +114,16 @@ class Played:
     violations: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, object]:
-        """A line of the file of what was played."""
+        """Return its line of the file of played faults."""
         return asdict(self)
 
 
 class Stage:
-    """Where faults are played, one after the other: a cluster's name, and a run of which all is kept.
+    """Plays faults one after another, on a cluster of this name; keeps the last run to see that it stays intact.
 
     Args:
-        name: of the cluster; whatever of it there is is removed.
-        folder: for the program that ranks run; its own.
+        name: the cluster's name; an existing cluster of that name is removed.
+        folder: a folder of its own, for the program that ranks run.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -139,7 +139,7 @@ class Stage:
         self._hashes: dict[str, str] = {}
 
     def play(self, fault: Fault) -> Played:
-        """Play it, hold what follows against what is obliged, and leave nothing."""
+        """Play a fault, check the obligations, and take the cluster down."""
         played, began = Played(fault), time.monotonic()
         if why := why_not(fault):
             played.outcome, played.why = "skipped", why
@@ -158,7 +158,7 @@ class Stage:
         return played
 
     def close(self) -> None:
-        """Remove what there is of the cluster, and the last run."""
+        """Remove the cluster, if there is one, and the last run."""
         self.cluster.run("down", check=None, timeout_s=NEXT_BOUND_S)
         if self._before:
             shutil.rmtree(self._before, ignore_errors=True)
@@ -170,7 +170,7 @@ class Stage:
             self.cluster.run("up", *words, timeout_s=NEXT_BOUND_S)
 
     def _play(self, fault: Fault, played: Played) -> None:
-        """The command, and the fault in its midst."""
+        """Run the command, and inject the fault while it runs."""
         heal: Heal | None = nothing
         keep = Path(tempfile.mkdtemp(dir=self._folder))
         if fault.kind == "node's disk full":
@@ -191,7 +191,7 @@ class Stage:
             self._check_run(played, folder)
 
     def _strike(self, fault: Fault, command: Command) -> Heal | None:
-        """Do it, as soon as there is what it is for; what takes it back, None where the command ended before."""
+        """Inject the fault once its target exists; return how to revert it, None if the command ended before."""
         while command.process.poll() is None:
             try:
                 return strike(fault, self.cluster, command.process)
@@ -208,7 +208,7 @@ class Stage:
         return argv
 
     def _words(self, fault: Fault) -> list[object]:
-        """What is behind the verb."""
+        """Return the command line after the verb."""
         if fault.phase == "up anew":
             return ["--nodes", 2, "--profile", self._near]
         if fault.phase in ("up again", "shape"):
@@ -224,7 +224,7 @@ class Stage:
         return [*verify, "--stall-timeout", "10s", *(kept if restarts else []), *program]
 
     def _await_phase(self, fault: Fault, command: Command) -> bool:
-        """Wait for the moment; whether there is one: a launch may have ended before."""
+        """Wait for the moment of the fault; return whether it came: a launch may end before."""
         words = BEGINS.get(fault.phase)
         times = 1 if fault.phase == "launch measuring" else 2
         if words and not command.await_words(words, times, 60):
@@ -233,20 +233,20 @@ class Stage:
         return command.process.poll() is None
 
     def _runs(self) -> set[Path]:
-        """Run folders of this cluster."""
+        """Return the run folders of this cluster."""
         own = f"name: {self.cluster.name}\n"
         found = RUNS.glob("*-chaos_ranks*/run.yml")
         return {path.parent for path in found if own in path.read_text(errors="replace")}
 
     def _check_results(self, played: Played, new: set[Path]) -> None:
-        """Those of the run before, and of this one."""
+        """Check the results of the run before, and of this one."""
         if self._before and _hashes(self._before) != self._hashes:
             played.violations.append(f"{self._before.name}, which was finished, has changed")
         for folder in new:
             self._check_run(played, folder)
 
     def _check_run(self, played: Played, folder: Path) -> None:
-        """Results that ranks finished are whole here, or on their nodes where these are still there."""
+        """Check that results of finished ranks are intact here, or else on their nodes."""
         try:
             summary = json.loads((folder / "summary.json").read_text())
         except FileNotFoundError:
@@ -264,7 +264,7 @@ class Stage:
                 played.violations.append(f"{node}'s results of {folder.name} are lost")
 
     def _is_whole_there(self, node: str, run: str, played: Played) -> bool:
-        """Whether they are on the node; where that has gone they went with it."""
+        """Return whether the results are intact on the node; True if the fault removed the node."""
         if played.fault.kind == "node removed" and played.fault.node == node:
             return True
         copy = Path(tempfile.mkdtemp(dir=self._folder))
@@ -272,7 +272,7 @@ class Stage:
         return _is_whole(copy)
 
     def _check_next(self, played: Played) -> None:
-        """The next `up` and `launch`; its run is the one before for the next fault."""
+        """Run the next `up` and `launch`; that run is the one before for the next fault."""
         runs = self._runs()
         self.cluster.run("up", "--nodes", 2, timeout_s=NEXT_BOUND_S)
         program = ("--", self._program, "ring", 0.1, 10)
@@ -301,7 +301,7 @@ class Stage:
 def _judge(
     fault: Fault, code: int | None, lines: list[str], *, has_struck: bool = True
 ) -> list[str]:
-    """What the command owes, whatever happened to it."""
+    """Return the violations of what a command must do after any fault."""
     if fault.kind.startswith("command killed") and code == -signal.SIGKILL:
         return []
     said = "\n".join(line for line in lines if not OF_RANKS.match(line))
@@ -320,7 +320,7 @@ def _judge(
 
 
 def _is_named(fault: Fault, lines: list[str]) -> bool:
-    """Whether its error says of which node, or of what."""
+    """Return whether the error names the node or the cause."""
     begins = [n for n, line in enumerate(lines) if line.startswith("error: ")]
     said = "\n".join(lines[begins[0] :]) if begins else ""
     names_file = bool(begins) and "/" in lines[begins[0]]
@@ -336,7 +336,7 @@ def _outcome(code: int | None) -> str:
 
 
 def _said(lines: list[str]) -> str:
-    """The first line of its error; of a command that went on, what it has noticed."""
+    """Return the first line of the error; for a command that went on, the first event that it reported."""
     errors = [line for line in lines if line.startswith("error: ")]
     noticed = [line for line in lines if re.search("laid again|started again|goes on|anew", line)]
     return (errors or noticed or [""])[0]

@@ -1,9 +1,9 @@
-"""What ranks run while a fault is played, without torch.
+"""The program that ranks run while a fault is played; it does not use torch.
 
     python chaos_ranks.py ring|alone SECONDS KBYTES
 
-In a ring every rank sends to the next one and waits for the one before; alone it waits. Then it leaves a result and
-that result's hash, so that anybody can tell whether it is whole.
+In a ring every rank sends to the next one and waits for the one before; alone, it only waits. Then it writes a result
+and the result's hash, which shows whether the result is intact.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-ORDER = Path("/tmp/gradwire-chaos-memory")  # whoever makes it wants the rank to use up its memory
+ORDER = Path("/tmp/gradwire-chaos-memory")  # if this file exists, the rank uses up its memory
 
 
 def main() -> None:
-    """One rank."""
+    """Run one rank."""
     mode, seconds, kbytes = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     exchange = ring() if mode == "ring" else lambda: None
     print("ready", flush=True)
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def ring():
-    """Connected to the next rank and the one before: a function that hands a byte on."""
+    """Connect to the next rank and the one before; return a function that passes a byte on."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     listener = socket.create_server(("0.0.0.0", 29600))
     there = connect(f"node{(rank + 1) % size + 1}")

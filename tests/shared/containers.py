@@ -1,9 +1,8 @@
-"""Real containers for the tests: the command line as a user types it, on clusters of the tests' own names.
+"""Real containers for the tests: the command line as a user types it, on clusters with names of their own.
 
-Every name starts with PREFIX, so that a cluster which the user has up is left alone, and that of another checkout's
-tests, and of a worker of pytest-xdist beside this one, too. On failure the nodes' logs are kept under
-runs/failed-tests/; E2E_KEEP=1 leaves the containers up as well. E2E_WIRE=netem (or nfqueue) is the wire of all links
-for which a test names none.
+Every name starts with PREFIX, so that a user's cluster is left alone, and so are those of another checkout's tests and
+of other pytest-xdist workers. If a test fails, the nodes' logs are kept under runs/failed-tests/; E2E_KEEP=1 also keeps
+the containers running. E2E_WIRE=netem (or nfqueue) is the wire of all links for which a test names none.
 """
 
 import hashlib
@@ -24,17 +23,17 @@ from cluster.base.spec import project_name
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests"
-TIMEOUT_S = 480  # nothing takes so long, on however busy a machine: what does hangs
+TIMEOUT_S = 480  # no command takes this long, however busy the machine: one that does hangs
 CHECKOUT = hashlib.sha256(str(PROJECT_DIR).encode()).hexdigest()[:4]
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1, …
 PREFIX = f"t{CHECKOUT}{WORKER}-"
 WIRE = os.environ.get("E2E_WIRE", "")
-# For a test that names its slot: beyond those that `up` takes by itself. 25 checkouts with two workers have their own.
+# For a test that names its slot: above those that `up` takes by itself, and distinct for 25 checkouts of two workers.
 OWN_SLOT = 50 + 2 * (int(CHECKOUT, 16) % 25) + int(WORKER[2:] or 0) % 2
 
 
 class Gradwire:
-    """`python -m cluster.VERB … --name NAME` for one cluster."""
+    """Runs `python -m cluster.VERB … --name NAME` for one cluster."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,9 +48,9 @@ class Gradwire:
         return [sys.executable, "-m", f"cluster.{verb}", *words[:split], *own, *words[split:]]
 
     def run(self, verb, *args, check=0, timeout_s=TIMEOUT_S, **popen):
-        """Run a verb to its end; its exit code must be `check`, or any where that is None.
+        """Run a verb to its end; its exit code must be `check`, or may be any if that is None.
 
-        From another folder or environment, by a Python of its own.
+        With another folder or environment, it runs in a Python of its own.
         """
         argv = self.argv(verb, *args)
         if popen:
@@ -65,11 +64,11 @@ class Gradwire:
         return done
 
     def json(self, verb, *args, check=0):
-        """Run a verb with --json: the one document on standard output."""
+        """Run a verb with --json; return the document on standard output."""
         return json.loads(self.run(verb, "--json", *args, check=check).stdout)
 
     def start(self, verb, *args, stdin=None):
-        """Start a verb and leave it running, in a process group of its own."""
+        """Start a verb and leave it running, in its own process group."""
         started = subprocess.Popen(
             self.argv(verb, *args),
             cwd=PROJECT_DIR,
@@ -84,7 +83,7 @@ class Gradwire:
         return started
 
     def end_started(self):
-        """End what a test that has failed left running."""
+        """Kill what a failed test left running."""
         while self._started:
             started = self._started.pop()
             if started.poll() is None:
@@ -92,7 +91,7 @@ class Gradwire:
                 started.communicate()
 
     def exec(self, node, *argv, check=True):
-        """`docker exec`: what a node says when it is asked behind the tool's back."""
+        """Run `docker exec`, which bypasses the tool; return the output."""
         done = subprocess.run(
             ["docker", "exec", self.container(node), *argv],
             capture_output=True,
@@ -103,7 +102,7 @@ class Gradwire:
         return done.stdout
 
     def start_exec(self, node, *argv):
-        """`docker exec`, left running."""
+        """Start a `docker exec`, and leave it running."""
         return subprocess.Popen(
             ["docker", "exec", self.container(node), *argv],
             text=True,
@@ -112,11 +111,11 @@ class Gradwire:
         )
 
     def container(self, node):
-        """The name that Docker knows a node by."""
+        """Return Docker's name of a node's container."""
         return f"{project_name(self.name)}-{node}"
 
     def ssh(self, node, *argv):
-        """The plain OpenSSH client with the generated configuration."""
+        """Run the plain OpenSSH client with the generated configuration."""
         config = self.state_dir / "ssh_config"
         return subprocess.run(
             ["ssh", "-F", str(config), node, *argv],
@@ -131,11 +130,11 @@ class Gradwire:
 
     @property
     def label(self):
-        """By which `docker … --filter` finds what is of this cluster."""
+        """The filter with which `docker … --filter` finds what belongs to this cluster."""
         return f"label=gradwire.cluster={self.name}"
 
     def things(self):
-        """Whatever of this cluster Docker and the disk still have."""
+        """Return all that is left of this cluster in Docker and on disk."""
         asked = [
             ["docker", "ps", "--all", "--quiet", "--filter", self.label],
             ["docker", "network", "ls", "--quiet", "--filter", self.label],
@@ -146,21 +145,21 @@ class Gradwire:
 
 
 def last_run(cluster, program):
-    """The newest run folder of this program on this cluster: others run beside it."""
+    """Return the newest run folder of this program on this cluster; other clusters' runs may be beside it."""
     found = (PROJECT_DIR / "runs").glob(f"*-{program}*/run.yml")
     ours = [path.parent for path in found if f"name: {cluster.name}\n" in path.read_text()]
     return max(ours)
 
 
 def losses(cluster):
-    """Of its last run, by rank and step."""
+    """Return the losses of its last run, by rank and step."""
     files = sorted((last_run(cluster, "") / "metrics").glob("*.jsonl"))
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
 
 
 def hear_interrupts():
-    """Whoever runs these tests in the background ignores SIGINT, and whom they start would, too."""
+    """Restore SIGINT, which is ignored if these tests run in the background, and children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -169,7 +168,7 @@ def output(argv):
 
 
 def eventually(condition, timeout_s=60.0, every_s=0.1):
-    """Wait until a condition holds; fail where it never does."""
+    """Wait until a condition holds; fail if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -178,14 +177,14 @@ def eventually(condition, timeout_s=60.0, every_s=0.1):
 
 
 def pause(container):
-    """`docker pause`, until it holds: where a process just waits in the kernel, the freezer of cgroup v1 gives up."""
+    """Retry `docker pause` until it works: cgroup v1's freezer gives up while a process waits in the kernel."""
     argv = ["docker", "pause", container]
     eventually(lambda: subprocess.run(argv, capture_output=True).returncode == 0)
 
 
 @contextmanager
 def paused(container):
-    """For a while a container stands still; a test may have let it go on, or have removed it."""
+    """Pause a container during the block; a test may have resumed or removed it meanwhile."""
     pause(container)
     try:
         yield
@@ -195,7 +194,7 @@ def paused(container):
 
 @pytest.fixture
 def make_cluster(request):
-    """Make Gradwires for clusters of one test; what it leaves behind is removed."""
+    """A function that makes Gradwires for clusters of one test; they are removed afterwards."""
     made = []
 
     def make(name):
@@ -219,7 +218,7 @@ def shared(request):
 
 @pytest.fixture
 def unshaped(shared):
-    """The shared cluster, whole and without shaping."""
+    """The shared cluster, complete and without shaping."""
     if bring_up(shared)["links"]:
         shared.run("shape", "--clear")
     return shared
@@ -227,13 +226,13 @@ def unshaped(shared):
 
 @pytest.fixture
 def mobile(shared):
-    """The shared cluster, whole and shaped as mobile, seed 1."""
+    """The shared cluster, complete and shaped as mobile, seed 1."""
     bring_up(shared, "--profile", "mobile")
     return shared
 
 
 def bring_up(cluster, *words):
-    """Three nodes that are whole; what a test that has failed left running must not fail the next one."""
+    """Bring up three nodes; what a failed test left running must not make the next one fail."""
     cluster.end_started()
     done = cluster.run("up", "--json", "--nodes", "3", *words, check=None)
     if done.returncode == 0:

@@ -1,6 +1,6 @@
 """Other machines for the tests: containers that have a Docker engine and an sshd of their own.
 
-They have single privileges, and not all of them: what a test does there does not reach this machine.
+They have some privileges, but not all: what a test does there does not affect this machine.
 """
 
 import json
@@ -18,13 +18,13 @@ UNCONFINED = ("seccomp", "apparmor", "systempaths")
 
 
 class DockerHost:
-    """A machine that the ssh client knows by its name, by a configuration of its own.
+    """A machine that the ssh client knows by name, from a configuration of its own.
 
     Args:
-        name: of the machine.
-        folder: for its keys and files.
-        images: where its engine keeps them: an option of `docker run`.
-        network: of this machine's Docker, on which it reaches other hosts; None: Docker's own.
+        name: the machine's name.
+        folder: the folder for its keys and files.
+        images: where its engine stores images: an option of `docker run`.
+        network: the network of this machine's Docker on which it reaches other hosts; None: Docker's default.
     """
 
     def __init__(self, name, folder, images=("--volume", "/var/lib/docker"), network=None):
@@ -32,7 +32,7 @@ class DockerHost:
         self.container = f"{PREFIX}{name}"
 
     def start(self):
-        """Make it, and wait until it lets us in and its engine answers."""
+        """Create it, and wait until ssh works and its engine answers."""
         self.remove()
         argv = ("build", "--quiet", "--tag", IMAGE, "--build-arg", f"BASE={BASE_IMAGE}", "-")
         docker(*argv, stdin=DOCKERFILE.read_text())
@@ -43,40 +43,40 @@ class DockerHost:
 
     @property
     def address(self):
-        """By which this machine and other hosts reach it."""
+        """The address at which this machine and other hosts reach it."""
         (found,) = json.loads(docker("inspect", self.container))
         (network,) = found["NetworkSettings"]["Networks"].values()
         return network["IPAddress"]
 
     def exec(self, *argv):
-        """A command there, behind the tool's back."""
+        """Run a command on it without the tool."""
         return docker("exec", self.container, *argv)
 
     def containers(self, *options):
-        """The names of the containers that its engine has."""
+        """Return the names of its engine's containers."""
         return self.exec("docker", "ps", "--format", "{{.Names}}", *options).split()
 
     def networks(self):
-        """The names of the networks that its engine has, beyond Docker's own three."""
+        """Return the names of its engine's networks, without Docker's own three."""
         found = self.exec("docker", "network", "ls", "--format", "{{.Name}}").split()
         return sorted(set(found) - {"bridge", "host", "none"})
 
     def volumes(self):
-        """The names of the volumes that its engine has."""
+        """Return the names of its engine's volumes."""
         return self.exec("docker", "volume", "ls", "--quiet").split()
 
     def swarm(self):
-        """In which state it is with a swarm: inactive, active."""
+        """Return its swarm state: inactive, active."""
         return self.exec("docker", "info", "--format", "{{.Swarm.LocalNodeState}}").strip()
 
     def ssh(self, *argv):
-        """The ssh client, with this machine's configuration."""
+        """Run the ssh client with this machine's configuration."""
         options = ("-F", str(self.folder / "ssh_config"), "-o", "BatchMode=yes")
         argv = ["ssh", *options, self.name, *argv]
         return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
 
     def hosts_file(self, name="hosts.yml", ssh_config="ssh_config", **changes):
-        """A hosts file that names it."""
+        """Write a hosts file that names it."""
         path = self.folder / name
         hosts = [{"name": self.name, "ssh": self.name} | changes]
         path.write_text(json.dumps({"hosts": hosts, "ssh_config": ssh_config}))
@@ -84,7 +84,7 @@ class DockerHost:
 
     @contextmanager
     def cut_off(self):
-        """For a while no packet gets there or comes from there; what is on it goes on."""
+        """Drop all packets to and from it during the block; its processes go on."""
         self.exec("ip", "link", "set", "dev", "eth0", "down")
         try:
             yield
@@ -92,7 +92,7 @@ class DockerHost:
             self.exec("ip", "link", "set", "dev", "eth0", "up")
 
     def remove(self):
-        """Remove it, and all that is on it."""
+        """Remove it, and everything on it."""
         docker("rm", "--force", "--volumes", self.container)
 
     def _run_container(self):
@@ -118,14 +118,14 @@ class DockerHost:
         self.write_ssh_config("ssh_config", address, key, known)
 
     def write_ssh_config(self, name, address, key, known):
-        """A configuration of the ssh client by which it knows the machine."""
+        """Write an ssh configuration that knows the machine."""
         lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
         lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
         (self.folder / name).write_text("\n".join([*lines, ""]))
 
 
 def write_hosts_file(folder, hosts, **own):
-    """A hosts file that names several, each with more of its own: west={"nodes": 2}."""
+    """Write a hosts file that names several, each with settings of its own: west={"nodes": 2}."""
     configs = [(host.folder / "ssh_config").read_text() for host in hosts]
     (folder / "ssh_config").write_text("".join(configs))
     listed = [
@@ -138,7 +138,7 @@ def write_hosts_file(folder, hosts, **own):
 
 
 def docker(*argv, stdin=None):
-    """A `docker` command by the engine of this machine; what it prints."""
+    """Run a `docker` command with this machine's engine; return its output."""
     return run("docker", *argv, stdin=stdin)
 
 

@@ -1,7 +1,7 @@
-"""`python -m MODULE …` in a process forked from one that has imported what verbs import: that takes them 0.4 s each.
+"""Runs `python -m MODULE …` in a process forked from one with the verbs' imports, which otherwise take 0.4 s per run.
 
-Each runs the module as `python -m` does, in a process of its own with its own standard streams, signals and exit code,
-and ends as Python ends. What it finds imported already is all that differs.
+The module runs as with `python -m`, in its own process with its own standard streams, signals and exit code, and ends
+as Python ends. The only difference is that some modules are already imported.
 """
 
 import atexit
@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 18  # of a command line with its environment
 
 
 def run_forked(module, words, timeout_s):
-    """As `subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, …)`."""
+    """Run it like `subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, …)`."""
     order = json.dumps([module, words, dict(os.environ)]).encode()
     mine, theirs = socket.socketpair()
     with mine, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -39,7 +39,7 @@ def run_forked(module, words, timeout_s):
 
 @cache
 def _server():
-    """Where to send orders. The server ends when we have ended."""
+    """Start the server, which ends when this process ends; return the socket for orders."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         argv = [sys.executable, __file__, str(theirs.fileno())]
@@ -55,7 +55,7 @@ def _server():
 
 
 def _wait(connection, timeout_s):
-    """The exit code, -N after signal N; whatever ends our waiting ends the process."""
+    """Return the exit code, -N after signal N; kill the process if waiting is interrupted."""
     with connection.makefile() as lines:
         pid = int(lines.readline())
         connection.settimeout(timeout_s)
@@ -78,13 +78,14 @@ def serve(orders):
         data, fds, _, _ = socket.recv_fds(orders, MOST_BYTES, 3)
         if not data:
             sys.exit()
-        if os.fork() == 0:  # it waits for the one that works: whoever ordered is not its parent
+        # it waits for the process that runs the module, whose parent the client is not
+        if os.fork() == 0:
             answer = socket.socket(fileno=fds[0])
             if (pid := os.fork()) == 0:
                 answer.close()
                 orders.close()
                 return _become(data, fds[1:])
-            with suppress(OSError):  # nobody waits any more
+            with suppress(OSError):  # the client no longer waits
                 answer.sendall(f"{pid}\n".encode())
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 answer.sendall(f"{code}\n".encode())
@@ -97,7 +98,7 @@ def serve(orders):
 
 
 def _become(data, streams):
-    """The streams, environment and command line of an order: the module to run."""
+    """Take on the streams, environment and command line of an order; return the module to run."""
     module, words, environ = json.loads(data)
     for stream, fd in enumerate(streams, 1):
         os.dup2(fd, stream)
@@ -113,7 +114,7 @@ if __name__ == "__main__":
     sys.path[0] = str(PROJECT_DIR)  # as for `python -m`
     for name in IMPORTED:
         import_module(name)
-    gc.freeze()  # pages of what is imported stay shared
+    gc.freeze()  # keeps the memory pages of imported modules shared
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         module = serve(connection)
     runpy.run_module(module, run_name="__main__", alter_sys=True)

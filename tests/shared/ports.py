@@ -1,11 +1,11 @@
-"""Ports that nobody has: the same tests run on several Pythons at the same time."""
+"""Finds free ports: the same tests may run on several Pythons at the same time."""
 
 import socket
 from contextlib import ExitStack
 
 
 def free_ports(count):
-    """So many UDP ports of loopback, each another."""
+    """Return this number of distinct free UDP ports of loopback."""
     with ExitStack() as stack:
         socks = [
             stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

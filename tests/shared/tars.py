@@ -1,4 +1,4 @@
-"""Archives as a node may send them: made by hand, so that they may be what no tar would write."""
+"""Archives as a node may send them, made by hand, so that they may be ones that tar would not write."""
 
 import io
 import tarfile
@@ -13,7 +13,7 @@ KINDS = {
 
 
 def member(name, content=b"", kind=None, to="", **values):
-    """One member; `values` are those of tarfile.TarInfo."""
+    """Return one member; `values` are attributes of tarfile.TarInfo."""
     info = tarfile.TarInfo(name)
     info.size, info.linkname = len(content), to
     info.type = KINDS[kind] if kind else tarfile.REGTYPE

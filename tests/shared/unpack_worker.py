@@ -1,4 +1,4 @@
-"""Unpacks an archive as the host does: in this process, or in one of another Python's.
+"""Unpacks an archive as the host does: in this process, or in one of another Python.
 
 python3 -I unpack_worker.py FOLDER LIMIT_BYTES PIECE_BYTES < archive      # prints one line of JSON
 """
@@ -32,7 +32,7 @@ def unpack_in(python, data, *words):
 
 
 def peak_bytes(process="self"):
-    """The most memory that a process ever had; getrusage would also count its parent before exec."""
+    """Return the peak memory of a process; getrusage would also count its parent before exec."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 

@@ -1,6 +1,6 @@
-"""Links made wrong behind the tool's back, so that it does not know."""
+"""Makes links wrong without the tool's knowledge."""
 
-# On what comes to a node from node1, told to the wire itself.
+# Changes packets that arrive from node1, by a message to the wire itself.
 CHANGE_DELAY = """
 import sys
 from node.wire import iptables, state
@@ -14,12 +14,12 @@ assert backend._ask(request._asdict()).error == ""
 
 
 def change_first_delay(cluster, times):
-    """Make the delay from node1 to node2 so many times as long; of the nfqueue wire."""
+    """Multiply the delay from node1 to node2 by `times`, on the nfqueue wire."""
     cluster.exec("node2", "python3", "-c", CHANGE_DELAY, str(times))
 
 
 def slow_first_link(cluster, node, rate):
-    """Change the rate of a node's link to the first of its peers, with tc."""
+    """Change the rate of a node's link to its first peer, with tc."""
     classes = cluster.exec(node, "tc", "class", "show", "dev", "eth0")
     leaf = next(line.split()[2] for line in classes.splitlines() if "leaf" in line)
     cluster.exec(

@@ -1,4 +1,4 @@
-"""Runs that never were: what ranks would have left of them."""
+"""Made-up runs: the lines that their ranks would have written."""
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.collectives import make_part
@@ -31,7 +31,7 @@ def part(rank, *args, **values):
 
 
 def end_line(**values) -> End:
-    """A rank's last line; of its sums `to` and others may be missing."""
+    """A rank's last line; its sums may lack `to` and other fields."""
     rest = {"kind": "all_reduce", "purpose": "train", "bytes": 1, "count": 1, "waited_s": 0.0}
     sums = [{**rest, "to": {}, **one} for one in values.pop("collectives", [])]
     return read_line({"event": "end", "rank": 0, "time": 1.0, "collectives": sums, **values})
@@ -43,7 +43,7 @@ def start_line(**values) -> Start:
 
 
 def ring(world_size, size, *, entered=None, ended=None, messages=None):
-    """An all-reduce's parts."""
+    """The parts of a ring all-reduce."""
     sent = round(2 * (world_size - 1) / world_size * size)
     entered = entered or [0.0] * world_size
     return [
@@ -61,7 +61,7 @@ def ring(world_size, size, *, entered=None, ended=None, messages=None):
 
 
 def mesh(world_size, *, delay_s=0.1, byte_s=1e6):
-    """A link of its own for every pair, all alike."""
+    """A network with a link for every pair of ranks, all alike."""
     pairs = [(a, b) for a in range(world_size) for b in range(world_size) if a != b]
     routes = {(a, b): RankRoute(delay_s, byte_s, (f"{a}->{b}",)) for a, b in pairs}
     return Network(routes, {f"{a}->{b}": byte_s for a, b in pairs}, "asked")

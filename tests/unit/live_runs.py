@@ -40,7 +40,7 @@ def running(nodes=3):
 
 
 def line(rank, at, peers=(), sent=None, links=None, **values):
-    """As node.telemetry prints it, of a rank that computes and nothing else."""
+    """A line of node.telemetry about a rank that only computes."""
     said = {"state": "R", "cpu_s": at - BEGAN, "main_s": at - BEGAN, "collective": ""} | values
     counted = {peer: [sent or 0, 0, 0, 4.0] for peer in peers}
     ranks = {str(rank): said}
@@ -50,7 +50,7 @@ def line(rank, at, peers=(), sent=None, links=None, **values):
 
 
 def hear(one, rank, at, **values):
-    """A tracker that has heard a node."""
+    """Return the tracker after a line from the node of `rank`."""
     name = one.ranks[rank].node
     peers = [link.dst for link in one.links if link.src == name]
     sample = parse_sample(line(rank, at, peers, **values), [rank], peers)
@@ -58,7 +58,7 @@ def hear(one, rank, at, **values):
 
 
 def under_way(seconds=10, nodes=3):
-    """A run of some seconds in which every rank makes a step a second, and each link carries 1 MB."""
+    """A run after some seconds in which each rank makes a step and each link carries 1 MB per second."""
     one = running(nodes)
     for second in range(1, seconds + 1):
         at = BEGAN + second

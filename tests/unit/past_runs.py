@@ -1,4 +1,4 @@
-"""Run folders as a launch writes them, with what its ranks left: to be read back, and launched again."""
+"""Run folders as a launch writes them, with the ranks' files, for tests that read them back or launch them again."""
 
 import json
 

@@ -1,10 +1,10 @@
-"""A link plan of node1 for tests that need one and care about little of it."""
+"""A link plan of node1, for tests that need one but care about few of its values."""
 
 from protocol.node_plan import NodePlan, Peer
 
 
 def node_plan(peers, links, mac="02:67:77:00:00:0{}", **changes):
-    """node1's plan with peers of these numbers and these links; what is not said is as plain as can be."""
+    """Return node1's plan with the peers of these numbers and these links; all other values are plain defaults."""
     plain = NodePlan(
         node="node1",
         address="10.77.0.11",

@@ -1,4 +1,4 @@
-"""Run folders that never were: what a launch would have left, in any size, to be read back by reports."""
+"""Fake run folders: what a launch would have left, in any size, for reports to read."""
 
 import json
 import random
@@ -14,9 +14,9 @@ MODEL_BYTES = 4_799_528
 def make_run(
     folder, *, nodes=3, steps=20, every=5, contract=True, program=False, events=(), seen=True
 ):
-    """A training of so many nodes and steps, that meets every so many.
+    """Write the folder of a training with so many nodes and steps, and a collective every `every` steps.
 
-    `program`: one that leaves no metrics; `seen`: whether its links were looked at.
+    `program`: a program of the user's, which leaves no metrics; `seen`: whether its links were sampled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"node{n + 1}" for n in range(nodes)]
@@ -92,7 +92,7 @@ def write_metrics(folder, names, steps, every):
 
 
 def write_looks(folder, links, *, seconds, every):
-    """A look a second: who sends to the next one carries 3 MB/s of its 5 now and then, and others nothing."""
+    """Write one look per second: a link to the next node carries 3 MB/s of its 5 now and then, other links nothing."""
     rows = ["time_s,link,bytes,backlog,drops,rate_mbyte_s"]
     ring = [one for one in links if int(one["dst"][4:]) == int(one["src"][4:]) + 1]
     for one in ring:
@@ -177,7 +177,7 @@ def summary(run, names, links, steps, *, program):
 
 
 def change_summary(folder, **values):
-    """The same summary with other values."""
+    """Change values of the run's summary."""
     found = json.loads((folder / "summary.json").read_text())
     write_json(folder / "summary.json", found | values)
 

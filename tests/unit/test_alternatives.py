@@ -1,4 +1,4 @@
-"""What would have helped: each planted change comes first, and saves what a formula says."""
+"""What-ifs: each planted change comes first and saves what a formula says."""
 
 import itertools
 
@@ -12,11 +12,11 @@ from cluster.accounting.routes import make_network
 from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3", "node4"]
-BYTE_S = 1e6 * 1448 / 1514  # payload, of 1 MB/s on the wire
+BYTE_S = 1e6 * 1448 / 1514  # bytes/s of payload at 1 MB/s on the wire
 
 
 def links(slow=(), size=3, **values):
-    """Links of 10 MB/s and 10 ms, but for slow ones of 1 MB/s."""
+    """Links of 10 MB/s and 10 ms, except slow ones of 1 MB/s."""
     return [
         Link(
             a,
@@ -52,7 +52,7 @@ def told(found):
 def test_the_slow_link_comes_first():
     found = predict(recorded(all_reduces(30_000_000), links(slow=[("node2", "node1")])))
     rank_order, rate, *_ = found
-    # The other way round the ring nothing goes over it; twice as fast it takes half of 40 MB's time.
+    # The reversed ring does not use this link; at twice the rate, 40 MB take half the time.
     assert (rank_order.what, rank_order.of) == ("rank_order", "node1,node3,node2")
     assert rank_order.saves_s == pytest.approx(10 * 40e6 / BYTE_S * 0.9, rel=0.03)
     assert (rate.what, rate.of) == ("rate", "node2->node1")
@@ -64,7 +64,7 @@ def test_the_slow_link_comes_first():
 
 
 def test_an_order_saves_what_its_replay_says():
-    """Four nodes, two slow links in the usual ring: 2 -> 1 and 4 -> 3."""
+    """Four nodes with two slow links in the usual ring: 2 -> 1 and 4 -> 3."""
     slow = links(slow=[("node2", "node1"), ("node4", "node3")], size=4)
     run = recorded(all_reduces(12_000_000, size=4), slow, size=4)
     best = next(one for one in predict(run) if one.what == "rank_order")
@@ -83,7 +83,7 @@ def test_in_another_order_ranks_find_the_routes_of_their_new_nodes():
         [name for name in NAMES[:3] for _ in range(2)], links(slow=[("node2", "node1")]), {}
     )
     other = reorder(some, [0, 2, 1], 2)
-    assert other.routes[4, 0] == some.routes[2, 0]  # node2 has ranks 4 and 5 then
+    assert other.routes[4, 0] == some.routes[2, 0]  # node2 then has ranks 4 and 5
     assert other.routes[2, 3].carriers == ()  # both on node3
     assert other.routes.keys() == some.routes.keys()
 
@@ -98,7 +98,7 @@ def test_loss_is_told_and_not_predicted_and_only_of_links_in_use():
 
 
 def test_of_the_window_no_more_is_promised_than_was_measured_beyond_gloo_s_way():
-    """Two transfers in ten: 125 kB messages that begin with 10 packets, over 10 MB/s and 100 ms one way."""
+    """Ten all-reduces of 125 kB messages that start with 10 packets, over 10 MB/s and 100 ms one way."""
     far = [link._replace(delay_ms=100.0) for link in links()]
     run = recorded(all_reduces(750_000, took_s=60.0), far, slow_start=True)
     long = told(predict(run))["window", "all links"]

@@ -1,4 +1,4 @@
-"""The public surface: what `from cluster import …` offers, and that host and node stay apart."""
+"""The public surface: what `from cluster import …` offers; host code and node code never import each other."""
 
 import ast
 import graphlib
@@ -37,7 +37,7 @@ def test_host_and_node_never_import_each_other(package, foreign):
 
 
 def test_what_crosses_is_defined_with_the_standard_library_alone():
-    """And with little of that, as every command of a node imports it; only what writes the page does not matter."""
+    """And with little of it, as every command of a node imports it; `__main__.py`, which writes the page, is exempt."""
     for path in sorted((PROJECT_DIR / "protocol").rglob("*.py")):
         assert imports(path) <= {"protocol", *sys.stdlib_module_names}, path
         if path.name == "__main__.py":
@@ -47,13 +47,13 @@ def test_what_crosses_is_defined_with_the_standard_library_alone():
 
 @pytest.mark.parametrize("package", ["cluster", "node", "protocol"])
 def test_no_module_imports_itself_by_way_of_others(package):
-    """Not even for its types only, or within a function."""
+    """Also covers imports for types only and imports within functions."""
     files = {module_name(path): path for path in (PROJECT_DIR / package).rglob("*.py")}
     graph = {name: imported_modules(path) & files.keys() - {name} for name, path in files.items()}
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
 
 
-# Each above those that it may import; what is not named (verbs, commands, the API) stands on all of them.
+# Lowest layer first: each may import those before it; modules not named (verbs, commands, the API) may import all.
 STOREYS = {
     "cluster": [
         *(
@@ -109,7 +109,7 @@ def module_name(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Every dotted name that an import could mean."""
+    """Return every dotted name that an import could refer to."""
     names = set()
     for statement in ast.walk(ast.parse(path.read_text())):
         if isinstance(statement, ast.Import):

@@ -1,4 +1,4 @@
-"""Where the time of collectives went: parts that add up, each planted cause in its own part."""
+"""Attribution of collective time: the parts add up, and each planted cause shows in its own part."""
 
 import math
 import random
@@ -24,14 +24,14 @@ DELAY_S, BYTE_S = 0.1, 1e6
 
 
 def all_reduce(world_size, size, took_s=100.0, entered=None):
-    """It ends so many seconds after the last has come."""
+    """An all-reduce that ends `took_s` seconds after the last rank entered."""
     ended = max(entered or [0.0]) + took_s
     return Collective(tuple(ring(world_size, size, entered=entered, ended=ended)))
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 8])
 def test_of_tiny_messages_gloo_takes_a_round_trip_where_a_delay_would_do(world_size):
-    """Two messages a round trip, 2(N - 1) of each half: twice the bound; 2.05 times were measured (docs/LOG.md)."""
+    """Two messages per round trip, 2(N - 1) in each half: twice the bound; measured: 2.05 times (docs/LOG.md)."""
     tiny = all_reduce(world_size, world_size)
     bound = bound_s(tiny, mesh(world_size))
     assert bound == pytest.approx(2 * (world_size - 1) * DELAY_S, rel=1e-3)
@@ -39,7 +39,7 @@ def test_of_tiny_messages_gloo_takes_a_round_trip_where_a_delay_would_do(world_s
 
 
 def test_of_large_messages_what_gloo_adds_is_next_to_nothing():
-    """Half of the messages are under way at any time, so links are idle only where the halves meet."""
+    """Half of the messages are in flight at any time, so links are idle only where the halves meet."""
     large = all_reduce(4, 400_000_000)
     bound = bound_s(large, mesh(4))
     assert bound < gloo_end(large, mesh(4)) < 1.01 * bound + 8 * DELAY_S
@@ -71,11 +71,11 @@ def shares(network, one):
 
 
 def test_each_cause_that_is_planted_is_the_largest_part():
-    """A late rank, long links, slow links, an uplink, and something that no model has."""
+    """A late rank, long links, slow links, an uplink, and something that no model covers."""
     near = mesh(3, delay_s=0.001, byte_s=1e8)
     tiny, large = all_reduce(3, 3, 0.5), all_reduce(3, 3_000_000, 4.1)
     assert shares(near, all_reduce(3, 3, 0.01, [0.0, 0.0, 9.0])) == "skew"
-    # Of a round trip a delay is the distance, and the other one gloo's.
+    # Of a round trip, one delay is distance and the other is gloo's algorithm.
     far = attribute(all_reduce(3, 3, 0.8), mesh(3))
     assert far["distance"] == pytest.approx(0.4, rel=1e-3)
     assert far["algorithm"] == pytest.approx(0.4, rel=1e-3)
@@ -115,19 +115,19 @@ def test_an_exchange_waits_for_room_of_its_receiver():
 
 
 def test_after_a_pause_the_window_is_a_part():
-    """Messages of 125 kB over links of 10 MB/s and a round trip of 0.2 s: 14,480 bytes a round trip at first."""
+    """Messages of 125 kB over links of 10 MB/s with a round trip of 0.2 s; the window starts at 14,480 bytes."""
     far = mesh(3, delay_s=0.1, byte_s=1e7)
     one = all_reduce(3, 750_000, 5.0)
     small = dict.fromkeys(far.routes, window_after(3.0, 0.2))
     at_once, paused = attribute(one, far), attribute(one, far, small)
     assert at_once["window"] == 0
-    # 14,480, 28,960 and 57,920 bytes of the first message go a round trip apart, of the others all at once.
+    # The first message goes in 14,480, 28,960 and 57,920 bytes, a round trip apart; the others go at once.
     assert paused["window"] == pytest.approx(3 * 0.2, abs=0.2)
     assert {**paused, "window": 0, "unexplained": 0} == {**at_once, "unexplained": 0}
     sender = part(0, "exchange", {1: 100_000}, sources=[])
     hearer = part(1, "exchange", {}, sources=[0], done_s=2.0)
     found = attribute(Collective((hearer,), (sender,)), far, small)
-    # 14,480 and 28,960 bytes, and then the other 56,560.
+    # 14,480 and 28,960 bytes, then the other 56,560.
     assert found["window"] == pytest.approx(2 * 0.2 + 56_560e-7 - 0.01)
 
 
@@ -140,7 +140,7 @@ def test_only_what_comes_after_a_pause_begins_slowly():
     apart = attribute_run([at(0.0), at(9.0), at(18.0)], far, slow_start=True)
     assert close["seconds"]["window"] == pytest.approx(
         apart["seconds"]["window"] / 3, abs=1e-3
-    )  # the first
+    )  # only the first
     assert attribute_run([at(0.0), at(9.0)], far)["seconds"]["window"] == 0
 
 
@@ -182,19 +182,19 @@ def test_what_would_take_hours_is_left_out():
 
 
 def test_after_a_pause_tcp_begins_slowly():
-    """14,480 bytes, twice as many after each round trip, until the link is full or nothing is left."""
+    """The window starts at 14,480 bytes and doubles per round trip until the link is full or nothing is left."""
     assert window_after(0.15, 0.1) == window_after(0.9, 1.0) == UNLIMITED
     small = window_after(0.25, 0.1)
     assert small == Window(FIRST_WINDOW_BYTES) == window_after(2, 1)
     assert transfer_s(1e6, 0.1, 1e6) == 1.0
     assert transfer_s(14_000, 0.1, 1e6, small) == 0.014
-    # 14,480 + 28,960 + 57,920 in three round trips; a link of 1 MB/s has no more than 100,000 bytes in one.
+    # 14,480 + 28,960 + 57,920 in three round trips; a link of 1 MB/s carries at most 100,000 bytes in one.
     assert transfer_s(1e6, 0.1, 1e6, small) == pytest.approx(0.3 + (1e6 - 101_360) / 1e6)
     assert transfer_s(50_000, 1.0, 1e9, small) == pytest.approx(2.0, abs=1e-3)
 
 
 def test_beyond_ssthresh_the_window_stays_as_it_is():
-    """20,000 and 40,000 bytes, and then 50,000 a round trip; enough for a link of 0.5 MB/s, of 1 MB/s half."""
+    """20,000, 40,000, then 50,000 bytes per round trip: enough for a link of 0.5 MB/s, half of what 1 MB/s needs."""
     window = Window(20_000, 50_000)
     assert [window.grown(n).size_bytes for n in (0, 20_000, 90_000)] == [20_000, 40_000, 50_000]
     assert Window(60_000, 50_000).grown(1e6).size_bytes == 60_000
@@ -205,7 +205,7 @@ def test_beyond_ssthresh_the_window_stays_as_it_is():
 @pytest.mark.parametrize(
     ("idle_s", "slow_start", "size", "ssthresh"),
     [
-        (0.3, True, 160_000, math.inf),  # less than a timeout
+        (0.3, True, 160_000, math.inf),  # not longer than a timeout
         (0.31, True, 80_000, math.inf),
         (0.65, True, 40_000, math.inf),
         (60.0, True, FIRST_WINDOW_BYTES, math.inf),
@@ -213,7 +213,7 @@ def test_beyond_ssthresh_the_window_stays_as_it_is():
     ],
 )
 def test_each_timeout_without_anything_sent_halves_the_window(idle_s, slow_start, size, ssthresh):
-    """tcp_cwnd_restart of net/ipv4/tcp_output.c."""
+    """As in tcp_cwnd_restart of net/ipv4/tcp_output.c."""
     told = SocketState(Window(160_000), idle_s, rto_s=0.3, sent_again=0)
     assert told.window_now(slow_start=slow_start) == Window(size, ssthresh)
 
@@ -226,7 +226,7 @@ def test_after_a_loss_and_a_pause_slow_start_ends_at_three_quarters_of_what_was(
 
 
 def with_tcp(one, state):
-    """Each of its ranks tells the same of TCP."""
+    """Return the collective with the same TCP state reported by each rank."""
     parts = [replace(p, tcp=dict.fromkeys(p.to, state)) for p in one.parts]
     return Collective(tuple(parts), one.others)
 

@@ -1,4 +1,4 @@
-"""Bounds of collectives, against formulas of the literature and cases that can be reckoned by hand."""
+"""Bounds of collectives, compared with formulas from the literature and cases computed by hand."""
 
 from dataclasses import replace
 
@@ -26,17 +26,17 @@ def ring_links(**values):
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 8])
 def test_one_message_a_hop_is_the_formula_of_the_ring(world_size):
-    """2(N-1) alpha + 2(N-1)/N S beta (Thakur et al., 2005), where each message waits for the one before it."""
+    """2(N-1) alpha + 2(N-1)/N S beta (Thakur et al., 2005), if each message waits for the previous one."""
     size, hops = 1_000_000 * world_size, 2 * (world_size - 1)
     formula = hops * DELAY_S + hops / world_size * size / BYTE_S
     once_round = Collective(tuple(ring(world_size, size, messages=hops)))
     bound = bound_s(once_round, mesh(world_size))
-    # Two in the air: half of the messages are on their way at once.
+    # With two messages in flight, half of them are on their way at once.
     assert hops / world_size * size / BYTE_S + DELAY_S <= bound <= formula
 
 
 def test_on_long_links_only_the_hops_count():
-    """Two messages, a and b, of each hop: b follows a at once, and four hops follow one another."""
+    """Each hop has two messages, a and b: b follows a immediately, and the four hops follow one another."""
     tiny = Collective(tuple(ring(3, 3)))
     assert bound_s(tiny, mesh(3)) == pytest.approx(4 * DELAY_S, rel=1e-3)
 
@@ -47,7 +47,7 @@ def test_on_slow_links_only_the_bytes_count():
 
 
 def with_slow(src, dst):
-    """A mesh with one link of a tenth of the rate."""
+    """A mesh with one link at a tenth of the rate."""
     network, name = mesh(3), f"{src}->{dst}"
     slow = RankRoute(DELAY_S, BYTE_S / 10, (name,))
     return Network(
@@ -58,11 +58,11 @@ def with_slow(src, dst):
 def test_the_slowest_link_of_the_ring_decides():
     big = Collective(tuple(ring(3, 30_000_000)))
     assert bound_s(big, with_slow(0, 2)) == pytest.approx(4 / 3 * 300 + DELAY_S, rel=0.01)
-    assert bound_s(big, with_slow(2, 0)) < 50  # an all-reduce does not go that way
+    assert bound_s(big, with_slow(2, 0)) < 50  # the ring does not use this direction
 
 
 def test_delays_that_differ_add_up_along_the_ring():
-    """Not four times the longest: four hops of a ring of three are once round and one more."""
+    """Four hops in a ring of three are one round and one more hop, not four times the longest delay."""
     routes = {
         pair: replace(route, delay_s={(0, 2): 0.3, (2, 1): 0.1, (1, 0): 0.2}.get(pair, 9.0))
         for pair, route in mesh(3).routes.items()
@@ -72,7 +72,7 @@ def test_delays_that_differ_add_up_along_the_ring():
 
 
 def test_what_others_have_sent_before_the_last_came_is_not_counted():
-    """Rank 0's link is the slow one, and it has sent two of its eight messages when rank 1 comes."""
+    """Rank 0's link is the slow one, and rank 0 has sent two of its eight messages when rank 1 enters."""
     slow = with_slow(0, 2)
     together = bound_s(Collective(tuple(ring(3, 3_000_000))), slow)
     late = Collective(tuple(ring(3, 3_000_000, entered=[0.0, 50.0, 0.0])))
@@ -95,7 +95,7 @@ def test_an_uplink_is_shared():
 
 
 def test_paths_over_several_links_share_them():
-    """On a ring of four nodes 1 -> 3 and 2 -> 3 both come by 2 -> 3, or 1 -> 3 and 4 -> 3 by 4 -> 3."""
+    """In a ring of four nodes, the path 1 -> 3 shares link 2 -> 3 with path 2 -> 3, or link 4 -> 3 with path 4 -> 3."""
     network = make_network(NAMES, ring_links(), {})
     assert network.routes[0, 2].delay_s == pytest.approx(0.2)
     parts = [part(r, "all_to_all", {p: 724_000 for p in range(4) if p != r}) for r in range(4)]
@@ -112,7 +112,7 @@ def test_an_exchange_is_bounded_by_what_comes_in():
     hearer, late = (part(1, "exchange", {}, sources=[0], at=at) for at in (0.2, 2.0))
     heard = Collective((hearer,), (sender,))
     assert bound_s(heard, mesh(2)) == pytest.approx(0.5 + DELAY_S - 0.2)
-    assert bound_s(Collective((late,), (sender,)), mesh(2)) == 0  # it is there already
+    assert bound_s(Collective((late,), (sender,)), mesh(2)) == 0  # the data has already arrived
     assert bound_s(Collective((sender,), (hearer,)), mesh(2)) is None
 
 
@@ -137,7 +137,7 @@ def test_what_was_measured_goes_before_what_was_asked():
     ]
     network = make_network(NAMES[:2], links, {}, contract={"links": rows})
     assert network.source == "measured"
-    assert network.routes[0, 1].delay_s == pytest.approx(0.110)  # half of the 20 ms more
+    assert network.routes[0, 1].delay_s == pytest.approx(0.110)  # half of the extra 20 ms
     assert network.routes[0, 1].byte_s == 1.2e6
     assert network.routes[1, 0].delay_s == pytest.approx(0.050)  # not measured
     assert network.routes[1, 0].byte_s == pytest.approx(1.448e6)

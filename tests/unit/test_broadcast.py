@@ -1,4 +1,4 @@
-"""How long a broadcast of weights takes at best, and what is said of those that were."""
+"""The least time of a broadcast of weights, and the summary of broadcasts that took place."""
 
 import random
 
@@ -21,7 +21,7 @@ BYTE_S, DELAY_S, SIZE = 5e6, 0.02, SHARDS * SHARD_BYTES
 
 
 def network(ranks, uplink_byte_s=None):
-    """All links alike; with an uplink, what a rank sends on all of them together is no faster than that."""
+    """Links that are all alike; an uplink limits the total rate at which a rank sends."""
     routes, byte_s = {}, {}
     for src in range(ranks):
         for dst in range(ranks):
@@ -55,7 +55,7 @@ def test_a_chain_through_uplinks_is_as_one_without():
 
 
 def test_links_that_differ_shard_by_shard():
-    """Against the same along each way: a shard leaves when it is there and the link has taken the last."""
+    """Compared with each path on its own: a shard leaves once it has arrived and the link has sent the previous one."""
     rng = random.Random(3)
     for _ in range(20):
         parents = {rank: rng.randrange(rank) for rank in range(1, 7)}
@@ -134,19 +134,19 @@ def test_what_a_hostile_actor_says_counts_as_not_said(name, wrong):
 
 
 def simulated_age_s(hops, interval_s, transfer_s, delay_s, versions=3000):
-    """The mean age of what acts at the end of a chain, hop by hop: a rank asks for the next when it has all of one.
+    """Return the mean age of acting weights at the end of a chain whose ranks request a version after a complete one.
 
-    A hop begins with a version as soon as it begins to come to who sends it, and ends no sooner than that does.
+    A hop starts on a version when its sender starts to receive it, and ends no earlier than the sender's hop.
     """
-    asked = [0.0] * hops  # when the question of each hop reaches who sends
+    asked = [0.0] * hops  # when each hop's request reaches its sender
     came = {}
     for number in range(versions):
         made_at = number * interval_s
         if made_at < asked[0] and (number + 1) * interval_s <= asked[0]:
-            continue  # there will be a newer one when the first hop asks
+            continue  # a newer version exists by the time the first hop asks
         start = end = max(made_at, asked[0])
         for hop in range(hops):
-            if asked[hop] > end:  # it is too busy with an older one
+            if asked[hop] > end:  # still busy with an older version
                 break
             start = max(start, asked[hop])
             end = max(end, start + transfer_s) + delay_s

@@ -1,4 +1,4 @@
-"""A build's own lines, as docker hands them on: what its reader is told."""
+"""Progress messages made from the output of an image build."""
 
 import pytest
 
@@ -12,7 +12,7 @@ FILE = "  Downloading torch-2.9.1-cp313-cp313-manylinux_2_28_x86_64.whl (899.7 M
 
 
 def reader(seconds):
-    """A reader whose clock is read once for each of these."""
+    """A BuildProgress whose clock returns `seconds`, one per reading."""
     return BuildProgress(clock=iter(seconds).__next__)
 
 

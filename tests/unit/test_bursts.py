@@ -1,4 +1,4 @@
-"""Bursts that are larger than a link's queue: how they are sent, and what they tell of it."""
+"""Bursts larger than a link's queue: how they are sent, and the buffer computed from them."""
 
 import random
 
@@ -35,7 +35,7 @@ def links_of(size, profile):
 
 
 def arrived(link, room_ms, sent_s, stream):
-    """Of a burst of twice the queue: what the queue held, what went at once, and what the link carried meanwhile."""
+    """Return the frames of a double-queue burst that arrive: queued, passed at once, and carried while sending."""
     frames = min(
         2 * queue_frames(link), link.rate_mbyte_s * (room_ms + 1 + 1e3 * sent_s) * 1e3 / FRAME_BYTES
     )
@@ -87,10 +87,10 @@ def test_side_by_side_go_as_many_as_a_machine_carries(profile):
 
 
 def test_a_burst_is_sent_and_counted():
-    """Over loopback, which has room for all of it."""
+    """Over loopback, which has room for the whole burst."""
     port, silent = free_ports(2)
     send = BurstSend(0.05, "127.0.0.1", port, at_once=4, datagrams=400)
     found = burst(BurstOrder({"self": send}, {"self": port, "silent": silent}, 0.3), "127.0.0.1")
-    assert 400 <= found["self"].arrived <= 404  # the first call tries whether several can go as one
+    assert 400 <= found["self"].arrived <= 404  # the first call probes whether several can go as one
     assert 0 < found["self"].sent_s < 0.3
     assert found["silent"] == Burst(arrived=0, sent_s=None)

@@ -1,4 +1,4 @@
-"""Tests of links on a busy machine: made again, but not for ever, and not where nobody took the processors."""
+"""Link tests on a busy host are repeated, but a bounded number of times, and only if something took the CPUs."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def run_pytest(folder):
         (LATE, 9, "", 3, "1 failed"),
         (LATE, 9, MARK, 3, "1 skipped"),
         ("", 2, "", 1, "1 failed"),
-        # By the product's word alone it is made again, and never skipped.
+        # If only the product blames the host, the test is repeated but never skipped.
         ("", 2, MARK, 2, "1 passed"),
         ("", 9, MARK, 3, "1 failed"),
     ],
@@ -71,7 +71,7 @@ def test_a_test_is_made_again_where_its_processors_were_taken(
 
 
 def test_a_host_that_gives_nothing_is_seen():
-    """A thread that keeps Python's lock is to other threads what a busy host is to processes."""
+    """A thread that holds the GIL is to other threads what a busy host is to processes."""
     with Watch() as quiet:
         time.sleep(0.3)
     with Watch() as busy:

@@ -1,4 +1,4 @@
-"""What slowed a run down: the one thing that was planted comes first, with the seconds that it cost."""
+"""Causes of a slow run: the planted one comes first, with the seconds that it cost."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ SIZE = 6_000_000
 
 
 def network(slow=None, far=None, uplink=None):
-    """Links of 10 MB/s and 10 ms, but for a slow one of 1 MB/s and a far one of 500 ms."""
+    """Links of 10 MB/s and 10 ms, except a slow one of 1 MB/s and a far one of 500 ms."""
     links = [
         Link(
             src=a,
@@ -45,7 +45,7 @@ def network(slow=None, far=None, uplink=None):
 
 
 def all_reduces(network, count=10, entered=None, size=SIZE):
-    """As gloo makes them on this network, 10 s apart."""
+    """All-reduces with gloo's timing on this network, 10 s apart."""
     found = []
     for n in range(count):
         at = [1000 + 10 * n + s for s in (entered or [0.0] * 3)]
@@ -59,7 +59,7 @@ def ended_at(collective, at):
 
 
 def ranks(*stints, until=1200.0):
-    """From 1000 on; what they do between collectives is computing, but for stints: (rank, since, until, what)."""
+    """Rank times from 1000 on; between collectives ranks compute, except in stints: (rank, since, until, what)."""
     return [
         RankTime(
             name,
@@ -107,7 +107,7 @@ def test_an_uplink_that_links_share_is_named():
 
 
 def with_sockets(collective, *, window, idle_s, sent_again):
-    """Each rank's connection to whom it sends; losses are on that of rank 1 alone."""
+    """Return the collective with TCP state on each rank's connection to its receiver; only rank 1's has losses."""
     parts = []
     for one in collective.parts:
         again = sent_again if one.rank == 1 else 0

@@ -1,4 +1,4 @@
-"""Changes of single links: what they make of the plans in force."""
+"""Changes of single links, and the plans that result from them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The plan of faults, and how their outcomes are told; what is played on real containers is in tests/cluster."""
+"""The plan of faults and the report of their outcomes; tests/cluster plays faults on real containers."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""The command by which a user removes what a cluster left on a host that did not answer."""
+"""The command with which a user removes what a cluster left on a host that did not answer."""
 
 import os
 import shlex
@@ -22,12 +22,12 @@ esac
 
 
 def on_host(command):
-    """What the shell of the host is given."""
+    """Return the command that the host's shell gets."""
     return shlex.split(command)[-1]
 
 
 def played(command, tmp_path, networks=("ingress",), unmarked=0):
-    """The calls of docker that the command makes on a host with these networks."""
+    """Return the docker calls that the command makes on a host with these networks."""
     (tmp_path / "docker").write_text(STUB)
     (tmp_path / "docker").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
@@ -54,9 +54,9 @@ def test_a_host_that_may_be_the_manager_removes_the_network_too(tmp_path):
     [
         (("ingress", NETWORK), 0, True),
         ((), 0, True),
-        # Another cluster's, or the user's own.
+        # Of another cluster, or the user's own.
         (("ingress", "gradwire-other_data"), 0, False),
-        # The command was given before, and the host has joined another swarm since.
+        # The command ran before, and the host has joined another swarm since.
         (("ingress",), 1, False),
     ],
 )

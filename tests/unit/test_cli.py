@@ -1,4 +1,4 @@
-"""What all verbs share: signals, readers that go away, exit codes."""
+"""What all verbs share: signals, closed pipes, exit codes."""
 
 import io
 import itertools
@@ -53,7 +53,7 @@ def start(code):
     ],
 )
 def test_a_document_that_nobody_reads_changes_no_exit_code(body, exit_code):
-    """As in `status --json | head -1`, of a large cluster."""
+    """As in `status --json | head -1` of a large cluster."""
     running = start(VERB.format(body=body, words="['--json']"))
     running.stdout.close()
     assert "Traceback" not in running.stderr.read()
@@ -118,7 +118,7 @@ LONG_TABLE = "[print('x' * 100) for _ in range(2000)]; "
     [("raise ClusterError('a link is broken')", 1), ("return None", 0)],
 )
 def test_a_table_that_nobody_reads_changes_no_exit_code(ends, exit_code):
-    """As in `verify | head -1`: the verb goes on to its end, and that says how it went."""
+    """As in `verify | head -1`: the verb runs to its end, which decides the exit code."""
     running = start(VERB.format(body=LONG_TABLE + ends, words="[]"))
     running.stdout.close()
     assert "Traceback" not in running.stderr.read()
@@ -184,7 +184,7 @@ def test_what_we_did_not_think_of_is_a_bug():
     ],
 )
 def test_an_option_without_its_value_is_refused(words, capsys, monkeypatch):
-    """As of `--profile "$PROFILE"` where nobody has set PROFILE: a launch as if none were asked for would be wrong."""
+    """As in `--profile "$PROFILE"` with PROFILE unset: a launch without a profile would not be what was meant."""
     monkeypatch.setattr(cluster.launch.Cluster, "up", lambda self: pytest.fail("it was started"))
     assert cluster.launch.main(["--dry-run", *words]) == 2
     said = capsys.readouterr()
@@ -193,7 +193,7 @@ def test_an_option_without_its_value_is_refused(words, capsys, monkeypatch):
 
 
 def test_an_empty_variable_says_nothing(monkeypatch):
-    """As everywhere else in a shell: it is how one is taken away for one command."""
+    """As is usual in a shell, where an empty value unsets a variable for one command."""
     for name in ("PROFILE", "NODES", "NAME"):
         monkeypatch.setenv(f"GRADWIRE_{name}", "")
     parser = make_parser("cluster.some", "Some.")
@@ -260,7 +260,7 @@ def test_a_variable_of_several_lines_is_refused_in_one(capsys, monkeypatch):
 
 
 def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):
-    """`logs --follow | head` would follow for ever."""
+    """Otherwise `logs --follow | head` would never end."""
     lines = (("node1", "a line") for _ in itertools.count())
     monkeypatch.setattr(cluster.logs, "_read", lambda *args, **kwargs: lines)
     monkeypatch.setattr(cluster.logs, "Cluster", FakeCluster)
@@ -272,7 +272,7 @@ def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):
 
 
 class FakeCluster:
-    """One without nodes."""
+    """A cluster without nodes."""
 
     def __init__(self, name):
         self.spec = SimpleNamespace(nodes=())
@@ -280,7 +280,7 @@ class FakeCluster:
 
 
 class ClosedPipe(io.StringIO):
-    """Nobody reads it any more."""
+    """A pipe whose reader has gone."""
 
     def write(self, text):
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Seconds by bucket: each belongs to what ran then, and to nothing else."""
+"""Seconds by bucket: each second counts for the bucket that ran then, and for no other."""
 
 import pytest
 

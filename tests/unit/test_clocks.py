@@ -1,4 +1,4 @@
-"""Nodes of two hosts have no common clock: their round trips are judged, and no delay of one direction is made up."""
+"""Nodes on two hosts have no common clock: round trips are judged, and no one-way delay is made up."""
 
 import io
 import random
@@ -26,7 +26,7 @@ WEST, EAST = "0f0e", "a1b2"
 TWO = Expected((THERE, BACK), clocks={"node1": WEST, "node2": EAST})
 ONE = Expected((THERE, BACK), clocks={"node1": WEST, "node2": WEST})
 DAYS_MS = 9.5e8
-"""Between the moments at which two machines were started, and so between their monotonic clocks."""
+"""The difference between the boot times, and so the monotonic clocks, of two machines."""
 
 
 def arrivals(delay_ms, jitter_ms=0.0, seed=1):
@@ -37,7 +37,7 @@ def arrivals(delay_ms, jitter_ms=0.0, seed=1):
 
 
 def pinged(offset_ms, jitter_ms=0.0, there_ms=80.0, back_ms=40.0):
-    """What the pings of node1 say, where the clock of node2 is ahead by so much."""
+    """Return what node1's pings measure if node2's clock is `offset_ms` ahead."""
     there = arrivals(there_ms + offset_ms, jitter_ms, 1)
     back = arrivals(back_ms - offset_ms, jitter_ms, 2)
     rtt = [one + other for one, other in zip(there.one_way_ms, back.one_way_ms, strict=True)]
@@ -48,7 +48,7 @@ def pinged(offset_ms, jitter_ms=0.0, there_ms=80.0, back_ms=40.0):
 
 def test_who_shares_a_clock_is_told_by_what_names_it():
     assert ONE.has_one_clock(THERE.ends) and not TWO.has_one_clock(THERE.ends)
-    assert Expected((THERE, BACK)).has_one_clock(THERE.ends)  # nobody has said anything
+    assert Expected((THERE, BACK)).has_one_clock(THERE.ends)  # no clocks are known
 
 
 @pytest.mark.parametrize("offset_ms", [0.0, 7.0, -DAYS_MS])

@@ -1,4 +1,4 @@
-"""A Cluster object and its engine: a host is connected to anew where its connection has ended, or after `down`."""
+"""A Cluster's engine: it reconnects to a host after its connection has ended, or after `down`."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ def host_engine():
 
 @pytest.fixture
 def made(monkeypatch):
-    """The engines that were connected to."""
+    """The engines that were connected to, in order."""
     made = []
 
     def connect_engine(name, hosts, partly=False):

@@ -1,4 +1,4 @@
-"""Where a run's seconds and bytes went, from what its ranks left: waits told from transfers, bytes by link."""
+"""A run's seconds and bytes, from its ranks' files: waiting separated from transfer, bytes by link."""
 
 import json
 
@@ -30,13 +30,13 @@ FULL = link_paths(NAMES, links([("node1", "node2"), ("node1", "node3"), ("node2"
 
 
 def test_the_others_wait_for_the_slowest_rank():
-    """Rank 1 comes at 3 s, all are done at 5 s: two seconds of transfer for all, three of waiting for the others."""
+    """Rank 1 enters at 3 s, all end at 5 s: two seconds of transfer for all; ranks 0 and 2 wait 3 s and 2 s."""
     [collective] = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
     assert [collective.waiting_s(p) for p in collective.parts] == [3.0, 0.0, 2.0]
 
 
 def test_what_overlaps_with_computing_is_no_waiting():
-    """Begun at 0 s, waited for from 4 s on; the slowest came at 3 s: nothing of that was waiting for it."""
+    """Started at 0 s, awaited from 4 s on; the slowest rank entered at 3 s, so none of it was waiting for that rank."""
     early = part(0, "all_reduce", {1: 10}, at=0.0, done_s=5.0, waited_s=1.0)
     slow = part(1, "all_reduce", {0: 10}, at=3.0, done_s=2.0)
     [collective] = put_together([[early], [slow]])
@@ -55,7 +55,7 @@ def test_collectives_of_all_ranks_are_matched_by_their_order():
 
 
 def test_exchanges_are_matched_by_pairs():
-    """Ranks 0 and 1 exchange twice, 2 hears once from 0 in between, and waits for nobody else."""
+    """Ranks 0 and 1 exchange twice; in between, rank 2 receives once from rank 0 and waits for nobody else."""
     parts = [
         [
             part(0, "exchange", {1: 5}, at=0.0, sources=[1]),
@@ -92,14 +92,14 @@ def test_buckets_still_sum_to_the_total():
 
 
 def test_what_has_no_line_of_its_own_waits_as_the_others():
-    """Twice as much was waited as the lines tell of."""
+    """The total waiting is twice what the lines report."""
     collectives = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])
     buckets = bucket_seconds({"node1": end(10.0), "node2": None, "node3": None}, collectives)
     assert buckets == {"node1": {"compute": 10.0, "transfer": 4.0, "waiting": 6.0, "total": 20.0}}
 
 
 def test_what_is_waited_for_in_tests_is_none_of_comm():
-    """A second of training's all-reduce; then rank 1 waits 9 s while rank 0 tests, in its bucket `eval`."""
+    """A training all-reduce of one second; then rank 1 waits, in its bucket `eval`, while rank 0 tests."""
     parts = [
         [
             part(r, "all_reduce", {1 - r: 300}, at=0.0, done_s=1.0),
@@ -113,7 +113,7 @@ def test_what_is_waited_for_in_tests_is_none_of_comm():
 
 
 def test_rows_compare_with_bounds():
-    """Two all-reduces of 2 s after the last came; what was done unseen is counted and not timed."""
+    """Two all-reduces end 2 s after the last rank entered; a hidden one is counted but not timed."""
     both = [ring(3, 300, entered=[t, t + 1.0, t], ended=t + 3.0) for t in (0.0, 10.0)]
     unseen = [
         part(r, "all_reduce", {(r - 1) % 3: 400}, at=50.0, size=300, hidden=True) for r in range(3)
@@ -154,17 +154,17 @@ def test_a_line_that_names_ranks_which_do_not_exist_is_left_out(tmp_path):
 
 
 def test_a_message_on_the_wire_is_what_was_measured():
-    """On four nodes an exchange of 1,000,000 bytes with the next rank made 1,045,768 bytes of each link (LOG.md)."""
+    """On four nodes, an exchange of 1,000,000 bytes with the next rank put 1,045,768 bytes on each link (LOG.md)."""
     sent = [Sent("node1", "node2", 1_000_000, 1)]
     expected = expected_by_link(sent, FULL)
     assert expected["node1->node2"] == 1_045_768
     assert (
         15_000 < expected["node2->node1"] < 25_000
-    )  # 2,886 to 18,594 were measured: acknowledgements
+    )  # measured: 2,886 to 18,594 bytes of acknowledgements
 
 
 def test_an_all_reduce_on_the_wire_is_what_was_measured():
-    """2 MB on four nodes: 3,138,366 to 3,139,290 bytes."""
+    """Measured for 2 MB on four nodes: 3,138,366 to 3,139,290 bytes."""
     sent = [Sent("node2", "node1", 3_000_000, 12)]
     assert expected_by_link(sent, FULL)["node2->node1"] == pytest.approx(3_138_900, rel=3e-4)
 
@@ -214,7 +214,7 @@ def test_the_loop_is_between_the_ranks_own_readings():
 
 
 def test_ranks_of_one_node_share_its_links_and_send_each_other_nothing_over_them():
-    """Two ranks on each of two nodes: 0 sends to 1, at home, and 1 to 2; both of node1 read the same counter."""
+    """Two ranks on each of two nodes: 0 sends to 1 on its own node, 1 sends to 2; both of node1 read the same counter."""
 
     def sends(to, count):
         return [{"to": {str(to): {"bytes": count, "messages": 1}}}]
@@ -248,7 +248,7 @@ TCP = {
 
 
 def with_tcp(folder, tcp):
-    """What is read of the first of two ranks, whose second line tells this of TCP."""
+    """Return the TCP states read for the first of two ranks if its second line reports `tcp`."""
     plain = line("all_reduce", {1: 5})
     lines = {"node1": [plain, plain | {"tcp": tcp}], "node2": [line("all_reduce", {0: 5})] * 2}
     (folder / "metrics").mkdir()

@@ -1,4 +1,4 @@
-"""The example of the long measurements of reinforcement learning: what it runs, and what its tables say of that."""
+"""The example with the long reinforcement-learning measurements: what it runs, and its tables."""
 
 import csv
 import json
@@ -52,7 +52,7 @@ LABEL = {"profile": "mobile", "strategy": "ddp", "seed": 0}
 
 
 def steps(returns, ranks=(0, 1)):
-    """A second and 1 MB a step and rank; rank 0 tests after every second step, for 3 s."""
+    """Metrics of 1 s and 1 MB per step and rank; rank 0 tests for 3 s after every second step."""
     rows = []
     for step in range(1, 2 * len(returns) + 1):
         for rank in ranks:
@@ -78,7 +78,7 @@ def test_a_curve_has_seconds_and_bytes_until_each_test():
 
 
 def test_a_learners_own_tests_take_no_time_of_its_training():
-    """It tests between updates; and what its actors sent nobody knows by step."""
+    """It tests between updates; the bytes that its actors sent are not known by step."""
     rows = steps([20.0, 480.0], ranks=(0,))
     for one in rows[2:]:
         one["elapsed_s"] += 3.0
@@ -91,7 +91,7 @@ def test_a_row_says_how_it_ended_and_when_the_target_was_reached():
     assert (found["return_at_end"], found["best_return"]) == (470.0, 480.0)
     assert (found["reached_s"], found["reached_mbyte"]) == (4.0, 8.0)
     assert (found["loop_s"], found["wall_s"], found["env_steps"]) == (40.0, 61.0, 480)
-    assert found["carried_mbyte"] == 12.0  # without what tests sent
+    assert found["carried_mbyte"] == 12.0  # without the bytes of tests
     assert row([20.0])["reached_s"] is row([20.0])["reached_mbyte"] is None
 
 

@@ -1,4 +1,4 @@
-"""The Compose document: generated and committed are one; nothing is exposed, nothing is privileged."""
+"""The Compose document: it equals the committed file, exposes nothing and has no privileges."""
 
 import yaml
 
@@ -10,7 +10,7 @@ from cluster.engine.compose_up import compose_failure, up_argv
 
 def test_the_document_for_three_nodes_is_the_committed_file():
     committed = yaml.safe_load((PROJECT_DIR / "docker-compose.yml").read_text())
-    del committed["x-node"]  # the anchor: a way to write, not a part of the document
+    del committed["x-node"]  # the YAML anchor, not a part of the document
     assert compose_document(ClusterSpec()) == committed
 
 
@@ -71,7 +71,7 @@ def test_slow_start_after_idle_is_taken_away_where_asked_and_read_back():
     without = compose_document(ClusterSpec(), slow_start_after_idle=False)["services"]
     for service in without.values():
         assert service["sysctls"] == usual | {"net.ipv4.tcp_slow_start_after_idle": "0"}
-    # As the engine tells: of a container with none at all it says null.
+    # As the engine reports it: null for a container without any.
     assert not has_slow_start({"Sysctls": without["node1"]["sysctls"]})
     for sysctls in (usual, {"net.ipv4.tcp_slow_start_after_idle": "1"}, {}, None):
         assert has_slow_start({"Sysctls": sysctls})

@@ -1,4 +1,4 @@
-"""Compose as a program that may hang: it is waited for so long, and no longer."""
+"""A Compose process that hangs is given up after a timeout."""
 
 import pytest
 

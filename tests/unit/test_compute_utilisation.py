@@ -1,4 +1,4 @@
-"""The example that measures compute utilisation: its formula, and the links that it asks for."""
+"""The example that measures compute utilisation: its formula, and the links that it requests."""
 
 import sys
 
@@ -12,7 +12,7 @@ import compute_utilisation as utilisation  # noqa: E402
 
 
 def steps(number, **values):
-    """Of two ranks; the first round takes far longer."""
+    """Metrics of two ranks; the first round takes far longer."""
     return [
         {"step": step, "rank": rank, "compute_s": 0.1, "comm_s": 0.0, "sent_bytes": 0}
         | (values if step % 4 == 0 else {})
@@ -23,7 +23,7 @@ def steps(number, **values):
 
 
 def test_measured_stands_beside_the_formula():
-    """Four steps of 0.1 s, then 5 MB at 100 Mbit/s, which is 0.4 s; 0.6 s were measured, 0.2 of them packing."""
+    """Four steps of 0.1 s, then 5 MB at 100 Mbit/s (0.4 s); the round measured 0.6 s, 0.2 s of it packing."""
     rows = steps(12, comm_s=0.4, strategy_s=0.2, sent_bytes=5_000_000)
     cell = utilisation.cell(rows, 100, 4)
     assert cell["step_s"] == 0.1

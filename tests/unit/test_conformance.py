@@ -1,4 +1,4 @@
-"""The conformance table: its grids are links of four nodes, and what was measured is kept, link by link."""
+"""The conformance table: its grids are links of four nodes, and each link's measurement is kept."""
 
 import csv
 import importlib.util
@@ -37,7 +37,7 @@ def test_a_grid_joins_every_pair_of_four_nodes(case):
         ("delays", "delay_ms", 1, 500),
         ("rates", "rate_mbyte_s", 0.1, 20),
         ("fast", "rate_mbyte_s", 40, 250),
-        ("jitter", "jitter_ms", 1, 50),  # of 100
+        ("jitter", "jitter_ms", 1, 50),  # of a delay of 100 ms
         ("losses", "loss_pct", 0.1, 10),
         ("bursts", "loss_burst", 2, 10),
     ],

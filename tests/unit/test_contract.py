@@ -60,7 +60,7 @@ def test_a_link_that_is_what_was_asked_for_holds():
         ({"arrived": 59}, "loss"),
         ({"reordered": 1}, "reordering"),
         ({"goodput_mbyte_s": 4.4}, "goodput"),
-        ({"goodput_mbyte_s": 5.1}, "goodput"),  # faster than asked is as wrong
+        ({"goodput_mbyte_s": 5.1}, "goodput"),  # too fast is wrong, too
         ({"goodput_mbyte_s": 0.0}, "goodput"),
     ],
 )
@@ -90,12 +90,12 @@ def test_what_loss_leaves_to_tcp_is_said_before_anything_is_sent():
 def test_what_gloos_all_reduce_gets_of_a_link_is_what_was_measured(
     goodput_mbyte_s, rtt_ms, measured
 ):
-    """On real links, by an all-reduce of 16 and of 64 MB between two nodes: docs/LOG.md."""
+    """Measured on real links, with all-reduces of 16 and 64 MB between two nodes (docs/LOG.md)."""
     assert all_reduce_mbyte_s(goodput_mbyte_s, rtt_ms) == pytest.approx(measured, rel=0.03)
 
 
 def test_links_that_an_all_reduce_does_not_fill_are_said_and_hold_all_the_same():
-    """40 MB/s and 160 ms are 6 MB, and gloo has 2 MiB in the air; 5 MB/s are 0.8 MB."""
+    """40 MB/s over 160 ms need 6 MB in flight, gloo has 2 MiB; 5 MB/s need 0.8 MB."""
     fast = THERE._replace(rate_mbyte_s=40.0)
     asked = Expected((fast, BACK))
     there = judge(fast, asked, replace(GOOD, goodput_mbyte_s=38.2))
@@ -112,7 +112,7 @@ def test_links_that_an_all_reduce_does_not_fill_are_said_and_hold_all_the_same()
 
 
 def test_a_link_that_this_machine_clips_is_held_against_what_it_gave():
-    """Asked for 5000 MB/s and 2 ms it would be 9.6 MB; of the 150 MB/s that there are an all-reduce gets nearly all."""
+    """The requested 5000 MB/s over 2 ms need 9.6 MB in flight; an all-reduce gets nearly all of the actual 150 MB/s."""
     links = tuple(link._replace(rate_mbyte_s=5000.0, delay_ms=1.0) for link in LINKS)
     found = replace(GOOD, rtt_ms=2.1, delay_ms=1.05, goodput_mbyte_s=150.0, rate=Rate(160.0, 2.0))
     clipped = judge(links[0], Expected(links), found)
@@ -143,7 +143,7 @@ def test_a_downlink_counts_what_comes_through():
     (access,) = asked.accesses()
     assert (access.kind, access.links) == ("downlink", links[:1])
     assert access.share_pct(links[0]) == 90.0
-    assert asked.access_mbyte_s(access) == pytest.approx(1.8)  # no more gets there
+    assert asked.access_mbyte_s(access) == pytest.approx(1.8)  # the rest is lost
     wide = Expected((links[0], THERE._replace(src="node3")), downlinks={"node2": 2.0})
     assert wide.access_mbyte_s(wide.accesses()[0]) == 2.0
 
@@ -155,9 +155,9 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
     assert judge(rough, Expected((rough, BACK)), replace(found, rate=Rate(4.0, 99.0))).broken == (
         "rate",
     )
-    # Of 1000 datagrams in 1 s two in a hundred are lost after they have been on the link.
+    # Of 1000 datagrams in 1 s, 2 % are lost after they have used the link's rate.
     assert flooded_mbyte_s(rough, 980) == pytest.approx(1.514)
-    # And what comes twice has been on it once.
+    # Duplicates have used the link only once.
     twice = rough._replace(duplicate_pct=5.0)
     assert flooded_mbyte_s(twice, 1029) == pytest.approx(1.514)
 
@@ -197,7 +197,7 @@ def test_a_link_that_is_asked_to_lose_everything_holds_when_it_does():
     silent = replace(GOOD, rtt_ms=float("inf"), arrived=0, goodput_mbyte_s=None)
     assert judge(cut, asked, silent).broken == ()
     assert judge(cut, asked, replace(silent, arrived=30)).broken == ("loss",)
-    unknown = judge(BACK, asked, replace(silent, sent=0))  # nothing came to send back
+    unknown = judge(BACK, asked, replace(silent, sent=0))  # no pings arrived to be echoed
     assert unknown.broken == ()
     contract, said = Contract((judge(cut, asked, silent), unknown)), io.StringIO()
     assert "all 2 links hold, 1 not measured" in contract.verdict()
@@ -235,7 +235,7 @@ def test_tcp_under_jitter_or_loss_is_measured_but_not_judged():
 
 
 def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
-    """What tells them apart: the machine leaves the link's queue empty, and a slow link has a full one."""
+    """The difference: a slow machine leaves the link's queue empty, a slow link has a full one."""
     fast = THERE._replace(rate_mbyte_s=2000.0)
     asked, found = Expected((fast, BACK)), replace(GOOD, goodput_mbyte_s=300.0)
     slow_machine = judge(fast, asked, replace(found, rate=Rate(500.0, 1.0)))
@@ -244,9 +244,9 @@ def test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not():
     assert "1 clipped" in Contract((slow_machine,)).verdict()
     slow_link = judge(fast, asked, replace(found, rate=Rate(500.0, 99.0)))
     assert slow_link.broken == ("rate", "goodput") and not slow_link.clipped
-    assert judge(fast, asked, found).broken == ("goodput",)  # nobody knows: datagrams must tell
+    assert judge(fast, asked, found).broken == ("goodput",)  # without a flood, nobody can tell
     assert not judge(THERE, Expected(LINKS), replace(GOOD, goodput_mbyte_s=1.0)).clipped
-    # A machine that does not even send this much is busy, and not at its limit.
+    # A machine that sends less than even this is busy, not at its limit.
     starved = replace(GOOD, goodput_mbyte_s=1.0, rate=Rate(2.0, 1.0))
     assert judge(THERE, Expected(LINKS), starved).broken == ("rate", "goodput")
 
@@ -317,7 +317,7 @@ def test_what_a_link_does_while_the_host_holds_nothing_up_is_told_by_the_earlies
         10.4,
         10.3,
         *[90.0] * 12,
-    ]  # of twenty two are no later than the third
+    ]  # the third value ends the earliest tenth of twenty
     ping = pings(20, trips, arrivals([5.0] * 20))
     there, back = summarise_pings(ping, arrivals([5.0] * 20), host_ms=[0.2] * 5 + [7.0] * 5)
     assert there.early_rtt_ms == back.early_rtt_ms == pytest.approx(10.4 - 0.2)
@@ -355,7 +355,7 @@ FAST = {"rate_mbyte_s": 50.0}
             FAST,
             {"rate": Rate(20.0, 0.0), "goodput_mbyte_s": None},
             "rate",
-        ),  # what any machine can give
+        ),  # any machine can send this much
         ({}, {"rtt_ms": 162.5}, "rtt"),
         ({}, {"rtt_ms": 157.5}, "rtt"),
         ({}, {"jitter_ms": 2.5}, "jitter"),
@@ -365,7 +365,7 @@ FAST = {"rate_mbyte_s": 50.0}
     ],
 )
 def test_what_is_a_little_more_wrong_than_is_allowed_is_broken(asked, found, broken):
-    """And not only what is wrong by half: tolerances and chance are as narrow as they are said to be."""
+    """Not only gross errors: tolerances and chance intervals are as narrow as documented."""
     there, back = (link._replace(**asked) for link in LINKS)
     good = replace(GOOD, goodput_mbyte_s=Expected((there, back)).goodput_mbyte_s(there))
     verdict = judge(there, Expected((there, back)), replace(good, **found))

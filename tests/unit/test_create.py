@@ -1,4 +1,4 @@
-"""Creating a cluster where somebody else has the slot that was free a moment ago."""
+"""Creation of a cluster if somebody else takes the slot that was free a moment ago."""
 
 import shutil
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from cluster.run.request import Request
 
 
 class FakeEngine:
-    """No cluster, as far as it knows."""
+    """An engine that knows of no cluster."""
 
     note = ""
     existing, nodes = None, ()
@@ -40,7 +40,7 @@ class FakeEngine:
 
 
 class Host:
-    """Which slots somebody has, and what was done: the slots that were tried, and rollbacks."""
+    """A fake host: the slots that are taken, and a log of the slots tried and the rollbacks."""
 
     def __init__(self):
         self.taken = {}
@@ -114,7 +114,7 @@ BOXES = Hosts((Machine("box", "me@box"),))
 
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_hosts_are_on_record_also_in_the_next_slot(host, is_asked):
-    if not is_asked:  # a record alone, as of a cluster whose nodes were removed by hand
+    if not is_asked:  # only a record, as of a cluster whose nodes were removed by hand
         record.write_record("lab", BOXES, {"node1": "box"})
     host.taken = {0: SlotTaken("its subnet is another's")}
     assert bring_up(hosts=BOXES if is_asked else None).spec.slot == 1

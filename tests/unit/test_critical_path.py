@@ -1,4 +1,4 @@
-"""The critical path of runs that never were: planted, and worked out by hand."""
+"""Critical paths of made-up runs with planted causes, compared with hand-computed ones."""
 
 import math
 import random
@@ -16,11 +16,11 @@ from cluster.accounting.rank_time import RankTime, Stint, rank_time
 from cluster.accounting.tcp_timing import window_after
 from protocol.metrics import read_line
 
-SIZE = 3_000_000  # an all-reduce of three has each rank send 4 MB, in 8 messages
+SIZE = 3_000_000  # in an all-reduce of three, each rank sends 4 MB in 8 messages
 
 
 def computing(*ends, since=0.0):
-    """Ranks that do nothing but compute."""
+    """Ranks that only compute."""
     return [
         RankTime(
             f"node{rank + 1}", since, end, [Stint(since, end, {"compute": 1.0})], {"other": 1.0}
@@ -30,7 +30,7 @@ def computing(*ends, since=0.0):
 
 
 def network(slow=(), far=(), delay_s=0.0):
-    """Links that take nothing at all, but for slow ones of 1 MB/s and far ones of 0.25 s."""
+    """Links that take no time or `delay_s`, except slow ones of 1 MB/s and far ones of 0.25 s."""
     routes = {
         (a, b): RankRoute(
             0.25 if (a, b) in far else delay_s,
@@ -51,22 +51,22 @@ def all_reduce(entered, ended, size=SIZE):
 
 
 def told(path):
-    """All seconds, but what is nothing."""
+    """Return all nonzero seconds of the path."""
     seconds = {**path.ranks, **path.carriers, "not known": path.not_known_s}
     return {key: value for key, value in seconds.items() if value > 1e-9}
 
 
 def test_a_slow_link_is_what_all_wait_for():
-    """4 MB over 1 MB/s, the only thing between 10 s of computing before and 6 s after."""
+    """4 MB over 1 MB/s, between 10 s of computing before and 6 s after."""
     one = all_reduce([10.0] * 3, 14.0)
     path = find_path([one], computing(19.0, 20.0, 18.0), network(slow=[(1, 0)]))
     assert path.wall_s == 20.0
-    # Rank 0 asked for room at once, so rank 1 it is that the way leads to.
+    # Rank 0 announced room immediately, so the path leads to rank 1.
     assert told(path) == pytest.approx({(1, "compute"): 6.0 + 10.0, ("1->0", "bytes"): 4.0})
 
 
 def test_a_straggler_is_on_the_path_and_those_who_wait_for_it_are_not():
-    """Rank 2 comes after 15 s, and then 4 MB go over the slow link."""
+    """Rank 2 enters after 15 s, then 4 MB go over the slow link."""
     one = all_reduce([10.0, 11.0, 15.0], 19.0)
     path = find_path([one], computing(20.0, 21.0, 19.5), network(slow=[(2, 1)]))
     assert told(path) == pytest.approx(
@@ -75,7 +75,7 @@ def test_a_straggler_is_on_the_path_and_those_who_wait_for_it_are_not():
 
 
 def test_two_ranks_that_take_turns_are_both_on_the_path():
-    """Rank 0 is late at 10 s, rank 1 at 17 s, rank 0 again at 26 s; the links take nothing."""
+    """Rank 0 is late at 10 s, rank 1 at 17 s, rank 0 again at 26 s; the links take no time."""
     rounds = [
         all_reduce([10.0, 4.0, 4.0], 10.0),
         all_reduce([12.0, 17.0, 13.0], 17.0),
@@ -87,7 +87,7 @@ def test_two_ranks_that_take_turns_are_both_on_the_path():
 
 
 def test_an_uplink_that_all_transfers_share_is_named():
-    """Rank 1 sends 1 MB to each of two by an uplink of 1 MB/s, all come at once."""
+    """Rank 1 sends 1 MB to each of two ranks through an uplink of 1 MB/s; all enter together."""
     sends = [
         part(r, "all_to_all", {p: 1_000_000 for p in range(3) if p != r}, at=5.0, done_s=2.0)
         for r in range(3)
@@ -105,7 +105,7 @@ def test_an_uplink_that_all_transfers_share_is_named():
 
 
 def test_over_a_far_link_half_of_the_way_is_asking_for_room():
-    """Of 8 tiny messages two are under way: four times there and back."""
+    """8 tiny messages, two of them in flight: four round trips."""
     tiny = all_reduce([1.0] * 3, 3.0, size=12)
     path = find_path([tiny], computing(4.0, 3.5, 3.5), network(far=[(1, 0), (0, 1)]))
     assert path.carriers == pytest.approx({("1->0", "delay"): 1.0, ("0->1", "delay"): 1.0})
@@ -122,7 +122,7 @@ def test_what_the_model_does_not_have_is_not_known_and_what_was_quicker_counts_f
 
 
 def test_after_a_pause_tcp_s_window_is_told_apart_and_is_the_first_to_count_for_less():
-    """100 kB over 10 MB/s, 0.1 s away, with room: 14,480 and 28,960 bytes 0.2 s each, the other 56,560, and 0.1 s."""
+    """100 kB over 10 MB/s and 0.1 s, with room: 14,480 and 28,960 bytes for 0.2 s each, then 56,560 bytes and 0.1 s."""
 
     def exchange(took_s):
         hearer = part(1, "exchange", {}, at=4.9, sources=[0], done_s=0.1 + took_s)
@@ -149,7 +149,7 @@ def test_what_was_done_before_a_rank_waited_for_it_held_nobody_up():
 
 
 def test_where_one_rank_alone_waited_the_way_leads_through_its_end():
-    """Rank 0 computes through a collective and comes late to nothing; rank 2 waits for it from 5 s until 9 s."""
+    """Rank 0 computes during a collective and is late for none; rank 2 waits for it from 5 s to 9 s."""
     parts = all_reduce([5.0] * 3, 9.0).parts
     mixed = Collective((replace(parts[0], hidden=True), *parts[1:]))
     path = find_path([mixed], computing(11.0, 10.0, 12.0), network(slow=[(1, 0)]))
@@ -158,7 +158,7 @@ def test_where_one_rank_alone_waited_the_way_leads_through_its_end():
 
 
 def test_in_gossip_the_way_leads_to_whom_a_rank_hears_from():
-    """Rank 0 hears from rank 1, which came at 8 s; it hears from nobody itself, and its own end is not explained."""
+    """Rank 0 receives from rank 1, which entered at 8 s; rank 1 receives from nobody, so its end is not explained."""
     parts = [
         [part(0, "exchange", {}, at=2.0, done_s=7.0, sources=[1])],
         [part(1, "exchange", {0: 1_000_000}, at=8.0, done_s=0.5, sources=[])],
@@ -169,11 +169,11 @@ def test_in_gossip_the_way_leads_to_whom_a_rank_hears_from():
         {(0, "compute"): 1.0, ("1->0", "bytes"): 1.0, (1, "compute"): 8.0}
     )
     sender_last = find_path(put_together(parts), computing(9.1, 12.0), two)
-    assert sender_last is None  # the only one on the path has no model
+    assert sender_last is None  # the only collective on the path has no model
 
 
 def test_a_delay_is_of_every_link_on_the_way():
-    """Ranks 0 and 1 by node3: 0.1 and 0.3 s there; the slower of the two links takes the bytes."""
+    """Ranks 0 and 1 by way of node3, delays 0.1 and 0.3 s; the slower of the two links accounts for the bytes."""
     there = RankRoute(0.4, 1e6, ("node1->node3", "node3->node2"))
     back = RankRoute(0.0, math.inf, ("node2->node3", "node3->node1"))
     rates = {"node1->node3": 2e6, "node3->node2": 1e6, "node2->node3": 1e9, "node3->node1": 1e9}
@@ -250,7 +250,7 @@ def test_nothing_is_told_of_a_run_whose_ranks_or_routes_are_not_known():
 
 
 def test_a_rank_s_lines_tell_what_it_did_when():
-    """Ten seconds of which 5 computed, 1 packed and 2 waited, a test of 3 s, and what no line tells apart."""
+    """Ten seconds (5 computing, 1 packing, 2 waiting), a test of 3 s, and the rest that no line breaks down."""
     lines = [
         {"event": "start", "time": 100.0},
         {

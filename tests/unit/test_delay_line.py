@@ -1,4 +1,4 @@
-"""Held packets: in order, on time, spread and lost as asked, and the same again with the same seed."""
+"""Held packets: order, timing, jitter and loss as requested, and reproducible with the same seed."""
 
 import statistics
 import struct
@@ -30,7 +30,7 @@ def hold(behaviour, downlink=None):
 
 
 def send(line, count, interval_s):
-    """Let packets 0, 1, 2, … arrive at even intervals and return when each may go, and its fate."""
+    """Admit packets 0, 1, 2, … at even intervals; return each with the time of its release and its verdict."""
     for packet in range(count):
         line.admit(packet, packet * interval_s)
     left = []
@@ -167,7 +167,7 @@ def test_some_packets_are_doubled_and_some_damaged():
     changed = [v.content for v in verdicts if v.content]
     assert abs(len(changed) - 1_000) < 2.58 * 30
     assert verdicts[-1].up_to == 9_999
-    for content in changed:  # one bit, and none of the header, which nobody looks at again
+    for content in changed:  # one bit, outside the header, which is not checked again
         bits = int.from_bytes(content, "big") ^ int.from_bytes(IPV4_PACKET, "big")
         assert bits.bit_count() == 1 and content[:20] == IPV4_PACKET[:20]
     assert flip_bit(IPV4_PACKET[:20], 0.5) == IPV4_PACKET[:20]
@@ -177,7 +177,7 @@ def test_a_downlink_has_a_rate_and_a_queue_with_an_end():
     downlink = Downlink(bytes_per_s=1514e3, longest_s=0.0025)
     times = [downlink.pass_on(10.0, 1500) for _ in range(5)]
     assert times[:3] == pytest.approx([10.001, 10.002, 10.003])
-    assert times[3:] == [None, None]  # it would wait longer
+    assert times[3:] == [None, None]  # they would wait too long
     assert downlink.pass_on(10.0021, 1500) == pytest.approx(10.004)
     assert downlink.pass_on(20.0, 1500) == pytest.approx(20.001)
 

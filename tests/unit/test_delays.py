@@ -1,4 +1,4 @@
-"""Delays of a link that keeps the order, found again from what such a link does to packets."""
+"""Delays of an order-preserving link, recovered from the times that its packets took."""
 
 import random
 import statistics
@@ -10,9 +10,9 @@ from cluster.contract.delays import fit_delays, spread
 
 
 def packets(count, interval_ms, mean_ms, sd_ms, seed=1, stall_at=None, read_ms=0.0):
-    """What a link does: each packet leaves when its own delay is over, but not before the one ahead of it.
+    """Simulate a link: each packet leaves after its own delay, but not before the one ahead of it.
 
-    Whoever reads them takes a while for each, and only then looks at the time.
+    The reader takes `read_ms` for each packet and only then reads the clock.
     """
     stream, arrived, read = random.Random(seed), 0.0, 0.0
     sent, took = [], []
@@ -32,7 +32,7 @@ def test_mean_and_deviation_are_found_however_close_packets_follow(apart):
     found = fit_delays(sent, took)
     assert found.mean_ms == pytest.approx(100, abs=1.5)
     assert found.sd_ms == pytest.approx(10, rel=0.1)
-    if apart < 1:  # and by what packets took it would not have been
+    if apart < 1:  # the plain mean would have been wrong
         assert statistics.fmean(took) > 104
 
 
@@ -42,7 +42,7 @@ def test_mean_and_deviation_are_found_however_close_packets_follow(apart):
 def test_packets_that_were_let_go_together_are_known_for_it_although_a_program_reads_them_one_by_one(
     sd_ms, apart, read_ms
 ):
-    """The node's probe is one: with nobody known to have waited, a link of 100 ms was called 7 % too long."""
+    """The node's probe is such a program: when all counted as not held up, a link of 100 ms seemed 7 % too long."""
     found = fit_delays(*packets(4000, sd_ms * apart, 3.0 * sd_ms, sd_ms, read_ms=read_ms))
     assert found.mean_ms == pytest.approx(3.0 * sd_ms + read_ms, abs=0.05 * sd_ms)
     assert found.sd_ms == pytest.approx(sd_ms, rel=0.05)
@@ -91,4 +91,4 @@ def test_spread_is_a_standard_deviation_and_one_stall_of_the_host_is_none():
     stream = random.Random(1)
     assert spread([stream.gauss(50, 8) for _ in range(4000)]) == pytest.approx(8, rel=0.05)
     assert spread([50.0] * 99 + [90.0]) == 0
-    assert spread([50.0] * 80 + [90.0] * 20) > 10  # that is no stall
+    assert spread([50.0] * 80 + [90.0] * 20) > 10  # that is not a stall

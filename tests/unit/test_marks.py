@@ -1,4 +1,4 @@
-"""What of a node's state counts as changed, and what changes by itself."""
+"""Marks of a node's state: which differences count as a change, and which values vary by themselves."""
 
 import pytest
 

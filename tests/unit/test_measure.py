@@ -1,4 +1,4 @@
-"""What a measurement holds its findings against, whatever part of it is measured again, and what becomes of doubts."""
+"""A measurement: what its findings are compared with, what is measured again, and how doubts are resolved."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ SETTINGS = Settings("6.1", 1, 1, 1, 1, True, "cubic", 1500)
 
 
 class Nodes:
-    """Of the readings of three nodes whose wires let a share of the packets go late; one more at each reading."""
+    """Readings of three nodes whose wires release a share of the packets late; each reading counts more packets."""
 
     def __init__(self, late_pct):
         self.read, self.late_pct = 0, dict(late_pct)
@@ -53,7 +53,7 @@ class Nodes:
 
 @pytest.fixture
 def make_survey(monkeypatch):
-    """Of a pair of nodes, with a link or without one, whose pings find one of these after the other."""
+    """A function that surveys a pair of nodes, with or without a link, whose pings yield these findings in turn."""
     monkeypatch.setattr(measure.time, "sleep", lambda seconds: None)
 
     def make(*found, links=(), via=VIA, late_pct=(), timers_late_ms=MappingProxyType({})):
@@ -80,7 +80,7 @@ def make_survey(monkeypatch):
 
 @pytest.mark.parametrize("links", [[THERE, BACK], [THERE], [BACK]])
 def test_a_path_has_two_directions_also_where_one_is_measured_again(make_survey, links):
-    """With one of them alone, half of a round trip was expected: a path that was doubtful once stayed broken."""
+    """With one direction alone, half of the round trip was expected: a path that was once in doubt stayed broken."""
     survey, _ = make_survey(GOOD)
     for verdict in survey.paths(measure._Look(links)):
         assert verdict.expected_rtt_ms == 5.0
@@ -131,7 +131,7 @@ def test_a_path_is_undecided_where_a_node_on_its_way_was_busy(make_survey):
 
 
 def test_what_a_look_is_judged_by_is_what_the_nodes_did_meanwhile(make_survey):
-    """Busy until the end of the first look, and well during the others."""
+    """node2 is busy until the end of the first look, but not during the others."""
     survey, nodes = make_survey(*[UNEVEN] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
     late = nodes.reading
 
@@ -147,7 +147,7 @@ def test_what_a_look_is_judged_by_is_what_the_nodes_did_meanwhile(make_survey):
 def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
     make_survey, monkeypatch
 ):
-    """On a busy host TCP may stay far below what a link carries; datagrams ask nobody."""
+    """On a busy host TCP may stay far below a link's rate; datagrams do not wait for acknowledgements."""
     survey, _ = make_survey(*[GOOD] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
     both = frozenset((THERE, BACK))
     survey = replace(survey, schedule=ProbeSchedule(both, frozenset(), frozenset(), 1.0))
@@ -192,7 +192,7 @@ def test_the_wires_counters_are_of_the_pings_and_of_the_whole_look():
     moments = [{pair: WireCounters(*counts)} for counts in ((100, 5), (900, 45), (5000, 250))]
     counters = DropCounters(moments[0], moments[1]).closed(moments[2])
     assert counters.of(THERE) == DropCount(packets=800, lost=40, all_packets=4900, all_lost=245)
-    assert counters.of(BACK) is None  # its node does not tell
+    assert counters.of(BACK) is None  # its node reports no counters
 
 
 def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
@@ -209,9 +209,9 @@ def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
 
 
 def test_of_what_chance_decides_all_looks_count_together(make_survey, monkeypatch):
-    """Three in a thousand are lost where one is asked: chance might let one look of three pass."""
+    """1 % is requested and 2.4 % is lost: by chance, one look of three might pass."""
     lossy = THERE._replace(loss_pct=1.0)
-    counts = iter([(800, 24), (800, 16), (800, 17)])  # 20 of 800 pass by themselves
+    counts = iter([(800, 24), (800, 16), (800, 17)])  # 20 of 800 alone would pass
 
     def ping_losses(prober, links, asked, effort):
         sent, lost = next(counts)

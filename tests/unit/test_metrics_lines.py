@@ -1,4 +1,4 @@
-"""The lines that ranks leave: what is one, what is read of one that has more, what is written of it."""
+"""Lines of the ranks' metrics files: what counts as a line, which keys are read, and what is written."""
 
 import json
 import math
@@ -38,13 +38,13 @@ COLLECTIVE = {
 
 
 class Inner(NamedTuple):
-    """One that stands in another."""
+    """A document inside another one."""
 
     size: int
 
 
 class Outer(NamedTuple):
-    """A document with others in it."""
+    """A document with nested documents."""
 
     inner: Inner
     more: list[Inner]

@@ -1,4 +1,4 @@
-"""The table of tests/mutations.py does not rot: what a mutation changes is there, and so is the test that notices."""
+"""The table in tests/mutations.py is current: the code that each mutation changes exists, and so does its test."""
 
 import subprocess
 import sys

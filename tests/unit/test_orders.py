@@ -1,4 +1,4 @@
-"""Orders as lines of JSON: the key `do` tells them apart, and what is none is refused with its key."""
+"""Orders as lines of JSON: the key `do` tells them apart, and anything else is refused with the key at fault."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a node says that its links were drawn from is read with care: it may have been told anything."""
+"""The origin of its links that a node reports is validated, because the node is not trusted."""
 
 import copy
 
@@ -31,7 +31,7 @@ def test_a_name_as_files_have_them_is_taken():
         changed(name="\x1b[2J"),
         changed(name="n" * 300),
         changed(name=5),
-        changed(topology="./mine.yml"),  # no file of ours is read because a node names it
+        changed(topology="./mine.yml"),  # a node must not make us read a file
         changed(topology={"name": "../x", "links": []}),
         changed(topology={}),
         changed(topology=[]),

@@ -1,4 +1,4 @@
-"""A strategy in a file of the user's: found, checked, and sent to the nodes."""
+"""A strategy in a user's file is found, checked and sent to the nodes."""
 
 import ast
 import inspect
@@ -23,7 +23,7 @@ DEFAULT = ' = option(50, "local steps between two averages", at_least=1)'
 
 @pytest.fixture
 def mine(tmp_path):
-    """A function that writes a strategy's file; returns what --strategy wants."""
+    """A function that writes a strategy's file and returns the value for --strategy."""
 
     def write(text=MINE, name="NowAndThen"):
         (tmp_path / "mine.py").write_text(text)
@@ -94,7 +94,7 @@ def test_ours_need_no_folder():
 
 
 def test_where_a_module_is_missing_the_nodes_check_the_options(mine, tmp_path):
-    """The host has no torch, and a strategy that imports it cannot be imported there."""
+    """The host has no torch, so it cannot import a strategy that imports torch."""
     program = training(
         ["--strategy", mine("import a_module_of_the_nodes\n" + MINE), "--set", "x=1"]
     )

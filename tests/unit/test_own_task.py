@@ -1,4 +1,4 @@
-"""A task in a file of the user's: found, checked, and sent to the nodes."""
+"""A task in a user's file is found, checked and sent to the nodes."""
 
 import inspect
 import json
@@ -14,7 +14,7 @@ from cluster.run.program import training
 from node.base.options import OptionError
 from node.training.config import parse_config
 
-# What needs torch is inside the function: here there is none.
+# torch is imported inside the function, because it is not installed here.
 MINE = """
 def make_task(width: int = 16, noise: float = 0.5, fast: bool = False):
     import torch
@@ -25,7 +25,7 @@ def make_task(width: int = 16, noise: float = 0.5, fast: bool = False):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A function that writes a task's file; returns what --task wants."""
+    """A function that writes a task's file and returns the value for --task."""
 
     def write(text=MINE, name="make_task", file="mine.py"):
         (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A run folder read again, launched again, and held against others."""
+"""Run folders read back, launched again, and compared with other runs."""
 
 import json
 import math
@@ -44,7 +44,7 @@ from protocol.node_plan import read_plan
 
 @pytest.fixture
 def run(tmp_path):
-    """The folder of a run of three, as a launch writes it; its all-reduces took a second each."""
+    """The folder of a run of three nodes, as a launch writes it; each all-reduce took one second."""
     return write_run(tmp_path / "20261121-101500-mobile-fedavg")
 
 
@@ -192,7 +192,7 @@ def test_infinite_and_absurd_values_of_links_are_refused(run):
 
 
 def test_ranks_that_contradict_one_another_are_refused_in_one_line(run, capsys):
-    """Each line is of its types; together they are no ring."""
+    """Each line has valid types, but together they are no ring."""
     for to in ({}, {"0": 5}, {"7": 5}):
         lines = [line("all_reduce", to, at=110.0, size=10)] * 3
         path = run / "metrics" / "node2.collectives.jsonl"
@@ -314,7 +314,7 @@ def test_achieved_is_against_the_runs_beside_it(run):
         alternative("rate", "node2->node1", 5.0),
         [Measured("d", 46.0, 16.0), Measured("e", 48.0, 16.0)],
     )
-    row = trial_row(trial, baselines)  # interrupted in the third round
+    row = trial_row(trial, baselines)  # the third round was interrupted
     assert row["predicted_s"] == 5.0
     assert row["achieved_s"] == pytest.approx(5.0)
     assert row["achieved_collectives_s"] == pytest.approx(5.0)
@@ -345,7 +345,7 @@ def accounts_of(folder, *, changing=False):
 
 
 def test_the_summary_has_the_critical_path_of_a_run_folder_and_none_where_it_cannot_be(run):
-    """Five all-reduces of a second; the last rank ends at 162 s, the first began at 100 s."""
+    """Five all-reduces of one second; the first began at 100 s, and the last rank ended at 162 s."""
     book(run, 5)
     path = accounts_of(run)["critical_path"]
     assert path["wall_s"] == 62.0
@@ -355,12 +355,12 @@ def test_the_summary_has_the_critical_path_of_a_run_folder_and_none_where_it_can
     assert carried + path["not_known_s"] == pytest.approx(5.0, abs=1e-4)
     assert carried + path["not_known_s"] + alone == pytest.approx(62.0, abs=1e-4)
     assert accounts_of(run, changing=True)["critical_path"] is None
-    book(run, 6)  # one has no line
+    book(run, 6)  # one has no line in the ledger
     assert accounts_of(run)["critical_path"] is None
 
 
 def book(folder, count):
-    """What each rank says at its end of how many there were."""
+    """Set the number of collectives that each rank reports in its end line."""
     one = {"kind": "all_reduce", "purpose": "train", "bytes": 4_799_528, "count": count}
     booked = [one | {"waited_s": 5.0, "to": {}}]
     for path in folder.glob("metrics/node?.jsonl"):

@@ -1,4 +1,4 @@
-"""Where the project of whoever uses gradwire lies, and what a wheel has instead of a checkout's top folder."""
+"""The location of a user's project, and what a wheel has in place of a checkout's top folder."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def test_a_wheel_has_all_that_lies_outside_of_the_packages():
 
 
 def test_a_folder_of_somebody_elses_is_no_project(tmp_path, monkeypatch):
-    """Keys would lie in it that he knows."""
+    """The other user could read the keys stored in it."""
     (tmp_path / ".gradwire").mkdir()
     (tmp_path / "mine").mkdir()
     assert find_project(tmp_path / "mine") == tmp_path

@@ -1,4 +1,4 @@
-"""What a log of pings says: lost, doubled, overtaken, and how long the others took."""
+"""Summaries of ping logs: losses, duplicates, overtaking pings, and the delays of the others."""
 
 from node.probe.pings import overtakers, summarise_arrivals
 

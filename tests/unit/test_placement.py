@@ -1,4 +1,4 @@
-"""Where ranks run, and what they find there: torchrun's environment, and which ranks they have a link to."""
+"""Placement of ranks, and each rank's environment: torchrun's variables, and the ranks to which it has a link."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_ranks_of_one_node_are_each_others_neighbours():
 
 
 def test_several_ranks_a_node_are_numbered_as_under_torchrun():
-    """As `torchrun --nnodes 2 --nproc-per-node 3` numbers them, and says so."""
+    """Numbers and environment are those of `torchrun --nnodes 2 --nproc-per-node 3`."""
     places = place_ranks(NAMES[:2], 3)
     names = [place.name for place in places]
     assert names == ["node1-0", "node1-1", "node1-2", "node2-0", "node2-1", "node2-2"]

@@ -1,4 +1,4 @@
-"""The smallest errors that a contract is said to find are found, by figures drawn as links draw them."""
+"""The smallest errors that a contract claims to detect are detected, on figures drawn as links produce them."""
 
 import random
 from dataclasses import replace
@@ -40,7 +40,7 @@ def test_the_smallest_factor_of_losses_is_found_in_99_of_100_cases(loss_pct, pac
     def looked_at(factor):
         share, sent = factor * loss_pct / 100, 800
         lost = sum(stream.random() < share for _ in range(packets))
-        pinged = min(lost, round(sent * loss_pct / 100))  # as asked: what tells is the count
+        pinged = min(lost, round(sent * loss_pct / 100))  # as requested: only the drop count tells
         drop_count = DropCount(sent, pinged, packets, lost)
         return replace(
             GOOD, sent=sent, arrived=sent - pinged, drop_count=drop_count, goodput_mbyte_s=None
@@ -68,12 +68,12 @@ def test_what_was_not_measured_is_not_said_to_be_found():
     assert detectable_errors(THERE, silent) == (None, None, None, None)
     assert detectable_errors(THERE, GOOD, clipped=True).rate_pct is None
     rough = THERE._replace(jitter_ms=5.0)
-    assert detectable_errors(rough, GOOD).rate_pct is None  # TCP tells little of its rate
+    assert detectable_errors(rough, GOOD).rate_pct is None  # jitter makes TCP's rate vague
     assert detectable_errors(rough, replace(GOOD, rate=Rate(5.0, 90.0))).rate_pct > 3
 
 
 def test_a_full_contract_finds_losses_off_by_half_and_a_jitter_off_by_15_pct():
-    """Of 0.05 % lost, and 20 ms of jitter: by as many packets as a full contract sends on 8 MB/s."""
+    """For a loss of 0.05 % and a jitter of 20 ms, with the packets that a full contract sends at 8 MB/s."""
     lossy = Link("node1", "node2", 8.0, 80.0, 20.0, 0.05, 160.0, "nfqueue")
     (flood,) = link_floods([lossy], ["node1", "node2"], losses=True)
     packets = round((flood.seconds - flood.skip_s) * 8e6 / 1514)

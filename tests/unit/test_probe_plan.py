@@ -1,4 +1,4 @@
-"""Pings: who pings whom, how many, how far apart."""
+"""The plan of pings: which node pings which, how many pings, and how far apart."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_pings_neither_fill_a_slow_link_nor_take_for_ever():
     links, _ = links_of(2, "poor")
     slow = [link._replace(rate_mbyte_s=0.01, loss_pct=1.0) for link in links]
     order = loss_pings(slow, {"node2": "x"}, 2, NORMAL)
-    assert 66 / order.interval_ms * 1000 <= 0.1 * 10_000  # of 10 kB/s
+    assert 66 / order.interval_ms * 1000 <= 0.1 * 10_000  # at most 10 % of 10 kB/s
     far = [link._replace(jitter_ms=150.0) for link in links]
     order = delay_pings(far, {"node2": "x"}, 2, NORMAL)
     assert order.pings >= 25

@@ -1,4 +1,4 @@
-"""The plan of a measurement: what tells each link's speed, what is measured side by side, how long it takes."""
+"""The schedule of a measurement: which probe measures each link's rate, what runs concurrently, how long it takes."""
 
 from collections import Counter
 from itertools import pairwise
@@ -70,7 +70,7 @@ def test_where_the_budget_allows_all_nodes_send_in_every_round(size):
 
 
 def test_a_node_with_a_downlink_takes_part_in_one_tcp_probe_at_a_time():
-    """Acknowledgements of what it sends come by its downlink, too."""
+    """Acknowledgements of the data that it sends use its downlink, too."""
     links, names = links_of(5)
     rounds = stream_rounds(Expected(links, downlinks={"node3": 4}), links, names)
     assert sorted(map(str, links)) == sorted(str(link) for r in rounds for link in r)
@@ -79,7 +79,7 @@ def test_a_node_with_a_downlink_takes_part_in_one_tcp_probe_at_a_time():
     busiest = max(
         Counter(end for link in one for end in (link.src, link.dst))["node1"] for one in rounds
     )
-    assert busiest == 2  # as others do
+    assert busiest == 2  # without a downlink: sends and receives at once
 
 
 def test_three_mobile_nodes_take_less_than_fifteen_seconds():
@@ -227,11 +227,11 @@ def test_datagrams_are_sent_as_one_where_their_link_takes_that_whole(rate):
     whole = super_packet_bytes(link, FRAME_BYTES)
     if whole > FRAME_BYTES:
         assert at_once(link) * FRAME_BYTES == whole
-    assert at_once(link._replace(loss_pct=1.0)) >= at_once(link)  # there all is cut anyway
+    assert at_once(link._replace(loss_pct=1.0)) >= at_once(link)  # all are cut there anyway
 
 
 def test_frames_count_four_times_among_what_is_flooded_side_by_side():
-    """A machine passes so many packets a second, whatever is in them."""
+    """A machine carries a limited number of packets per second, whatever their size."""
     links, names = links_of(16, "mobile")
     floods = link_floods(links, names)
     for at_s in {flood.at_s for flood in floods}:
@@ -239,12 +239,12 @@ def test_frames_count_four_times_among_what_is_flooded_side_by_side():
         assert sum(together) <= USUAL.budget_mbyte_s / 4
     fast = [link._replace(rate_mbyte_s=60.0) for link in links]
     most = Counter(flood.at_s for flood in link_floods(fast, names)).most_common(1)[0][1]
-    assert most == 3  # of 200 MB/s
+    assert most == 3  # of a budget of 200 MB/s
 
 
 @pytest.mark.parametrize("profile", ["wan", "mobile"])
 def test_sixty_four_nodes_are_planned_within_three_minutes(profile):
-    """By brisker floods, and TCP on fewer links, no two out of one node."""
+    """This takes brisker floods, and TCP on fewer links, no two of them out of one node."""
     timetable = timetable_of(64, profile)
     assert len(timetable.flooded) == 64 * 63
     assert timetable.seconds <= 180

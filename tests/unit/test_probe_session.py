@@ -1,4 +1,4 @@
-"""A probe on every node: orders as lines, answers as lines of any length, and nodes that answer something else."""
+"""Probes on all nodes: orders and answers as lines of any length, and nodes that answer something else."""
 
 import json
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ def honest(order):
 
 
 class Probe:
-    """`python -m node.probe` on one node, whose answers a function may make others of."""
+    """`python -m node.probe` on one node; `twist` may alter its answers."""
 
     def __init__(self, node, address, twist):
         self.node, self.twist, self.patience_s = node, twist, 0.0
@@ -63,7 +63,7 @@ class Probe:
 
 
 def make_session(twist=lambda said: said):
-    """Of two nodes, of which the second twists what it says."""
+    """Return a session with two nodes; `twist` alters the second node's answers."""
 
     def start(node, command):
         *_, address, _nodes = command
@@ -87,7 +87,7 @@ def test_orders_and_answers_cross_unharmed():
 
 
 def test_an_answer_may_be_longer_than_a_line_of_a_program():
-    """4000 pings of `--full` make one of 94 KB: it came in pieces, and none of them was JSON."""
+    """4000 pings of `--full` make an answer of 94 KB, which arrived in pieces, none of them valid JSON."""
     many = PINGED | {"rtt_ms": [1.234] * LONGEST_LINE_BYTES}
     order = PingOrder({"node1": "10.0.0.1"}, pings=2, interval_ms=1.0, wait_ms=1.0)
     with make_session(lambda said: said | {"node1": many} if "node1" in said else said) as session:

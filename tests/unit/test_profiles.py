@@ -1,4 +1,4 @@
-"""Profiles: what is shipped is as the documents say, what is wrong is refused by file and key."""
+"""Shipped profiles are as documented, and invalid ones are refused with their file and key."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a proof is of, what ends it, and what a look sees."""
+"""Proofs: what they depend on, what invalidates them, and what a look detects."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def standing(plans=PLANS, settings=SETTINGS, ids=IDS, limits=LIMITS, judge="toda
 
 
 def of_node2(values, **changes):
-    """The same values, but for node2."""
+    """Return the values with node2's changed."""
     changed = changes.get("value") or values["node2"]._replace(**changes)
     return values | {"node2": changed}
 
@@ -67,7 +67,7 @@ def test_each_mark_of_one_node_ends_a_proof_and_names_the_node(part):
     ],
 )
 def test_so_does_each_thing_that_the_host_knows_of_it(now, part):
-    """Also before the nodes are asked for their marks."""
+    """They are compared also before the nodes are asked for their marks."""
     for marks in (MARKS, None):
         found = PROOF.standing.differences(standing(**now, marks=marks))
         assert found == [f"{PARTS[part]} (node2)"]
@@ -137,7 +137,7 @@ def seen(*, there=THERE, **values):
     ("values", "failed"),
     [
         ({}, ()),
-        ({"rtt_ms": 55.0}, ()),  # late on the host: the quick ones are as asked
+        ({"rtt_ms": 55.0}, ()),  # late because of the host: the fastest pings are as requested
         ({"rtt_ms": 42.0, "early_rtt_ms": 41.9}, ("rtt",)),
         ({"rtt_ms": 38.0, "early_rtt_ms": 37.9}, ("rtt",)),
         ({"delay_ms": 27.0}, ()),

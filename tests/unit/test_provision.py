@@ -1,4 +1,4 @@
-"""Who waits for nodes to come up hears at once of one that will not."""
+"""Waiting for nodes to come up fails at once if one of them cannot."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SPEC = ClusterSpec("lab", 2)
 
 
 class FakeEngine:
-    """Every container's last words are the same."""
+    """An engine whose containers all have the same log."""
 
     def log_tail(self, container_id):
         return "no disk\n"

@@ -1,4 +1,4 @@
-"""What holds a rank on its node: whose the node is, and what of other runs stays there."""
+"""The supervisor of a rank: which run a node belongs to, and what remains of other runs."""
 
 import io
 import itertools
@@ -25,7 +25,7 @@ from protocol.reader import document
 def folders(monkeypatch, tmp_path):
     monkeypatch.setattr(rank, "WORK_FOLDER", tmp_path / "work")
     monkeypatch.setattr(rank, "RESULTS_FOLDERS", (tmp_path / "runs", tmp_path / "shared"))
-    monkeypatch.setattr(rank, "kill_leftovers", lambda run: [])  # this is no node: here are others
+    monkeypatch.setattr(rank, "kill_leftovers", lambda run: [])  # no node: other ranks may run here
 
 
 def test_ranks_of_one_run_share_a_node_and_another_run_does_not_get_it(tmp_path):
@@ -60,7 +60,7 @@ def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(
         folder.mkdir(parents=True)
         (folder / "model.pt").touch()
         os.utime(folder, (number, number))
-    (tmp_path / place / "run-5").mkdir()  # nothing is in it
+    (tmp_path / place / "run-5").mkdir()  # empty
     (tmp_path / place / "own").mkdir()
     with (tmp_path / "lock").open("a+") as lock:
         rank.take_node(lock, "own")
@@ -76,7 +76,7 @@ def test_results_that_nobody_has_fetched_stay_and_are_told_and_the_oldest_go(
 
 
 def test_only_what_lives_in_this_very_node_is_left_behind(tmp_path, monkeypatch):
-    """A host, too, sees the ranks of all its nodes: whoever runs this there must not end them."""
+    """A host sees the ranks of all its nodes too: if this runs on a host, it must not kill them."""
     killed = []
     monkeypatch.setattr(descendants, "PROC", tmp_path)
     monkeypatch.setattr(descendants.os, "kill", lambda pid, number: killed.append((pid, number)))
@@ -86,7 +86,7 @@ def test_only_what_lives_in_this_very_node_is_left_behind(tmp_path, monkeypatch)
         (tmp_path / pid / "cmdline").write_text(f"python3\0{run}.py\0")
         environ = f"TORCHELASTIC_RUN_ID={run}\0GRADWIRE_RUN_DIR={run_dir(run)}\0"
         (tmp_path / pid / "environ").write_text(environ)
-    (tmp_path / "10").mkdir()  # it has ended meanwhile
+    (tmp_path / "10").mkdir()  # a process that has ended meanwhile
     assert descendants.kill_leftovers("now") == ["python3 old.py"]
     assert killed == [(7, signal.SIGKILL)]
 
@@ -95,7 +95,7 @@ def test_only_what_lives_in_this_very_node_is_left_behind(tmp_path, monkeypatch)
     ("environ", "run"),
     [
         ("TORCHELASTIC_RUN_ID=a GRADWIRE_RUN_DIR=/root/gradwire/runs/a RANK=1", "a"),
-        ("TORCHELASTIC_RUN_ID=a RANK=1", ""),  # torchrun by hand
+        ("TORCHELASTIC_RUN_ID=a RANK=1", ""),  # torchrun, started by hand
         ("TORCHELASTIC_RUN_ID=a GRADWIRE_RUN_DIR=/tmp/mine", ""),
         ("GRADWIRE_RUN_DIR=/root/gradwire/runs/ HOME=/root", ""),
         ("", ""),
@@ -106,16 +106,16 @@ def test_what_a_launcher_started_is_told_from_what_somebody_runs_by_hand(environ
     assert _run_of(text.encode() + b"\0") == run
 
 
-# It hears no SIGTERM; from then on whoever stops it may do so.
+# Ignores SIGTERM; closing the pipe then lets the supervisor stop it.
 DEAF = 'trap "" TERM; eval "exec $0>&-"; while :; do echo I am still here; sleep 0.02; done'
 
 
 def test_a_rank_that_is_to_stop_has_ten_seconds(monkeypatch, tmp_path):
-    """By a clock that goes on by half a second whenever somebody looks at it."""
+    """With a clock that advances by half a second at each reading."""
     clock = itertools.count(0.0, 0.5)
     monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(rank, "CONTAINER_LOG", tmp_path / "none")
-    for name in ("reap_orphans", "kill_descendants"):  # ours may be of other tests
+    for name in ("reap_orphans", "kill_descendants"):  # our descendants may belong to other tests
         monkeypatch.setattr(rank, name, lambda *_: None)
     ours, theirs = os.pipe()
     argv = ["bash", "-c", DEAF, str(theirs)]
@@ -133,7 +133,7 @@ ORDER = StartOrder("run", ["train"], "/", "/run", {ERROR_FILE: "error.json"})
 
 
 def test_a_rank_has_failed_when_it_said_so(monkeypatch):
-    """And not when it was gone at last: others, which saw it go, may be gone before."""
+    """The time of failure is that of its error, not of its exit: ranks that saw it fail may exit before it."""
     monkeypatch.setattr(rank, "run_rank", lambda order: (1, ""))
     monkeypatch.setattr(rank, "read_error", lambda path, since: RankError(1234.5, "boom"))
     assert rank.run_and_report(ORDER)[:3] == (1, 1234.5, "boom")

@@ -1,4 +1,4 @@
-"""What a launcher tells a rank and hears of it: the types, and that both sides go by them."""
+"""The protocol between launcher and rank: its types, and that both sides follow them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The reader of what crosses between host and node: strict, with errors that name the key; and the page made of it."""
+"""The reader of documents between host and node: strict, with errors that name the key; and the page made from them."""
 
 import json
 from typing import Annotated, NamedTuple
@@ -11,7 +11,7 @@ from protocol.reader import COUNT, WORD, FormatError, document, one_of, parse, r
 
 
 class Part(NamedTuple):
-    """A part of a document of the tests."""
+    """A nested document."""
 
     name: Annotated[str, WORD]
     share: Annotated[float, within(0, 1)] = 1.0

@@ -1,4 +1,4 @@
-"""A node that dies while `up` looks at it is made anew, as one that was dead already is."""
+"""A node that dies while `up` looks at it is recreated, like one that was dead before."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ NODES = [node.name for node in SPEC.nodes]
 
 
 class Engine:
-    """Two nodes that run, as far as it knows; one of them no longer answers."""
+    """An engine that reports two running nodes, although one no longer answers."""
 
     def containers(self, name):
         return [SimpleNamespace(node=node, state="running", is_connected=True) for node in NODES]
@@ -35,7 +35,7 @@ class Engine:
 
 @pytest.fixture
 def bring_up(monkeypatch):
-    """Where logging in to the nodes that run ends so, and what is made of it."""
+    """A function that reconciles while logging in to the running nodes fails with the given error."""
 
     def run(error):
         def reach_nodes(engine, spec, timeout_s):

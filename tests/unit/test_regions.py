@@ -1,4 +1,4 @@
-"""Places in the world: links by measurement, not by range."""
+"""Regions of the world: links from measured round trips, not from ranges."""
 
 import json
 
@@ -21,7 +21,7 @@ def links_of(size):
 
 
 def test_nodes_take_regions_in_their_order():
-    """Oregon, Virginia, Ohio, Tokyo: 67, 49, 96, 11, 143 and 130 ms of round trip in the source."""
+    """For Oregon, Virginia, Ohio and Tokyo, the source has round trips of 67, 49, 96, 11, 143 and 130 ms."""
     links = links_of(4)
     rtts_ms = round_trips_ms(links.values())
     assert rtts_ms["node1", "node2"] == rtts_ms["node2", "node1"] == 67

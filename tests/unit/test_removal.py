@@ -1,4 +1,4 @@
-"""Removing a cluster: all of it, also what comes late, and nothing that is another checkout's."""
+"""Removal of a cluster takes all of it, including late arrivals, and nothing of another checkout."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from cluster.lifecycle.removal import remove_cluster
 
 
 class FakeEngine:
-    """Has the nodes of one cluster; and what it removes, look by look, is said beforehand."""
+    """An engine with the nodes of one cluster; `found` is what each call of `remove` removes."""
 
     def __init__(self, *found, nodes=()):
         self._found, self._nodes = list(found), list(nodes)
@@ -33,7 +33,7 @@ class FakeEngine:
 
 
 class QuietConsole:
-    """Nobody listens."""
+    """A console that discards its messages."""
 
     def say(self, words):
         pass
@@ -41,7 +41,7 @@ class QuietConsole:
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
-    """Where the keys of clusters lie; and nobody waits."""
+    """The folder that holds the clusters' keys; no test waits between two looks."""
     monkeypatch.setattr(spec, "PROJECT_DIR", tmp_path)
     monkeypatch.setattr(removal, "LOOK_INTERVAL_S", 0.0)
     return tmp_path
@@ -63,7 +63,7 @@ def node_of(checkout):
 
 
 def test_what_comes_late_of_a_half_made_cluster_goes_too():
-    """Compose of a command that was killed may still be at it, for some looks."""
+    """Compose of a killed command may still create parts for several looks."""
     ClusterSpec("lab").state_dir.mkdir(parents=True)
     engine = FakeEngine(["network"], [], [], ["node1"], [], [], [], ["node2"])
     removed = remove_cluster(engine, "lab", QuietConsole())

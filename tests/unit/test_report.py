@@ -1,4 +1,4 @@
-"""What a report says of a run, and of folders that are hardly one."""
+"""Reports of runs, and of folders that are incomplete or damaged."""
 
 import csv
 import json
@@ -148,19 +148,19 @@ def test_a_failed_run_shows_who_failed_by_itself_and_its_log(tmp_path):
     assert answers(run)["run"] == ("bad", "failed after 21.3 s: node2")
     assert [tail.rank for tail in run.tails] == ["node2"]
     assert run.tails[0].lines[-1] == "line 99" and len(run.tails[0].lines) == 25
-    assert keys(run)[0] == "failed"  # nothing else is known of it
+    assert keys(run)[0] == "failed"  # nothing else is known about this run
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        # A node was lost that the run did not need.
+        # The run did not need the lost node.
         ({"failure": "", "not_fetched": {"node2": "gone"}}, ("good", "done in 21.3 s")),
         (
             {"failure": "the schedule was not kept"},
             ("bad", "failed after 21.3 s: see the notes above"),
         ),
-        # Runs of older versions do not say it.
+        # Runs of older versions do not record `failure`.
         ({"not_fetched": {"node2": "gone"}}, ("bad", "failed after 21.3 s: see the notes above")),
         ({"links_lost": "node2"}, ("bad", "failed after 21.3 s: see the notes above")),
     ],
@@ -247,7 +247,7 @@ def test_events_of_a_schedule_stand_across_the_lanes(tmp_path):
     rows = charts(run)["timeline"].data["events"]
     assert rows == [
         {"at_s": 5.0, "what": "at: 3s, link: node1:node2"}
-    ]  # it began 2 s before the start
+    ]  # the run began 2 s before BEGAN
     assert "The schedule acted 1 time." in sentences.timeline_words(run)
 
 
@@ -306,7 +306,7 @@ def test_metrics_without_end_are_read_as_far_as_they_are_shown(tmp_path, monkeyp
     monkeypatch.setattr("cluster.reporting.read_run.LEAST_STEP_LINES", 10)
     folder = make_run(tmp_path / "run", nodes=2, steps=50)
     run = read_run(folder)
-    assert len(run.steps) == 2 * 14  # of 15 lines the first is the start
+    assert len(run.steps) == 2 * 14  # the first of 15 lines is the start
     assert "of node1 the first 15 lines of metrics are shown" in run.notes
 
 

@@ -1,4 +1,4 @@
-"""The page as a file: hostile words, sizes, colours, what is written and what is not."""
+"""The report's page as a file: hostile text, sizes, colours, and what is written or not."""
 
 import base64
 import errno
@@ -29,11 +29,11 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\u202e{{library}}\ud800"
 )
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="20">{}</svg>'
-SCRIPTS, IMAGES = 3, 0  # that the template has: data, library, and the page's own
+SCRIPTS, IMAGES = 3, 0  # the template's own scripts: data, library, and the page's
 
 
 class Elements(html.parser.HTMLParser):
-    """What a browser would make of it."""
+    """The elements and texts that a browser would find."""
 
     def __init__(self, text):
         super().__init__()
@@ -51,7 +51,7 @@ class Elements(html.parser.HTMLParser):
 
 
 def hostile_folder(tmp_path):
-    """Every word that a node or a user may choose is hostile; figures are of all types."""
+    """Write a run in which all text from nodes and users is hostile, and figures have all types."""
     folder = make_run(tmp_path / "run", events=[{"time": 1.7e9, "what": HOSTILE}])
     (folder / "logs" / "node2.log").write_text(HOSTILE + "\n~~~\n", errors="surrogatepass")
     text = HOSTILE.replace("\ud800", "")
@@ -89,7 +89,7 @@ def hostile_folder(tmp_path):
 
 
 def drawn_page(page):
-    """The page with stand-ins for pictures, as without vl-convert."""
+    """Return the page with stand-ins for pictures, so that vl-convert is not needed."""
     charts = [chart for section in page.sections for chart in section.charts]
     return page_html(page, {chart.name: Drawn("<svg/>", "<svg/>") for chart in charts}, "x")
 
@@ -101,8 +101,8 @@ def test_hostile_words_are_words(tmp_path):
     assert (page.count("script"), page.count("img")) == (SCRIPTS, IMAGES)
     assert not [attrs for _, attrs in page.found for name in attrs if name.startswith("on")]
     assert "<script>alert(1)" not in text and "\x1b" not in text and "\u202e" not in text
-    assert any("alert(1)" in words for words in page.texts)  # it can be read
-    assert text.count("{{library}}") > 0  # and is not taken for a place of the template
+    assert any("alert(1)" in words for words in page.texts)  # the text is shown
+    assert text.count("{{library}}") > 0  # and is not taken for a placeholder of the template
 
 
 def test_a_comparison_is_a_page_too(tmp_path):
@@ -157,7 +157,7 @@ def test_colours_can_be_told_from_the_paper_and_from_each_other():
     for name in ("ink", "muted", "good", "bad", "unknown"):
         for mode in (0, 1):
             assert contrast(OTHER_COLOURS[name][mode], papers[mode]) >= 4.5, (name, mode)
-    # Those that lie side by side in bars and lanes.
+    # Colours that are adjacent in bars and lanes.
     touching = [("compute", "transfer"), ("transfer", "waiting"), ("waiting", "eval")]
     touching += [("compute", "strategy"), ("strategy", "transfer"), ("strategy", "waiting")]
     touching += [("compute", "waiting"), ("rollout", "compute"), ("rollout", "transfer")]
@@ -174,7 +174,7 @@ def channels(colour):
 
 
 def contrast(one, other):
-    """By WCAG 2."""
+    """Return the contrast ratio by WCAG 2."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -198,7 +198,7 @@ def simulated(colour, blindness):
 
 
 def distance(one, other):
-    """In Oklab (Ottosson, 2020)."""
+    """Return the distance in Oklab (Ottosson, 2020)."""
     return sum((a - b) ** 2 for a, b in zip(oklab(one), oklab(other), strict=True)) ** 0.5
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a cluster, and what comes of it beside what there is."""
+"""What is requested of a cluster, and how it is combined with the cluster's current state."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_new_cluster_is_as_asked_at_the_first_free_place():
     assert request(4, image="mine").spec(None, {0, 2}) == ClusterSpec("lab", 4, 1, "mine")
     assert request(slot=7).spec(None, {7}) == ClusterSpec(
         "lab", 3, 7
-    )  # the engine says what is wrong
+    )  # the engine reports that it is taken
 
 
 def test_what_is_not_said_stays_as_it_is():

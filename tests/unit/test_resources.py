@@ -1,4 +1,4 @@
-"""Limits of nodes: what may be asked for, what becomes of it, and the words of Compose for it."""
+"""Limits of nodes: which are valid, how they are applied, and how Compose expresses them."""
 
 import pytest
 
@@ -92,11 +92,11 @@ def test_a_limit_is_in_the_compose_document_of_its_node_alone():
     said = services["node3"]
     assert said["cpu_quota"] / said["cpu_period"] == 0.25
     assert said["mem_limit"] == said["memswap_limit"] == GIB
-    assert "deploy" not in said and "cpus" not in said  # swarm's; and one that cannot be updated
+    assert "deploy" not in said and "cpus" not in said  # Swarm's; cpus cannot be updated
 
 
 class FakeEngine:
-    """Three containers, one of which may be gone."""
+    """An engine with three containers; it refuses new limits once one of them is gone."""
 
     def __init__(self):
         self.held = {"node1": Limit(), "node2": Limit(0.5, GIB), "node3": Limit()}
@@ -118,7 +118,7 @@ def test_processors_are_given_back_whatever_has_happened():
     engine = FakeEngine()
     processors = CpuLimits(engine, "lab")
     assert processors.document() == {"node2": {"cpus": 0.5, "memory_bytes": GIB}}
-    processors.limit([{"all": 1.0}, {"node3": 0.25}])  # the later over the earlier
+    processors.limit([{"all": 1.0}, {"node3": 0.25}])  # later limits override earlier ones
     assert engine.held == {"node1": Limit(1), "node2": Limit(1, GIB), "node3": Limit(0.25)}
     engine.gone = True
     with pytest.raises(ClusterError):
@@ -132,7 +132,7 @@ def test_processors_are_given_back_whatever_has_happened():
 @pytest.mark.parametrize("cpus", [0.1, 0.123, 0.15, 0.25, 0.3, 0.5, 1, 1.5, 64])
 def test_every_share_can_be_held_and_is_read_back(cpus):
     period, quota = cpu_share_us(cpus)
-    assert quota >= 1000 and 4000 <= period <= 10_000  # the kernel's least; the shorter, the sooner
+    assert quota >= 1000 and 4000 <= period <= 10_000  # the kernel's least; short ones act sooner
     assert read_limit({"CpuPeriod": period, "CpuQuota": quota}) == Limit(cpus)
 
 

@@ -1,4 +1,4 @@
-"""What killed commands leave behind is known, and taken back; what living ones are at is not."""
+"""Temporary changes of killed commands are undone; those of live commands are left alone."""
 
 import json
 
@@ -17,7 +17,7 @@ LAB = ClusterSpec("lab", size=2)
 
 
 class FakeEngine:
-    """Two nodes that are held to a quarter of a processor."""
+    """An engine whose two nodes are limited to a quarter of a processor."""
 
     def __init__(self):
         self.held = {"node1": Limit(0.25), "node2": Limit(0.25)}
@@ -33,7 +33,7 @@ class FakeEngine:
 
 
 class HeardConsole:
-    """Keeps what is said."""
+    """A console that records its messages."""
 
     def __init__(self):
         self.said = []
@@ -50,7 +50,7 @@ def folder(monkeypatch, tmp_path):
 
 def test_what_a_killed_command_took_of_processors_is_given_back():
     killed = note_temporary_change(LAB, "launch a", {"node1": Limit(2.0)})
-    # Of our number there was another process before.
+    # Written by an earlier process that had our PID.
     killed.write_text(json.dumps(json.loads(killed.read_text()) | {"started": "1"}))
     alive = note_temporary_change(LAB, "launch b", {"node2": Limit()})
     engine, console = FakeEngine(), HeardConsole()

@@ -1,4 +1,4 @@
-"""Fetching what ranks left: each node for itself, and what is not here stays there."""
+"""Results are fetched from each node independently, and what does not arrive stays on the node."""
 
 import errno
 import threading
@@ -18,7 +18,7 @@ GOOD = archive(member("./", kind="folder"), member("./x", b"good"))
 
 
 class Channel:
-    """Of paramiko: what a command says, and how it ends; None in `pieces` is silence without end."""
+    """A paramiko channel: a command's output and exit code; None in `pieces` is endless silence."""
 
     def __init__(self, pieces=(), exit_code=0, stderr=b""):
         self._pieces, self._stderr = list(pieces), stderr
@@ -61,7 +61,7 @@ class Channel:
 
 @pytest.fixture
 def fetch(tmp_path):
-    """A function that fetches from nodes that say what the channels do."""
+    """A function that fetches from nodes whose commands answer by these channels."""
 
     def call(limit_bytes=10**6, **channels):
         fleet = SimpleNamespace(start=lambda node, argv: RemoteProcess(node, channels[node]))
@@ -108,7 +108,7 @@ def test_what_tar_says_is_told_and_a_file_that_it_could_not_read_stays_there(fet
     assert list(found["node1"].notes) == ["tar: ./x: file changed as we read it"]
     assert found["node2"].failure == "some files are missing"
     assert list(found["node2"].notes) == ["?[2Jtar: ./y: Input/output error"]
-    assert (tmp_path / "node2" / "x").read_text() == "good"  # what there is of it
+    assert (tmp_path / "node2" / "x").read_text() == "good"  # the files that could be read
 
 
 def test_what_no_disk_has_room_for_is_tried_again_when_the_others_are_done(
@@ -138,7 +138,7 @@ def test_what_no_disk_has_room_for_is_tried_again_when_the_others_are_done(
     [
         Channel([None]),
         Channel([GOOD[:600], None]),
-        Channel([GOOD], exit_code=None),  # all has come, and it does not end
+        Channel([GOOD], exit_code=None),  # all data has come, but the command does not end
     ],
 )
 def test_a_node_that_falls_silent_is_given_up(fetch, monkeypatch, channel):
@@ -149,7 +149,7 @@ def test_a_node_that_falls_silent_is_given_up(fetch, monkeypatch, channel):
 
 
 def test_a_node_that_drips_is_given_up(monkeypatch):
-    """A byte now and then would last as long as the limit is large."""
+    """At a byte now and then, a transfer could go on until it reaches the size limit."""
     now = [0.0]
     monkeypatch.setattr("cluster.ssh.remote_process.time.monotonic", lambda: now[0])
     channel = Channel([b"x"] * 1000)
@@ -172,7 +172,7 @@ def test_a_node_that_drips_is_given_up(monkeypatch):
     patient = RemoteProcess("node1", Channel([b"x"] * 100))
     patient._channel.recv = lambda count, recv=patient._channel.recv: drip_of(recv, count)
     assert len(list(patient.chunks())) == 100
-    patient.patience_s = 3.0  # of a process that is to end, at the end of its long life
+    patient.patience_s = 3.0  # patience while it ends, after a long life
     assert patient.wait()[0] == 0
 
 

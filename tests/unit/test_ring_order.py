@@ -1,4 +1,4 @@
-"""The best order of nodes in a ring: as all orders tried say, and proved where it says so."""
+"""The best order of nodes in a ring: the same as by trying all orders, and proved optimal if it says so."""
 
 import itertools
 import random
@@ -60,18 +60,18 @@ def test_also_with_several_ranks_a_node_and_where_delays_alone_or_rates_alone_di
 
 
 def test_both_directions_count():
-    """The data go from 0 to 2, 2 to 1, 1 to 0; asking for them the other way, and that way is far from 2 to 0."""
+    """Data go 0 -> 2 -> 1 -> 0; announcements of room go the opposite way, on which 2 -> 0 has a long delay."""
     network = mesh(3, delay_s=0.01)
     far = {**network.routes, (2, 0): RankRoute(0.5, 1e6, ("2->0",))}
     one_way = Network(far, network.byte_s, "asked")
     usual, other = (order_seconds(one_way, order, 48) for order in ((0, 1, 2), (0, 2, 1)))
     assert usual == pytest.approx(
         other, rel=0.01
-    )  # of three each pair are neighbours, one way or the other
+    )  # with three nodes, each pair is adjacent in one direction or the other
     slow = {**network.routes, (2, 0): RankRoute(0.01, 1e5, ("2->0",))}
     directed = Network(slow, {**network.byte_s, "2->0": 1e5}, "asked")
     found = best_order(directed, 3, 3_000_000)
-    assert found.order == (0, 1, 2)  # by which no data go from 2 to 0
+    assert found.order == (0, 1, 2)  # in this order, no data go from 2 to 0
     assert found.seconds < 0.2 * order_seconds(directed, (0, 2, 1), 3_000_000)
 
 
@@ -100,7 +100,7 @@ def test_a_link_by_itself_takes_what_a_ring_of_free_links_around_it_takes(seed):
     sending_s = 2 * (size - 1) * size_bytes // size / messages / byte_s
     shares = (messages // 2 + messages % 2, messages // 2)
     alone_s = sum(phase_s(share, sending_s, there_s, back_s) for share in shares)
-    if size > 2:  # of two each is before the other: a second link takes its time
+    if size > 2:  # with two nodes each precedes the other: the second link takes time, too
         assert order_seconds(network, range(size), size_bytes) == pytest.approx(alone_s)
     else:
         assert order_seconds(network, range(size), size_bytes) >= alone_s * (1 - 1e-9)
@@ -135,7 +135,7 @@ def test_what_cannot_be_afforded_is_not_called_proved(monkeypatch):
 
 
 def test_only_links_that_exist_are_taken():
-    """Isolated, 0 - 2 - 1 - 3 - 0: two orders go round, one each way."""
+    """Isolated, with links 0 - 2 - 1 - 3 - 0: only two orders form a ring, one in each direction."""
     full = drawn(4, 3)
     round_ = [(0, 2), (2, 1), (1, 3), (3, 0)]
     both = {pair for a, b in round_ for pair in ((a, b), (b, a))}
@@ -163,7 +163,7 @@ def test_an_order_by_name_decides_which_node_has_which_rank():
     assert resolve_rank_order(None, NODES, state()).nodes == tuple(NODES)
     environ = rank_environment(places[2], places, state("ring").links, "run", "/run", 60)
     assert (environ["RANK"], environ["GROUP_RANK"], environ["MASTER_ADDR"]) == ("2", "1", "node1")
-    assert environ["GRADWIRE_NEIGHBOURS"] == "3,4,5,6,7"  # node3's: its own, node2 and node4
+    assert environ["GRADWIRE_NEIGHBOURS"] == "3,4,5,6,7"  # of node3: its own, node2's and node4's
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a failed run says: its root cause, what became of it, and what a reader of its log would not know."""
+"""What is said about a failed run: its root cause, the consequences, and what its log does not tell."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ RUNNING = {
     },
     "NetworkSettings": {"Networks": {"gradwire_data": {}}},
 }
-SINCE = 1795400000.0  # a while after that
+SINCE = 1795400000.0  # some time after StartedAt
 
 
 def said_of(tmp_path, ended, fates=None):
@@ -111,7 +111,7 @@ def test_what_a_rank_says_of_its_failure_stands_before_its_log(tmp_path):
 @pytest.mark.parametrize(
     "root",
     [
-        RankExit(PLACES[1], 1, 11.0, "ValueError: boom"),  # later than those who saw it go
+        RankExit(PLACES[1], 1, 11.0, "ValueError: boom"),  # later than the ranks that saw it go
         RankExit(PLACES[1], LOST, 12.0),
         RankExit(PLACES[1], -signal.SIGKILL, 12.0),
     ],
@@ -229,7 +229,7 @@ def test_a_node_without_network_or_container_is_said_to_be_that():
 )
 def test_whatever_stands_in_for_a_report_is_an_end(words):
     assert read_report(PLACES[0], 7, words).exit_code == 7
-    assert read_report(PLACES[0], 0, words).exit_code == LOST  # it cannot be known to be done
+    assert read_report(PLACES[0], 0, words).exit_code == LOST  # it may not have finished
 
 
 def test_a_report_is_read_and_its_time_is_one():

@@ -1,4 +1,4 @@
-"""The run folder: its name, what ranks left sorted into it, and what of it can be read."""
+"""The run folder: its name, how the ranks' files are sorted into it, and which of them can be read."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def came_to_its_end(folder):
 
 @pytest.fixture
 def sort(tmp_path):
-    """A function that sorts what node2, rank 1, left: names and texts, None for a folder."""
+    """A function that sorts the files of node2, rank 1, into the run: names and texts, None for a folder."""
     places = place_ranks(["node1", "node2"])
 
     def call(node="node2", **left):
@@ -93,7 +93,7 @@ DEEP = '{"a":' * 100_000
 @pytest.mark.parametrize(
     "line",
     [
-        '{"event": "end", "rank": 1, "time": 2.0, "cut": {}',  # cut at a }
+        '{"event": "end", "rank": 1, "time": 2.0, "cut": {}',  # cut off after a }
         '{"time": 2.0, "rank": 1}',
         "5",
         "[]",
@@ -186,7 +186,7 @@ def test_what_json_has_no_number_for_is_null(tmp_path):
 
 
 def test_a_file_that_could_not_be_written_is_as_it_was(tmp_path):
-    """Here the largest file that a process may write is small, as on a full disk."""
+    """A low limit on the size of the process's files acts like a full disk."""
     write_json(tmp_path / "summary.json", {"whole": 1})
     code = (
         "import pathlib, resource, signal\nfrom cluster.base.json_file import write_json\n"

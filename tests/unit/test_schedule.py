@@ -1,4 +1,4 @@
-"""Schedules: what is read from a file, and what is refused before anything starts."""
+"""Schedules: how they are read from a file, and what is refused before anything starts."""
 
 from math import inf
 
@@ -46,7 +46,7 @@ def test_a_partition_cuts_the_links_between_its_sets_and_no_other(schedule):
     changes = cut.changes_on(LINKS)
     assert {(c.src, c.dst) for c in changes} == {("node1", "node3"), ("node3", "node1")}
     assert all(c.values == {"loss_pct": 100} for c in changes)
-    (some,) = schedule("- {at: 1s, partition: [[node2], [node3]]}")  # node1 is in neither
+    (some,) = schedule("- {at: 1s, partition: [[node2], [node3]]}")  # node1 is in neither set
     assert some.changes_on(LINKS) == ()
 
 
@@ -57,7 +57,7 @@ def test_a_straggler_is_a_node_with_few_processors(schedule):
     assert (slow.after_s, slow.for_s, slow.cpus) == (10, 5, {"node3": 0.25, "node1": 1})
     assert back.cpus == {"all": None}
     check_nodes([slow, back], ["node1", "node2", "node3"])
-    check_schedule([slow, back], ())  # a node without links has processors, too
+    check_schedule([slow, back], ())  # nodes without links have processors, too
     with pytest.raises(UsageError, match="unknown node 'node3'"):
         check_nodes([slow], ["node1", "node2"])
 
@@ -94,7 +94,7 @@ def test_a_trace_lies_beside_its_schedule(schedule, tmp_path):
         "- {at: 9s, trace: lte.up, link: node1:node2, loop: false}\n"
     )
     assert ride.playback.pairs == (("node1", "node3"), ("node3", "node1"))
-    assert (ride.after_s, ride.for_s, ride.changes) == (2, None, ())  # it ends itself
+    assert (ride.after_s, ride.for_s, ride.changes) == (2, None, ())  # it ends by itself
     assert [event.playback.lasts_s for event in (ride, steady, once)] == [60, inf, 0.001]
 
 
@@ -118,9 +118,9 @@ def test_what_would_change_the_same_as_a_trace_meanwhile_is_refused(
 @pytest.mark.parametrize(
     "other",
     [
-        "{at: 5s, link: node1:node3, loss_pct: 1}",  # the trace has none
-        "{at: 5s, link: node3:node1, delay_ms: 1}",  # the way back
-        "{at: 1s, link: node1:node3, delay_ms: 1}",  # before it: underneath
+        "{at: 5s, link: node1:node3, loss_pct: 1}",  # not a value of the trace
+        "{at: 5s, link: node3:node1, delay_ms: 1}",  # the other direction
+        "{at: 1s, link: node1:node3, delay_ms: 1}",  # before the trace, which overrides it
         "{at: 62s, link: node1:node3, delay_ms: 1}",
         "{at: 5s, partition: [[node1], [node2, node3]], for: 1s}",
         "{at: 5s, flap: node1:node3, down: 1s, up: 1s, times: 2}",

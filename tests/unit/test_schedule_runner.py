@@ -1,4 +1,4 @@
-"""The end of a schedule: links and processors are as before, on every way out, and whatever failed meanwhile."""
+"""At the end of a schedule, links and processors are as before, on every way out and after any failure."""
 
 import time
 from dataclasses import replace
@@ -23,7 +23,7 @@ STORM = (
 
 
 class FakeShape:
-    """Two nodes, one link of which anybody speaks."""
+    """A shape of two nodes; only one link is planned."""
 
     plans = PLANS
     links = ()
@@ -31,7 +31,7 @@ class FakeShape:
 
 
 class FakeEngine:
-    """Holds two nodes to limits; refuses the first `failures` times, when it is done."""
+    """An engine that limits two nodes; its first `failures` calls of `set_limits` report an error after they acted."""
 
     def __init__(self):
         self.held = {"node1": Limit(), "node2": Limit(1)}
@@ -51,7 +51,7 @@ class FakeEngine:
 
 
 class QuietConsole:
-    """Nobody listens."""
+    """A console that discards its messages."""
 
     def say(self, words):
         pass
@@ -59,7 +59,7 @@ class QuietConsole:
 
 @pytest.fixture
 def applied(monkeypatch):
-    """The plans as the nodes have them."""
+    """The plans in force on the nodes."""
     in_force = dict(PLANS)
     monkeypatch.setattr(
         cluster.schedule.runner, "apply_some", lambda fleet, plans: in_force.update(plans)
@@ -98,7 +98,7 @@ def wait_for(condition):
 
 @pytest.fixture
 def at_work(applied, tmp_path):
-    """A schedule that begins, of which a test makes things happen itself; and the engine."""
+    """A running schedule without events, to which tests pass events directly; and its engine."""
     engine = FakeEngine()
     processors = CpuLimits(engine, "lab")
     player = ScheduleRunner(None, FakeShape(), processors, (), "", tmp_path / "log", QuietConsole())
@@ -113,7 +113,7 @@ def test_heal_takes_everything_back(at_work, applied):
     assert applied != PLANS and engine.held["node2"].cpus == 0.25
     player._do(Event("heal", heal=True))
     assert applied == PLANS and engine.held["node2"] == Limit(1)
-    player._do(STORM[0])  # what comes later is no less in force
+    player._do(STORM[0])  # changes after a heal take effect, too
     assert engine.held["node2"].cpus == 0.25
 
 
@@ -134,7 +134,7 @@ BUG = KeyError("no such plan")
 
 @pytest.mark.parametrize("error", [BUG, OSError(28, "No space left on device"), ValueError()])
 def test_whatever_ends_a_schedule_is_kept_as_its_failure(applied, tmp_path, monkeypatch, error):
-    """Or the run would end with 0, and nobody would know that its links never changed."""
+    """Otherwise the run would exit with 0, although its links did not change as scheduled."""
     player = ScheduleRunner(
         None,
         FakeShape(),
@@ -155,7 +155,7 @@ def test_whatever_ends_a_schedule_is_kept_as_its_failure(applied, tmp_path, monk
 
 
 class FakeTail:
-    """What a rank's metrics file says."""
+    """The lines of a rank's metrics file."""
 
     def __init__(self, lines):
         self._lines = lines

@@ -1,4 +1,4 @@
-"""A share of a processor is held as long as it is enough."""
+"""A reserved share of a processor is held as long as it suffices."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from node.base.scheduling import DEADLINE, FOR_PINGS, FOR_THE_WIRE, NORMAL, PERI
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """What was asked of the scheduler, and clocks that only we turn on."""
+    """Records requests to the scheduler, with clocks that only the test advances."""
 
     class Kernel:
         now_s = used_s = 100.0
@@ -51,7 +51,7 @@ def test_what_is_too_small_is_given_up_before_it_is_used_up_and_taken_back(kerne
     kernel.pass_by(0.006, load=0.9)
     reservation.look()
     assert [policy for policy, _, _ in kernel.asked] == [DEADLINE, NORMAL]
-    for load in (0.9, 0.06):  # the second would fit, but not twice over
+    for load in (0.9, 0.06):  # 0.06 is within the share, but twice 0.06 is not
         kernel.pass_by(0.2, load)
         reservation.look()
     assert len(kernel.asked) == 2
@@ -93,7 +93,7 @@ def test_wires_and_pings_together_want_no_more_than_the_kernel_lends():
 
 
 def test_pings_give_a_share_up_before_they_use_it_up_and_want_none_that_is_too_small(kernel):
-    """Who has used it up waits to the end of the period: then it would never use more than the share."""
+    """A process that has used its share up waits until the period ends, so its use would never exceed the share."""
     reservation = Reservation(FOR_PINGS)
     reservation.share_among(3)
     assert reservation.share == pytest.approx(0.045)

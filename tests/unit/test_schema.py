@@ -1,4 +1,4 @@
-"""JSON Schemas accept every YAML that is shipped or shown, and refuse what the parsers refuse, as far as they can."""
+"""JSON Schemas accept all YAML that is shipped or documented, and refuse what parsers refuse, as far as they can."""
 
 import re
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_schedule_that_is_refused_is_refused_by_the_schema(tmp_path, text, wor
     try:
         document = written(tmp_path, text)
     except UsageError:
-        return  # no YAML
+        return  # not YAML
     assert not CHECKS["schedule"].is_valid(document)
 
 

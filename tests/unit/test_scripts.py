@@ -1,4 +1,4 @@
-"""What is run by hand can still be run: nothing else would notice that what it imports was renamed."""
+"""Scripts that are run by hand can be imported; no other test would notice that something they import was renamed."""
 
 import os
 import subprocess

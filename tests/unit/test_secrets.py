@@ -1,4 +1,4 @@
-"""Tokens and passwords in arguments: no file of a run has them, and without them it is not launched again."""
+"""Tokens and passwords in arguments: a run's files do not contain them, and it is not launched again without them."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What leaves this machine for the nodes: a program's folder without keys, and checkpoints that are ones."""
+"""What this machine sends to the nodes: a program's folder without keys, and nothing but valid checkpoints."""
 
 import io
 import tarfile
@@ -19,7 +19,7 @@ def sent(folder):
 
 @pytest.fixture
 def secrets(tmp_path):
-    """A home with all that must stay there, and a program's folder beside it."""
+    """A home folder with secrets that must not be sent, and a program's folder beside it."""
     home, program = tmp_path / "home", tmp_path / "program"
     for name in (".ssh/id", ".aws/credentials", ".gnupg/keys/one", "data/word"):
         (home / name).parent.mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_nor_are_they_by_a_link(secrets):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run's folder with one good checkpoint of each of two nodes, and much else."""
+    """A run folder with one valid checkpoint for each of two nodes, and many other files."""
     secret = tmp_path / "secret"
     secret.write_text("HOST SECRET")
     run = tmp_path / "run"
@@ -82,7 +82,7 @@ def test_only_checkpoints_go_back_to_the_nodes_and_nothing_that_a_link_leads_to(
 
 
 class Process:
-    """A command that takes what it is sent, and ends well."""
+    """A command that accepts its input and succeeds."""
 
     def __init__(self):
         self.sent, self.node = b"", "node1"
@@ -133,7 +133,7 @@ def test_checkpoints_that_are_too_large_are_refused_before_anything_starts(run):
 def test_each_node_gets_its_own_and_all_where_ranks_are_others_or_elsewhere(
     run, nodes, ranks_a_node, essential
 ):
-    """Those that are not essential, actors, have written none."""
+    """Ranks that are not essential (actors) have written no checkpoints."""
     names = [f"node{n + 1}" for n in range(nodes)]
     dealt = deal_checkpoints(run, place_ranks(names, ranks_a_node, essential))
     assert dealt.keys() == set(names)

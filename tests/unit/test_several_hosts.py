@@ -1,4 +1,4 @@
-"""Several engines as one: who is asked for what, what is said of one that fails, and the documents that each gets."""
+"""Several engines as one: which engine gets a request, how failures are reported, and each host's documents."""
 
 import os
 from dataclasses import replace
@@ -28,7 +28,7 @@ NETWORK = overlay_name("lab")
 
 
 class FakeTunnel:
-    """Leads to its host, as far as anybody asks."""
+    """A tunnel that only names its host."""
 
     def __init__(self, host):
         self.host = host
@@ -38,7 +38,7 @@ class FakeTunnel:
 
 
 class FakeHost:
-    """One host's engine, with the nodes of the cluster that are placed on it."""
+    """The engine of one host, with the cluster's nodes that are placed on it."""
 
     def __init__(self, name, nodes):
         self.host_name, self.tunnel, self.nodes = name, FakeTunnel(name), nodes
@@ -125,7 +125,7 @@ class FakeHost:
 
 
 def is_locked():
-    """Whether a command has the lock of swarms."""
+    """Return whether a command holds the swarm lock."""
     try:
         with swarm_lock(0.0):
             return False
@@ -150,7 +150,7 @@ def container(node, host):
 
 @pytest.fixture(autouse=True)
 def own_lock(monkeypatch):
-    """Other tests and commands of this machine do not count."""
+    """Use a lock that other tests and commands of this machine do not share."""
     monkeypatch.setattr("cluster.hosts.swarm_lock.ADDRESS", f"\0test-{os.getpid()}".encode())
 
 
@@ -316,7 +316,7 @@ def test_a_dial_leads_nowhere_else(both):
             {"LocalNodeState": "pending", "RemoteManagers": [{"Addr": "10.0.0.1:2377"}]},
             True,
         ),
-        # What a killed command of ours left, and then somebody joined a swarm of his own.
+        # A bridge left by a killed command of ours; later the host joined somebody else's swarm.
         (
             {LABEL_SWARM: "10.0.0.1:2377"},
             {"LocalNodeState": "active", "RemoteManagers": [{"Addr": "10.0.0.7:2377"}]},

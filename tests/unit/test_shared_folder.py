@@ -1,4 +1,4 @@
-"""The folder that all ranks have in common: nodes that see another one are named before anything starts."""
+"""The folder shared by all ranks: nodes that see a different one are named before anything starts."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from cluster.ssh.remote_process import Result
 
 
 class Nodes:
-    """A fleet whose nodes have separate disks, but for those that are named."""
+    """A fleet whose nodes have separate disks, except for the named ones."""
 
     nodes = ClusterSpec(size=3).nodes
 

@@ -1,4 +1,4 @@
-"""An image on its way to hosts: all at once, only to those that lack it, and nothing goes on where one has failed."""
+"""Sending an image to hosts: concurrently, only to those without it, and nothing continues if one fails."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from cluster.base.errors import ClusterError
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.ship_image import ship_image
 
-# `docker save IMAGE` and `docker --host FOLDER load`, as far as they are asked for here: a host is a folder.
+# Imitates `docker save IMAGE` and `docker --host FOLDER load`, as far as needed; a folder stands for a host.
 DOCKER = """\
 #!/bin/bash
 case "$*" in
@@ -28,7 +28,7 @@ esac
 
 @dataclass
 class FakeEngine:
-    """A folder that has an image, or none; `old`: the id of one that it had before."""
+    """A folder with an image, or without; `old`: the id of its previous image."""
 
     folder: Path
     old: str | None = None
@@ -48,7 +48,7 @@ class FakeEngine:
 
 @pytest.fixture
 def local(tmp_path, monkeypatch):
-    """This machine's engine, and a `docker` that knows it and the hosts."""
+    """This machine's engine, with a `docker` in PATH that knows it and the hosts."""
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
     program.write_text(DOCKER)
@@ -70,7 +70,7 @@ def test_it_goes_to_those_that_lack_it_at_once(local, hosts, tmp_path):
     west, east = hosts
     has_it = FakeEngine(tmp_path / "north")
     (has_it.folder / "image").write_text(local.image_content(""))
-    for host, other in ((west, east), (east, west)):  # each goes on once the other one has begun
+    for host, other in ((west, east), (east, west)):  # each continues once the other has begun
         (host.folder / "wait").write_text(str(other.folder))
     said = []
     assert ship_image(local, [west, has_it, east], "node", said.append)

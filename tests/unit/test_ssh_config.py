@@ -1,4 +1,4 @@
-"""Keys, and the configuration for OpenSSH's own client, read back by that client."""
+"""Keys, and the OpenSSH configuration, as read back by OpenSSH's own client."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from cluster.ssh.keys import ensure_keys, ssh_config
 
 
 def expanded(config, option):
-    """The files that ssh would read, after its own substitutions."""
+    """Return ssh's messages about an option, with the files that it would read after its own substitutions."""
     words = ["ssh", "-v", "-F", config, "-o", "ProxyCommand=false", "node1", "true"]
     said = subprocess.run(words, capture_output=True, text=True, timeout=20).stderr
     shown = subprocess.run(
@@ -30,7 +30,7 @@ def test_a_checkout_may_have_any_name(tmp_path, name):
     cluster = SimpleNamespace(nodes=ClusterSpec(size=1).nodes, state_dir=folder)
     config = tmp_path / "ssh_config"
     config.write_text(ssh_config(cluster))
-    logged = str(folder).replace("\\", "\\\\")  # as ssh writes it into its log
+    logged = str(folder).replace("\\", "\\\\")  # as ssh writes it to its log
     assert any(f"{logged}/id_ed25519 type" in line for line in expanded(config, "identity file"))
     assert f"userknownhostsfile {folder}/known_hosts" in expanded(config, "userknownhostsfile")
 
@@ -53,7 +53,7 @@ def test_keys_are_their_owners_alone(keys):
     folders = [keys, keys / "node1", keys / "node2"]
     assert {oct(folder.stat().st_mode & 0o777) for folder in folders} == {"0o700"}
     private = [path for path in keys.rglob("*") if b"PRIVATE KEY" in head(path)]
-    assert len(private) == 5  # the login key, a host key a node, the login key on each node
+    assert len(private) == 5  # the login key; for each node, a host key and the login key on it
     assert {oct(path.stat().st_mode & 0o777) for path in private} == {"0o600"}
 
 

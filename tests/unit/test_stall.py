@@ -1,4 +1,4 @@
-"""When nothing moves, which rank holds the others up, and how it is said: on states as nodes tell them."""
+"""If nothing moves, which rank holds the others up, and how it is reported: on states as nodes report them."""
 
 import json
 import os
@@ -51,11 +51,11 @@ def stall(*changes):
     ("change", "moved"),
     [
         ({}, False),
-        ({"cpu_s": 1.1}, False),  # a look at a clock
+        ({"cpu_s": 1.1}, False),  # a look at the clock
         ({"cpu_s": 1.5}, True),
-        ({"bytes": 10**6 + 500}, False),  # a greeting
+        ({"bytes": 10**6 + 500}, False),  # no more than a greeting
         ({"bytes": 10**6 + 10**5}, True),
-        ({"state": "R"}, True),  # it would, if it got a processor
+        ({"state": "R"}, True),  # it would compute if it got a processor
     ],
 )
 def test_what_counts_as_movement(change, moved):
@@ -123,7 +123,7 @@ def test_connections_are_those_of_the_ranks_own_processes():
 
 
 def test_a_rank_is_found_by_its_environment_with_all_its_processes_and_its_collective():
-    """Of this very machine: a rank with a child, stopped in the middle of a collective."""
+    """A real rank on this machine, with a child process, stopped in the middle of a collective."""
     code = (
         "import sys, subprocess, time\n"
         "from node.accounting.gloo_traffic import Flow\nfrom node.accounting.ledger import Ledger\n"
@@ -145,7 +145,7 @@ def test_a_rank_is_found_by_its_environment_with_all_its_processes_and_its_colle
         deadline = time.monotonic() + 10
         while (
             len(processes := find_ranks(run)["3"]) < 2
-        ):  # the child's environment comes with its program
+        ):  # the child has its environment only once its program is loaded
             assert time.monotonic() < deadline
         assert (len(processes), processes[0].pid) == (2, rank.pid)
         os.kill(processes[1].pid, 19)
@@ -160,14 +160,14 @@ def test_a_rank_is_found_by_its_environment_with_all_its_processes_and_its_colle
 
 
 def test_a_child_without_a_rank_is_one_of_its_parents_processes():
-    """A job of its own that a rank has started, with RANK removed for it."""
+    """The rank starts a child with RANK removed from its environment."""
     child = "import subprocess, sys, os\nenviron = dict(os.environ)\ndel environ['RANK']\n"
     child += "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'], env=environ)"
     run = f"run-{os.getpid()}"
     environ = os.environ | {"TORCHELASTIC_RUN_ID": run, "RANK": "3"}
     rank = subprocess.Popen([sys.executable, "-c", child], env=environ, start_new_session=True)
     lost = {name: value for name, value in environ.items() if name != "RANK"}
-    stray = subprocess.Popen(["sleep", "60"], env=lost)  # of the run, and of no rank of it
+    stray = subprocess.Popen(["sleep", "60"], env=lost)  # of the run, but of no rank
     try:
         deadline = time.monotonic() + 10
         while len(found := find_ranks(run)) < 1 or len(found["3"]) < 2:
@@ -181,7 +181,7 @@ def test_a_child_without_a_rank_is_one_of_its_parents_processes():
 
 
 class FakeFleet:
-    """Nodes that say nothing of their ranks until they are told to."""
+    """Nodes that report nothing about their ranks until told to."""
 
     def __init__(self):
         self.nodes, self.said, self.asked = NODES, b"", 0

@@ -1,4 +1,4 @@
-"""Nobody knocks at a node before its container runs."""
+"""No connection to a node is tried before its container runs."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ def test_a_node_is_waited_for_until_it_runs():
     starts.add(["node2"])
     threads[1].join(LONG_S)
     assert waited == ["node2"]
-    starts.add(["node7", "node1"])  # what is not ours does not matter
+    starts.add(["node7", "node1"])  # other nodes do not matter
     threads[0].join(LONG_S)
     assert waited == ["node2", "node1"]
 
@@ -36,7 +36,7 @@ def test_waiting_ends_when_nobody_wants_to_know_any_more_and_at_the_deadline():
 
 
 class DeafEngine:
-    """Its stream breaks."""
+    """An engine whose stream of events breaks."""
 
     @contextmanager
     def starts(self, cluster):
@@ -50,6 +50,6 @@ class DeafEngine:
 def test_a_stream_that_breaks_ends_nothing(capfd):
     with watch_start_events(DeafEngine(), ClusterSpec("lab", 2)) as starts:
         starts.wait("node1", time.monotonic() + LONG_S, threading.Event())
-        starts.add(["node2"])  # as the engine said when it was asked
+        starts.add(["node2"])  # as the engine reports when asked directly
         starts.wait("node2", time.monotonic() + LONG_S, threading.Event())
     assert "Traceback" not in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""What nodes print must not touch the user's terminal; files and pipes get it as it is."""
+"""What nodes print must not control the user's terminal; files and pipes get it unchanged."""
 
 import io
 
@@ -13,20 +13,20 @@ CASES = {
     "two\nlines": "two\nlines",
     TITLE: r"\x1b]0;owned\x07",
     "\x1b[2J\x1b[H": r"\x1b[2J\x1b[H",
-    "\x9b2J": r"\x9b2J",  # C1: CSI in one character
+    "\x9b2J": r"\x9b2J",  # C1: CSI as a single character
     "a\rb\x08c\x7f\x00": r"a\rb\x08c\x7f\x00",
     "\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m",
-    "\x1b[1;38;2;255;0;0mred": "\x1b[1;38;2;255;0;0mred\x1b[0m",  # or all that follows were red
+    "\x1b[1;38;2;255;0;0mred": "\x1b[1;38;2;255;0;0mred\x1b[0m",  # reset, or all later text would be red
     f"\x1b[{'1' * 65}m": rf"\x1b[{'1' * 65}m",
     "\x1b[31;2Jx": r"\x1b[31;2Jx",
-    "a\u202etxt.exe\u2066b\u2028c": r"a\u202etxt.exe\u2066b\u2028c",  # they turn the order of what follows
-    "שלום, \u200eдобрый": "שלום, \u200eдобрый",  # a mark turns nothing by itself
-    "\x1b[6n": r"\x1b[6n",  # which the terminal would answer as if it were typed
+    "a\u202etxt.exe\u2066b\u2028c": r"a\u202etxt.exe\u2066b\u2028c",  # they reorder the text that follows
+    "שלום, \u200eдобрый": "שלום, \u200eдобрый",  # a mark alone reorders nothing
+    "\x1b[6n": r"\x1b[6n",  # the terminal would reply as if the user had typed it
 }
 
 
 class Terminal(io.StringIO):
-    """Somebody looks at it."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self):
         return True

@@ -1,4 +1,4 @@
-"""The engine of one host of several, against an API that remembers what it was asked."""
+"""The engine of one host among several, against a fake API that records its calls."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LABELS = {"gradwire.cluster": "lab", "gradwire.slot": "0", "gradwire.size": "2"}
 
 
 class FakeApi:
-    """One engine: the swarm that it is in, its networks, its volumes."""
+    """One engine's API: its swarm, networks and volumes."""
 
     def __init__(self, state=OUT, *, is_manager=False):
         self.swarm = {"LocalNodeState": state, "NodeID": "n", "ControlAvailable": is_manager}
@@ -75,7 +75,7 @@ def capital(about):
 
 
 def has(one, filters):
-    """Whether it has the labels: KEY, or KEY=VALUE."""
+    """Return whether an object has the labels, each KEY or KEY=VALUE."""
     wanted = (filters or {}).get("label", ())
     wanted = [wanted] if isinstance(wanted, str) else wanted
     labels = one.get("Labels") or {}
@@ -114,7 +114,7 @@ def test_a_host_that_we_had_join_is_known_also_where_a_bridge_was_there(bridges)
     assert not host.member().has_our_mark
     host.join_swarm("token", MANAGER)
     assert host.member().has_our_mark and list(api.vols) == [MARK]
-    api.swarm["RemoteManagers"] = [{"Addr": "10.9.9.9:2377"}]  # by hand, since
+    api.swarm["RemoteManagers"] = [{"Addr": "10.9.9.9:2377"}]  # changed by hand since then
     assert not host.member().has_our_mark
     host.leave_swarm()
     assert api.vols == {} and [one["Name"] for one in api.nets] == [b["Name"] for b in bridges]

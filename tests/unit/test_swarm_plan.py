@@ -1,4 +1,4 @@
-"""Who makes, joins and leaves a swarm: never one that was there, and never while somebody else needs it."""
+"""Which hosts create, join and leave a swarm: never a swarm that was there before, nor one that is still needed."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ NETWORK = "gradwire_data"
 
 
 def theirs(*members):
-    """The same, of a swarm that we have not made."""
+    """Return the members as those of a swarm that we did not make."""
     return [replace(member, is_ours=False, has_our_mark=False) for member in members]
 
 
@@ -36,7 +36,7 @@ def theirs(*members):
         ([WORKER, MANAGER], Joining("a", makes=False, joins=())),
         ([MANAGER, WORKER, C], Joining("a", makes=False, joins=("c",))),
         (theirs(MANAGER, WORKER), Joining("a", makes=False, joins=())),
-        # A host that comes back after the others have gone on, or have gone.
+        # A host that comes back after the others continued without it, or left.
         ([A, WORKER], Joining("a", makes=True, joins=("b",), leaves=("b",))),
         (
             [A, replace(WORKER, state="pending", node_id="")],
@@ -62,7 +62,7 @@ def test_hosts_become_one_swarm(members, plan):
         ),
         ([*theirs(MANAGER), replace(C, state=IN, node_id="c")], "host c is in another swarm"),
         ([*theirs(MANAGER), C], "host c is not in the swarm of host a, which is not ours"),
-        # It has a network of another cluster, so it is not ours to move.
+        # It has a network of another cluster, so we may not move it.
         ([A, replace(WORKER, overlays=("x_data",))], "host b is in a swarm that none"),
     ],
 )
@@ -77,20 +77,20 @@ def test_a_swarm_that_is_not_ours_to_change_is_named(members, words):
         ([MANAGER, WORKER], ["b", "a"]),
         ([A, B], []),
         (theirs(MANAGER, WORKER), []),
-        # What the cluster itself still has there, because of a host that is lost, keeps nobody.
+        # The cluster's own network, still there because of a lost host, does not stop any host from leaving.
         ([replace(MANAGER, overlays=(NETWORK,)), replace(WORKER, overlays=(NETWORK,))], ["b", "a"]),
         ([replace(MANAGER, overlays=("x_data",)), WORKER], ["b"]),
         (
             [replace(MANAGER, overlays=("x_data",)), replace(WORKER, overlays=("x_data",))],
             [],
         ),
-        # A machine that is not in the hosts file is in it: somebody has had it join.
+        # A machine that is not in the hosts file is in the swarm: somebody made it join.
         ([replace(MANAGER, ready=IDS | {"z"}), WORKER], ["b"]),
         # The manager is lost.
         ([WORKER], ["b"]),
         ([replace(WORKER, state="pending")], ["b"]),
         ([replace(WORKER, has_our_mark=False)], []),
-        # The worker is.
+        # The worker is lost.
         ([replace(MANAGER, ready=frozenset({"a"}))], ["a"]),
     ],
 )
@@ -103,8 +103,8 @@ def test_only_ours_is_left_and_by_those_that_nothing_else_needs(members, leaving
     [
         ([A, B], True),
         ([MANAGER, WORKER], True),
-        ([A, WORKER], True),  # its manager has left: nobody comes back to it
-        # The manager was started again, and has not heard of its worker yet.
+        ([A, WORKER], True),  # its manager has left: no host will register any more
+        # The manager was restarted and has not heard from its worker yet.
         ([replace(MANAGER, ready=frozenset({"a"})), WORKER], False),
         ([replace(MANAGER, ready=frozenset()), WORKER], False),
         ([replace(A, state="pending"), WORKER], False),
@@ -123,7 +123,7 @@ def test_a_swarm_in_which_hosts_are_still_to_register_is_looked_at_again(members
         ([replace(MANAGER, overlays=(NETWORK,))], True),
         (theirs(MANAGER), False),
         ([replace(MANAGER, overlays=(NETWORK, "x_data"))], False),
-        # The manager is lost: we know what we had join.
+        # The manager is lost: our mark shows which hosts we made join.
         ([WORKER], True),
         (theirs(WORKER), False),
         ([replace(WORKER, overlays=("x_data",))], False),

@@ -1,4 +1,4 @@
-"""A sweep over nodes that never were: what is run, what is known, and how variants are ranked."""
+"""A sweep over fake nodes: what is run, what is known already, and how variants are ranked."""
 
 import json
 import math
@@ -29,7 +29,7 @@ SUMMARY = {"wall_s": 61.0, "seconds": {"node1": SECONDS}, "host": {"limits": []}
 
 
 def steps(accuracies):
-    """Two ranks, a second a step, 1 MB each; what is tested is of every second step."""
+    """Return the steps of two ranks: one second and 1 MB each; every second step is tested."""
     rows = []
     for step in range(1, 2 * len(accuracies) + 1):
         for rank_number in (0, 1):
@@ -65,7 +65,7 @@ def test_a_program_without_metrics_has_its_wall_time():
 
 
 def ends_of_tests(ranks):
-    """A test's all-reduce of 1 MB in a ring of ranks, and a step's of 2 MB."""
+    """Return the end lines of a ring of ranks: a test's all-reduce of 1 MB, and a step's of 2 MB."""
     sums = {
         rank: [
             {"purpose": purpose, "bytes": size, "waited_s": 0.1}
@@ -81,8 +81,8 @@ def ends_of_tests(ranks):
     ("nodes", "hops", "crossings"),
     [
         (["node1", "node2"], 1, 2),
-        (["node1", "node1", "node2", "node2"], 1, 2),  # the other two stay within a node
-        (["node1", "node2"], 2, 2),  # by way of a third node: each byte is carried twice
+        (["node1", "node1", "node2", "node2"], 1, 2),  # the other two sends stay within a node
+        (["node1", "node2"], 2, 2),  # through a third node: each byte is carried twice
     ],
 )
 def test_what_tests_sent_is_told_from_what_training_did(nodes, hops, crossings):
@@ -105,7 +105,7 @@ def test_metrics_of_a_program_that_lack_a_bucket_are_no_error():
 
 
 def outcomes(problem=WAN, **seconds):
-    """Variants by name, with the seconds of each seed: None failed, a tuple was limited by the host."""
+    """Return outcomes of variants, with the seconds of each seed: None failed, a tuple was limited by the host."""
     found = []
     for name, values in seconds.items():
         for seed, value in enumerate(values):
@@ -121,7 +121,7 @@ def outcomes(problem=WAN, **seconds):
 
 
 def test_variants_are_ranked_by_medians_and_told_apart_by_pairs_of_one_seed():
-    """Seed by seed `slow` takes twice as long, though its fastest run is quicker than the slowest of `fast`."""
+    """For each seed `slow` takes twice as long, although its fastest run beats the slowest of `fast`."""
     lines = rank(outcomes(slow=[20, 40, 60, 80], fast=[10, 20, 30, 40]))
     assert [(line.variant, line.verdict) for line in lines] == [
         ("fast", "best"),
@@ -153,7 +153,7 @@ def test_the_interval_of_ratios_is_students():
 
 
 def test_equals_are_told_apart_about_once_in_twenty_times():
-    """With three pairs: what is called 95 % is that."""
+    """With three pairs, too, an interval of 95 % is wrong in about 5 % of cases."""
     draw = random.Random(1)
     found = [ratio_interval([draw.lognormvariate(0, 0.2) for _ in range(3)]) for _ in range(2000)]
     wrong = sum(not low <= 1 <= high for low, high in found) / len(found)
@@ -213,12 +213,12 @@ def test_the_page_has_every_run_and_names_those_of_which_the_host_was_the_limit(
 
 
 class FakeCluster:
-    """Launches that leave folders as a run does; what goes wrong is what a test says."""
+    """Launches that leave folders as a run does; `goes_wrong` makes some of them fail."""
 
     def __init__(self, folder):
         self.folder, self.launched, self.ups, self.goes_wrong = folder, [], 0, {}
         self.console, self.alone = Console(), nullcontext()
-        self.engine, self.there = self, None  # as many nodes are up
+        self.engine, self.there = self, None  # the number of nodes that are up
 
     def __call__(self, name, *, nodes, **said):
         self.name, self.request = name, SimpleNamespace(size=nodes)
@@ -254,7 +254,7 @@ def cluster(monkeypatch, tmp_path):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """A function that runs the verb; returns its exit code and what --json prints."""
+    """A function that runs the verb and returns its exit code and what --json prints."""
 
     def run(*words):
         short = ["--nodes", "2", "--profile", "mobile,wan", "--strategy", "ddp,gossip"]

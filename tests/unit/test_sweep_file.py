@@ -1,4 +1,4 @@
-"""What a sweep is to run: from files and from flags, and what is refused."""
+"""What a sweep runs, as read from files and flags, and what is refused."""
 
 from argparse import Namespace
 
@@ -243,4 +243,4 @@ def test_no_record_of_a_sweep_has_a_token_of_its_program(tmp_path):
         assert token not in str(one.experiment)
         assert token in one.program.argv
         digests.add(one.digest)
-    assert len(digests) == 1  # nor does it decide a run
+    assert len(digests) == 1  # nor does the token make a different run

@@ -1,4 +1,4 @@
-"""A sweep tests all strategies by one rule."""
+"""A sweep tests all strategies by the same rule."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def planned(tmp_path, **document):
 
 
 def test_the_average_is_tested_after_the_last_step_under_every_strategy(tmp_path):
-    """Also where a strategy agrees on nothing before the end, and rank 0 would test its own replica."""
+    """This holds also for strategies that agree on nothing before the end; rank 0 would test its own replica."""
     options = {"steps": 4, "eval-every": 2, "strategy": ["ddp", "sparta", "gossip", "fedavg"]}
     for one in planned(tmp_path, options=options):
         assert one.program.argv[-2:] == ("--eval", "after")

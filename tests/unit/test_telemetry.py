@@ -1,4 +1,4 @@
-"""What a node tells of its ranks and links once a second, on files that grow and processes of its own."""
+"""What a node reports about its ranks and links each second, on growing files and on real processes."""
 
 import json
 import os
@@ -140,7 +140,7 @@ time.sleep(60)
 
 @pytest.fixture
 def rank():
-    """A process that says that it is rank 0 of a run of this test's own."""
+    """A process that claims to be rank 0 of this test's own run."""
     run = f"t-{os.getpid()}-{time.monotonic_ns()}"
     environ = os.environ | {"TORCHELASTIC_RUN_ID": run, "RANK": "0"}
     program = RANK.format(folder=str(PROJECT_DIR))
@@ -191,7 +191,7 @@ DONE = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
 
 
 class Kernel:
-    """A socket whose other end has these answers."""
+    """A socket whose other end gives these answers."""
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
@@ -224,7 +224,7 @@ def test_a_truncated_message_ends_the_look():
 
 
 def test_this_kernel_answers_for_its_loopback():
-    """It has no class there, and a queue or none; that it answers is what counts."""
+    """The loopback has no class, and may have no queue; all that matters is that the kernel answers."""
     netlink = tc_dump.open_socket()
     with netlink:
         assert tc_dump.dump(netlink, tc_dump.CLASS, 1) == {}
@@ -238,7 +238,7 @@ def test_a_node_without_a_plan_has_no_links(monkeypatch, tmp_path):
 
 @pytest.fixture
 def telemetry(tmp_path):
-    """The process as a launcher starts it."""
+    """The process, started as a launcher starts it."""
     process = subprocess.Popen(
         [sys.executable, "-S", "-m", "node.telemetry"],
         cwd=PROJECT_DIR,
@@ -246,7 +246,7 @@ def telemetry(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    with process:  # which closes its pipes
+    with process:  # closes its pipes
         yield process
         process.kill()
 

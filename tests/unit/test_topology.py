@@ -1,4 +1,4 @@
-"""Topologies: graphs by name or by file, and the ways through them."""
+"""Topologies: graphs by name or from a file, and the paths through them."""
 
 from dataclasses import replace
 

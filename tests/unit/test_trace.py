@@ -1,4 +1,4 @@
-"""A run for Perfetto: slices that only nest, arrows between tracks, and who is on which."""
+"""A run exported for Perfetto: slices only nest, arrows connect tracks, and each track has its name."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The host's side of traces: what nodes say of them, also those that say something else."""
+"""The host's side of traces: what nodes report about them, including invalid answers."""
 
 import json
 import queue
@@ -18,7 +18,7 @@ ENDED = {"ended": "0", "changes": 2, "late": 0, "worst_ms": 0.5}
 
 
 class Replay:
-    """`python -m node.wire replay` on one node, whose answers a function may make others of."""
+    """`python -m node.wire replay` on one node; `twist` may alter its answers."""
 
     def __init__(self, node, twist):
         self.node, self.twist, self.patience_s = node, twist, 0.0
@@ -47,7 +47,7 @@ class Replay:
 
 
 class Fleet:
-    """Three nodes, of which the second twists what it says."""
+    """Three nodes; `twist` alters the second node's answers."""
 
     nodes = tuple(SimpleNamespace(name=f"node{n}") for n in (1, 2, 3))
 

@@ -1,4 +1,4 @@
-"""Trace files: what they become, and what is refused with its line."""
+"""Trace files: what they become, and what is refused with the line at fault."""
 
 import math
 
@@ -88,7 +88,7 @@ def test_deliveries_become_rates_and_none_is_lost(trace):
         2,
         0,
         5,
-    ]  # in 0.1 s each, of the third and the fourth one step; 500 is of the last
+    ]  # per 0.1 s; the third and fourth make one step; 500 belongs to the last
     rates = [count * FRAME_BYTES / BIN_S / 1e6 for count in packets]
     assert [rate for _, rate in ride.steps] == pytest.approx(rates)
     assert ride.mean("rate_mbyte_s") * ride.seconds == pytest.approx(12 * FRAME_BYTES / 1e6)

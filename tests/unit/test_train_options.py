@@ -155,13 +155,13 @@ def test_a_wrong_environment_is_named(environ, message):
 
 
 def test_a_large_model_has_more_time_on_slow_links():
-    """500 MB over 1 MB/s between three nodes: a ring all-reduce takes 667 s at best."""
+    """500 MB at 1 MB/s between three nodes: a ring all-reduce takes at least 667 s."""
     slow = TORCHRUN | {"GRADWIRE_TIMEOUT_S": "230", "GRADWIRE_SLOWEST_MBYTE_S": "1"}
     config = parse_config([], slow)
     assert config.timeout_for_s(0) == 230
     assert config.timeout_for_s(500_000_000) == pytest.approx(230 + 4 * 667, abs=2)
     assert "slowest_mbyte_s" not in config.decisive()
-    assert parse_config([], TORCHRUN).timeout_for_s(500_000_000) == 1800  # nobody knows the links
+    assert parse_config([], TORCHRUN).timeout_for_s(500_000_000) == 1800  # the links are unknown
 
 
 def test_flag_then_environment_then_default(tmp_path):
@@ -207,7 +207,7 @@ def test_ranks_must_share_what_decides_the_result_and_nothing_else():
 
 
 def test_all_ranks_go_on_or_none():
-    """One that reads a checkpoint and one that does not wait for each other until the timeout."""
+    """A rank that reads a checkpoint and one that does not would wait for each other until the timeout."""
     fresh, resumed, elsewhere = (
         parse_config(flags, {}) for flags in ([], ["--resume", "a"], ["--resume", "b"])
     )
@@ -229,7 +229,7 @@ def test_the_learning_rate_warms_up_and_then_follows_its_schedule():
 
     assert rates("") == [1.0] * 9
     assert rates("--warmup-steps 4") == [0.25, 0.5, 0.75, *[1.0] * 6]
-    # From step 1 to step 9: half a wave, with its middle at step 5.
+    # From step 1 to step 9: half a cosine wave, with its middle at step 5.
     cosine = rates("--lr-schedule cosine")
     assert (cosine[0], cosine[4], cosine[8]) == pytest.approx((1, 0.55, 0.1))
     assert cosine == sorted(cosine, reverse=True)
@@ -338,7 +338,7 @@ def test_ppo_is_trained_as_its_environment_wants_unless_it_is_told_otherwise():
     cart_pole = config("")
     assert (cart_pole.lr, cart_pole.lr_schedule, cart_pole.final_lr) == (0.001, "linear", 0.0)
     assert (cart_pole.clip_norm, cart_pole.weight_decay) == (0.5, 0.0)
-    # 100,000 steps of the environments are 261 rollouts of 12 x 32, each gone through 20 times.
+    # 100,000 environment steps are 261 rollouts of 12 x 32, each used 20 times.
     assert (cart_pole.steps, cart_pole.batch_size) == (261 * 20, 12 * 32)
     two = config("--nnodes 2 --node-rank 1 --master-addr a --steps 7 --lr-schedule constant")
     assert (two.steps, two.batch_size, two.lr_schedule) == (7, 6 * 32, "constant")
@@ -350,7 +350,7 @@ def test_ppo_is_trained_as_its_environment_wants_unless_it_is_told_otherwise():
 def test_mujocos_environments_are_trained_as_the_zoo_does_and_named_to_whoever_starts_ranks():
     config = parse_config(["--dry-run", "--task", "ppo", "--task-set", "env=Hopper-v5"], {})
     assert config.needed_packages == {"mujoco": "env=Hopper-v5"}
-    # 1,000,000 steps of the environments are 1,737 rollouts of 12 x 48, each gone through 5 times, 36 at a time.
+    # 1,000,000 environment steps are 1,737 rollouts of 12 x 48, each used 5 times in batches of 36.
     assert (config.steps, config.batch_size) == (1737 * 5 * 16, 36)
     assert (config.lr, config.clip_norm) == (9.80828e-5, 0.7)
     assert config.task_options["log_std"] == -2.0

@@ -1,4 +1,4 @@
-"""The SSH connection to a host: made by the real ssh client, to a server that lets it in and does nothing else."""
+"""The SSH connection to a host, made by the real ssh client to a server that only accepts logins."""
 
 import shutil
 import socket
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh clie
 
 
 class Admits(paramiko.ServerInterface):
-    """Anybody with a key."""
+    """Accepts any user with a key."""
 
     def check_auth_publickey(self, username, key):
         return paramiko.AUTH_SUCCESSFUL
@@ -55,7 +55,7 @@ class Server:
             transport.close()
 
     def close(self):
-        with suppress(OSError):  # closed already
+        with suppress(OSError):  # it is closed already
             self._socket.shutdown(socket.SHUT_RDWR)  # ends `accept`
         self._socket.close()
         self.hang_up()
@@ -85,7 +85,7 @@ def free_port():
 
 @pytest.fixture
 def host(server, keys, tmp_path, free_port):
-    """The user's configuration forwards a port of this machine whenever he logs in there."""
+    """A host for which the user's configuration forwards a port of this machine at each login."""
     known = tmp_path / "known_hosts"
     known.write_text(f"[127.0.0.1]:{server.port} {(keys / 'servers.pub').read_text()}")
     lines = ["Host box", "  HostName 127.0.0.1", f"  Port {server.port}", "  User me"]

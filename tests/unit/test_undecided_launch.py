@@ -1,4 +1,4 @@
-"""What a launch does over links that are undecided, or broken: with --allow-undecided, and without."""
+"""Launches over undecided or broken links, with and without --allow-undecided."""
 
 import json
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ HOLDS, UNDECIDED, BROKEN = contract(20.1), contract(24.0), contract(14.0)
 
 @pytest.fixture
 def verify(monkeypatch, tmp_path):
-    """The launch's own step between shaping and starting, with this contract for the links."""
+    """A function that runs a launch's verification step with the given contract."""
 
     def verify(found, *, allowed):
         standing = Standing({"node1": dict.fromkeys(PARTS, "")}, "")

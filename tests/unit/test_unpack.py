@@ -1,4 +1,4 @@
-"""What a node sends is written into its folder and nowhere else, whatever it is, on every Python that a host has."""
+"""Whatever a node sends is unpacked into its folder and nowhere else, on every Python that a host may have."""
 
 import io
 import os
@@ -18,7 +18,7 @@ VICTIM = "as it was"
 
 @pytest.fixture(params=pythons())
 def unpack(request, tmp_path):
-    """A function that unpacks an archive; see that nothing outside is touched."""
+    """A function that unpacks an archive; afterwards nothing outside the folder may have changed."""
     folder = tmp_path / "around" / "node2"
     folder.mkdir(parents=True)
     (tmp_path / "victim").write_text(VICTIM)
@@ -48,7 +48,7 @@ def texts(folder):
 
 
 def test_what_gnu_tar_writes_arrives_as_it_was(unpack, folder, tmp_path_factory):
-    """Long names, names that are no UTF-8, folders in folders, hard links, sparse files, times, executable bits."""
+    """Long names, names that are not UTF-8, nested folders, hard links, sparse files, times, executable bits."""
     source = tmp_path_factory.mktemp("source")
     deep = source / "a" / ("b" * 200) / ("ü" * 100)
     deep.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_a_link_arrives_as_the_file_that_it_leads_to(unpack, folder):
     done = unpack(
         archive(
             member("./", kind="folder"),
-            member("./model.pt", kind="link", to="ckpt/last.pt"),  # before what it leads to
+            member("./model.pt", kind="link", to="ckpt/last.pt"),  # before its target
             member("./absolute.pt", kind="link", to="/run/here/ckpt/step-7.pt"),
             member("./ckpt/", kind="folder"),
             member("./ckpt/last.pt", kind="link", to="../ckpt/./step-7.pt"),
@@ -107,7 +107,7 @@ def test_a_link_that_leads_out_or_nowhere_is_left_out_and_nothing_else(unpack, f
     assert not done["lacks_files"]
 
 
-# The way that led Python's own filter out until 3.11.13 (CVE-2025-4517): a path that is too long to be resolved.
+# The path that escaped Python's own filter until 3.11.13 (CVE-2025-4517): it is too long to be resolved.
 LONG, STEPS = "d" * 247, "abcdefghijklmnop"
 FAR = "/".join(STEPS) + "/" + "l" * 254
 TOO_LONG_TO_RESOLVE = [
@@ -147,7 +147,7 @@ TOO_LONG_TO_RESOLVE = [
     ids=lambda members: f"{len(members)} members",
 )
 def test_nothing_is_written_outside(unpack, folder, members):
-    """The fixture looks around; here: what came before and after it is there."""
+    """The fixture checks the outside; here, what came before and after the hostile members is unpacked."""
     done = unpack(archive(member("before", b"before"), *members, member("after", b"after")))
     found = texts(folder)
     assert (found["before"], found["after"]) == ("before", "after")
@@ -160,7 +160,7 @@ def test_a_name_that_is_there_twice_keeps_its_first_content(unpack, folder):
     twice = [member("x", b"1"), member("x", b"2"), member("x", kind="folder"), member("x/y", b"3")]
     done = unpack(archive(*twice, member("z", b"z")))
     assert texts(folder) == {"x": "1", "z": "z"}
-    assert done["lacks_files"]  # so they stay on the node
+    assert done["lacks_files"]  # so the originals stay on the node
 
 
 GOOD = archive(member("x", b"x" * 2000))
@@ -196,7 +196,7 @@ def test_no_archive_at_all_is_told(unpack):
 
 
 def test_a_file_larger_than_the_limit_is_refused_by_what_it_says(unpack, folder):
-    """1 TB that takes nothing on the node: it is not read first."""
+    """A sparse file of 1 TB, which takes no space on the node, is refused before it is read."""
     done = unpack(archive(member("./small", b"x"))[:1024] + member("./sparse", size=10**12))
     assert "with ./sparse of 1e+06 MB they are more than the limit of 100 MB" in done["error"]
     assert not (folder / "sparse").exists()
@@ -206,7 +206,7 @@ def test_a_file_larger_than_the_limit_is_refused_by_what_it_says(unpack, folder)
     "members",
     [
         [member(f"{n}", b"x" * 60_000) for n in range(20)],
-        [member(f"{n}") for n in range(300)],  # each takes a block of the disk
+        [member(f"{n}") for n in range(300)],  # each takes a block on the disk
         [member(f"{n}", kind="folder") for n in range(300)],
         [member(f"{n}", kind="pipe") for n in range(300)],
         [member("x", b"x" * 60_000), *(member(f"{n}", kind="link", to="x") for n in range(20))],

@@ -1,4 +1,4 @@
-"""docs/verbs/ has a page for every verb, and what a page says of flags is what the verb takes."""
+"""docs/verbs/ has a page for every verb, and each page's flags are those that the verb takes."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""What one better link would have saved: the planted one comes first, and saves what the formula says."""
+"""What one better link would have saved: the planted one is listed first, and saves what the formula says."""
 
 import pytest
 from books import part, ring
@@ -12,11 +12,11 @@ from cluster.accounting.what_if import Change, improve, sentence, what_if
 from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3"]
-BYTE_S = 1e6 * 1448 / 1514  # payload, of 1 MB/s on the wire
+BYTE_S = 1e6 * 1448 / 1514  # payload per second, at 1 MB/s on the wire
 
 
 def network(slow=None, far=None, uplink=None):
-    """Links of 10 MB/s and 10 ms, but for a slow one of 1 MB/s and a far one of 500 ms."""
+    """Return links of 10 MB/s and 10 ms, except for a slow one of 1 MB/s and a far one of 500 ms."""
     links = [
         Link(
             src=a,
@@ -41,7 +41,7 @@ def all_reduces(size, count=20):
 def test_the_slow_link_is_named_and_what_twice_its_rate_saves():
     first, *_ = what_if(all_reduces(30_000_000), network(slow=("node2", "node1")))
     assert (first["what"], first["carrier"]) == ("rate", "node2->node1")
-    # It carries 40 MB of each of 20, and is what all wait for until it is twice as fast.
+    # It carries 40 MB for each of 20 all-reduces, and all ranks wait for it until it is twice as fast.
     assert first["saves_s"] == pytest.approx(20 * 40e6 / BYTE_S / 2, rel=0.02)
     assert (
         sentence([first])
@@ -50,7 +50,7 @@ def test_the_slow_link_is_named_and_what_twice_its_rate_saves():
 
 
 def test_a_link_that_carries_nothing_saves_nothing():
-    """An all-reduce goes round one way: not by node1 -> node2, but that is where node2 asks for room."""
+    """A ring all-reduce sends no data over node1 -> node2, only announcements of room to node2."""
     changes = what_if(all_reduces(30_000_000), network(slow=("node1", "node2")))
     assert ("rate", "node1->node2") not in [(one["what"], one["carrier"]) for one in changes]
 
@@ -70,13 +70,13 @@ def test_the_far_link_is_named_whichever_way_it_leads():
 
 
 def after_pauses(size, took_s, count=5):
-    """All-reduces ten seconds apart: windows are those of new connections."""
+    """Return all-reduces ten seconds apart, so that windows are those of new connections."""
     starts = [10.0 * n for n in range(count)]
     return [Collective(tuple(ring(3, size, entered=[at] * 3, ended=at + took_s))) for at in starts]
 
 
 def test_what_waits_for_a_window_waits_in_round_trips():
-    """So half the delay saves more of it than of what has a window that is large enough: as far as it was measured."""
+    """So half the delay saves more than with windows that are large enough, as far as the run measured this."""
     links, far = network(far=("node2", "node1")), Change("delay", "node2->node1")
     [one] = after_pauses(3_000_000, 1.0, count=1)
     new = {pair: window_after(10.0, 0.02) for pair in links.routes}
@@ -93,7 +93,7 @@ def test_what_waits_for_a_window_waits_in_round_trips():
 
 
 def test_a_rate_saves_the_same_whatever_windows_were():
-    """They grow with it: a run whose windows were just large enough would else gain nothing."""
+    """Windows grow with the rate: otherwise a run whose windows were just large enough would gain nothing."""
     links = network(slow=("node2", "node1"))
     found = [
         what_if(after_pauses(3_000_000, 9.0), links, slow_start=slow_start)

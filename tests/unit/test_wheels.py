@@ -1,4 +1,4 @@
-"""Python packages of the image: known by their checksum, wherever they come from."""
+"""The image's Python packages are identified by their checksums, wherever they come from."""
 
 import hashlib
 import sys
@@ -18,7 +18,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def requirements(tmp_path, *contents):
-    """Of one package, with wheels that contain so much."""
+    """Return a requirements file with one package, whose wheels have these contents."""
     path = tmp_path / "requirements.txt"
     hashes = [f"--hash=sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
     path.write_text(" ".join(["# a thing\nthing==1", *hashes]) + "\n")

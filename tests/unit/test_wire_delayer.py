@@ -1,4 +1,4 @@
-"""How the daemon learns to be on time, and how it reads what a kernel announces, without a kernel's queue."""
+"""How the daemon learns to be on time, and how it reads the kernel's announcements, without a kernel queue."""
 
 import socket
 import struct
@@ -22,7 +22,7 @@ def delayer():
 
 
 def test_who_is_always_late_begins_that_much_earlier(delayer):
-    for _ in range(200):  # it wakes 0.3 ms after the moment for which it has asked
+    for _ in range(200):  # it wakes 0.3 ms after the time that it requested
         delayer.learn(monotonic() + delayer._lead_s - 300e-6)
     assert delayer._lead_s == pytest.approx(300e-6, abs=20e-6)
 
@@ -42,7 +42,7 @@ def test_it_never_begins_much_too_early(delayer):
 
 
 def test_packets_that_go_late_are_counted_once_each(delayer, monkeypatch):
-    """Of three, due at 1, 2 and 3 ms, with nobody awake until 2.5 ms: one is more than 1 ms late."""
+    """Three packets are due at 1, 2 and 3 ms, and nobody wakes until 2.5 ms: one is more than 1 ms late."""
     moment = monotonic()
     line = HoldingLine(Behaviour(0.0), Downlink(float("inf"), float("inf")))
     for number in (1, 2, 3):
@@ -60,7 +60,7 @@ def test_packets_that_go_late_are_counted_once_each(delayer, monkeypatch):
 
 
 def announcement(packet, stamp=None, queue=7, kind=MSG_PACKET):
-    """What nfnetlink_queue says of a packet: its number, a device, a hardware address, a stamp, what hook it is at."""
+    """Return nfnetlink_queue's message for a packet: number, device, hardware address, timestamp, hook."""
     attributes = struct.pack("=HH", 11, 1) + struct.pack(">IHBx", packet, 0x0800, 0) + bytes(8 + 16)
     if stamp is not None:
         attributes += struct.pack("=HH", 20, 4)
@@ -72,7 +72,7 @@ def announcement(packet, stamp=None, queue=7, kind=MSG_PACKET):
 
 @pytest.fixture
 def announced(monkeypatch):
-    """A delayer of one queue, with links that take 10 ms, and a way to announce packets to it; its clocks stand."""
+    """A delayer with one queue, 10 ms links and frozen clocks, and a function that announces packets to it."""
     monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: NOW_S)
     monkeypatch.setattr("node.wire.nfqueue.delayer.time", lambda: CLOCK_S)
     kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -108,7 +108,7 @@ def test_what_is_no_packet_of_ours_is_passed_over(announced):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A function that sets the time to so many seconds after NOW_S."""
+    """A function that sets the time to a number of seconds after NOW_S."""
     return lambda s: monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: NOW_S + s)
 
 
@@ -197,7 +197,7 @@ def test_one_look_takes_a_burst_and_in_a_rush_all_there_is(announced):
     for number in range(many):
         try:
             announce(announcement(number, CLOCK_S))
-        except BlockingIOError:  # a socket of this kind has room for few
+        except BlockingIOError:  # such a socket has room for few messages
             many = number
             break
     delayer.take_in()

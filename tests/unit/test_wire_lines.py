@@ -1,4 +1,4 @@
-"""What is said to tc, iptables and ip for a small plan: first from nothing, then in place."""
+"""The commands to tc, iptables and ip for a small plan: first from scratch, then in place."""
 
 import statistics
 
@@ -19,7 +19,7 @@ from protocol.reader import FormatError
 
 ETH0 = Device("eth0", 1500)
 LINK = Link("node1", "node2", 5.0, 100.0, 0.0, 0.0, 200.0)
-LITTLE_LOSS_PCT = (0.001, 0.05, 0.3, 0.8)  # as on real links; the contract may not see it
+LITTLE_LOSS_PCT = (0.001, 0.05, 0.3, 0.8)  # as on real links; the contract may not detect it
 
 
 def shape(
@@ -33,7 +33,7 @@ def shape(
     isolated=False,
     **changes,
 ):
-    """A shape of node1 with links to and from the peers of these numbers."""
+    """Return a shape of node1 with links to and from the peers of these numbers."""
     there = [LINK._replace(dst=f"node{n}", **changes) for n in peers]
     back = [link._replace(src=link.dst, dst="node1") for link in there]
     plan = node_plan(
@@ -72,7 +72,7 @@ def test_address_resolution_passes_unshaped_on_both_sides_of_a_link():
     for lines in (egress.tc_lines(None, shape(2)), netem.tc_lines(None, shape(2))):
         discovery = [line for line in words(lines, "filter replace") if "flowid 6777:2" in line]
         assert ["0x0806" in line for line in discovery] == [True, False, False]
-        # Filters are tried in the order of their numbers: discovery before any link.
+        # Filters are tried in numerical order: discovery before any link.
         assert [line.split("800::")[1].split()[0] for line in discovery] == ["1", "2", "3"]
 
 
@@ -88,7 +88,7 @@ def test_egress_in_place_touches_only_what_the_plan_names():
     classes = [line.split("classid ")[1].split(" burst")[0] for line in words(lines, "class rep")]
     assert classes == [
         "6777:11 htb rate 8000000bit ceil 8000000bit",  # node2 keeps its class
-        "6777:13 htb rate 8000000bit ceil 8000000bit",  # node4 does not take over that of node3
+        "6777:13 htb rate 8000000bit ceil 8000000bit",  # node4 does not take over node3's class
     ]
 
 
@@ -98,7 +98,7 @@ def test_links_share_an_uplink_that_is_too_narrow_for_all():
         for line in words(egress.tc_lines(None, shape(2, 3, uplink_mbyte_s=4.0)), "class")
     ]
     assert rates[2] == "rate 32000000bit ceil 32000000bit"  # the uplink: 4 MB/s
-    assert rates[3:] == ["rate 16000000bit ceil 40000000bit"] * 2  # 2 of its own, 5 alone
+    assert rates[3:] == ["rate 16000000bit ceil 40000000bit"] * 2  # 2 MB/s guaranteed, 5 MB/s alone
 
 
 def test_an_uplink_that_is_wide_enough_or_gone_leaves_links_their_rates():
@@ -173,7 +173,7 @@ def test_netem_in_place_changes_the_netem_and_no_redirection():
 
 
 def test_a_wire_has_room_for_all_that_is_under_way():
-    # 5 MB/s for 100 ms: 500 kB, half as much again in frames of 200 bytes; 0.2 s of full frames; 1000.
+    # 5 MB/s for 100 ms: 500 kB, half as much again in frames of 200 bytes; 0.2 s of full frames; 100,000.
     assert packets_in_flight(LINK) == 3750 + 661 + 100_000
     assert packets_in_flight(LINK._replace(jitter_ms=25.0)) == 7500 + 661 + 100_000
     assert packets_in_flight(LINK._replace(rate_mbyte_s=1e4, delay_ms=1e4)) == 1_000_000
@@ -272,7 +272,7 @@ def test_bursts_lose_as_much_as_was_asked():
     assert begin / (begin + end) == pytest.approx(0.1)
     assert burst_chances(LINK._replace(loss_pct=10.0)) is None
     assert burst_chances(LINK._replace(loss_pct=100.0, loss_burst=4.0)) is None
-    begin, end = burst_chances(LINK._replace(loss_pct=80.0, loss_burst=2.0))  # they must be longer
+    begin, end = burst_chances(LINK._replace(loss_pct=80.0, loss_burst=2.0))  # bursts must grow
     assert begin == 1.0 and end == pytest.approx(0.25)
 
 
@@ -295,7 +295,7 @@ def test_links_share_a_downlink_on_netem_too():
         classes[2:]
         == ["rate 32000000bit ceil 32000000bit"] + ["rate 16000000bit ceil 32000000bit"] * 2
     )
-    # The queue in front of it is part of netem's: 100 ms under way and 200 of queue, in full frames, and some.
+    # The queue in front of it is part of netem's: 100 ms in flight and 200 ms queued, in full frames, plus spare.
     assert f"netem limit {round(5e6 * 0.3 / 1514) + 20} " in words(lines, "qdisc replace")[0]
 
 
@@ -368,9 +368,9 @@ def test_flaws_hit_single_packets_but_where_a_link_is_too_fast_for_them(flaw):
 def test_tcp_hands_down_what_makes_the_fewest_packets_of_all_links_together():
     fast, faster, fastest = (LINK._replace(rate_mbyte_s=rate) for rate in (68, 125, 1000))
     assert segmentation.wanted([LINK, faster], 1514) == (False, 16)  # LINK takes frames only
-    assert segmentation.wanted([fast, faster], 1514) == (False, 8)  # with 16 one of them would cut
+    assert segmentation.wanted([fast, faster], 1514) == (False, 8)  # with 16, `fast` would cut
     assert segmentation.wanted([fast, fastest], 1514) == (False, 43)
-    assert segmentation.wanted([LINK], 1514) == (False, 65535)  # all is cut, whatever its size
+    assert segmentation.wanted([LINK], 1514) == (False, 65535)  # all are cut, whatever their size
     assert segmentation.wanted([], 1514) == (False, 65535)
 
 

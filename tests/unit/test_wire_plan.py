@@ -1,4 +1,4 @@
-"""The link plan of a node: strict, and every error names its key."""
+"""The link plan of a node: strictly parsed, and every error names its key."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ PLAN = {
 
 
 def broken(*path_and_value):
-    """The plan with one value changed: its path, then the value."""
+    """Return the plan with one value changed: first its path, then the value."""
     *path, key, value = path_and_value
     plan = copy.deepcopy(PLAN)
     target = plan
@@ -42,7 +42,7 @@ def broken(*path_and_value):
 def test_a_plan_survives_the_way_through_the_types():
     plan = parse_plan(json.dumps(PLAN | {"origin": {"profile": "wan"}}))
     as_it_came = document(plan)
-    del as_it_came["links"][0]["wire"]  # auto, unless it says otherwise
+    del as_it_came["links"][0]["wire"]  # `auto` by default
     assert as_it_came == PLAN | {"origin": {"profile": "wan"}}
     assert parse_plan(json.dumps(document(plan))) == plan
 

@@ -1,4 +1,4 @@
-"""Traces on a node: which step is due when, what a link is then, and what is said to tc and the delayer."""
+"""Traces on a node: when each step is due, a link's values then, and the commands to tc and the delayer."""
 
 import json
 import math
@@ -54,10 +54,10 @@ def test_the_time_is_kept_and_what_is_late_is_counted():
     assert playing.advance(100.5)
     playing.done(100.5 + 2 * LATE_S)  # late
     assert playing.next_due() == 100.6
-    assert playing.advance(102.01)  # two are due: one never came
+    assert playing.advance(102.01)  # two are due: the first is skipped
     playing.done(102.02)
     assert playing.report("a") == Ended("a", changes=4, late=2, worst_ms=100.0)
-    assert playing.advance(107.0)  # after the end: up to it, and nothing of the next round
+    assert playing.advance(107.0)  # after the end: only steps up to it, none of the next round
     assert playing.report("a").changes == len([s for s in range(99) if RATES.due_s(s) < 5.0])
     assert playing.next_due() == playing.ends == 105.0
 
@@ -131,7 +131,7 @@ def test_netem_is_told_of_the_link_that_ends_here_with_other_chances_each_time()
     assert [len(said) for said in lines] == [1, 1, 1]
     assert all(" delay 20.000000ms " in said for (said,) in lines)
     assert len({said.split(" seed ")[1] for (said,) in lines}) == 3
-    assert lines[0][0] in netem.tc_lines(before, after)  # the 0th is what `apply` would say
+    assert lines[0][0] in netem.tc_lines(before, after)  # number 0 is what `apply` would say
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_netem_is_told_of_the_link_that_ends_here_with_other_chances_each_time()
     ],
 )
 def test_netem_is_told_whatever_it_is_that_changes(change, words):
-    """Not of a delay alone."""
+    """Netem is told not only of changed delays."""
     back = LINK._replace(src="node2", dst="node1")
     (said,) = netem.change(shape([back]), shape([back._replace(**change)]), 1)
     assert words in said

@@ -40,7 +40,7 @@ def test_what_is_not_there_or_no_file_is_refused_in_one_line(tmp_path):
 
 
 def test_a_pair_of_surrogates_is_the_letter_that_json_means_by_it(tmp_path):
-    """JSON is YAML, and json.dumps writes letters beyond U+FFFF so."""
+    """JSON is YAML, and json.dumps writes letters beyond U+FFFF as pairs of surrogates."""
     path = tmp_path / "mine.yml"
     path.write_text(json.dumps({"💥": ["a💥"]}))
     assert read_yaml(path) == {"💥": ["a💥"]}

@@ -1,4 +1,4 @@
-"""What nodes send, as hostile as can be, to the functions of the host that read it."""
+"""Hostile answers of nodes, given to the functions of the host that read them."""
 
 import io
 import json
@@ -66,7 +66,7 @@ REPLAYED = READY + b'{"ended": "0", "changes": 2, "late": 0, "worst_ms": 0.5}\n'
 
 
 def expected(action):
-    """An action that may raise our own errors, of which each must be one clear line."""
+    """Wrap an action that may raise our own errors, each of which must be one clear line."""
 
     def call(place, *drawn):
         try:
@@ -95,7 +95,7 @@ def report(place, data):
 
 
 class FakeFleetOfOne(FakeFleet):
-    """All say the same."""
+    """A fleet whose nodes all give the same answer."""
 
     def __init__(self, data):
         super().__init__(dict.fromkeys(NAMES, data))
@@ -106,7 +106,7 @@ class FakeFleetOfOne(FakeFleet):
 
 @expected
 def node_check(place, data):
-    """What the doctor asks."""
+    """The nodes' answers to the doctor."""
     good = json.dumps(example(NodeCheck)).encode()
     reports = FakeFleet(one_odd(good, data)).run_read(NodeCheck, ["python3"])
     _everywhere("names", "", {node: one.names for node, one in reports.items()}, "")
@@ -149,7 +149,7 @@ def telemetry(place, data):
 
 
 def see(state):
-    """All that is shown of a state document."""
+    """Render a state document in every form."""
     text = to_json(state)
     assert parse_state(text) is not None and len(text) < 200_000
     shown_text = screen_text(state, 80, 24)
@@ -158,7 +158,7 @@ def see(state):
 
 @expected
 def state_document(place, data):
-    """live.json, which lies in a run folder that somebody may have sent."""
+    """live.json, which may be in a run folder from someone else."""
     if state := parse_state(data):
         screen_text(state, 80, 24)
 
@@ -181,7 +181,7 @@ def rank_report(place, stderr, exit_code):
 
 @expected
 def rank_states(place, data):
-    """What a stall is told by."""
+    """The rank states from which a stall is found."""
     good = json.dumps({str(place.rank): example(RankState) for place in PLACES}).encode()
     before = _read_states(PLACES, dict.fromkeys(NAMES, good))
     now = _read_states(PLACES, one_odd(good, data))
@@ -199,7 +199,7 @@ def versions(place, data):
 
 @expected
 def output(place, data):
-    """What ranks print: into their logs, and onto a terminal."""
+    """The ranks' output: into their logs, and onto a terminal."""
     out = io.StringIO()
     printer = LinePrinter(NAMES, out)
     log = place.work / "node2.log"
@@ -211,7 +211,7 @@ def output(place, data):
 
 @expected
 def archive(place, pieces, exit_code, stderr):
-    """Results, as a tar archive: what is in it is sorted into the run folder."""
+    """Results as a tar archive, whose files are sorted into the run folder."""
     folder = place.work / "run"
     fleet = FakeFleet(dict.fromkeys(NAMES, (pieces, stderr, exit_code)))
     fetch = Fetch("/run/here", folder / "files", 1 << 22)
@@ -229,7 +229,7 @@ def archive(place, pieces, exit_code, stderr):
 
 
 def metrics(place, changed, data):
-    """What ranks wrote of themselves: the accounts of a run, and all that is read of its folder later."""
+    """The ranks' metrics: the accounts of a run, and everything that later reads its folder."""
     folder = write_folder(place, changed, data)
     names = sorted(p.stem for p in (folder / "metrics").glob("*.jsonl") if "." not in p.stem)
     told = {name: last_events(folder, name) for name in names}
@@ -249,7 +249,8 @@ def metrics(place, changed, data):
         try:
             json_text(reckon(folder, told))
             place.count("accounts")
-        except Exception as error:  # as cluster/run/runner.py takes it: they need not fit together
+        # caught as in cluster/run/runner.py: the files need not be consistent
+        except Exception as error:
             place.count(f"no accounts: {type(error).__name__}")
     read_again(place, folder)
 
@@ -265,7 +266,7 @@ RANKS = {str(rank): example(RankState) for rank in range(3)}
 
 @st.composite
 def changed_metrics(draw):
-    """One file of metrics with other lines: which, and its bytes."""
+    """Draw one metrics file with changed lines: its path and its bytes."""
     files = good_run()
     path = draw(st.sampled_from(sorted(path for path in files if "metrics" in path.parts)))
     rows = [json.loads(line) for line in files[path].splitlines()]

@@ -79,7 +79,7 @@ MEMBERS = st.builds(
 
 @st.composite
 def archives(draw):
-    """Standard output of tar, its exit code, and its standard error."""
+    """Draw tar's standard output, its exit code, and its standard error."""
     data = archive(*draw(st.lists(MEMBERS, max_size=8)))
     code = draw(st.sampled_from((0, 0, 0, 1, 2, 44, 99, -1000)))
     return draw(damaged(data)), code, draw(st.one_of(st.just(b""), st.binary(max_size=50)))

@@ -1,4 +1,4 @@
-"""Words on the command line and in the environment, of every verb, in a place where no engine answers."""
+"""Arguments and environments for every verb, in a place without a Docker engine."""
 
 import importlib
 import os
@@ -14,7 +14,7 @@ from fuzzing.sandbox import call, check
 from fuzzing.yaml_cases import write_folder
 
 VERBS = cluster.__main__.VERBS
-# It reads the standard input of whoever calls it and ends its process with it; tests/cluster has it.
+# It reads the caller's standard input and ends the process with it; tests/cluster covers it.
 LEFT_OUT = {"--attached"}
 PLAIN = """\
 - -- -1 0 1 2 3 64 100 1.5 nan inf 1e400 ² node1 node2 node9 node1:node2 node1=1 node1= = node1=0 all none auto
@@ -28,10 +28,10 @@ TRAINING = ("--steps", "--strategy", "--set", "--task", "--seed", "--lr", "--res
 
 
 def _can_be_passed(word):
-    """What the kernel takes as an argument: bytes without NUL, of which Python makes lone surrogates."""
+    """Return whether the kernel takes it as an argument: bytes without NUL, in which Python allows lone surrogates."""
     try:
         os.fsencode(word)
-    except UnicodeEncodeError:  # the locale has no such letter
+    except UnicodeEncodeError:  # the locale cannot encode it
         return False
     return "/" not in word and "\0" not in word
 
@@ -42,7 +42,7 @@ ANY_WORD = st.one_of(st.sampled_from(WORDS), LETTERS.filter(_can_be_passed))
 
 
 def parser_of(verb):
-    """A verb's parser, without running it."""
+    """Return a verb's parser without running the verb."""
     module, found = importlib.import_module(f"cluster.{verb}"), []
     with patch.object(
         module, "run_verb", lambda parser, *_args, **_more: found.append(parser) or 0
@@ -70,7 +70,7 @@ VARIABLES = sorted(
 
 @st.composite
 def commands(draw):
-    """A verb, its words, and variables of the environment."""
+    """Draw a verb, its arguments, and environment variables."""
     verb = draw(st.sampled_from((*VERBS, "launch", "launch", "launch", "sweep", "shape")))
     flags = st.sampled_from([*FLAGS[verb], *(TRAINING if verb in ("launch", "sweep") else ())])
     words = []
@@ -94,7 +94,7 @@ def commands(draw):
 
 
 def command(place, verb, words, environment):
-    """Call the verb, with files of all sorts lying about."""
+    """Call the verb in a folder with files of all sorts."""
     write_folder(place, Path("reported/run.yml"), b"")
     (place.work / "folder").mkdir()
     (place.work / "train.py").write_text("")
@@ -104,7 +104,7 @@ def command(place, verb, words, environment):
     with patch.dict("os.environ", environment):
         ended = call(main, words)
     place.count(f"exit {ended.exit_code}")
-    check(ended, 30_000)  # argparse's usage is no error
+    check(ended, 30_000)  # argparse's usage does not count as an error
 
 
 CASES = {"command": (commands(), command)}

@@ -1,4 +1,4 @@
-"""A good document of each type in protocol/, made of its annotations alone."""
+"""Makes a valid document of each type in protocol/ from its annotations alone."""
 
 import types
 from typing import Annotated, Union, get_args, get_origin
@@ -24,10 +24,10 @@ CANDIDATES = (
 
 
 def example(kind):
-    """The JSON value of a document of this type; lists and mappings have one entry.
+    """Return the JSON value of a document of this type; lists and mappings have one entry.
 
     Raises:
-        LookupError: nothing here passes its checks.
+        LookupError: no candidate passes its checks.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -46,7 +46,7 @@ def example(kind):
 
 
 def _checked(kind, checks):
-    """The first that all checks take: of the type itself where they take it."""
+    """Return the first candidate that passes all checks, with the type's own example tried first."""
     readers = [check.reader for check in checks if isinstance(check, ReadBy)]
     own = () if readers else (example(kind),)
     for one in (*own, *CANDIDATES):

@@ -1,4 +1,4 @@
-"""Nodes that answer what they are told to: a fleet over SSH channels that never were."""
+"""Fake nodes: a fleet with fake SSH channels that give prepared answers."""
 
 import io
 import threading
@@ -12,7 +12,7 @@ NAMES = [node.name for node in SPEC.nodes]
 
 
 class Channel:
-    """As paramiko's, of a command that says this and ends."""
+    """A fake of paramiko's channel, for a command that prints this and ends."""
 
     def __init__(self, stdout, stderr=b"", exit_code=0):
         self._out, self._err, self._exit_code = io.BytesIO(stdout), io.BytesIO(stderr), exit_code
@@ -21,7 +21,7 @@ class Channel:
         self.status_event.set()
 
     def settimeout(self, seconds):
-        """It never waits."""
+        """Do nothing: it never waits."""
 
     def recv(self, count):
         return self._out.read(count)
@@ -38,17 +38,17 @@ class Channel:
         return len(data)
 
     def shutdown_write(self):
-        """Nobody reads it."""
+        """Do nothing: the input is not read."""
 
     def close(self):
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def recv_exit_status(self):
         return self._exit_code
 
 
 class PatientChannel(Channel):
-    """Of a command that ends with its standard input."""
+    """A channel of a command that ends when its standard input does."""
 
     def __init__(self, stdout):
         super().__init__(stdout)
@@ -67,7 +67,7 @@ class PatientChannel(Channel):
 
 
 class FakeFleet(Fleet):
-    """Three nodes; to each command each says what `answers` has of it: standard output, error, exit code."""
+    """Three nodes, which give the answers of `answers` to every command: standard output, error, exit code."""
 
     channel = Channel
 
@@ -95,12 +95,12 @@ class FakeFleet(Fleet):
 
 
 class PatientFleet(FakeFleet):
-    """Its commands wait for the end of their standard input."""
+    """A fleet whose commands wait for the end of their standard input."""
 
     def channel(self, stdout, *_):
         return PatientChannel(stdout)
 
 
 def one_odd(good, odd, node="node2"):
-    """Answers by node: all good but that of one."""
+    """Return answers by node: good ones, except for one node."""
     return {name: odd if name == node else good for name in NAMES}

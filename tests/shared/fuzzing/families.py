@@ -1,4 +1,4 @@
-"""The three families of odd inputs, and how one of their cases is tried many times."""
+"""The three families of odd inputs, and a function that tries one of their cases many times."""
 
 import tempfile
 from collections import Counter
@@ -19,34 +19,34 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 TAKEN = {"taken", "exit 0", "accounts"}
-# Of the examples of a family: a process of node.train checks each, or an engine of scripts draws it.
+# Share of a family's examples: these are slow, as a process of node.train checks or a script engine draws each.
 FEW = {"training": 0.03, "sweep": 0.03, "drawn_report": 0.02}
 
 
 def shares(names, examples):
-    """How many examples each of these cases gets."""
+    """Return the number of examples for each of these cases."""
     few = {name: max(1, round(examples * FEW[name])) for name in names if name in FEW}
     rest = [name for name in names if name not in few]
     return few | dict.fromkeys(rest, -(-max(0, examples - sum(few.values())) // max(1, len(rest))))
 
 
-# It keeps tables of letters, else in the current folder.
+# Hypothesis stores character tables, by default in the current folder.
 _HOME = tempfile.TemporaryDirectory(prefix="gradwire-fuzz-")
 set_hypothesis_home_dir(_HOME.name)
 
 
 class Tried(NamedTuple):
-    """How often a case was tried, and what came of it."""
+    """The number of times that a case was tried, and the results."""
 
     examples: int
     results: Counter
 
 
 def try_case(family, name, examples, number=None):
-    """Try one case so many times; `number` seeds it, None: always the same ones.
+    """Try a case this many times, seeded with `number`; None: always with the same examples.
 
     Raises:
-        AssertionError: or whatever else was not to happen, with the smallest example that shows it.
+        AssertionError: or any other unexpected error, with the smallest example that shows it.
     """
     strategy, action = FAMILIES[family][name]
     count = 0

@@ -1,7 +1,7 @@
-"""Good documents made odd: values replaced, keys lost, doubled and misspelt, text cut, bytes that are no text.
+"""Makes good documents odd: values replaced, keys lost, doubled and misspelt, text cut, bytes that are not text.
 
-A document is a tree of lists, `Pairs` (a mapping that may have a key twice), plain values, and `Raw`: text that
-stands in the file as it is. Trees are written as YAML's flow style, of which JSON is a part.
+A document is a tree of lists, `Pairs` (a mapping that may have a key twice), plain values, and `Raw`: text that is
+written to the file as it is. Trees are written in YAML's flow style, of which JSON is a part.
 """
 
 import copy
@@ -101,22 +101,22 @@ BYTES = (
 
 
 class Raw(str):
-    """Text that stands in the file as it is."""
+    """Text that is written to the file as it is."""
 
 
 class Pairs(list):
-    """A mapping as a list of keys and values, so that a key may be there twice."""
+    """A mapping as a list of keys and values, so that a key may occur twice."""
 
 
 def tree(value):
-    """A parsed document as a tree."""
+    """Return a parsed document as a tree."""
     if isinstance(value, dict):
         return Pairs([key, tree(one)] for key, one in value.items())
     return [tree(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def flow(one):
-    """A tree as text: JSON, where nothing in it is Raw."""
+    """Return a tree as text, which is JSON if it has no Raw."""
     if isinstance(one, Raw):
         return str(one)
     if isinstance(one, Pairs):
@@ -131,7 +131,7 @@ def _key(key):
 
 
 def odd_values(raws):
-    """Anything that may stand where something else should."""
+    """Any values that may replace others."""
     return st.one_of(
         st.sampled_from(WORDS),
         st.sampled_from(NUMBERS),
@@ -147,7 +147,7 @@ YAML_VALUES, JSON_VALUES = odd_values(OF_YAML), odd_values(OF_JSON)
 
 
 def _places(one, above=None, at=0):
-    """Every place in a tree: its container, and where in it. (None, 0) is the whole."""
+    """Yield every place in a tree: its container, and the index in it. (None, 0) is the whole."""
     yield above, at
     for index, below in enumerate(one if isinstance(one, list) else ()):
         if isinstance(one, Pairs):
@@ -158,14 +158,14 @@ def _places(one, above=None, at=0):
 
 
 def _at(container, at):
-    """What stands in a place, as a value: of an entry of a mapping its own."""
+    """Return the value in a place; for an entry of a mapping, the entry's value."""
     one = container[at]
     return one[1] if isinstance(container, Pairs) else one
 
 
 @st.composite
 def mutated(draw, documents, values=YAML_VALUES):
-    """One of these documents, with up to four places changed: a tree."""
+    """Draw one of these documents as a tree, with up to three places changed; rarely, with all of it replaced."""
     root = [tree(draw(st.sampled_from(documents)))]
     others = [copy.deepcopy(_at(*place)) for place in _places(root[0]) if place[0] is not None] or [
         None
@@ -185,7 +185,7 @@ WAYS = ("value", "value", "near", "near", "near", "other", "other", "lose", "dou
 
 
 def _change(draw, container, at, values, others):
-    """Change one place; of a mapping itself an entry is lost, doubled or misspelt."""
+    """Change one place; an entry of a mapping may also be lost, doubled or misspelt."""
     how, is_entry = draw(st.sampled_from(WAYS)), isinstance(container, Pairs)
     if how in ("lose", "double") and _is_pair(container):
         how = "near"
@@ -205,7 +205,7 @@ def _change(draw, container, at, values, others):
 
 
 def _value(draw, old, how, values, others):
-    """What stands there instead: something odd, another value of the document, or nearly the same."""
+    """Draw a replacement: an odd value, another value of the document, or nearly the same one."""
     if how == "other":
         return draw(st.sampled_from(others))
     if how == "wrap":
@@ -220,7 +220,7 @@ def _value(draw, old, how, values, others):
 
 
 def _is_pair(container):
-    """Whether it may be an entry of a mapping: key and value."""
+    """Return whether it may be an entry of a mapping: key and value."""
     return (
         not isinstance(container, Pairs) and len(container) == 2 and isinstance(container[0], str)
     )
@@ -232,7 +232,7 @@ def _as_key(value):
 
 @st.composite
 def damaged(draw, data):
-    """Bytes, most often as they are; else cut, doubled in part, or with others among them."""
+    """Draw bytes that are usually unchanged; otherwise cut, partly doubled, or with other bytes inserted."""
     how = draw(st.sampled_from((*("none",) * 9, "cut", "lose", "double", "insert", "flip")))
     start = draw(st.integers(0, len(data)))
     length = draw(st.integers(1, 40))
@@ -255,19 +255,19 @@ def damaged(draw, data):
 
 @st.composite
 def texts(draw, documents, values=YAML_VALUES):
-    """The bytes of a file: a document of these, mutated and then perhaps damaged."""
+    """Draw the bytes of a file: one of these documents, mutated and then perhaps damaged."""
     text = flow(draw(mutated(documents, values)))
     return draw(damaged(text.encode("utf-8", "surrogatepass")))
 
 
 def answers(documents):
-    """The bytes of an answer in JSON."""
+    """Draw the bytes of an answer in JSON."""
     return texts(documents, JSON_VALUES)
 
 
 @st.composite
 def line_files(draw, documents):
-    """The bytes of a file of JSON lines: good ones, of which a few are changed, doubled, lost or out of order."""
+    """Draw the bytes of a file of JSON lines, a few of which are changed, doubled, lost or out of order."""
     rows = [flow(tree(one)).encode() for one in documents]
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(rows) - 1)))

@@ -1,4 +1,4 @@
-"""Probes that measure links which never were, one of them odd: what a contract makes of their answers."""
+"""Fake probes of fake links, one of which gives odd answers, and the contract that results."""
 
 import json
 from dataclasses import replace
@@ -50,7 +50,7 @@ SHOWN = {
 
 
 def link_state():
-    """The links, as their nodes have shown them."""
+    """Return the link state as read from the fake nodes."""
     shown = {node: read(Shown, said) for node, said in SHOWN.items()}
     counters = {node: said.counters for node, said in shown.items()}
     links = tuple(link for plan in PLANS.values() for link in plan.outgoing().values())
@@ -61,8 +61,8 @@ def link_state():
 
 @st.composite
 def twists(draw):
-    """What the odd node says instead: of each type of answers a value, and perhaps a whole line."""
-    odd = draw(st.sampled_from([*GOOD, Shown]))  # one of these at a time
+    """Draw the odd node's answers: a value for each type of answer, and perhaps a whole line."""
+    odd = draw(st.sampled_from([*GOOD, Shown]))  # only one of these at a time
     values = {kind: _perhaps(draw, one, kind is odd) for kind, one in GOOD.items()}
     line = draw(st.sampled_from((*[None] * 12, '{"error": "no such device"}', "[" * 99, "5", "")))
     show = _perhaps(draw, SHOWN["node2"], odd is Shown)
@@ -74,7 +74,7 @@ def _perhaps(draw, one, is_odd):
 
 
 class ProbeChannel(Channel):
-    """`python -m node.probe`: an answer to each order."""
+    """`python -m node.probe`, with an answer to each order."""
 
     def __init__(self, address, twist=None):
         super().__init__(json.dumps({"ready": address}).encode() + b"\n")
@@ -97,7 +97,7 @@ class ProbeChannel(Channel):
 
 
 def tree_of(order, said):
-    """The answer to an order, of values for each type."""
+    """Return the answer to an order, from the values of each type."""
     match order:
         case SendOrder():
             return said[Goodput]
@@ -115,7 +115,7 @@ def tree_of(order, said):
 
 
 class ProbedFleet(FakeFleet):
-    """Three nodes with probes; node2's is odd, and what it shows of itself."""
+    """Three nodes with probes; node2's probe and its shown state are odd."""
 
     def __init__(self, twist):
         show = {node: json.dumps(said).encode() for node, said in SHOWN.items()}
@@ -128,7 +128,7 @@ class ProbedFleet(FakeFleet):
 
 
 def measure(twist, table):
-    """The contract of these links; its document and its table are what a launch would leave."""
+    """Return the contract's document, and print its table, as a launch would."""
     with patch("cluster.contract.measure.time.sleep"):
         contract = measure_contract(
             ProbedFleet(twist), link_state(), Console(quiet=True), EFFORTS["normal"]

@@ -1,7 +1,7 @@
-"""A place to try odd inputs in: a folder of its own, no engine, and what must hold after each of them.
+"""A sandbox for odd inputs: a folder of its own, no Docker engine, and checks that must hold after each input.
 
 A verb is called in this process, as `python -m` would. It must end with 0, 1 or 2 within MOST_S seconds and
-MOST_MORE_BYTES of memory, and name what is wrong in one line; what it may write lies in the folder.
+MOST_MORE_BYTES of memory, name what is wrong in one line, and write only into the folder.
 """
 
 import gc
@@ -33,11 +33,11 @@ WATCHED = (".", "runs", STATE_FOLDER, "compose/profiles", "examples", "tests", "
 
 
 class TookTooLong(BaseException):
-    """No Exception: nothing that is tried may catch it."""
+    """Not an Exception, so that the code under test does not catch it."""
 
 
 class Ended(NamedTuple):
-    """How a verb ended."""
+    """The result of a verb."""
 
     exit_code: int
     out: str
@@ -45,7 +45,7 @@ class Ended(NamedTuple):
 
 
 class Sandbox:
-    """The folder: `work` is the current one, `runs` and `tmp` are beside it, `victim` must stay as it is."""
+    """The folder: `work` is the current one, `runs` and `tmp` are beside it, `victim` must stay unchanged."""
 
     def __init__(self, top):
         self.top, self.work, self.runs = top, top / "work", top / "runs"
@@ -55,18 +55,18 @@ class Sandbox:
         (top / "victim").write_text("as it was")
 
     def count(self, word):
-        """Note what came of an example, for the table at the end."""
+        """Count the result of an example, for the table at the end."""
         self.results[word] = self.results.get(word, 0) + 1
 
     def clean(self):
-        """As it was before an example; the current folder stays the same one."""
+        """Restore the state before an example; the current folder stays the same one."""
         shutil.rmtree(self.top / STATE_FOLDER, ignore_errors=True)
         for folder in (self.work, self.runs, self.top / "tmp"):
             for path in folder.iterdir():
                 path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)
 
     def check_untouched(self):
-        """Nothing was written but where it may be."""
+        """Check that nothing was written outside of the allowed folders."""
         found = {path.name for path in self.top.iterdir()} - {STATE_FOLDER, "cache"}
         assert found == {"victim", "work", "runs", "tmp"}, f"files outside: {found}"
         assert (self.top / "victim").read_text() == "as it was"
@@ -76,7 +76,7 @@ class Sandbox:
 
 @contextmanager
 def sandbox():
-    """A Sandbox as the current folder of this process, with no engine in reach; all is as before at the end."""
+    """Make a Sandbox the current folder of this process, without a reachable engine; restore everything at the end."""
     before, here = _seen(), Path.cwd()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with tempfile.TemporaryDirectory(prefix="gradwire-fuzz-") as name:
@@ -101,7 +101,7 @@ def sandbox():
 
 
 def _seen():
-    """What lies in the checkout where a stray path could lead to."""
+    """Return the files of the checkout in the places that a stray path could lead to."""
     folders = [CODE_DIR / name for name in WATCHED if (CODE_DIR / name).is_dir()]
     return {path for folder in folders for path in folder.iterdir() if path.name[0] != "."}
 
@@ -117,7 +117,7 @@ def _environment(place):
 
 @contextmanager
 def _elsewhere(place):
-    """Runs, records and keys lie in the sandbox, and not in the checkout."""
+    """Keep runs, records and keys in the sandbox instead of the checkout."""
     homes = (cluster.launch, cluster.sweep, cluster.run.runner)
     patches = [patch.object(home, "RUNS_DIR", place.runs) for home in homes]
     patches += [patch.object(cluster.sweep, "SWEEPS_DIR", place.runs / "sweeps")]
@@ -137,11 +137,11 @@ def _elsewhere(place):
 
 @contextmanager
 def bounded_memory():
-    """This process may have no more than MOST_MORE_BYTES besides what it has."""
+    """Limit this process to MOST_MORE_BYTES more than it has."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(
         Path("/proc/self/statm").read_text().split()[5]
-    )  # data and stack: engines of scripts reserve more
+    )  # data and stack: script engines reserve more address space than they use
     most = pages * resource.getpagesize() + MOST_MORE_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
     try:
@@ -152,7 +152,7 @@ def bounded_memory():
 
 @contextmanager
 def bounded_time():
-    """Raises TookTooLong where the block takes longer than MOST_S."""
+    """Raise TookTooLong if the block takes longer than MOST_S."""
 
     def end(number, frame):
         raise TookTooLong(f"it takes longer than {MOST_S:.0f} s")
@@ -167,14 +167,14 @@ def bounded_time():
 
 
 def call(main, words):
-    """A verb, with these words behind its name."""
+    """Call a verb with these arguments."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in "oe")
     with bounded_time(), redirect_stdout(out), redirect_stderr(err):
         try:
             exit_code = main(list(words))
         except SystemExit as end:
             exit_code = end.code if isinstance(end.code, int) else 1
-    gc.unfreeze()  # run_verb freezes all there is, as its process ends
+    gc.unfreeze()  # run_verb freezes all objects, as its process normally ends
     texts = []
     for stream in (out, err):
         stream.flush()
@@ -183,7 +183,7 @@ def call(main, words):
 
 
 def check(ended, most_characters=MOST_ERROR_CHARACTERS):
-    """What must hold of every verb, whatever it was given."""
+    """Check what must hold of every verb, for any input."""
     said = ended.err[-2 * most_characters :]
     assert "Traceback" not in ended.err and "bug in gradwire" not in ended.err, said
     assert ended.exit_code in (0, 1, 2), f"exit code {ended.exit_code}: {said}"
@@ -192,7 +192,7 @@ def check(ended, most_characters=MOST_ERROR_CHARACTERS):
 
 
 def _error_of(err):
-    """From the line that names the error."""
+    """Return the text from the line that names the error."""
     for head in ("error: ", ": error: "):
         found = [line for line in err.splitlines(keepends=True) if _begins(line, head)]
         if len(found) == 1:
@@ -202,7 +202,7 @@ def _error_of(err):
 
 
 def _begins(line, head):
-    """Argparse puts the program's name in front."""
+    """Return whether a line starts with this head, possibly after argparse's program name."""
     return (
         line.startswith(head)
         if head == "error: "
@@ -211,7 +211,7 @@ def _begins(line, head):
 
 
 def check_words(words, most_characters=MOST_ERROR_CHARACTERS):
-    """One clear line, and details beneath it, each set in."""
+    """Check that an error is one clear line, with indented details below it."""
     head, *more = words.rstrip("\n").split("\n")
     assert head.strip(), f"no word of what is wrong: {words!r}"
     assert len(words) <= most_characters, f"{len(words)} characters: {words[:most_characters]}"
@@ -219,6 +219,6 @@ def check_words(words, most_characters=MOST_ERROR_CHARACTERS):
 
 
 def said_of(error):
-    """The words of an error that is expected, checked."""
+    """Check the text of an expected error; return the error's class name."""
     check_words(str(error))
     return type(error).__name__

@@ -1,4 +1,4 @@
-"""Files that users write, or hand over: profiles, topologies, schedules, traces, experiments, sweeps, run folders."""
+"""Files that users write or pass on: profiles, topologies, schedules, traces, experiments, sweeps, run folders."""
 
 import functools
 import json
@@ -39,14 +39,15 @@ LAUNCH = ("--dry-run", "--nodes", "3")
 
 
 def read(*paths):
-    """Documents; of schedules those at seconds, as a program of the user's own counts no steps."""
+    """Read documents; steps in schedules become seconds, because a user's own program counts no steps."""
     return [
         yaml.safe_load(re.sub(r"at: step (\d+)", r"at: \1s", path.read_text("utf-8")))
         for path in paths
     ]
 
 
-GRIDS = read(*sorted((CODE_DIR / "tests" / "grids").glob("*.yml")))  # and the profiles of two
+# with the profiles of two of them
+GRIDS = read(*sorted((CODE_DIR / "tests" / "grids").glob("*.yml")))
 PROFILES = read(*sorted(PROFILES_DIR.glob("*.yml")), EXAMPLES / "uplinks.yml") + [
     *(grid for grid in GRIDS if "links" not in grid),
     {"rate_mbyte_s": 1, "delay_ms": 20, "duplicate_pct": 1, "corrupt_pct": 1, "reorder_pct": 2}
@@ -76,7 +77,7 @@ SWEEPS = read(*sorted((EXAMPLES / "sweeps").glob("*.yml")))
 
 
 def _few_runs(document):
-    """The same with as few combinations as show its keys: a process of node.train checks each."""
+    """Return the document with just enough runs to show its keys, because a process of node.train checks each."""
     if "variants" in document:
         few = dict(list(document["variants"].items())[:2])
         document = document | {"variants": few, "seed": 1}
@@ -84,7 +85,7 @@ def _few_runs(document):
 
 
 def launch(place, words, files):
-    """`launch --dry-run` in a folder with a program and these files."""
+    """Run `launch --dry-run` in a folder with a program and these files."""
     for name, data in {"train.py": b"", **files}.items():
         (place.work / name).write_bytes(data)
     _verb(place, cluster.launch.main, words)
@@ -135,7 +136,7 @@ RUN_FILES = ("run.yml", "links.json", "contract.json", "summary.json", "events.j
 
 @functools.cache
 def good_run():
-    """Two run folders as launches leave them: one that can be launched again, and one with all that a report shows."""
+    """Return two run folders as launches leave them: one that can be launched again, and one with all that a report shows."""
     event = {"time": 1_700_000_003.0, "after_s": 3.0, "what": "node1->node2 is down"}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
@@ -147,7 +148,7 @@ def good_run():
 
 @st.composite
 def run_folders(draw):
-    """A run folder with one file of it mutated: which folder, which file, its bytes."""
+    """Draw a run folder with one file mutated: the file's path in it, and its bytes."""
     files = good_run()
     path = draw(st.sampled_from(sorted(path for path in files if path.name in RUN_FILES)))
     if path.suffix in (".csv", ".jsonl"):
@@ -158,7 +159,7 @@ def run_folders(draw):
 
 
 def write_folder(place, changed, data):
-    """A good run folder in the sandbox, one file of it with other bytes; returns the folder."""
+    """Write a good run folder into the sandbox, with other bytes in one file; return the folder."""
     home = place.work / "runs"
     for path, content in good_run().items():
         target = home / path
@@ -169,7 +170,7 @@ def write_folder(place, changed, data):
 
 
 def run_folder(place, changed, data):
-    """All verbs that read the folder of an earlier run."""
+    """Run all verbs that read the folder of an earlier run."""
     folder = write_folder(place, changed, data)
     read_again(place, folder)
     if changed.name in ("run.yml", "links.json"):
@@ -177,31 +178,31 @@ def run_folder(place, changed, data):
 
 
 def launch_again(place, data):
-    """A run folder whose run.yml somebody has changed."""
+    """Use a run folder whose run.yml was changed."""
     folder = write_folder(place, RUN_YML, data)
     launch(place, ["-f", folder, "--dry-run"], {})
     _verb(place, cluster.whatif.main, [folder])
 
 
 class Pictures:
-    """vl-convert without its engine, which would take a second for each report."""
+    """vl-convert without its engine, which would take a second per report."""
 
     __version__ = "0"
 
     @staticmethod
     def vegalite_to_svg(specification, vl_version):
-        """It takes what is JSON."""
+        """Accept any valid JSON."""
         json.dumps(specification, allow_nan=False)
         return '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" viewBox="0 0 9 9"/>'
 
     @staticmethod
     def javascript_bundle(vl_version):
-        """Nobody runs it."""
+        """Return nothing, as no script runs here."""
         return ""
 
 
 def read_again(place, folder):
-    """Report, tables, Perfetto's trace, what-if."""
+    """Make the report, tables, Perfetto's trace, and what-if."""
     before = set(folder.parent.iterdir())
     with patch.object(cluster.reporting.write, "converter", Pictures):
         _verb(place, cluster.report.main, [folder])
@@ -211,7 +212,7 @@ def read_again(place, folder):
 
 
 def drawn_report(place, changed, data):
-    """With the real engine."""
+    """Make the report with the real engine."""
     _verb(place, cluster.report.main, [write_folder(place, changed, data)])
 
 
@@ -228,13 +229,13 @@ STATE_FILES = {
 
 @st.composite
 def state_files(draw):
-    """A record that the host keeps for itself, damaged: which, and its bytes."""
+    """Draw a record that the host keeps for itself, damaged: its name and bytes."""
     name = draw(st.sampled_from(sorted(STATE_FILES)))
     return name, draw(texts([STATE_FILES[name]], JSON_VALUES)), draw(texts([RECORD], JSON_VALUES))
 
 
 def state_file(place, name, data, record):
-    """All that reads records of the host: of what is not as it was left there, verbs say so or do without."""
+    """Run all that reads the host's records: if one is damaged, verbs must say so or do without it."""
     SPEC.state_dir.mkdir(parents=True)
     (SPEC.state_dir / name).write_bytes(data)
     (place.work / "cells").mkdir()

@@ -1,6 +1,7 @@
 """The mutations that tests/mutations.py makes: one file for each part of the product.
 
-To add one: a short line of the product that will stay (a constant, say), what to make of it, and the test that fails.
+To add one: a short line of the product that will stay (a constant, for example), its replacement, and the test that
+fails.
 """
 
 from mutants.accounting import ACCOUNTING

@@ -1,4 +1,4 @@
-"""Mutations of where bytes and seconds went."""
+"""Mutations of the accounts of bytes and seconds."""
 
 from mutants.mutation import Mutation
 

@@ -1,4 +1,4 @@
-"""Mutations of clusters on several hosts: who has which node, whose swarm is left, which clocks are one."""
+"""Mutations of clusters on several hosts: placement of nodes, leaving a swarm, clocks that hosts share."""
 
 from mutants.mutation import Mutation
 

@@ -1,4 +1,4 @@
-"""Mutations of a launch: where ranks run, what they are told, how they end and why."""
+"""Mutations of a launch: where ranks run, their environment, how they end and why."""
 
 from mutants.mutation import Mutation
 

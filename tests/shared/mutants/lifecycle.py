@@ -1,4 +1,4 @@
-"""Mutations of what makes, restores and removes clusters."""
+"""Mutations of the creation, repair and removal of clusters."""
 
 from mutants.mutation import Mutation
 

@@ -1,4 +1,4 @@
-"""Mutations of what links shall be, and of what happens to them while a run goes on."""
+"""Mutations of the links' request, and of their changes during a run."""
 
 from mutants.mutation import Mutation
 

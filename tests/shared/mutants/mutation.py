@@ -1,4 +1,4 @@
-"""A mutation: one wrong line of the product, and the test that must not let it pass."""
+"""A mutation: one wrong line of the product, and the test that must fail with it."""
 
 from typing import NamedTuple
 
@@ -29,5 +29,5 @@ class Mutation(NamedTuple):
         return self.test.partition("::")[0]
 
     def apply(self, text: str) -> str | None:
-        """The file's text with it; None where what it changes is not there exactly once."""
+        """Return the mutated text; None if the text to change does not occur exactly once."""
         return text.replace(self.old, self.new) if text.count(self.old) == 1 else None

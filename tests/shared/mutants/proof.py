@@ -1,4 +1,4 @@
-"""Mutations of the contract: tolerances, verdicts, and what is put down to a busy host."""
+"""Mutations of the contract: tolerances, verdicts, and what is attributed to a busy host."""
 
 from mutants.mutation import Mutation
 

@@ -1,4 +1,4 @@
-"""Mutations of what gets in, and of what gets out."""
+"""Mutations of access control, and of what leaves the host."""
 
 from mutants.mutation import Mutation
 

@@ -1,4 +1,4 @@
-"""Mutations of what makes a link: delay, jitter, loss, rate, queue."""
+"""Mutations of the parts of a link: delay, jitter, loss, rate, queue."""
 
 from mutants.mutation import Mutation
 
