@@ -70,7 +70,7 @@ def test_all_is_drawn_and_nothing_is_asked_or_complained_of(
     try:
         found = tab.evaluate(DRAWN)
         assert [name for name, *_ in found] == CHARTS[report]
-        assert all(seen == 1 for _, seen, _ in found), found  # of the two widths of a chart
+        assert all(seen == 1 for _, seen, _ in found), found  # one of the two widths
         assert all(5 < marks <= 1000 for *_, marks in found), found
         assert tab.evaluate("document.documentElement.scrollWidth") <= width_px
         assert tab.evaluate(SPILT) == 0

@@ -224,7 +224,7 @@ def test_what_a_killed_up_has_made_on_two_hosts_is_found_and_removed(
 ):
     cluster = make_cluster("killed")
     up = cluster.start("up", "--hosts", hosts_file, "--nodes", "4")
-    eventually(lambda: hosts[1].containers("--all"))  # the overlay's holder there, or a node
+    eventually(lambda: hosts[1].containers("--all"))  # what keeps the overlay there, or a node
     os.kill(up.pid, signal.SIGKILL)
     up.communicate(timeout=60)
     cluster.run("down")

@@ -19,7 +19,7 @@ def test_a_link_is_changed_and_stays_so_over_a_launch(shared):
     assert find(changed, "node1", "node2")["delay_ms"] == 80
     check_round_trip(shared, "node1", "node2", asked_ms, max(0.5, 0.01 * asked_ms))
     assert [link for link in changed if link not in before] == [find(changed, "node1", "node2")]
-    shared.run("up")  # as `launch` does: unrequested changes are not made
+    shared.run("up")  # as `launch` does: a changed link stays changed
     assert delays(shared)["node1", "node2"] == 80
     shared.run("up", "--profile", "wan")
     assert delays(shared)["node1", "node2"] == find(before, "node1", "node2")["delay_ms"]

@@ -44,7 +44,7 @@ def check_broken(contract, wrong):
 
 
 def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make_wrong, tmp_path):
-    shape_short(shared, tmp_path, "--wire", "nfqueue")  # netem's: tests/netem
+    shape_short(shared, tmp_path, "--wire", "nfqueue")  # for netem: tests/netem
     make_wrong("delay")
     contract = shared.json("verify", check=1)
     # A round trip has two directions, and only one of them is wrong.

@@ -153,7 +153,7 @@ def test_a_trace_by_hand_until_it_is_interrupted(near, tmp_path):
         ("verify",),
         ("shape", "--profile", "wan"),
         words,
-    ):  # refused as a whole, not only in part
+    ):  # all refused, without a partial change
         assert "traces" in near.run(*others, check=1).stderr
     assert near.json("status")["links"] == before
     playing.send_signal(signal.SIGINT)

@@ -91,6 +91,6 @@ def test_a_burst_is_sent_and_counted():
     port, silent = free_ports(2)
     send = BurstSend(0.05, "127.0.0.1", port, at_once=4, datagrams=400)
     found = burst(BurstOrder({"self": send}, {"self": port, "silent": silent}, 0.3), "127.0.0.1")
-    assert 400 <= found["self"].arrived <= 404  # the first call probes whether several can go as one
+    assert 400 <= found["self"].arrived <= 404  # the first call probes if several can go as one
     assert 0 < found["self"].sent_s < 0.3
     assert found["silent"] == Burst(arrived=0, sent_s=None)

@@ -214,7 +214,7 @@ def test_the_loop_is_between_the_ranks_own_readings():
 
 
 def test_ranks_of_one_node_share_its_links_and_send_each_other_nothing_over_them():
-    """Two ranks on each of two nodes: 0 sends to 1 on its own node, 1 sends to 2; both of node1 read the same counter."""
+    """Two ranks per node on two nodes: 0 sends to 1 on its own node, 1 to 2; both of node1 read the same counter."""
 
     def sends(to, count):
         return [{"to": {str(to): {"bytes": count, "messages": 1}}}]

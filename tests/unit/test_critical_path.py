@@ -149,7 +149,7 @@ def test_what_was_done_before_a_rank_waited_for_it_held_nobody_up():
 
 
 def test_where_one_rank_alone_waited_the_way_leads_through_its_end():
-    """Rank 0 computes during a collective and is late for none; rank 2 waits for it from 5 s to 9 s."""
+    """Rank 0 computes during a collective and delays nobody; rank 2 waits for the collective from 5 s to 9 s."""
     parts = all_reduce([5.0] * 3, 9.0).parts
     mixed = Collective((replace(parts[0], hidden=True), *parts[1:]))
     path = find_path([mixed], computing(11.0, 10.0, 12.0), network(slow=[(1, 0)]))

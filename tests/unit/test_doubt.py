@@ -1,4 +1,4 @@
-"""What may be a busy host's doing, in each direction and by how much: all else is broken however busy it was."""
+"""What a busy host can explain, in which direction and by how much: anything else is broken, however busy it was."""
 
 import io
 import json
@@ -33,12 +33,12 @@ GOOD = Measured(
     early_delay_ms=20.0,
 )
 LATE = "up to 6 % of the packets to node1, node2 went too late"
-# As in the failure that gave rise to it: 6 % of the packets late, none by more than 2 ms; timers by 0.3.
+# As in the failure that prompted this: 6 % of the packets late, none by more than 2 ms; timers late by 0.3 ms.
 BUSY = Strain(limits=(LATE,), reach_ms=2 + 2 + 10 * 0.3, short_pct=6.0, dropped=0)
 
 
 def judged(strain, link=THERE, back=BACK, **change):
-    """What is broken, and what undecided, of a link that measured well but for this."""
+    """Return the broken and the undecided figures of a link that measured well except for `change`."""
     verdict = judge(link, Expected((link, back)), replace(GOOD, **change), strain)
     return verdict.broken, verdict.undecided
 
@@ -61,24 +61,24 @@ def test_what_lateness_explains_is_undecided_and_broken_on_a_host_that_was_well(
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        # What no host does: sooner, quicker, smoother, oftener.
+        # What no host causes: shorter, faster, smoother, more often.
         ("rtt", {"rtt_ms": 38.0, "early_rtt_ms": 37.9}),
         ("rate", {"rate": Rate(5.3, 99.0)}),
         ("goodput", {"goodput_mbyte_s": 5.0, "rate": None}),
         ("doubles", {"twice": 1}),
         ("reordering", {"reordered": 1}),
-        # A delay that is wrong for all, be it little, or twice as long as asked.
+        # A delay that is wrong for all packets, slightly or by a factor of two.
         ("rtt", {"rtt_ms": 42.0, "early_rtt_ms": 41.9}),
         ("rtt", {"rtt_ms": 80.0, "early_rtt_ms": 79.8}),
         ("delay", {"delay_ms": 21.5, "early_delay_ms": 21.4}),
         ("delay", {"delay_ms": 18.0, "early_delay_ms": 17.9}),
-        # More than the host was late, was short of, has dropped.
+        # More than the host was late, lacked or dropped.
         ("rtt", {"rtt_ms": 52.0}),
         ("jitter", {"jitter_ms": 3.0}),
         ("rate", {"rate": Rate(2.5, 99.0)}),
         ("goodput", {"goodput_mbyte_s": 4.3, "rate": None}),
         ("loss", {"arrived": 999}),
-        # Pings come before their time on a link that jitters, and on no other.
+        # Only on a link with jitter can pings arrive early.
         ("jitter", {"jitter_ms": 2.5, "early_rtt_ms": 36.8}),
         # No answer at all.
         ("rtt", {"rtt_ms": float("inf"), "early_rtt_ms": float("inf")}),
@@ -104,7 +104,7 @@ def test_what_tcp_makes_of_a_busy_host_on_a_link_that_carries_its_datagrams_is_u
     assert judged(BUSY, **found) == ((), ("goodput",))
     assert judged(None, **found) == (("goodput",), ())
     assert judged(BUSY, **found, rate=Rate(4.75, 99.0)) == ((), ("rate", "goodput"))
-    # Datagrams are too slow, or too quick, for what the host lacked.
+    # Datagrams were slower than the host's shortage explains, or faster than the rate.
     assert judged(BUSY, **found, rate=Rate(4.0, 99.0)) == (("rate", "goodput"), ())
     assert judged(BUSY, **found, rate=Rate(5.3, 99.0)) == (("rate", "goodput"), ())
 
@@ -123,7 +123,7 @@ def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_
 
 
 def test_a_queue_is_smaller_by_what_a_host_has_dropped_and_never_larger():
-    """5 ms of 5 MB/s are 17 frames."""
+    """5 ms at 5 MB/s are 17 frames."""
     assert judged(replace(BUSY, dropped=17), buffer_ms=35.0) == ((), ("buffer",))
     assert judged(replace(BUSY, dropped=16), buffer_ms=35.0) == (("buffer",), ())
     assert judged(replace(BUSY, dropped=99), buffer_ms=45.0) == (("buffer",), ())
@@ -134,7 +134,7 @@ def test_losses_that_no_wire_has_counted_are_the_hosts_as_far_as_it_has_dropped_
     found = {"goodput_mbyte_s": None, "arrived": 940, "drop_count": DropCount(1000, 55, 1000, 55)}
     assert judged(replace(BUSY, dropped=5), lossy, **found) == ((), ("unaccounted",))
     assert judged(replace(BUSY, dropped=4), lossy, **found) == (("unaccounted",), ())
-    more = found | {"drop_count": DropCount(1000, 61, 1000, 61)}  # it is said of one that came
+    more = found | {"drop_count": DropCount(1000, 61, 1000, 61)}  # one that arrived is counted as dropped
     assert judged(replace(BUSY, dropped=5), lossy, **more) == (("unaccounted",), ())
 
 
@@ -144,7 +144,7 @@ def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
     assert judged(dropped, arrived=994) == (("loss",), ())
     lossy = THERE._replace(loss_pct=10.0)
     found = {"goodput_mbyte_s": None}
-    assert judged(dropped, lossy, **found, arrived=1000) == (("loss",), ())  # too few
+    assert judged(dropped, lossy, **found, arrived=1000) == (("loss",), ())  # too few losses
     assert judged(replace(BUSY, dropped=60), lossy, **found, arrived=845) == ((), ("loss",))
     assert judged(replace(BUSY, dropped=50), lossy, **found, arrived=845) == (("loss",), ())
 
@@ -152,7 +152,7 @@ def test_losses_are_the_hosts_as_far_as_it_has_dropped_packets_and_no_further():
 def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorter_ones_never():
     bursty = THERE._replace(loss_pct=10.0, loss_burst=2.0)
     found = {"goodput_mbyte_s": None, "arrived": 900}
-    longer, shorter = {"gaps": 25}, {"gaps": 95}  # 4.0 and 1.05 packets each
+    longer, shorter = {"gaps": 25}, {"gaps": 95}  # bursts of 4.0 and 1.05 packets
     assert judged(replace(BUSY, dropped=50), bursty, **found, **longer) == ((), ("bursts",))
     assert judged(replace(BUSY, dropped=49), bursty, **found, **longer) == (("bursts",), ())
     assert judged(replace(BUSY, dropped=500), bursty, **found, **shorter) == (("bursts",), ())
@@ -173,19 +173,19 @@ HOST = HostLoad(
 def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
     assert make_strain(HOST, 0.1) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4)
     assert make_strain(replace(HOST, limits=()), 0.1) is None
-    # What node2 has dropped is on its way to node2, and not from there.
+    # node2's drops affect links to node2, not links from it.
     assert [make_strain(HOST, 0.1, src=node).dropped for node in ("node1", "node2")] == [4, 0]
 
 
 @pytest.mark.parametrize(
     ("change", "short_pct"),
     [
-        ({"timers_late_ms": 1.5}, 30.0),  # of the 5 ms that a sender has in its queue
+        ({"timers_late_ms": 1.5}, 30.0),  # of the 5 ms that a sender keeps queued
         ({"timers_late_ms": None}, 6.0),
         ({"steal_pct": 12.0}, 12.0),
         ({"throttled_pct": {"node1": 40.0}}, 40.0),
         ({"softirq_pct": 85.0}, 85.0),
-        ({"softirq_pct": 70.0}, 6.0),  # leaves room
+        ({"softirq_pct": 70.0}, 6.0),  # leaves headroom
         ({"steal_pct": None, "softirq_pct": None}, 6.0),
     ],
 )

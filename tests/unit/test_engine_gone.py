@@ -1,4 +1,4 @@
-"""The Docker engine that goes away: at first it is something this machine lacks, later it is a failure."""
+"""An unreachable Docker engine: a missing prerequisite at first, a failure later on."""
 
 import pytest
 import requests.exceptions
@@ -11,7 +11,7 @@ GONE = requests.exceptions.ConnectionError("Connection refused")
 
 
 class GoneApi:
-    """Was there a moment ago."""
+    """An API whose engine has gone away."""
 
     def __init__(self, url):
         pass
@@ -37,7 +37,7 @@ def test_no_engine_at_all_is_something_to_install_or_start(monkeypatch):
     "ask", [lambda e: e.containers("lab"), lambda e: e.image_id("x"), lambda e: e.remove("lab")]
 )
 def test_one_that_goes_away_meanwhile_is_a_failure(monkeypatch, ask):
-    """Exit 2 would say that nothing was started."""
+    """Exit code 2 would mean that nothing was started."""
     monkeypatch.setattr(cluster.engine.client, "_connect", GoneApi)
     with pytest.raises(ClusterError, match="does not answer any more") as failed:
         ask(Engine())

@@ -1,4 +1,4 @@
-"""What a rank says of its own failure, as the launchers read it."""
+"""The error file in which a rank reports its own failure, as launchers read it."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Ranks without which a run goes on: started again where they fail, then done without; on nodes that never were."""
+"""Ranks that are not essential: restarted if they fail, then the run continues without them. Uses fake nodes."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ BUSY = "busy with run another"
 
 
 class Life:
-    """One start of one rank: what it says once it is told to begin, and how it ends."""
+    """One start of one rank: its final report, its exit code, and the event that it waits for before it ends."""
 
     def __init__(self, report=None, exit_code=0, after=None):
         self.report, self.exit_code, self.after = report, exit_code, after
@@ -62,7 +62,7 @@ class Life:
 
 
 class Nodes:
-    """A fleet whose nodes have these lives ahead of them; one that has no more has gone."""
+    """A fake fleet whose nodes start these lives in turn; a node with none left is unreachable."""
 
     def __init__(self, **lives):
         self.lives = {node: list(of_node) for node, of_node in lives.items()}
@@ -91,13 +91,13 @@ def soon(monkeypatch):
 
 @pytest.fixture
 def said():
-    """What a user is told."""
+    """The messages to the user."""
     return []
 
 
 @pytest.fixture
 def begin(tmp_path, said):
-    """Start the ranks of a run on such nodes."""
+    """A function that starts the ranks of a run on fake nodes."""
 
     def begin(nodes, places=PLACES, max_restarts=3):
         orders = {
@@ -124,14 +124,14 @@ def codes(ended):
 
 
 def goes_on_until(condition):
-    """A life of the essential rank that ends well once something has come about."""
+    """A life of the essential rank that ends well once the condition holds."""
     done = threading.Event()
 
     def look():
         deadline = time.monotonic() + 5
         while not condition() and time.monotonic() < deadline:
             time.sleep(0.01)
-        done.set()  # late, a test fails; never, it hangs
+        done.set()  # past the deadline the test fails instead of hanging
 
     threading.Thread(target=look, daemon=True).start()
     return Life(ENDS_WELL, after=done)
@@ -216,7 +216,7 @@ def test_where_the_essential_ones_are_done_the_others_are_stopped_after_a_while(
 
 
 def test_what_fails_as_the_run_is_done_is_neither_told_nor_started_again(begin, said):
-    """Its connection to the essential one has closed: that it would say so is no news."""
+    """Its connection to the essential rank has closed, as expected at the end."""
     nodes = Nodes(node1=[], node2=[Life(GIVES_UP, 1), Life()], node3=[Life(ENDS_WELL)])
     nodes.lives["node1"] = [goes_on_until(lambda: nodes.begun["node2"])]
     begun = begin(nodes)
@@ -284,7 +284,7 @@ def test_an_interrupt_while_a_restart_is_due_starts_nothing_any_more(begin, said
 
 
 def test_a_rank_that_is_started_as_the_run_is_stopped_is_stopped_too(begin):
-    """Its process is not there yet when all are told to end."""
+    """Its process does not exist yet when all are told to stop."""
     nodes = Nodes(node1=[Life()], node2=[Life(KILLED, 137), Life()], node3=[Life()])
     start, is_starting, may_start = nodes.start, threading.Event(), threading.Event()
 
@@ -311,12 +311,12 @@ def test_without_essential_ranks_named_any_failure_ends_the_run(begin, said):
 
 def test_results_of_a_lost_node_are_lacked_only_where_an_essential_rank_ran():
     lost = Staging(lost={"node1", "node3"}, not_fetched=dict.fromkeys(NODES, "gone"))
-    assert lost.missing(PLACES) == ["node1", "node2"]  # node2 is there: they could be fetched
+    assert lost.missing(PLACES) == ["node1", "node2"]  # node2 is reachable: its results could be fetched
     assert lost.missing(place_ranks(NODES)) == NODES
 
 
 def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch, tmp_path, capsys):
-    """Its counters are gone; what the others say of the links and of the host stays."""
+    """Its counters are gone; what the other nodes report about links and host is kept."""
     asked = []
 
     def read(fleet, nodes):

@@ -1,4 +1,4 @@
-"""What is said of a learner and its actors, and how old their weights should be."""
+"""The summary of a learner and its actors, and the predicted age of their weights."""
 
 import math
 
@@ -74,8 +74,8 @@ def test_the_summary_says_what_the_learner_said_and_what_links_allow():
     assert summary["bytes"] == {"weights": 150}
     assert summary["broadcast"] is None
     near, far = summary["actors"]["node2"], summary["actors"]["node3"]
-    # Of five updates of 0.25 s the first to the last may have been made since: 0.5 s. Weights travel for 0.225 s, and
-    # act for 4 s.
+    # Every fifth update of 0.25 s is published, so 0 to 4 updates were made since: 0.5 s on average. Weights travel for
+    # 0.225 s and act for 4 s.
     assert near["predicted_weights_age_s"] == pytest.approx(0.5 + 0.225 + 4 / 2)
     assert near["predicted_over_measured"] == pytest.approx(2.725 / 2.5)
     assert far["predicted_weights_age_s"] is None
@@ -83,7 +83,7 @@ def test_the_summary_says_what_the_learner_said_and_what_links_allow():
 
 
 def test_of_a_broadcast_what_is_predicted_is_when_weights_come():
-    """Every 1.25 s a version of 1 MB, whole in 0.2 s and a delay after it was published."""
+    """A version of 1 MB every 1.25 s, complete 0.2 s plus a delay after its publication."""
     came = Receipt(0, 1_000_000, True, 100.0, 100.3)
     summary = experience_summary(told(END), NETWORK, {5: {1: came}})
     actor = summary["actors"]["node2"]
@@ -104,7 +104,7 @@ def test_without_a_learner_there_is_nothing():
 
 
 def simulated_age_s(route, weights_bytes, pull_s, publish_every, update_s):
-    """The mean age of what acts, an actor and its learner played event by event."""
+    """Return the mean age of acting weights, from an event simulation of an actor and its learner."""
     travel_s = route.delay_s + weights_bytes / route.byte_s
     now, made_at, ages = 0.0, 0.0, []
     for number in range(4000):
@@ -133,7 +133,7 @@ def test_the_prediction_is_what_a_simulation_gives(pull_s):
 
 
 def test_an_actor_asks_no_sooner_than_it_has_an_answer():
-    """Over a link of 0.1 MB/s weights travel 10 s: they are that old when they come, and half of that more."""
+    """Over a link of 0.1 MB/s weights travel 10 s: they arrive at that age, and on average act half as long again."""
     slow = RankRoute(0.0, 1e5, ())
     age_s = predicted_age_s(
         ROUTE,

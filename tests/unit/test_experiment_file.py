@@ -1,4 +1,4 @@
-"""experiment.yml: the same as flags, refused in one line with path and key, and told apart from a run's run.yml."""
+"""experiment.yml: equivalent to flags, refused in one line with path and key, and distinct from a run's run.yml."""
 
 import json
 from argparse import SUPPRESS
@@ -37,7 +37,7 @@ FLAGS = """
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
-    """Whatever a test gets wrong, no cluster comes up."""
+    """Fail a test that tries to start a cluster."""
 
     def refuse(*_args, **_more):
         raise AssertionError("a pure test wants to start something")
@@ -58,7 +58,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def plan(capsys):
-    """What `launch --dry-run` prints."""
+    """A function that returns what `launch --dry-run --json` prints."""
 
     def plan(*words):
         assert cluster.launch.main(["--dry-run", "--json", *map(str, words)]) == 0
@@ -69,7 +69,7 @@ def plan(capsys):
 
 @pytest.fixture
 def refusal(capsys):
-    """The one line, and its hint, with which launch refuses."""
+    """A function that returns the one line with which launch refuses, and its hint."""
 
     def refusal(*words):
         assert cluster.launch.main(["--dry-run", *map(str, words)]) == 2
@@ -99,7 +99,7 @@ def test_the_shipped_example_loads_and_shows_every_key():
     lines = EXAMPLE.read_text().splitlines()
     shown = [line.removeprefix("# ").partition(":")[0] for line in lines]
     assert sorted(name for name in shown if name in KEYS) == sorted(KEYS)
-    for line in lines:  # those that are commented out, too
+    for line in lines:  # commented-out ones, too
         name, colon, _ = line.removeprefix("# ").partition(":")
         if line.startswith("# ") and colon and name in KEYS:
             SCHEMA.validate({"kind": "experiment", **yaml.safe_load(line.removeprefix("# "))})
@@ -144,7 +144,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_environment(write, plan, 
     monkeypatch.setenv("GRADWIRE_MAX_RESULTS", "1m")
     asked = plan("-f", path)["experiment"]
     assert (asked["shaping"]["profile"]["name"], asked["verify"]) == ("wan", "none")
-    assert asked["max_results_bytes"] == 2**20  # the file does not say it
+    assert asked["max_results_bytes"] == 2**20  # not in the file
     for flags, verify in ((["--verify", "full"], "full"), (["--verify=look"], "look")):
         assert plan("-f", path, *flags)["experiment"]["verify"] == verify
     path.write_text(path.read_text().replace("verify: false", "verify: full"))
@@ -294,7 +294,7 @@ def test_what_is_refused_is_refused_by_the_schema(keys, words):
         ("mine.yml", "kind: run\n", "mine.yml: kind is 'run'   try: kind: experiment; an earlier"),
         ("run.yml", "kind: sweep\n", "run.yml: kind is 'sweep'"),
         ("mine.yml", "kind: [1", "mine.yml: not YAML"),
-        ("run.yml", "nodes: 3\n", "run.yml: cluster is None"),  # an older run's
+        ("run.yml", "nodes: 3\n", "run.yml: cluster is None"),  # of an older run
         ("run.yml", "kind: run\n", "run.yml: cluster is None"),
         ("run.yml", None, "there is no run.yml in it"),
         ("mine.yml", None, "cannot read"),

@@ -1,4 +1,4 @@
-"""What other programs get of a run, read back by parsers that are not ours."""
+"""Exports of a run for other programs, read back by third-party parsers."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ def init(project, name, dir, config):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run of two ranks: in each step rank 1 comes 0.5 s after rank 0; tested after the last."""
+    """A run of two ranks: in each step rank 1 enters 0.5 s after rank 0; tested after the last step."""
     (tmp_path / "metrics").mkdir()
     (tmp_path / "run.yml").write_text("training: {strategy: ddp}\n")
     for rank in range(2):
@@ -117,7 +117,7 @@ def test_wandb_gets_the_metrics_of_a_run_whose_run_yml_is_damaged(folder, tmp_pa
 
 
 def test_wandb_gets_all_ranks_in_one_run(folder, tmp_path):
-    """A stand-in with the three calls that are made of it; with W&B itself: docs/LOG.md."""
+    """With a stub of the three calls that are used; with W&B itself: docs/LOG.md."""
     (tmp_path / "wandb.py").write_text(WANDB)
     done = export(folder, "--wandb", "links", path=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -135,13 +135,13 @@ def test_what_is_missing_is_one_line(folder, tmp_path, capsys, monkeypatch):
     assert main([str(folder), "--csv", "--wandb", "links"]) == 2
     assert "error: wandb is not installed" in (said := capsys.readouterr().err)
     assert "pip install wandb" in said
-    assert not (folder / "metrics.csv").exists()  # nothing by halves
+    assert not (folder / "metrics.csv").exists()  # no partial export
     assert main([str(tmp_path / "nowhere")]) == 2
     assert "no metrics in" in capsys.readouterr().err
 
 
 def export(folder, *flags, path=None):
-    """In a process of its own: the libraries warn of things that are not ours."""
+    """Run the verb in its own process, as the libraries print warnings that are not ours."""
     environ = os.environ | ({"PYTHONPATH": str(path)} if path else {})
     argv = [sys.executable, "-m", "cluster.export", str(folder), *flags]
     return subprocess.run(argv, cwd=PROJECT_DIR, env=environ, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""How the host waits for a node's sshd, against sockets that are slow, rude or silent."""
+"""Waiting for a node's sshd, against sockets that are slow, misbehave or stay silent."""
 
 import socket
 import subprocess
@@ -17,7 +17,7 @@ from cluster.ssh.keys import LOGIN_KEY
 
 
 class Door:
-    """A listening socket that greets every caller after a while, as the sshd of a busy machine does."""
+    """A listening socket that greets each client after a delay, as sshd on a busy machine does."""
 
     def __init__(self, greeting_after_s: float) -> None:
         self.knocks = 0
@@ -51,7 +51,7 @@ class Door:
 
 @pytest.fixture
 def wait_at(monkeypatch):
-    """Wait at a door that greets after so many seconds: what came of it, and how often we knocked."""
+    """A function that waits at a Door with this greeting delay and returns the Door, which counts the attempts."""
     monkeypatch.setattr(connection, "GREETING_S", 0.05)
     doors = []
 
@@ -68,7 +68,7 @@ def wait_at(monkeypatch):
 
 
 def test_a_slow_sshd_gets_the_time_that_it_needs(wait_at):
-    # Five times what the first knock allows for: with the same patience each time it never opens.
+    # Five times the timeout of the first attempt: with a constant timeout, none would succeed.
     door = wait_at(0.25, timeout_s=5)
     assert door.knocks <= 4  # 0.05, 0.1, 0.2, 0.4 s
 
@@ -93,7 +93,7 @@ def test_one_that_was_given_up_is_not_named_beside_the_one_that_failed(tmp_path)
 
 
 class Sshd(paramiko.ServerInterface):
-    """A node that lets everybody in."""
+    """An SSH server that accepts every key."""
 
     def check_auth_publickey(self, username, key):
         return paramiko.AUTH_SUCCESSFUL
@@ -103,17 +103,17 @@ class Sshd(paramiko.ServerInterface):
 
 
 def drop_logins(listener, drops):
-    """Greet the first `drops` callers, and close their connections."""
+    """Greet the first `drops` clients, then close their connections."""
     for _ in range(drops):
         caller, _ = listener.accept()
-        with caller, suppress(ConnectionError):  # it may hang up first
+        with caller, suppress(ConnectionError):  # the client may hang up first
             caller.sendall(b"SSH-2.0-starved\r\n")
             caller.recv(64)
 
 
 @pytest.fixture
 def node_with_key():
-    """A node's sshd with this host key; it greets the first `drops` logins, and closes their connections."""
+    """A function that starts a node's sshd with this host key; it drops the first `drops` logins after the greeting."""
     made, threads = [], []
 
     def serve(key, drops=0):
@@ -135,7 +135,7 @@ def node_with_key():
 
     yield serve
     for listener in [one for one in made if isinstance(one, socket.socket)]:
-        listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept(), which close() does not
+        listener.shutdown(socket.SHUT_RDWR)  # wakes a thread in accept(), which close() does not
     for thread in threads:
         thread.join(timeout=30)
     for one in made:
@@ -144,7 +144,7 @@ def node_with_key():
 
 @pytest.fixture
 def host_key(tmp_path):
-    """A node's key, and beside it in the cluster's folder the login key, and a key of another node."""
+    """A node's host key; the folder also holds the login key and another node's key."""
     for name in (LOGIN_KEY, "host", "other"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
         subprocess.run(argv, check=True)
@@ -201,7 +201,7 @@ def test_a_node_with_another_host_key_is_refused(node_with_key, host_key, tmp_pa
 
 
 def test_a_login_that_stalls_after_the_greeting_ends_when_nobody_wants_it_any_more(tmp_path):
-    """On Ctrl-C: else Python waits at its end for the thread that logs in, up to minutes."""
+    """As on Ctrl-C: otherwise Python waits at exit for the thread that logs in, for up to minutes."""
     key = tmp_path / LOGIN_KEY
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (tmp_path / "known_hosts").touch()

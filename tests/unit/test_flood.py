@@ -1,4 +1,4 @@
-"""Counting datagrams: from looks at the kernel's counter to a rate, and the counter itself."""
+"""Floods: the rate from samples of the kernel's datagram counter, and the counter itself."""
 
 import random
 import socket
@@ -24,13 +24,13 @@ def test_a_steady_flood_has_its_rate():
 
 def test_the_beginning_and_the_last_look_do_not_count():
     burst = [(-0.02, 0), (-0.01, 5000)]
-    late = (0.9, 6000 + 5000)  # when the flood was over for long
+    late = (0.9, 6000 + 5000)  # long after the flood ended
     samples = [*burst, *steady(20_000, 0.3, before=5000), late]
     assert rate_of(samples, 0.05) == pytest.approx(20_000, rel=1e-3)
 
 
 def test_a_stall_of_the_host_does_not_move_it():
-    """For 40 ms nobody looked, and nothing was let through; then all of it at once."""
+    """For 40 ms nothing is sampled or let through, then everything at once."""
     samples = [s for s in steady(20_000, 0.3) if not 0.2 < s[0] < 0.24]
     assert rate_of(samples, 0.05) == pytest.approx(20_000, rel=0.01)
 
@@ -69,7 +69,7 @@ def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
 
 
 def test_a_sender_tells_whether_the_way_out_was_full():
-    """Loopback takes what it is sent at once; a queue that has no room does not, as a link's whose rate is less."""
+    """Loopback accepts everything at once; the full queue of a slower link does not."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("127.0.0.1", 0))
         port = sink.getsockname()[1]
@@ -79,7 +79,7 @@ def test_a_sender_tells_whether_the_way_out_was_full():
 
 
 def test_what_two_share_by_turns_adds_up():
-    """Nobody looks at the one that has to wait, so pairs of looks promise more than there is."""
+    """A flow that has to wait is not sampled, so rates between samples add up to more than the total."""
     first, second = [(0.0, 1)], [(0.0, 1)]
     for look in range(1, 320):
         mine = first if look % 60 < 36 else second
@@ -106,7 +106,7 @@ def test_a_full_flood_is_so_long_that_losses_are_told_or_a_minute(loss_pct, rate
 
 
 def flooded(link, seed):
-    """The rate told by one flood of a link that has all its rate."""
+    """Return the rate measured by one flood of a link that delivers its full rate."""
     (flood,) = link_floods([link], ["node1", "node2"])
     chance, datagram_s = random.Random(seed), 1514 / (link.rate_mbyte_s * 1e6)
     lost, samples, count = False, [], 0

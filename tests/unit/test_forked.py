@@ -1,4 +1,4 @@
-"""A verb in a process forked by the tests is what a user starts: the same words, exit code and environment."""
+"""A verb in a process forked by the tests behaves as one started by a user: same output, exit code, environment."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def test_it_says_and_returns_what_a_python_of_its_own_does(words):
     )
     forked = run_forked(words[0], words[1:], TIMEOUT_S)
     assert forked.stdout == started.stdout
-    # A traceback's first frames are of who calls the module.
+    # The first frames of a traceback belong to the module's caller.
     assert forked.stderr.splitlines()[-1:] == started.stderr.splitlines()[-1:]
     assert forked.returncode == started.returncode
 

@@ -1,4 +1,4 @@
-"""docs/from-exogym.md shows the script that is in examples/, and not another."""
+"""docs/from-exogym.md shows exactly the script that is in examples/."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ PROJECT_DIR = Path(__file__).resolve().parents[2]
 
 
 def functions(text):
-    """Each function of a script as its tree, without docstring and annotations."""
+    """Return each function of a script as its syntax tree, without docstring and return annotation."""
     found = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):

@@ -1,4 +1,4 @@
-"""Odd files, arguments and answers of nodes, a few of each and always the same; `python tests/fuzz.py` tries many."""
+"""Malformed files, arguments and node replies: a few fixed cases of each; `python tests/fuzz.py` tries many."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from fuzzing.families import FAMILIES, try_case  # noqa: E402
 
 EXAMPLES = 12
 OF_SLOW_CASES = {"training": 2, "sweep": 2, "traces": 3}
-# The engine of scripts draws for seconds, on every processor.
+# Without drawn_report: its script engine draws for seconds, on every CPU.
 CASES = [(f, name) for f, cases in FAMILIES.items() for name in cases if name != "drawn_report"]
 
 

@@ -1,4 +1,4 @@
-"""GPUs of nodes: what may be asked for, the words of Compose for it, and what the engine tells of it."""
+"""GPUs of nodes: valid requests, their form in Compose, and what the engine reports about them."""
 
 import pytest
 import yaml
@@ -20,7 +20,7 @@ from cluster.engine.resources import (
 )
 
 NODES = ("node1", "node2", "node3")
-# What the engine says of a container that Compose gave all GPUs, or two of them.
+# What the engine reports for a container to which Compose gave all GPUs, or two of them.
 ALL_REQUESTED = {"Driver": "nvidia", "Count": -1, "DeviceIDs": None, "Capabilities": [["gpu"]]}
 TWO_REQUESTED = {
     "Driver": "nvidia",
@@ -64,7 +64,7 @@ def test_only_other_gpus_make_a_node_anew():
     has, other = {"node1": Limit(1, gpus="0")}, {"node1": Limit(1, gpus="1")}
     assert moves_gpus(other, has)
     assert not moves_gpus({"node1": Limit(2, 2**30, "0")}, has)
-    assert not moves_gpus(other, {})  # nothing is there yet
+    assert not moves_gpus(other, {})  # no nodes exist yet
     assert new_gpus(other, has) == new_gpus(other, {}) == ["1"]
     assert new_gpus({"node1": Limit()}, has) == new_gpus(has, has) == []
 

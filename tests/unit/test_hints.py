@@ -1,4 +1,4 @@
-"""What verbs print is about the cluster that was asked for, and no longer than a screen or two."""
+"""What verbs print is about the requested cluster, and at most a screen or two long."""
 
 import sys
 
@@ -70,7 +70,7 @@ def test_a_run_over_links_that_were_not_measured_says_so(capsys, tmp_path):
     print_summary(Run(tmp_path, SUMMARY))
     said = capsys.readouterr().out
     assert "the links were not measured" in said
-    assert "COMPUTE" not in said  # nobody counted any
+    assert "COMPUTE" not in said  # no seconds were recorded
     print_summary(Run(tmp_path, SUMMARY | {"verified": True}))
     said = capsys.readouterr().out
     assert "not measured" not in said and "not all proved" not in said
