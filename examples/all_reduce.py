@@ -1,4 +1,4 @@
-"""How long does an all-reduce take on these links? A plain torch.distributed script that knows nothing of gradwire.
+"""Measures the duration of an all-reduce on these links. A plain torch.distributed script, independent of gradwire.
 
 python -m cluster.launch --profile wan -- examples/all_reduce.py --mbyte 4
 torchrun --nproc-per-node 3 examples/all_reduce.py

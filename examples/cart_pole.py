@@ -1,4 +1,4 @@
-"""PPO on cart-pole, by the names of Ksim's guide, on however many ranks start it.
+"""PPO on cart-pole, with the names of Ksim's guide, on any number of ranks.
 
     python -m cluster.launch --profile wan -- examples/cart_pole.py     # three nodes, over links like the internet's
     python examples/cart_pole.py                                        # alone, where torch and gymnasium are

@@ -1,4 +1,4 @@
-"""Reinforcement learning over slow links, measured at length: one command a study, one table each.
+"""Studies of reinforcement learning over slow links: one command and one table per study.
 
     python examples/compare_rl.py ppo            # cart-pole over mobile, by strategy: six hours, most of them ddp's
     python examples/compare_rl.py staleness      # how old weights are, and should be: twenty minutes
@@ -8,31 +8,32 @@
     python examples/compare_rl.py seeds          # cart-pole and pendulum over wan, five seeds each: half an hour
     python examples/compare_rl.py ppo --quick    # --quick of any: two nodes, a few steps, a minute
 
-ppo: the return of 100 test episodes, seconds and bytes, by what ranks send each other; and when a return was reached
-(--target; bytes by then are payload, without headers). All tests are made after the last step (--eval after): they are
-in no figure but `wall_s`.
+ppo: the return of 100 test episodes, seconds and bytes, by strategy; and when a return was reached (--target; the bytes
+until then are payload, without headers). All tests are made after the last step (--eval after): they count only in
+`wall_s`.
 
 staleness: predicted ÷ measured age of actors' weights, over three profiles and with three pull intervals; `worst` is
-that of the actor farthest from 1. By --task mapf, whose weights (some 0.4 MB) take time on links, and whose actors act
-all the time: impala's are 37 kB, and its actors wait for the learner, of which the prediction knows nothing. 600
-updates are a minute.
+the ratio of the actor farthest from 1. Uses --task mapf, whose weights (some 0.4 MB) take time on links, and whose
+actors never stop acting: impala's weights have 37 kB, and its actors wait for the learner, which the prediction does
+not model. 600 updates take a minute.
 
-corrections: the return of impala by what is done about old experience: nothing (none), V-trace (vtrace), or rejecting
-what is more than S updates behind (reject-S), or waiting for newer weights (pace-S). --pull-every makes it older.
-`kept_over_all_steps` is the mean length of the pieces that were kept ÷ of all; impala's are all as long, so it is 1.
-The learner tests between updates. Those seconds are not counted, but actors act on meanwhile.
+corrections: the return of impala by the treatment of old experience: nothing (none), V-trace (vtrace), rejecting
+experience more than S updates behind (reject-S), or waiting for newer weights (pace-S). --pull-every makes it older.
+`kept_over_all_steps` is the mean length of the kept pieces ÷ that of all; impala's all have the same length, so it is
+1. The learner tests between updates. Those seconds are not counted, but actors keep acting meanwhile.
 
-broadcast: median seconds from when the learner publishes 8 MB of weights until the last of eight actors has them, over
-uplinks that all copies share, beside what the links allow (docs/run-folder.md); of `timed` versions all waited for.
+broadcast: median seconds from the moment the learner publishes 8 MB of weights until the last of eight actors has
+them, over uplinks that all copies share, beside the links' bound (docs/run-folder.md); all actors waited for `timed`
+versions.
 
-deltas: the share of weights whose bf16 has changed since the version before, by learning rate (mapf, a version an
-update): what `weights=delta` sends.
+deltas: the share of weights whose bf16 value has changed since the version before, by learning rate (mapf, one version
+per update): this is what `weights=delta` sends.
 
 seeds: the return of each seed, and the mean, averaging every 20 minibatches (pendulum: 32).
 
-A line is the mean over the seeds of runs that are done; where one failed, it and the exit code say so. Into --out go
-table (what is printed), runs (a row a run), curves (a row a test), as CSV and JSON, and each run by itself: what is
-there already, with the same settings, is not run again. --pictures draws, as SVG, and wants matplotlib.
+A line is the mean over the seeds whose runs are done; if a run failed, the line and the exit code say so. Into --out go
+table (as printed), runs (a row per run) and curves (a row per test), as CSV and JSON, and each run by itself: a run
+that is there already, with the same settings, is not repeated. --pictures draws SVG files, and needs matplotlib.
 """
 
 import argparse
@@ -73,16 +74,16 @@ POINT = ["step", "seconds", "bytes", "return"]
 
 @dataclass
 class Found:
-    """What there is so far: a row a run, a point a test."""
+    """The results so far: a row per run, a point per test."""
 
     rows: list[Row] = field(default_factory=list)
     points: list[Row] = field(default_factory=list)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is not there yet, print and write the table; the exit code is 1 where a run failed."""
+    """Run what is missing, print and write the table; the exit code is 1 if a run failed."""
     args = parse(sys.argv[1:] if argv is None else argv)
-    console = Console(program_output=sys.stderr)  # standard output is the table's
+    console = Console(program_output=sys.stderr)  # standard output is for the table
     args.out.mkdir(parents=True, exist_ok=True)
     hear_signals()
     found = Found()
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             require_matplotlib()
         for profile in args.profiles:
             run_over(profile, args, console, found)
-    except ClusterError as error:  # what is done is there; the same command goes on
+    except ClusterError as error:  # finished runs are kept; the same command continues
         console.fail(error)
         return error.exit_code
     except KeyboardInterrupt:
@@ -103,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The flags; each study has its own."""
+    """Parse the flags; each study has its own."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -123,7 +124,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run_over(profile: str, args: argparse.Namespace, console: Console, found: Found) -> None:
-    """All runs over a profile; the cluster comes up for the first that is not known."""
+    """Run all cases over a profile; the cluster comes up for the first one whose result is not known."""
     with ExitStack() as stack:
 
         @cache
@@ -145,9 +146,9 @@ def run_over(profile: str, args: argparse.Namespace, console: Console, found: Fo
 
 
 def curve(label: Row, steps: Sequence[Row]) -> list[Row]:
-    """What tests told, with seconds of training and bytes of payload until then.
+    """Return the results of tests, with the seconds of training and bytes of payload until then.
 
-    A learner's own tests are not counted in its seconds. What its actors had sent is not known step by step.
+    A learner's own tests are not counted in its seconds. The bytes that its actors sent are not known step by step.
     """
     learns_alone = all(row["rank"] == 0 for row in steps)
     points, tested_s = [], 0.0
@@ -162,7 +163,7 @@ def curve(label: Row, steps: Sequence[Row]) -> list[Row]:
 
 
 def make_row(label: Row, summary: Mapping[str, Any], points: Sequence[Row], target: float) -> Row:
-    """What one run tells; `points` are its `curve`."""
+    """Return the row of one run; `points` are its `curve`."""
     carried_bytes = training_bytes(summary)
     is_done = summary["status"] == "done"
     first = next((point for point in points if point["return"] >= target), None)
@@ -184,7 +185,7 @@ def make_row(label: Row, summary: Mapping[str, Any], points: Sequence[Row], targ
 
 
 def experience_figures(experience: Mapping[str, Any]) -> Row:
-    """What summary.json says of a learner and its actors; nothing of what had none."""
+    """Return the figures of a learner and its actors in summary.json; none for a run without actors."""
     if not experience:
         return {}
     actors = experience["actors"].values()
@@ -214,18 +215,18 @@ def experience_figures(experience: Mapping[str, Any]) -> Row:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that there are; None of none."""
+    """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return round(fmean(known), 4) if known else None
 
 
 def worst(ratios: Iterable[float | None]) -> float | None:
-    """The one farthest from 1, above or below; None of none."""
+    """Return the ratio farthest from 1, above or below; None if there are none."""
     return max((one for one in ratios if one), key=lambda one: abs(math.log(one)), default=None)
 
 
 def table_lines(study: Study, rows: Sequence[Row]) -> list[Row]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     lines = []
     for names in study.lines:
         groups: dict[tuple[object, ...], list[Row]] = {}
@@ -239,7 +240,7 @@ def table_lines(study: Study, rows: Sequence[Row]) -> list[Row]:
 
 
 def average(group: Sequence[Row]) -> Row:
-    """Of runs that differ in their seeds: the figures of those that are done."""
+    """Average runs that differ in their seeds, over those that are done."""
     done = [row for row in group if row["status"] == "done"]
     reached = sum(row["reached_s"] is not None for row in done)
     return {name: mean(row.get(name) for row in done) for name in FIGURES} | {
@@ -253,7 +254,7 @@ def average(group: Sequence[Row]) -> Row:
 
 
 def beside_ddp(lines: Sequence[Row]) -> list[Row]:
-    """With each line's bytes over those of ddp over the same links, where there are some."""
+    """Add the ratio of each line's bytes to those of ddp over the same links, if there are any."""
     ddp = {
         line["profile"]: line["carried_mbyte"] for line in lines if line.get("strategy") == "ddp"
     }
@@ -265,7 +266,7 @@ def beside_ddp(lines: Sequence[Row]) -> list[Row]:
 
 
 def write(out: Path, name: str, found: Found) -> None:
-    """table, runs and curves, each as CSV and JSON."""
+    """Write table, runs and curves, each as CSV and JSON."""
     study = STUDIES[name]
     label = [column for column in study.columns if column in found.rows[0]]
     write_table(out, "table", table_lines(study, found.rows), study.columns)
@@ -277,7 +278,7 @@ def write(out: Path, name: str, found: Found) -> None:
 
 
 def print_lines(study: Study, rows: Sequence[Row]) -> None:
-    """The table for readers."""
+    """Print the table."""
     lines = table_lines(study, rows)
     header = [heading(column) for column in study.columns]
     print_table(header, [[cell(line[name]) for name in study.columns] for line in lines])
@@ -285,7 +286,7 @@ def print_lines(study: Study, rows: Sequence[Row]) -> None:
 
 
 def heading(column: str) -> str:
-    """A column's name for readers, its unit apart."""
+    """Return a column's displayed name, with its unit separate."""
     for suffix, unit in {"_s": " s", "_mbyte": " MB"}.items():
         if column.endswith(suffix):
             return column.removesuffix(suffix).replace("_", " ").upper() + unit
@@ -293,17 +294,17 @@ def heading(column: str) -> str:
 
 
 def require_matplotlib() -> None:
-    """See that pictures can be drawn, before anything is started.
+    """Check that pictures can be drawn, before anything starts.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--pictures wants matplotlib, which is not here", "pip install matplotlib")
 
 
 def draw(out: Path, study: str, found: Found) -> Path:
-    """Curves where tests tell returns, else ages of weights; one file."""
+    """Draw curves if tests have returns, else ages of weights; return the file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
@@ -314,7 +315,7 @@ def draw(out: Path, study: str, found: Found) -> Path:
 
 
 def draw_curves(figure: "Figure", found: Found) -> None:
-    """Return against seconds, and against bytes or, where those are not known, steps; a colour for all seeds of one."""
+    """Draw return against seconds, and against bytes (or steps, if bytes are unknown); one colour for all seeds of a case."""
     by_run: dict[tuple[object, ...], list[Row]] = {}
     for point in found.points:
         label = tuple(value for name, value in point.items() if name not in ("study", *POINT))
@@ -332,7 +333,7 @@ def draw_curves(figure: "Figure", found: Found) -> None:
 
 
 def draw_ages(figure: "Figure", found: Found) -> None:
-    """Predicted against measured age of weights; on the line they are the same."""
+    """Draw predicted against measured age of weights; on the line they are equal."""
     axes = figure.subplots()
     known = [row for row in found.rows if row.get("predicted_age_s") and row.get("measured_age_s")]
     for profile in dict.fromkeys(row["profile"] for row in known):

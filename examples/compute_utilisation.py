@@ -1,15 +1,15 @@
-"""How much of its time does DiLoCo compute? By the steps between two exchanges and by the rate of the links.
+"""Measures the share of time that DiLoCo computes, by the steps between two exchanges and the rate of the links.
 
     python examples/compute_utilisation.py                          # H = 1 and 8; 50, 200 and 1000 Mbit/s
     python examples/compute_utilisation.py --nodes 2 --H 8 --mbit 50 --rounds 3
 
-Each cell trains, and prints the share of computing as measured next to the share by the usual formula, with t the
-seconds of computing of a step and B the rate of a link:
+Each cell trains, and prints the measured share of computing next to the share by the usual formula, with t the
+computing seconds of a step and B the rate of a link:
 
     H t / (H t + bytes of a round / B)
 
-The formula knows of no delay, no slower rank and no protocol, so less than 1 is to be expected of measured over
-analytic. The first round is left out: it warms up.
+The formula ignores delay, slower ranks and the protocol, so measured over analytic should be less than 1. The first
+round is left out as warm-up.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Train in every cell, print and write the table."""
     args = parse(sys.argv[1:] if argv is None else argv)
-    console = Console(program_output=sys.stderr)  # standard output is the table's
+    console = Console(program_output=sys.stderr)  # standard output is for the table
     rows = []
     hear_signals()
     try:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The flags."""
+    """Parse the flags."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,24 +79,24 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def links(mbit: float, delay_ms: float) -> LinkSpec:
-    """The same link between every two nodes."""
+    """Return a link spec with the same link between every two nodes."""
     rate = mbit * MBIT_BYTES / 1e6
     profile = Profile(f"{mbit:g}mbit", (rate, rate), (delay_ms, delay_ms))
     return LinkSpec(profile, load_topology("full"))
 
 
 def run(cluster: Cluster, mbit: float, steps: int, args: argparse.Namespace) -> Row:
-    """One cell."""
+    """Run one cell."""
     words = ["--strategy", "diloco", "--set", f"H={steps}", "--steps", str(steps * args.rounds)]
     done = cluster.launch(training(words), verify=not args.no_verify)
     return cell(metric_rows(done.folder), mbit, steps) | {"run": done.folder.name}
 
 
 def cell(rows: Sequence[Row], mbit: float, steps: int) -> Row:
-    """The figures of one run; `rows` are as `cluster.accounting.metrics_table.metric_rows` has them, `steps` is H."""
+    """Return the figures of one run; `rows` come from `cluster.accounting.metrics_table.metric_rows`, `steps` is H."""
     timed = [row for row in rows if row["step"] > steps]
     step_s = sum(row["compute_s"] for row in timed) / len(timed)
-    # What a strategy packs and moves is no computing; runs from before had it in that.
+    # A strategy's packing is not computing; older runs, without `strategy_s`, count it as computing.
     waited_s = sum(row["comm_s"] + row.get("strategy_s", 0.0) for row in timed) / len(timed)
     round_bytes = steps * sum(row["sent_bytes"] for row in timed) / len(timed)
     measured = step_s / (step_s + waited_s)

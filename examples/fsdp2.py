@@ -1,9 +1,9 @@
-"""Train a model of which every rank holds a share (FSDP2, on the CPU). A plain script that knows nothing of gradwire.
+"""Trains a model sharded over all ranks (FSDP2, on the CPU). A plain script, independent of gradwire.
 
     python -m cluster.launch --profile datacenter -- examples/fsdp2.py --layers 4 --width 256
     torchrun --nproc-per-node 3 examples/fsdp2.py
 
-On the CPU it wants torch 2.7 or newer, Debian has 2.6: `python -m cluster.image --torch 2.9.1 --torchvision 0.24.1`.
+On the CPU it needs torch 2.7 or newer, Debian has 2.6: `python -m cluster.image --torch 2.9.1 --torchvision 0.24.1`.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the two layers make of `x` [batch, width]."""
+        """Add the output of the two layers to `x` [batch, width]."""
         return x + self.net(x)
 
 
@@ -46,7 +46,7 @@ torch.manual_seed(0)  # the same parameters on every rank, before they are shard
 model = nn.Sequential(*(Block(args.width) for _ in range(args.layers)))
 mesh = init_device_mesh("cpu", (world_size,))
 for block in model:
-    fully_shard(block, mesh=mesh)  # gathered just before it is used, and let go just after
+    fully_shard(block, mesh=mesh)  # gathered just before it is used, and freed just after
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
@@ -54,7 +54,7 @@ whole = sum(p.numel() for p in model.parameters())
 share = sum(p.to_local().numel() for p in model.parameters())
 print(f"rank {rank} holds {share} of {whole} parameters", flush=True)
 
-torch.manual_seed(1 + rank)  # each rank has samples of its own
+torch.manual_seed(1 + rank)  # each rank has its own samples
 x = torch.randn(64, args.width)
 for step in range(args.steps):
     started = time.perf_counter()

@@ -1,10 +1,10 @@
-"""A Ray program over the nodes, unchanged: Ray's head on rank 0, which then runs it, and a Ray node on each other rank.
+"""Runs an unchanged Ray program over the nodes: Ray's head and the program on rank 0, a Ray node on each other rank.
 
     python -m cluster.launch --image gradwire-ray --essential-ranks 0 --profile wan --folder . -- ray_ranks.py train.py
 
-Wants an image with Ray (tests/foreign/README.md shows one), and lies in the program's folder. `ray.init()` finds the
-cluster by RAY_ADDRESS. Ray is told how many processors and GPUs each node has, whatever there are: it starts so many
-actors there as ask for them. The run ends with the program, or after --seconds for one that never does.
+Needs an image with Ray (tests/foreign/README.md shows one), and must be in the program's folder. `ray.init()` finds the
+cluster by RAY_ADDRESS. Ray is told a number of CPUs and GPUs for each node, whatever the node has, and schedules actors
+by it. The run ends with the program, or after --seconds for one that never ends.
 """
 
 import argparse
@@ -16,13 +16,13 @@ import time
 
 PORT = 6379
 JOIN_TIMEOUT_S = 300
-# Ray wants 75 MB at least. More than /dev/shm has room for lies in a file under /tmp, which Ray says, and does.
+# Ray needs at least 75 MB. If /dev/shm is too small for it, Ray uses a file under /tmp, and says so.
 STORE_BYTES = 200_000_000
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
 def main() -> int:
-    """The exit code of the program on rank 0, of Ray's node on the others."""
+    """Return the exit code of the program on rank 0, of Ray's node on the others."""
     args = parse(sys.argv[1:])
     os.environ |= QUIET
     if int(os.environ["RANK"]):
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """What stands before the program is for us."""
+    """Parse our flags, which come before the program."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--head-cpus", type=int, default=2, help="that Ray counts on rank 0")
     parser.add_argument("--head-gpus", type=int, default=1, help="that Ray counts on rank 0")
@@ -42,7 +42,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def lead(args: argparse.Namespace) -> int:
-    """Start Ray's head, and run the program beside it."""
+    """Start Ray's head, and run the program beside it; return its exit code."""
     head = ["--head", f"--port={PORT}", "--include-dashboard=false"]
     started = subprocess.run(ray_start(*head, cpus=args.head_cpus, gpus=args.head_gpus))
     if started.returncode:
@@ -58,7 +58,7 @@ def lead(args: argparse.Namespace) -> int:
 
 
 def join(args: argparse.Namespace) -> int:
-    """Be a node of Ray's until its head has gone."""
+    """Run a Ray node until the head is gone."""
     head = os.environ["MASTER_ADDR"]
     wait_for(head)
     return subprocess.run(
@@ -67,21 +67,21 @@ def join(args: argparse.Namespace) -> int:
 
 
 def ray_start(*words: str, cpus: int, gpus: int) -> list[str]:
-    """Ray's command, told what it cannot find out: by which address other nodes reach this one."""
+    """Return Ray's command, with the address at which other nodes reach this one, which Ray cannot find out."""
     own = [f"--node-ip-address={own_address()}", f"--object-store-memory={STORE_BYTES}"]
     return ["ray", "start", *words, *own, f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
 
 
 def own_address() -> str:
-    """Of the node, on the links."""
+    """Return the node's address on the links."""
     return socket.gethostbyname(socket.gethostname())
 
 
 def wait_for(head: str) -> None:
-    """See Ray's head answer.
+    """Wait until Ray's head answers.
 
     Raises:
-        OSError: it does not.
+        OSError: it does not in time.
     """
     deadline = time.monotonic() + JOIN_TIMEOUT_S
     while True:

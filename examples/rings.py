@@ -1,4 +1,4 @@
-"""Which of four rings a point lies in, learnt by three strategies: docs/from-exogym.md has it beside its EXO Gym form.
+"""Learns which of four rings a point lies in, with three strategies; docs/from-exogym.md has its EXO Gym form, too.
 
 python examples/rings.py --backend local
 python examples/rings.py --backend cluster

@@ -1,4 +1,4 @@
-"""The studies of compare_rl.py: what each of them runs, by which flags, and what its table has."""
+"""The studies of compare_rl.py: the runs of each, their flags, and the columns of its table."""
 
 import argparse
 import re
@@ -19,7 +19,7 @@ STRATEGIES = {
     "diloco-20": "--strategy diloco --set H=20",
     "gossip": "--strategy gossip --set graph=ring",
 }
-# Minibatches between two averages: cart-pole's is a rollout, pendulum's one pass over it.
+# Minibatches between two averages: for cart-pole a rollout, for pendulum one pass over it.
 ENVIRONMENTS = {"CartPole-v1": 20, "Pendulum-v1": 32}
 FLAGS: Mapping[str, Mapping[str, Any]] = {
     "strategies": {"nargs": "+", "choices": STRATEGIES, "metavar": "STRATEGY"},
@@ -76,11 +76,11 @@ QUICK: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A run of a study.
+    """One run of a study.
 
     Attributes:
-        label: the columns that name it, its seed last.
-        words: for node.train.
+        label: the columns that name it, with its seed last.
+        words: its arguments for node.train.
     """
 
     label: Row
@@ -88,21 +88,21 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For readers and files."""
+        """Its name, for output and files."""
         return re.sub(r"[^\w.]+", "-", "-".join(map(str, self.label.values())))
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is run, and what is told of it.
+    """A study: its runs, and the columns of its table.
 
     Attributes:
         what: one line of help.
-        cases: the runs over a profile.
-        defaults: of its flags; it has no others.
-        quick: its flags in short.
-        lines: of the table, columns by which runs are averaged.
-        columns: of the table.
+        cases: returns the runs over a profile.
+        defaults: the values of its flags; it has no other flags.
+        quick: the values of its flags with --quick.
+        lines: for each part of the table, the columns by which runs are averaged.
+        columns: the columns of the table.
     """
 
     what: str
@@ -114,7 +114,7 @@ class Study:
 
 
 def ppo_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Every strategy; all of them with the first seed first."""
+    """Yield every strategy, first all of them with the first seed."""
     for seed in args.seeds:
         for name in args.strategies:
             own = [*STRATEGIES[name].split(), "--eval", "after", "--seed", str(seed)]
@@ -123,7 +123,7 @@ def ppo_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 
 
 def staleness_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Every pull interval; tests, which keep the learner from answering, are next to nothing."""
+    """Yield every pull interval; tests are tiny, because the learner does not answer meanwhile."""
     tests = {"optimum": "false", "eval_instances": 10, "eval_most_steps": 16}
     for seed in args.seeds:
         for steps in args.pull_every:
@@ -133,7 +133,7 @@ def staleness_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 
 
 def corrections_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Every rule."""
+    """Yield every rule."""
     for seed in args.seeds:
         for steps in args.pull_every:
             for rule, options in rules(args.max_staleness).items():
@@ -143,7 +143,7 @@ def corrections_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 
 
 def rules(bounds: Iterable[int]) -> dict[str, Row]:
-    """What is done about old experience, as options of the task."""
+    """Return the treatments of old experience, as options of the task."""
     either: dict[str, Row] = {name: {"correction": name} for name in ("none", "vtrace")}
     return either | {
         f"{how}-{bound}": {"correction": "none", "max_staleness": bound, "when_stale": how}
@@ -153,7 +153,7 @@ def rules(bounds: Iterable[int]) -> dict[str, Row]:
 
 
 def seeds_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Every environment, and every seed of it."""
+    """Yield every environment with every seed."""
     for env in args.envs:
         fedavg = ["--strategy", "fedavg", "--set", f"H={ENVIRONMENTS[env]}", "--eval", "after"]
         for seed in args.seeds:
@@ -162,7 +162,7 @@ def seeds_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 
 
 def broadcast_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Every way for weights to go out, and every way to make bytes of them; 2 million parameters."""
+    """Yield every broadcast topology with every encoding of weights; 2 million parameters."""
     sizes = {"hidden": 1000, "eval_episodes": 5, "publish_every": args.publish_every}
     for seed in args.seeds:
         for form in args.broadcasts:
@@ -175,7 +175,7 @@ def broadcast_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 
 
 def deltas_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
-    """Every learning rate, each version asked for that is published."""
+    """Yield every learning rate; actors ask for every published version."""
     options = {"weights": "delta", "publish_every": args.publish_every, "pull_every": 0}
     tests = {"optimum": "false", "eval_instances": 10, "eval_most_steps": 16}
     for seed in args.seeds:
@@ -188,7 +188,7 @@ def deltas_cases(args: argparse.Namespace, profile: str) -> Iterable[Case]:
 def words(
     args: argparse.Namespace, task: str, options: Mapping[str, object], own: Sequence[str]
 ) -> list[str]:
-    """A run's words for node.train; --task-set has the last one."""
+    """Return a run's arguments for node.train; --task-set comes last, so it prevails."""
     settings = [*(f"{name}={value}" for name, value in options.items()), *args.task_set]
     return [
         *("--task", task, *own),

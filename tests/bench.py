@@ -1,11 +1,11 @@
-"""What our own work costs, as ratios measured in turn: prints a table, asserts nothing.
+"""Benchmarks of our overhead, as ratios measured in turn: prints a table, asserts nothing.
 
     python tests/bench.py up --nodes 3            # cluster.up against a bare compose up of the same file
     python tests/bench.py launch                  # to the first training step, against `docker exec` by hand
-    python tests/bench.py wire                    # what a link carries and costs, by the size of its packets
-    python tests/bench.py live --nodes 16         # what the live view of a run takes, against --no-live
+    python tests/bench.py wire                    # what a link carries and costs, by packet size
+    python tests/bench.py live --nodes 16         # the cost of a run's live view, against --no-live
 
-Uses a cluster named t-bench. Machines are noisy: read the medians, on a quiet one.
+Uses a cluster named t-bench. Machines are noisy: use a quiet one, and read the medians.
 """
 
 import argparse
@@ -40,7 +40,7 @@ Sample = tuple[float, float, Json]
 
 
 def main() -> None:
-    """Measure what is asked for, print each figure and the medians."""
+    """Run the chosen measurement; print each figure and the medians."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def pair_of_ups(nodes: int) -> tuple[float, float]:
-    """Seconds of `cluster.up`, links and all, and of compose alone, with the same file and keys there."""
+    """Return the seconds of `cluster.up` with links, and of compose alone with the same file and existing keys."""
     come_to_rest()
     started = time.monotonic()
     status = verb("up", "--nodes", str(nodes), "--profile", "mobile")
@@ -89,13 +89,13 @@ def pair_of_ups(nodes: int) -> tuple[float, float]:
 
 
 def come_to_rest() -> None:
-    """Take the cluster down, and let the engine and the kernel finish what they do after that."""
+    """Take the cluster down, and wait until the engine and the kernel have cleaned up."""
     verb("down")
     time.sleep(REST_S)
 
 
 def pair_of_launches(nodes: int) -> tuple[float, float]:
-    """Seconds from the command to rank 0's first step: by cluster.launch, and by `docker exec` on every node."""
+    """Return the seconds from command to rank 0's first step: with cluster.launch, and with `docker exec` on every node."""
     verb("up", "--nodes", str(nodes), "--profile", "mobile")
     started = time.time()
     summary = verb("launch", "--no-verify", *STEPS)
@@ -104,7 +104,7 @@ def pair_of_launches(nodes: int) -> tuple[float, float]:
 
 
 def by_hand(nodes: int) -> float:
-    """The same ranks, started with `docker exec`."""
+    """Start the same ranks with `docker exec`; return the seconds to the first step."""
     started = time.time()
     ranks = []
     spec = ClusterSpec(NAME, nodes)
@@ -135,9 +135,10 @@ def by_hand(nodes: int) -> float:
 
 
 def wire_table(repeat: int) -> None:
-    """One TCP connection over a link of 10 ms: what it carries, and what the wire takes of a processor for a GB.
+    """Print the throughput of one TCP connection over a link of 10 ms, and the wire's CPU time per GB.
 
-    Each rate in turn with super-packets as the link takes them, and cut into frames; then against no wire at all.
+    For each rate, runs with super-packets as the link takes them alternate with runs in single frames; last comes a
+    comparison with no wire at all.
     """
     try:
         verb("up", "--nodes", "2")
@@ -162,9 +163,9 @@ def wire_table(repeat: int) -> None:
 
 
 def live_table(nodes: int, repeat: int) -> None:
-    """Runs with the live view and without, in turn: seconds of wall time, and of a processor beside them.
+    """Alternate runs with and without the live view; print their wall time, and the CPU time used meanwhile.
 
-    Two kinds: a training, whose wall time counts, and ranks that rest, beside which every second of a processor shows.
+    Two kinds: a training, for the wall time, and idle ranks, for the CPU time, as every second of it shows there.
     """
     try:
         verb("up", "--nodes", str(nodes), "--profile", "mobile")
@@ -172,7 +173,8 @@ def live_table(nodes: int, repeat: int) -> None:
             pairs = []
             for turn in range(repeat):
                 ways = [[], ["--no-live"]]
-                order = ways[::-1] if turn % 2 else ways  # machines drift: neither is always first
+                # machines drift, so neither is always first
+                order = ways[::-1] if turn % 2 else ways
                 found = {bool(flags): live_launch(program, *flags) for flags in order}
                 pairs.append((found[False], found[True]))
                 print_live(kind, *pairs[-1])
@@ -188,14 +190,14 @@ def live_table(nodes: int, repeat: int) -> None:
 
 
 def live_programs() -> dict[str, list[str]]:
-    """What is launched: a training's options, and a program that rests."""
+    """Return what is launched: a training's options, and a program that sleeps."""
     rest = Path(tempfile.mkdtemp()) / "rest.py"
     rest.write_text(f"import time\ntime.sleep({LIVE_REST_S})\n")
     return {"training": ["--steps", str(LIVE_STEPS)], "rest": ["--", str(rest)]}
 
 
 def live_launch(program: list[str], *flags: str) -> Sample:
-    """Seconds of a run, seconds that processors worked meanwhile, and what the live view says of itself at the end."""
+    """Return the run's wall time, the machine's CPU time meanwhile, and the last document of the live view."""
     time.sleep(REST_S)
     before = machine_s()
     summary = verb("launch", "--no-verify", *flags, *program)
@@ -205,7 +207,7 @@ def live_launch(program: list[str], *flags: str) -> Sample:
 
 
 def print_live(kind: str, live: Sample, bare: Sample) -> None:
-    """One pair."""
+    """Print one pair of runs."""
     own = " ".join(f"{key} {live[2].get(key)}" for key in ("nodes_cpu_pct", "host_cpu_pct"))
     print(
         f"{kind:8}  live {live[0]:6.2f} s, {live[1]:6.2f} s of processors   "
@@ -215,7 +217,7 @@ def print_live(kind: str, live: Sample, bare: Sample) -> None:
 
 
 def ratio_of_medians(pairs: list[tuple[Sample, Sample]]) -> float:
-    """Of wall times."""
+    """Return the ratio of the median wall times."""
     live_s, bare_s = (
         statistics.median(one[0] for one in column) for column in zip(*pairs, strict=True)
     )
@@ -223,7 +225,7 @@ def ratio_of_medians(pairs: list[tuple[Sample, Sample]]) -> float:
 
 
 def shape(rate_mbyte_s: float, delay_ms: float) -> None:
-    """Lay clean links of one kind."""
+    """Set all links to the same rate and delay."""
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as profile:
         profile.write(f"rate_mbyte_s: {rate_mbyte_s}\ndelay_ms: {delay_ms}\nbuffer_ms: 50\n")
         profile.flush()
@@ -231,13 +233,13 @@ def shape(rate_mbyte_s: float, delay_ms: float) -> None:
 
 
 def largest_packet(rate_mbyte_s: float) -> int:
-    """What the links of `shape` take whole, in bytes."""
+    """Return the largest packet, in bytes, that the links of `shape` take whole."""
     link = Link("node1", "node2", rate_mbyte_s, 10.0, 0.0, 0.0, 50.0)
     return super_packet_bytes(link, FRAME)
 
 
 def cut_into_frames() -> int:
-    """Have the queues of both nodes cut all that comes."""
+    """Make the queues of both nodes cut all packets into frames; return the frame size."""
     for node in NODES:
         for queue in json.loads(inside(node, "tc", "-json", "qdisc", "show", "dev", "eth0")):
             if queue["kind"] == "tbf":
@@ -248,7 +250,7 @@ def cut_into_frames() -> int:
 
 
 def measured_flow() -> tuple[float, float, float, float]:
-    """Goodput of node1 -> node2 in MB/s; seconds a GB of its delayer, of the machine; bytes of a packet that waits."""
+    """Return node1 -> node2's goodput in MB/s, delayer's and machine's CPU seconds per GB, and bytes per queued packet."""
     inside(NODES[1], "iperf3", "--server", "--daemon", "--one-off")
     before = delayer_s(), machine_s()
     client = ["iperf3", "--client", "node2", "--time", str(FLOW_S), "--json"]
@@ -262,27 +264,27 @@ def measured_flow() -> tuple[float, float, float, float]:
 
 
 def backlog_packet_bytes() -> float:
-    """How large what waits in node1's queue is, on average; 0 where nothing does."""
+    """Return the mean size of the packets in node1's queue; 0 if it is empty."""
     rows = json.loads(inside(NODES[0], "tc", "-s", "-json", "qdisc", "show", "dev", "eth0"))
     waiting = [(row["backlog"], row["qlen"]) for row in rows if row["kind"] == "tbf"]
     return float(sum(size for size, _ in waiting) / max(1, sum(count for _, count in waiting)))
 
 
 def delayer_s() -> float:
-    """Processor time of node2's delayer since its start; 0 where there is none."""
+    """Return the CPU time of node2's delayer since its start; 0 if there is none."""
     script = "cat /dev/null $(grep -l '(delayer)' /proc/[0-9]*/stat 2>/dev/null)"
     fields = inside(NODES[1], "sh", "-c", script).rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS if fields else 0.0
 
 
 def machine_s() -> float:
-    """Time that the processors of this machine have worked since its start."""
+    """Return the busy time of this machine's CPUs since boot."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(ticks) - ticks[3] - ticks[4]) / TICKS
 
 
 def inside(node: str, *argv: str) -> str:
-    """`docker exec`."""
+    """Run `docker exec`; return the output."""
     done = subprocess.run(
         ["docker", "exec", node, *argv], capture_output=True, text=True, check=True
     )
@@ -290,13 +292,13 @@ def inside(node: str, *argv: str) -> str:
 
 
 def first_step(metrics: str) -> float:
-    """When the first step had been made, by the clock."""
+    """Return the wall-clock time at which the first step ended."""
     events = (json.loads(line) for line in metrics.splitlines())
     return next(float(event["time"]) for event in events if event["event"] == "step")
 
 
 def verb(name: str, *args: str) -> Json:
-    """Run a verb, return its JSON document."""
+    """Run a verb; return its JSON document."""
     argv = [sys.executable, "-m", f"cluster.{name}", "--json", "--name", NAME, *args]
     done = subprocess.run(argv, cwd=PROJECT_DIR, env=os.environ, capture_output=True, text=True)
     if done.returncode:

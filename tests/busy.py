@@ -1,11 +1,11 @@
-"""Round trips while every core is busy training: does a link keep its time then?
+"""Measures round trips while every core is busy training, to see whether links keep their delay.
 
     python tests/busy.py                              # wan, mobile and mobile-real, on 3 nodes
     python tests/busy.py --profiles wan --wire nfqueue
 
-Brings a cluster named t-busy up, trains on all of its nodes without ever agreeing, so that nobody waits for anybody,
-and has `ping` measure every pair meanwhile. Prints what was asked, the mean, and the standard deviation; on a link that
-is not asked to jitter that should be below 1.5 ms, and the mean within 1 % and 0.5 ms.
+Brings up a cluster named t-busy, trains on all of its nodes without any communication, so that no node waits for
+another, and has `ping` measure every pair meanwhile. Prints the requested value, the mean, and the standard deviation;
+on a link without requested jitter, the latter should be below 1.5 ms, and the mean within 1 % and 0.5 ms.
 """
 
 import argparse
@@ -27,7 +27,7 @@ FOR_EVER = ["--strategy", "fedavg", "--set", "H=1000000", "--steps", "1000000"]
 
 
 def main() -> None:
-    """Measure all, print a table."""
+    """Measure all profiles, and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure(profile: str, links: list[Json]) -> list[list[str]]:
-    """A row for each pair of nodes, while they train."""
+    """Return a row for each pair of nodes, measured while they train."""
     argv = [sys.executable, "-m", "cluster.launch", "--name", NAME, "--no-verify", *FOR_EVER]
     training = subprocess.Popen(
         argv, cwd=PROJECT_DIR, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -63,7 +63,7 @@ def measure(profile: str, links: list[Json]) -> list[list[str]]:
 
 
 def row_of(profile: str, there: Json, links: list[Json]) -> list[str]:
-    """What was asked and found of one pair."""
+    """Return a row with the requested and measured values of one pair."""
     ends = (there["dst"], there["src"])
     back = next(link for link in links if (link["src"], link["dst"]) == ends)
     asked_ms = there["delay_ms"] + back["delay_ms"]
@@ -77,7 +77,7 @@ def row_of(profile: str, there: Json, links: list[Json]) -> list[str]:
 
 
 def ping(src: str, dst: str) -> list[float]:
-    """Round trips in ms, the first left out: it waits for ARP."""
+    """Return round trips in ms, without the first, which waits for ARP."""
     argv = ["ping", "-c", str(PINGS), "-i", str(INTERVAL_S), "-W", "3", dst]
     done = subprocess.run(
         ["docker", "exec", f"{NAME}-{src}", *argv], capture_output=True, text=True

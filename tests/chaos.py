@@ -1,4 +1,4 @@
-"""Seeded faults while every verb is at work, and what is owed after each. Prints kinds by outcomes as a table.
+"""Injects seeded faults while verbs run, and checks the obligations after each. Prints a table of kinds and outcomes.
 
     python tests/chaos.py                                # two hundred: more than half an hour
     python tests/chaos.py --faults 20 --seed 7           # the first twenty of another plan
@@ -8,10 +8,10 @@
     python tests/chaos.py --for 300                      # begin none after five minutes; again: go on where it stopped
     python tests/chaos.py --for 0                        # only the table of what was played
 
-What is owed: the command ended within its bound and named its cause, finished results are whole, the next `up` and
-`launch` work, `down` leaves nothing (tests/shared/chaos_play.py). Each fault is a line of JSON in --out; those of the
-same plan that are there are not played again. Two nodes of a cluster of its own; exit code 1 where something owed was
-not given. GRADWIRE_CHAOS_DOCKERD=1 restarts dockerd, too: on a machine where nobody else uses it.
+The obligations: the command ended within its time limit and named its cause, finished results are intact, the next `up`
+and `launch` work, `down` leaves nothing (tests/shared/chaos_play.py). Each fault is a line of JSON in --out; faults of
+the same plan that are there already are not played again. Uses two nodes of a cluster of its own; the exit code is 1 if
+an obligation was violated. GRADWIRE_CHAOS_DOCKERD=1 also restarts dockerd: only for a machine that no one else uses.
 """
 
 import argparse
@@ -32,7 +32,7 @@ OUT = Path(__file__).parents[1] / "runs" / "chaos.jsonl"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play what has not been played; returns 1 where something owed was not given."""
+    """Play the faults that have not been played; return 1 if an obligation was violated."""
     args = parse(argv)
     plan = plan_faults(args.faults, args.seed, args.kinds)
     done = read(args.out, plan, args.seed)
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def play(faults: Sequence[Fault], args: argparse.Namespace) -> None:
-    """One after the other, until the time is over; a line of --out for each."""
+    """Play faults one after another until the time is over; write a line of --out for each."""
     until = time.monotonic() + args.seconds
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def play(faults: Sequence[Fault], args: argparse.Namespace) -> None:
 
 
 def tell(fault: Fault, line: dict[str, Any]) -> None:
-    """One line, and what was not given."""
+    """Print one line for a fault, and its violations."""
     what = f"{fault.kind}, {fault.phase} ({fault.moment:.2f}), {fault.node}"
     print(f"{fault.number:3} {what}: {line['outcome']} in {line['seconds']} s. {line['why']}")
     for violation in line["violations"]:
@@ -76,7 +76,7 @@ def tell(fault: Fault, line: dict[str, Any]) -> None:
 
 
 def read(out: Path, plan: Sequence[Fault], seed: int) -> dict[int, dict[str, Any]]:
-    """What was played of this plan: of each fault the last time."""
+    """Return the played faults of this plan; if one was played several times, its last line."""
     lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     of_plan = {fault.number: (fault.kind, fault.phase) for fault in plan}
     return {
@@ -88,7 +88,7 @@ def read(out: Path, plan: Sequence[Fault], seed: int) -> dict[int, dict[str, Any
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

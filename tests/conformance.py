@@ -1,13 +1,14 @@
-"""Every profile on every topology, and links of all kinds: asked, expected and measured, as a table that can be kept.
+"""Measures all profiles on all topologies, and grids of link values: prints and keeps a table of requested,
+expected and measured values.
 
     python tests/conformance.py                                  # all profiles x full, ring, star on 4 nodes, all grids
     python tests/conformance.py --profiles wan mobile --topologies ring --wire nfqueue     # these only
     python tests/conformance.py --grids jitter                   # a grid only: tests/grids/jitter.yml
     python tests/conformance.py --profiles mobile-real --full    # more pings: links that jitter need them
 
-Brings a cluster up, shapes it as each, measures every link and every path (`cluster.verify`), and
-prints a line for each: of each value the link that is farthest off. A grid has links of many values of one kind, and is
-always measured with --full. Into --out go that table (table.md), every link of all (links.csv), and the contracts.
+Brings a cluster up, shapes it in each way, measures every link and path (`cluster.verify`), and prints a line for each
+case: per value, the link that deviates most. A grid has links with many values of one kind, and is always measured with
+--full. Into --out go that table (table.md), every link of all cases (links.csv), and the contracts.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from cluster.links.profiles import profile_names
 
 TOPOLOGIES = ["full", "ring", "star"]
 GRIDS_DIR = PROJECT_DIR / "tests" / "grids"
-GRIDS = {  # and the profile of each
+GRIDS = {  # with the profile of each
     **dict.fromkeys(("delays", "rates", "fast", "jitter", "losses", "bursts", "flaws"), "even"),
     "uniform-jitter": "uniform",
 }
@@ -42,7 +43,7 @@ Json = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """What is shaped and measured at once: names for the table, and flags of `cluster.shape` and `cluster.verify`."""
+    """One measurement: names for the table, and flags of `cluster.shape` and `cluster.verify`."""
 
     profile: str
     topology: str
@@ -51,7 +52,7 @@ class Case(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure all; returns 0 where all hold."""
+    """Measure all cases; return 0 if all contracts hold."""
     args = parse(argv)
     cases = [*profile_cases(args.profiles, args.topologies, args.full), *grid_cases(args.grids)]
     contracts: list[tuple[Case, Json]] = []
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The flags. Who names profiles wants no grids, and the other way round, unless both are named."""
+    """Parse the flags. With only profiles named there are no grids, and vice versa; with neither, all of both."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -93,7 +94,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def profile_cases(profiles: Sequence[str], topologies: Sequence[str], full: bool) -> list[Case]:
-    """Each profile on each topology."""
+    """Return a case for each profile on each topology."""
     return [
         Case(
             profile,
@@ -107,7 +108,7 @@ def profile_cases(profiles: Sequence[str], topologies: Sequence[str], full: bool
 
 
 def grid_cases(names: Sequence[str]) -> list[Case]:
-    """Links of many values of one kind."""
+    """Return a case for each of these grids, which have links with many values of one kind."""
     cases = []
     for name in names:
         profile, topology = GRIDS[name], name.removeprefix("uniform-")
@@ -118,7 +119,7 @@ def grid_cases(names: Sequence[str]) -> list[Case]:
 
 
 def verb(name: str, what: str, *words: str) -> Json:
-    """One verb with --json: its document; a broken contract has one, too."""
+    """Run one verb with --json; return its document, which a broken contract has, too."""
     argv = [sys.executable, "-m", f"cluster.{what}", "--name", name, "--json", *words]
     done = subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, text=True, check=False)
     if not done.stdout:
@@ -128,7 +129,7 @@ def verb(name: str, what: str, *words: str) -> Json:
 
 
 def row_of(case: Case, contract: Json) -> list[str]:
-    """One contract as a row: of each value the link that is farthest off."""
+    """Return one contract as a row: for each value, that of the link that deviates most."""
     rows = contract["links"] + contract["paths"]
     clipped = sum(row["clipped"] for row in rows)
     verdict = "yes" if contract["holds"] else "NO" if contract["broken"] else "undecided"
@@ -146,16 +147,17 @@ def row_of(case: Case, contract: Json) -> list[str]:
 
 
 def _jitters(row: Json) -> bool:
-    """Whether that can be told: of less the contract allows more."""
+    """Return whether the jitter is large enough to be judged: below it, the contract tolerates more."""
     return float(row["expected"]["jitter_ms"]) >= JITTER_TOLERANCE_MS
 
 
 def _speed(row: Json) -> str:
-    """What is judged of a link's speed: goodput, or where TCP did not tell, the rate."""
+    """Return the name of the figure by which a link's speed is judged: the rate, or goodput if the rate is unknown."""
     return "goodput_mbyte_s" if row["measured"]["rate_mbyte_s"] is None else "rate_mbyte_s"
 
 
-def _farthest(rows: list[Json], field: Any, unit: str) -> str:  # noqa: ANN401 - a name, or a function to find it
+# noqa: ANN401 - a name, or a function that returns it
+def _farthest(rows: list[Json], field: Any, unit: str) -> str:
     off = []
     for row in rows:
         name = field(row) if callable(field) else field
@@ -166,7 +168,7 @@ def _farthest(rows: list[Json], field: Any, unit: str) -> str:  # noqa: ANN401 -
 
 
 def save(out: Path, contracts: Sequence[tuple[Case, Json]], where: str) -> None:
-    """All that was measured so far: the table, every link, the contracts themselves."""
+    """Save all that was measured so far: the table, every link, the contracts themselves."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(markdown([HEADER, *(row_of(*one) for one in contracts)], where))
     with (out / "links.csv").open("w", newline="") as file:
@@ -179,7 +181,7 @@ def save(out: Path, contracts: Sequence[tuple[Case, Json]], where: str) -> None:
 
 
 def links_header() -> list[str]:
-    """The columns of links.csv."""
+    """Return the columns of links.csv."""
     found = [f"{kind}_{name}" for name in FOUND for kind in ("expected", "measured")]
     return [
         "profile",
@@ -196,7 +198,7 @@ def links_header() -> list[str]:
 
 
 def link_rows(case: Case, contract: Json) -> list[list[object]]:
-    """Every link and path of a contract, as rows of links.csv."""
+    """Return every link and path of a contract, as rows of links.csv."""
     return [
         [
             *(case.profile, case.topology, row["link"]["src"], row["link"]["dst"]),
@@ -210,7 +212,7 @@ def link_rows(case: Case, contract: Json) -> list[list[object]]:
 
 
 def markdown(rows: list[list[str]], where: str) -> str:
-    """The rows as a table."""
+    """Return the rows as a Markdown table."""
     lines = [" | ".join(row) for row in rows]
     lines.insert(1, " | ".join("---" for _ in rows[0]))
     table = "\n".join(f"| {line} |" for line in lines)

@@ -1,12 +1,12 @@
-"""Odd inputs, many of each kind: what users write, what they type, what nodes send. Prints a table of what came of it.
+"""Tries many odd inputs: files that users write, arguments, answers of nodes. Prints a table of the results.
 
     python tests/fuzz.py                                    # 1,000 examples of each family, always the same ones
     python tests/fuzz.py --examples 1000 --seed 7           # others
     python tests/fuzz.py --examples 500 --only answers metrics      # a family, or a case of one
 
-Each ends with exit code 0, 1 or 2 and one clear line, in bounded time and memory, without a traceback and without a
-file outside of where it may write (tests/shared/fuzzing/). It needs no Docker. Exit code 1: one did not; the smallest
-example that shows it is printed.
+Each example must end with exit code 0, 1 or 2 and one clear line, in bounded time and memory, without a traceback and
+without writing a file outside of the allowed folders (tests/shared/fuzzing/). Docker is not needed. The exit code is 1
+if one did not; the smallest example that shows it is printed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from fuzzing.sandbox import TookTooLong  # noqa: E402
 
 
 def main() -> int:
-    """Try all that is asked for; a line for each case as it ends."""
+    """Try all requested cases; print a line for each as it ends."""
     args, failed = arguments(), 0
     print(ROW.format("FAMILY", "CASE", "EXAMPLES", "s", "CAME OF IT"))
     for family, cases in FAMILIES.items():
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def short(error: BaseException) -> str:
-    """The end of a traceback, without the lines of libraries, and the example, both cut short."""
+    """Return the end of a traceback without library lines, and the example, both shortened."""
     frames = [
         one
         for one in traceback.extract_tb(error.__traceback__)
@@ -59,7 +59,7 @@ def short(error: BaseException) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    """Of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

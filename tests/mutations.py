@@ -1,10 +1,10 @@
-"""Whether the tests notice: mutates the product, one line at a time, and counts which mutations a test catches.
+"""Tests the tests: mutates the product, one line at a time, and counts the mutations that a test catches.
 
     python tests/mutations.py [--only WORD] [--list]
 
-The mutations are tests/shared/mutants. Each names the one test that must fail with it, on the host or inside the node
-image; the command runs just that one, in a copy of the tracked files. Tests of both places run side by side. It fails
-where a mutation survives, where what it changes is no longer there exactly once, or where its test cannot run.
+The mutations are in tests/shared/mutants. Each names the one test that must fail with it, on the host or inside the
+node image; only that test is run, in a copy of the tracked files. Tests on the host and in the image run in parallel.
+The command fails if a mutation survives, if its text no longer occurs exactly once, or if its test cannot run.
 """
 
 import argparse
@@ -43,7 +43,7 @@ OUTCOMES = {GREEN: "SURVIVED", RED: "caught", HUNG: "caught: it hangs"}
 
 
 class Outcome(NamedTuple):
-    """What became of a mutation."""
+    """The outcome of a mutation."""
 
     mutation: Mutation
     words: str
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """How a run of pytest ended, and the last line that it said."""
+    """The exit code of a pytest run, and its last line."""
 
     exit_code: int
     said: str
@@ -69,11 +69,11 @@ class Host:
         self.tree = tree
 
     def run(self, tests: Sequence[str], mutated: str = "") -> Tried:
-        """Run tests, by their node ids; here a mutated file is where they look for it anyway."""
+        """Run tests by their node ids; `mutated` is not needed, because the tests run in the mutated copy."""
         return self.start([*limit(), sys.executable, *PYTEST, *tests])
 
     def start(self, argv: Sequence[str]) -> Tried:
-        """Run a command in the tree; its output matters only where something is wrong."""
+        """Run a command in the tree; keep the last line of its output for the case that something is wrong."""
         env = {**environment(), "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(argv, cwd=self.tree, env=env, capture_output=True, text=True)
         lines = (done.stdout + done.stderr).strip().splitlines() or [""]
@@ -81,10 +81,10 @@ class Host:
 
 
 class Image(Host):
-    """Runs tests inside the node image, with one file of the copy in the place of the image's own."""
+    """Runs tests inside the node image, with one file of the copy in place of the image's own."""
 
     def run(self, tests: Sequence[str], mutated: str = "") -> Tried:
-        """Run tests, by their node ids, with a file of the copy."""
+        """Run tests by their node ids, with the mutated file mounted from the copy."""
         mounts = {"tests/node": "/root/tests"} | ({mutated: f"{CODE}/{mutated}"} if mutated else {})
         names = [test.replace(IN_THE_IMAGE, "tests/", 1) for test in tests]
         compiled = COMPILE.format(mutated) if mutated.endswith(".c") else ""
@@ -99,7 +99,7 @@ class Image(Host):
 
 
 def main() -> int:
-    """Try them all, or some; print a line for each, and how many were caught."""
+    """Try all or the selected mutations; print a line for each, and the number caught."""
     args = parse_args()
     chosen = [m for m in MUTATIONS if args.only in m.name]
     if args.list:
@@ -112,7 +112,7 @@ def main() -> int:
 
 
 def parse_args() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", metavar="WORD", help="those with it in their name")
     parser.add_argument("--list", action="store_true", help="say which there are, and end")
@@ -120,7 +120,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def try_all(mutations: Sequence[Mutation]) -> Iterator[Outcome]:
-    """Those of the host and those of the image side by side, each in a copy of its own."""
+    """Try the host's and the image's mutations in parallel, each group in a copy of its own."""
     on_host = [mutation for mutation in mutations if not mutation.is_in_the_image]
     in_image = [mutation for mutation in mutations if mutation.is_in_the_image]
     if in_image:
@@ -132,12 +132,12 @@ def try_all(mutations: Sequence[Mutation]) -> Iterator[Outcome]:
         try:
             for run in runs:
                 yield from run.result()
-        finally:  # on Ctrl-C: what is going on ends by itself, in seconds
+        finally:  # on Ctrl-C, running tests end by themselves within seconds
             stop.set()
 
 
 def build_images() -> None:
-    """Build what is not there yet; the node image's own verb looks whether that is of today."""
+    """Build the images; the node image's own verb checks whether that one is up to date."""
     build([sys.executable, "-m", "cluster.image"])
     base = IMAGE
     for image, folder in IMAGES.items():
@@ -147,14 +147,14 @@ def build_images() -> None:
 
 
 def build(argv: Sequence[str]) -> None:
-    """Run a command that says why where it fails."""
+    """Run a command; exit with its error if it fails."""
     done = subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{done.stderr}{' '.join(argv)} ended with exit code {done.returncode}")
 
 
 def try_here(place: type[Host], mutations: Sequence[Mutation], stop: Event) -> list[Outcome]:
-    """Mutations whose tests run in one place, one after the other, until somebody wants no more of them."""
+    """Try the mutations of one place, one after another, until `stop` is set."""
     with copied_checkout() as tree:
         bench = place(tree)
         red = dict(red_files(bench, mutations))
@@ -164,7 +164,7 @@ def try_here(place: type[Host], mutations: Sequence[Mutation], stop: Event) -> l
 
 
 def red_files(bench: Host, mutations: Iterable[Mutation]) -> Iterator[tuple[str, str]]:
-    """The files whose tests fail without any mutation, and what they say: of them nothing can be told."""
+    """Yield the files whose tests fail without any mutation, and their output: their mutations cannot be judged."""
     by_file: dict[str, list[Mutation]] = {}
     for mutation in mutations:
         by_file.setdefault(mutation.test_file, []).append(mutation)
@@ -176,7 +176,7 @@ def red_files(bench: Host, mutations: Iterable[Mutation]) -> Iterator[tuple[str,
 
 
 def try_one(bench: Host, mutation: Mutation, red: Mapping[str, str]) -> Outcome:
-    """Mutate, run the test, put back."""
+    """Mutate a file, run the test, and restore the file."""
     began, path = time.monotonic(), bench.tree / mutation.file
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     after = mutation.apply(before)
@@ -194,7 +194,7 @@ def try_one(bench: Host, mutation: Mutation, red: Mapping[str, str]) -> Outcome:
 
 
 def report(outcome: Outcome) -> Outcome:
-    """A line of the table, as soon as it is known."""
+    """Print a line of the table as soon as the outcome is known."""
     mutation = outcome.mutation
     print(
         f"{mutation.name:<44} {outcome.seconds:5.1f} s  {outcome.words:<10} {mutation.test}",
@@ -205,7 +205,7 @@ def report(outcome: Outcome) -> Outcome:
 
 @contextmanager
 def copied_checkout() -> Iterator[Path]:
-    """The tracked files as they are now, in a folder that goes at the end."""
+    """Copy the tracked files as they are now into a folder, which is removed at the end."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT_DIR, capture_output=True)
     with tempfile.TemporaryDirectory(prefix="gradwire-mutations-") as folder:
         for name in filter(None, listed.stdout.decode().split("\0")):
@@ -217,12 +217,12 @@ def copied_checkout() -> Iterator[Path]:
 
 
 def limit() -> list[str]:
-    """In front of a command: end it, with all that it has started, where it hangs."""
+    """Return a command prefix that kills the command and its children if it hangs."""
     return ["timeout", "--kill-after=5", str(MOST_S)]
 
 
 def environment() -> dict[str, str]:
-    """Ours, but for what would lead a test to this checkout."""
+    """Return our environment without variables that would lead a test to this checkout."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 

@@ -1,10 +1,10 @@
-"""Twenty runs with one planted cause each: whether it is the first that the run names. Prints a table, asserts nothing.
+"""Twenty runs with one planted cause each: does each run name it first? Prints a table, asserts nothing.
 
     python tests/planted.py                     # all of them: some twenty minutes
     python tests/planted.py slow_link event     # these kinds alone
 
 Three nodes, links of 8 MB/s and 10 ms; fedavg, whose ring goes node1 -> node3 -> node2 -> node1. Uses a cluster named
-t-planted; what else is at work on this machine slows ranks, too.
+t-planted; any other load on this machine slows ranks, too.
 """
 
 import argparse
@@ -42,15 +42,15 @@ TIMEOUT_S = 900
 
 @dataclass(frozen=True)
 class Plant:
-    """One run.
+    """One run with its planted cause.
 
     Attributes:
-        cause: what is planted, as `causes` of summary.json names it.
-        of: of what.
-        profile: of all links; `topology` what differs; `schedule` what happens meanwhile.
-        limits: of processors, NODE=CPUS.
+        cause: the cause's name in `causes` of summary.json.
+        of: the link, rank or event that has the cause.
+        profile: the profile of all links; `topology` has the links that differ, `schedule` the changes during the run.
+        limits: CPU limits, NODE=CPUS.
         straggler: a rank whose steps take 0.15 s longer; None: all are alike.
-        averages: every so many steps, and how many steps in all.
+        averages: the steps between two averages, and the number of steps.
     """
 
     cause: str
@@ -64,12 +64,12 @@ class Plant:
 
 
 def link(src: str, dst: str, **values: float) -> dict[str, object]:
-    """A topology in which one link differs."""
+    """Return a topology in which one link differs."""
     return {"base": "full", "links": [{"src": src, "dst": dst, **values}]}
 
 
 def plants() -> Iterator[Plant]:
-    """All twenty."""
+    """Yield all twenty."""
     ring = [("node2", "node1"), ("node1", "node3"), ("node3", "node2")]
     for (src, dst), rate in zip([*ring, ring[0]], (1.0, 1.5, 2.0, 2.5), strict=True):
         yield Plant("slow_link", f"{src}->{dst}", topology=link(src, dst, rate_mbyte_s=rate))
@@ -92,7 +92,7 @@ def plants() -> Iterator[Plant]:
 
 
 def main() -> None:
-    """Plant, run, print."""
+    """Run each, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -120,17 +120,17 @@ def main() -> None:
 
 
 def pad(named: list[str], seconds: list[str]) -> list[str]:
-    """The second that was named, where there is one."""
+    """Return the second cause that was named, if there is one."""
     return [named[1], seconds[1]] if len(named) > 1 else ["", ""]
 
 
 def is_planted(plant: Plant, found: Mapping[str, object]) -> bool:
-    """Whether it is the one: of an event its words suffice."""
+    """Return whether a cause is the planted one; for an event, a part of its text suffices."""
     return found["cause"] == plant.cause and plant.of in str(found["of"])
 
 
 def run(plant: Plant, folder: Path) -> list[Mapping[str, object]]:
-    """`causes` of a run with it."""
+    """Run it; return `causes` of the run."""
     every, steps = plant.averages
     words = ["--profile", write(folder / "near.yml", plant.profile or NEAR)]
     if plant.topology:
@@ -145,13 +145,13 @@ def run(plant: Plant, folder: Path) -> list[Mapping[str, object]]:
 
 
 def write(path: Path, document: object) -> str:
-    """As YAML."""
+    """Write a document as YAML; return the path."""
     path.write_text(yaml.safe_dump(document))
     return str(path)
 
 
 def write_strategy(folder: Path, straggler: int | None) -> str:
-    """FedAvg, or one in which a rank is slow."""
+    """Return the strategy: FedAvg, or a file with a variant in which one rank is slow."""
     if straggler is None:
         return "fedavg"
     own = folder / "straggler"
@@ -161,7 +161,7 @@ def write_strategy(folder: Path, straggler: int | None) -> str:
 
 
 def verb(name: str, *words: str) -> str:
-    """What a verb prints with --json."""
+    """Run a verb with --json; return its output."""
     argv = [sys.executable, "-m", f"cluster.{name}", "--name", NAME, "--json", *words]
     done = subprocess.run(
         argv, cwd=PROJECT_DIR, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

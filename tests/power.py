@@ -1,13 +1,13 @@
-"""What errors the contract finds: real links, measured again and again, and held against what they were not asked for.
+"""Measures which errors the contract finds: real links, measured repeatedly and compared with wrong requests.
 
     python tests/power.py --profile wan --contracts 10
     python tests/power.py --profile mobile-real --contracts 5 --wire netem
 
-A link that is as asked, held against a request that is off by so much, is what a link that is off by so much is to a
-contract that asks for the right thing. So each contract tells of every link and of every error, without planting one
-(tests/links plants some). Each row: the error, of how many links it was found, and how many should be found where it is
-the smallest that contract.json says is found with 99 %. The first row is of links held against what they were asked
-for: false alarms. Uses a cluster of its own, t-power, and takes it down.
+A correct link compared with a request that is off by some error is equivalent to a link that is off by that error
+compared with the correct request. So each contract gives a result for every link and every error, without planting any
+(tests/links plants some). Each row has an error, the number of links on which it was found, and the number of links
+tried; the "smallest" errors are those that contract.json says are found in 99 % of cases. The first row compares links
+with their real request: false alarms. Uses a cluster of its own, t-power, and takes it down.
 """
 
 import argparse
@@ -25,19 +25,19 @@ from cluster.shaping.link_state import expected_of
 from protocol.link import Link
 
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
-TRIES = 30  # until a factor is that of the request which it leads to
+TRIES = 30  # iterations until the factor is the one that belongs to the resulting request
 FACTORS = (0.0, 0.5, 1.5, 2.0, 3.0, 5.0)
 
 
 class Error(NamedTuple):
-    """One way in which a link may be wrong, and what a link that is right would then have been asked for."""
+    """One way in which a link may be wrong, and the request that a correct link would then have had."""
 
     name: str
     request: Callable[[Link, Verdict], Link | None]
 
 
 def errors() -> Iterator[Error]:
-    """All that are tried."""
+    """Yield all errors to try."""
     yield Error("none", lambda link, _: link)
     for sign in (1, -1):
         for share in SHARES:
@@ -51,7 +51,7 @@ def errors() -> Iterator[Error]:
 
 
 def _off_by(field: str, factor: float) -> Callable[[Link, Verdict], Link | None]:
-    """The request whose value a real link has `factor` times; a link that loses nothing is asked to lose a tenth."""
+    """Return a function that makes the request of which a real link has `factor` times the value."""
 
     def request(link: Link, _: Verdict) -> Link | None:
         real = getattr(link, field)
@@ -63,7 +63,7 @@ def _off_by(field: str, factor: float) -> Callable[[Link, Verdict], Link | None]
 
 
 def _smallest(figure: str) -> Callable[[Link, Verdict], Link | None]:
-    """The request that a real link misses by just what is said to be found."""
+    """Return a function that makes the request which a real link misses by exactly the detectable error."""
 
     def request(link: Link, verdict: Verdict) -> Link | None:
         size = _size(link, verdict, figure)
@@ -82,14 +82,14 @@ def _smallest(figure: str) -> Callable[[Link, Verdict], Link | None]:
 
 
 class Measurement(NamedTuple):
-    """What was asked of all links, and what a contract says of them."""
+    """The request for all links, and a contract of them."""
 
     asked: Expected
     contract: Contract
 
 
 def _size(link: Link, verdict: Verdict, figure: str) -> float | None:
-    """What is said to be found of the figure, by whom would have asked for less, too, and so would say another one."""
+    """Return the detectable error of a figure, for the request that it leads to: a smaller loss has another one."""
     said = detectable_errors(link, verdict.measured, clipped=verdict.clipped)
     size: float | None = getattr(said, figure)
     for _ in range(TRIES if figure == "loss_factor" else 0):
@@ -101,7 +101,7 @@ def _size(link: Link, verdict: Verdict, figure: str) -> float | None:
 
 
 def found(measurement: Measurement, error: Error) -> list[bool]:
-    """Of each link for which there is such an error: whether the contract finds it."""
+    """Return, for each link that can have this error, whether the contract finds it."""
     asked, said = measurement.asked, []
     for verdict in measurement.contract.verdicts:
         wrong = error.request(verdict.link, verdict)
@@ -112,7 +112,7 @@ def found(measurement: Measurement, error: Error) -> list[bool]:
 
 
 def table(measurements: Sequence[Measurement]) -> Iterable[str]:
-    """A row for each error."""
+    """Yield the table: a row for each error."""
     yield "| error | found | of |"
     yield "|---|--:|--:|"
     for error in errors():

@@ -1,9 +1,9 @@
-"""The unit tests on other Pythons of this machine: its own, often older than a user's, and the newest there is.
+"""Runs the unit tests on other Pythons of this machine: the system's, often older than a user's, and the newest.
 
     python tests/pythons.py
 
-Each gets a virtual environment .venv-VERSION, made once; tests/cluster/test_pythons.py launches with it, too. What
-cannot be had here is named.
+Each gets a virtual environment .venv-VERSION, made once; tests/cluster/test_pythons.py also launches with it. A Python
+that cannot be used here is named.
 """
 
 import os
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
-MINORS = range(11, 20)  # from the oldest that we support
+MINORS = range(11, 20)  # from the oldest version that we support
 OWN = (
     shutil.which("python3", path="/usr/bin:/bin") or ""
 )  # the system's, whatever comes before it on PATH
@@ -24,10 +24,10 @@ Done = subprocess.CompletedProcess[str]
 
 
 def main() -> int:
-    """Find them, make their environments, run the tests."""
+    """Find the Pythons, make their environments, run the tests."""
     found = dict(find_pythons())
     ours, own = sys.version_info[:3], version_of(OWN)
-    # The unit tests run on this one anyway.
+    # The unit tests run on this Python anyway.
     chosen = sorted({own, max(found, default=ours)} & found.keys() - {ours})
     if not chosen:
         print(f"no other Python from 3.{MINORS[0]} on is here: the tests run on one alone")
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def find_pythons() -> Iterator[tuple[Version, str]]:
-    """Every Python that is new enough: on PATH, of the system, and of pyenv, whose commands may lead nowhere."""
+    """Yield every Python that is new enough: on PATH, the system's, and pyenv's, whose shims may lead nowhere."""
     names = [f"python3.{minor}" for minor in MINORS]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     paths = [shutil.which(name) for name in names]
@@ -49,14 +49,14 @@ def find_pythons() -> Iterator[tuple[Version, str]]:
 
 
 def version_of(path: str) -> Version:
-    """(0, 0, 0) where it does not run."""
+    """Return a Python's version; (0, 0, 0) if it does not run."""
     done = run(path, "-c", "import sys; print(*sys.version_info[:3])")
     words = done.stdout.split() if done.returncode == 0 else []
     return (int(words[0]), int(words[1]), int(words[2])) if len(words) == 3 else (0, 0, 0)
 
 
 def try_python(version: Version, python: str) -> bool:
-    """Whether the unit tests pass; where it cannot make an environment, that is said, and no failure of ours."""
+    """Return whether the unit tests pass; True, with a message, if this Python cannot make an environment."""
     name = ".".join(map(str, version))
     venv = PROJECT_DIR / f".venv-{name}"
     if not is_ready(venv) and (made := run(python, "-m", "venv", venv)).returncode != 0:
@@ -71,7 +71,7 @@ def try_python(version: Version, python: str) -> bool:
 
 
 def is_ready(venv: Path) -> bool:
-    """Whether it has all, and is not older than what says so."""
+    """Return whether everything is installed, and no older than pyproject.toml."""
     ready, pyproject = venv / "ready", PROJECT_DIR / "pyproject.toml"
     return ready.exists() and ready.stat().st_mtime >= pyproject.stat().st_mtime
 
@@ -87,12 +87,12 @@ def install(venv: Path) -> Done:
 
 
 def run(*argv: str | Path) -> Done:
-    """One command in the checkout, to its end."""
+    """Run one command in the checkout, to its end."""
     return subprocess.run(argv, cwd=PROJECT_DIR, capture_output=True, text=True, check=False)
 
 
 def said(done: Done) -> list[str]:
-    """All lines of a command."""
+    """Return all output lines of a command."""
     return [*done.stdout.strip().splitlines(), *done.stderr.strip().splitlines()]
 
 

@@ -1,12 +1,12 @@
-"""What clusters of several sizes cost: prints a table, asserts nothing.
+"""Measures the cost of clusters of several sizes: prints a table, asserts nothing.
 
     python tests/scale.py                         # 4, 16 and 64 nodes, full mesh
     python tests/scale.py --nodes 16 --repeat 10
 
-For each size: seconds of `up` with links; of `shape` to another profile, as a command and by the Python API on
-connections that are open; memory that the machine has less of; what the idle cluster keeps of one processor busy;
-seconds of `verify`, which proves all links, and of the look at proved ones with which a launch begins, 0 where they
-were not proved. The engine must be on this machine, with nothing else at work on it. Uses a cluster named t-scale.
+For each size: seconds of `up` with links; of `shape` to another profile, as a command and with the Python API on open
+connections; memory that the cluster takes from the machine; CPU load of the idle cluster, in percent of one CPU;
+seconds of `verify`, which proves all links, and of the look at proved links with which a launch begins, 0 if they were
+not proved. The engine must be on this machine, without other load. Uses a cluster named t-scale.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def row_of(nodes: int, repeat: int) -> list[str]:
-    """What a cluster of so many nodes costs."""
+    """Return the table's row for a cluster of this size."""
     time.sleep(REST_S)
     before_mb = available_mb()
     up_s = seconds(lambda: verb(NAME, "up", "--nodes", str(nodes), "--profile", "wan"))
@@ -70,7 +70,7 @@ def row_of(nodes: int, repeat: int) -> list[str]:
 
 
 def proof_and_look() -> tuple[float, float]:
-    """How long it takes to prove all links, and then to look at them."""
+    """Return the seconds that it takes to prove all links, and then to look at them."""
     cluster = Cluster(NAME)
     contract = cluster.verify()
     print(contract.verdict(), *contract.notes, sep="\n")
@@ -84,27 +84,27 @@ def proof_and_look() -> tuple[float, float]:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Return the duration of an action."""
     started = time.monotonic()
     action()
     return time.monotonic() - started
 
 
 def available_mb() -> float:
-    """Memory that new programs could have, as the kernel reckons it."""
+    """Return the memory available to new programs, by the kernel's estimate."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 1e3
 
 
 def busy_pct(period_s: float) -> float:
-    """What all processors together did in a while, in percent of one."""
+    """Return the load of all CPUs together over a period, in percent of one CPU."""
     before = busy_s()
     time.sleep(period_s)
     return 100 * (busy_s() - before) / period_s
 
 
 def busy_s() -> float:
-    """Seconds that processors have worked since boot, added up."""
+    """Return the busy seconds of all CPUs since boot, added up."""
     return sum(core.total_s - core.idle_s for core in read_host_counters().cores)
 
 

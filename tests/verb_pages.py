@@ -1,10 +1,10 @@
-"""Write what the pages in docs/verbs/ take from the verbs themselves: description, usage and flags.
+"""Writes the generated part of the pages in docs/verbs/: description, usage and flags.
 
     python tests/verb_pages.py
 
-Of each page only the lines between the two markers are written; what stands around them, examples with their output,
-is written by hand. A verb without a page gets one. The description and the usage are the verb's docstring, the flags
-those of its parser: so `--help` and the page say the same. tests/unit/test_verb_pages.py fails where they differ.
+Only the lines between a page's two markers are generated; the rest, examples with their output, is written by hand. A
+verb without a page gets one. The description and the usage come from the verb's docstring, the flags from its parser,
+so that `--help` and the page agree. tests/unit/test_verb_pages.py fails if they differ.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from cluster.base.paths import PROJECT_DIR
 FOLDER = PROJECT_DIR / "docs" / "verbs"
 BEGIN = "<!-- written by tests/verb_pages.py, from here -->"
 END = "<!-- to here -->"
-# What a verb takes besides what its parser knows.
+# Arguments of a verb that its parser does not know.
 MORE = {
     "launch": " [TRAINING FLAGS] [-- SCRIPT|-m MODULE [ARGUMENT …]]",
     "sweep": " [FILE] [TRAINING FLAGS]",
@@ -30,7 +30,7 @@ UNBROKEN: Any = {"break_long_words": False, "break_on_hyphens": False}  # flags 
 
 
 def parser_of(verb: str) -> ArgumentParser:
-    """The parser that a verb makes: the verb is called with a stand-in for what would parse and run it."""
+    """Return a verb's parser: the verb is called with a stand-in for the function that would parse and run it."""
     module = importlib.import_module(f"cluster.{verb}")
     made: list[ArgumentParser] = []
 
@@ -44,13 +44,13 @@ def parser_of(verb: str) -> ArgumentParser:
 
 
 def index() -> str:
-    """The table of the verbs."""
+    """Return the table of the verbs."""
     rows = [f"| [{verb}]({verb}.md) | {_prose(parser_of(verb))[0]} |" for verb in VERBS]
     return "\n".join(["| verb | what it does |", "|---|---|", *rows])
 
 
 def written(verb: str) -> str:
-    """Description, usage and flags of a verb."""
+    """Return description, usage and flags of a verb."""
     parser = parser_of(verb)
     return "\n\n".join(
         [
@@ -65,7 +65,7 @@ def written(verb: str) -> str:
 
 
 def page_with(page: str, between: str) -> str:
-    """A page with other lines between its markers."""
+    """Return a page with other lines between its markers."""
     return re.sub(
         f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{between}\n\n{END}", page, flags=re.DOTALL
     )
@@ -80,7 +80,7 @@ def _is_examples(paragraph: str) -> bool:
 
 
 def _prose(parser: ArgumentParser) -> list[str]:
-    """The docstring's paragraphs, each on one line."""
+    """Return the docstring's paragraphs, each on one line."""
     return [" ".join(p.split()) for p in _paragraphs(parser) if not _is_examples(p)]
 
 
@@ -106,7 +106,7 @@ def _positional(action: Action) -> str:
 
 
 def _flags(parser: ArgumentParser) -> list[str]:
-    """A row for each positional and flag, but for --help."""
+    """Return a row for each positional and flag, except --help."""
     return [
         f"| {_name(action)} | {_text(_help(parser, action))} |"
         for action in parser._actions
@@ -115,7 +115,7 @@ def _flags(parser: ArgumentParser) -> list[str]:
 
 
 def _name(action: Action) -> str:
-    """In code; argparse of 3.13 shows a flag's value once, so it is not asked."""
+    """Format an action's name as code; argparse is not used, as version 3.13 shows a flag's value only once."""
     if _is_positional(action):
         return _code(_positional(action).strip())
     value = f" {action.metavar or action.dest.upper()}" if action.nargs is None else ""
@@ -127,12 +127,12 @@ def _help(parser: ArgumentParser, action: Action) -> str:
 
 
 def _code(text: str) -> str:
-    """As code in a cell of a table, where a bar would end the cell."""
+    """Format text as code in a table cell, where a bar would end the cell."""
     return "`" + text.replace("|", r"\|") + "`"
 
 
 def _text(words: str) -> str:
-    """As text: what looks like a tag, or like the end of a table's cell, is neither."""
+    """Escape text so that nothing in it reads as a tag or as the end of a table cell."""
     parts = re.split(r"(`[^`]*`)", words)
     return "".join(p if p.startswith("`") else re.sub(r"([<|])", r"\\\1", p) for p in parts)
 

@@ -41,7 +41,7 @@ MOST_STEPS = 5_000_000  # messages of all ranks in a replay: about ten seconds
 SAMPLES = (8, 2, 1)  # per kind, purpose and size: the most that the budget allows
 HALVED = ("diloco", "eager-diloco", "streaming-diloco")  # strategies whose averages support a codec
 NO_LOSS_MODEL = "not predicted: no model here has lost packets"
-NODES_ANEW = "not tried: the nodes would have to be made anew"
+NODES_ANEW = "not tried: the nodes would have to be recreated"
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def create_cluster(
         if not (isinstance(error, SlotTaken) and chosen):
             raise
     # Another cluster was quicker, and is perhaps gone again by now; or a foreign network or program has the slot.
-    console.say(f"slot {spec.slot} is somebody else's: to the next")
+    console.say(f"slot {spec.slot} is taken; trying the next")
     avoided, request = {*avoided, spec.slot}, replace(request, hosts=hosts)
     with compose_for(spec.name, engine) as again:
         return create_cluster(engine, request, again, console, force=force, avoided=avoided)

@@ -177,7 +177,7 @@ def _reach(engine: Engine, spec: ClusterSpec, console: Console) -> Fleet | None:
     try:
         return reach_nodes(engine, spec, start_timeout_s(spec))
     except NodeDied as error:
-        console.say(f"{', '.join(error.outcomes)}: died, made anew")
+        console.say(f"{', '.join(error.outcomes)}: died; recreated")
         return None
 
 
@@ -189,7 +189,7 @@ def _unpause(
     if not paused:
         return there
     engine.unpause(paused)
-    console.say(f"{', '.join(c.node for c in paused)}: paused, goes on")
+    console.say(f"{', '.join(c.node for c in paused)}: paused; unpaused")
     return engine.containers(spec.name)
 
 
@@ -199,5 +199,5 @@ def _remove_cut_off(engine: Engine, there: list[Container], console: Console) ->
     if not cut_off:
         return there
     engine.remove_containers(cut_off)
-    console.say(f"{', '.join(c.node for c in cut_off)}: connected to no network, made anew")
+    console.say(f"{', '.join(c.node for c in cut_off)}: connected to no network; recreated")
     return [container for container in there if container.is_connected]

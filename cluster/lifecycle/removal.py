@@ -21,7 +21,7 @@ def remove_cluster(
     Args:
         engine: the engine that has it.
         name: the cluster's name.
-        console: told what stays behind.
+        console: told what could not be removed.
         force: also remove a cluster of another checkout.
 
     Raises:
@@ -49,7 +49,7 @@ def remove_until_quiet(engine: Engine, name: str, console: Console) -> list[str]
         if quiet == QUIET_LOOKS:
             return removed
         time.sleep(LOOK_INTERVAL_S)
-    console.say(f"something of {name!r} stays behind: {trouble}")
+    console.say(f"could not remove all of {name!r}: {trouble or 'new parts of it kept appearing'}")
     return removed
 
 

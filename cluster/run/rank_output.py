@@ -61,4 +61,4 @@ class _Log:
             yield
         except OSError as error:
             self.close()
-            eprint(f"{self._path} is cut short: {error.strerror}; the rank goes on")
+            eprint(f"{self._path} is cut short: {error.strerror}; the rank continues")

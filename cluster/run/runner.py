@@ -169,7 +169,7 @@ def _incomplete(
     if lost := summary["links_lost"]:
         return RunFailed(
             f"the ranks are done, but not over the links that were asked for: {lost}",
-            "the next launch lays them again",
+            "the next launch applies them again",
             summary,
         )
     if missing := staging.missing(job.places):

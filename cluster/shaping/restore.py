@@ -26,7 +26,7 @@ def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
         back = {n: limit for n, limit in left.limits.items() if now.get(n, limit) != limit}
         if back:
             engine.set_limits(containers, back)
-            console.say(f"{_names(back)}: CPU limits are taken back that `{left.what}` left behind")
+            console.say(f"{_names(back)}: restored the CPU limits that `{left.what}` left changed")
         left.path.unlink(missing_ok=True)
 
 
@@ -44,7 +44,7 @@ def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkStat
     if not wrong or is_changing(spec, link_state):
         return link_state
     console.say(
-        f"{_names(wrong)}: links are not in force as asked, and are laid again{_why(link_state)}"
+        f"{_names(wrong)}: the links in force differ from those asked for; applying them again{_why(link_state)}"
     )
     apply_some(fleet, {node: plan for node, plan in recorded.items() if node in wrong})
     clear_some(fleet, [node for node in wrong if node not in recorded])
@@ -82,7 +82,7 @@ def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
     if lost:
         raise ClusterError(
             f"the links of {_names(lost)} are no longer in force{_why(link_state)}",
-            f"python -m cluster.up{name_flag(spec.name)} lays them again",
+            f"python -m cluster.up{name_flag(spec.name)} applies them again",
         )
 
 
@@ -92,14 +92,14 @@ def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
     said = [
         f"`{one.what}` changes links or processors for a while"
         if one.alive
-        else f"`{one.what}` was killed: what it changed for a while is taken back by the next up or launch"
+        else f"`{one.what}` was killed; the next up or launch undoes its temporary changes"
         for one in changes
     ]
     recorded = read_record(spec)
     wrong = differing(link_state, recorded) if recorded is not None and not changes else []
     if wrong:
         said.append(
-            f"{_names(wrong)}: links are not in force as asked; the next up or launch lays them again"
+            f"{_names(wrong)}: the links in force differ from those asked for; the next up or launch applies them again"
         )
     return said
 

@@ -54,8 +54,8 @@ def test_a_killed_schedule_is_taken_back_by_the_next_command(killed, tmp_path, v
     assert "was killed" in said and "schedule" in said
     words = {"launch": ("--no-verify", "--", script), "verify": ("--quick",)}.get(verb, ())
     done = killed.run(verb, *words, check=None)  # on a busy machine, a contract may be broken
-    assert "node3: CPU limits are taken back" in done.stderr
-    assert "links are not in force as asked, and are laid again" in done.stderr
+    assert "node3: restored the CPU limits" in done.stderr
+    assert "the links in force differ from those asked for; applying them again" in done.stderr
     assert not is_cut(killed) and quota(killed) <= 0
     assert "was killed" not in killed.run("status").stdout
 
@@ -68,7 +68,7 @@ def test_a_killed_change_for_a_while_is_taken_back(near):
     assert 90 in delays(near)
     os.killpg(changing.pid, signal.SIGKILL)
     changing.communicate()
-    assert "laid again" in near.run("up").stderr
+    assert "applying them again" in near.run("up").stderr
     assert 90 not in delays(near)
 
 

@@ -38,7 +38,7 @@ def is_shaped(cluster, node):
 
 
 def check_laid_again(cluster, done):
-    assert "laid again" in done.stderr
+    assert "applying them again" in done.stderr
     assert all(is_shaped(cluster, node) for node in ("node1", "node2", "node3"))
 
 
@@ -78,7 +78,7 @@ def test_a_node_that_has_lost_its_network_is_made_anew(shaped):
     network = f"{name.removesuffix('-node2')}_data"
     subprocess.run(["docker", "network", "disconnect", network, name], check=True)
     done = shaped.run("up")
-    assert "node2: connected to no network, made anew" in done.stderr
+    assert "node2: connected to no network; recreated" in done.stderr
     assert is_shaped(shaped, "node2")
 
 
@@ -86,7 +86,7 @@ def test_status_and_verify_say_that_links_are_gone(shaped):
     docker("restart", shaped, "node1", "node2", "node3")
     eventually(lambda: shaped.ssh("node3", "true").returncode == 0)
     said = shaped.run("status").stdout
-    assert "node1, node2, node3: links are not in force as asked" in said
+    assert "node1, node2, node3: the links in force differ from those asked for" in said
     done = shaped.run("verify", check=1)
     assert "no longer in force" in done.stderr and "cluster.up" in done.stderr
 
@@ -112,7 +112,7 @@ def test_links_that_were_cleared_stay_so(shaped, short):
     shaped.run("shape", "--clear")
     docker("restart", shaped, "node1", "node2", "node3")
     done = shaped.run("launch", "--", short)
-    assert "laid again" not in done.stderr
+    assert "applying them again" not in done.stderr
     assert not is_shaped(shaped, "node1")
 
 

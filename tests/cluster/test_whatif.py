@@ -170,7 +170,7 @@ def test_what_a_killed_trial_changed_is_taken_back_by_the_next_command(shared, t
     process.communicate()
     eventually(lambda: not shared.exec("node1", "pgrep", "-f", "node.train", check=False))
     assert "was killed" in shared.run("status").stdout
-    assert "laid again" in shared.run("up").stderr
+    assert "applying them again" in shared.run("up").stderr
     assert rates(shared) == before
 
 

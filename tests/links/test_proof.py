@@ -143,7 +143,7 @@ def test_links_whose_daemon_was_killed_are_laid_again_and_measured(two, proved, 
         pytest.skip(f"the wire is {wire}, which has no daemon")
     two.exec("node2", "pkill", "-KILL", "-x", "delayer")
     summary, said = launch()
-    assert "laid again" in said and summary["verified_by"] == "measurement"
+    assert "applying them again" in said and summary["verified_by"] == "measurement"
 
 
 def test_chances_that_a_daemon_was_told_behind_our_back_are_found(two, proved, launch, wire):

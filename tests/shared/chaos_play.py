@@ -338,7 +338,11 @@ def _outcome(code: int | None) -> str:
 def _said(lines: list[str]) -> str:
     """Return the first line of the error; for a command that went on, the first event that it reported."""
     errors = [line for line in lines if line.startswith("error: ")]
-    noticed = [line for line in lines if re.search("laid again|started again|goes on|anew", line)]
+    noticed = [
+        line
+        for line in lines
+        if re.search("applying them again|started again|goes on|recreated", line)
+    ]
     return (errors or noticed or [""])[0]
 
 

@@ -42,7 +42,7 @@ def test_mean_and_deviation_are_found_however_close_packets_follow(apart):
 def test_packets_that_were_let_go_together_are_known_for_it_although_a_program_reads_them_one_by_one(
     sd_ms, apart, read_ms
 ):
-    """The node's probe is such a program: if queued packets go unrecognised, 100 ms are measured 7 % too long."""
+    """The node's probe is such a program: before they were recognised, it found a link of 100 ms 7 % too long."""
     found = fit_delays(*packets(4000, sd_ms * apart, 3.0 * sd_ms, sd_ms, read_ms=read_ms))
     assert found.mean_ms == pytest.approx(3.0 * sd_ms + read_ms, abs=0.05 * sd_ms)
     assert found.sd_ms == pytest.approx(sd_ms, rel=0.05)

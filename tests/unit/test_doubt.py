@@ -134,7 +134,7 @@ def test_losses_that_no_wire_has_counted_are_the_hosts_as_far_as_it_has_dropped_
     found = {"goodput_mbyte_s": None, "arrived": 940, "drop_count": DropCount(1000, 55, 1000, 55)}
     assert judged(replace(BUSY, dropped=5), lossy, **found) == ((), ("unaccounted",))
     assert judged(replace(BUSY, dropped=4), lossy, **found) == (("unaccounted",), ())
-    more = found | {"drop_count": DropCount(1000, 61, 1000, 61)}  # one that arrived is counted as dropped
+    more = found | {"drop_count": DropCount(1000, 61, 1000, 61)}  # one counted as dropped arrived
     assert judged(replace(BUSY, dropped=5), lossy, **more) == (("unaccounted",), ())
 
 

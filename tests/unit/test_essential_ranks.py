@@ -311,7 +311,7 @@ def test_without_essential_ranks_named_any_failure_ends_the_run(begin, said):
 
 def test_results_of_a_lost_node_are_lacked_only_where_an_essential_rank_ran():
     lost = Staging(lost={"node1", "node3"}, not_fetched=dict.fromkeys(NODES, "gone"))
-    assert lost.missing(PLACES) == ["node1", "node2"]  # node2 is reachable: its results could be fetched
+    assert lost.missing(PLACES) == ["node1", "node2"]  # node2 is reachable: they could be fetched
     assert lost.missing(place_ranks(NODES)) == NODES
 
 

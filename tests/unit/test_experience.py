@@ -133,7 +133,7 @@ def test_the_prediction_is_what_a_simulation_gives(pull_s):
 
 
 def test_an_actor_asks_no_sooner_than_it_has_an_answer():
-    """Over a link of 0.1 MB/s weights travel 10 s: they arrive at that age, and on average act half as long again."""
+    """Over a link of 0.1 MB/s weights travel 10 s: they arrive 10 s old, and half of the next wait adds to that."""
     slow = RankRoute(0.0, 1e5, ())
     age_s = predicted_age_s(
         ROUTE,

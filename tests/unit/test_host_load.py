@@ -1,4 +1,4 @@
-"""Whether the host was the limit: from readings before and after to sentences, and the readings themselves."""
+"""Host load: from readings before and after a run to sentences, and the readings themselves."""
 
 import json
 
@@ -19,7 +19,7 @@ ctxt 1
 
 
 def reading(at_s=0.0, packets=0, late=0, dropped=0, throttled=0.0, core=None, waiting=0.0):
-    """Two cores, both as told: seconds of idle, softirq, steal of the time passed."""
+    """A reading of a host with two equal cores; `core` holds the seconds of idle, softirq and steal of each."""
     core = core or {"idle_s": at_s / 2}
     one = {"total_s": at_s, "idle_s": 0.0, "softirq_s": 0.0, "steal_s": 0.0} | core
     counters = HostCounters(at_s, [CoreTimes(**one)] * 2, waiting, throttled)
@@ -55,7 +55,7 @@ def test_ranks_that_keep_all_cores_busy_are_no_overload():
         ({"packets": 1000, "late": 300}, "30 % of the packets to node1 went too late"),
         ({"packets": 1000, "dropped": 7}, "7 packets to node1 were dropped"),
         ({"throttled": 20.0}, "a CPU limit took 20 % of the time of node1"),
-        ({"throttled": 140.0}, "a CPU limit took 100 % of the time of node1"),  # of two cores
+        ({"throttled": 140.0}, "a CPU limit took 100 % of the time of node1"),  # two cores
         ({"core": {"steal_s": 12.0}}, "other machines took 12 % of the processors"),
         ({"core": {"softirq_s": 95.0}}, "packets alone kept a core busy 95 % of the time"),
     ],
@@ -76,7 +76,7 @@ def test_a_cpu_limit_is_told_in_seconds_and_as_a_share_of_the_time():
 
 
 def test_timers_that_are_late_are_an_overload():
-    """Whoever steals the time: a guest of user-mode Linux sees of it nothing else."""
+    """Whatever takes the time: a guest under user-mode Linux has no other sign of it."""
     found = compare_readings({}, {}, timers_late_ms=1.26)
     assert found.limits == ["timers were 1.3 ms late"]
     assert compare_readings({}, {}, timers_late_ms=0.1).limits == []
@@ -84,7 +84,7 @@ def test_timers_that_are_late_are_an_overload():
 
 
 def test_only_what_happened_between_the_readings_counts():
-    """One core of two is enough where packets are concerned; of several late nodes the worst is told."""
+    """Of several late nodes, the worst is reported."""
     before = {name: reading(10.0, packets=900, late=800, dropped=5) for name in ("node1", "node2")}
     after = {
         "node1": reading(20.0, packets=1900, late=900, dropped=5),
@@ -93,7 +93,7 @@ def test_only_what_happened_between_the_readings_counts():
     found = compare_readings(before, after)
     assert found.late_pct == {"node1": 10.0, "node2": 40.0}
     assert found.dropped == {"node1": 0, "node2": 0}
-    assert found.worst_ms == {"node1": 9.0, "node2": 9.0}  # since the wires were laid
+    assert found.worst_ms == {"node1": 9.0, "node2": 9.0}  # since the wires were set up
     assert found.limits == ["up to 40 % of the packets to node1, node2 went too late"]
 
 
@@ -111,7 +111,7 @@ def test_a_wire_that_was_started_anew_or_cannot_tell_is_no_error():
 
 def test_proc_stat_is_read_core_by_core():
     first, second = cores(STAT)
-    assert first.total_s == pytest.approx(10.0)  # in hundredths of a second
+    assert first.total_s == pytest.approx(10.0)  # the file counts hundredths of a second
     assert (first.idle_s, first.softirq_s, first.steal_s) == (7.5, 0.3, 0.2)
     assert second.steal_s == 0.3
 
@@ -121,7 +121,7 @@ def test_pressure_and_throttling_are_read_from_either_kernel():
     assert waiting_s(pressure) == 4.5
     assert throttled_s("usage_usec 9\nnr_throttled 2\nthrottled_usec 1500000\n") == 1.5
     assert throttled_s("nr_periods 3\nnr_throttled 2\nthrottled_time 2500000000\n") == 2.5
-    assert throttled_s("usage_usec 9\nuser_usec 8\n") is None  # no limit, and no such controller
+    assert throttled_s("usage_usec 9\nuser_usec 8\n") is None  # neither a limit nor the controller
 
 
 def test_this_machine_can_be_read():
@@ -132,6 +132,6 @@ def test_this_machine_can_be_read():
 
 
 def test_where_no_packet_was_late_between_readings_none_was_by_more_than_a_wire_counts_as_late():
-    """Its worst was before."""
+    """The worst packet was before the first reading."""
     assert host(packets=1000, late=0).worst_ms == {"node1": 1.0}
     assert host(packets=1000, late=1).worst_ms["node1"] > 1.0

@@ -1,4 +1,4 @@
-"""Which host gets which node: those that it names, so many as it says, or its share of the rest."""
+"""Placement of nodes on hosts: by name, by number, or by share of the rest."""
 
 import itertools
 
@@ -18,7 +18,7 @@ def host(name, nodes=None, cpus=1.0):
 
 
 def placed(count, *hosts):
-    """The hosts of node1, node2, …, by their first letters."""
+    """Return the first letters of the hosts of node1, node2, …."""
     found = place(nodes(count), hosts)
     assert list(found) == nodes(count)
     return "".join(name[0] for name in found.values())

@@ -1,4 +1,4 @@
-"""What users write, hand over or have lying about, however odd: one clear line, and nothing that is called our bug."""
+"""Malformed files, arguments and leftovers are refused in one clear line, and never reported as a bug of ours."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ def test_a_profile_is_refused_in_one_line(tmp_path, text, words):
 
 
 def test_a_value_that_stands_for_gigabytes_is_cut_short(tmp_path):
-    """Billion laughs: loaded in no time, for it is one list, nine times over; its text would end the memory."""
+    """Billion laughs: it loads at once, as its lists are shared, but its text would exhaust the memory."""
     path = tmp_path / "laughs.yml"
     laughs = f"{{{', '.join(LAUGHS.splitlines())}}}"
     path.write_text(f"rate_mbyte_s: {laughs}\ndelay_ms: 1\n")
@@ -115,7 +115,7 @@ def test_a_schedule_is_refused_in_one_line(tmp_path, text, words):
 
 
 def test_a_topology_file_that_names_a_file_is_refused(tmp_path, monkeypatch):
-    """It may be itself."""
+    """The file named may be the file itself."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop.yml").write_text("./loop.yml\n")
     assert "unknown topology" in refusal(lambda: load_topology("./loop.yml"))
@@ -158,7 +158,7 @@ def test_a_memory_that_cannot_be_is_refused(size):
 
 @pytest.mark.parametrize("time", ["10000000000s", "9999999h", f"{MANY_NINES}s", "²s"])
 def test_a_time_that_nobody_can_wait_for_is_refused(time):
-    """What time.sleep takes ends after some 292 years."""
+    """time.sleep accepts at most about 292 years."""
     refusal(lambda: parse_seconds(time))
 
 
@@ -174,7 +174,7 @@ def test_a_script_that_no_file_can_be_is_refused(words):
 
 @pytest.mark.parametrize("folder", [None, Path("\ud800")])
 def test_a_word_of_letters_that_no_argument_can_have_is_refused(folder, tmp_path, monkeypatch):
-    """As a file of YAML may have them, in a locale that is not UTF-8."""
+    """A YAML file may contain letters that a locale other than UTF-8 cannot encode."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     odd = [] if folder else ["--name", "\ud800"]
@@ -192,7 +192,7 @@ def program(tmp_path):
 def test_a_file_of_the_program_that_cannot_be_read_is_refused_before_anything_starts(
     program, monkeypatch
 ):
-    """Whoever runs this test may read all there are."""
+    """os.access is patched, as the user who runs this test may be able to read every file."""
     secret = program.parent / "secret.txt"
     monkeypatch.setattr(os, "access", lambda path, mode: path != secret)
     assert f"{secret} cannot be read" in refusal(lambda: user_program([str(program)]))
@@ -234,7 +234,7 @@ HUGE = int(NINES)
 
 
 class OddFleet(Fleet):
-    """Two nodes; one of them answers whatever is asked with the same words."""
+    """Two nodes; node2 gives the same answer to every request."""
 
     def __init__(self, answer):
         self.nodes = ()
@@ -266,7 +266,7 @@ class OddFleet(Fleet):
     + [json.dumps(WHOLE | {"counters": {"node1": {"sent_bytes": 5}}}).encode()],
 )
 def test_a_node_that_answers_something_else_is_named(answer):
-    """As one from another version, with a full disk, or one where somebody has changed what is asked."""
+    """For example a node of another version, with a full disk, or with a program that somebody changed."""
     with pytest.raises(NodeError) as failed:
         read_link_state(OddFleet(answer))
     assert "node2" in str(failed.value)
@@ -285,7 +285,7 @@ def test_nodes_that_answer_as_they_should_are_understood():
 )
 @pytest.mark.parametrize("pid", ["1", "1e999", "null"])
 def test_records_that_are_damaged_say_nothing(tmp_path, text, pid):
-    """Of the run that goes on, and of what was changed for a while."""
+    """Covers the pointer to the current run, and the notes of temporary changes."""
     text = text.replace('"pid": 1', f'"pid": {pid}')
     (tmp_path / "run.json").write_text(text)
     pointer = read_pointer(tmp_path)

@@ -1,4 +1,4 @@
-"""A host: what a user writes of it, what the ssh client is told, what is on record, what a node gets."""
+"""Hosts: the user's hosts file, the arguments of the ssh client, the record, and what nodes get."""
 
 import io
 import subprocess
@@ -166,7 +166,7 @@ def test_what_a_killed_command_has_left_of_sockets_is_removed_and_nothing_else(
     own = make_socket_folder()
     assert own.stat().st_mode & 0o777 == 0o700
     pid, started, _ = own.name.removeprefix("gradwire-").split("-")
-    gone = [f"gradwire-{2**22 + 1}-{started}-x", f"gradwire-{pid}-1-x"]  # no such pid; used again
+    gone = [f"gradwire-{2**22 + 1}-{started}-x", f"gradwire-{pid}-1-x"]  # no such pid; a reused pid
     stay = ["gradwire-netem-x", "gradwire-12", own.name]
     for name in (*gone, *stay[:2]):
         (tmp_path / name).mkdir()
@@ -180,7 +180,7 @@ def test_what_a_killed_command_has_left_of_sockets_is_removed_and_nothing_else(
 
 @pytest.fixture
 def far_engine(monkeypatch):
-    """The engine of a host; and what is sent there."""
+    """The engine of a host, and the list of what was built and sent for it."""
     far = HostEngine.__new__(HostEngine)
     far.host, far.host_name = BOX, "box"
     sent = []

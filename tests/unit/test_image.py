@@ -1,4 +1,4 @@
-"""The image's build arguments: what is asked for, what stays, what its label remembers."""
+"""The image's build arguments: those requested, those kept, and those in its label."""
 
 from types import SimpleNamespace
 
@@ -56,7 +56,7 @@ def test_what_the_image_was_built_without_is_refused_with_the_command_that_build
     )
     assert refused.value.hint == "python -m cluster.image --mujoco"
     require(PYPI | MUJOCO)
-    require({}, name="mine")  # which may have it from elsewhere
+    require({}, name="mine")  # it may contain the package anyway
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What few links have, held against what was asked: what is right passes, what is wrong is named."""
+"""Impairments compared with the request: correct ones pass, wrong ones are named."""
 
 import random
 from dataclasses import replace
@@ -46,7 +46,7 @@ def broken(asked, measured):
             link(loss_pct=10.0, loss_burst=5.0),
             seen(lost=130, gaps=26),
             [],
-        ),  # in bursts, chance is larger
+        ),  # bursts widen the interval
         (link(loss_pct=10.0), seen(lost=130), ["loss"]),
         (link(loss_pct=10.0, loss_burst=5.0), seen(lost=80, gaps=72), ["bursts"]),
         (link(loss_pct=10.0, loss_burst=5.0), seen(lost=300, gaps=60), ["loss"]),
@@ -57,7 +57,7 @@ def test_each_flaw_is_judged_by_itself(asked, measured, names):
 
 
 def test_netem_damages_ethernet_headers_too_which_loses_nothing():
-    """Of 4000 pings, a twentieth damaged: 3.8 % lost is as it should be there, and too few where nfqueue does it."""
+    """4000 pings, 5 % of them corrupted: 3.8 % lost is right for netem, and too few for nfqueue."""
     damaged = {wire: link(corrupt_pct=5.0, wire=wire) for wire in ("netem", "nfqueue")}
     assert broken(damaged["netem"], seen(sent=4000, lost=150)) == []
     assert broken(damaged["netem"], seen(sent=4000, lost=200)) == []
@@ -66,7 +66,7 @@ def test_netem_damages_ethernet_headers_too_which_loses_nothing():
 
 
 def drop_count(lost=0, packets=800, all_packets=None, all_lost=None):
-    """By the wire: during the pings that tell loss, and during all of the look."""
+    """The wire's counts, during the pings that measure loss and during the whole look."""
     all_packets = packets if all_packets is None else all_packets
     return DropCount(packets, lost, all_packets, lost if all_lost is None else all_lost)
 
@@ -76,22 +76,22 @@ def drop_count(lost=0, packets=800, all_packets=None, all_lost=None):
     [
         (link(loss_pct=5.0), 40, drop_count(40), []),
         (link(loss_pct=5.0), 40, drop_count(41, packets=803), []),  # one of three others
-        (link(loss_pct=5.0), 41, drop_count(40), ["unaccounted"]),  # lost by nobody who should
-        (link(loss_pct=5.0), 40, drop_count(41), ["unaccounted"]),  # said to be lost, and came
+        (link(loss_pct=5.0), 41, drop_count(40), ["unaccounted"]),  # one lost, not counted
+        (link(loss_pct=5.0), 40, drop_count(41), ["unaccounted"]),  # one counted, not lost
         (link(loss_pct=5.0), 40, drop_count(44, packets=803), ["unaccounted"]),
-        # Of 800 pings one or none may be lost where it is 0.1 %, and of 20,000 packets it must be some 20.
+        # At 0.1 %, 800 pings may lose one or none, but 20,000 packets must lose about 20.
         (link(loss_pct=0.1), 0, drop_count(0, all_packets=20_000, all_lost=20), []),
         (link(loss_pct=0.1), 0, drop_count(0, all_packets=20_000, all_lost=0), ["loss"]),
         (link(loss_pct=0.1), 4, drop_count(4, all_packets=20_000, all_lost=100), ["loss"]),
         (link(loss_pct=1.0), 12, drop_count(12, all_packets=20_000, all_lost=300), ["loss"]),
-        # In bursts of five each loss tells less.
+        # In bursts of five, each loss is weaker evidence.
         (
             link(loss_pct=1.0, loss_burst=5.0),
             0,
             drop_count(0, all_packets=20_000, all_lost=260),
             [],
         ),
-        # Whose checksum is wrong is missing and was not dropped; second copies come on their own.
+        # Packets with a wrong checksum are missing but were not dropped; duplicates arrive separately.
         (link(loss_pct=5.0, corrupt_pct=1.0), 48, drop_count(40), []),
         (link(loss_pct=5.0), 40, None, []),
     ],

@@ -1,4 +1,4 @@
-"""What the host's kernel decides: read from any node, and recorded by groups of nodes."""
+"""Settings of the host's kernel: read from any node, and recorded by groups of nodes."""
 
 import json
 

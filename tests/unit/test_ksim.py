@@ -1,4 +1,4 @@
-"""Ksim's names for distributed PPO: its guide's constraints, in its words, before anything starts."""
+"""Distributed PPO with ksim's names: the constraints of ksim's guide, in its words, are checked before any start."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from node.ksim import DistributedPPOTask, DistributedRLConfig
 
 @pytest.fixture
 def devices(monkeypatch):
-    """A function that makes this process one of so many ranks."""
+    """A function that makes this process rank `rank` of `world_size`."""
 
     def be(rank, world_size):
         ours = {"RANK": rank, "WORLD_SIZE": world_size, "MASTER_ADDR": "a", "MASTER_PORT": 1}

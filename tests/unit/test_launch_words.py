@@ -1,4 +1,4 @@
-"""Which of launch's words are about links, and which about the training."""
+"""Which of launch's arguments are about links, and which are about the training."""
 
 from contextlib import suppress
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ PLAN = ["--dry-run", "--json", "--name", "t-words", "--nodes", "3", "--profile",
 
 @pytest.fixture
 def plan(capsys):
-    """What `launch --dry-run` prints for further words."""
+    """A function that returns what `launch --dry-run` prints for additional arguments."""
     import json
 
     def plan(*words):
@@ -61,7 +61,7 @@ def test_the_readmes_learning_rate_schedule_can_be_typed(plan):
 
 @pytest.mark.parametrize("how", ["a file", "--isolated"])
 def test_a_dry_run_shows_the_environment_that_the_launch_would_use(plan, tmp_path, how):
-    """The timeouts of the links, and gloo told that not every rank can reach every other."""
+    """It has the links' timeouts, and tells gloo that not every rank can reach every other."""
     topology = tmp_path / "line.yml"
     topology.write_text("links:\n- ends: [node1, node2]\n- ends: [node2, node3]\nisolated: true\n")
     words = ("--topology", str(topology)) if how == "a file" else ("--isolated",)
@@ -141,7 +141,7 @@ def test_of_our_own_training_the_task_says_which_ranks_may_fail(plan, monkeypatc
     ],
 )
 def test_ranks_that_cannot_be_essential_are_refused_in_one_line(capsys, script, words, message):
-    with suppress(SystemExit):  # argparse's way
+    with suppress(SystemExit):  # raised by argparse
         assert cluster.launch.main([*PLAN, *(script if w == "SCRIPT" else w for w in words)]) == 2
     assert message in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What programs print, as lines: whole, in order, in linear time; and where a rank's lines go when a disk is full."""
+"""Splitting program output into lines, complete, ordered and in linear time; a rank's log on a full disk."""
 
 import time
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_a_line_that_does_not_end_comes_in_pieces_between_characters():
 
 
 def test_output_without_newlines_takes_time_linear_in_its_length():
-    """4 times as much took 14 times as long; held against as much with newlines, for machines differ."""
+    """4 times the output once took 14 times as long; compared with output with newlines, as machines differ."""
 
     def took_s(mbyte, chunk):
         started = time.process_time()

@@ -1,11 +1,11 @@
-"""What is read of the links in force, from two readings of all nodes."""
+"""Bytes of the links in force, from two readings of all nodes."""
 
 from cluster.shaping.link_state import LinkState, sent_bytes
 from protocol.link_report import LinkCounters
 
 
 def link_state(counters):
-    """Links of which nothing is known but what the kernel has counted: node -> peer -> bytes."""
+    """A link state with only the kernel's byte counters: node -> peer -> bytes."""
     counted = {
         src: {dst: LinkCounters(count, 0, 0, 0, 0) for dst, count in peers.items()}
         for src, peers in counters.items()

@@ -1,4 +1,4 @@
-"""Links: drawn from profile, topology and seed, the same every time."""
+"""Links drawn from profile, topology and seed are the same every time."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ def test_the_same_seed_draws_the_same_links_and_another_seed_others():
 
 
 def test_links_are_those_of_the_first_release():
-    """A changed draw would change every recorded experiment: this one is written down."""
+    """A changed draw would change every recorded experiment, so this one is pinned."""
     first = draw_links(MOBILE, FULL, NODES, 1)[0]
     assert (first.rate_mbyte_s, first.delay_ms) == (6.832, 85.8514)
 
@@ -117,7 +117,7 @@ def test_a_topologys_own_values_win_over_the_profiles():
     changed = links["node1", "node2"]
     assert (changed.delay_ms, changed.buffer_ms) == (300, 50)
     assert links["node2", "node1"].delay_ms == drawn["node2", "node1"].delay_ms
-    # One round trip, of which the other direction has become longer.
+    # The buffer is one round trip, and the other direction has become longer.
     assert links["node2", "node1"].buffer_ms == pytest.approx(300 + changed_back(drawn), abs=1e-3)
     assert links["node2", "node4"] == drawn["node2", "node4"]
 
@@ -156,7 +156,7 @@ def test_timeouts_grow_with_the_links():
     fast = collective_timeout_s(draw_links(load_profile("local"), FULL, NODES, 1), 4)
     poor = collective_timeout_s(draw_links(load_profile("poor"), FULL, NODES, 1), 4)
     assert collective_timeout_s((), 4) == fast == MIN_TIMEOUT_S < poor
-    # 2(N-1) hops of 4 MB over the slowest link, which no rank may take for hung
+    # 2(N-1) hops of 4 MB over the slowest link, which no rank may mistake for a hang
     assert poor > 6 * 4 / 1.0
     pair = [Link("node1", "node2", 1.0, 100.0, 0.0, 0.0, 200.0)]
     pair.append(pair[0]._replace(src="node2", dst="node1"))

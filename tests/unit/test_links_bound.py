@@ -1,4 +1,4 @@
-"""What links allow at best, by any algorithm: cases reckoned by hand, and algorithms that are no quicker."""
+"""The links' bound, the least time of any algorithm: cases computed by hand, and algorithms that are no faster."""
 
 import random
 from itertools import permutations
@@ -13,7 +13,7 @@ from cluster.accounting.links_bound import links_bound_s, reach_of
 from cluster.accounting.routes import make_network
 from protocol.link import Link
 
-MTU_SHARE = 1448 / 1514  # of a link's rate that is payload
+MTU_SHARE = 1448 / 1514  # share of payload in a link's rate
 SEGMENT_BYTES = 1 << 20  # of gloo's all-reduce
 
 
@@ -22,7 +22,7 @@ def names(count):
 
 
 def link(src, dst, mbyte_s=1.0, delay_s=0.1):
-    """`mbyte_s` of payload."""
+    """A link that carries `mbyte_s` of payload."""
     rate = mbyte_s / MTU_SHARE
     return Link(
         src=src,
@@ -36,7 +36,7 @@ def link(src, dst, mbyte_s=1.0, delay_s=0.1):
 
 
 def mesh(count, *, nodes=None, limits=None, **values):
-    """Links between all, alike but for `values` by pair."""
+    """Links between all nodes, alike except for `values` by pair."""
     links = [
         link(*pair, **values.get("_".join(pair), {})) for pair in permutations(names(count), 2)
     ]
@@ -52,7 +52,7 @@ def all_reduce(count, size, entered=None, messages=None):
 
 
 def all_gather(count, size, entered=None):
-    """`size` of each rank; gloo sends two halves round the ring."""
+    """An all-gather of `size` from each rank; gloo sends two halves round the ring."""
     told = {"size": size, "messages": 2 * (count - 1)}
     at = entered or [0.0] * count
     return Collective(
@@ -64,7 +64,7 @@ def all_gather(count, size, entered=None):
 
 
 def all_to_all(count, size, entered=None):
-    """`size` from each to each."""
+    """An all-to-all of `size` from each rank to each other."""
     at = entered or [0.0] * count
     to = [{p: size for p in range(count) if p != r} for r in range(count)]
     return Collective(tuple(part(r, "all_to_all", to[r], at=at[r]) for r in range(count)))
@@ -78,13 +78,13 @@ def test_between_two_nodes_there_is_nothing_but_the_link():
 
 @pytest.mark.parametrize("count", [3, 4, 8])
 def test_alike_links_all_carry_their_part(count):
-    """2(N-1)/N S of each node, over its N-1 links."""
+    """2(N-1)/N S from each node, over its N-1 links."""
     formula = 2 * (count - 1) / count * 8 / (count - 1) + 0.1
     assert least_s(all_reduce(count, 8_000_000), mesh(count)) == pytest.approx(formula)
 
 
 def test_an_uplink_bounds_what_a_node_gives_and_a_downlink_what_it_hears():
-    """Its own 8 MB must leave it, and 8 MB come to it; that others do more of the rest does not help."""
+    """The node must send its own 8 MB and receive 8 MB; it does not help if others do more of the rest."""
     one = all_reduce(4, 8_000_000)
     for kind in ("uplink", "downlink"):
         network = mesh(4, limits={kind: {"node2": 0.5 / MTU_SHARE}})
@@ -95,18 +95,18 @@ def test_a_slow_link_is_gone_round():
     one = all_reduce(3, 8_000_000)
     slow = mesh(3, node1_node3={"mbyte_s": 0.01})
     assert bound_s(one, slow) > 1000 > 100 * least_s(one, slow)
-    # Out of node1 goes what its other link carries, and what this one does.
+    # node1 sends over its other link and this one at once.
     assert least_s(one, slow) == pytest.approx(8 / 1.01 + 0.1)
 
 
 def test_what_is_known_takes_the_shortest_way():
-    """0.2 s by node2, not 5 s; a few bytes need no more."""
+    """0.2 s through node2, not 5 s directly; a few bytes add nothing."""
     far = mesh(3, node1_node3={"delay_s": 5.0}, node3_node1={"delay_s": 5.0})
     assert least_s(all_reduce(3, 12), far) == pytest.approx(0.2, rel=1e-3)
 
 
 def test_of_a_late_rank_all_counts_and_of_others_what_is_left():
-    """Rank 1 comes after 50 s: its 8 MB leave by two links. The others' parts are elsewhere by then."""
+    """Rank 1 enters after 50 s and sends 8 MB over two links; the others' parts have left by then."""
     late = all_reduce(3, 8_000_000, entered=[0.0, 50.0, 0.0])
     assert least_s(late, mesh(3)) == pytest.approx(8 / 2 + 0.1)
     soon = all_reduce(3, 8_000_000, entered=[0.0, 1.0, 0.0])
@@ -117,7 +117,7 @@ def test_a_gathering_rank_hears_all_others():
     assert least_s(all_gather(4, 3_000_000), mesh(4)) == pytest.approx(3 * 3 / 3 + 0.1)
     narrow = mesh(4, limits={"downlink": {"node4": 0.5 / MTU_SHARE}})
     assert least_s(all_gather(4, 3_000_000), narrow) == pytest.approx(9 / 0.5 + 0.1)
-    # Its own part leaves it once: others can pass it on.
+    # Its own part leaves it once: others can forward it.
     giving = mesh(4, limits={"uplink": {"node4": 0.5 / MTU_SHARE}})
     assert least_s(all_gather(4, 3_000_000), giving) == pytest.approx(3 / 0.5 + 0.1)
 
@@ -161,7 +161,7 @@ def test_where_no_way_leads_and_where_nothing_is_known_there_is_no_bound():
     ],
 )
 def test_on_fast_long_links_gloo_is_far_from_it(count, mbyte, mbyte_s, delay_s, gloo_s, direct_s):
-    """Both as reckoned by others; `direct_s` is a reduce-scatter and an all-gather over all links at once."""
+    """Both were computed by others; `direct_s` is a reduce-scatter and an all-gather over all links at once."""
     pairs = ("_".join(pair) for pair in permutations(names(count), 2))
     network = mesh(count, **{pair: {"mbyte_s": mbyte_s, "delay_s": delay_s} for pair in pairs})
     size = mbyte * 10**6
@@ -173,7 +173,7 @@ def test_on_fast_long_links_gloo_is_far_from_it(count, mbyte, mbyte_s, delay_s, 
 
 
 def drawn(seed):
-    """A network, links and limits of all kinds, and a collective on it whose ranks come at different times."""
+    """Draw links and limits of all kinds, and a collective whose ranks enter at different times."""
     rng = random.Random(seed)
     count = rng.randrange(2, 7)
     values = {
@@ -204,7 +204,7 @@ def test_gloo_is_never_quicker(seed):
 
 @pytest.mark.parametrize("seed", range(150))
 def test_no_all_to_all_is_quicker_in_which_each_sends_and_hears_one_thing_at_a_time(seed):
-    """That is one way to make it: a node has all of its uplink or downlink for what is under way."""
+    """One possible schedule: the transfer in progress has all of a node's uplink or downlink."""
     rng, count, values, limits, entered = drawn(seed)
     one = all_to_all(count, 1_000_000, entered)
     nodes, free, heard = names(count), dict(zip(names(count), entered, strict=True)), {}
@@ -234,7 +234,7 @@ def test_no_all_reduce_through_one_node_or_straight_between_all_is_quicker(seed)
         others = [node for node in nodes if node != hub]
         first = max(came[hub], *(came[n] + delay_s[f"{n}_{hub}"] for n in others))
         slowest = min(byte_s[f"{n}_{hub}"] for n in others)
-        ends = [  # each number goes on as soon as it is summed
+        ends = [  # each number is forwarded as soon as it is summed
             first + mbyte / min(slowest, byte_s[f"{hub}_{n}"]) + delay_s[f"{hub}_{n}"]
             for n in others
         ]
@@ -243,7 +243,7 @@ def test_no_all_reduce_through_one_node_or_straight_between_all_is_quicker(seed)
 
 
 def straight(nodes, came, byte_s, delay_s, mbyte, rng):
-    """The end of a reduce-scatter and an all-gather over all links, each node with a share of its own."""
+    """Return the end of a reduce-scatter and an all-gather over all links, each node with its own share."""
     weights = {node: rng.random() for node in nodes}
     share = {node: mbyte * w / sum(weights.values()) for node, w in weights.items()}
     links = [f"{a}_{b}" for a, b in permutations(nodes, 2)]
@@ -262,7 +262,7 @@ def straight(nodes, came, byte_s, delay_s, mbyte, rng):
 
 
 def test_rows_have_both_and_the_links_is_never_above_gloo_s():
-    """Of one number gloo's recurrence knows one hop; what is far away hears of it later."""
+    """For a single number gloo's recurrence has only one hop; a distant rank receives it later."""
     far = mesh(3, node1_node2={"delay_s": 2.0}, node3_node2={"delay_s": 2.0})
     parts = [[one] for one in ring(3, 4, ended=9.0, messages=1)]
     assert bound_s(put_together(parts)[0], far) < 2.01

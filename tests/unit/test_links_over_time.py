@@ -1,4 +1,4 @@
-"""What links carried over time: what a launch writes of it, and what a report makes of that."""
+"""What links carried over time: the log that a launch writes, and the report made from it."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ def written(folder):
 
 
 def log_of(folder, sent, *, peer="node2"):
-    """What is written where node1 tells at each second what it has sent so far to a peer."""
+    """Write the log of a launch in which node1 reports, each second, the total sent to a peer; return the folder."""
     log, one = LinkLog(folder), running()
     for second, count in enumerate(sent):
         at = BEGAN + second
@@ -135,7 +135,7 @@ def test_of_many_links_few_have_lanes(tmp_path):
 
 def test_the_critical_link_is_the_paths_where_it_was_seen_else_the_busiest(tmp_path):
     folder = make_run(tmp_path / "run")
-    assert critical_link(read_run(folder)) == "node1->node2"  # node1->node3 has no looks
+    assert critical_link(read_run(folder)) == "node1->node2"  # node1->node3 was not sampled
     path = json.loads((folder / "summary.json").read_text())["critical_path"]
     links = {"node2->node3": path["links"]["node1->node3"]}
     change_summary(folder, critical_path=path | {"links": links})
@@ -180,7 +180,7 @@ def test_a_critical_path_that_is_none_is_left_out(tmp_path, path):
 
 
 def traced(folder, **values):
-    """A run whose link node1->node2 was under a trace from second 3 on, in rounds of 4 s."""
+    """A run whose link node1->node2 is under a trace from second 3 on, in rounds of 4 s."""
     steps = [[0.0, 8.0], [1.0, 0.0], [2.0, 4.0]]
     trace = {"event": "trace: x", "links": ["node1->node2"], "seconds": 4.0, "rate_mbyte_s": steps}
     config = yaml.safe_load((folder / "run.yml").read_text())
@@ -197,7 +197,7 @@ TRACE_EVENTS = [
 def test_under_a_trace_the_capacity_is_the_traces(tmp_path):
     run = traced(make_run(tmp_path / "run", events=TRACE_EVENTS))
     rates = [round(one.rate_mbyte_s, 6) for one in run.stretches["node1->node2"]]
-    assert rates[3:11] == [8, 0, 4, 4, 8, 0, 4, 4]  # the run began 2 s before its first look
+    assert rates[3:11] == [8, 0, 4, 4, 8, 0, 4, 4]  # the run began 2 s before the first sample
     assert {*rates[:3], *rates[11:]} == {5.0}
     assert {one.rate_mbyte_s for one in run.stretches["node2->node3"]} == {5.0}
 

@@ -1,4 +1,4 @@
-"""What `make lint` looks at: a default of ruff once left out node/dist, because of its name."""
+"""`make lint` checks every file: a default of ruff once excluded node/dist because of its name."""
 
 import shutil
 import subprocess

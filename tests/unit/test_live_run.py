@@ -1,4 +1,4 @@
-"""A launch that is seen live, on nodes that are processes of this test: what others find, the page, the bounds."""
+"""The live view of a launch whose nodes are local processes: what followers see, the web page, the bounds."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ from cluster.live.telemetry import Post, bounded
 
 @contextmanager
 def gone_at_the_end():
-    """Who still reads when a test closes the pipes hears what it would of a node: that it is gone."""
+    """Turn the error of pipes that a test has closed into that of a node that has gone."""
     try:
         yield
     except ValueError as error:
@@ -37,7 +37,7 @@ def gone_at_the_end():
 
 
 class LocalProcess:
-    """As RemoteProcess, on this machine."""
+    """A stand-in for RemoteProcess on this machine."""
 
     def __init__(self, argv):
         self.process = subprocess.Popen(
@@ -76,7 +76,7 @@ class LocalProcess:
 
 
 class Fleet:
-    """Nodes that are processes of this machine; argv is replaced by what a test says."""
+    """A fleet of local processes; a test may replace their argv."""
 
     def __init__(self, argv=None):
         self.lost, self.argv, self.begun, self.is_over = {}, argv, [], False
@@ -91,7 +91,7 @@ class Fleet:
             return self.begun[-1]
 
     def end(self):
-        """Remove all processes; none may begin while that goes on, nor later."""
+        """Remove all processes; none may start meanwhile or afterwards."""
         with self.lock:
             self.is_over = True
         for process in self.begun:
@@ -261,7 +261,7 @@ def test_a_pointer_that_is_none_is_no_run(spec, text):
 
 @pytest.fixture
 def going_on(spec, folder):
-    """A run of this very process, ten seconds old."""
+    """A run of this process, ten seconds old."""
     with follow.pointed_at(spec.state_dir, folder):
         (folder / "live.json").write_text(to_json(describe(under_way(10), (), BEGAN + 10)))
         yield folder
@@ -384,7 +384,7 @@ def test_each_state_comes_as_an_event_and_the_stream_ends_with_the_run(page):
     page.show('{"number":2}')
     assert answer.body.readline() == b'data: {"number":2}\n'
     page.show('{"number":3}', is_last=True)
-    rest = answer.body.read()  # which ends
+    rest = answer.body.read()  # the stream ends
     assert rest == b'\ndata: {"number":3}\n\nevent: over\ndata: \n\n'
     answer.close()
     last = ask(page, "/state")

@@ -1,4 +1,4 @@
-"""The screen of a run: what it shows, that it never leaves its room, and what a terminal is left with."""
+"""The screen of a run: what it shows, that it fits its space, and the state in which it leaves a terminal."""
 
 import io
 import re
@@ -69,14 +69,14 @@ def test_what_ranks_print_moves_no_cursor_and_is_no_markup():
 
 
 class Terminal(io.StringIO):
-    """A text stream that says that it is one."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self):
         return True
 
 
 def take_terminal(monkeypatch):
-    """Standard error is a terminal; not by a fixture, as pytest takes it back before the test begins."""
+    """Make standard error a terminal; not a fixture, as pytest would undo it before the test begins."""
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
@@ -97,7 +97,7 @@ def test_lines_pass_above_the_screen_and_the_cursor_stays_visible(monkeypatch):
     screen.stop()
     screen.output.write("node1 | last words\n")
     said = terminal.getvalue()
-    assert "\x1b[?1049h" not in said  # not the other screen
+    assert "\x1b[?1049h" not in said  # not the alternate screen
     assert said.rfind("\x1b[?25h") > said.rfind("\x1b[?25l")
     assert said.index("first words") < said.rindex("last words")
     assert "\x1b[31mred" in said
@@ -105,7 +105,7 @@ def test_lines_pass_above_the_screen_and_the_cursor_stays_visible(monkeypatch):
 
 
 def test_while_it_is_drawn_the_cursor_is_not_hidden(monkeypatch):
-    """Who is killed then leaves a terminal in which one sees what one types."""
+    """So a killed process leaves a terminal with a visible cursor."""
     terminal = take_terminal(monkeypatch)
     screen = TerminalScreen(terminal)
     screen.start()

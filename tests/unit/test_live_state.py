@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on: from nodes' lines, exits and events to one document."""
+"""The state document of a run in progress, made from nodes' lines, exits and events."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def test_steps_time_and_links_of_a_run_under_way():
     link = state.links[0]
     assert (link.src, link.dst, link.asked_mbyte_s) == ("node1", "node2", 4.0)
     assert link.mbyte_s == pytest.approx(1.0)
-    assert link.sent_bytes == 9 * MBYTE  # since the first look
+    assert link.sent_bytes == 9 * MBYTE  # since the first sample
     assert state.history[-1].mbyte_s == pytest.approx(6.0)
     assert state.nodes_cpu_pct == pytest.approx(0.3)
     assert state.lines == (LineRow("node1", "hello"),)
@@ -65,7 +65,7 @@ def test_a_document_of_another_shape_is_none(change):
     assert parse_state(json.dumps(said)) is not None
     if change != {"ranks": {}}:
         assert parse_state(json.dumps(said | change)) is None
-    else:  # no rows are none, in whatever brackets
+    else:  # an empty mapping counts as no rows
         assert parse_state(json.dumps(said | change)).ranks == ()
 
 
@@ -138,7 +138,7 @@ def test_a_rank_that_computes_while_a_collective_is_under_way_computes():
     note = NOTE.format(begun=5, open=1, at=at)
     one = hear(hear(one, 0, at, collective=note), 0, at + 1, collective=note)
     assert rows(one, at + 1)[0].state == "computing"
-    resting = {"main_s": 6.0, "cpu_s": 8.0, "collective": note}  # gloo's threads are at work
+    resting = {"main_s": 6.0, "cpu_s": 8.0, "collective": note}  # gloo's threads are working
     assert rows(hear(one, 0, at + 2, **resting), at + 2)[0].state == "collective"
 
 
@@ -186,7 +186,7 @@ def test_programs_without_metrics_have_shares_by_what_was_seen():
 
 def test_counters_that_begin_anew_and_clocks_that_are_set_back_say_nothing_wrong():
     one = under_way(5)
-    one = hear(one, 0, BEGAN + 6, sent=100)  # laid anew
+    one = hear(one, 0, BEGAN + 6, sent=100)  # the counters began anew
     link = describe(one, (), BEGAN + 6).links[0]
     assert (link.mbyte_s, link.sent_bytes) == (None, 4 * MBYTE)
     one = hear(one, 0, BEGAN + 2, sent=MBYTE)
@@ -224,7 +224,7 @@ def test_what_is_no_line_of_telemetry_counts_as_not_there(text):
 
 
 def test_a_line_that_is_nested_too_deeply_does_no_harm():
-    """Some Pythons read it, some refuse to."""
+    """Some versions of Python parse it, others refuse."""
     deep = '{"time": 1, "ranks": ' + '{"a":' * 5000 + "1" + "}" * 5000 + "}"
     assert parse_sample(deep, [0], ["node2"]) in (None, Sample(1, {0: RankSample()}))
 

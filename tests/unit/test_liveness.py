@@ -1,4 +1,4 @@
-"""Who counts as lost: a node whose sshd says nothing, and none that is busy; and what waits for it then ends."""
+"""A node is lost if its sshd is silent, not if it is busy; everything that waits for a lost node ends."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ from protocol.rank import LOST
 
 
 class Sshd(paramiko.ServerInterface):
-    """A node that obeys one command: it says nothing, or it never stops to talk."""
+    """A node on which `talk` sends without end, and any other command says nothing."""
 
     def check_auth_none(self, username):
         return paramiko.AUTH_SUCCESSFUL
@@ -37,7 +37,7 @@ class Sshd(paramiko.ServerInterface):
 
 
 class Relay:
-    """Between host and node, as Docker's port proxy: it takes what comes also while the node is paused."""
+    """A relay between host and node, like Docker's port proxy: it accepts data even while the node is paused."""
 
     def __init__(self, host, node):
         self.is_paused = False
@@ -54,7 +54,7 @@ class Relay:
 
 @pytest.fixture
 def connect(monkeypatch):
-    """Log in to a node: its relay, and a function that starts a command there."""
+    """A function that logs in to a node; it returns the relay, and a function that starts a command there."""
     monkeypatch.setattr(liveness, "ASK_INTERVAL_S", 0.1)
     monkeypatch.setattr(liveness, "LOOK_INTERVAL_S", 0.1)
     monkeypatch.setattr(liveness, "MOST_SILENT_S", 1.0)
@@ -93,7 +93,7 @@ def test_a_node_that_is_silent_is_lost_and_all_waiting_for_it_ends(connect):
     relay, start = connect(lost)
     process = start("say nothing")
     time.sleep(1.5)
-    assert lost == []  # a command may be silent: its sshd is not
+    assert lost == []  # the command is silent, but its sshd is not
     relay.is_paused = True
     started = time.monotonic()
     assert list(process.lines()) == []
@@ -110,7 +110,7 @@ def test_a_node_whose_command_floods_us_is_not_lost_though_nobody_reads(connect)
 
 
 def test_who_was_stopped_himself_loses_no_node(connect, monkeypatch):
-    """As by Ctrl-Z: a long time by the clock, but not one look longer."""
+    """As with Ctrl-Z: a long time on the clock, but no additional check."""
     lost = []
     _, start = connect(lost)
     real, ahead = time.monotonic, [0.0]
@@ -124,7 +124,7 @@ def test_who_was_stopped_himself_loses_no_node(connect, monkeypatch):
 
 
 def test_a_command_that_sshd_never_begins_ends_by_a_timeout(monkeypatch):
-    """A node's root may put another sshd there: one that answers keepalives, and nothing else."""
+    """A node's root may install another sshd, which answers keepalives and nothing else."""
     monkeypatch.setattr(connection, "OPEN_TIMEOUT_S", 0.2)
 
     class Channel(threading.Event):
@@ -146,12 +146,12 @@ def test_a_command_that_hangs_on_a_node_that_answers_ends_by_patience(connect):
     with pytest.raises(NodeError, match="neither said nor taken anything"):
         start("say nothing", patience_s=0.5).communicate(b"")
     with pytest.raises(NodeError, match="neither said nor taken anything"):
-        start("say nothing", patience_s=0.5).write(b"x" * 10**8)  # more than anybody holds
+        start("say nothing", patience_s=0.5).write(b"x" * 10**8)  # more than all buffers hold
     assert lost == []
 
 
 def test_a_node_that_falls_silent_is_lost_after_fifteen_seconds():
-    """By a clock that goes on by as much as somebody waits."""
+    """Counts the seconds waited, instead of using a clock."""
     lost, waited_s = [], []
     transport = SimpleNamespace(is_active=lambda: True)
     client = SimpleNamespace(get_transport=lambda: transport, close=lambda: None)

@@ -236,7 +236,7 @@ def test_the_table_and_the_document(run, capsys):
     assert main([str(run)]) == 0
     table = capsys.readouterr().out
     assert table.splitlines()[0].split()[0] == "CHANGE"
-    assert "no slow start after pauses" not in table or "made anew" in table
+    assert "no slow start after pauses" not in table or "recreated" in table
     assert main([str(run), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["run"] == run.name

@@ -57,7 +57,7 @@ def test_what_a_killed_command_took_of_processors_is_given_back():
     restore_limits(engine, LAB, console)
     assert engine.held == {"node1": Limit(2.0), "node2": Limit(0.25)}
     assert (killed.exists(), alive.exists()) == (False, True)
-    assert console.said == ["node1: CPU limits are taken back that `launch a` left behind"]
+    assert console.said == ["node1: restored the CPU limits that `launch a` left changed"]
 
 
 def test_a_change_that_could_not_be_undone_does_not_count_as_going_on():

@@ -136,7 +136,7 @@ RUN_FILES = ("run.yml", "links.json", "contract.json", "summary.json", "events.j
 
 @functools.cache
 def good_run():
-    """Return two run folders as launches leave them: one that can be launched again, and one with all that a report shows."""
+    """Return two run folders as launches leave them: one to launch again, and one with all that a report shows."""
     event = {"time": 1_700_000_003.0, "after_s": 3.0, "what": "node1->node2 is down"}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)

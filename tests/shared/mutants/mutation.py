@@ -11,9 +11,9 @@ class Mutation(NamedTuple):
 
     name: str
     file: str
-    """From the top of the checkout."""
+    """Relative to the root of the checkout."""
     old: str
-    """What is there, exactly once."""
+    """The text to replace, which occurs exactly once."""
     new: str
     test: str
     """The pytest node id of the test that fails with it."""

@@ -1,4 +1,4 @@
-"""Mutations of access control, and of what leaves the host."""
+"""Mutations of security: host keys, file modes, unpacking of results, sshd's access rules, untrusted output."""
 
 from mutants.mutation import Mutation
 
