@@ -315,7 +315,7 @@ def draw(out: Path, study: str, found: Found) -> Path:
 
 
 def draw_curves(figure: "Figure", found: Found) -> None:
-    """Draw return against seconds, and against bytes (or steps, if bytes are unknown); one colour for all seeds of a case."""
+    """Draw return against seconds, and against bytes (steps if unknown); all seeds of a case in one colour."""
     by_run: dict[tuple[object, ...], list[Row]] = {}
     for point in found.points:
         label = tuple(value for name, value in point.items() if name not in ("study", *POINT))

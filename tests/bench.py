@@ -95,7 +95,7 @@ def come_to_rest() -> None:
 
 
 def pair_of_launches(nodes: int) -> tuple[float, float]:
-    """Return the seconds from command to rank 0's first step: with cluster.launch, and with `docker exec` on every node."""
+    """Return the seconds to rank 0's first step: with cluster.launch, and with `docker exec` on every node."""
     verb("up", "--nodes", str(nodes), "--profile", "mobile")
     started = time.time()
     summary = verb("launch", "--no-verify", *STEPS)
@@ -250,7 +250,7 @@ def cut_into_frames() -> int:
 
 
 def measured_flow() -> tuple[float, float, float, float]:
-    """Return node1 -> node2's goodput in MB/s, delayer's and machine's CPU seconds per GB, and bytes per queued packet."""
+    """Return goodput node1 -> node2 in MB/s, CPU seconds per GB (delayer, machine), and bytes per queued packet."""
     inside(NODES[1], "iperf3", "--server", "--daemon", "--one-off")
     before = delayer_s(), machine_s()
     client = ["iperf3", "--client", "node2", "--time", str(FLOW_S), "--json"]

@@ -1,5 +1,4 @@
-"""Measures all profiles on all topologies, and grids of link values: prints and keeps a table of requested,
-expected and measured values.
+"""Measures profiles on topologies and grids of links, and keeps a table of requested, expected and measured values.
 
     python tests/conformance.py                                  # all profiles x full, ring, star on 4 nodes, all grids
     python tests/conformance.py --profiles wan mobile --topologies ring --wire nfqueue     # these only
@@ -156,8 +155,7 @@ def _speed(row: Json) -> str:
     return "goodput_mbyte_s" if row["measured"]["rate_mbyte_s"] is None else "rate_mbyte_s"
 
 
-# noqa: ANN401 - a name, or a function that returns it
-def _farthest(rows: list[Json], field: Any, unit: str) -> str:
+def _farthest(rows: list[Json], field: Any, unit: str) -> str:  # noqa: ANN401 - a name, or a function to find it
     off = []
     for row in rows:
         name = field(row) if callable(field) else field

@@ -46,7 +46,7 @@ class Plant:
 
     Attributes:
         cause: the cause's name in `causes` of summary.json.
-        of: the link, rank or event that has the cause.
+        of: the link, node or event that has it, as `causes` names it; empty if none does.
         profile: the profile of all links; `topology` has the links that differ, `schedule` the changes during the run.
         limits: CPU limits, NODE=CPUS.
         straggler: a rank whose steps take 0.15 s longer; None: all are alike.

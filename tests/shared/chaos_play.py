@@ -122,7 +122,7 @@ class Stage:
     """Plays faults one after another, on a cluster of this name; keeps the last run to see that it stays intact.
 
     Args:
-        name: the cluster's name; an existing cluster of that name is removed.
+        name: the cluster's name; any cluster of that name is removed after each fault.
         folder: a folder of its own, for the program that ranks run.
     """
 
