@@ -9,6 +9,10 @@ from cluster.base.errors import ClusterError, PrerequisiteError
 INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
 
 
+class StillInUse(ClusterError):
+    """The engine refused to remove something that a container uses, which it may just be creating or removing."""
+
+
 @contextmanager
 def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterator[None]:
     """Turn the SDK's exceptions into ours, except docker.errors.NotFound.
@@ -39,7 +43,10 @@ def _translate(error: Exception, what: str, start_it: str, *, at_first: bool) ->
             "sudo usermod -aG docker $USER, then log in again",
         )
     if "APIError" in type(error).__name__:
-        return ClusterError(f"{what} refused: {text}", "python -m cluster.doctor")
+        # 403 is what engines say of a network that a container is still connected to.
+        in_use = getattr(error, "status_code", None) == 409 or "active endpoints" in text
+        refusal = StillInUse if in_use else ClusterError
+        return refusal(f"{what} refused: {text}", "python -m cluster.doctor")
     if shutil.which("docker") is None:
         return PrerequisiteError("no Docker here", INSTALL_DOCKER)
     return PrerequisiteError(f"{what} does not answer: {text}", start_it)

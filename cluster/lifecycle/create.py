@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from cluster.base.console import Console
-from cluster.base.errors import SlotTaken
+from cluster.base.errors import ClusterError, SlotTaken
 from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
@@ -94,7 +94,7 @@ def create_cluster(
         if existing is not None:
             raise
         compose.end()
-        remove_until_quiet(engine, spec.name, console)
+        _roll_back(engine, spec.name, console)
         chosen = request.slot is None and len(avoided) < MOST_AVOIDED
         if not (isinstance(error, SlotTaken) and chosen):
             raise
@@ -103,6 +103,14 @@ def create_cluster(
     avoided, request = {*avoided, spec.slot}, replace(request, hosts=hosts)
     with compose_for(spec.name, engine) as again:
         return create_cluster(engine, request, again, console, force=force, avoided=avoided)
+
+
+def _roll_back(engine: Engine, name: str, console: Console) -> None:
+    """Remove a half-created cluster; only say it if that fails, for why the creation failed matters more."""
+    try:
+        remove_until_quiet(engine, name)
+    except ClusterError as failure:
+        console.say(f"could not remove all of {name!r}: {failure.message}")
 
 
 def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:

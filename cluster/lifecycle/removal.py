@@ -9,6 +9,7 @@ from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.ownership import check_may_remove
+from cluster.engine.sdk_errors import StillInUse
 
 LOOKS, QUIET_LOOKS, LOOK_INTERVAL_S = 50, 4, 0.25
 
@@ -21,36 +22,48 @@ def remove_cluster(
     Args:
         engine: the engine that has it.
         name: the cluster's name.
-        console: told what could not be removed.
+        console: told what stays on hosts that do not answer.
         force: also remove a cluster of another checkout.
 
     Raises:
-        ClusterError: the cluster is another checkout's, the engine refused, or the keys belong to another user.
+        ClusterError: the cluster is another checkout's, something could not be removed, or the keys belong to another
+            user.
     """
     if not force:
         check_may_remove(engine, name)
+    removed: list[str] = []
     half_made = _is_half_made(engine, name)  # by a command that was killed: Compose may still run
-    removed = remove_until_quiet(engine, name, console) if half_made else _remove_all(engine, name)
+    try:
+        removed = [] if half_made else _remove_all(engine, name)
+    except (
+        StillInUse
+    ):  # a killed command had the engine create its last node, or another one removes it
+        half_made = True
+    if half_made:
+        removed = remove_until_quiet(engine, name)
     for words in engine.left_behind(name):
         console.say(words)
     return removed
 
 
-def remove_until_quiet(engine: Engine, name: str, console: Console) -> list[str]:
-    """Remove everything until nothing new appears: the engine may still be working on what compose asked of it."""
+def remove_until_quiet(engine: Engine, name: str) -> list[str]:
+    """Remove everything until nothing new appears: the engine may still be working on what compose asked of it.
+
+    Raises:
+        ClusterError: something could not be removed, or new parts kept appearing.
+    """
     removed: list[str] = []
-    quiet, trouble = 0, ""
+    quiet, trouble = 0, ClusterError(f"new parts of cluster {name!r} keep appearing")
     for _ in range(LOOKS):
         try:
             news = _remove_all(engine, name)
             removed, quiet = removed + news, 0 if news else quiet + 1
         except ClusterError as error:  # e.g. a network that just got a container: removed next time
-            quiet, trouble = 0, str(error)
+            quiet, trouble = 0, error
         if quiet == QUIET_LOOKS:
             return removed
         time.sleep(LOOK_INTERVAL_S)
-    console.say(f"could not remove all of {name!r}: {trouble or 'new parts of it kept appearing'}")
-    return removed
+    raise trouble
 
 
 def _remove_all(engine: Engine, name: str) -> list[str]:

@@ -1,12 +1,15 @@
 """Removal of a cluster takes all of it, including late arrivals, and nothing of another checkout."""
 
+import docker.errors
 import pytest
+import requests
 
 from cluster.base import spec
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
 from cluster.down import in_short
 from cluster.engine.container import Container
+from cluster.engine.sdk_errors import StillInUse, engine_errors
 from cluster.lifecycle import removal
 from cluster.lifecycle.removal import remove_cluster
 
@@ -69,6 +72,47 @@ def test_what_comes_late_of_a_half_made_cluster_goes_too():
     removed = remove_cluster(engine, "lab", QuietConsole())
     assert [what for what in removed if "keys" not in what] == ["network", "node1", "node2"]
     assert not ClusterSpec("lab").state_dir.exists()
+
+
+class BusyEngine(FakeEngine):
+    """An engine that refuses to remove the volume for some looks: a killed command's last node is being created."""
+
+    def __init__(self, refusals, *found):
+        super().__init__(*found, nodes=[node_of("/here")])
+        self.refusals = refusals
+
+    def remove(self, name):
+        if self.looks < self.refusals:
+            self.looks += 1
+            raise StillInUse("the Docker engine refused: volume is in use")
+        return super().remove(name)
+
+
+def test_what_is_still_in_use_is_removed_as_soon_as_it_is_not():
+    ClusterSpec("lab").state_dir.mkdir(parents=True)
+    removed = remove_cluster(BusyEngine(3, ["node1", "volume"]), "lab", QuietConsole(), force=True)
+    assert [what for what in removed if "keys" not in what] == ["node1", "volume"]
+    with pytest.raises(StillInUse, match="volume is in use"):
+        remove_cluster(BusyEngine(10_000), "lab", QuietConsole(), force=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        (409, "volume is in use", StillInUse),
+        (403, "network x has active endpoints", StillInUse),
+        (500, "no space left", ClusterError),
+    ],
+)
+def test_the_engine_says_what_is_still_in_use(status, words, kind):
+    response = requests.Response()
+    response.status_code = status
+    with (
+        pytest.raises(ClusterError, match=words) as refused,
+        engine_errors("the engine", "start it"),
+    ):
+        raise docker.errors.APIError("refused", response, explanation=words)
+    assert type(refused.value) is kind
 
 
 def test_a_cluster_of_another_checkout_stays():
