@@ -25,7 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     """Take a cluster down."""
     parser = make_parser("cluster.down", __doc__)
     add_name(parser)
-    parser.add_argument("--all", action="store_true", help="remove every cluster of this checkout")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="remove every cluster of this checkout; with --force, of this machine",
+    )
     parser.add_argument(
         "--force",
         action="store_true",
