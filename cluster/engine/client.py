@@ -130,9 +130,8 @@ class Engine:
         """Return the slot of a cluster's network, which may outlive nodes removed by hand; None if it has none."""
         with self.errors():
             found = self._api.networks(filters={"label": [f"{LABEL_CLUSTER}={name}", LABEL_SLOT]})
-        slots = [
-            n["Labels"][LABEL_SLOT] for n in found if n["Name"].startswith(f"{project_name(name)}_")
-        ]
+        ours = names_in_project(found, name)
+        slots = [network["Labels"][LABEL_SLOT] for network in found if network["Name"] in ours]
         return next((int(slot) for slot in slots if is_number(slot)), None)
 
     def slots(self, *, beside: str) -> set[int]:

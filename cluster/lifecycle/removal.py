@@ -31,19 +31,18 @@ def remove_cluster(
     """
     if not force:
         check_may_remove(engine, name)
-    removed: list[str] = []
-    half_made = _is_half_made(engine, name)  # by a command that was killed: Compose may still run
-    try:
-        removed = [] if half_made else _remove_all(engine, name)
-    except (
-        StillInUse
-    ):  # a killed command had the engine create its last node, or another one removes it
-        half_made = True
-    if half_made:
-        removed = remove_until_quiet(engine, name)
+    removed = _remove(engine, name)
     for words in engine.left_behind(name):
         console.say(words)
     return removed
+
+
+def _remove(engine: Engine, name: str) -> list[str]:
+    # Half of a cluster is what a killed command leaves: Compose, or the engine itself, may still be creating the rest.
+    if not _is_half_made(engine, name):
+        with suppress(StillInUse):  # likewise, but all nodes were already there
+            return _remove_all(engine, name)
+    return remove_until_quiet(engine, name)
 
 
 def remove_until_quiet(engine: Engine, name: str) -> list[str]:

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -72,9 +72,13 @@ def restoring(note: Path) -> Iterator[None]:
 
 
 def give_up(note: Path) -> None:
-    """Make a note one of a killed command, whose changes the next command undoes."""
-    document = json.loads(note.read_text(encoding="utf-8"))
-    write_atomically(note, json.dumps(document | {"started": ""}).encode())
+    """Make a note one of a killed command, whose changes the next command undoes.
+
+    Does not raise, because the caller's own error matters more: the note may be gone, with a cluster removed meanwhile.
+    """
+    with suppress(OSError):
+        document = json.loads(note.read_text(encoding="utf-8"))
+        write_atomically(note, json.dumps(document | {"started": ""}).encode())
 
 
 def read_temporary_changes(spec: ClusterSpec) -> list[TemporaryChange]:

@@ -70,6 +70,10 @@ def test_a_change_that_could_not_be_undone_does_not_count_as_going_on():
     engine = FakeEngine()
     restore_limits(engine, LAB, HeardConsole())
     assert engine.held["node1"] == Limit(2.0) and not note.exists()
+    gone = note_temporary_change(LAB, "python")
+    with pytest.raises(KeyboardInterrupt), restoring(gone):  # not: no such file
+        gone.unlink()
+        raise KeyboardInterrupt
     with restoring(again := note_temporary_change(LAB, "python")):
         pass
     assert not again.exists()
