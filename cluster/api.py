@@ -331,9 +331,7 @@ class Cluster:
         check_pairs(playback.pairs, [(link.src, link.dst) for link in self.links().links])
         with TracePlayer(self.fleet, {"trace": playback}) as replay:
             replay.begin("trace")
-            while not (ended := replay.ended(timeout_s=None)):
-                pass
-        return ended[0]
+            return replay.wait_for_end("trace")
 
     def links(self) -> LinkState:
         """Return the links in force, as read from the nodes."""

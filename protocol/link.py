@@ -21,7 +21,7 @@ LIMITS = {
     "loss_burst": (1.0, 1000.0),
     "duplicate_pct": (0.0, 100.0),
     "corrupt_pct": (0.0, 100.0),
-    "reorder_pct": (0.0, 100.0),
+    "reorder_pct": (0.0, 50.0),  # more than half could not be told from a shorter delay
 }
 """The bounds of each value of a link, in profiles, topologies, schedules, traces and plans."""
 CUT_PCT = 100.0

@@ -155,6 +155,8 @@ class TimersOrder(NamedTuple):
     """`timers`: report how late timers were. The answer is `TimersLate`."""
 
 
+MOST_COPIES = 100
+"""Copies of one ping that links may make, at most: each link on the way doubles some."""
 Order = PingOrder | ArrivalsOrder | SendOrder | FloodOrder | BurstOrder | TimersOrder
 NamingOrder = PingOrder | ArrivalsOrder | FloodOrder | BurstOrder
 """The orders whose answer has a value for each node that they name."""
@@ -234,6 +236,8 @@ class Flooded(NamedTuple):
     """Datagrams a second that arrived from it, each a full packet; null if none were to be counted."""
     full_pct: Annotated[float, within(0, 100)] | None
     """Per cent of the sends to it that found the link's queue full; null if nothing was to be sent."""
+    sent_datagrams_s: Annotated[float, COUNT] | None
+    """Datagrams a second that were sent to it; null as `full_pct`."""
 
 
 class Burst(NamedTuple):
@@ -243,6 +247,8 @@ class Burst(NamedTuple):
     """Datagrams that arrived from it; null if none were to be counted."""
     sent_s: Seconds | None
     """How long sending to it took; null if nothing was to be sent."""
+    pause_s: Seconds | None
+    """The longest time from one send to the next meanwhile: so long the queue may have drained; null as `sent_s`."""
 
 
 class TimersLate(NamedTuple):
@@ -262,18 +268,37 @@ def read_replies(kind: type[T], order: NamingOrder, value: object) -> dict[str, 
     return read(Failure, value) if _is_failure(value) else read_each(kind, order.names, value)
 
 
-def check_arrivals(arrivals: Arrivals) -> None:
-    """Refuse arrivals that contradict themselves.
+def check_arrivals(arrivals: Arrivals, sent: int) -> None:
+    """Refuse arrivals that contradict themselves, or the number of pings that were sent.
 
     Raises:
         FormatError: naming the key.
     """
+    for key, most in (
+        ("arrived", sent),
+        ("twice", MOST_COPIES * sent),
+        ("gaps", sent),
+        ("reordered", arrivals.arrived + arrivals.twice),
+    ):
+        if (found := getattr(arrivals, key)) > most:
+            raise FormatError(f"{found} are more than {most} of {sent} pings", key)
     times = len(arrivals.sent_ms)
     if len(arrivals.one_way_ms) != times:
         words = f"expected {times} of them, as sent_ms has, got {len(arrivals.one_way_ms)}"
         raise FormatError(words, "one_way_ms")
     if times > arrivals.arrived:
         raise FormatError(f"{arrivals.arrived} are fewer than the {times} of sent_ms", "arrived")
+
+
+def check_pings(pings: Pings, sent: int, there: Arrivals) -> None:
+    """Refuse results of pings that contradict the order to send them, or what arrived at the peer.
+
+    Raises:
+        FormatError: naming the key.
+    """
+    if pings.sent != sent:
+        raise FormatError(f"{pings.sent} pings, and {sent} were ordered", "sent")
+    check_arrivals(pings.back, there.arrived + there.twice)
 
 
 def _is_failure(value: object) -> bool:

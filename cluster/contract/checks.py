@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from cluster.contract.bursts import buffer_error
 from cluster.contract.floods import HOST_LIMIT_MBYTE_S, flood_error
 from cluster.contract.impairments import judge_impairments
-from cluster.contract.measured import Measured, Rate
+from cluster.contract.measured import Measured, Queue, Rate
 from cluster.links.expected import Expected
-from protocol.link import Link
+from protocol.link import Link, together_pct
 
 RTT_TOLERANCE_PCT = 1.0
 RTT_TOLERANCE_MS = 0.3
@@ -17,6 +17,7 @@ DELAY_TOLERANCE_PCT = 2.0
 JITTER_TOLERANCE_PCT = 10.0
 SPEED_TOLERANCE_PCT = 3.0
 CERTAIN = 3.0  # standard errors that chance is allowed
+UNLIKELY = 1e-3  # what chance may not explain
 # Standard errors of the mean and deviation that cluster.contract.delays fits to n packets, in deviations / sqrt(n).
 MEAN_ERROR, SPREAD_ERROR = 1.1, 0.8
 # For a queue, and for what a delayed sender adds. Measured on busy processors: within 0.8 % (docs/LOG.md).
@@ -38,10 +39,12 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
         "delay": _delay_holds(link, measured),
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
-        "buffer": _buffer_holds(link, measured),
         **judge_impairments(link, measured),
         **{name: holds for name, (holds, _) in speeds.items()},
     }
+    if math.isinf(measured.rtt_ms) and _is_silence_likely(link, asked, measured):
+        checks |= dict.fromkeys(("delay", "rtt", "jitter"), True)
+    checks["buffer"] = _buffer_holds(link, measured)
     clipped = any(clipped for _, clipped in speeds.values())
     if asked.is_cut(link):
         checks, clipped = {"loss": checks["loss"]}, False
@@ -75,15 +78,16 @@ def round_trip_jitter_ms(link: Link, asked: Expected) -> float:
 def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
     """Return how far a round trip may be off, chance included."""
     spread_ms = round_trip_jitter_ms(link, asked)
-    chance_ms = CERTAIN * MEAN_ERROR * spread_ms / math.sqrt(max(1, measured.samples))
+    chance_ms = CERTAIN * MEAN_ERROR * spread_ms / math.sqrt(max(1, measured.rtt_samples))
     return asked.rtt_ms(link) * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
 
 
 def check_rate(link: Link, asked: Expected, rate: Rate) -> tuple[bool, bool]:
     """Check a rate measured by datagrams, as `check_speed`; chance drops and duplicates some of them."""
-    chance = CERTAIN * flood_error(link)
+    chance = CERTAIN * flood_error(asked.as_limited(link))
     expected = asked.rate_mbyte_s(link)
-    return check_speed(rate.mbyte_s, expected, is_machine=rate.is_machine, chance=chance)
+    is_machine = rate.is_machine and (rate.is_all or link.dst not in asked.downlinks)
+    return check_speed(rate.mbyte_s, expected, is_machine=is_machine, chance=chance)
 
 
 def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, tuple[bool, bool]]:
@@ -109,6 +113,14 @@ def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
     return measured_mbyte_s > expected_mbyte_s * (1 + SPEED_TOLERANCE_PCT / 100)
 
 
+def _is_silence_likely(link: Link, asked: Expected, measured: Measured) -> bool:
+    """Return whether the losses asked for may well leave no echo of the pings that were sent."""
+    lost_pct = together_pct(
+        [link.lost_pct, *(other.lost_pct for other in asked.links if other.ends == link.ends[::-1])]
+    )
+    return (lost_pct / 100) ** measured.sent > UNLIKELY if lost_pct else False
+
+
 def _rtt_holds(link: Link, asked: Expected, measured: Measured) -> bool:
     off_ms = abs(measured.rtt_ms - asked.rtt_ms(link))
     return off_ms <= rtt_tolerance_ms(link, asked, measured)
@@ -130,6 +142,12 @@ def _buffer_holds(link: Link, measured: Measured) -> bool:
     if measured.buffer_ms is None:
         return True
     return abs(measured.buffer_ms - link.buffer_ms) <= buffer_tolerance_ms(link)
+
+
+def hides_queue(link: Link, queue: Queue) -> bool:
+    """Return whether a queue seems too small, but the sender paused so long that this may be the cause."""
+    missing_ms = link.buffer_ms - queue.buffer_ms
+    return queue.pause_ms >= missing_ms - buffer_tolerance_ms(link) > 0
 
 
 def buffer_tolerance_ms(link: Link) -> float:

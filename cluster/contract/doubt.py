@@ -91,7 +91,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
       to 50 ms. If delayed data arrives within the measured second, goodput may even seem some percent too high. But
       something gets through. Without datagrams, goodput is treated as a rate: up to 16.5 % was missing while 26 %
       were late.
-    - Queue: the host makes none larger, and none smaller than by what was dropped.
+    - Queue: the host makes none larger, and none smaller than by what was dropped, and by what drained while the sender
+      was stopped.
     - Loss, its bursts, and unaccounted losses: no more than what was dropped.
     """
     early_ms = measured.early_rtt_ms - asked.rtt_ms(link)
@@ -139,13 +140,19 @@ def _lost_beyond(link: Link, measured: Measured) -> float:
 
 
 def _frames_short(link: Link, measured: Measured) -> float:
-    """Return how many frames fewer than asked a queue held; infinity if it held no fewer."""
-    if measured.buffer_ms is None or measured.buffer_ms >= link.buffer_ms:
+    """Return how many frames fewer than asked a queue held, whatever drained while its sender paused.
+
+    Infinity if it held no fewer.
+    """
+    if measured.queue is None or measured.queue.buffer_ms >= link.buffer_ms:
         return math.inf
-    return (link.buffer_ms - measured.buffer_ms) / 1e3 * link.bytes_per_s / FRAME_BYTES
+    short_ms = link.buffer_ms - measured.queue.buffer_ms - measured.queue.pause_ms
+    return max(0.0, short_ms) / 1e3 * link.bytes_per_s / FRAME_BYTES
 
 
 def _bursts_beyond(link: Link, measured: Measured) -> float:
     """Return by how many packets, all together, the bursts of losses were longer than asked."""
     chances = burst_chances(link)
-    return measured.sent - measured.arrived - measured.gaps / chances.end if chances else 0.0
+    if chances is None or measured.gaps is None:
+        return 0.0
+    return measured.sent - measured.arrived - measured.gaps / chances.end

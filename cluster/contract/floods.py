@@ -1,5 +1,7 @@
 """Plans floods of datagrams that measure link rates: how many, how long, when; one order per node. Pure.
 
+Rates of links are those that their nodes' uplinks and downlinks leave (`Expected.as_limited`).
+
 No round trip between host and nodes separates two floods: each node gets all of its floods beforehand, as a
 timetable. Arrivals are counted per sender (each has its own port), so it does not matter if a node is a little late.
 """
@@ -11,6 +13,7 @@ from typing import NamedTuple
 
 from cluster.contract.impairments import clumping, fate_variance
 from cluster.contract.probe_rounds import plan_rounds
+from cluster.links.expected import Access, Expected
 from protocol.link import Link
 from protocol.ports import FIRST_FLOOD_PORT
 from protocol.probe import FloodCount, FloodOrder, FloodSend
@@ -118,15 +121,20 @@ def link_floods(
     return _one_after_another(floods)
 
 
-def shared_floods(links: Iterable[Sequence[Link]]) -> list[Flood]:
+def access_floods(asked: Expected, accesses: Iterable[Access]) -> list[Flood]:
     """Plan floods of all links of an uplink or downlink at once, one uplink or downlink after the other."""
-    rounds = []
-    for own in links:
-        floods = [_flood(link) for link in own]
-        skip_s = max(SHARED_SKIP_S, *(flood.skip_s for flood in floods))
-        seconds = max(skip_s + SHARED_S, *(flood.seconds for flood in floods))
-        rounds.append([Flood(link, 0.0, seconds, skip_s, shares=True) for link in own])
-    return _one_after_another(rounds)
+    return _one_after_another(
+        _shared([asked.as_limited(link) for link in access.links]) for access in accesses
+    )
+
+
+def _shared(links: Sequence[Link]) -> list[Flood]:
+    """Return floods of these links at once, which end when what they queued for their shared limit has drained."""
+    floods = [_flood(link) for link in links]
+    skip_s = max(SHARED_SKIP_S, *(flood.skip_s for flood in floods))
+    seconds = max(skip_s + SHARED_S, *(flood.seconds for flood in floods))
+    pause_s = max(USUAL.pause_s, len(links) * QUEUE_MS / 1e3)
+    return [Flood(link, 0.0, seconds, skip_s, pause_s, shares=True) for link in links]
 
 
 def floods_s(floods: Sequence[Flood]) -> float:

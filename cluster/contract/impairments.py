@@ -1,14 +1,10 @@
 """Expected and measured loss bursts, duplication, corruption and reordering. Pure functions."""
 
-import math
-
 from cluster.contract.measured import Measured
 from cluster.links.expected import ETHERNET_BYTES, loss_interval
 from protocol.gilbert import burst_chances
 from protocol.link import Link
 
-CERTAIN = 3.3  # standard errors that chance is allowed: 99.9 %
-FEWEST_BURSTS = 10  # fewer do not determine their mean length
 BURST_TOLERANCE = 0.1
 SMALLEST_PING_BYTES = 58  # payload 16, UDP 8, IPv4 20, Ethernet 14
 SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none overtakes another
@@ -85,14 +81,14 @@ def _least_lost_pct(link: Link) -> float:
 
 
 def _bursts_hold(link: Link, measured: Measured) -> bool:
-    """Check the mean length of runs of losses: geometric, so its standard deviation nearly equals its mean."""
+    """Check the number of runs of losses: each lost packet ends its run with the same probability."""
     chances = burst_chances(link)
-    if chances is None or measured.gaps < FEWEST_BURSTS or link.corrupt_pct:
+    if chances is None or measured.gaps is None or link.corrupt_pct:
         return True
-    end = chances.end
-    asked, found = 1 / end, (measured.sent - measured.arrived) / measured.gaps
-    chance = CERTAIN * math.sqrt(1 - end) / end / math.sqrt(measured.gaps)
-    return abs(found - asked) <= asked * BURST_TOLERANCE + chance
+    lost, end_pct = measured.sent - measured.arrived, 100 * chances.end
+    fewest, _ = loss_interval(lost, end_pct / (1 + BURST_TOLERANCE))
+    _, most = loss_interval(lost, min(100.0, end_pct / (1 - BURST_TOLERANCE)))
+    return fewest - 1 <= measured.gaps <= most  # a run that lasts to the last ping is not counted
 
 
 def _overtaking_holds(link: Link, measured: Measured) -> bool:

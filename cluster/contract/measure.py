@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from cluster.base.console import Console
 from cluster.base.errors import ClusterError
-from cluster.contract.checks import round_trip_jitter_ms
-from cluster.contract.floods import USUAL, Flood, floods_s, link_floods, shared_floods
+from cluster.contract.checks import hides_queue, round_trip_jitter_ms
+from cluster.contract.floods import USUAL, Flood, access_floods, floods_s, link_floods
 from cluster.contract.gloo import gloo_note
-from cluster.contract.measured import Measured, Rate
+from cluster.contract.measured import Measured, Queue, Rate
 from cluster.contract.probe_plan import PATH_APART, Effort
 from cluster.contract.probe_results import (
     Pinged,
@@ -40,6 +40,7 @@ from cluster.shaping.link_state import LinkState, expected_of, read_link_state, 
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
 
+BURSTS = 3  # at most, on a link whose sender is stopped in between
 LOOKS = 3  # passes, at most, over a link that is not as asked
 DRAIN_S = 0.5  # plus twice the longest queue: what goodput probes left there must not delay the next pings
 QUIET_S = 3.0  # before the second pass, twice as long before the third, if the host was the limit: that may pass
@@ -179,6 +180,7 @@ class _Survey:
         chance, all passes count together, except those in which the host was busy.
         """
         verdicts, again = measure(_Look(links)), 0
+        earlier: dict[Link, Measured] = {}
         for look in range(1, LOOKS):
             doubtful = [v for v in verdicts if v.failed]
             if not doubtful:
@@ -190,8 +192,9 @@ class _Survey:
             busy = any(v.undecided for v in doubtful)
             drain_s = DRAIN_S + 2 * max(link.buffer_ms for link in links) / 1000
             time.sleep(max(drain_s, QUIET_S * look if busy else 0.0))
-            known = {v.link: v.measured for v in doubtful if v.speed_holds}
-            earlier = {v.link: v.measured for v in doubtful if not v.undecided}
+            known = {v.link: v.measured for v in doubtful if v.speed_holds and v.measured.speed_by}
+            # What a busy pass found is left out; what the passes before it found still counts.
+            earlier |= {v.link: v.measured for v in doubtful if not v.undecided}
             some = _Look([v.link for v in doubtful], known, earlier, 0.5**look)
             news = {v.link: v for v in measure(some)}
             verdicts = [news.get(v.link, v) for v in verdicts]
@@ -223,12 +226,13 @@ class _Survey:
         flooded = self.schedule.flooded | (frozenset(streams) if look.is_repeated else frozenset())
         floods = [link for link in unknown if link in flooded]
         pace = USUAL if look.is_repeated else self.schedule.pace
-        planned = link_floods(floods, nodes, pace, look.share, losses=self.effort.losses)
+        limited = [self.asked.as_limited(link) for link in floods]
+        planned = link_floods(limited, nodes, pace, look.share, losses=self.effort.losses)
         for pair, rate in self.flood(planned).items():
             measured[pair] = replace(measured[pair], rate=rate)
         burst = [link for link in unknown if link in self.schedule.burst]
-        for pair, buffer_ms in self.burst(burst).items():
-            measured[pair] = replace(measured[pair], buffer_ms=buffer_ms)
+        for pair, queue in self.burst(burst).items():
+            measured[pair] = replace(measured[pair], queue=queue)
         if flawed:
             counters = counters.closed(self.witness.received())
             for link in flawed:
@@ -275,12 +279,17 @@ class _Survey:
         self.report(f"rates of {len(floods)} links, {floods_s(floods):.0f} s")
         return flood_links(self.session, floods, self.asked.frame_bytes)
 
-    def burst(self, links: Sequence[Link]) -> dict[Pair, float]:
-        """Measure the queues of links by bursts, in ms."""
-        if not links:
-            return {}
-        self.report(f"queues of {len(links)} links")
-        return burst_buffers(self.session, links, self.asked.frame_bytes)
+    def burst(self, links: Sequence[Link]) -> dict[Pair, Queue]:
+        """Measure the queues of links by bursts; repeat those whose sender paused too long to tell."""
+        found: dict[Pair, Queue] = {}
+        for _ in range(BURSTS):
+            if not links:
+                break
+            self.report(f"queues of {len(links)} links")
+            for ends, queue in burst_buffers(self.session, links, self.asked.frame_bytes).items():
+                found[ends] = min(found.get(ends, queue), queue, key=lambda one: one.pause_ms)
+            links = [link for link in links if hides_queue(link, found[link.ends])]
+        return found
 
     def paths(self, look: _Look) -> list[Verdict]:
         """Measure pairs of nodes without a link, and judge them by the links of their paths combined; no goodput."""
@@ -297,7 +306,9 @@ class _Survey:
             if flawed:
                 self.losses(flawed, ways, pinged)
             self.pool(pinged, replace(look, earlier=_of(look.earlier, group)))
-            verdicts += self.judged(group, replace(self.asked, links=ways), pinged)
+            # The bursts of several links mixed have no one mean length; those of each link are judged there.
+            unjudged = {ends: replace(found, gaps=None) for ends, found in pinged.items()}
+            verdicts += self.judged(group, replace(self.asked, links=ways), unjudged)
         return [replace(verdict, via=self.via[verdict.link]) for verdict in verdicts]
 
     def accesses(self) -> list[AccessVerdict]:
@@ -308,7 +319,7 @@ class _Survey:
             # A link that belongs to both an uplink and a downlink is flooded for each of them.
             for kind in ("uplink", "downlink"):
                 some = [access for access in doubtful if access.kind == kind]
-                rates = self.flood(shared_floods(access.links for access in some))
+                rates = self.flood(access_floods(self.asked, some))
                 verdicts |= {(v.kind, v.node): v for v in self.judged_accesses(some, rates)}
             doubtful = [one for one in doubtful if not verdicts[one.kind, one.node].holds]
         return list(verdicts.values())
@@ -334,8 +345,11 @@ def _of(found: Mapping[Link, Measured], links: Sequence[Link]) -> dict[Link, Mea
 def _together(access: Access, rates: Rates) -> Rate:
     """Return what all links of an access carried at once; the machine was the limit if it did not fill one of them."""
     found = {link: rates[link.ends] for link in access.links}
-    mbyte_s = sum(rate.mbyte_s * access.share_pct(link) / 100 for link, rate in found.items())
-    return Rate(mbyte_s, min(rate.full_pct for rate in found.values()))
+    carried, sent = (
+        sum(getattr(rate, which) * access.share_pct(link) / 100 for link, rate in found.items())
+        for which in ("mbyte_s", "sent_mbyte_s")
+    )
+    return Rate(carried, min(rate.full_pct for rate in found.values()), sent)
 
 
 def _add(measured: Pinged, news: Mapping[tuple[str, str], Mapping[str, float | None]]) -> None:

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cluster.contract.delays import Delays, fit_delays, spread
+from protocol.link import Link
 from protocol.probe import Arrivals, Pings
 
 # If fewer of a flood's sends find the link's queue full, the machine is the limit. Measured on two busy processors:
 # 22 and more if the link is the limit, 0.0 if the machine is.
 EMPTY_PCT = 5.0
+# Of what was sent: the part of a flood that counts may be a little slower than the whole.
+ALL_SHARE = 0.9
+# With fewer pings, one delayed by the host moves a median or a decile.
+FEWEST_SAMPLES = 12
+# Jitter moves one packet in 4,000 farther than this many deviations.
+FARTHEST = 3.5
 
 
 @dataclass(frozen=True)
@@ -20,15 +27,33 @@ class Rate:
     Attributes:
         mbyte_s: the rate, in bytes on the wire.
         full_pct: share of the sends that found the link's queue full.
+        sent_mbyte_s: what its sender sent, in bytes on the wire.
     """
 
     mbyte_s: float
     full_pct: float
+    sent_mbyte_s: float = 0.0
 
     @property
     def is_machine(self) -> bool:
         """Whether the machine could not send as much as the link would take: the link's queue was rarely full."""
         return self.full_pct < EMPTY_PCT
+
+    @property
+    def is_all(self) -> bool:
+        """Whether what was sent has arrived: no queue behind the sender's, such as a downlink's, was full."""
+        return self.mbyte_s >= self.sent_mbyte_s * ALL_SHARE
+
+
+@dataclass(frozen=True)
+class Queue:
+    """How long a link's full queue takes to drain, and how long the sender paused while it filled the queue.
+
+    If the sender paused, the queue may have drained meanwhile, and seem smaller by up to `pause_ms`.
+    """
+
+    buffer_ms: float
+    pause_ms: float
 
 
 @dataclass(frozen=True)
@@ -53,23 +78,24 @@ class Measured:
     Attributes:
         rtt_ms: typical round trip, less the host's own share; infinite if no ping came back.
         jitter_ms: standard deviation of the one-way delay.
-        samples: number of packets behind both; if the link jitters, only those that did not wait for the one before
-            them.
+        samples: number of packets behind the jitter and the one-way delay; if the link jitters, only those that did not
+            wait for the one before them.
         sent, arrived: pings, in this direction alone.
         reordered: number of pings that overtook another.
         goodput_mbyte_s: payload that the receiver's program read from one TCP connection; None if not measured.
         loaded_rtt_ms: median round trip while that connection filled the link's queue; None if no ping came back.
         rate: by datagrams, which no congestion control slows down; None if not measured.
         twice: number of pings of which a second copy arrived.
-        gaps: number of runs of pings that did not arrive.
+        gaps: number of runs of pings that did not arrive, except a run at the end; None if it is not to be judged.
         late_ms: how late these pings were sent, on average.
         early_rtt_ms: first decile of the round trips, less the host's own share: what the link does while the host
             delays nothing; infinite if no ping came back.
         delay_ms: typical one-way delay, less half of the host's own share; infinite if no ping arrived, None if it
             cannot be measured: nodes on one host share a clock, nodes on two hosts do not.
         early_delay_ms: first decile of the one-way delays, less the same; infinite or None as `delay_ms`.
-        buffer_ms: how long the link's full queue takes to drain; None if not measured.
+        queue: how long the link's full queue takes to drain; None if not measured.
         drop_count: the wire's own count, on impaired links; None if not read.
+        rtt_samples: number of packets behind the round trip: the smaller of both directions' `samples`.
     """
 
     rtt_ms: float
@@ -82,13 +108,14 @@ class Measured:
     loaded_rtt_ms: float | None = None
     rate: Rate | None = None
     twice: int = 0
-    gaps: int = 0
+    gaps: int | None = 0
     late_ms: float = 0.0
     early_rtt_ms: float = math.inf
     delay_ms: float | None = math.inf
     early_delay_ms: float | None = math.inf
     drop_count: DropCount | None = None
-    buffer_ms: float | None = None
+    queue: Queue | None = None
+    rtt_samples: int = 0
 
     def with_speeds_of(self, other: "Measured") -> "Measured":
         """Return a copy with the speeds of another measurement."""
@@ -97,13 +124,17 @@ class Measured:
             goodput_mbyte_s=other.goodput_mbyte_s,
             loaded_rtt_ms=other.loaded_rtt_ms,
             rate=other.rate,
-            buffer_ms=other.buffer_ms,
+            queue=other.queue,
         )
 
     def with_losses_of(self, other: "Measured") -> "Measured":
-        """Return a copy with the losses of another measurement, which sent more pings."""
+        """Return a copy with the losses of another measurement, which sent more pings.
+
+        Where losses left too few pings for the delays, these are also the other's.
+        """
+        is_enough = min(self.samples, self.rtt_samples) >= FEWEST_SAMPLES
         return replace(
-            self,
+            self if is_enough or other.rtt_samples <= self.rtt_samples else other,
             sent=other.sent,
             arrived=other.arrived,
             reordered=other.reordered,
@@ -122,7 +153,7 @@ class Measured:
             arrived=self.arrived + earlier.arrived,
             reordered=self.reordered + earlier.reordered,
             twice=self.twice + earlier.twice,
-            gaps=self.gaps + earlier.gaps,
+            gaps=None if self.gaps is None or earlier.gaps is None else self.gaps + earlier.gaps,
             drop_count=_sum_counts(self.drop_count, earlier.drop_count),
         )
 
@@ -135,6 +166,7 @@ class Measured:
         return replace(
             self,
             samples=samples,
+            rtt_samples=self.rtt_samples + earlier.rtt_samples,
             rtt_ms=share * self.rtt_ms + (1 - share) * earlier.rtt_ms,
             delay_ms=None
             if self.delay_ms is None or earlier.delay_ms is None
@@ -150,6 +182,11 @@ class Measured:
     def rate_mbyte_s(self) -> float | None:
         """The rate measured by a flood, in bytes on the wire; None if not measured."""
         return self.rate.mbyte_s if self.rate else None
+
+    @property
+    def buffer_ms(self) -> float | None:
+        """How long the link's full queue takes to drain; None if not measured."""
+        return self.queue.buffer_ms if self.queue else None
 
     @property
     def speed_by(self) -> str:
@@ -179,8 +216,8 @@ def summarise_pings(
     ping: Pings,
     arrivals: Arrivals,
     host_ms: Sequence[float],
-    *,
-    jitter: bool = False,
+    there: Link | None = None,
+    back: Link | None = None,
 ) -> tuple[Measured, Measured]:
     """Return the measurements of both directions, there and back, less the host's own share.
 
@@ -188,39 +225,65 @@ def summarise_pings(
         ping: the results of the pings to a peer.
         arrivals: what had arrived at the peer, as the peer itself reports.
         host_ms: round trips without a link.
-        jitter: whether the links are asked to jitter. If so, the round trip is the sum of the mean delays fitted to
-            both directions (if two clocks differ, one is as much too long as the other is too short); else it is the
-            median, which a stall of the host does not move.
+        there: the link asked for, to the peer. If one of the two jitters or reorders, the round trip is the sum of the
+            mean delays of both directions (if two clocks differ, one is as much too long as the other is too short);
+            else it is the median, which a stall of the host does not move.
+        back: the link asked for, from the peer.
     """
-    ways = arrivals, ping.back
+    ways, links = (arrivals, ping.back), (there, back)
+    taken = [_without_skips(way, link) for way, link in zip(ways, links, strict=True)]
+    jitter = any(link.jitter_ms for link in links if link)
+    is_summed = jitter or any(link.reorder_pct for link in links if link)
     host_rtt_ms, early_host_ms = statistics.median(host_ms), _early(host_ms)
-    fits = [_fit(way, jitter=jitter) for way in ways]
-    rtt_ms = _round_trip_ms(ping, fits, jitter=jitter)
+    fits = [_fit(some, jitter=jitter) for some in taken]
+    round_trips = _summed(fits, taken) if is_summed else _typical(ping.rtt_ms)
+    rtt_ms, early_rtt_ms = round_trips if ping.rtt_ms else (math.inf, math.inf)
     sent = (ping.sent, arrivals.arrived + arrivals.twice)  # each copy is sent back
     first, second = (
         Measured(
             rtt_ms - host_rtt_ms,
             fit.sd_ms,
-            fit.free if jitter else len(ping.rtt_ms),
+            fit.free if is_summed else len(ping.rtt_ms),
             count,
             way.arrived,
             way.reordered,
             twice=way.twice,
             gaps=way.gaps,
             late_ms=ping.late_ms,
-            early_rtt_ms=_early(ping.rtt_ms) - early_host_ms,
+            early_rtt_ms=early_rtt_ms - early_host_ms,
             delay_ms=fit.mean_ms - host_rtt_ms / 2,
-            early_delay_ms=_early(way.one_way_ms) - early_host_ms / 2,
+            early_delay_ms=_early(some.one_way_ms) - early_host_ms / 2,
+            rtt_samples=min(one.free for one in fits) if is_summed else len(ping.rtt_ms),
         )
-        for fit, count, way in zip(fits, sent, ways, strict=True)
+        for fit, count, way, some in zip(fits, sent, ways, taken, strict=True)
     )
     return first, second
 
 
-def _round_trip_ms(ping: Pings, fits: Sequence[Delays], *, jitter: bool) -> float:
-    if not ping.rtt_ms:
-        return math.inf
-    return sum(fit.mean_ms for fit in fits) if jitter else statistics.median(ping.rtt_ms)
+def _typical(rtt_ms: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the first decile of the round trips."""
+    return statistics.median(rtt_ms) if rtt_ms else math.inf, _early(rtt_ms)
+
+
+def _summed(fits: Sequence[Delays], ways: Sequence[Arrivals]) -> tuple[float, float]:
+    """Return the same from both directions' own delays."""
+    return sum(fit.mean_ms for fit in fits), sum(_early(way.one_way_ms) for way in ways)
+
+
+def _without_skips(way: Arrivals, link: Link | None) -> Arrivals:
+    """Leave out the pings that skipped the delay, but had no other to overtake, where they can be told from the rest.
+
+    Clocks may differ: the limit is relative to the upper quartile, which is one of the others.
+    """
+    if link is None or not link.reorder_pct or not way.one_way_ms:
+        return way
+    room_ms = link.delay_ms - FARTHEST * link.jitter_ms
+    if room_ms <= 0:
+        return way
+    upper_ms = sorted(way.one_way_ms)[3 * len(way.one_way_ms) // 4]
+    limit_ms = upper_ms - link.delay_ms + room_ms / 2
+    kept = [pair for pair in zip(way.sent_ms, way.one_way_ms, strict=True) if pair[1] >= limit_ms]
+    return way._replace(sent_ms=[at for at, _ in kept], one_way_ms=[took for _, took in kept])
 
 
 def _fit(way: Arrivals, *, jitter: bool) -> Delays:

@@ -13,7 +13,7 @@ QUIET_PINGS, QUIET_INTERVAL_MS = 60, 30.0
 NOISY_INTERVAL_MS = 10.0
 FEWEST_PINGS = 30  # at least; else as many as fit into the effort's time
 LOADED_PING_INTERVAL_MS, LOADED_PING_SHARE = 20.0, 0.005  # share of a link's rate, at most
-PING_FRAME_BYTES = 66  # an echo: payload 24, UDP 8, IPv4 20, Ethernet 14
+PING_FRAME_BYTES = 70  # an echo: payload 28, UDP 8, IPv4 20, Ethernet 14
 PING_SHARE = 0.1  # of a link's rate, at most
 LOSS_INTERVAL_MS = 4.0
 # In the whole cluster: each ping is work for two programs and, under nfqueue, two daemons; pings that wait for these

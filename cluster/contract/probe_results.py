@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cluster.contract.bursts import buffer_ms, burst_orders
 from cluster.contract.floods import Flood, flood_orders, flooded_mbyte_s
-from cluster.contract.measured import Measured, Rate, summarise_pings
+from cluster.contract.measured import Measured, Queue, Rate, summarise_pings
 from cluster.contract.probe_plan import (
     Effort,
     delay_pings,
@@ -31,6 +31,7 @@ from protocol.probe import (
     Pings,
     Series,
     check_arrivals,
+    check_pings,
 )
 from protocol.reader import FormatError
 
@@ -85,19 +86,17 @@ def ping_each_pair(
     pings = prober.ask_of_each(orders, Pings)
     host_ms = {src: pings[src].pop(src).rtt_ms for src in pings}
     arrivals = prober.ask_of_each(_arrival_orders(prober, pings), Arrivals)
-    jittery = {frozenset(link.ends) for link in asked if link.jitter_ms}
+    by_ends = {link.ends: link for link in asked}
     measured = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
+            there = arrivals[peer][src]
             with understood(peer):
-                check_arrivals(arrivals[peer][src])
+                check_arrivals(there, orders[src].pings)
             with understood(src):
-                check_arrivals(ping.back)
+                check_pings(ping, orders[src].pings, there)
                 measured[src, peer], measured[peer, src] = summarise_pings(
-                    ping,
-                    arrivals[peer][src],
-                    host_ms[src],
-                    jitter=frozenset((src, peer)) in jittery,
+                    ping, there, host_ms[src], by_ends.get((src, peer)), by_ends.get((peer, src))
                 )
     return measured
 
@@ -152,8 +151,8 @@ def flood_links(prober: ProbeSession, floods: Sequence[Flood], frame_bytes: int)
 
 def burst_buffers(
     prober: ProbeSession, links: Sequence[Link], frame_bytes: int
-) -> dict[Pair, float]:
-    """Measure how long a full queue of each of these links takes to drain, in ms, by bursts; sizes as in `flood_links`.
+) -> dict[Pair, Queue]:
+    """Measure how long a full queue of each of these links takes to drain, by bursts; sizes as in `flood_links`.
 
     Raises:
         NodeError: an answer lacks what was asked for.
@@ -166,7 +165,8 @@ def burst_buffers(
             arrived = _said(found[link.dst][link.src].arrived, "arrived")
         with understood(link.src):
             sent_s = _said(found[link.src][link.dst].sent_s, "sent_s")
-        buffers[link.ends] = buffer_ms(link, arrived, sent_s, frame_bytes)
+            pause_s = _said(found[link.src][link.dst].pause_s, "pause_s")
+        buffers[link.ends] = Queue(buffer_ms(link, arrived, sent_s, frame_bytes), 1e3 * pause_s)
     return buffers
 
 
@@ -182,7 +182,10 @@ def _rate(
         datagrams_s = _said(at_dst[link.src].datagrams_s, "datagrams_s")
     with understood(link.src):
         full_pct = _said(at_src[link.dst].full_pct, "full_pct")
-    return Rate(flooded_mbyte_s(link, datagrams_s, frame_bytes), full_pct)
+        sent_s = _said(at_src[link.dst].sent_datagrams_s, "sent_datagrams_s")
+    return Rate(
+        flooded_mbyte_s(link, datagrams_s, frame_bytes), full_pct, sent_s * frame_bytes / 1e6
+    )
 
 
 def _said(value: Number | None, key: str) -> Number:

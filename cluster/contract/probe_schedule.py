@@ -16,10 +16,10 @@ from cluster.contract.floods import (
     BRISK,
     USUAL,
     Pace,
+    access_floods,
     floods_s,
     link_floods,
     may_be_clipped,
-    shared_floods,
 )
 from cluster.contract.probe_plan import (
     PATH_APART,
@@ -190,6 +190,7 @@ def _floods_s(
     pace: Pace = USUAL,
 ) -> float:
     """Return how long datagrams on these links take, and on all uplinks and downlinks."""
-    alone = link_floods(links, nodes, pace, losses=effort.losses)
-    together = shared_floods(access.links for access in asked.accesses())
+    limited = [asked.as_limited(link) for link in links]
+    alone = link_floods(limited, nodes, pace, losses=effort.losses)
+    together = access_floods(asked, asked.accesses())
     return sum(floods_s(some) + ASK_S for some in (alone, together) if some)

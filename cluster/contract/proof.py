@@ -14,7 +14,7 @@ from protocol.link_report import Marks, Settings
 from protocol.node_plan import NodePlan
 from protocol.reader import document
 
-FORMAT = 1
+FORMAT = 2
 PARTS = {
     "container": "other containers",
     "plan": "other links are in force",
@@ -45,11 +45,6 @@ class Standing:
 
     nodes: Mapping[str, Mapping[str, str]]
     judge: str
-
-    @property
-    def digest(self) -> str:
-        """A digest of the whole standing."""
-        return _digest({"nodes": self.nodes, "judge": self.judge})
 
     def differences(self, now: "Standing") -> list[str]:
         """Return what is different in `now`: a phrase for each part, with its nodes; empty if nothing is.
@@ -93,14 +88,14 @@ class Proof:
 
     def document(self) -> dict[str, object]:
         """Return the proof as it is stored."""
-        return {
+        content = {
             "format": FORMAT,
-            "digest": self.standing.digest,
             "at": self.at,
             "judge": self.standing.judge,
             "nodes": {node: dict(parts) for node, parts in self.standing.nodes.items()},
             "contract": dict(self.contract),
         }
+        return content | {"digest": _digest(content)}
 
 
 def read_proof(text: str | bytes) -> Proof | None:
@@ -113,7 +108,7 @@ def read_proof(text: str | bytes) -> Proof | None:
         }
         standing = Standing(nodes, str(found["judge"]))
         proof = Proof(standing, str(found["at"]), dict(found["contract"]))
-        is_ours = found["format"] == FORMAT and found["digest"] == standing.digest
+        is_ours = found["format"] == FORMAT and found.pop("digest") == _digest(found)
         return proof if is_ours and standing.is_whole and proof.contract["holds"] is True else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -149,7 +144,19 @@ def make_standing(
 
 def proves(contract: Mapping[str, object], *, speeds: bool) -> bool:
     """Return whether a contract (its document) is worth keeping: everything was measured, and all of it holds."""
-    return bool(speeds and contract["holds"] and contract["decided"] and not contract["broken"])
+    holds = contract["holds"] and contract["decided"] and not contract["broken"]
+    return bool(speeds and holds and _has_all_speeds(contract["links"]))
+
+
+def _has_all_speeds(rows: object) -> bool:
+    """Return whether the speed of every link was measured; where one direction is cut, there is none to measure."""
+    links = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    cut = {frozenset(_ends(row)) for row in links if row["expected"]["loss_pct"] == 100}
+    return all(row["speed_by"] or frozenset(_ends(row)) in cut for row in links)
+
+
+def _ends(row: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
+    return row["link"]["src"], row["link"]["dst"]
 
 
 def _digest(value: object) -> str:

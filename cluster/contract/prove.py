@@ -14,6 +14,7 @@ from pathlib import Path
 from cluster.base.console import Console
 from cluster.base.files import write_atomically
 from cluster.base.json_file import json_text
+from cluster.base.paths import CODE_DIR
 from cluster.base.spec import ClusterSpec
 from cluster.contract.look import Look, look_at_links
 from cluster.contract.measure import measure_contract
@@ -26,6 +27,7 @@ from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
 
 FILE = "proof.json"
+JUDGING = "cluster/contract", "cluster/links", "cluster/shaping", "protocol"
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,6 @@ class Prover:
 
 @cache
 def judging_code() -> str:
-    """Return a digest of the code that measures and judges."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    """Return a digest of the code that measures and judges: this folder, and those that it is built on."""
+    sources = sorted(path for folder in JUDGING for path in (CODE_DIR / folder).glob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

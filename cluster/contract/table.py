@@ -36,7 +36,9 @@ def _row(verdict: Verdict) -> list[object]:
         _of(measured.goodput_mbyte_s, verdict.expected_goodput_mbyte_s, 3),
         _of(measured.rate_mbyte_s, verdict.expected_rate_mbyte_s, 3),
         _number(measured.loaded_rtt_ms, 0),
-        _result(verdict) if measured.sent else "not measured: the way back is cut",
+        _result(verdict)
+        if measured.sent or verdict.failed
+        else "not measured: the way back is cut",
     ]
 
 

@@ -220,7 +220,9 @@ def judge_access(
 ) -> AccessVerdict:
     """Compare what a node's links carried at once with their limit, or with their sum if that is less; as `judge`."""
     measured_mbyte_s = rate.mbyte_s
-    holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s, is_machine=rate.is_machine)
+    # No sender sees a downlink's queue, which is at the receiver: there, what is missing tells that it was full.
+    is_machine = rate.is_machine and (rate.is_all or access.kind == "uplink")
+    holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s, is_machine=is_machine)
     undecided = bool(not holds and strain and too_slow(measured_mbyte_s, asked_mbyte_s, strain))
     return AccessVerdict(
         access.kind,
@@ -236,6 +238,7 @@ def judge_access(
 
 def _verdict_document(verdict: Verdict) -> dict[str, object]:
     measured = verdict.measured
+    limited = verdict.link._replace(rate_mbyte_s=verdict.expected_rate_mbyte_s)
     return {
         "link": verdict.link._asdict(),
         "expected": {
@@ -257,6 +260,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
             "buffer_ms": _rounded(measured.buffer_ms),
+            "burst_pause_ms": _rounded(measured.queue.pause_ms) if measured.queue else None,
             "drop_count": asdict(measured.drop_count) if measured.drop_count else None,
             "reordered": measured.reordered,
             "twice": measured.twice,
@@ -269,7 +273,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
         "gloo_mbyte_s": round(
             all_reduce_mbyte_s(verdict.expected_goodput_mbyte_s, verdict.expected_rtt_ms), 4
         ),
-        "detectable": detectable_errors(verdict.link, measured, clipped=verdict.clipped).document(),
+        "detectable": detectable_errors(limited, measured, clipped=verdict.clipped).document(),
         "speed_by": measured.speed_by,
         "broken": list(verdict.broken),
         "undecided": list(verdict.undecided),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from cluster.contract.doubt import Strain, make_strain
 from cluster.contract.measured import DropCount
@@ -33,12 +34,17 @@ class DropCounters:
         return replace(self, at_end=received)
 
     def of(self, link: Link) -> DropCount | None:
-        """Return one link's count; None if its node does not report it."""
+        """Return one link's count; None if its node does not report it, or if it fell: the wire began anew."""
         readings = [found.get(link.ends) for found in (self.before, self.after, self.at_end)]
         told = [one for one in readings if one is not None]
         if len(told) < len(readings):
             return None
         first, second, last = told
+        if any(
+            after.packets < before.packets or after.lost < before.lost
+            for before, after in pairwise(told)
+        ):
+            return None
         return DropCount(
             packets=second.packets - first.packets,
             lost=second.lost - first.lost,

@@ -18,6 +18,8 @@ from cluster.base.errors import ClusterError
 MOST_NAME_BYTES = 107  # of a Unix socket's address, without the leading zero
 # The holder accepts no connection: each query stays in the backlog. Beyond this many, the holder is no longer named.
 MOST_QUESTIONS = 1000
+UNIX = "unix://"
+DEFAULT_ENGINE = f"{UNIX}/var/run/docker.sock"
 MOST_WORDS = 200  # characters of a command line that are shown
 
 
@@ -74,7 +76,9 @@ class ClusterLock:
 
 def _address(cluster: str) -> bytes:
     """Return the lock's address; clusters of another engine have other locks."""
-    engine = os.environ.get("DOCKER_HOST", "")
+    engine = os.environ.get("DOCKER_HOST") or DEFAULT_ENGINE
+    if engine.startswith(UNIX):  # one engine, however its socket is spelt
+        engine = UNIX + os.path.realpath(engine.removeprefix(UNIX))
     return f"\0gradwire {cluster} {engine}".encode()[: MOST_NAME_BYTES + 1]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.base.errors import UsageError, shown, unknown
+from cluster.links.link import checked_jitter
 from protocol.link import LIMITS, Link, Pair
 from protocol.node_plan import NodePlan
 
@@ -61,7 +62,7 @@ def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> di
     """Return the changed plans of the nodes at the ends of changed links.
 
     Raises:
-        UsageError: there is no such link.
+        UsageError: there is no such link, or its new delay leaves no room for its jitter.
     """
     for change in changes:
         if not _link_of(plans, change):
@@ -75,11 +76,11 @@ def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> di
 
 
 def changed_link(link: Link, changes: Iterable[Change]) -> Link:
-    """Return a link with all changes that concern it, in their order."""
-    for change in changes:
-        if link.ends == (change.src, change.dst):
-            link = link._replace(**change.values)  # type: ignore[arg-type]
-    return link
+    """Return a link with all changes that concern it, in their order; raises as `checked_jitter`."""
+    mine = [change.values for change in changes if link.ends == (change.src, change.dst)]
+    for values in mine:
+        link = link._replace(**values)  # type: ignore[arg-type]
+    return checked_jitter(link) if mine else link
 
 
 def undo_changes(

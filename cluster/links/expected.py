@@ -1,6 +1,7 @@
 """Expected measurements of a link, computed from what was asked: round trip, goodput, loss. Pure functions."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ MATHIS = 1.22  # sqrt(3/2): Mathis, Semke, Mahdavi, Ott (1997), one acknowledgem
 NOTED_SHARE = 0.9  # of a link's rate
 SEGMENT_BYTES = 1 << 20  # of gloo's all-reduce, at most
 IN_THE_AIR = 2  # messages of gloo's rings in flight
+MANY_LOSSES = 1e5  # from here on their number is as good as normal
 LOSS_CONFIDENCE = 0.999  # at 0.99, six links would raise a false alarm every sixteenth time
 
 
@@ -75,9 +77,19 @@ class Expected:
         return self._round_trips_ms.get(link.ends, 0.0)
 
     def rate_mbyte_s(self, link: Link) -> float:
-        """Return what the link carries while its nodes send and receive nothing else, in bytes on the wire."""
-        ends = self.uplinks.get(link.src, math.inf), self.downlinks.get(link.dst, math.inf)
-        return min(link.rate_mbyte_s, *ends)
+        """Return what the link carries while its nodes send and receive nothing else, in bytes on the wire.
+
+        Lost packets pass the uplink, but not the downlink, so that one limits only what is left of them.
+        """
+        uplink, downlink = self.uplinks.get(link.src, math.inf), self.downlinks.get(link.dst)
+        most = math.inf
+        if downlink is not None and link.lost_pct < 100:
+            most = downlink / (1 - link.lost_pct / 100)
+        return min(link.rate_mbyte_s, uplink, most)
+
+    def as_limited(self, link: Link) -> Link:
+        """Return a link with the rate that its nodes' uplink and downlink leave it."""
+        return link._replace(rate_mbyte_s=self.rate_mbyte_s(link))
 
     def is_cut(self, link: Link) -> bool:
         """Return whether either direction loses everything: then nothing comes back, and only loss can be measured."""
@@ -166,6 +178,8 @@ def loss_interval(
     chance = loss_pct / 100
     if chance == 0:
         return 0, 0
+    if packets * chance > MANY_LOSSES:
+        return _normal_interval(packets, chance, confidence)
     tail, below = (1 - confidence) / 2, 0.0
     low: int | None = None
     for lost in range(packets + 1):
@@ -175,6 +189,13 @@ def loss_interval(
         if below >= 1 - tail:
             return low or 0, lost
     return low or 0, packets
+
+
+def _normal_interval(packets: int, chance: float, confidence: float) -> tuple[int, int]:
+    """Return the same by the normal approximation, which takes no longer with more packets."""
+    mean, sd = packets * chance, math.sqrt(packets * chance * (1 - chance))
+    reach = statistics.NormalDist().inv_cdf((1 + confidence) / 2) * sd
+    return max(0, math.floor(mean - reach)), min(packets, math.ceil(mean + reach))
 
 
 def _binomial(packets: int, lost: int, chance: float) -> float:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cluster.base.errors import UsageError
 from cluster.base.spec import Node
 from cluster.links.profiles import Profile, Range
 from cluster.links.regions import pair_of
@@ -18,6 +19,10 @@ from cluster.links.topology import Topology, next_hops, trace_path
 from protocol.link import Link, Pair, together_pct
 
 MIN_TIMEOUT_S = 60.0
+MOST_JITTER, ROUNDING_MS = (
+    0.5,
+    0.001,
+)  # of the delay: with more, many packets would have to arrive before it began
 MIN_BUFFER_MS = 10.0  # below this a queue holds too few frames for TCP to fill the link
 
 
@@ -57,6 +62,20 @@ def draw_access(
     return drawn | topology.access.get(node.name, {})
 
 
+def checked_jitter(link: Link) -> Link:
+    """Return the link, if its delay leaves room for its jitter: no packet arrives before it is sent.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if link.jitter_ms > link.delay_ms * MOST_JITTER + ROUNDING_MS:
+        raise UsageError(
+            f"{link.src} -> {link.dst}: jitter_ms {link.jitter_ms:g} is more than half of delay_ms {link.delay_ms:g}",
+            f"a jitter_ms of at most {link.delay_ms * MOST_JITTER:g}, too",
+        )
+    return link
+
+
 def round_trips_ms(links: Iterable[Link]) -> dict[Pair, float]:
     """Return the round trips that links ask for, both directions together, by pair of nodes in either order."""
     found: dict[Pair, float] = {}
@@ -90,11 +109,17 @@ class Path:
             loss_pct=together_pct([link.loss_pct for link in self.links]),
             buffer_ms=sum(link.buffer_ms for link in self.links),
             wire=self.links[0].wire,
-            loss_burst=max(link.loss_burst for link in self.links),
+            loss_burst=self._loss_burst(),
             duplicate_pct=together_pct([link.duplicate_pct for link in self.links]),
             corrupt_pct=together_pct([link.corrupt_pct for link in self.links]),
             reorder_pct=together_pct([link.reorder_pct for link in self.links]),
         )
+
+    def _loss_burst(self) -> float:
+        """Return the mean burst that a lost packet is part of: it determines how far chance moves the losses."""
+        lost = sum(link.loss_pct for link in self.links)
+        together = sum(link.loss_pct * link.loss_burst for link in self.links)
+        return together / lost if lost else 1.0
 
 
 def paths(links: Sequence[Link]) -> list[Path]:
@@ -147,7 +172,7 @@ def _draw_link(
     for field in ("loss_pct", "loss_burst", "duplicate_pct", "corrupt_pct", "reorder_pct"):
         drawn[field] = _draw(getattr(profile, field), seed, pair, field)
     values = drawn | topology.values(*pair)
-    return Link(
+    link = Link(
         *pair,
         rate_mbyte_s=values["rate_mbyte_s"],
         delay_ms=values["delay_ms"],
@@ -161,6 +186,7 @@ def _draw_link(
         reorder_pct=values["reorder_pct"],
         distribution=profile.distribution,
     )
+    return checked_jitter(link)
 
 
 def _buffer_ms(profile: Profile, pair: Pair, delays: dict[Pair, float], seed: int) -> float:

@@ -175,7 +175,7 @@ def _better(link: Link, what: str) -> dict[str, float]:
         case "rate":
             return {"rate_mbyte_s": min(LIMITS["rate_mbyte_s"][1], 2 * link.rate_mbyte_s)}
         case "delay":
-            return {"delay_ms": link.delay_ms / 2}
+            return {"delay_ms": link.delay_ms / 2, "jitter_ms": link.jitter_ms / 2}
         case _:
             return {"loss_pct": 0.0}
 

@@ -18,7 +18,7 @@ from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
 from protocol.link_report import Inspected, LinkCounters, Marks, Report, Settings, Shown
 from protocol.node_plan import NodePlan, checked_plan
-from protocol.reader import document
+from protocol.reader import FormatError, document
 
 Counters = Mapping[str, Mapping[str, LinkCounters]]
 
@@ -202,13 +202,28 @@ def _checked_state(shown: Mapping[str, Shown]) -> LinkState:
         NodeError: a node's report is not valid.
     """
     for name, item in shown.items():
-        if item.plan:
-            with understood(name):
+        with understood(name):
+            if item.plan:
                 checked_plan(item.plan)
+            _check_report(item)
     link_state = _state_of(shown)
     with understood(next(iter(link_state.plans), "")):
         _ = link_state.link_spec  # uses the first plan's origin
     return link_state
+
+
+def _check_report(shown: Shown) -> None:
+    """Refuse a report on other links than those of the plan.
+
+    Raises:
+        FormatError: naming the key.
+    """
+    planned, reported = (
+        {link._replace(wire="auto") for link in (item.links if item else ())}
+        for item in (shown.plan, shown.report)
+    )
+    if planned != reported:
+        raise FormatError("not the links of the plan", "report.links")
 
 
 def _state_of(shown: Mapping[str, Shown]) -> LinkState:

@@ -7,8 +7,10 @@ the links then go back to the plans in force.
 Nodes without a trace run one too, so that nobody else can shape any part of the cluster meanwhile.
 """
 
+import math
 import queue
 import threading
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -120,6 +122,19 @@ class TracePlayer:
         except queue.Empty:
             return self._whole()
 
+    def wait_for_end(self, name: str) -> TraceExit:
+        """Wait until a trace that was begun just now has ended.
+
+        Raises:
+            NodeError: a node has not ended it in time, or failed.
+        """
+        playback = self._playbacks[name]
+        deadline = time.monotonic() + playback.lasts_s + ANSWER_TIMEOUT_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            if ended := self.ended(left_s if math.isfinite(left_s) else None):
+                return ended[0]
+        raise self._silent(playback.nodes)
+
     def close(self) -> list[TraceExit]:
         """End all traces and processes, which restores the plans in force; return what `ended` would."""
         processes, self._processes = self._processes, {}
@@ -148,7 +163,11 @@ class TracePlayer:
     def _start(self, node: Node) -> None:
         process = self._processes[node.name] = self._fleet.start(node.name, REPLAY)
         threading.Thread(target=self._follow, args=(process,), daemon=True).start()
+        process.patience_s = (
+            ANSWER_TIMEOUT_S  # until it has read the traces, which may be larger than SSH's window
+        )
         process.write(encode_line(first_order(self._playbacks, node.name)))
+        process.patience_s = math.inf
 
     def _follow(self, process: RemoteProcess) -> None:
         end: NodeError | None = None

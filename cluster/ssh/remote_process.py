@@ -61,6 +61,7 @@ class RemoteProcess:
         self._idle_s = 0.0  # counted in polls, not by a clock: Ctrl-Z stops our polls, too
         # Time spent waiting for output since the last write or the last LEAST_BYTES, counted in the same way.
         self._waited_s = 0.0
+        self._bulk_silence_s: float | None = None  # of `hand_over`
         channel.settimeout(LOOK_INTERVAL_S)
 
     def write(self, data: bytes) -> None:
@@ -117,9 +118,9 @@ class RemoteProcess:
         Raises:
             NodeError: it took longer. Also any exception that `consume` raises.
         """
-        self.patience_s = silence_s
+        self.patience_s = self._bulk_silence_s = silence_s
         try:
-            consume(self._brisk(silence_s))
+            consume(self._brisk())
             exit_code, stderr = self.wait()
         finally:
             self.close()
@@ -135,20 +136,21 @@ class RemoteProcess:
                 raise NodeError("an answer without end", {self.node: words})
             yield chunk
 
-    def _brisk(self, silence_s: float) -> Iterator[bytes]:
-        """Yield standard output; raise NodeError if LEAST_BYTES take longer than `silence_s`."""
+    def _brisk(self) -> Iterator[bytes]:
+        """Yield standard output; `_refuse_trickle` then counts from the last LEAST_BYTES."""
         came, self._waited_s = 0, 0.0
         for chunk in self.chunks():
             came += len(chunk)
             if came >= LEAST_BYTES:
                 came, self._waited_s = 0, 0.0
-            if self._waited_s > silence_s:
-                raise self._silent(silence_s)
             yield chunk
 
-    def _silent(self, seconds: float) -> NodeError:
-        words = f"as good as nothing came for {seconds:g} s"
-        return NodeError("the node fell silent", {self.node: words})
+    def _refuse_trickle(self) -> None:
+        """Raise NodeError if next to nothing has come for too long, whatever comes on standard error."""
+        most_s = DRIPS * self.patience_s if self._bulk_silence_s is None else self._bulk_silence_s
+        if self._waited_s > most_s:
+            words = f"as good as nothing came for {most_s:g} s"
+            raise NodeError("the node fell silent", {self.node: words})
 
     def close(self) -> None:
         """Close the channel; the command's standard input ends."""
@@ -199,12 +201,12 @@ class RemoteProcess:
                 self._waited_s += LOOK_INTERVAL_S
                 self._drain_stderr()
                 self._grow_impatient()
+                self._refuse_trickle()
                 continue
             except (OSError, EOFError):
                 return b""  # the connection is closed: `wait` reports that
             self._waited_s += min(time.monotonic() - began, LOOK_INTERVAL_S)
-            if self._waited_s > DRIPS * self.patience_s:
-                raise self._silent(DRIPS * self.patience_s)
+            self._refuse_trickle()
             self._idle_s = 0.0
             self._drain_stderr()
             return chunk

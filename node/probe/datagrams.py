@@ -12,8 +12,10 @@ from node.base.scheduling import reserve_for_pings
 from protocol.ports import PROBE_PORT
 
 PING = struct.Struct("!IId")  # series, number in it, time sent
-ARRIVED = struct.Struct("!d")  # what the peer adds: the time at which it arrived there
-ECHO = struct.Struct("!IIdd")  # both together
+ARRIVED = struct.Struct(
+    "!dI"
+)  # what the peer adds: when it arrived there, and its place among those that did
+ECHO = struct.Struct("!IIddI")  # both together
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h: may exceed net.core.rmem_max, with NET_ADMIN
 RECEIVE_BUFFER_BYTES = 4 << 20
 
@@ -46,6 +48,7 @@ def answer_pings(sock: socket.socket, log: PingLog, nodes: int) -> None:
         reservation.look()
         if len(data) != PING.size:
             continue
-        sock.sendto(data + ARRIVED.pack(now), source)
         series, number, sent = PING.unpack(data)
-        log.setdefault((source[0], series), []).append((number, sent, now - sent))
+        arrived = log.setdefault((source[0], series), [])
+        sock.sendto(data + ARRIVED.pack(now, len(arrived)), source)
+        arrived.append((number, sent, now - sent))

@@ -29,29 +29,32 @@ LOOK_S = 0.005  # between two looks at what has arrived
 LOOKS = 5  # at most, until one is quick
 QUICK_S = 1e-4  # a look that takes longer was interrupted: its time is unknown
 
+Sent = tuple[float, float]
+"""Per cent of the sends that found the link's queue full, and datagrams a second."""
+
 
 def flood(order: FloodOrder, address: str) -> dict[str, Flooded]:
     """Send what the timetable says, and count what arrives: one result per peer that sends to us or that we send to."""
     start = time.monotonic()
-    full_pct: dict[str, float] = {}
+    sent: dict[str, Sent] = {}
     with ExitStack() as stack:
         gauges = {
             name: stack.enter_context(FloodGauge(address, count.port))
             for name, count in order.counts.items()
         }
-        sender = threading.Thread(target=_send_all, args=(order.sends, start, full_pct))
+        sender = threading.Thread(target=_send_all, args=(order.sends, start, sent))
         sender.start()
         count_arrivals(list(gauges.values()), start + order.seconds)
         sender.join()
     rates = {name: _rate(gauge.samples, order.counts[name]) for name, gauge in gauges.items()}
-    return {name: Flooded(rates.get(name), full_pct.get(name)) for name in order.names}
+    return {name: Flooded(rates.get(name), *sent.get(name, (None, None))) for name in order.names}
 
 
-def _send_all(sends: Mapping[str, FloodSend], start: float, full_pct: dict[str, float]) -> None:
-    """Send all floods; writes how often each link's queue was full into `full_pct`."""
+def _send_all(sends: Mapping[str, FloodSend], start: float, sent: dict[str, Sent]) -> None:
+    """Send all floods; writes what `_send` returns into `sent`, by peer."""
 
     def send(name: str) -> None:
-        full_pct[name] = _send(sends[name])
+        sent[name] = _send(sends[name])
 
     send_timed({name: start + one.at_s for name, one in sends.items()}, send)
 
@@ -67,32 +70,32 @@ def send_timed(moments: Mapping[str, float], send: Callable[[str], None]) -> Non
         thread.join()
 
 
-def _send(send: FloodSend) -> float:
-    """Send one flood. Returns for how many of its sends, in per cent, the link's queue was full."""
-    deadline = time.monotonic() + send.seconds
-    sent = full = 0
+def _send(send: FloodSend) -> Sent:
+    """Send one flood. Returns for how many sends, in per cent, the link's queue was full, and datagrams a second."""
+    began = time.monotonic()
+    sends = full = sent = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send.queued_bytes)
         sock.settimeout(1.0)
         sock.connect((send.address, send.port))
         size = datagram_bytes(sock)
         block = bytes(size * segments_at_once(sock, size, send.at_once))
-        while time.monotonic() < deadline:
-            sent += 1
-            full += _send_block(sock, block)
-    return round(100 * full / max(1, sent), 1)
+        while (took_s := time.monotonic() - began) < send.seconds:
+            is_full, sent_bytes = _send_block(sock, block)
+            sends, full, sent = sends + 1, full + is_full, sent + sent_bytes
+    return round(100 * full / max(1, sends), 1), round(sent / size / took_s, 1) if sends else 0.0
 
 
-def _send_block(sock: socket.socket, block: bytes) -> bool:
-    """Send one block, or wait a while for room. Returns whether there was none at first.
+def _send_block(sock: socket.socket, block: bytes) -> tuple[bool, int]:
+    """Send one block, or wait a while for room. Returns whether there was none at first, and how many bytes it sent.
 
     This tells whether the machine, and not the link, was the limit: a link that is sent more than it carries has a
     full queue; a link that could carry more has not.
     """
     is_full = not select.select([], [sock], [], 0)[1]
     with suppress(OSError):  # no room yet
-        sock.send(block)
-    return is_full
+        return is_full, sock.send(block)
+    return is_full, 0
 
 
 def datagram_bytes(sock: socket.socket) -> int:

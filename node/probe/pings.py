@@ -20,11 +20,15 @@ from protocol.probe import Arrivals, PingOrder, Pings
 
 
 class Echo(NamedTuple):
-    """A ping that came back, with its times: sent by our clock, arrived by the peer's, returned by ours."""
+    """A ping that came back, with its times: sent by our clock, arrived by the peer's, returned by ours.
+
+    `place` is its place among all pings that arrived at the peer, in the order in which they were sent back.
+    """
 
     number: int
     sent: float
     arrived: float
+    place: int
     returned: float
 
 
@@ -80,10 +84,8 @@ def _ping_all(
 
 
 def _summarise_ways_back(echoes: list[Echo]) -> Arrivals:
-    # In the order in which they left the peer: overtaking on the way there is not a fault of the way back.
-    left = sorted(echo.arrived for echo in echoes)
-    place = {arrived: number for number, arrived in enumerate(left)}
-    back = [(place[echo.arrived], echo.arrived, echo.returned - echo.arrived) for echo in echoes]
+    # Numbered as they left the peer: pings that overtook or were lost on the way there are no fault of the way back.
+    back = [(echo.place, echo.arrived, echo.returned - echo.arrived) for echo in echoes]
     return summarise_arrivals(back)
 
 
@@ -115,8 +117,8 @@ def read_echo(sock: socket.socket, series: int) -> tuple[str, Echo | None]:
     now = time.monotonic()
     if len(data) != ECHO.size:
         return address, None
-    its_series, number, sent, arrived = ECHO.unpack(data)
-    return address, Echo(number, sent, arrived, now) if its_series == series else None
+    its_series, number, sent, arrived, place = ECHO.unpack(data)
+    return address, Echo(number, sent, arrived, place, now) if its_series == series else None
 
 
 def summarise_arrivals(log: list[Arrival]) -> Arrivals:

@@ -92,5 +92,5 @@ def test_a_burst_is_sent_and_counted():
     send = BurstSend(0.05, "127.0.0.1", port, at_once=4, datagrams=400)
     found = burst(BurstOrder({"self": send}, {"self": port, "silent": silent}, 0.3), "127.0.0.1")
     assert 400 <= found["self"].arrived <= 404  # the first call probes if several can go as one
-    assert 0 < found["self"].sent_s < 0.3
-    assert found["silent"] == Burst(arrived=0, sent_s=None)
+    assert 0 < found["self"].pause_s <= found["self"].sent_s < 0.3
+    assert found["silent"] == Burst(arrived=0, sent_s=None, pause_s=None)

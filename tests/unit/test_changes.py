@@ -81,3 +81,19 @@ def test_durations(text, seconds):
 def test_what_is_no_duration(text):
     with pytest.raises(UsageError, match="no duration"):
         parse_seconds(text)
+
+
+def test_a_delay_that_leaves_no_room_for_the_jitter_is_refused():
+    """No packet arrives before it is sent: such a link could never be as asked."""
+    jittery = {
+        name: plan._replace(
+            links=[link._replace(delay_ms=80.0, jitter_ms=30.0) for link in plan.links]
+        )
+        for name, plan in PLANS.items()
+    }
+    with pytest.raises(
+        UsageError, match="node1 -> node3: jitter_ms 30 is more than half of delay_ms 20"
+    ):
+        change_plans(jittery, [Change("node1", "node3", {"delay_ms": 20.0})])
+    both = {"delay_ms": 20.0, "jitter_ms": 10.0}
+    assert change_plans(jittery, [Change("node1", "node3", both)])

@@ -42,7 +42,8 @@ def pinged(offset_ms, jitter_ms=0.0, there_ms=80.0, back_ms=40.0):
     back = arrivals(back_ms - offset_ms, jitter_ms, 2)
     rtt = [one + other for one, other in zip(there.one_way_ms, back.one_way_ms, strict=True)]
     ping = Pings(series=1, sent=400, late_ms=0.0, rtt_ms=rtt, back=back)
-    first, second = summarise_pings(ping, there, [0.0], jitter=jitter_ms > 0)
+    links = (link._replace(jitter_ms=jitter_ms) for link in (THERE, BACK))
+    first, second = summarise_pings(ping, there, [0.0], *links)
     return {THERE.ends: first, BACK.ends: second}
 
 

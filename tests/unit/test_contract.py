@@ -9,7 +9,7 @@ import pytest
 
 from cluster.contract.floods import flooded_mbyte_s
 from cluster.contract.gloo import gloo_note
-from cluster.contract.measured import Measured, Rate, summarise_pings
+from cluster.contract.measured import Measured, Queue, Rate, summarise_pings
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
 from cluster.links.expected import (
@@ -54,8 +54,8 @@ def test_a_link_that_is_what_was_asked_for_holds():
         ({"rtt_ms": 157.0}, "rtt"),
         ({"delay_ms": 82.1}, "delay"),  # one way 2.6 % too long, though the round trip is right
         ({"delay_ms": 77.9}, "delay"),
-        ({"buffer_ms": 140.0}, "buffer"),
-        ({"buffer_ms": 180.0}, "buffer"),
+        ({"queue": Queue(140.0, 0.0)}, "buffer"),
+        ({"queue": Queue(180.0, 0.0)}, "buffer"),
         ({"jitter_ms": 20.0}, "jitter"),
         ({"arrived": 59}, "loss"),
         ({"reordered": 1}, "reordering"),
@@ -139,11 +139,16 @@ def test_a_narrow_uplink_is_what_a_link_can_be_expected_to_carry():
 def test_a_downlink_counts_what_comes_through():
     links = (THERE._replace(loss_pct=10.0), BACK)
     asked = Expected(links, downlinks={"node2": 2.0})
-    assert asked.rate_mbyte_s(links[0]) == 2.0
+    assert asked.rate_mbyte_s(links[0]) == pytest.approx(
+        2.0 / 0.9
+    )  # a tenth is lost before the downlink
+    assert asked.as_limited(links[0]).rate_mbyte_s == asked.rate_mbyte_s(links[0])
     (access,) = asked.accesses()
     assert (access.kind, access.links) == ("downlink", links[:1])
     assert access.share_pct(links[0]) == 90.0
-    assert asked.access_mbyte_s(access) == pytest.approx(1.8)  # the rest is lost
+    assert asked.access_mbyte_s(access) == pytest.approx(2.0)
+    slower = replace(asked, links=(links[0]._replace(rate_mbyte_s=1.0), BACK))
+    assert slower.access_mbyte_s(slower.accesses()[0]) == pytest.approx(0.9)  # the rest is lost
     wide = Expected((links[0], THERE._replace(src="node3")), downlinks={"node2": 2.0})
     assert wide.access_mbyte_s(wide.accesses()[0]) == 2.0
 
@@ -292,7 +297,7 @@ def test_on_links_that_jitter_both_directions_are_fitted_whatever_their_clocks()
     there = arrivals([stream.gauss(1050, 8) for _ in range(2000)])  # a clock that is 1000 ms ahead
     back = arrivals([stream.gauss(-970, 4) for _ in range(2000)])
     ping = pings(2000, [80.0], back)
-    first, second = summarise_pings(ping, there, host_ms=[0.2], jitter=True)
+    first, second = summarise_pings(ping, there, [0.2], THERE._replace(jitter_ms=8.0), BACK)
     assert first.rtt_ms == second.rtt_ms == pytest.approx(79.8, abs=0.6)
     assert (first.jitter_ms, second.jitter_ms) == (
         pytest.approx(8, rel=0.05),
@@ -361,7 +366,7 @@ FAST = {"rate_mbyte_s": 50.0}
         ({}, {"jitter_ms": 2.5}, "jitter"),
         (ROUGH, {"jitter_ms": 11.5, "samples": 600}, "jitter"),
         (ROUGH, {"jitter_ms": 4.5, "samples": 600}, "jitter"),
-        (ROUGH, {"jitter_ms": 8.0, "samples": 600, "rtt_ms": 165.5}, "rtt"),
+        (ROUGH, {"jitter_ms": 8.0, "samples": 600, "rtt_samples": 600, "rtt_ms": 165.5}, "rtt"),
     ],
 )
 def test_what_is_a_little_more_wrong_than_is_allowed_is_broken(asked, found, broken):
@@ -370,3 +375,41 @@ def test_what_is_a_little_more_wrong_than_is_allowed_is_broken(asked, found, bro
     good = replace(GOOD, goodput_mbyte_s=Expected((there, back)).goodput_mbyte_s(there))
     verdict = judge(there, Expected((there, back)), replace(good, **found))
     assert verdict.broken == (broken,)
+
+
+def test_losses_before_a_downlink_leave_it_full():
+    """Both wires drop before it: 5 % lost of 10.5 MB/s fill a downlink of 10."""
+    links = (THERE._replace(rate_mbyte_s=100.0, loss_pct=5.0), BACK)
+    asked = Expected(links, downlinks={"node2": 10.0})
+    rate = Rate(flooded_mbyte_s(links[0], 10.0e6 / 1514), 99.0)
+    found = replace(GOOD, sent=800, arrived=760, goodput_mbyte_s=None, rate=rate)
+    assert judge(links[0], asked, found).broken == ()
+    (access,) = asked.accesses()
+    assert judge_access(access, asked.access_mbyte_s(access), Rate(10.0, 99.0)).holds
+
+
+def test_a_downlink_that_drops_what_was_sent_is_the_limit_and_not_the_machine():
+    """Its queue is at the receiver: senders that are slower than their own links never see it full."""
+    fast = THERE._replace(rate_mbyte_s=3000.0)
+    asked = Expected((fast, BACK), downlinks={"node2": 500.0})
+    (access,) = asked.accesses()
+    wrong, right = Rate(120.0, 0.0, sent_mbyte_s=400.0), Rate(380.0, 0.0, sent_mbyte_s=390.0)
+    assert not judge_access(access, 500.0, wrong).holds
+    assert judge_access(access, 500.0, right).clipped
+    found = replace(GOOD, goodput_mbyte_s=None)
+    assert judge(fast, asked, replace(found, rate=wrong)).broken == ("rate",)
+    assert judge(fast, asked, replace(found, rate=right)).clipped
+
+
+def test_the_interval_of_any_number_of_packets_is_known_at_once():
+    low, high = loss_interval(10**18, 1.0)
+    assert low < 10**16 < high and high - low < 10**10
+    exact, normal = loss_interval(9_900_000, 1.0), loss_interval(10_100_000, 1.0)
+    assert normal[1] - normal[0] == pytest.approx(exact[1] - exact[0], rel=0.02)
+
+
+def test_a_link_that_is_broken_is_not_said_to_be_cut():
+    silent = replace(GOOD, rtt_ms=float("inf"), sent=0, arrived=0, goodput_mbyte_s=None)
+    print_contract(Contract((judge(BACK, Expected(LINKS), silent),)), said := io.StringIO())
+    assert "BROKEN: delay, rtt" not in said.getvalue()  # its own delay was measured well
+    assert "BROKEN: rtt" in said.getvalue() and "is cut" not in said.getvalue()

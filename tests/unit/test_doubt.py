@@ -8,7 +8,7 @@ import pytest
 
 from cluster.base.errors import EXIT_FAILED, ContractBroken, ContractUndecided
 from cluster.contract.doubt import Strain, make_strain
-from cluster.contract.measured import DropCount, Measured, Rate
+from cluster.contract.measured import DropCount, Measured, Queue, Rate
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.contract.verdicts import Contract, judge, judge_access
@@ -112,7 +112,13 @@ def test_what_tcp_makes_of_a_busy_host_on_a_link_that_carries_its_datagrams_is_u
 def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_may_not_be():
     link, back = (one._replace(jitter_ms=8.0) for one in (THERE, BACK))
     # The earliest tenth of round trips is 1.28 x 11.3 ms before their mean.
-    found = {"samples": 400, "rtt_ms": 40.0, "early_rtt_ms": 25.5, "goodput_mbyte_s": None}
+    found = {
+        "samples": 400,
+        "rtt_samples": 400,
+        "rtt_ms": 40.0,
+        "early_rtt_ms": 25.5,
+        "goodput_mbyte_s": None,
+    }
     busy = replace(BUSY, reach_ms=30.0)
     assert judged(busy, link, back, **found, jitter_ms=8.1) == ((), ())
     assert judged(busy, link, back, **found, jitter_ms=5.0) == (("jitter",), ())
@@ -124,9 +130,18 @@ def test_a_link_that_jitters_too_little_is_broken_and_one_that_jitters_too_much_
 
 def test_a_queue_is_smaller_by_what_a_host_has_dropped_and_never_larger():
     """5 ms at 5 MB/s are 17 frames."""
-    assert judged(replace(BUSY, dropped=17), buffer_ms=35.0) == ((), ("buffer",))
-    assert judged(replace(BUSY, dropped=16), buffer_ms=35.0) == (("buffer",), ())
-    assert judged(replace(BUSY, dropped=99), buffer_ms=45.0) == (("buffer",), ())
+    small, large = Queue(35.0, 0.0), Queue(45.0, 99.0)
+    assert judged(replace(BUSY, dropped=17), queue=small) == ((), ("buffer",))
+    assert judged(replace(BUSY, dropped=16), queue=small) == (("buffer",), ())
+    assert judged(replace(BUSY, dropped=99), queue=large) == (("buffer",), ())
+
+
+def test_a_queue_is_smaller_by_what_drained_while_its_sender_was_stopped():
+    """A node with a tenth of a processor runs for 1 ms and is stopped for 9: the queue of 40 ms drains meanwhile."""
+    assert judged(BUSY, queue=Queue(-12.0, 60.0)) == ((), ("buffer",))
+    assert judged(BUSY, queue=Queue(32.0, 9.0)) == ((), ("buffer",))
+    assert judged(BUSY, queue=Queue(30.0, 9.0)) == (("buffer",), ())
+    assert judged(None, queue=Queue(32.0, 9.0)) == (("buffer",), ())
 
 
 def test_losses_that_no_wire_has_counted_are_the_hosts_as_far_as_it_has_dropped_packets():

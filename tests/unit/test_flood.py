@@ -65,7 +65,7 @@ def test_a_timetable_of_floods_is_sent_and_counted_by_sender():
     }
     found = flood(FloodOrder({"self": send}, counts, seconds=0.4), "127.0.0.1")
     assert found["self"].datagrams_s > 1000
-    assert found["silent"] == Flooded(datagrams_s=0.0, full_pct=None)
+    assert found["silent"] == Flooded(datagrams_s=0.0, full_pct=None, sent_datagrams_s=None)
 
 
 def test_a_sender_tells_whether_the_way_out_was_full():
@@ -75,7 +75,9 @@ def test_a_sender_tells_whether_the_way_out_was_full():
         port = sink.getsockname()[1]
         send = FloodSend(0.0, "127.0.0.1", port, at_once=1, queued_bytes=60_000, seconds=0.1)
         found = flood(FloodOrder({"peer": send}, {}, seconds=0.1), "127.0.0.1")
-    assert found["peer"] == Flooded(datagrams_s=None, full_pct=0.0)
+    sent_s = found["peer"].sent_datagrams_s
+    assert found["peer"] == Flooded(datagrams_s=None, full_pct=0.0, sent_datagrams_s=sent_s)
+    assert sent_s > 1000
 
 
 def test_what_two_share_by_turns_adds_up():

@@ -11,8 +11,10 @@ import pytest
 import cluster.doctor
 import cluster.run.program
 from cluster.base.errors import ClusterError, NodeError, UsageError
+from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import make_resource_request
 from cluster.links.changes import parse_seconds
+from cluster.links.link_spec import link_plans, make_link_spec
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
 from cluster.links.traces import load_trace
@@ -23,6 +25,8 @@ from cluster.shaping.link_state import read_link_state, settings_document
 from cluster.shaping.temporary_changes import read_temporary_changes
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import Result
+from protocol.probe import Arrivals, check_arrivals
+from protocol.reader import FormatError, document
 
 MOST_CHARACTERS = 1000
 NINES, MANY_NINES = "9" * 400, "9" * 5000
@@ -302,3 +306,50 @@ def test_a_kernels_wires_that_nobody_understands_are_a_finding(monkeypatch):
         monkeypatch.setattr(cluster.doctor, "run_bounded", lambda command, done=done: done)
         [finding] = cluster.doctor._wires(SimpleNamespace(url=None, where=""))
         assert "answers something else" in finding.found and finding.advice
+
+
+PLAN = link_plans(ClusterSpec(size=2).nodes, make_link_spec("mobile", "full", 1, "nfqueue"))[
+    "node2"
+]
+REPORT = {
+    "node": "node2",
+    "device": "eth0",
+    "mtu": 1500,
+    "wire": "nfqueue",
+    "tcp": "cubic",
+    "notes": [],
+}
+REPORTED = [link._asdict() for link in PLAN.links]
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        [],
+        [REPORTED[0] | {"dst": "node99"}, *REPORTED],
+        [REPORTED[0] | {"delay_ms": 1.0}, REPORTED[1]],
+    ],
+)
+def test_a_node_that_reports_other_links_than_those_of_its_plan_is_named(links):
+    answer = WHOLE | {"plan": document(PLAN), "report": REPORT | {"links": links}}
+    with pytest.raises(NodeError, match=r"node2: .report\.links: not the links of the plan"):
+        read_link_state(OddFleet(json.dumps(answer).encode()))
+
+
+def test_a_node_that_reports_the_links_of_its_plan_is_understood():
+    answer = WHOLE | {"plan": document(PLAN), "report": REPORT | {"links": REPORTED}}
+    assert read_link_state(OddFleet(json.dumps(answer).encode())).links
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"arrived": 10**18}, "arrived"),
+        ({"twice": 10**9}, "twice"),
+        ({"gaps": 61}, "gaps"),
+        ({"reordered": 61}, "reordered"),
+    ],
+)
+def test_more_pings_than_were_sent_do_not_arrive(change, words):
+    with pytest.raises(FormatError, match=words):
+        check_arrivals(Arrivals(60, 0, 0, 0, [], [])._replace(**change), 60)

@@ -7,7 +7,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from cluster.contract import measure, witness
-from cluster.contract.measured import DropCount, Measured, Rate
+from cluster.contract.measured import DropCount, Measured, Queue, Rate
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_schedule import ProbeSchedule
 from cluster.contract.witness import DropCounters, Witness
@@ -253,3 +253,64 @@ def test_delays_of_two_looks_weigh_as_many_packets_as_they_are():
     assert (both.samples, both.rtt_ms, both.delay_ms) == (400, 13.0, 7.0)
     assert both.jitter_ms == pytest.approx(3**0.5)
     assert second.with_delays_and(replace(first, samples=0)) == second
+
+
+def test_a_link_that_was_silent_at_first_is_asked_for_its_speed_later(make_survey, monkeypatch):
+    """Nothing was wrong with its speed in the first pass, because that was not measured."""
+    silent = replace(GOOD, rtt_ms=math.inf, arrived=0)
+    survey, _ = make_survey(silent, GOOD, links=(THERE, BACK), via={})
+    schedule = replace(survey.schedule, streamed=frozenset([THERE]))
+    survey = replace(survey, schedule=schedule)
+    filled = []
+
+    def fill_links(prober, links, asked):
+        filled.append(list(links))
+        return {link.ends: {"goodput_mbyte_s": 0.5, "loaded_rtt_ms": None} for link in links}
+
+    monkeypatch.setattr(measure, "fill_links", fill_links)
+    monkeypatch.setattr(measure, "flood_links", lambda *_: {THERE.ends: Rate(0.5, 99.0)})
+    monkeypatch.setattr(measure, "LOOKS", 2)
+    verdicts, again = survey.until_sure(survey.links, [THERE])
+    assert (again, filled) == (1, [[THERE]])
+    assert verdicts[0].broken == ("rate", "goodput")
+
+
+def test_a_burst_is_repeated_if_its_sender_paused_so_long_that_a_queue_may_only_seem_small(
+    make_survey, monkeypatch
+):
+    queues = iter([Queue(20.0, 30.0), Queue(39.5, 0.2)])
+    monkeypatch.setattr(measure, "burst_buffers", lambda *_: {THERE.ends: next(queues)})
+    survey, _ = make_survey(links=(THERE, BACK))
+    assert survey.burst([THERE]) == {THERE.ends: Queue(39.5, 0.2)}
+    queues = iter([Queue(20.0, 2.0)])  # too small, whatever the pause
+    assert survey.burst([THERE]) == {THERE.ends: Queue(20.0, 2.0)}
+    queues = iter([Queue(20.0, 30.0)] * 3)
+    assert survey.burst([THERE]) == {THERE.ends: Queue(20.0, 30.0)}
+
+
+def test_counters_that_fell_count_nothing():
+    """The links were laid anew meanwhile, or the node says what it likes."""
+    more, less = {THERE.ends: WireCounters(10, 5)}, {THERE.ends: WireCounters(9, 5)}
+    assert DropCounters(more, less, more).of(THERE) is None
+    assert DropCounters(less, more, more).of(THERE) == DropCount(1, 0, 1, 0)
+
+
+def test_what_an_undisturbed_pass_found_counts_after_a_busy_one(make_survey, monkeypatch):
+    lossy = THERE._replace(loss_pct=1.0)
+    lost = iter([24, 30, 8])
+    survey, nodes = make_survey(*[GOOD] * 3, links=(lossy, BACK), via={}, late_pct={"node2": 30})
+    reading = nodes.reading
+
+    def dropping(name):
+        found = reading(name)
+        dropped = 0 if nodes.read < 4 else 90
+        return found._replace(lateness=found.lateness._replace(dropped=dropped))
+
+    nodes.reading = dropping
+    monkeypatch.setattr(
+        measure,
+        "ping_losses",
+        lambda *_: {lossy.ends: replace(GOOD, sent=800, arrived=800 - (n := next(lost)), gaps=n)},
+    )
+    verdicts, _ = survey.until_sure(survey.links, [lossy])
+    assert verdicts[0].measured.sent % 800 == 0 and verdicts[0].measured.sent >= 1600

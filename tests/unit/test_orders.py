@@ -67,8 +67,8 @@ def test_answers_are_told_apart_by_a_key():
 
 def test_an_answer_has_what_was_asked_for_and_nothing_else():
     said = {
-        "node1": {"datagrams_s": 1, "full_pct": None},
-        "node2": {"datagrams_s": 2, "full_pct": 99.5},
+        "node1": {"datagrams_s": 1, "full_pct": None, "sent_datagrams_s": None},
+        "node2": {"datagrams_s": 2, "full_pct": 99.5, "sent_datagrams_s": 2.5},
     }
     assert list(read_each(probe.Flooded, ["node2", "node1"], said)) == ["node2", "node1"]
     for names, words in ((["node1"], "node2: nobody asked"), ([*said, "node3"], "node3: missing")):

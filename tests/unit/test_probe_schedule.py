@@ -10,12 +10,12 @@ from cluster.contract.floods import (
     BRISK,
     FRAME_BYTES,
     USUAL,
+    access_floods,
     at_once,
     flood_orders,
     floods_s,
     link_floods,
     queued_bytes,
-    shared_floods,
 )
 from cluster.contract.probe_plan import EFFORTS, ping_pairs
 from cluster.contract.probe_rounds import path_groups, plan_rounds
@@ -186,14 +186,27 @@ def test_a_second_look_goes_with_less_beside_it_and_for_longer():
 
 def test_all_links_of_an_uplink_are_flooded_together_one_node_after_the_other():
     links, _ = links_of(3)
-    by_node = {name: [link for link in links if link.src == name] for name in ("node1", "node2")}
-    floods = shared_floods(by_node.values())
-    assert [(f.link.src, f.link.dst) for f in floods] == [
-        (link.src, link.dst) for own in by_node.values() for link in own
+    asked = Expected(links, uplinks={"node1": 1.0, "node2": 1.0})
+    floods = access_floods(asked, asked.accesses())
+    assert [f.link.ends for f in floods] == [
+        link.ends for node in asked.uplinks for link in links if link.src == node
     ]
     first, second, third, fourth = floods
     assert first.at_s == second.at_s
-    assert third.at_s == fourth.at_s >= first.at_s + first.seconds
+    # Both have left 20 ms of the uplink in its queue.
+    assert third.at_s == fourth.at_s >= first.at_s + first.seconds + 0.04
+    assert {flood.link.rate_mbyte_s for flood in floods} == {1.0}
+
+
+def test_a_flood_behind_a_narrow_uplink_queues_what_that_drains_before_the_next_begins():
+    links, names = links_of(8, "wan")
+    asked = Expected(links, uplinks={"node3": 1.0})
+    own = [asked.as_limited(link) for link in links if link.src == "node3"]
+    orders = flood_orders(link_floods(own, names), dict.fromkeys(names, "10.0.0.1"))
+    sends = sorted(orders["node3"].sends.values(), key=lambda send: send.at_s)
+    for before, after in pairwise(sends):
+        drained_s = before.queued_bytes / 1e6
+        assert after.at_s >= before.at_s + before.seconds + drained_s
 
 
 def test_each_node_is_told_whom_to_flood_and_whom_to_count():

@@ -33,14 +33,16 @@ PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": 
 def honest(order):
     match order:
         case PingOrder():
-            return dict.fromkeys(order.peers, PINGED)
+            return dict.fromkeys(order.peers, PINGED | {"sent": order.pings})
         case ArrivalsOrder():
             return dict.fromkeys(order.series, ARRIVED)
         case SendOrder():
             return {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0], "note": ""}
         case TimersOrder():
             return {"late_ms": 0.2}
-    return dict.fromkeys(order.names, {"datagrams_s": 3000.0, "full_pct": 95.0})
+    return dict.fromkeys(
+        order.names, {"datagrams_s": 3000.0, "full_pct": 95.0, "sent_datagrams_s": 3100.0}
+    )
 
 
 class Probe:

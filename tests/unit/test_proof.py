@@ -1,15 +1,17 @@
 """Proofs: what they depend on, what invalidates them, and what a look detects."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 
 from cluster.base.spec import ClusterSpec
+from cluster.contract import prove
 from cluster.contract.look import judge_look
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import LOOK_S, LOSS_PINGS_S, look_pings, ping_s
-from cluster.contract.proof import PARTS, Proof, make_standing, read_proof
+from cluster.contract.proof import PARTS, Proof, make_standing, proves, read_proof
 from cluster.engine.resources import Limit
 from cluster.links.expected import Expected
 from cluster.links.link_spec import link_plans, make_link_spec
@@ -100,7 +102,7 @@ def test_a_proof_is_read_as_it_was_kept():
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 1},
         {"at": None, "nodes": None},
         {"nodes": {}},
         {"nodes": {"node1": {"plan": "another"}}},
@@ -188,3 +190,38 @@ def test_its_pings_are_soon_over_and_not_more_than_a_machine_can_send(size, most
 def test_how_links_are_verified_is_a_word_or_yes_or_no():
     assert [parse_verify(word) for word in (True, False)] == [LOOK, NONE]
     assert [parse_verify(word) for word in (LOOK, FULL, NONE)] == [LOOK, FULL, NONE]
+
+
+def test_figures_and_dates_of_a_proof_cannot_be_changed():
+    changed = PROOF.document()
+    changed["at"] = "1999-01-01T00:00:00+00:00"
+    assert read_proof(json.dumps(changed)) is None
+
+
+def link_row(src, dst, speed_by, loss_pct=0.0):
+    ends = {"src": src, "dst": dst}
+    return {"link": ends, "expected": {"loss_pct": loss_pct}, "speed_by": speed_by}
+
+
+def test_what_was_not_measured_is_not_proved():
+    """All links hold, but one was too silent for its speed to be measured; one way of another is cut."""
+    good = {"holds": True, "decided": True, "broken": False}
+    whole = [link_row("node1", "node2", "by TCP"), link_row("node2", "node1", "by datagrams")]
+    cut = [link_row("node1", "node3", "", 100.0), link_row("node3", "node1", "")]
+    assert proves(good | {"links": whole}, speeds=True)
+    assert proves(good | {"links": whole + cut}, speeds=True)
+    assert not proves(good | {"links": [*whole, link_row("node1", "node3", "")]}, speeds=True)
+
+
+def test_another_version_of_what_judges_proves_for_itself(monkeypatch, tmp_path):
+    """The expected values, paths and the host's load are computed outside of cluster/contract."""
+    own, code_dir = prove.judging_code.__wrapped__, prove.CODE_DIR
+    before = own()
+    for folder in prove.JUDGING:
+        shutil.copytree(prove.CODE_DIR / folder, tmp_path / folder)
+    monkeypatch.setattr(prove, "CODE_DIR", tmp_path)
+    assert own() == before
+    for folder in prove.JUDGING:
+        (tmp_path / folder / "__init__.py").write_text(f"# {folder}")
+        assert own() != before
+        shutil.copytree(code_dir / folder, tmp_path / folder, dirs_exist_ok=True)

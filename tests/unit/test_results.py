@@ -213,3 +213,33 @@ def test_a_size_is_read(text, size):
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(UsageError, match="--max-results"):
         parse_max_results(text)
+
+
+@pytest.mark.parametrize("wait", ["chunks", "hand_over", "communicate"])
+def test_a_node_that_drips_on_standard_error_alone_is_given_up(wait):
+    polls = 0
+
+    class Dripping(Channel):
+        def recv(self, count):
+            nonlocal polls
+            polls += 1
+            assert polls < 10_000
+            self.has_dripped = False
+            raise TimeoutError
+
+        def recv_stderr_ready(self):
+            self.has_dripped, ready = True, not self.has_dripped
+            return ready
+
+        def recv_stderr(self, count):
+            return b"."
+
+    process = RemoteProcess("node1", Dripping([]), patience_s=60.0)
+    action = {
+        "chunks": lambda: list(process.chunks()),
+        "hand_over": lambda: process.hand_over(list, 60.0),
+        "communicate": lambda: process.communicate(b""),
+    }[wait]
+    with pytest.raises(NodeError, match="as good as nothing"):
+        action()
+    assert polls <= 10 * 60 + 1

@@ -25,7 +25,16 @@ BUSY = Strain(("timers were 0.9 ms late",), reach_ms=9.0, short_pct=18.0, droppe
 
 def contract(rtt_ms):
     found = Measured(
-        rtt_ms, 0.1, 60, 60, 60, 0, early_rtt_ms=20.0, delay_ms=20.1, early_delay_ms=20.0
+        rtt_ms,
+        0.1,
+        60,
+        60,
+        60,
+        0,
+        goodput_mbyte_s=4.77,
+        early_rtt_ms=20.0,
+        delay_ms=20.1,
+        early_delay_ms=20.0,
     )
     return Contract((judge(LINK, Expected((LINK,)), found, BUSY),))
 

@@ -38,12 +38,24 @@ ARRIVED = {"arrived": 2, "twice": 0, "gaps": 0, "reordered": 0}
 ARRIVED |= {"sent_ms": [0.0, 30.0], "one_way_ms": [1.0, 1.5]}
 PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": ARRIVED}
 SPED = {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0, 8.0], "note": ""}
-FLOODED, CAME = {"datagrams_s": 3000.0, "full_pct": 95.0}, {"arrived": 300, "sent_s": 0.01}
+FLOODED = {"datagrams_s": 3000.0, "full_pct": 95.0, "sent_datagrams_s": 3100.0}
+CAME = {"arrived": 300, "sent_s": 0.01, "pause_s": 0.001}
 GOOD = {Pings: PINGED, Arrivals: ARRIVED, Goodput: SPED, Flooded: FLOODED, Burst: CAME}
 GOOD |= {TimersLate: {"late_ms": 0.2}}
+
+
+def report_on(node, plan):
+    """Return a node's report on its plan."""
+    return {"node": node, "device": "eth0", "mtu": 1500, "wire": "nfqueue", "tcp": "cubic"} | {
+        "links": document(plan)["links"],
+        "notes": [],
+    }
+
+
 PLANS = link_plans(SPEC.nodes, make_link_spec("mobile-real", "full", 1, "nfqueue"))
 SHOWN = {
-    node: {**example(Shown), "plan": document(plan), "report": None, "replayed": []}
+    node: {**example(Shown), "plan": document(plan), "report": report_on(node, plan)}
+    | {"replayed": []}
     | {"counters": {peer: example(LinkCounters) for peer in plan.peers}}
     for node, plan in PLANS.items()
 }
@@ -93,7 +105,10 @@ class ProbeChannel(Channel):
         if line is not None and self._count > when:
             return line.encode()
         said = {kind: Raw(one) if self._twist else tree(one) for kind, one in values.items()}
-        return flow(tree_of(order, said)).encode("utf-8", "surrogatepass")
+        text = flow(tree_of(order, said))
+        if isinstance(order, PingOrder):
+            text = text.replace('"sent": 2', f'"sent": {order.pings}')
+        return text.encode("utf-8", "surrogatepass")
 
 
 def tree_of(order, said):

@@ -51,8 +51,8 @@ PROOF = (
     Mutation(
         "each look by itself",
         "cluster/contract/measure.py",
-        "earlier = {v.link: v.measured for v in doubtful if not v.undecided}",
-        "earlier = {}",
+        "earlier |= {v.link: v.measured for v in doubtful if not v.undecided}",
+        "earlier |= {}",
         "tests/unit/test_measure.py::test_of_what_chance_decides_all_looks_count_together",
     ),
     Mutation(

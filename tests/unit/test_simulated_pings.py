@@ -1,0 +1,187 @@
+"""Simulated pings over links that are as asked, or are not: right links hold, wrong ones are named."""
+
+import random
+
+import pytest
+
+from cluster.contract.checks import check_link
+from cluster.contract.impairments import judge_impairments
+from cluster.contract.measured import summarise_pings
+from cluster.links.expected import Expected
+from cluster.links.link import Path
+from node.probe.pings import Echo, _summarise_ways_back, summarise_arrivals
+from protocol.link import Link
+from protocol.probe import Pings
+
+THERE = Link("node1", "node2", 10.0, 40.0, 0.0, 0.0, 40.0)
+INTERVAL_MS = 30.0
+
+
+def back_of(link):
+    return link._replace(src=link.dst, dst=link.src)
+
+
+class Way:
+    """One direction of a link: loses, delays and reorders packets as `link` says, and keeps the order of the others."""
+
+    def __init__(self, link, stream):
+        self.link, self.stream, self.last_s, self.is_losing = link, stream, 0.0, False
+
+    def arrival_s(self, sent_s):
+        """Return when a packet arrives; None if it is lost."""
+        if self._loses():
+            return None
+        if self.stream.random() < self.link.reorder_pct / 100:
+            return sent_s
+        delay_ms = max(0.0, self.stream.gauss(self.link.delay_ms, self.link.jitter_ms))
+        self.last_s = max(self.last_s, sent_s + delay_ms / 1e3)
+        return self.last_s
+
+    def _loses(self):
+        loss, end = self.link.loss_pct / 100, 1 / self.link.loss_burst
+        begin = loss if end == 1 else end * loss / (1 - loss)
+        if end == 1:
+            return self.stream.random() < begin
+        self.is_losing = self.stream.random() < (1 - end if self.is_losing else begin)
+        return self.is_losing
+
+
+def ping(real, stream, *, asked=None, count=60, interval_ms=INTERVAL_MS):
+    """Return what pings measure of both directions of a link, each direction being as `real` says."""
+    ways = Way(real, stream), Way(back_of(real), stream)
+    arrived = []
+    for number in range(count):
+        sent_s = 100 + number * interval_ms / 1e3
+        at_s = ways[0].arrival_s(sent_s)
+        if at_s is not None:
+            arrived.append((at_s, number, sent_s))
+    arrived.sort()
+    echoes = []
+    for place, (at_s, number, sent_s) in enumerate(arrived):
+        returned_s = ways[1].arrival_s(at_s)
+        if returned_s is not None:
+            echoes.append(Echo(number, sent_s, at_s, place, returned_s))
+    echoes.sort(key=lambda echo: echo.returned)
+    log = [(number, sent_s, at_s - sent_s) for at_s, number, sent_s in arrived]
+    pings = Pings(
+        series=1,
+        sent=count,
+        late_ms=0.0,
+        rtt_ms=[1e3 * (echo.returned - echo.sent) for echo in echoes],
+        back=_summarise_ways_back(echoes),
+    )
+    asked = asked or real
+    return summarise_pings(pings, summarise_arrivals(log), [0.0], asked, back_of(asked))
+
+
+def failed(asked, found):
+    """Return the names of the checks that fail in either direction."""
+    ways = asked, back_of(asked)
+    expected = Expected(ways)
+    return {
+        name
+        for link, one in zip(ways, found, strict=True)
+        for name in check_link(link, expected, one).failed
+    }
+
+
+@pytest.mark.parametrize(("real", "names"), [(1.0, 1), (5.0, 0), (20.0, 1)])
+@pytest.mark.parametrize("way", [0, 1])
+def test_bursts_are_judged_in_both_directions(real, names, way):
+    """Pings that are lost on the way there leave no hole on the way back: echoes are numbered as they left."""
+    asked = THERE._replace(loss_pct=5.0, loss_burst=5.0)
+    found = ping(asked._replace(loss_burst=real), random.Random(3), count=4000, interval_ms=4.0)
+    link = (asked, back_of(asked))[way]
+    assert judge_impairments(link, found[way])["bursts"] is not bool(names)
+
+
+@pytest.mark.parametrize("count", [800, 4000])
+@pytest.mark.parametrize(("loss_pct", "burst"), [(1.0, 3.0), (5.0, 4.0), (20.0, 2.0), (50.0, 10.0)])
+def test_bursts_as_asked_hold(count, loss_pct, burst):
+    asked, stream = THERE._replace(loss_pct=loss_pct, loss_burst=burst), random.Random(5)
+    wrong = 0
+    for _ in range(100):
+        found = ping(asked, stream, count=count, interval_ms=4.0)
+        ways = zip((asked, back_of(asked)), found, strict=True)
+        wrong += sum(not judge_impairments(link, one)["bursts"] for link, one in ways)
+    assert wrong <= 2  # of 200
+
+
+def test_bursts_that_are_far_too_long_leave_few_and_are_found_all_the_same():
+    asked, stream = THERE._replace(loss_pct=10.0, loss_burst=5.0), random.Random(7)
+    real = asked._replace(loss_burst=30.0)
+    found = [ping(real, stream, count=4000, interval_ms=4.0)[0] for _ in range(50)]
+    assert sum(not judge_impairments(asked, one)["bursts"] for one in found) >= 48
+
+
+@pytest.mark.parametrize("delay_ms", [5.0, 20.0, 28.0, 60.0])
+@pytest.mark.parametrize("reorder_pct", [5.0, 15.0, 40.0])
+def test_pings_that_skip_a_delay_shorter_than_their_interval_are_no_jitter(delay_ms, reorder_pct):
+    """There is no other to overtake, so they look like pings that were quick."""
+    asked, stream = THERE._replace(delay_ms=delay_ms, reorder_pct=reorder_pct), random.Random(11)
+    wrong = [failed(asked, ping(asked, stream)) & {"delay", "rtt", "jitter"} for _ in range(50)]
+    assert sum(map(bool, wrong)) <= 1
+
+
+def test_a_delay_that_is_wrong_is_found_on_a_link_that_reorders_too():
+    asked, stream = THERE._replace(delay_ms=20.0, reorder_pct=10.0), random.Random(13)
+    for delay_ms in (18.5, 21.5):
+        found = ping(asked._replace(delay_ms=delay_ms), stream, asked=asked)
+        assert {"delay", "rtt"} <= failed(asked, found)
+
+
+@pytest.mark.parametrize(
+    ("asked_pct", "real_pct", "is_silent"),
+    [(98.0, 100.0, True), (60.0, 100.0, False), (0.0, 100.0, False)],
+)
+def test_no_echo_is_no_fault_where_the_losses_asked_for_leave_none(asked_pct, real_pct, is_silent):
+    asked = THERE._replace(loss_pct=asked_pct)
+    there, _ = ping(asked._replace(loss_pct=real_pct), random.Random(1), asked=asked)
+    names = set(check_link(asked, Expected((asked, back_of(asked))), there).failed)
+    assert ({"delay", "rtt"} & names == set()) is is_silent
+
+
+def test_on_a_link_that_loses_most_the_many_pings_for_losses_tell_the_delay():
+    asked, stream = THERE._replace(loss_pct=90.0), random.Random(17)
+    wrong = 0
+    for _ in range(100):
+        few = ping(asked, stream)
+        many = ping(asked, stream, count=800, interval_ms=4.0)
+        both = [one.with_losses_of(other) for one, other in zip(few, many, strict=True)]
+        wrong += bool(failed(asked, both) & {"delay", "rtt", "jitter"})
+    assert wrong <= 1
+
+
+def test_a_round_trip_is_as_uncertain_as_the_direction_of_which_less_came():
+    there = THERE._replace(jitter_ms=5.0)
+    asked = Expected((there, back_of(there)._replace(jitter_ms=15.0, loss_pct=80.0)))
+    stream, wrong = random.Random(19), 0
+    for _ in range(200):
+        found = _one_sided(*asked.links, stream)
+        wrong += "rtt" in check_link(there, asked, found).failed
+    assert wrong <= 2
+
+
+def _one_sided(there, back, stream):
+    """Return the measurement of the way there by 400 pings, with another link on the way back."""
+    ways, echoes, log = (Way(there, stream), Way(back, stream)), [], []
+    for number in range(400):
+        sent_s = 100 + number * 0.05
+        at_s = ways[0].arrival_s(sent_s)
+        log.append((number, sent_s, at_s - sent_s))
+        if (returned_s := ways[1].arrival_s(at_s)) is not None:
+            echoes.append(Echo(number, sent_s, at_s, number, returned_s))
+    rtt_ms = [1e3 * (echo.returned - echo.sent) for echo in echoes]
+    pings = Pings(1, 400, 0.0, rtt_ms, _summarise_ways_back(echoes))
+    return summarise_pings(pings, summarise_arrivals(log), [0.0], there, back)[0]
+
+
+def test_a_path_over_links_with_other_bursts_has_the_mean_of_the_lost_packets():
+    links = (
+        THERE._replace(loss_pct=1.0, loss_burst=10.0),
+        THERE._replace(src="node2", dst="node3", loss_pct=5.0),
+    )
+    path = Path("node1", "node3", links).end_to_end()
+    assert path.loss_burst == pytest.approx((1.0 * 10 + 5.0 * 1) / 6)
+    plain = tuple(link._replace(loss_pct=0.0, loss_burst=1.0) for link in links)
+    assert Path("node1", "node3", plain).end_to_end().loss_burst == 1.0
