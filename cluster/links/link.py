@@ -19,10 +19,10 @@ from cluster.links.topology import Topology, next_hops, trace_path
 from protocol.link import Link, Pair, together_pct
 
 MIN_TIMEOUT_S = 60.0
-MOST_JITTER, ROUNDING_MS = (
-    0.5,
-    0.001,
-)  # of the delay: with more, many packets would have to arrive before it began
+MOST_JITTER = (
+    0.5  # of the delay: with more, many packets would have to arrive before they were sent
+)
+ROUNDING_MS = 0.001
 MIN_BUFFER_MS = 10.0  # below this a queue holds too few frames for TCP to fill the link
 
 
