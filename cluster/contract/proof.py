@@ -20,7 +20,7 @@ PARTS = {
     "plan": "other links are in force",
     "limit": "other limits of processors and memory",
     "settings": "other settings of the kernel",
-    "laying": "links were laid anew, or a trace has changed them",
+    "laying": "links were applied again, or a trace has changed them",
     "start": "a restart",
     "queues": "queues (tc qdisc)",
     "classes": "rates (tc class)",

@@ -156,7 +156,7 @@ class Contract:
     def remedy(self, cluster: str) -> str:
         """Return what the user may try if the contract does not hold."""
         if self.is_broken:
-            return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them anew"
+            return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them again"
         quiet = "a quieter machine, or fewer nodes at once"
         slow = any(a.undecided for a in self.accesses) or any(
             not v.speed_holds for v in self.verdicts

@@ -39,7 +39,7 @@ def reach_nodes(engine: Engine, spec: ClusterSpec, timeout_s: float) -> Fleet:
     Raises:
         NodeDied: a node has died. NodeError: a node does not answer.
     """
-    anew = f"python -m cluster.up{name_flag(spec.name)} makes it anew"
+    anew = f"python -m cluster.up{name_flag(spec.name)} recreates it"
     fleet = Fleet(spec.nodes, spec.state_dir, engine.dial_to(spec))
     try:
         fleet.connect(

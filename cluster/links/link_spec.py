@@ -50,7 +50,7 @@ class LinkSpec:
         except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
             raise ClusterError(
                 f"what the links in force were drawn from cannot be read: {str(error)[:300]}",
-                "shape them anew: python -m cluster.shape --profile NAME",
+                "shape them again: python -m cluster.shape --profile NAME",
             ) from None
 
     @classmethod

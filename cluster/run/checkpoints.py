@@ -84,7 +84,7 @@ def _check_size(paths: Sequence[Path], whose: str) -> None:
     if size > MOST_BYTES:
         raise UsageError(
             f"the checkpoints {whose} are {size / 1e9:.3g} GB, more than {MOST_BYTES / 1e9:.0f} GB",
-            "remove those of steps that no run shall go on from",
+            "remove those of steps from which no run needs to resume",
         )
 
 

@@ -320,7 +320,7 @@ KEYS: dict[str, Key] = {
         lambda slot: ClusterSpec(slot=slot),
         {"minimum": 0, "maximum": MAX_SLOTS - 1},
     ),
-    "hosts": Key("--hosts", PATH, "a hosts.yml: the machines on which the nodes shall be"),
+    "hosts": Key("--hosts", PATH, "a hosts.yml: the machines to place nodes on"),
     "image": Key("--image", WORD, "one of your own, built FROM gradwire-node", _check_image),
     "cpus": Key(
         "--cpus", LIMITS, "processors that a node may use: 1, {node3: 0.5}", _check_limits("cpus")

@@ -149,7 +149,7 @@ def program_again(run: PastLaunch) -> Program:
     """
     said, path = run.config.get("program"), run.folder / "run.yml"
     if not isinstance(said, dict) or not {"name", "resume", "order"} <= said.keys():
-        raise UsageError(f"{path}: {OLDER}", "launch it anew, and try that run")
+        raise UsageError(f"{path}: {OLDER}", "launch it again, and try that run")
     argv = said.get("argv")
     words = [said["name"], said.get("folder"), said["resume"], said["order"]]
     if not is_words(argv) or not argv or not is_words(words):

@@ -17,7 +17,7 @@ LAST_LINES, MOST_LINES = 8, 1000  # shown, searched
 FATAL, CURRENT = "Fatal Python error: ", "Current thread 0x"
 FRAME = r"  |Current thread 0x"
 OF_STACKS = re.compile(rf"\s*$|{FRAME}|Thread 0x|{FATAL}|Extension modules: ")
-GO_ON = "--stall-timeout none, where all ranks shall be able to wait for so long"
+GO_ON = "--stall-timeout none, if all ranks may wait for so long"
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 

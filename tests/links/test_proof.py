@@ -121,7 +121,7 @@ def change_for_a_while(two, folder):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (shape_anew, "laid anew"),
+        (shape_anew, "applied again"),
         (restart, "laid anew"),
         (make_anew, "other containers (node2)"),
         (limit, "other limits of processors and memory (node2)"),
