@@ -1,6 +1,7 @@
 """Decides which failed checks a busy host may have caused: those are undecided, all others broken. Pure functions."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.contract.checks import (
@@ -10,7 +11,7 @@ from cluster.contract.checks import (
     rtt_tolerance_ms,
 )
 from cluster.contract.delays import OUTER_DECILES
-from cluster.contract.floods import FRAME_BYTES
+from cluster.contract.floods import FRAME_BYTES, QUEUE_SHARE
 from cluster.contract.impairments import unaccounted_losses
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
@@ -20,8 +21,8 @@ from protocol.link import Link
 
 # At most a tenth of all timers are later than this many times their mean (Markov's inequality).
 TENTH = 10.0
-# A sender keeps at least this much in the queue before its link (cluster.contract.floods: half of a buffer, by
-# default 10 ms or more). If it wakes up m ms late on average, the queue is empty for at most m / 5 of the time.
+# A sender keeps at least this much in the queue before its link, unless half of its buffer is less
+# (cluster.contract.floods). If it wakes up m ms late on average, the queue is empty for at most m / 5 of the time.
 QUEUED_MS = 5.0
 # The nfqueue wire releases packets early by at most this much, to be on time on average (node.wire.nfqueue.delayer);
 # both directions of a round trip together.
@@ -38,12 +39,18 @@ class Strain:
         reach_ms: upper bound of how late a packet or a ping was, except for a tenth of them.
         short_pct: the host's shortfall: the share of packets that were late, or of the time that others took.
         dropped: packets dropped unseen by a wire that the link's packets pass.
+        late_ms: how late timers were, on average: for so long a sender's queue may have been empty.
     """
 
     limits: tuple[str, ...]
     reach_ms: float
     short_pct: float
     dropped: int
+    late_ms: float = 0.0
+
+    def missing_pct(self, queued_ms: float) -> float:
+        """Return how much of a speed may be missing if its sender keeps so much in the link's queue."""
+        return max(self.short_pct, 100 * self.late_ms / queued_ms)
 
 
 def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain | None:
@@ -61,14 +68,19 @@ def make_strain(load: HostLoad, pings_late_ms: float, src: str = "") -> Strain |
         limits=tuple(load.limits),
         reach_ms=wires_ms + TENTH * pings_late_ms,
         short_pct=max(
-            100 * late_ms / QUEUED_MS,
             load.steal_pct or 0.0,
             softirq_pct if softirq_pct > SOFTIRQ_PCT else 0.0,
             *load.late_pct.values(),
             *load.throttled_pct.values(),
         ),
         dropped=sum(count for node, count in load.dropped.items() if node != src),
+        late_ms=late_ms,
     )
+
+
+def queued_ms(links: Sequence[Link]) -> float:
+    """Return how much the senders of floods on these links keep in each link's queue, at least."""
+    return min(QUEUED_MS, *(link.buffer_ms * QUEUE_SHARE for link in links))
 
 
 def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain) -> frozenset[str]:
@@ -100,9 +112,10 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
     too_long_ms = measured.rtt_ms - asked.rtt_ms(link)
-    rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), strain)
+    missing_pct = strain.missing_pct(queued_ms([link]))
+    rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), missing_pct)
     if measured.rate is None:
-        tcp_may_be = too_slow(measured.goodput_mbyte_s, asked.goodput_mbyte_s(link), strain)
+        tcp_may_be = too_slow(measured.goodput_mbyte_s, asked.goodput_mbyte_s(link), missing_pct)
     else:
         tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate)[0]
     blamed = {
@@ -127,11 +140,11 @@ def _delay_may_be(link: Link, measured: Measured, strain: Strain) -> bool:
     return 0 < measured.delay_ms - link.delay_ms <= strain.reach_ms and is_right_early
 
 
-def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, strain: Strain) -> bool:
-    """Return whether a speed is too low, by no more than the host was short of."""
+def too_slow(measured_mbyte_s: float | None, expected_mbyte_s: float, most_pct: float) -> bool:
+    """Return whether a speed is too low, by no more than `most_pct`."""
     if measured_mbyte_s is None:
         return False
-    return 0 < 100 * (1 - measured_mbyte_s / expected_mbyte_s) <= strain.short_pct
+    return 0 < 100 * (1 - measured_mbyte_s / expected_mbyte_s) <= most_pct
 
 
 def _lost_beyond(link: Link, measured: Measured) -> float:

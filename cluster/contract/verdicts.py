@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from cluster.base.spec import name_flag
 from cluster.contract.checks import check_link, check_speed
-from cluster.contract.doubt import Strain, of_the_host, too_slow
+from cluster.contract.doubt import Strain, of_the_host, queued_ms, too_slow
 from cluster.contract.measured import Measured, Rate
 from cluster.contract.power import detectable_errors
 from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
@@ -223,7 +223,8 @@ def judge_access(
     # No sender sees a downlink's queue, which is at the receiver: there, what is missing tells that it was full.
     is_machine = rate.is_machine and (rate.is_all or access.kind == "uplink")
     holds, clipped = check_speed(measured_mbyte_s, asked_mbyte_s, is_machine=is_machine)
-    undecided = bool(not holds and strain and too_slow(measured_mbyte_s, asked_mbyte_s, strain))
+    missing_pct = strain.missing_pct(queued_ms(access.links)) if strain else 0.0
+    undecided = not holds and too_slow(measured_mbyte_s, asked_mbyte_s, missing_pct)
     return AccessVerdict(
         access.kind,
         access.node,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.base.errors import EXIT_FAILED, ContractBroken, ContractUndecided
-from cluster.contract.doubt import Strain, make_strain
+from cluster.contract.doubt import Strain, make_strain, queued_ms
 from cluster.contract.measured import DropCount, Measured, Queue, Rate
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
@@ -186,7 +186,7 @@ HOST = HostLoad(
 
 
 def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
-    assert make_strain(HOST, 0.1) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4)
+    assert make_strain(HOST, 0.1) == Strain((LATE,), 3 + 8 + 10 * 0.1, 6.0, 4, HOST.timers_late_ms)
     assert make_strain(replace(HOST, limits=()), 0.1) is None
     # node2's drops affect links to node2, not links from it.
     assert [make_strain(HOST, 0.1, src=node).dropped for node in ("node1", "node2")] == [4, 0]
@@ -195,7 +195,7 @@ def test_the_strain_of_a_link_is_that_of_the_nodes_on_its_way():
 @pytest.mark.parametrize(
     ("change", "short_pct"),
     [
-        ({"timers_late_ms": 1.5}, 30.0),  # of the 5 ms that a sender keeps queued
+        ({"timers_late_ms": 1.5}, 6.0),  # see below
         ({"timers_late_ms": None}, 6.0),
         ({"steal_pct": 12.0}, 12.0),
         ({"throttled_pct": {"node1": 40.0}}, 40.0),
@@ -208,10 +208,21 @@ def test_speeds_may_lack_what_the_host_was_short_of_most(change, short_pct):
     assert make_strain(replace(HOST, **change), 0.1).short_pct == short_pct
 
 
+def test_timers_empty_a_senders_queue_the_sooner_the_less_is_in_it():
+    """A sender keeps 5 ms queued, or half of the buffer if that is less."""
+    strain = make_strain(replace(HOST, timers_late_ms=1.5), 0.1)
+    assert strain.missing_pct(queued_ms([THERE, BACK])) == pytest.approx(30.0)
+    shallow = THERE._replace(buffer_ms=5.0)
+    assert strain.missing_pct(queued_ms([THERE, shallow])) == pytest.approx(60.0)
+    slow = {"rate": Rate(3.0, 99.0), "goodput_mbyte_s": None, "queue": None}  # 40 % are missing
+    assert judged(strain, **slow) == (("rate",), ())
+    assert judged(strain, shallow, **slow) == ((), ("rate",))
+
+
 def test_of_a_wire_that_cannot_tell_timers_are_all_that_is_known():
     silent = {"late_pct": {}, "worst_ms": {}, "dropped": {}, "throttled_pct": {}}
     strain = make_strain(replace(HOST, **silent, timers_late_ms=0.5), 0.25)
-    assert (strain.reach_ms, strain.short_pct, strain.dropped) == (5.0 + 2.5, 10.0, 0)
+    assert (strain.reach_ms, strain.missing_pct(5.0), strain.dropped) == (5.0 + 2.5, 10.0, 0)
 
 
 def contract(*changes, accesses=()):
