@@ -24,6 +24,7 @@ MOST_TRIES = 3
 QUIET_S, MOST_WAIT_S = 5.0, 30.0
 TICK_S = 0.01
 IDLE_PCT = 10.0  # share of CPU time; above it, CPUs have time left
+SOURCE = "    ", ">"  # how lines of the test's own source begin in a report
 SENTENCE = re.compile(r"the host, and not the links, was the limit[^\"\n]*")
 
 
@@ -120,7 +121,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _sentence(report: pytest.TestReport) -> str:
     """Return what the product says of the host in a failed test's report; empty if nothing."""
-    found = SENTENCE.search(report.longreprtext)
+    lines = [line for line in report.longreprtext.splitlines() if not line.startswith(SOURCE)]
+    found = SENTENCE.search("\n".join(lines))
     return found[0] if found else ""
 
 

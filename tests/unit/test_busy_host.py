@@ -70,6 +70,14 @@ def test_a_test_is_made_again_where_its_processors_were_taken(
         assert f"not told in 3 tries ({seen}): {MARK[6:]}" in done.stdout
 
 
+def test_the_products_sentence_in_the_source_of_a_test_excuses_nothing(tmp_path):
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(why=LATE))
+    source = TEST.format(passes_at=9, words="").replace("    with", f"    # {MARK}\n    with")
+    (tmp_path / "test_it.py").write_text(source)
+    done = run_pytest(tmp_path)
+    assert MARK in done.stdout and "1 failed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_host_that_gives_nothing_is_seen():
     """A thread that holds the GIL is to other threads what a busy host is to processes."""
     with Watch() as quiet:
