@@ -254,7 +254,7 @@ class _Survey:
     ) -> DropCounters:
         """Measure losses by more pings, into `measured`; return the wires' counters before and after these."""
         before = self.witness.received()
-        found = ping_losses(self.session, links, asked, self.effort)
+        found = by_clocks(ping_losses(self.session, links, asked, self.effort), self.asked)
         for pair, many in found.items():
             measured[pair] = measured[pair].with_losses_of(many)
         return DropCounters(before, self.witness.received())

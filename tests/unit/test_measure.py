@@ -314,3 +314,16 @@ def test_what_an_undisturbed_pass_found_counts_after_a_busy_one(make_survey, mon
     )
     verdicts, _ = survey.until_sure(survey.links, [lossy])
     assert verdicts[0].measured.sent % 800 == 0 and verdicts[0].measured.sent >= 1600
+
+
+def test_delays_that_the_pings_for_losses_tell_are_not_judged_between_two_clocks(
+    make_survey, monkeypatch
+):
+    lossy = THERE._replace(loss_pct=90.0)
+    few = replace(GOOD, samples=0, rtt_samples=0, rtt_ms=math.inf)
+    many = replace(GOOD, sent=800, arrived=80, gaps=70, rtt_samples=60, delay_ms=9e8)
+    survey, _ = make_survey(few, links=(lossy, BACK), via={})
+    survey = replace(survey, asked=replace(survey.asked, clocks={"node2": "a", "node4": "b"}))
+    monkeypatch.setattr(measure, "ping_losses", lambda *_: {lossy.ends: many})
+    (verdict,) = survey.links(measure._Look([lossy]))
+    assert (verdict.measured.delay_ms, verdict.measured.rtt_ms, verdict.failed) == (None, 5.0, ())
