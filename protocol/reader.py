@@ -10,8 +10,8 @@ A document is a named tuple; its annotations say what it holds:
 
 A field with a default may be missing. All other keys must be present, and unknown keys are errors, unless
 `ignore_unknown` skips them. The supported types are bool, int, float, str, `X | None`, list, dict with keys made from
-str, tuple, `object` (any JSON value), named tuples of these, and all of them with checks, as Annotated. Numbers are
-finite and limited in size, because the output of a node may be hostile.
+str, tuple, `object` (any JSON value), named tuples of these, and all of them with checks, as Annotated. Because the
+output of a node may be hostile, numbers are finite and limited in size, and an `object` has MOST_LEVELS levels at most.
 
 Documents are named tuples, not dataclasses, because `import dataclasses` alone would cost a tenth of the time that
 `node.wire apply` takes, on every node at every start.
@@ -28,6 +28,8 @@ T = TypeVar("T")
 Read = Callable[[object], Any]
 
 LARGEST = 1e20  # a seed has 64 bits; sums and products of such numbers are still finite
+MOST_LEVELS = 20
+"""The most levels of lists and objects in a value of type `object`: Python cannot write all that it can parse."""
 
 
 class FormatError(ValueError):
@@ -323,7 +325,12 @@ def _text(value: object) -> str:
     return value
 
 
-def _anything(value: object) -> object:
+def _anything(value: object, levels: int = MOST_LEVELS) -> object:
+    if isinstance(value, dict | list | tuple):
+        if levels == 0:
+            raise FormatError(f"nested more than {MOST_LEVELS} levels deep")
+        for one in value.values() if isinstance(value, dict) else value:
+            _anything(one, levels - 1)
     return value
 
 

@@ -110,7 +110,7 @@ def by_hand(nodes: int) -> float:
     spec = ClusterSpec(NAME, nodes)
     places = place_ranks([node.name for node in spec.nodes])
     for place in places:
-        environ = rank_environment(place, places, (), "hand", "/tmp/hand", 60) | {
+        environ = rank_environment(place, places, (), "hand", "/tmp/hand", 60, silence_s=60) | {
             "GLOO_SOCKET_IFNAME": "eth0"
         }
         flags = [word for key, value in environ.items() for word in ("--env", f"{key}={value}")]
@@ -244,7 +244,7 @@ def cut_into_frames() -> int:
         for queue in json.loads(inside(node, "tc", "-json", "qdisc", "show", "dev", "eth0")):
             if queue["kind"] == "tbf":
                 words = ["parent", queue["parent"], "handle", queue["handle"], "tbf"]
-                words += ["rate", "1tbit", "burst", str(FRAME), "limit", "32000000"]
+                words += ["rate", "1000tbit", "burst", str(FRAME), "limit", "32000000"]
                 inside(node, "tc", "qdisc", "change", "dev", "eth0", *words)
     return FRAME
 

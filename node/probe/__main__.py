@@ -8,6 +8,7 @@ extension: a round trip through two Python processes costs some 0.1 ms, which a 
 measures.
 """
 
+import errno
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from node.base.scheduling import renice
 from node.probe.burst import burst
@@ -66,7 +67,7 @@ def main() -> int:
     for number in itertools.count(1):
         try:
             _say(_obey(orders.get(), number, log, gauge, address, nodes))
-        except FormatError as error:
+        except (FormatError, OSError) as error:
             _say(Failure(str(error)[:MOST_WORDS]))
     return 0
 
@@ -93,6 +94,7 @@ def _obey(
 
     Raises:
         FormatError: it is not an order.
+        OSError: the operating system refuses it.
     """
     match parse_order(ORDERS, line):
         case PingOrder() as order:
@@ -105,11 +107,30 @@ def _obey(
         case SendOrder() as order:
             return send(order, number)
         case FloodOrder() as order:
+            _require_free(own_address, [count.port for count in order.counts.values()])
             return flood(order, own_address)
         case BurstOrder() as order:
+            _require_free(own_address, order.counts.values())
             return burst(order, own_address)
         case TimersOrder():
             return TimersLate(gauge.take_late_ms())
+
+
+def _require_free(address: str, ports: Iterable[int]) -> None:
+    """Refuse an order whose UDP ports another program has: the operating system's own error does not name them."""
+    if taken := ", ".join(str(port) for port in ports if _is_taken(address, port)):
+        raise OSError(
+            f"another program on this node has UDP port {taken} of {address}, which the measurement needs: end it"
+        )
+
+
+def _is_taken(address: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((address, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from node.probe.pings import read_echo, send_ping
 from protocol.lines import encode_line
 from protocol.ports import PROBE_PORT
 from protocol.probe import Goodput, SendOrder
-from protocol.reader import FormatError, parse
+from protocol.reader import FormatError, Seconds, parse
 
 CHUNK_BYTES = 1 << 18
 GIVE_UP_S = 20.0  # without a sign of life, plus twice the time that a link takes to fill
@@ -26,8 +26,8 @@ GIVE_UP_S = 20.0  # without a sign of life, plus twice the time that a link take
 class Request(NamedTuple):
     """What a sender asks of the receiver, in a line of JSON before the data that counts."""
 
-    startup_s: float
-    window_s: float
+    startup_s: Seconds
+    window_s: Seconds
 
 
 class Received(NamedTuple):
@@ -72,15 +72,15 @@ def send(order: SendOrder, series: int) -> Goodput:
 
 
 def _send(order: SendOrder, series: int) -> Goodput:
-    give_up_s = GIVE_UP_S + 2 * order.startup_s
-    first_ping = time.monotonic() + order.startup_s
-    pings = LoadPings(order.peer, series, first_ping, order.ping_interval_ms / 1000)
-    with (
-        pings.sock,
-        socket.create_connection((order.peer, PROBE_PORT), timeout=give_up_s) as sock,
-    ):
+    give_up_s, began = _give_up_s(order.startup_s), time.monotonic()
+    with socket.create_connection((order.peer, PROBE_PORT), timeout=give_up_s) as sock:
+        connecting_s = time.monotonic() - began
         sock.sendall(encode_line(Request(order.startup_s, order.window_s)))
-        _fill(sock, pings, give_up_s)
+        # The window opens `startup_s` after the request is there: half a round trip from now. Connecting took a whole.
+        first_ping = time.monotonic() + connecting_s / 2 + order.startup_s
+        pings = LoadPings(order.peer, series, first_ping, order.ping_interval_ms / 1000)
+        with pings.sock:
+            _fill(sock, pings, give_up_s)
         sock.settimeout(give_up_s)
         answer = sock.recv(4096)
         # Nobody needs what still waits in our buffer: end at once, by a reset.
@@ -88,6 +88,10 @@ def _send(order: SendOrder, series: int) -> Goodput:
     if not answer:
         return Goodput(0.0, pings.rtt_ms, "the peer closed the connection")
     return Goodput(parse(Received, answer, "the peer").goodput_mbyte_s, pings.rtt_ms)
+
+
+def _give_up_s(startup_s: float) -> float:
+    return GIVE_UP_S + 2 * startup_s
 
 
 def _fill(sock: socket.socket, pings: LoadPings, give_up_s: float) -> None:
@@ -117,12 +121,13 @@ def _answer(sock: socket.socket) -> None:
     with sock:
         sock.settimeout(GIVE_UP_S)
         request = _read_request(sock)
+        sock.settimeout(_give_up_s(request.startup_s))
         answer = Received(_sink(sock, request))
         sock.sendall(encode_line(answer))
         # Closing with unread data would reset the connection, and might discard the answer.
-        sock.shutdown(socket.SHUT_WR)
         rest = bytearray(CHUNK_BYTES)
-        with suppress(OSError):
+        with suppress(OSError):  # the sender has the answer, and has gone
+            sock.shutdown(socket.SHUT_WR)
             while sock.recv_into(rest):
                 pass
 

@@ -117,7 +117,11 @@ def _require_finite(errors: np.ndarray) -> None:
 
 
 def priority(errors: np.ndarray) -> float:
-    """Return the weight of a sequence with these errors, shape (steps,)."""
-    sizes = np.abs(errors) + SMALL
+    """Return the weight of a sequence with these errors, shape (steps,); finite as they are.
+
+    Computed with 64 bits: with the 32 of an actor's errors, the sum of some large ones would be infinite, and all
+    weights of a batch no numbers.
+    """
+    sizes = np.abs(errors.astype(np.float64)) + SMALL
     mixed = LARGEST_SHARE * sizes.max() + (1 - LARGEST_SHARE) * sizes.mean()
     return float(mixed**ALPHA)

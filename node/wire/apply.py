@@ -87,7 +87,7 @@ def show() -> Shown:
     return Shown(
         plan=saved.layout.plan,
         report=saved.report,
-        counters=_counters(saved.layout),
+        counters=link_counters(saved.layout),
         replayed=lock.pairs_now(),
         received=WIRES[saved.wire].counters(saved.layout),
         lateness=WIRES[saved.wire].lateness(),
@@ -98,11 +98,11 @@ def show() -> Shown:
 
 
 def sent_bytes() -> dict[str, int]:
-    """Return the bytes that each outgoing link has carried, by peer; empty if no link is in force."""
+    """Return the bytes that each outgoing link that is in force has carried, by peer."""
     saved = state.load()
     if saved is None:
         return {}
-    counted = _counters(saved.layout)
+    counted = link_counters(saved.layout)
     return {peer: counter.sent_bytes for peer, counter in counted.items()}
 
 
@@ -117,7 +117,14 @@ def look() -> tuple[State | None, str]:
 
 def trial() -> dict[str, str]:
     """Return for each wire why this kernel cannot run it, found by trying; empty if it can."""
-    return {name: wire.unavailable() for name, wire in WIRES.items()}
+    with exclusive_lock():  # `apply` tries in the same places
+        return {name: wire.unavailable() for name, wire in WIRES.items()}
+
+
+def link_counters(layout: Layout) -> dict[str, LinkCounters]:
+    """Return what the kernel has counted on each outgoing link that is in force, by peer."""
+    device = layout.device.name
+    return egress.counters(layout, commands.class_counts(device), commands.queue_counts(device))
 
 
 def clear() -> None:
@@ -129,12 +136,6 @@ def clear() -> None:
         devices = {saved.layout.device.name} if saved else set(_our_devices(found))
         for device in devices or {""}:
             _remove_all(device, found)
-
-
-def _counters(layout: Layout) -> dict[str, LinkCounters]:
-    """Return what the kernel has counted on each outgoing link, by peer."""
-    device = layout.device.name
-    return egress.counters(layout, commands.class_counts(device), commands.queue_counts(device))
 
 
 def _change(before: State | None, layout: Layout, wire: Wire) -> State:
@@ -190,7 +191,7 @@ def _fault(saved: State, found: list[Qdisc]) -> str:
     device = saved.layout.device.name
     if device not in _our_devices(found):
         return f"{device} is no longer shaped (the node has been restarted?): apply the plan again"
-    fault = WIRES[saved.wire].fault(device, found)
+    fault = egress.fault(saved.layout, found) or WIRES[saved.wire].fault(saved.layout, found)
     return f"{fault}: apply the plan again" if fault else ""
 
 

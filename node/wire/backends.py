@@ -27,8 +27,8 @@ class Wire(Protocol):
     def tc_lines(self, before: Layout | None, after: Layout) -> list[str]:
         """Return lines for `tc -batch` that change traffic control from `before` to `after`."""
 
-    def change(self, before: Layout, after: Layout, number: int) -> list[str]:
-        """Change the values of links in both layouts, for the `number`-th time. Returns tc lines that do the rest."""
+    def change(self, before: Layout, after: Layout) -> list[str]:
+        """Change the values of links in both layouts. Returns tc lines that do the rest."""
 
     def stop(self, device: str, found: list[Qdisc]) -> None:
         """Remove everything, even if only a part is left. `found` is every qdisc of the node."""
@@ -45,7 +45,7 @@ class Wire(Protocol):
     def mark(self) -> str:
         """Return a mark of everything in the wire that is not traffic control, iptables or routes."""
 
-    def fault(self, device: str, found: list[Qdisc]) -> str:
+    def fault(self, layout: Layout, found: list[Qdisc]) -> str:
         """Return what is missing of a wire that should be in force; empty if it is complete."""
 
 

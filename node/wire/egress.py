@@ -1,9 +1,10 @@
 """Rate and queue at egress: one HTB class per link, under the class of the node's uplink."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from node.wire import htb
-from node.wire.layout import Layout, ended
+from node.wire.commands import Qdisc
+from node.wire.layout import Layout, ended, lost_queues
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.segmentation import largest_packet, super_packet_bytes
 from protocol.link import Link
@@ -12,8 +13,10 @@ from protocol.node_plan import NodePlan
 
 MIN_QUEUE_PACKETS = 4
 MAX_QUEUE_BYTES = 2**32 - 1  # the kernel keeps a queue's limit in 32 bits
-CUTTER_RATE = "1tbit"
-"""Rate of a link's sch_tbf. It limits nothing: that qdisc only cuts packets larger than its burst into frames."""
+CUTTER_RATE = "1000tbit"
+"""Rate of a link's sch_tbf. It limits nothing: that qdisc only cuts packets larger than its burst into frames. At this
+rate no packet takes a nanosecond. If one did, a super-packet that waits while the burst becomes smaller (a fast link is
+made slow) could never go, nor could anything behind it: sch_tbf lets none pass that takes longer than its burst."""
 
 Counted = Mapping[str, Mapping[str, int]]
 """The counters that tc prints for classes or qdiscs, by handle."""
@@ -61,8 +64,18 @@ def queue_bytes(link: Link, packet: int) -> int:
     return min(max(room, MIN_QUEUE_PACKETS * packet), MAX_QUEUE_BYTES)
 
 
+def fault(layout: Layout, found: Iterable[Qdisc]) -> str:
+    """Return which links have lost their class or its queue, as words; empty if none has.
+
+    Args:
+        layout: the layout that should be in force.
+        found: every qdisc of this node.
+    """
+    return lost_queues(layout, layout.device.name, NodePlan.outgoing, found)
+
+
 def counters(layout: Layout, classes: Counted, queues: Counted) -> dict[str, LinkCounters]:
-    """Return the kernel's counters of each outgoing link, by peer.
+    """Return the kernel's counters of each outgoing link, by peer; without links that somebody has removed.
 
     Args:
         layout: the layout in force.
@@ -71,9 +84,11 @@ def counters(layout: Layout, classes: Counted, queues: Counted) -> dict[str, Lin
             other counters come from the classes, so that no packet is counted twice or missed.
     """
     numbers = {peer: htb.link_id(layout.slots[peer]) for peer in layout.plan.outgoing()}
+    handles = {peer: (f"{htb.HANDLE}:{number}", f"{number}:") for peer, number in numbers.items()}
     return {
-        peer: _counted(classes[f"{htb.HANDLE}:{number}"], queues[f"{number}:"]["drops"])
-        for peer, number in numbers.items()
+        peer: _counted(classes[of_class], queues[of_queue]["drops"])
+        for peer, (of_class, of_queue) in handles.items()
+        if of_class in classes and of_queue in queues
     }
 
 

@@ -1,11 +1,12 @@
 """The layout of links on one device: a plan, and the slot number of each link in kernel objects."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from node.wire.commands import Device
-from protocol.link import Link
+from node.wire.commands import Device, Qdisc
+from node.wire.htb import link_id
+from protocol.link import Link, Pair
 from protocol.node_plan import NodePlan
 from protocol.reader import FormatError
 
@@ -26,6 +27,14 @@ class Layout(NamedTuple):
     device: Device
     slots: dict[str, int]
     """Peer → a small number that stays the same as long as the peer, so that its links can be changed in place."""
+    changes: int = 0
+    """How often links have been changed since they were first laid: netem's random draws begin anew at a change."""
+    highest: Mapping[Pair, Link] = {}
+    """Links that traces change, with the highest values that they may have meanwhile."""
+
+    def at_most(self, link: Link) -> Link:
+        """Return the link for which there must be room: `link`, or if traces change it, what it may become."""
+        return self.highest.get(link.ends, link)
 
     @property
     def frame(self) -> int:
@@ -47,7 +56,7 @@ def lay_out(plan: NodePlan, device: Device, before: Layout | None) -> Layout:
             slots[peer] = next(free, 0)
     if 0 in slots.values():
         raise FormatError(f"too many ({MAX_SLOT} is the most, old and new together)", "peers")
-    return Layout(plan, device, slots)
+    return Layout(plan, device, slots, before.changes + 1 if before else 0)
 
 
 def ended(before: Layout | None, after: Layout, links_of: LinksOf) -> list[int]:
@@ -66,6 +75,22 @@ def ended(before: Layout | None, after: Layout, links_of: LinksOf) -> list[int]:
         for peer in links_of(before.plan)
         if peer not in kept or before.mac(peer) != after.mac(peer)
     ]
+
+
+def lost_queues(layout: Layout, device: str, links_of: LinksOf, found: Iterable[Qdisc]) -> str:
+    """Return which links have lost their queue on a device, as words; empty if none has.
+
+    Args:
+        layout: the layout that should be in force.
+        device: where the queues should be.
+        links_of: which links: `NodePlan.outgoing` or `NodePlan.incoming`.
+        found: every qdisc of this node.
+    """
+    there = {qdisc.handle for qdisc in found if qdisc.device == device}
+    links = links_of(layout.plan).items()
+    lost = [link for peer, link in links if f"{link_id(layout.slots[peer])}:" not in there]
+    words = ", ".join(f"{link.src} -> {link.dst}" for link in lost)
+    return f"{device} has no queue of {words}" if lost else ""
 
 
 def packets_in_flight(link: Link) -> int:

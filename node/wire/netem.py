@@ -11,7 +11,7 @@ from pathlib import Path
 
 from node.wire import htb
 from node.wire.commands import CommandError, Qdisc, queue_counts, run, run_batch
-from node.wire.layout import FULL_FRAME, Layout, ended, packets_in_flight, seed_of
+from node.wire.layout import FULL_FRAME, Layout, ended, lost_queues, packets_in_flight, seed_of
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.segmentation import largest_packet, super_packet_bytes
 from protocol.gilbert import burst_chances
@@ -44,6 +44,7 @@ def unavailable() -> str:
     except CommandError as error:
         if any(words in str(error) for words in KIND_IS_UNKNOWN):
             return str(error)
+    _remove_device(SCRATCH_IFB)  # of a trial that was killed
     try:
         run(["ip", "link", "add", SCRATCH_IFB, "type", "ifb"])
     except CommandError as error:
@@ -53,7 +54,7 @@ def unavailable() -> str:
     except CommandError as error:
         return str(error)
     finally:
-        run(["ip", "link", "del", SCRATCH_IFB])
+        _remove_device(SCRATCH_IFB)
     return ""
 
 
@@ -103,55 +104,73 @@ def tc_lines(before: Layout | None, after: Layout) -> list[str]:
 def _link_lines(layout: Layout, peer: str, link: Link) -> list[str]:
     number = htb.link_id(layout.slots[peer])
     return [
-        _class_line(layout, link, number),
-        _netem_line(layout, peer, link, 0),
+        _class_line(layout, peer, link),
+        _netem_line(layout, peer, link),
         htb.mac_filter_line(IFB, "src", layout.mac(peer), number),
     ]
 
 
-def _netem_line(layout: Layout, peer: str, link: Link, number: int) -> str:
-    options = netem_options(link, _room(layout.plan, link), seed_of(layout.plan, link) + number)
-    return htb.queue_line(IFB, htb.link_id(layout.slots[peer]), f"netem {options}")
+def _netem_line(layout: Layout, peer: str, link: Link) -> str:
+    """Return the line that makes or changes a link's netem, and seeds its random draws.
 
-
-def change(before: Layout, after: Layout, number: int) -> list[str]:
-    """Return lines that change the values of links that both layouts have, the `number`-th time; 0: as in `tc_lines`.
-
-    Each change seeds netem anew. With one seed for all changes, a trace of twenty changes a second would drop the
-    same few packets after each of them, or none.
+    With one seed for all changes, a trace of twenty changes a second would drop the same few packets after each of
+    them, or none; so would a schedule that changes another link every few seconds.
     """
-    old = before.plan.incoming()
-    return [
-        _netem_line(after, peer, link, number)
-        for peer, link in after.plan.incoming().items()
-        if link != old[peer]
-    ]
+    seed = seed_of(layout.plan, link) + layout.changes
+    queue = f"netem {_options(layout, link)} seed {seed}"
+    return htb.queue_line(IFB, htb.link_id(layout.slots[peer]), queue)
 
 
-def _class_line(layout: Layout, link: Link, number: str) -> str:
+def _options(layout: Layout, link: Link) -> str:
+    return netem_options(link, _room(layout, link))
+
+
+def change(before: Layout, after: Layout) -> list[str]:
+    """Return lines that change the values of links that both layouts have.
+
+    A line ends a burst of losses that is under way. So there is none for links whose rate alone changes, as at each
+    step of many traces: netem does not use it.
+    """
+    old, lines = before.plan.incoming(), []
+    for peer, link in after.plan.incoming().items():
+        class_line = _class_line(after, peer, link)
+        if class_line != _class_line(before, peer, old[peer]):
+            lines.append(class_line)
+        if _options(after, link) != _options(before, old[peer]):
+            lines.append(_netem_line(after, peer, link))
+    return lines
+
+
+def _class_line(layout: Layout, peer: str, link: Link) -> str:
     """Return a link's class. It only sorts, unless links share a downlink: then none may take more than is left."""
-    together = layout.plan.downlink_mbyte_s
+    together, number = layout.plan.downlink_mbyte_s, htb.link_id(layout.slots[peer])
     if together is None:
         return htb.sorting_line(IFB, htb.ALL_LINKS, number)
-    own = own_rate_mbyte_s(link, layout.plan.incoming().values(), together)
-    burst = burst_bytes(own * 1e6, super_packet_bytes(link, layout.frame))
+    most = layout.at_most(link)
+    own = own_rate_mbyte_s(most, map(layout.at_most, layout.plan.incoming().values()), together)
+    burst = burst_bytes(own * 1e6, super_packet_bytes(most, layout.frame))
     return htb.class_line(
         IFB, htb.ALL_LINKS, number, round(own * 8e6), round(together * 8e6), burst
     )
 
 
-def _room(plan: NodePlan, link: Link) -> int:
-    """Return how many packets the link's netem may hold; if links share a downlink, it is also the downlink's queue."""
-    if plan.downlink_mbyte_s is None:
-        return packets_in_flight(link)
-    longest_ms = link.delay_ms + 4 * link.jitter_ms + link.buffer_ms
-    return round(link.bytes_per_s * longest_ms / 1e3 / FULL_FRAME) + FEWEST_FRAMES
+def _room(layout: Layout, link: Link) -> int:
+    """Return how many packets the link's netem may hold; if links share a downlink, it is also the downlink's queue.
+
+    netem counts packets, not bytes. So behind a downlink, room for the smallest in flight would be a queue of many
+    times `buffer_ms` for full frames: there it is counted in full frames, and a link full of small ones loses some.
+    """
+    most = layout.at_most(link)
+    if layout.plan.downlink_mbyte_s is None:
+        return packets_in_flight(most)
+    longest_ms = most.delay_ms + 4 * most.jitter_ms + most.buffer_ms
+    return round(most.bytes_per_s * longest_ms / 1e3 / FULL_FRAME) + FEWEST_FRAMES
 
 
-def netem_options(link: Link, packets: int, seed: int) -> str:
-    """Return netem's options for a link. All are given: of omitted options, netem resets some and keeps others.
+def netem_options(link: Link, packets: int) -> str:
+    """Return netem's options for a link, without the seed, which kernels before 6.6 ignore.
 
-    Kernels before 6.6 have no seed and ignore it.
+    All are given: of omitted options, netem resets some and keeps others.
     """
     jitter = f" {link.jitter_ms:.6f}ms distribution {link.distribution}" if link.jitter_ms else ""
     # Without a delay there is no packet to overtake, and tc would refuse.
@@ -159,7 +178,7 @@ def netem_options(link: Link, packets: int, seed: int) -> str:
     return (
         f"limit {packets} delay {link.delay_ms:.6f}ms{jitter} rate {ORDER_RATE} {_loss(link)} "
         f"duplicate {link.duplicate_pct:.6f}% corrupt {link.corrupt_pct:.6f}% "
-        f"reorder {early_pct:.6f}% seed {seed}"
+        f"reorder {early_pct:.6f}%"
     )
 
 
@@ -184,8 +203,13 @@ def stop(device: str, found: list[Qdisc]) -> None:
     """Remove the wire. Packets in flight are lost."""
     if any(qdisc.kind == "ingress" and qdisc.device == device for qdisc in found):
         run(["tc", "qdisc", "del", "dev", device, "ingress"])
-    if IFB in (name for _, name in socket.if_nameindex()):
-        run(["ip", "link", "del", IFB])
+    for name in (IFB, SCRATCH_IFB):
+        _remove_device(name)
+
+
+def _remove_device(name: str) -> None:
+    if name in (there for _, there in socket.if_nameindex()):
+        run(["ip", "link", "del", name])
 
 
 def warnings() -> list[str]:
@@ -218,14 +242,16 @@ def mark() -> str:
     return ""
 
 
-def fault(device: str, found: list[Qdisc]) -> str:
+def fault(layout: Layout, found: list[Qdisc]) -> str:
     """Return what is missing of a wire that should be in force; empty if it is complete.
 
     Args:
-        device: the device that carries the links.
+        layout: what should be in force.
         found: every qdisc of this node.
     """
-    has = {(qdisc.device, qdisc.kind) for qdisc in found}
+    device, has = layout.device.name, {(qdisc.device, qdisc.kind) for qdisc in found}
     if (device, "ingress") not in has:
         return f"{device} has no ingress qdisc"
-    return "" if (IFB, "htb") in has else f"the device {IFB} is gone"
+    if (IFB, "htb") not in has:
+        return f"the device {IFB} is gone"
+    return lost_queues(layout, IFB, NodePlan.incoming, found)

@@ -48,6 +48,7 @@ def save(state: State) -> None:
                 "report": document(state.report),
                 "device": state.layout.device,
                 "slots": state.layout.slots,
+                "changes": state.layout.changes,
                 "wire": state.wire,
                 "offloads": state.offloads,
                 "laying": state.laying,
@@ -63,7 +64,8 @@ def load() -> State | None:
         return None
     try:
         fields = json.loads(FILE.read_text())
-        layout = Layout(read_plan(fields["plan"]), Device(*fields["device"]), fields["slots"])
+        device, changes = Device(*fields["device"]), int(fields["changes"])
+        layout = Layout(read_plan(fields["plan"]), device, fields["slots"], changes)
         report = read(Report, fields["report"])
         offloads = Offloads(*fields["offloads"])
         return State(report, layout, fields["wire"], offloads, str(fields["laying"]))

@@ -168,7 +168,7 @@ def enlarge(two):
     """Enlarge the queue in front of a link, from 160 kB to 900."""
     shown = two.exec("node1", "tc", "qdisc", "show", "dev", "eth0")
     number = next(line.split()[2] for line in shown.splitlines() if line.startswith("qdisc tbf"))
-    queue = f"parent 6777:{number[:-1]} handle {number} tbf rate 1tbit burst 1514 limit 900000"
+    queue = f"parent 6777:{number[:-1]} handle {number} tbf rate 1000tbit burst 1514 limit 900000"
     two.exec("node1", "tc", "qdisc", "replace", "dev", "eth0", *queue.split())
 
 

@@ -151,6 +151,42 @@ def test_a_changed_link_keeps_what_it_holds_and_treats_what_comes_by_other_rules
     assert fast == slow == {PLAIN: [(1, 1), (0, 2), (1, 3)]}
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"delay_s": 0.02},
+        {"loss": 0.2},
+        {"jitter_s": 0.001, "distribution": "uniform"},
+        {"loss": 0},
+    ],
+)
+@pytest.mark.parametrize(
+    "packets", [1, 300, DRAWS + 150]
+)  # with draws of one or of two batches left
+def test_after_a_change_the_random_streams_continue_with_the_next_packet(both, packets, changes):
+    rough = BEHAVIOURS[ROUGH]
+    both.set({ROUGH: rough})
+    for packet in range(packets):
+        both.announce(ROUGH, packet)
+        both.look()
+        both.now_s += 0.05
+    both.set({ROUGH: rough._replace(**changes)})
+    both.set({ROUGH: rough})
+    for packet in range(packets, packets + 60):
+        both.announce(ROUGH, packet)
+        both.now_s += 0.05
+        (slow, fast), _ = both.look()
+        assert fast == slow != {}
+
+
+def test_a_queue_that_stays_as_it_was_is_left_alone(both, monkeypatch):
+    both.set(BEHAVIOURS)
+    monkeypatch.setattr(both.fast, "_library", None)
+    both.fast._set(BEHAVIOURS)
+    assert both.kernels[1].heard() == {}
+
+
 def test_a_closed_queue_lets_all_go_and_the_others_stay(both):
     both.set({PLAIN: BEHAVIOURS[PLAIN], ROUGH: Behaviour(0.02)})
     both.announce(PLAIN, 1)

@@ -42,6 +42,17 @@ def test_at_the_very_end_nothing_without_weight_is_drawn():
     assert tree.find(np.array([0.0, 1.0, 2.999, 3.0, 3.1])).tolist() == [0, 1, 1, 1, 1]
 
 
+def test_errors_as_large_as_they_can_be_leave_draws_and_weights_finite():
+    largest = np.full(10, np.finfo(np.float32).max, np.float32)
+    buffer = Buffer(4, 10, 5, seed=1)
+    buffer.add(episode(10, np.ones(10, np.float32)))
+    buffer.add(episode(10, largest))
+    drawn = buffer.draw(4)
+    assert np.isfinite(drawn.weights).all() and drawn.weights.max() == 1
+    buffer.update(drawn, [np.ones(5)] * 4)
+    assert np.isfinite(buffer.draw(4).weights).all()
+
+
 def test_targets_by_hand():
     rewards, values = np.array([1.0, 2.0, 4.0]), np.array([0.0, 10.0, 20.0, 30.0])
     found = n_step_targets(rewards, values, 2, 0.5, ended=False)

@@ -2,13 +2,26 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from test_wire import DEVICE, STATE, apply, device, kernel_state, name, output, plan, show, wire
+from test_wire import (
+    DEVICE,
+    STATE,
+    apply,
+    device,
+    kernel_state,
+    name,
+    output,
+    plan,
+    run,
+    show,
+    wire,
+)
 from test_wire import pytestmark as pytestmark
 
 __all__ = ["device", "name"]  # fixtures
@@ -123,6 +136,62 @@ def test_twenty_changes_a_second_and_what_waits_is_not_lost(name, replay):
     # The rates' mean is 86 kB/s; later rates do not make up for the outages.
     assert 0.6 < counted["sent_bytes"] / (2.4 * 0.086e6) < 1.2
     assert said[0]["changes"] >= 40
+
+
+def test_in_an_outage_one_packet_a_second_passes_however_fast_the_plan_is(name, replay):
+    """A link of 250 MB/s has packets of 33 frames, and at the trace's rate single frames."""
+    apply(plan(name, rate_mbyte_s=250.0))
+    rates = [[0, 1.0], [0.5, 0.0], [100.0, 1.0]]
+    played = replay(a=trace([THERE], ["rate_mbyte_s"], rates, 101))
+    played.answer()
+    played.send(do="begin", trace="a")
+    wait_for(lambda: 0 < rate_bit() < 8e5)
+    send = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "for _ in range(60): s.sendto(bytes(1400), ('10.253.7.2', 9))"
+    )
+    output(sys.executable, "-c", send)
+    began, before = time.monotonic(), show()["counters"]["node2"]
+    time.sleep(2)
+    after, passed_s = show()["counters"]["node2"], time.monotonic() - began
+    assert after["backlog_packets"] > 30
+    assert 1 <= after["sent_packets"] - before["sent_packets"] <= passed_s + 1
+
+
+def test_a_plan_beneath_a_trace_leaves_the_downlink_its_queue(replay):
+    """While a link is slow or in an outage, its own queue lasts for seconds to minutes."""
+
+    def does():
+        return json.loads(output(*REPLAY[:-1], "inspect"))["marks"]["wire"]
+
+    document = plan("nfqueue") | {"downlink_mbyte_s": 8.0}
+    apply(document)
+    before = does()
+    played = replay(a=trace([BACK], ["rate_mbyte_s"], [[0, 5.0], [0.1, 0.0]], 60))
+    played.answer()
+    played.send(do="begin", trace="a")
+    time.sleep(0.5)
+    played.send(do="apply", plan=document)
+    assert played.answer() == {"applied": True}
+    played.end()
+    assert does() == before
+
+
+def test_netem_is_told_nothing_of_a_rate(name, replay):
+    """A line would end a burst of losses. nfqueue is told of changes by its socket."""
+    apply(plan(name, loss_pct=2.0, loss_burst=10.0) | {"downlink_mbyte_s": 8.0})
+    before, shares = kernel_state(), run("tc", "class", "show", "dev", "gradwire-ifb").stdout
+    rates = [[0.1 * n, 1.0 + n % 7] for n in range(30)]
+    played = replay(a=trace([THERE, BACK], ["rate_mbyte_s"], rates, 3))
+    played.answer()
+    played.send(do="begin", trace="a")
+    wait_for(lambda: rate_bit() != 40e6)
+    seen = {re.sub(r".*(tbf|htb|pfifo).*", "", output("tc", "qdisc", "show")) for _ in range(20)}
+    assert len(seen) == 1
+    assert played.process.poll() is None
+    played.end()
+    assert kernel_state() == before
+    assert run("tc", "class", "show", "dev", "gradwire-ifb").stdout == shares
 
 
 def test_nobody_else_changes_the_links_meanwhile(name, replay):

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,8 +100,9 @@ def show():
 def kernel_state():
     """Return all kernel state that a wire may leave behind."""
     return {
-        # Without HTB's count of unclassified packets: IPv6 sends some at any time.
-        "qdiscs": re.sub(r"direct_packets_stat \d+", "", output("tc", "qdisc", "show")),
+        # Without HTB's count of unclassified packets: IPv6 sends some at any time. And without netem's seeds, which
+        # count the changes.
+        "qdiscs": re.sub(r"direct_packets_stat \d+| seed \d+", "", output("tc", "qdisc", "show")),
         "classes": output("tc", "class", "show", "dev", DEVICE),
         "filters": output("tc", "filter", "show", "dev", DEVICE),
         "devices": [row["ifname"] for row in json.loads(output("ip", "-json", "link", "show"))],
@@ -267,6 +269,60 @@ def test_of_a_super_packet_that_does_not_fit_single_frames_are_dropped_and_count
     passed = counted["sent_packets"] + counted["backlog_packets"]
     assert 18 <= passed <= 24
     assert counted["dropped_packets"] == 40 - passed
+
+
+def test_what_waits_as_super_packets_goes_on_when_the_link_is_made_slow(name):
+    apply(plan(name, peers=(2,), rate_mbyte_s=16.0, buffer_ms=3000.0) | {"uplink_mbyte_s": 0.1})
+    send = (  # super-packets of two datagrams, which such a link takes whole; they wait at the uplink
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "s.setsockopt(socket.SOL_SOCKET, 32, 1 << 26)\n"
+        "s.setsockopt(17, 103, 1400)\n"
+        "for _ in range(2000): s.sendto(bytes(2 * 1400), ('10.253.7.2', 9))"
+    )
+    output(sys.executable, "-c", send)
+    apply(plan(name, peers=(2,), rate_mbyte_s=1.0, buffer_ms=3000.0))
+    before = show()["counters"]["node2"]
+    time.sleep(1)
+    after = show()["counters"]["node2"]
+    assert before["backlog_bytes"] > 0
+    assert after["sent_bytes"] - before["sent_bytes"] > 500_000
+
+
+def links_bytes():
+    """Return what a rank reads of the links at its start and at its end."""
+    read = "import json; from node.accounting.link_counters import link_bytes; print(json.dumps(link_bytes()))"
+    return json.loads(output(sys.executable, "-c", read))
+
+
+def test_a_link_that_somebody_removes_is_told_and_mended(name):
+    apply(plan(name))
+    assert links_bytes() == {"node2": 0, "node3": 0}
+    match = ("parent", "6777:", "protocol", "all", "prio", "1", "handle", "800::11", "u32")
+    output("tc", "filter", "del", "dev", DEVICE, *match)
+    output("tc", "class", "del", "dev", DEVICE, "classid", "6777:11")
+    assert links_bytes() == {"node3": 0}
+    shown = show()
+    assert shown["plan"] is None
+    assert shown["notes"] == [f"{DEVICE} has no queue of node1 -> node2: apply the plan again"]
+    apply(plan(name))
+    assert show()["plan"] == plan(name)
+    output("tc", "qdisc", "del", "dev", DEVICE, "root")
+    assert links_bytes() == {}
+
+
+def test_clear_removes_what_a_killed_trial_left():
+    output("ip", "link", "add", "gradwire-try", "type", "veth", "peer", "name", "wiretest2")
+    assert wire("clear").returncode == 0
+    assert "gradwire-try" not in kernel_state()["devices"]
+
+
+def test_netem_is_tried_although_a_killed_trial_left_something():
+    reasons = json.loads(output(sys.executable, "-m", "node.wire", "try"))
+    if reasons["netem"]:
+        pytest.skip(f"not on this kernel: {reasons['netem']}")
+    output("ip", "link", "add", "gradwire-try", "type", "ifb")
+    assert json.loads(output(sys.executable, "-m", "node.wire", "try")) == reasons
+    assert "gradwire-try" not in kernel_state()["devices"]
 
 
 def test_telemetry_reads_the_counters_that_tc_shows(name):

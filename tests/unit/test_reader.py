@@ -7,7 +7,17 @@ import pytest
 
 from cluster.base.paths import PROJECT_DIR
 from protocol.__main__ import ORDER, page, words_of
-from protocol.reader import COUNT, WORD, FormatError, document, one_of, parse, read, within
+from protocol.reader import (
+    COUNT,
+    MOST_LEVELS,
+    WORD,
+    FormatError,
+    document,
+    one_of,
+    parse,
+    read,
+    within,
+)
 
 
 class Part(NamedTuple):
@@ -43,6 +53,17 @@ def test_a_document_becomes_what_it_says_and_back():
     assert (whole.pair, whole.count, whole.anything) == (("a", 5), None, None)
     assert read(Whole, document(whole)) == whole
     assert read(Whole, json.loads(json.dumps(document(whole)))) == whole
+
+
+@pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: {"a": 1, "b": one}])
+def test_any_value_is_as_deep_as_it_may_be_and_no_deeper(wrap):
+    """What is deeper than Python can write would end the host's commands later, without the name of the node."""
+    deep = "end"
+    for _ in range(MOST_LEVELS):
+        deep = wrap(deep)
+    assert read(Whole, changed(anything=deep)).anything == deep
+    with pytest.raises(FormatError, match="anything: nested more than 20 levels deep"):
+        read(Whole, changed(anything=wrap(deep)))
 
 
 def changed(**values):

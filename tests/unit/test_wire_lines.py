@@ -6,7 +6,7 @@ import pytest
 from plans import node_plan
 
 from node.wire import egress, htb, iptables, isolation, netem, routes, segmentation
-from node.wire.commands import Device, _name_failed_line
+from node.wire.commands import CommandError, Device, Qdisc, _name_failed_line
 from node.wire.layout import MAX_SLOT, lay_out, packets_in_flight, seed_of
 from node.wire.nfqueue import backend
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE
@@ -60,7 +60,7 @@ def test_egress_from_nothing():
             "class replace dev eth0 parent 6777:1 classid 6777:11 "
             "htb rate 40000000bit ceil 40000000bit burst 5000 cburst 5000 quantum 1600"
         ),
-        "qdisc replace dev eth0 parent 6777:11 handle 11: tbf rate 1tbit burst 1514 limit 1000000",
+        "qdisc replace dev eth0 parent 6777:11 handle 11: tbf rate 1000tbit burst 1514 limit 1000000",
         (
             "filter replace dev eth0 parent 6777: protocol all prio 1 handle 800::11 u32 "
             "match u32 0x77000002 0xffffffff at -12 match u16 0x0267 0xffff at -14 flowid 6777:11"
@@ -139,9 +139,54 @@ def test_counters_are_those_of_the_links_by_peer():
     assert egress.counters(shape(2), classes, queues) == {"node2": LinkCounters(1, 2, 3, 4, 5)}
 
 
+def test_counters_leave_out_a_link_that_somebody_has_removed():
+    stats = dict.fromkeys(("bytes", "packets", "drops", "backlog", "qlen"), 1)
+    classes, queues = {"6777:11": stats, "6777:12": stats}, {"12:": {"drops": 0}}
+    assert list(egress.counters(shape(2, 3), classes, queues)) == ["node3"]
+    assert egress.counters(shape(2, 3), {}, {}) == {}
+
+
+def test_a_link_without_its_queue_is_a_fault_on_either_side():
+    layout = shape(2, 3)
+    whole = [Qdisc("eth0", "tbf", "11:", False), Qdisc("eth0", "tbf", "12:", False)]
+    assert egress.fault(layout, whole) == ""
+    assert egress.fault(layout, whole[:1]) == "eth0 has no queue of node1 -> node3"
+    roots = [Qdisc("eth0", "ingress", "ffff:", False), Qdisc(netem.IFB, "htb", "6777:", True)]
+    delays = [qdisc._replace(device=netem.IFB, kind="netem") for qdisc in whole]
+    assert netem.fault(layout, [*whole, *roots, *delays]) == ""
+    found = netem.fault(layout, [*whole, *roots, *delays[1:]])
+    assert found == "gradwire-ifb has no queue of node2 -> node1"
+
+
+def test_no_packet_that_waits_takes_a_nanosecond_of_the_cutter():
+    """Else one larger than the burst could never pass: sch_tbf counts whole nanoseconds of its burst and of packets."""
+    assert egress.CUTTER_RATE.endswith("tbit")
+    bytes_a_ns = int(egress.CUTTER_RATE.removesuffix("tbit")) * 1e12 / 8 / 1e9
+    assert bytes_a_ns > segmentation.MAX_SUPER_PACKET
+
+
 def test_of_what_netem_has_dropped_all_had_come():
     counted = {"packets": 940, "drops": 50, "qlen": 10}
     assert netem.counters_of(counted) == WireCounters(packets=1000, lost=50)
+
+
+def test_netem_is_tried_beside_what_a_killed_trial_left(monkeypatch):
+    devices = ["lo", "gradwire-try"]
+
+    def run(argv):
+        verb, name = argv[2:4]
+        if verb == "del":
+            devices.remove(name)
+        elif name in devices:
+            raise CommandError("RTNETLINK answers: File exists")
+        else:
+            devices.append(name)
+
+    monkeypatch.setattr(netem.socket, "if_nameindex", lambda: list(enumerate(devices)))
+    monkeypatch.setattr(netem, "run", run)
+    monkeypatch.setattr(netem, "run_batch", lambda program, lines: None)
+    assert netem.unavailable() == ""
+    assert devices == ["lo"]
 
 
 def test_netem_from_nothing_redirects_last():
@@ -160,6 +205,21 @@ def test_netem_from_nothing_redirects_last():
             "action mirred egress redirect dev gradwire-ifb"
         ),
     ]
+
+
+def seeds(lines):
+    """Return the seed of each netem among these lines."""
+    return [int(line.split(" seed ")[1]) for line in lines if " seed " in line]
+
+
+def test_netem_in_place_draws_otherwise_on_each_link():
+    """A schedule that changes another link every few seconds must not lose the same packets each time."""
+    first = shape(2, 3)
+    second = shape(2, 3, before=first)
+    third = shape(2, 3, before=second)
+    told = [seeds(netem.tc_lines(None, first)), seeds(netem.tc_lines(first, second))]
+    told.append(seeds(netem.tc_lines(second, third)))
+    assert [len(set(of_link)) for of_link in zip(*told, strict=True)] == [3, 3]
 
 
 def test_netem_in_place_changes_the_netem_and_no_redirection():
@@ -279,10 +339,10 @@ def test_bursts_lose_as_much_as_was_asked():
 def test_netem_is_told_all_that_few_links_have():
     odd = {"loss_pct": 10.0, "loss_burst": 4.0, "duplicate_pct": 1.0, "reorder_pct": 2.0}
     link = LINK._replace(**odd, jitter_ms=5.0, distribution="uniform")
-    options = netem.netem_options(link, 100, 7)
+    options = netem.netem_options(link, 100)
     assert "5.000000ms distribution uniform rate" in options
     assert "loss gemodel 2.777778% 25.000000%" in options
-    assert options.endswith("duplicate 1.000000% corrupt 0.000000% reorder 2.000000% seed 7")
+    assert options.endswith("duplicate 1.000000% corrupt 0.000000% reorder 2.000000%")
     table = [int(value) for value in netem.uniform_table().split()]
     assert len(table) == 4096 and abs(sum(table)) < 10
     assert statistics.pstdev(table) == pytest.approx(8192, rel=1e-3)
@@ -378,7 +438,9 @@ def test_super_packets_fit_into_burst_and_queue():
     lines = egress.tc_lines(None, shape(2, rate_mbyte_s=300.0, buffer_ms=0.0))
     assert "burst 300000 " in words(lines, "class")[-1]
     packet = 39 * 1514
-    assert words(lines, "qdisc")[-1].endswith(f"tbf rate 1tbit burst {packet} limit {4 * packet}")
+    assert words(lines, "qdisc")[-1].endswith(
+        f"tbf rate 1000tbit burst {packet} limit {4 * packet}"
+    )
 
 
 def test_a_failed_line_of_a_batch_is_named_by_its_words():

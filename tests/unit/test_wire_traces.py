@@ -1,7 +1,11 @@
 """Traces on a node: when each step is due, a link's values then, and the commands to tc and the delayer."""
 
+import itertools
 import json
 import math
+import os
+import threading
+import time
 
 import pytest
 from plans import node_plan
@@ -10,7 +14,8 @@ from node.wire import egress, netem
 from node.wire.commands import Device
 from node.wire.layout import lay_out
 from node.wire.nfqueue import backend
-from node.wire.replay.traces import LATE_S, Playing, Trace, check_links, make_trace
+from node.wire.replay.player import Orders
+from node.wire.replay.traces import LATE_S, Playing, Trace, check_links, make_trace, under_traces
 from protocol.link import Link
 from protocol.reader import FormatError
 from protocol.trace import Ended, parse_first_order
@@ -105,6 +110,53 @@ def test_an_endless_outage_lets_a_packet_a_second_pass():
     assert playing.applied_to(LINK, 0.0, 1514).bytes_per_s == pytest.approx(1514)
 
 
+WITH_AN_OUTAGE = Trace(
+    [("node1", "node2")], ["rate_mbyte_s"], [0.0, 1.0, 11.0], [[1.0], [0.0], [1.0]], 12.0, math.inf
+)
+
+
+def standstill_bytes_s(trace, link, waiting_bytes=0, at_s=1.0):
+    """Return the rate of a link in the outage of a trace, if so much waited when the trace began."""
+    playing = Playing(trace, 0.0)
+    playing.note_waiting({link.ends: waiting_bytes})
+    playing.advance(at_s)
+    return playing.applied_to(link, at_s, 1514).bytes_per_s
+
+
+@pytest.mark.parametrize("rate_mbyte_s", [5.0, 65.0, 250.0, 1000.0])
+def test_an_outage_lets_one_packet_of_the_trace_pass_however_fast_the_plan_is(rate_mbyte_s):
+    link = LINK._replace(rate_mbyte_s=rate_mbyte_s)
+    assert standstill_bytes_s(WITH_AN_OUTAGE, link) == pytest.approx(1514)
+
+
+def test_an_outage_of_a_fast_trace_lets_one_of_its_super_packets_pass():
+    fast = WITH_AN_OUTAGE._replace(rows=[[1.0], [0.0], [65.0]])
+    assert standstill_bytes_s(fast, LINK) == pytest.approx(8 * 1514)
+    lossy = LINK._replace(loss_pct=1.0)
+    assert standstill_bytes_s(fast, lossy) == pytest.approx(1514)
+    fields = ["rate_mbyte_s", "loss_pct"]
+    at_times = fast._replace(fields=fields, rows=[[1.0, 0.0], [0.0, 2.0], [65.0, 2.0]])
+    assert standstill_bytes_s(at_times, lossy) == pytest.approx(8 * 1514)
+
+
+@pytest.mark.parametrize(
+    ("waiting_bytes", "at_s", "frames"),
+    [(900_000, 1.0, 1), (1_100_000, 1.0, 8), (1_100_000, 13.5, 1)],
+)
+def test_super_packets_from_before_a_trace_count_until_they_are_gone(waiting_bytes, at_s, frames):
+    """At the rate of a frame they would hold the link up for seconds after the outage."""
+    link = LINK._replace(rate_mbyte_s=65.0)
+    found = standstill_bytes_s(WITH_AN_OUTAGE, link, waiting_bytes, at_s)
+    assert found == pytest.approx(frames * 1514)
+
+
+def test_what_waits_is_not_known_at_first():
+    playing = Playing(WITH_AN_OUTAGE, 0.0)
+    playing.advance(1.0)
+    link = LINK._replace(rate_mbyte_s=65.0)
+    assert playing.applied_to(link, 1.0, 1514).bytes_per_s == pytest.approx(8 * 1514)
+
+
 def test_what_a_trace_does_not_say_stays_and_a_cut_stays_a_cut():
     lossy = RATES._replace(fields=["loss_pct"], rows=[[2.0]] * 3)
     assert Playing(lossy, 0.0).applied_to(LINK, 0.0, 1514) == LINK._replace(loss_pct=2.0)
@@ -118,20 +170,66 @@ def test_a_change_is_said_of_the_changed_link_alone():
     lines = egress.change_lines(before, after)
     assert [line.split(" htb ")[0] for line in lines] == [
         "class replace dev eth0 parent 6777:1 classid 6777:11",
-        "qdisc replace dev eth0 parent 6777:11 handle 11: tbf rate 1tbit burst 1514 limit 200000",
+        "qdisc replace dev eth0 parent 6777:11 handle 11: tbf rate 1000tbit burst 1514 limit 200000",
     ]
     assert egress.change_lines(after, after) == []
 
 
+BACK = LINK._replace(src="node2", dst="node1")
+
+
 def test_netem_is_told_of_the_link_that_ends_here_with_other_chances_each_time():
-    back, other = LINK._replace(src="node2", dst="node1"), LINK._replace(src="node3", dst="node1")
-    before = shape([back, other])
-    after = shape([back._replace(delay_ms=20.0), other])
-    lines = [netem.change(before, after, number) for number in (0, 1, 2)]
+    other = LINK._replace(src="node3", dst="node1")
+    before = shape([BACK, other])
+    after = shape([BACK._replace(delay_ms=20.0), other])
+    lines = [netem.change(before, after._replace(changes=number)) for number in (0, 1, 2)]
     assert [len(said) for said in lines] == [1, 1, 1]
     assert all(" delay 20.000000ms " in said for (said,) in lines)
     assert len({said.split(" seed ")[1] for (said,) in lines}) == 3
-    assert lines[0][0] in netem.tc_lines(before, after)  # number 0 is what `apply` would say
+    assert lines[0][0] in netem.tc_lines(before, after)  # as `apply` would say
+
+
+def traced(layout, trace, at_s):
+    """Return a layout with the values that a trace gives its links at a moment."""
+    playing = Playing(trace, 0.0)
+    playing.advance(at_s)
+    return under_traces(layout._replace(changes=layout.changes + 1), [playing], at_s)
+
+
+@pytest.mark.parametrize("downlink_mbyte_s", [None, 8.0])
+def test_netem_is_told_nothing_of_a_rate_so_that_bursts_of_losses_go_on(downlink_mbyte_s):
+    lossy = BACK._replace(loss_pct=2.0, loss_burst=10.0)
+    layout = lay_out(
+        node_plan((2, 3), [lossy], downlink_mbyte_s=downlink_mbyte_s), Device("eth0", 1500), None
+    )
+    trace = WITH_AN_OUTAGE._replace(links=[("node2", "node1")], rows=[[1.0], [0.0], [9.0]])
+    steps = [traced(layout, trace, at_s) for at_s in (0.0, 1.0, 10.5, 11.0)]
+    assert len({link.rate_mbyte_s for step in steps for link in step.plan.links}) == 4
+    assert [netem.change(*pair) for pair in itertools.pairwise(steps)] == [[], [], []]
+    begun, ended = netem.change(layout, steps[0]), netem.change(steps[-1], layout)
+    assert set(ended) <= set(netem.tc_lines(None, layout))
+    limits = [int(lines[-1].split(" limit ")[1].split()[0]) for lines in (begun, ended)]
+    assert limits[0] > limits[1]  # at 9 MB/s more is under way than at 5
+    assert (
+        len(begun) == len(ended) == (2 if downlink_mbyte_s else 1)
+    )  # its share of the downlink, too
+
+
+def test_room_is_made_for_the_longest_delay_of_a_trace():
+    """Else what is under way from before leaves no room once the delay has fallen."""
+    fields, rows = ["delay_ms", "jitter_ms"], [[300.0, 0.0], [20.0, 9.0], [20.0, 0.0]]
+    trace = WITH_AN_OUTAGE._replace(links=[("node2", "node1")], fields=fields, rows=rows)
+    layout = lay_out(node_plan((2, 3), [BACK], downlink_mbyte_s=8.0), Device("eth0", 1500), None)
+    (line,) = netem.change(traced(layout, trace, 0.0), traced(layout, trace, 11.0))
+    assert f" limit {round(5e6 * (0.3 + 4 * 0.009 + 0.2) / 1514) + 20} delay 20.0" in line
+
+
+def test_a_downlinks_queue_does_not_grow_while_a_trace_is_slow():
+    trace = WITH_AN_OUTAGE._replace(links=[("node2", "node1")])
+    layout = lay_out(node_plan((2, 3), [BACK], downlink_mbyte_s=8.0), Device("eth0", 1500), None)
+    during = traced(layout, trace, 5.0)
+    assert during.plan.links[0].buffer_ms > 100_000
+    assert backend.request_of(during).downlink == backend.request_of(layout).downlink == (8e6, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +244,7 @@ def test_netem_is_told_of_the_link_that_ends_here_with_other_chances_each_time()
 def test_netem_is_told_whatever_it_is_that_changes(change, words):
     """Netem is told not only of changed delays."""
     back = LINK._replace(src="node2", dst="node1")
-    (said,) = netem.change(shape([back]), shape([back._replace(**change)]), 1)
+    (said,) = netem.change(shape([back]), shape([back._replace(**change)]))
     assert words in said
 
 
@@ -155,12 +253,37 @@ def test_the_delayer_is_told_of_changed_queues_alone(monkeypatch):
     monkeypatch.setattr(backend, "_tell", told.append)
     back = LINK._replace(src="node2", dst="node1")
     before, after = shape([LINK, back]), shape([LINK, back._replace(delay_ms=20.0)])
-    assert backend.change(before, after, 3) == []
-    assert backend.change(after, after, 4) == []
+    assert backend.change(before, after) == []
+    assert backend.change(after, after) == []
     ((queue, behaviour),) = told[0]["change"].items()
     assert len(told) == 1
     assert queue == backend.iptables.INCOMING + 1
     assert behaviour.delay_s == 0.02
+
+
+def test_a_long_order_is_read_in_proportion_to_its_length():
+    """A day at ten steps a second has 35 MB, and a pipe gives 64 KB at a time."""
+    line = b"x" * 40_000_000
+    reading, writing = os.pipe()
+    orders = Orders(reading)
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0) as pipe:
+
+        def put():
+            for place in range(0, len(line), 65_536):
+                pipe.write(line[place : place + 65_536])
+            pipe.write(b"\nsecond\nthi")
+
+        putting = threading.Thread(target=put)
+        putting.start()
+        began_s, got = time.thread_time(), []
+        while len(got) < 2:
+            got += orders.wait(10)
+        took_s = time.thread_time() - began_s
+        putting.join()
+        pipe.write(b"rd\n")
+        got += orders.wait(10)
+    assert got == [line, b"second", b"third"]
+    assert took_s < 2
 
 
 def test_the_first_order():

@@ -16,7 +16,6 @@ from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_st
 from protocol.gilbert import burst_chances
 from protocol.link import Link
 from protocol.link_report import Lateness, WireCounters
-from protocol.node_plan import NodePlan
 from protocol.reader import parse
 
 NAME = "nfqueue"
@@ -93,9 +92,8 @@ def start(before: Layout | None, after: Layout) -> list[str]:
     return notes
 
 
-def change(before: Layout, after: Layout, number: int) -> list[str]:
-    """Change the values of links that both layouts have. `number` is unused: the random streams continue."""
-    del number
+def change(before: Layout, after: Layout) -> list[str]:
+    """Change the values of links that both layouts have; the random streams continue."""
     old, new = request_of(before).queues, request_of(after).queues
     changed = {queue: behaviour for queue, behaviour in new.items() if behaviour != old[queue]}
     if changed:
@@ -125,17 +123,17 @@ def request_of(layout: Layout) -> Request:
     plan = layout.plan
     limited = plan.downlink_mbyte_s is not None
     queues = {
-        iptables.INCOMING + layout.slots[peer]: _behaviour(plan, link, limited)
+        iptables.INCOMING + layout.slots[peer]: _behaviour(layout, link, limited)
         for peer, link in plan.incoming().items()
     } | {
-        iptables.REPLIES + layout.slots[peer]: _behaviour(plan, link, False)
+        iptables.REPLIES + layout.slots[peer]: _behaviour(layout, link, False)
         for peer, link in plan.outgoing().items()
     }
     nodes = 1 + len(plan.peers) + len(plan.routes)
-    return Request(queues, _downlink(plan), nodes)
+    return Request(queues, _downlink(layout), nodes)
 
 
-def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
+def _behaviour(layout: Layout, link: Link, limited: bool) -> Behaviour:
     harmed = link.duplicate_pct or link.corrupt_pct
     bursts = burst_chances(link)
     return Behaviour(
@@ -147,19 +145,23 @@ def _behaviour(plan: NodePlan, link: Link, limited: bool) -> Behaviour:
         duplicate=link.duplicate_pct / 100,
         corrupt=link.corrupt_pct / 100,
         reorder=link.reorder_pct / 100,
-        seed=seed_of(plan, link),
-        max_packets=packets_in_flight(link),
+        seed=seed_of(layout.plan, link),
+        max_packets=packets_in_flight(layout.at_most(link)),
         copied=WHOLE if harmed else SIZE if limited else META,
         limited=limited,
     )
 
 
-def _downlink(plan: NodePlan) -> tuple[float, float] | None:
-    """Return bytes a second, and the longest wait of a packet: that of the longest queue of an incoming link."""
-    if plan.downlink_mbyte_s is None:
+def _downlink(layout: Layout) -> tuple[float, float] | None:
+    """Return bytes a second, and the longest wait of a packet: that of the longest queue of an incoming link.
+
+    Not at the rate that a trace gives the link at the moment: in an outage, its queue lasts for minutes.
+    """
+    if layout.plan.downlink_mbyte_s is None:
         return None
-    longest_ms = max((link.buffer_ms for link in plan.incoming().values()), default=0.0)
-    return plan.downlink_mbyte_s * 1e6, longest_ms / 1e3
+    links = map(layout.at_most, layout.plan.incoming().values())
+    longest_ms = max((link.buffer_ms for link in links), default=0.0)
+    return layout.plan.downlink_mbyte_s * 1e6, longest_ms / 1e3
 
 
 def stop(device: str, found: list[Qdisc]) -> None:
@@ -213,9 +215,9 @@ def mark() -> str:
     return json.dumps([served, answer.does if answer else ""])
 
 
-def fault(device: str, found: list[Qdisc]) -> str:
+def fault(layout: Layout, found: list[Qdisc]) -> str:
     """Return what is missing of a wire that should be in force; empty if it is complete."""
-    del device, found
+    del layout, found
     return "the delayer does not run: packets pass without delay" if _ask({}) is None else ""
 
 
@@ -237,11 +239,12 @@ def _start_daemon() -> None:
 
 def _ask(request: Mapping[str, object]) -> Answer | None:
     """Send a request to the daemon and return its answer; None if it does not run."""
+    message = json.dumps(request).encode()  # first: other clients wait from `connect` on
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.settimeout(ANSWER_TIMEOUT_S)
         try:
             client.connect(DAEMON_ADDRESS)
-            client.send(json.dumps(request).encode())
+            client.send(message)
             reply = client.recv(1 << 16)
         except TimeoutError as error:
             raise NodeError(

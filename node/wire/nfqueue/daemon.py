@@ -4,7 +4,7 @@
 behaviour}, "downlink": [bytes a second, longest wait in s] or null, "nodes": size of the cluster} sets all queues;
 {"change": {number: behaviour}} changes some of them; {"stop": true} ends the daemon; {} returns how late packets were
 released and, per queue, how many arrived and how many random loss dropped; {"does": true} returns a checksum of
-everything that is done.
+everything that is done. Whatever a client says or does not say, packets go on.
 """
 
 import json
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, NoReturn
 
 from node.base.scheduling import FOR_THE_WIRE, Reservation, disable_gc, take_precedence
@@ -24,58 +25,107 @@ from node.wire.nfqueue.nfnetlink import stamp_arrivals
 from node.wire.nfqueue.queues import QueueTakenError
 
 CLIENT_TIMEOUT_S, MAX_REQUEST = 2.0, 1 << 20
-DONE = b'{"error": ""}'
+Answer = dict[str, object]
+
+
+class Clients:
+    """The clients on a listening socket, one at a time; one that says nothing in CLIENT_TIMEOUT_S is given up."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._client: socket.socket | None = None
+        self._deadline = 0.0
+
+    @property
+    def awaited(self) -> socket.socket:
+        """The socket to wait for: the client's, or the listener if there is no client."""
+        return self._client or self._listener
+
+    def wait_s(self) -> float | None:
+        """Return how long to wait for it; None for ever."""
+        return max(0.0, self._deadline - monotonic()) if self._client else None
+
+    def come(self) -> socket.socket | None:
+        """Return the client if it has spoken; call this when `awaited` can be read."""
+        if self._client is None:
+            self._client, _ = self._listener.accept()
+            self._client.setblocking(False)
+            self._deadline = monotonic() + CLIENT_TIMEOUT_S
+            return None
+        spoken, self._client = self._client, None
+        return spoken
+
+    def give_up(self) -> None:
+        """Leave a client whose time is over."""
+        if self._client and monotonic() >= self._deadline:
+            self._client.close()
+            self._client = None
+
+    def close(self) -> None:
+        """Accept no further client."""
+        self._listener.close()
 
 
 def serve(listener: socket.socket) -> None:
     """Delay packets until told to stop."""
-    delayers, reservation = Delayers(), Reservation(FOR_THE_WIRE)
+    delayers, reservation, clients = Delayers(), Reservation(FOR_THE_WIRE), Clients(listener)
     running = True
     with stamp_arrivals():
         while running:
-            if delayers.run(listener):
-                running = _answer(listener, delayers, reservation)
+            if delayers.run(clients.awaited, clients.wait_s()):
+                if client := clients.come():
+                    running = _serve_one(client, clients, delayers, reservation)
+            else:
+                clients.give_up()
             reservation.look()
 
 
-def _answer(listener: socket.socket, delayers: Delayers, reservation: Reservation) -> bool:
-    """Do what one client asks. Returns whether to go on."""
-    client, _ = listener.accept()
-    with client, suppress(OSError, ValueError):  # whatever is wrong with a client, packets go on
-        client.settimeout(CLIENT_TIMEOUT_S)
-        request = json.loads(client.recv(MAX_REQUEST))
-        if "queues" in request:
-            reservation.share_among(request["nodes"])
-            configure = partial(delayers.configure, downlink=request["downlink"])
-            client.send(_obey(configure, request["queues"]))
-        elif "change" in request:
-            client.send(_obey(delayers.change, request["change"]))
-        elif "stop" in request:
+def _serve_one(
+    client: socket.socket, clients: Clients, delayers: Delayers, reservation: Reservation
+) -> bool:
+    """Do what a client asks. Returns whether to go on."""
+    goes_on = True
+    with client, suppress(OSError):  # it may have gone
+        if message := client.recv(MAX_REQUEST):
+            answer, goes_on = _answer(message, delayers, reservation)
+            if not goes_on:
+                clients.close()  # before the reply: the client may start another daemon as soon as it gets it
+            client.send(json.dumps({"error": ""} | answer).encode())
+    return goes_on
+
+
+def _answer(message: bytes, delayers: Delayers, reservation: Reservation) -> tuple[Answer, bool]:
+    """Do what a message asks. Returns the answer, and whether to go on."""
+    try:
+        request = json.loads(message)
+        if "stop" in request:
             delayers.configure({}, None)
-            listener.close()  # before the reply: the client may start another daemon as soon as it gets it
-            client.send(DONE)
-            return False
-        elif "does" in request:
-            client.send(json.dumps({"error": "", "does": delayers.checksum()}).encode())
-        else:
-            client.send(_counts(delayers))  # an empty request, also to ask whether we are alive
-    return True
+            return {}, False
+        return _obey(request, delayers, reservation), True
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}, True
 
 
-def _obey(action: Callable[[dict[int, Behaviour]], None], given: dict[str, list[Any]]) -> bytes:
+def _obey(request: dict[str, Any], delayers: Delayers, reservation: Reservation) -> Answer:
+    if "queues" in request:
+        reservation.share_among(request["nodes"])
+        return _set(partial(delayers.configure, downlink=request["downlink"]), request["queues"])
+    if "change" in request:
+        return _set(delayers.change, request["change"])
+    if "does" in request:
+        return {"does": delayers.checksum()}
+    late, worst_s = delayers.lateness()  # an empty request, also to ask whether we are alive
+    return {"late": late, "worst_ms": round(worst_s * 1e3, 3), "taken": delayers.taken()}
+
+
+def _set(action: Callable[[dict[int, Behaviour]], None], given: dict[str, list[Any]]) -> Answer:
     try:
         action({int(number): Behaviour(*values) for number, values in given.items()})
     except KeyError as error:
-        return json.dumps({"error": f"there is no queue {error}"}).encode()
+        return {"error": f"there is no queue {error}"}
     except (QueueTakenError, OSError) as error:
-        return json.dumps({"error": str(error)}).encode()
-    return DONE
-
-
-def _counts(delayers: Delayers) -> bytes:
-    late, worst_s = delayers.lateness()
-    counts = {"late": late, "worst_ms": round(worst_s * 1e3, 3), "taken": delayers.taken()}
-    return json.dumps({"error": "", **counts}).encode()
+        return {"error": str(error)}
+    return {}
 
 
 def live_on(listener: socket.socket, log: Path) -> NoReturn:

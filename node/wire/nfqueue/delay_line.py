@@ -3,6 +3,7 @@
 import math
 import random
 from collections import deque
+from copy import copy
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -42,6 +43,11 @@ class Behaviour(NamedTuple):
         return bool(self.jitter_s or self.loss or self.bursts)
 
     @property
+    def drawn_by(self) -> tuple[object, ...]:
+        """Everything on which the random draws depend."""
+        return self.seed, self.jitter_s, self.distribution, self.loss, self.bursts
+
+    @property
     def is_plain(self) -> bool:
         """Whether only a packet's arrival time need be known: packets are delayed or lost, and nothing else."""
         return self.copied == META and not self.reorder
@@ -75,6 +81,12 @@ class Chances:
         if behaviour.seed != self._behaviour.seed:
             self._delays, self._losses = streams(behaviour.seed, "delay", "loss")
         self._behaviour = behaviour
+
+    def copy(self) -> "Chances":
+        """Return others that will draw the same."""
+        twin = copy(self)
+        twin._delays, twin._losses = copy(self._delays), copy(self._losses)
+        return twin
 
     def jitter_s(self) -> float:
         """Return the next packet's deviation from the delay."""

@@ -65,18 +65,19 @@ class Delayers:
         plain = {n: one for n, one in queues.items() if self._fast_path and one.is_plain}
         return plain, {n: one for n, one in queues.items() if n not in plain}
 
-    def run(self, listener: socket.socket) -> bool:
-        """Do due work for a while, or until a client connects. Returns whether one does."""
+    def run(self, client: socket.socket, most_s: float | None) -> bool:
+        """Do due work for a while, until a socket can be read or a time has passed. Returns whether it can be read."""
         delayer = self._delayer
         was_busy = delayer.is_busy
-        awaited = [listener] if was_busy else [listener, self._netlink]
-        ready = self._wait(awaited, delayer.wait_s())
+        awaited = [client] if was_busy else [client, self._netlink]
+        waits_s = [one for one in (delayer.wait_s(), most_s) if one is not None]
+        ready = self._wait(awaited, min(waits_s, default=None))
         if was_busy or self._netlink in ready:
             delayer.take_in()
         first_due = delayer.let_go()
         if first_due is not None and not ready and not was_busy:
             delayer.learn(first_due)
-        return listener in ready
+        return client in ready
 
     def _wait(
         self, sockets: Collection[socket.socket], most_s: float | None

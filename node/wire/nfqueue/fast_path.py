@@ -6,6 +6,7 @@ Random draws are made here, by the same class that the path in Python uses, and 
 import ctypes
 import socket
 import struct
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from ctypes import POINTER, c_double, c_int, c_size_t, c_uint16, c_uint64, c_void_p
 from pathlib import Path
@@ -52,6 +53,38 @@ def load_library() -> ctypes.CDLL | None:
     return library
 
 
+class Draws:
+    """The random draws of a queue, made in batches before its packets arrive."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._chances = Chances(behaviour)
+        # As they were before each of the last batches. At most FEW_DRAWS are left when a batch is added.
+        self._before: deque[Chances] = deque(maxlen=2)
+
+    def make_batch(self) -> bytes:
+        """Return the next DRAWS draws."""
+        self._before.append(self._chances.copy())
+        return b"".join(DRAW.pack(*self._next()) for _ in range(DRAWS))
+
+    def change(self, behaviour: Behaviour, unused: int) -> None:
+        """Draw by other rules from now on. The streams continue where packets have come to.
+
+        Args:
+            behaviour: the new rules.
+            unused: how many of the last draws no packet has used.
+        """
+        if unused:
+            batches = -(-unused // DRAWS)
+            self._chances = self._before[-batches]
+            for _ in range(batches * DRAWS - unused):
+                self._next()
+        self._before.clear()
+        self._chances.change(behaviour)
+
+    def _next(self) -> tuple[float, int]:
+        return self._chances.jitter_s(), DROP if self._chances.is_lost() else ACCEPT
+
+
 class FastPath:
     """Plain queues, on a socket of their own.
 
@@ -66,7 +99,7 @@ class FastPath:
         if not self._pointer:
             raise MemoryError
         self._behaviours: dict[int, Behaviour] = {}
-        self._chances: dict[int, Chances] = {}
+        self._draws: dict[int, Draws] = {}
 
     def configure(self, queues: Mapping[int, Behaviour]) -> None:
         """Serve these queues and no others; those that stay keep what they hold.
@@ -93,21 +126,24 @@ class FastPath:
     def _set(self, queues: Mapping[int, Behaviour]) -> None:
         for queue, behaviour in queues.items():
             before = self._behaviours.get(queue)
+            if behaviour == before:
+                continue
             open_queue(self._netlink, queue, behaviour, before)
             if self._library.fast_path_set(
                 self._pointer, queue, behaviour.delay_s, behaviour.shortest_s
             ):
                 raise MemoryError
             self._behaviours[queue] = behaviour
-            self._leave_to_chance(queue, behaviour)
+            if before is None or behaviour.drawn_by != before.drawn_by:
+                self._leave_to_chance(queue, behaviour)
 
     def _leave_to_chance(self, queue: int, behaviour: Behaviour) -> None:
         """Set what packets draw from now on; the streams of a queue that has drawn already continue."""
-        self._library.fast_path_forget_draws(self._pointer, queue)
-        if queue in self._chances:
-            self._chances[queue].change(behaviour)
+        if queue in self._draws:
+            self._draws[queue].change(behaviour, self._draws_left(queue))
         else:
-            self._chances[queue] = Chances(behaviour)
+            self._draws[queue] = Draws(behaviour)
+        self._library.fast_path_forget_draws(self._pointer, queue)
         if behaviour.is_chancy:
             self._draw(queue)
 
@@ -115,17 +151,13 @@ class FastPath:
         place = self._library.fast_path_add_draws(self._pointer, queue, DRAWS)
         if not place:
             raise MemoryError
-        chances = self._chances[queue]
-        drawn = b"".join(
-            DRAW.pack(chances.jitter_s(), DROP if chances.is_lost() else ACCEPT)
-            for _ in range(DRAWS)
-        )
-        ctypes.memmove(place, drawn, len(drawn))
+        batch = self._draws[queue].make_batch()
+        ctypes.memmove(place, batch, len(batch))
 
     def _close(self, queue: int) -> None:
         self._library.fast_path_close(self._pointer, queue)
         close_queue(self._netlink, queue)
-        del self._behaviours[queue], self._chances[queue]
+        del self._behaviours[queue], self._draws[queue]
 
     def run(self, sockets: Sequence[socket.socket], most_s: float | None) -> list[socket.socket]:
         """Do due work until one of these sockets can be read, a time has passed, or the caller must look at its share.

@@ -23,10 +23,10 @@ from node.wire.backends import WIRES
 from node.wire.commands import CommandError, NodeError
 from node.wire.layout import Layout, lay_out
 from node.wire.replay import lock
-from node.wire.replay.traces import Playing, check_links, make_trace
-from node.wire.segmentation import super_packet_bytes
+from node.wire.replay.traces import Playing, check_links, make_trace, under_traces
 from node.wire.state import State
 from protocol.lines import parse_order
+from protocol.link import Pair
 from protocol.node_plan import NodePlan, checked_plan
 from protocol.reader import FormatError, document, shown
 from protocol.trace import (
@@ -84,7 +84,8 @@ class Orders:
 
     def __init__(self, stdin: int) -> None:
         self._stdin = stdin
-        self._rest = b""
+        # The parts of an order, joined only when it is whole: a trace may have many MB.
+        self._begun: list[bytes] = []
         self.ended = False
 
     def wait(self, seconds: float | None) -> list[bytes]:
@@ -93,7 +94,11 @@ class Orders:
             return []
         chunk = os.read(self._stdin, 1 << 20)
         self.ended = not chunk
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        self._begun.append(chunk)
+        if b"\n" not in chunk:
+            return []
+        *whole, rest = b"".join(self._begun).split(b"\n")
+        self._begun = [rest]
         return whole
 
 
@@ -137,6 +142,7 @@ class Player:
         playing = self._playing[name] = Playing(self._traces[name], monotonic())
         self._put_traced()
         playing.done(monotonic())
+        playing.note_waiting(self._waiting_bytes())
 
     def end(self, name: str) -> Ended:
         """End a trace and restore its links to the plan. Returns how it went."""
@@ -176,7 +182,7 @@ class Player:
         self._check_links(checked_plan(plan))
         with apply.exclusive_lock():
             layout = lay_out(plan, self._now.device, self._now)
-            made = self._bring_about(layout._replace(plan=self._traced(plan, layout)))
+            made = self._bring_about(self._traced(layout))
             links = [link._replace(wire=made.wire) for link in plan.links]
             self._state = made._replace(layout=layout, report=made.report._replace(links=links))
             state.save(self._state)
@@ -214,25 +220,28 @@ class Player:
 
     def _put_traced(self) -> None:
         """Change what the kernel has into what it must have now."""
-        layout = self._state.layout
-        after = layout._replace(plan=self._traced(layout.plan, layout))
         self._changes = self._changes + 1 if self._playing else 0
+        after = self._traced(self._state.layout)
         self._is_torn = True
-        wire_lines = WIRES[self._state.wire].change(self._now, after, self._changes)
+        wire_lines = WIRES[self._state.wire].change(self._now, after)
         lines = egress.change_lines(self._now, after) + wire_lines
         if lines:
             self._tc.run(lines)
         self._now, self._is_torn = after, False
 
-    def _traced(self, plan: NodePlan, layout: Layout) -> NodePlan:
-        """Return a plan with the values that traces give its links at this moment."""
-        now = monotonic()
-        links = {(link.src, link.dst): link for link in plan.links}
-        for playing in self._playing.values():
-            for pair in playing.trace.links:
-                packet = super_packet_bytes(links[pair], layout.frame)
-                links[pair] = playing.applied_to(links[pair], now, packet)
-        return plan._replace(links=list(links.values()))
+    def _traced(self, layout: Layout) -> Layout:
+        """Return a layout with the values that traces give its links at this moment."""
+        changed = layout._replace(changes=layout.changes + self._changes)
+        return under_traces(changed, self._playing.values(), monotonic())
+
+    def _waiting_bytes(self) -> dict[Pair, int]:
+        """Return how many bytes wait at each link that starts here."""
+        counted = apply.link_counters(self._now)
+        return {
+            link.ends: counted[peer].backlog_bytes
+            for peer, link in self._now.plan.outgoing().items()
+            if peer in counted
+        }
 
     def _is_standing_still(self) -> bool:
         return any(playing.is_standing_still() for playing in self._playing.values())
