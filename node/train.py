@@ -48,7 +48,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
 
     Raises:
         OptionError: the request is impossible (no data, batch too large); raised before ranks meet.
-        RuntimeError: a collective failed: another rank died, or hung longer than the timeout.
+        RuntimeError: a collective failed: another rank died, or did not come within the timeout.
     """
     import torch  # not at the top: see main()
 
@@ -88,8 +88,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     random.seed(seed_of_rank)
 
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    timeout_s = config.timeout_for_s(model_bytes)
-    with process_group(ranks, device, timeout_s):
+    with process_group(ranks, device, config.timeout_for_s(model_bytes)):
         comm = Comm(ranks, clock)
         carried = link_bytes()  # before any collective: none completes until all ranks are here
         initial = to_bytes(list(model.parameters()))
@@ -175,7 +174,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         if rank == 0 and config.run_dir:
             write_model(config.run_dir, model)
         with clock.measure("comm"):
-            wait_until_delivered(timeout_s)
+            wait_until_delivered(config.silence_s)
         carried = link_bytes()
         seconds = clock.read()
         end = End(

@@ -25,14 +25,14 @@ class Traffic(NamedTuple):
 
 
 class CollectiveSum(NamedTuple):
-    """The sum of all collectives of one kind, purpose and size; exact for any number of them."""
+    """The sum of all collectives of one kind, purpose and size, or of all that vary in size; exact for any number."""
 
     kind: Name
     """all_reduce, all_gather, all_to_all, exchange; `message` for what learner and actors send by ZeroMQ."""
     purpose: Name
     """train (the strategy), eval or control; for messages weights, experience or control."""
     bytes: Count
-    """Size of the rank's tensor; for messages, their mean size."""
+    """Size of the rank's tensor; the mean size of messages, and of collectives that vary in size."""
     count: Count  # type: ignore[assignment] # the format's key; tuple.count is not used
     """Number of collectives or messages."""
     waited_s: Number
@@ -41,6 +41,8 @@ class CollectiveSum(NamedTuple):
     """What the rank sent, by receiving rank."""
     done_s: Number = 0.0
     """Seconds from their start until the rank knew that they were done."""
+    sizes_vary: bool = False
+    """Whether they vary in size."""
 
 
 class TcpState(NamedTuple):
@@ -85,6 +87,8 @@ class CollectiveLine(NamedTuple):
     """The sum of `to`."""
     hops: Count = 0
     """The least number of messages that have to follow one another."""
+    sizes_vary: bool = False
+    """Whether others of its kind and purpose differ in size, step by step: sums and reports take these together."""
     sources: list[Count] = []  # noqa: RUF012
     """For an exchange: the ranks that this rank receives from."""
     tcp: dict[Address, TcpState] = {}  # noqa: RUF012

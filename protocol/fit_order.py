@@ -6,8 +6,8 @@ rank ends when its standard input does, which the script that called `fit` holds
 on every node. The exit code is 0 when the rank has trained, 2 after a user error (one line on standard error), 1 after
 a failure.
 
-The folder holds `order.json`; `initial.pt`, the model's state before the first step; `model-1.pt` …: the models that
-earlier calls of `fit` have trained.
+The folder holds `order.json`; `initial.pt`, the model's state before the first step; `samples.pt`, some samples of the
+datasets, unless each rank makes its own; `model-1.pt` …: the models that earlier calls of `fit` have trained.
 """
 
 from typing import Annotated, NamedTuple
@@ -18,6 +18,10 @@ ORDER_FILE = "order.json"
 """The order itself, a FitOrder."""
 INITIAL_MODEL = "initial.pt"
 """The model's state before the first step."""
+SAMPLES = "samples.pt"
+"""Some samples of the datasets, to compare with those of each rank: node/exogym/same_data.py."""
+ATTACHED = "--attached"
+"""The flag of a rank and of `cluster.launch`: end when standard input does."""
 
 
 class EarlierFit(NamedTuple):
@@ -37,7 +41,7 @@ class FitOrder(NamedTuple):
     seed: int
     """Seed of torch's generator at the start of the script."""
     data: str
-    """A checksum of the chosen samples; empty if each rank makes its own."""
+    """A checksum of the datasets' sizes, classes and chosen indices; empty if each rank makes its own datasets."""
     ended: list[EarlierFit]
     """One for each call of `fit` before this one."""
     resume: str

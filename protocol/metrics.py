@@ -140,8 +140,8 @@ class Experience(NamedTuple):
     updates_s: MaybeNumber = None
     """Updates per second."""
     staleness_updates: Distribution = {}  # noqa: RUF012
-    """Updates between the weights that acted and the arrival of the piece. Here and below, the distribution is over
-    steps."""
+    """Updates between the weights that acted and the first update that can learn the piece. Here and below, the
+    distribution is over steps."""
     staleness_s: Distribution = {}  # noqa: RUF012
     """Seconds from the publication of the weights that acted to the arrival of the piece."""
     weights_age_s: Distribution = {}  # noqa: RUF012
@@ -230,7 +230,7 @@ class LearnerFigures(NamedTuple):
     updates_s: Number
     """Updates per second."""
     staleness_updates: Distribution
-    """Updates between the weights that acted and the arrival of the piece."""
+    """Updates between the weights that acted and the first update that can learn the piece."""
     staleness_s: Distribution
     """Seconds from the publication of the weights that acted to the arrival of the piece."""
     weights_age_s: Distribution
@@ -245,10 +245,11 @@ class LearnerFigures(NamedTuple):
     """`weights=delta`: the mean share of numbers that had changed; else null."""
     actors: dict[RankKey, Annotated[dict[Name, Number], Check("figures of an actor", _is_actor)]]
     """Figures of each actor, by rank: `connections`, `lives` (how often it was started), `duplicates`, `pieces`,
-    `steps`, `received_bytes`, `rejected`, `rejected_steps`, `weights_age_s` (mean), and the figures of its goodbye, if
-    one came: `step_interval_s` (between steps of an environment), `not_handed_over` (pieces that the learner had not
-    acknowledged), `pulled_bytes` (mean size of a version of the weights), `pull_s_…` (from request to answer) and
-    `publish_lag_s_…` (from a version's publication until the actor uses it)."""
+    `steps`, `received_bytes`, `rejected`, `rejected_steps`, `weights_age_s` (mean), and the figures of its goodbye,
+    if one came: `step_interval_s` (between steps of an environment, from its first to its last), `not_handed_over`
+    (pieces that the learner had not acknowledged), `pulled_bytes` (mean size of a version of the weights),
+    `pull_s_…` (from request to answer) and `publish_lag_s_…` (from a version's publication until the actor uses
+    it)."""
 
 
 class End(NamedTuple):

@@ -12,7 +12,11 @@ RUN_DIR = "GRADWIRE_RUN_DIR"
 SHARED_DIR = "GRADWIRE_SHARED_DIR"
 """A folder that all ranks of the run share, on all nodes; it is fetched, too. Set under `--shared`."""
 TIMEOUT_S = "GRADWIRE_TIMEOUT_S"
-"""How long a collective may take on these links before it counts as hung; node.train adds the time for its model."""
+"""How long a rank waits for others in a collective, or to join them, before it fails; node.train adds the time for its
+model. It is long, because the others may be computing or testing meanwhile: a launcher ends runs in which nothing moves
+(`--stall-timeout`)."""
+SILENCE_S = "GRADWIRE_SILENCE_S"
+"""How long nothing may arrive over these links before their other end counts as lost: learner and actors then end."""
 NEIGHBOURS = "GRADWIRE_NEIGHBOURS"
 """The ranks on nodes to which this rank's node has a link, and the other ranks on its own node: `0,2`; empty if nothing
 is shaped."""

@@ -44,6 +44,8 @@ from protocol.rank import StartOrder
 from protocol.reader import document
 
 OWN_PROGRAM_S = 600.0  # torch's timeout of an NCCL collective
+LEAST_TIMEOUT_S = 1800.0  # torch's own default for gloo
+MOST_TIMEOUT_S = 7 * 24 * 3600.0  # in milliseconds it still fits into an int
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ class Job:
             refuse_replayed(self.link_state, "the links cannot be measured")
 
     @property
-    def timeout_s(self) -> float:
-        """The timeout of a collective: on the slowest links of the run, plus the length of the longest change."""
+    def silence_s(self) -> float:
+        """How long nothing may move: a collective on the slowest links of the run, plus the longest change."""
         longest_s = max((_lasts_s(event) for event in self.schedule), default=0.0)
         size = len(self.places)
         return max(collective_timeout_s(some, size) for some in self._link_sets()) + longest_s
@@ -103,12 +105,22 @@ class Job:
     def stalled_after_s(self) -> float | None:
         """Seconds without any activity after which the run is ended; None: never.
 
-        The default is the timeout of a collective. A program of the user's own gets OWN_PROGRAM_S at least, because it
-        may sleep on purpose.
+        The default is `silence_s`. A program of the user's own gets OWN_PROGRAM_S at least, because it may sleep on
+        purpose.
         """
         if self.stall_timeout_s is not None:
             return self.stall_timeout_s or None
-        return max(self.timeout_s, 0.0 if self.program.config else OWN_PROGRAM_S)
+        return max(self.silence_s, 0.0 if self.program.config else OWN_PROGRAM_S)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a rank waits for others in a collective, or to join them, before it fails.
+
+        This must not end a healthy run, and the others may be computing or testing meanwhile. The stall watcher
+        (stall_watcher.py) ends runs in which nothing moves, much sooner.
+        """
+        stalled_s = MOST_TIMEOUT_S if self.stalled_after_s is None else self.stalled_after_s
+        return min(max(LEAST_TIMEOUT_S, self.silence_s, stalled_s), MOST_TIMEOUT_S)
 
     @property
     def slowest_mbyte_s(self) -> float | None:
@@ -154,6 +166,7 @@ class Job:
             **replace(self, program=known).experiment(limits),
             "settings": settings_document(self.link_state),
             "collective_timeout_s": round(self.timeout_s),
+            "stalled_after_s": self.stalled_after_s,
             "traces": [
                 {"event": event.words} | event.playback.record() | event.playback.trace.rates()
                 for event in self.schedule
@@ -212,6 +225,7 @@ class Job:
                     run_dir(run),
                     timeout_s,
                     self.slowest_mbyte_s,
+                    silence_s=self.silence_s,
                     isolated=self.link_state.isolated,
                     max_restarts=self.max_restarts,
                     shared_dir=shared_dir(run) if self.shared else "",
@@ -229,6 +243,7 @@ class Job:
             "arguments": {place.name: order.argv for place, order in orders.items()},
             "rank_order": self.rank_order,
             "collective_timeout_s": round(self.timeout_s),
+            "stalled_after_s": self.stalled_after_s,
             "essential_ranks": self.essential_ranks,
             "max_restarts": self.max_restarts,
             "environment": {place.name: order.env for place, order in orders.items()},

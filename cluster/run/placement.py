@@ -102,6 +102,7 @@ def rank_environment(
     timeout_s: float,
     slowest_mbyte_s: float | None = None,
     *,
+    silence_s: float,
     isolated: bool = False,
     max_restarts: int = 0,
     shared_dir: str = "",
@@ -130,6 +131,7 @@ def rank_environment(
         "PYTHONFAULTHANDLER": "1",  # prints the stacks of a rank that crashes or hangs: node/supervisor/stacks.py
         variables.RUN_DIR: run_dir,
         variables.TIMEOUT_S: f"{timeout_s:.0f}",
+        variables.SILENCE_S: f"{silence_s:.0f}",
         variables.NEIGHBOURS: ",".join(map(str, _neighbours(place, places, links))),
     }
     if slowest_mbyte_s is not None:

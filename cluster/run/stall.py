@@ -7,6 +7,7 @@ them. Ranks of node.train also tell which collective they are in.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -116,7 +117,26 @@ def find_stall(
         f"rank {place.rank} on {place.node}: {_describe(state, names, now)}"
         for place, state in sorted(states.items(), key=lambda item: item[0].rank)
     ]
-    return Stall(seconds, place, why, lines)
+    cut = [
+        f"{dst} does not acknowledge what {src} sends: the link, or the one back, carries nothing"
+        for src, dst in _cut(known, nodes)
+    ]
+    return Stall(seconds, place, why, [*lines, *cut])
+
+
+def _cut(states: Mapping[RankPlacement, RankState], nodes: Sequence[Node]) -> list[tuple[str, str]]:
+    """Return the pairs of nodes of which one sends bytes that the other does not acknowledge.
+
+    If a rank there did not read them, they would be acknowledged until its buffer is full, and unread in it.
+    """
+    known = [node for node in nodes if any(place.node == node.name for place in states)]
+    unsent = {(place.node, to) for place, state in states.items() for to in state.unsent}
+    unread = {(place.node, of) for place, state in states.items() for of in state.unread}
+    return [
+        (src.name, dst.name)
+        for src, dst in itertools.permutations(known, 2)
+        if (src.name, dst.address) in unsent and (dst.name, src.address) not in unread
+    ]
 
 
 def _suspect(

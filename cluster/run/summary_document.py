@@ -36,13 +36,15 @@ class BytesPart(TypedDict):
 
 
 class CollectiveRow(TypedDict):
-    """One of `collectives`: all of one kind, purpose and size."""
+    """One of `collectives`: all of one kind, purpose and size, or all that vary in size."""
 
     kind: str
     purpose: str
     bytes: int
+    sizes_vary: bool
     count: int
     timed: int
+    bounded: int
     seconds: float | None
     gloo_bound_s: float | None
     links_bound_s: float | None

@@ -19,6 +19,7 @@ class Entry:
     Attributes:
         began_at: when it was started, Unix time.
         began_s: the same by time.perf_counter.
+        sizes_vary: whether others of its kind and purpose differ in size, step by step.
         done_s: seconds from its start until it was known to be done.
         waited_s: seconds of those in which the rank only waited for it.
         hidden: whether it was done before the rank waited for it; if so, it took `done_s` or less.
@@ -31,6 +32,7 @@ class Entry:
     step: int
     began_at: float
     began_s: float
+    sizes_vary: bool = False
     done_s: float = 0.0
     waited_s: float = 0.0
     hidden: bool = False
@@ -54,15 +56,17 @@ class Entry:
             "waited_s": round(self.waited_s, 6),
             "hidden": self.hidden,
         }
-        sources = {"sources": flow.sources} if flow.kind == "exchange" else {}
-        return values | sources | ({"tcp": self.tcp} if self.tcp else {})
+        values |= {"sizes_vary": True} if self.sizes_vary else {}
+        values |= {"sources": flow.sources} if flow.kind == "exchange" else {}
+        return values | ({"tcp": self.tcp} if self.tcp else {})
 
 
 @dataclass
 class Sum:
-    """All collectives of one kind, purpose and size."""
+    """All collectives of one kind, purpose and size, or of all that vary in size."""
 
     count: int = 0
+    size_bytes: int = 0  # of all together
     done_s: float = 0.0
     waited_s: float = 0.0
     to: dict[int, list[int]] = field(default_factory=dict)  # rank -> [bytes, messages]
@@ -70,6 +74,7 @@ class Sum:
     def add(self, entry: Entry) -> None:
         """Add one collective."""
         self.count += 1
+        self.size_bytes += entry.flow.size
         self.done_s += entry.done_s
         self.waited_s += entry.waited_s
         for peer, count in entry.flow.to.items():
@@ -118,11 +123,14 @@ class Ledger:
 
     Attributes:
         step: the training step in progress; 0 before the first.
+        sizes_vary: whether collectives that begin now are among those that vary in size.
     """
 
     def __init__(self) -> None:
         self.step = 0
-        self._sums: dict[tuple[str, str, int], Sum] = {}
+        self.sizes_vary = False
+        # by kind, purpose and size; None if it varies
+        self._sums: dict[tuple[str, str, int | None], Sum] = {}
         self._lines: list[dict[str, object]] = []
         self._taken = 0
         self._note = Note()
@@ -131,7 +139,8 @@ class Ledger:
     def begin(self, flow: Flow, purpose: str) -> Entry:
         """Record that a collective starts now."""
         before = self._sockets.read() if self._has_room else {}
-        entry = Entry(flow, purpose, self.step, time.time(), time.perf_counter(), tcp_before=before)
+        entry = Entry(flow, purpose, self.step, time.time(), time.perf_counter(), self.sizes_vary)
+        entry.tcp_before = before
         self._note.begin(entry)
         return entry
 
@@ -141,7 +150,8 @@ class Ledger:
         entry.done_s, entry.waited_s = now - entry.began_s, now - waits_since
         entry.hidden = hidden
         self._note.end()
-        key = (entry.flow.kind, entry.purpose, entry.flow.size)
+        size = None if entry.sizes_vary else entry.flow.size
+        key = (entry.flow.kind, entry.purpose, size)
         self._sums.setdefault(key, Sum()).add(entry)
         if self._has_room:
             entry.tcp = self._tcp_of(entry)
@@ -157,7 +167,8 @@ class Ledger:
         if entry.flow.sent_bytes < LEAST_BYTES:
             return {}
         told = changes(entry.tcp_before, self._sockets.read())
-        if not told:
+        peers = [peer for peer, count in entry.flow.to.items() if count >= LEAST_BYTES]
+        if len(told) < len(peers):  # over a new connection; also if ranks share an address
             self._sockets.forget()
         return told
 
@@ -173,11 +184,12 @@ class Ledger:
             CollectiveSum(
                 kind,
                 purpose,
-                size,
+                round(one.size_bytes / one.count),
                 one.count,
                 waited_s=round(one.waited_s, 6),
                 to={peer: Traffic(b, m) for peer, (b, m) in one.to.items()},
                 done_s=round(one.done_s, 6),
+                sizes_vary=size is None,
             )
             for (kind, purpose, size), one in self._sums.items()
         ]

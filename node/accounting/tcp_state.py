@@ -43,22 +43,21 @@ class TcpState:
 
 
 class TcpSockets:
-    """The TCP sockets of this process: they are remembered, and searched for again when one of them is gone."""
+    """The connected TCP sockets of this process: remembered, and searched for again when one of them is gone."""
 
     def __init__(self) -> None:
         self._fds: list[int] | None = None
 
     def read(self) -> dict[int, TcpState]:
         """Return the state of each connected socket, by file descriptor."""
-        if self._fds is None:
-            self._fds = tcp_sockets()
-        states = {fd: _read(fd) for fd in self._fds}
-        found = {fd: state for fd, state in states.items() if state}
-        self._fds = list(found) if len(found) == len(states) else None
+        fds = tcp_sockets() if self._fds is None else self._fds
+        found = {fd: state for fd in fds if (state := _read(fd))}
+        is_complete = self._fds is None or len(found) == len(self._fds)
+        self._fds = list(found) if is_complete else None
         return found
 
     def forget(self) -> None:
-        """Search for them again at the next read: what was sent went over others."""
+        """Search for them again at the next read: something was sent over others."""
         self._fds = None
 
 
@@ -100,7 +99,7 @@ def changes(before: dict[int, TcpState], after: dict[int, TcpState]) -> dict[str
 def _read(fd: int) -> TcpState | None:
     """Read a socket's state; None if it is not connected, or gone."""
     try:
-        one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
+        one = socket.socket(fileno=fd)  # of the family that it has: an IPv6 address is longer
     except OSError:
         return None
     try:

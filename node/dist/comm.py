@@ -7,8 +7,8 @@ included.
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -60,6 +60,15 @@ class Comm:
     def packing(self) -> AbstractContextManager[None]:
         """Count the time of packing as strategy: needed in a backward pass; the time of `step` is counted anyway."""
         return self._clock.measure("strategy")
+
+    @contextmanager
+    def varying_sizes(self) -> Iterator[None]:
+        """Account for what is started meanwhile together, whatever its size: for tensors of another size each step."""
+        self.ledger.sizes_vary = True
+        try:
+            yield
+        finally:
+            self.ledger.sizes_vary = False
 
     def average(self, tensors: Sequence[Tensor], purpose: str = "train") -> Tensor:
         """Replace every tensor by its mean over all ranks, in one all-reduce.

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from node.base.options import OptionError, parse_environ, parse_value
+from node.base.options import OptionError, check_bounds, parse_environ, parse_value
 from protocol.ports import RENDEZVOUS_PORT
 from protocol.rank_variables import NEIGHBOURS, RESTART_COUNT
+
+PORTS = {"at least": 1, "at most": 65535}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def read_rank_env(environ: Mapping[str, str]) -> RankEnv:
     )
     if not 0 <= ranks.rank < ranks.world_size:
         raise OptionError(f"RANK={ranks.rank} with WORLD_SIZE={ranks.world_size}: no such rank")
+    check_bounds("MASTER_PORT", ranks.master_port, PORTS)
     for rank in ranks.neighbours:
         if rank not in range(ranks.world_size):
             raise OptionError(f"{NEIGHBOURS}: no rank {rank}")

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node.base.options import OptionError
-from node.exogym.script_rank import ATTACHED
 from node.supervisor.error_file import is_bystander, read_error
+from protocol.fit_order import ATTACHED
 from protocol.places import error_file
 from protocol.rank import EXIT_USAGE, GRACE_S
 from protocol.rank_variables import ERROR_FILE, RUN_DIR

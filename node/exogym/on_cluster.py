@@ -10,7 +10,7 @@ from pathlib import Path
 
 from node.base.options import OptionError
 from node.exogym.local import project_path
-from node.exogym.script_rank import ATTACHED
+from protocol.fit_order import ATTACHED
 from protocol.rank import EXIT_USAGE
 
 

@@ -10,7 +10,6 @@ other end is gone. The exit code is 0 after training, 2 with one line for a mist
 """
 
 import os
-import random
 import runpy
 import signal
 import sys
@@ -21,11 +20,9 @@ from pathlib import Path
 from node.base.options import OptionError
 from node.exogym.fit_order import RankDone, read_fit_order
 from node.training.compiler import defer_compiler
-from protocol.fit_order import FitOrder
+from protocol.fit_order import ATTACHED, FitOrder
 from protocol.rank import EXIT_USAGE
 from protocol.rank_variables import FIT
-
-ATTACHED = "--attached"
 
 
 def run_script_rank(order: FitOrder, words: Sequence[str]) -> int:
@@ -37,7 +34,6 @@ def run_script_rank(order: FitOrder, words: Sequence[str]) -> int:
     import torch
 
     torch.manual_seed(order.seed)
-    random.seed(order.seed)
     try:
         _run(words)
     except RankDone as done:

@@ -99,7 +99,7 @@ def FedAvgStrategy(
 
 def DiLoCoStrategy(
     optim_spec: OptimSpec | str | None = None,
-    outer_optim_spec: OptimSpec | None = None,
+    outer_optim_spec: OptimSpec | str | None = None,
     *,
     H: int = 100,
     max_norm: float | None = None,
@@ -126,7 +126,7 @@ def SPARTAStrategy(
 
 def SPARTADiLoCoStrategy(
     optim_spec: OptimSpec | str | None = None,
-    outer_optim_spec: OptimSpec | None = None,
+    outer_optim_spec: OptimSpec | str | None = None,
     *,
     p_sparta: float = 0.005,
     H: int = 100,
@@ -195,9 +195,7 @@ def _choose(
     lr_scheduler: str | None,
     lr_scheduler_kwargs: Mapping[str, float] | None,
 ) -> Chosen:
-    spec = OptimSpec(optim_spec) if isinstance(optim_spec, str) else optim_spec
-    if not isinstance(spec, OptimSpec | None):
-        raise OptionError(f"optim_spec must be an OptimSpec of node.exogym, not {spec!r}")
+    spec = _spec("optim_spec", optim_spec)
     # The strategy decides which optimiser is the default; EXO Gym's learning rate is for any.
     optimizer = spec.flags() if spec else ["--lr", str(OptimSpec.lr)]
     settings = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
@@ -206,8 +204,17 @@ def _choose(
     return Chosen(("--strategy", name, *settings, *optimizer, *clip, *schedule))
 
 
-def _outer(spec: OptimSpec | None) -> dict[str, Value]:
+def _spec(argument: str, given: OptimSpec | str | None) -> OptimSpec | None:
+    """Return an optimiser that may be given by its name."""
+    spec = OptimSpec(given) if isinstance(given, str) else given
+    if not isinstance(spec, OptimSpec | None):
+        raise OptionError(f"{argument} must be an OptimSpec of node.exogym, not {spec!r}")
+    return spec
+
+
+def _outer(given: OptimSpec | str | None) -> dict[str, Value]:
     """Return DiLoCo's options for an outer optimiser; EXO Gym's default is also ours."""
+    spec = _spec("outer_optim_spec", given)
     if spec is None:
         return {}
     if spec.name != "sgd" or spec.weight_decay or (spec.momentum and not spec.nesterov):
@@ -226,5 +233,7 @@ def _schedule(name: str | None, settings: dict[str, float]) -> list[str]:
         if key not in SCHEDULE_KEYS:
             raise unknown("key of lr_scheduler_kwargs", key, SCHEDULE_KEYS)
     warmup = settings.get("warmup_steps", 0)
-    flags = ["--warmup-steps", str(warmup)] if warmup else []
+    if not (isinstance(warmup, int | float) and float(warmup).is_integer()):
+        raise OptionError(f"lr_scheduler_kwargs: warmup_steps must be a whole number, not {warmup}")
+    flags = ["--warmup-steps", str(int(warmup))] if warmup else []
     return flags + (["--lr-schedule", "cosine"] if settings.get("cosine_anneal") else [])

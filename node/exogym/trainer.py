@@ -41,12 +41,13 @@ from node.exogym.fit_order import (
 )
 from node.exogym.local import new_run_folder, own_words, run_ranks
 from node.exogym.on_cluster import launch_ranks
+from node.exogym.same_data import are_alike, some_samples
 from node.exogym.strategies import Chosen
 from node.tasks.dataset_task import DatasetTask
 from node.train import train
 from node.training.config import parse_config
 from node.training.shards import make_shard
-from protocol.fit_order import INITIAL_MODEL, EarlierFit, FitOrder
+from protocol.fit_order import INITIAL_MODEL, SAMPLES, EarlierFit, FitOrder
 from protocol.places import MODEL
 from protocol.rank import EXIT_USAGE
 from protocol.rank_variables import FIT
@@ -175,6 +176,8 @@ class Trainer:
             write_fit_order(order, Path(place))
             state = {name: value.cpu() for name, value in self.model.state_dict().items()}
             torch.save(state, Path(place, INITIAL_MODEL))
+            if data:
+                torch.save(self._samples(), Path(place, SAMPLES))
             if backend == "cluster":
                 return launch_ranks(Path(place), words, asked.num_nodes, options)
             folder = new_run_folder(strategy)
@@ -221,17 +224,27 @@ class Trainer:
         Raises:
             OptionError: the script made another model or other data this time.
         """
-        if order.data and order.data != _digest(task):
+        folder = Path(os.environ[FIT])
+        if order.data and not self._has_data(order.data, folder, task):
             raise OptionError(
                 "the script has made other datasets on this rank than where it was started: seed "
                 "what draws them"
             )
-        state = torch.load(Path(os.environ[FIT]) / INITIAL_MODEL, weights_only=True)
+        state = torch.load(folder / INITIAL_MODEL, weights_only=True)
         try:
             self.model.load_state_dict(state)
         except RuntimeError as error:
             text = " ".join(str(error).split())
             raise OptionError(f"the script has made another model on this rank: {text}") from None
+
+    def _has_data(self, data: str, folder: Path, task: DatasetTask) -> bool:
+        """Return whether the datasets are those of the process that called fit."""
+        if data != _digest(task):
+            return False
+        return are_alike(torch.load(folder / SAMPLES, weights_only=True), self._samples())
+
+    def _samples(self) -> list[Any]:
+        return some_samples([self.train_dataset, self.val_dataset])
 
     def _check(self, asked: FitFlags) -> tuple[str, str]:
         """Check once what would fail on every rank; return the strategy's name and a checksum of the data."""

@@ -30,6 +30,8 @@ Rules that keep strategies comparable:
 - Send one flat tensor per collective, never one per parameter: over links of 100 ms, 8 tensors on 3 ranks cost 3.2 s of
   latency a step, one tensor costs 0.4 s.
 - Run the same collectives in the same order on all ranks.
+- Send tensors whose size differs from step to step in `with self.comm.varying_sizes():`, so that reports take them
+  together.
 - Draw what must be the same on all ranks from `self.seed` and the step: it need not be sent.
 - The strategies here import torch only where they compute (in setup, or in a module of their own: outer.py, dct.py, …),
   because options are also checked on machines without torch.

@@ -16,7 +16,8 @@ class Masks:
     Args:
         size: number of parameters.
         p: share of them per draw.
-        selector: `random`: each with probability p; `partition`: all of them in 1/p draws, in a new order each time.
+        selector: `random`: each with probability p; `partition`: all of them in ⌈1/p⌉ draws of equal size, in a new
+            order each time, as in EXO Gym.
         seed: the same on every rank.
     """
 
@@ -37,13 +38,21 @@ class Masks:
         if self._order[0] != cycle:
             order = torch.randperm(self._size, generator=self._generator(cycle))
             self._order = cycle, order
-        return self._order[1].tensor_split(draws)[place]
+        return self._order[1][slice(*_bounds(self._size, draws, place))]
 
     def average(self, comm: "Comm", flat: Tensor, step: int) -> None:
         """Average the parameters that are drawn for this step over all ranks, in place."""
         indices = self.draw(step).to(flat.device)
         if len(indices):
-            flat[indices] = comm.start_average(flat[indices])()
+            with comm.varying_sizes():
+                flat[indices] = comm.start_average(flat[indices])()
 
     def _generator(self, number: int) -> torch.Generator:
         return torch.Generator().manual_seed(self._seed + 1_000_003 * number)
+
+
+def _bounds(size: int, parts: int, number: int) -> tuple[int, int]:
+    """Return where a part begins and ends if `size` is cut as by tensor_split, which would make every part."""
+    each, left = divmod(size, parts)
+    begin = number * each + min(number, left)
+    return begin, begin + each + (number < left)

@@ -24,7 +24,9 @@ class Sparta(Strategy):
 
     p: float = option(0.005, "share of the parameters averaged per step", above=0.0, at_most=1.0)
     selector: str = option(
-        "random", "drawn anew each step, or cover all in 1/p steps", choices=("random", "partition")
+        "random",
+        "drawn anew each step, or all in ceil(1/p) steps: a share of 1/ceil(1/p) each",
+        choices=("random", "partition"),
     )
 
     def setup(self, model: "nn.Module", optimizer: "Optimizer", comm: "Comm", seed: int) -> None:

@@ -59,6 +59,7 @@ class StreamingDiLoCo(Strategy):
             for piece in self.outer.tensor_split(self.fragments)
         ]
         self._synced = [0] * self.fragments  # step of each fragment's last outer step
+        # None while nothing is sent, also if a resumed run with another number of ranks begins between sending and due.
         self._under_way: tuple[int, Callable[[], Tensor]] | None = None
 
     def step(self, step: int) -> None:
@@ -67,13 +68,13 @@ class StreamingDiLoCo(Strategy):
         due = step + self.tau
         if due % self._every == 0:
             self._send((due // self._every - 1) % self.fragments)
-        if step % self._every == 0:
-            self._take(step)
+        if step % self._every == 0 and self._under_way:
+            self._take(*self._under_way, step)
 
     def finish(self, step: int) -> None:
         """Apply the mean in flight; make one joint outer step of the fragments that are not up to date."""
         if self._under_way:
-            self._take(step)
+            self._take(*self._under_way, step)
         late = [f for f in range(self.fragments) if self._synced[f] != step]
         if late:
             self._sync(late)
@@ -86,9 +87,7 @@ class StreamingDiLoCo(Strategy):
         delta = self._fragments[fragment].flat - self._own(fragment)
         self._under_way = fragment, self.comm.start_average(delta, self.codec)
 
-    def _take(self, step: int) -> None:
-        assert self._under_way is not None
-        fragment, mean = self._under_way
+    def _take(self, fragment: int, mean: "Callable[[], Tensor]", step: int) -> None:
         shared = self._fragments[fragment].move(mean())
         flat = self.flat_parameters()
         own = flat.tensor_split(self.fragments)[fragment]

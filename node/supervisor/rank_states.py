@@ -36,7 +36,7 @@ class Process(NamedTuple):
 
 
 class Socket(NamedTuple):
-    """One TCP connection, with the bytes that wait in it, and those that have gone through."""
+    """One TCP connection, with the bytes that wait in it, and those that have gone through: arrived, not only sent."""
 
     pids: frozenset[int]
     peer: str
@@ -80,12 +80,16 @@ def find_ranks(run: str) -> dict[str, list[Process]]:
 
 
 def read_sockets(said: str) -> Iterator[Socket]:
-    """Parse the connections that `ss` lists, a line each: what waits, the two ends, and words like bytes_sent:12."""
+    """Parse the connections that `ss` lists, a line each: what waits, the two ends, and words like bytes_acked:12.
+
+    bytes_sent would count retransmissions: over a link that is cut, TCP sends the same bytes again for a quarter of an
+    hour.
+    """
     for line in said.splitlines():
         fields = line.split()
         if len(fields) < 4 or not (fields[0] + fields[1]).isdecimal():
             continue
-        values = dict(re.findall(r"\b(bytes_sent|bytes_received):(\d+)", line))
+        values = dict(re.findall(r"\b(bytes_acked|bytes_received):(\d+)", line))
         yield Socket(
             frozenset(int(pid) for pid in re.findall(r"\bpid=(\d+)", line)),
             fields[3].rpartition(":")[0].strip("[]").removeprefix("::ffff:"),

@@ -22,7 +22,7 @@ from node.dist.comm import Comm
 from node.strategies.base import Strategy
 from node.tasks.base import Task
 from node.tasks.saved import Saved
-from node.training.config import TrainConfig
+from node.training.config import TrainConfig, without_folders
 from node.training.regroup import regroup
 from node.training.strategy_state import freeze, thaw
 from protocol.checkpoint_name import CheckpointName, read_checkpoint_name
@@ -255,7 +255,7 @@ def require_same(
     path: Path, before: Mapping[str, object], config: TrainConfig, free: Collection[str] = ()
 ) -> None:
     """Raise OptionError if a setting that decides the result has changed, except those in `free`."""
-    now = config.decisive()
+    before, now = without_folders(before), config.decisive()
     for key in sorted((before.keys() | now.keys()) - set(free)):
         if before.get(key) != now.get(key):
             was, what = json.dumps(before.get(key)), json.dumps(now.get(key))

@@ -23,7 +23,7 @@ from node.base.options import (
     split_settings,
     unknown,
 )
-from node.dist.rank_env import RankEnv, read_rank_env
+from node.dist.rank_env import PORTS, RankEnv, read_rank_env
 from node.strategies import strategy_class
 from node.strategies.base import Strategy
 from node.tasks import task_class
@@ -39,12 +39,15 @@ from node.training.flags import (
     SHARDS,
     make_parser,
 )
-from protocol.rank_variables import RUN_DIR, SLOWEST_MBYTE_S, TIMEOUT_S
+from protocol.rank_variables import RUN_DIR, SILENCE_S, SLOWEST_MBYTE_S, TIMEOUT_S
 
-# torch's own default for gloo; the launcher computes a better one from the links.
+# torch's own default for gloo; a launcher knows the links, and may set more.
 DEFAULT_TIMEOUT_S = 1800.0
+MOST_TIMEOUT_S = 366 * 24 * 3600.0  # no wait of torch overflows
 # gloo takes 1.6 to 2.1 times as long as the bound of a ring (docs/LOG.md), longer on a busy machine.
 MODEL_PATIENCE = 4.0
+# Far above the largest that differs from an even split; random.gammavariate never ends with 1e308.
+ALPHAS = {"above": 0, "at most": 1e9}
 # torch takes seeds up to 2**64 - 1: ranks and epochs add to these.
 SEEDS = {"at least": -(2**63), "at most": 2**63 - 1}
 
@@ -83,6 +86,7 @@ class TrainConfig:
     resume: Path | None
     run_dir: Path | None
     timeout_s: float
+    silence_s: float
     slowest_mbyte_s: float | None
     ranks: RankEnv
     essential_ranks: tuple[int, ...] | None
@@ -98,6 +102,7 @@ class TrainConfig:
         """Return the settings that must be the same on every rank, as bytes to compare."""
         own = {"data_dir", "run_dir", "resume", "threads", "ranks", "needed_packages", "dry_run"}
         values = {key: value for key, value in self.to_json().items() if key not in own}
+        values = without_folders(values)
         values["resumes"] = self.resume is not None  # the folder may differ by rank
         return json.dumps(values, sort_keys=True).encode()
 
@@ -106,7 +111,7 @@ class TrainConfig:
         values: dict[str, object] = json.loads(self.shared())
         for name in ("eval_every", "eval", "checkpoint_every", "resumes"):
             del values[name]
-        for name in ("timeout_s", "slowest_mbyte_s"):
+        for name in ("timeout_s", "silence_s", "slowest_mbyte_s"):
             del values[name]
         # The number of steps may change, unless the learning rate or the clip depends on it.
         if self.lr_schedule == "constant" and not self.task_options.get("anneal_clip"):
@@ -114,15 +119,16 @@ class TrainConfig:
         return values | {"rank": self.ranks.rank, "ranks": self.ranks.world_size}
 
     def timeout_for_s(self, model_bytes: int) -> float:
-        """Return how long a collective may take before it counts as hung: the launcher's timeout plus the model's time.
+        """Return how long a rank waits in a collective: the launcher's timeout plus the model's time.
 
-        The launcher does not know the model. A ring all-reduce of it takes at least 2(N-1)/N of its bytes on the
-        slowest link, and MODEL_PATIENCE times that is added.
+        The launcher does not know the model. At worst every rank sends it whole to every other one, and all of that
+        goes over the slowest link or uplink: gossip between all ranks of two nodes. MODEL_PATIENCE times that is added.
         """
         if self.slowest_mbyte_s is None:
             return self.timeout_s
-        share = 2 * (self.ranks.world_size - 1) / self.ranks.world_size
-        return self.timeout_s + MODEL_PATIENCE * share * model_bytes / 1e6 / self.slowest_mbyte_s
+        copies = self.ranks.world_size * (self.ranks.world_size - 1)
+        model_s = MODEL_PATIENCE * copies * model_bytes / 1e6 / self.slowest_mbyte_s
+        return min(self.timeout_s + model_s, MOST_TIMEOUT_S)
 
     def saves_after(self, step: int) -> bool:
         """Return whether to write a checkpoint after this step; not after the last, whose exchange ends the run."""
@@ -131,6 +137,13 @@ class TrainConfig:
     def tests_after(self, step: int) -> bool:
         """Return whether to evaluate the model after this step: the last, and each eval_every-th."""
         return step == self.steps or (self.eval_every > 0 and step % self.eval_every == 0)
+
+
+def without_folders(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings in which a user's own task and strategy are without their folders, which differ by machine."""
+    names = {key: str(settings[key]) for key in ("task", "strategy") if key in settings}
+    own = {key: name for key, name in names.items() if ".py:" in name}
+    return {**settings, **{key: Path(name).name for key, name in own.items()}}
 
 
 def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> TrainConfig:
@@ -195,6 +208,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -
         resume=args.resume,
         run_dir=Path(run_dir) if run_dir else None,
         timeout_s=parse_environ(environ, TIMEOUT_S, DEFAULT_TIMEOUT_S),
+        silence_s=parse_environ(environ, SILENCE_S, DEFAULT_TIMEOUT_S),
         slowest_mbyte_s=parse_environ(environ, SLOWEST_MBYTE_S, 0.0) or None,
         ranks=ranks,
         essential_ranks=task.essential_ranks if task else None,
@@ -290,9 +304,11 @@ def _check(config: TrainConfig, given: argparse.Namespace) -> None:
     check_bounds("--seed", config.seed, SEEDS)
     check_bounds("--momentum", config.momentum, {"at least": 0, "below": 1})
     check_bounds("--final-lr", config.final_lr, {"at least": 0, "at most": 1})
-    check_bounds("--alpha", config.alpha, {"above": 0})
-    if config.lr <= 0 or config.timeout_s <= 0 or (config.slowest_mbyte_s or 1) <= 0:
-        raise OptionError(f"--lr, {TIMEOUT_S} and {SLOWEST_MBYTE_S} must be above 0")
+    check_bounds("--alpha", config.alpha, ALPHAS)
+    check_bounds("--lr", config.lr, {"above": 0})
+    check_bounds(TIMEOUT_S, config.timeout_s, {"above": 0, "at most": MOST_TIMEOUT_S})
+    check_bounds(SILENCE_S, config.silence_s, {"above": 0, "at most": MOST_TIMEOUT_S})
+    check_bounds(SLOWEST_MBYTE_S, config.slowest_mbyte_s or 1, {"above": 0})
     if config.momentum and config.optimizer != "sgd":
         raise OptionError("--momentum is an option of sgd: add --optimizer sgd")
     if config.checkpoint_every and not (config.run_dir or config.dry_run):
@@ -332,11 +348,13 @@ def _by_hand(args: argparse.Namespace) -> RankEnv:
     rank = args.node_rank or 0
     if not 0 <= rank < args.nnodes:
         raise OptionError(f"--node-rank must be 0 to {args.nnodes - 1}, not {rank}")
+    port = RankEnv.master_port if args.master_port is None else args.master_port
+    check_bounds("--master-port", port, PORTS)
     return RankEnv(
         rank=rank,
         world_size=args.nnodes,
         master_addr=args.master_addr or RankEnv.master_addr,
-        master_port=args.master_port or RankEnv.master_port,
+        master_port=port,
     )
 
 

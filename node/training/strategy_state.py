@@ -1,12 +1,17 @@
 """A strategy's state as plain values for a checkpoint, and back.
 
-The state is all attributes except options, parts of the model and what the loop sets: tensors, numbers, strings,
-collections of them, generators, anything with a state_dict, and objects with such attributes. So a strategy needs no
-code for checkpoints.
+The state is all attributes except options and what the loop sets: tensors, numbers, strings, enumerations, collections
+of them, generators, anything with a state_dict, and objects with such attributes. Parts of the run (the model, its
+parameters, the optimiser) are written as their numbers, also where they are keys. So a strategy needs no code for
+checkpoints.
 """
 
 import dataclasses
+import operator
 import random
+import sys
+from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 import torch
@@ -18,9 +23,9 @@ from node.strategies.base import Strategy
 
 Frozen = tuple[str, Any]
 LIVE: Frozen = ("live", None)  # stays as setup made it
-PLAIN = (type(None), bool, int, float, str, bytes)
-CONSTANT = (torch.Size, torch.dtype, torch.device, type)
+PLAIN = (type(None), bool, int, float, str, bytes, torch.Size, torch.dtype)
 SEQUENCES: dict[str, type[Any]] = {t.__name__: t for t in (list, tuple, set, frozenset)}
+NEED_LIVE = {"live", "generator", "random", "stateful", "object", "items of a kind"}
 GIVEN = {"model", "parameters", "optimizer", "comm", "seed", "samples", "accumulating"}
 
 
@@ -30,9 +35,9 @@ def freeze(strategy: Strategy) -> dict[str, Frozen]:
     Raises:
         OptionError: an attribute cannot be written to a file.
     """
-    model = [strategy.model, *strategy.model.parameters(), *strategy.model.buffers()]
-    live = {id(thing) for thing in (strategy, strategy.comm, strategy.optimizer, *model)}
-    return {name: _freeze(vars(strategy)[name], name, live) for name in _remembered(strategy)}
+    parts = {id(part): number for number, part in enumerate(_parts(strategy))}
+    values = vars(strategy)
+    return {n: _freeze(values[n], n, parts, frozenset()) for n in _remembered(strategy)}
 
 
 def thaw(strategy: Strategy, frozen: dict[str, Frozen]) -> None:
@@ -41,8 +46,16 @@ def thaw(strategy: Strategy, frozen: dict[str, Frozen]) -> None:
     Raises:
         OptionError: it is another kind of strategy.
     """
+    parts = _parts(strategy)
     for name, value in frozen.items():
-        setattr(strategy, name, _thaw(value, name, vars(strategy).get(name)))
+        setattr(strategy, name, _thaw(value, name, vars(strategy).get(name), parts))
+
+
+def _parts(strategy: Strategy) -> list[object]:
+    """Return the parts of a run that strategies may refer to, in the same order in every run of the same model."""
+    model = strategy.model
+    run = (strategy, strategy.comm, strategy.optimizer, model)
+    return [*run, *model.parameters(), *model.buffers()]
 
 
 def _remembered(strategy: Strategy) -> list[str]:
@@ -50,11 +63,23 @@ def _remembered(strategy: Strategy) -> list[str]:
     return [name for name in vars(strategy) if name not in GIVEN | options]
 
 
-def _freeze(thing: Any, place: str, live: set[int]) -> Frozen:  # noqa: ANN401, PLR0911
-    if id(thing) in live or isinstance(thing, CONSTANT):
+def _freeze(  # noqa: PLR0911
+    thing: Any,  # noqa: ANN401
+    place: str,
+    parts: Mapping[int, int],
+    within: frozenset[int],
+) -> Frozen:
+    """Return a value as plain ones; `parts`: numbers of the run's by identity, `within`: the objects around it."""
+    if id(thing) in parts:
+        return "part", parts[id(thing)]
+    if id(thing) in within or isinstance(thing, type):  # a cycle of references; a class
         return LIVE
-    if isinstance(thing, PLAIN):
+    if _is_plain(thing):
         return "plain", thing
+    if isinstance(thing, Enum) and _is_plain(thing.value):
+        return "enum", (type(thing).__module__, type(thing).__qualname__, thing.value)
+    if isinstance(thing, torch.device):
+        return "device", str(thing)
     if isinstance(thing, Tensor):
         return "tensor", thing.detach()
     if isinstance(thing, Pending):
@@ -66,29 +91,56 @@ def _freeze(thing: Any, place: str, live: set[int]) -> Frozen:  # noqa: ANN401, 
     if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
         return "stateful", thing.state_dict()
     if type(thing) in SEQUENCES.values():
-        parts = [_freeze(part, f"{place}[{n}]", live) for n, part in enumerate(thing)]
-        return type(thing).__name__, parts
+        return type(thing).__name__, [
+            _freeze(part, f"{place}[{n}]", parts, within) for n, part in enumerate(thing)
+        ]
     if isinstance(thing, dict):
-        return "dict", {key: _freeze(part, f"{place}[{key}]", live) for key, part in thing.items()}
+        return "items" if type(thing) is dict else "items of a kind", [
+            (_freeze_key(key, place, parts), _freeze(part, f"{place}[{key}]", parts, within))
+            for key, part in thing.items()
+        ]
     if callable(thing) or not hasattr(thing, "__dict__"):
-        kind = type(thing).__name__
-        raise OptionError(f"--checkpoint-every: the strategy's {place} is a {kind}: it has no file")
-    live = live | {id(thing)}  # ends cycles of references
+        raise _no_file(f"the strategy's {place}", thing)
+    within |= {id(thing)}
     return "object", {
-        name: _freeze(part, f"{place}.{name}", live) for name, part in vars(thing).items()
+        name: _freeze(part, f"{place}.{name}", parts, within) for name, part in vars(thing).items()
     }
 
 
-def _thaw(frozen: Frozen, place: str, live: Any) -> Any:  # noqa: ANN401, PLR0911
+def _freeze_key(key: Any, place: str, parts: Mapping[int, int]) -> Frozen:  # noqa: ANN401
+    if id(key) in parts:
+        return "part", parts[id(key)]
+    if _is_plain(key) or (type(key) is tuple and all(map(_is_plain, key))):
+        return "plain", key
+    raise _no_file(f"a key of the strategy's {place}", key)
+
+
+def _is_plain(thing: object) -> bool:
+    """Return whether torch.load reads it with weights_only: no subclasses, which numbers of numpy are."""
+    return type(thing) in PLAIN
+
+
+def _no_file(what: str, thing: object) -> OptionError:
+    return OptionError(f"--checkpoint-every: {what} is a {type(thing).__name__}: it has no file")
+
+
+def _thaw(frozen: Frozen, place: str, live: Any, parts: list[object]) -> Any:  # noqa: ANN401, PLR0911
+    """Return the value; `live` is what setup made in its place, None if nothing."""
     kind, value = frozen
-    if kind in ("generator", "random", "stateful", "object") and live is None:
+    if kind in NEED_LIVE and live is None:
         raise OptionError(f"--resume: this strategy has no {place} after setup")
     if kind == "live":
         return live
+    if kind == "part":
+        return parts[value]
     if kind == "tensor" and isinstance(live, nn.Parameter):
         live.data = value  # the same object: its optimiser holds it
     elif kind in ("plain", "tensor"):
         return value
+    elif kind == "enum":
+        return _thaw_enum(*value)
+    elif kind == "device":  # the run may be on another one than before
+        return live or torch.device(value)
     elif kind == "under way":
         return Pending(lambda: value)
     elif kind == "generator":
@@ -97,19 +149,52 @@ def _thaw(frozen: Frozen, place: str, live: Any) -> Any:  # noqa: ANN401, PLR091
         live.setstate(value)
     elif kind == "stateful":
         live.load_state_dict(value)
-    elif kind == "dict":
-        return {key: _thaw(part, f"{place}[{key}]", _of(live, key)) for key, part in value.items()}
+    elif kind in ("items", "items of a kind"):
+        return _thaw_items(value, place, live, parts)
+    elif kind == "dict":  # of a checkpoint of an earlier version
+        return _thaw_items([(("plain", k), part) for k, part in value.items()], place, live, parts)
     elif kind == "object":
         for name, part in value.items():
-            setattr(live, name, _thaw(part, f"{place}.{name}", getattr(live, name, None)))
+            setattr(live, name, _thaw(part, f"{place}.{name}", getattr(live, name, None), parts))
     else:
-        parts = [_thaw(part, f"{place}[{n}]", _of(live, n)) for n, part in enumerate(value)]
-        return SEQUENCES[kind](parts)
+        some = [_thaw(part, f"{place}[{n}]", _of(live, n), parts) for n, part in enumerate(value)]
+        return SEQUENCES[kind](some)
     return live
+
+
+def _thaw_items(
+    items: list[tuple[Frozen, Frozen]],
+    place: str,
+    live: Any,  # noqa: ANN401
+    parts: list[object],
+) -> dict[Any, Any]:
+    """Return a dict: the one that setup made, filled again, so that one with defaults keeps them; else a new one."""
+    keys = [_thaw(key, place, None, parts) for key, _ in items]
+    values = [
+        _thaw(part, f"{place}[{key}]", _of(live, key), parts)
+        for key, (_, part) in zip(keys, items, strict=True)
+    ]
+    into = live if isinstance(live, dict) else {}
+    into.clear()
+    into.update(zip(keys, values, strict=True))
+    return into
+
+
+def _thaw_enum(module: str, name: str, value: Any) -> Enum:  # noqa: ANN401
+    """Return the member of an enumeration; a file may name any class, but nothing else is called."""
+    try:
+        cls = operator.attrgetter(name)(sys.modules[module])
+        if isinstance(cls, type) and issubclass(cls, Enum):
+            return cls(value)
+    except (KeyError, AttributeError, ValueError):
+        pass
+    raise OptionError(f"--resume: there is no {value!r} of {module}.{name} any more")
 
 
 def _of(live: Any, key: Any) -> Any:  # noqa: ANN401
     """Return the item of a collection that setup made; None if there is none."""
+    if isinstance(live, dict):
+        return live.get(key)
     try:
         return live[key]
     except (TypeError, LookupError):

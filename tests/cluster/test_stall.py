@@ -109,3 +109,46 @@ def test_a_stopped_rank_is_the_root_cause_where_the_others_give_up_waiting(unsha
     code, stderr = end(launched, 90)
     assert code == 1
     assert "rank 1 on node2 stalled: it is stopped (T)" in stderr
+
+
+def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(mobile, tmp_path):
+    """TCP goes on sending the same bytes, which is no movement."""
+    schedule = tmp_path / "cut.yml"
+    schedule.write_text("- {at: step 2, link: node1:node2, loss_pct: 100}\n")
+    words = ("--no-verify", "--schedule", schedule, "--stall-timeout", "15s")
+    done = mobile.run("launch", *words, "--steps", "100000", "--set", "H=1", check=1)
+    assert "ended by --stall-timeout: nothing has moved for" in done.stderr
+    unheard = re.findall(
+        r"(node\d) does not acknowledge what (node\d) sends: the link", done.stderr
+    )
+    assert unheard and {frozenset(pair) for pair in unheard} == {frozenset({"node1", "node2"})}
+
+
+COMPUTES = """\
+import time
+from dataclasses import dataclass
+
+from node.strategies.base import Strategy
+
+
+@dataclass
+class Computes(Strategy):
+    '''One rank computes for longer than nothing may move.'''
+
+    def step(self, step: int) -> None:
+        self.optimizer.step()
+        until = time.monotonic() + (75 if self.comm.rank == 1 else 0)
+        while time.monotonic() < until:
+            pass
+        self.comm.average(self.parameters)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_wait_for_one_that_computes_longer_than_nothing_may_move(unshaped, tmp_path):
+    path = tmp_path / "computes.py"
+    path.write_text(COMPUTES)
+    words = ("--no-verify", "--strategy", f"{path}:Computes", "--steps", "1")
+    summary = unshaped.json("launch", *words)
+    assert (summary["status"], summary["steps"]) == ("done", 1)
+    assert summary["wall_s"] > 75

@@ -2,16 +2,22 @@
 
 import random
 import shutil
+from collections import defaultdict
+from enum import IntEnum
 
+import numpy
 import pytest
 import torch
 from conftest import ForkedTrain, free_port, read_events, torchrun_environ
 
-from node.accounting.metrics import Metrics
+from node.accounting.metrics import Clock, Metrics
 from node.base.options import OptionError
+from node.dist.comm import Comm
+from node.dist.rank_env import RankEnv
 from node.strategies import STRATEGIES
 from node.strategies.base import Strategy
-from node.training.checkpoint import find_for_resume, read, require_same
+from node.strategies.streaming_diloco import StreamingDiLoCo
+from node.training.checkpoint import find_for_resume, read, require_same, write_whole
 from node.training.config import parse_config
 from node.training.strategy_state import freeze, thaw
 from protocol.metrics import Start
@@ -116,6 +122,20 @@ def test_what_a_checkpoint_lets_ranks_send_counts_as_the_next_steps(run):
     assert sum(sent[1]) == stopped.end["sent_bytes"]["train"]
 
 
+def test_streaming_diloco_may_start_anew_between_sending_a_fragment_and_applying_it():
+    """As a run does that continues with another number of ranks: the strategy's state is dropped."""
+    model = torch.nn.Linear(3, 2)
+    strategy = StreamingDiLoCo(H=4, fragments=2, tau=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    strategy.setup(model, optimizer, Comm(RankEnv(), Clock(0.0)), 1)
+    for step in range(4, 9):  # the fragment that is due at 4 was to be sent at 3
+        for parameter in model.parameters():  # this process must not compute: it forks
+            parameter.grad = torch.ones_like(parameter)
+        strategy.step(step)
+    strategy.finish(8)
+    assert torch.equal(strategy.flat_parameters(), strategy.outer)
+
+
 DRAWS = """
 import random
 import torch
@@ -195,6 +215,9 @@ def test_a_checkpoint_of_another_run_is_refused(stopped):
     assert (
         refused("--lr-schedule", "cosine") == 'was made with lr_schedule "constant", not "cosine"'
     )
+    own = {**state["settings"], "strategy": "/an/earlier/version/wrote/folders/ddp.py:DDP"}
+    with pytest.raises(OptionError, match='made with strategy "ddp.py:DDP", not "fedavg"'):
+        require_same(stopped / FILE, own, parse_config(SHORT, {}))
     more = parse_config([*SHORT, "--steps", "9", "--eval-every", "1"], {})
     require_same(stopped / FILE, state["settings"], more)
 
@@ -273,6 +296,12 @@ def test_metrics_of_the_run_before_stay_where_it_goes_on_in_its_folder(tmp_path)
     assert len(read_events(tmp_path / "metrics.jsonl")) == 2
 
 
+class Phase(IntEnum):
+    """A strategy's state that is an enumeration."""
+
+    COLD, WARM = 1, 2
+
+
 class Own(Strategy):
     """A strategy with all kinds of state."""
 
@@ -285,6 +314,7 @@ class Own(Strategy):
         self.generator = torch.Generator().manual_seed(1)
         self.second = torch.nn.Linear(1, 1)
         self.seen = {"tensor": torch.zeros(2), "first": self.model.weight}
+        self.momenta = defaultdict(lambda: torch.zeros(2))
         self.itself = self
 
 
@@ -306,6 +336,48 @@ def test_a_strategy_of_ones_own_need_not_know_of_checkpoints():
     assert other.seen["tensor"].tolist() == [5, 5]
     assert other.seen["first"] is other.model.weight
     assert other.itself is other
+    assert other.momenta["another"].tolist() == [0, 0]
     one.wait = lambda: one.outer
     with pytest.raises(OptionError, match="the strategy's wait is a function"):
         freeze(one)
+
+
+def through_a_file(frozen, tmp_path):
+    write_whole(tmp_path / "state.pt", {"settings": {}, "strategy": frozen})
+    return read(tmp_path / "state.pt", torch.device("cpu"))["strategy"]
+
+
+def test_state_by_parameter_is_that_of_the_same_parameter_afterwards(tmp_path):
+    """As torch's own optimisers have it."""
+    one, other = Own(), Own()
+    for own in (one, other):
+        own.setup()
+    weight, bias = one.model.parameters()
+    one.by_parameter = {weight: torch.ones(2), bias: [bias, one.model]}
+    one.momenta[weight] += 3
+    one.by_place = {(0, "a"): Phase.WARM}
+    thaw(other, through_a_file(freeze(one), tmp_path))
+    weight, bias = other.model.parameters()
+    assert other.by_parameter[weight].tolist() == [1, 1]
+    assert other.by_parameter[bias][0] is bias and other.by_parameter[bias][1] is other.model
+    assert other.momenta[weight].tolist() == [3, 3] and other.momenta[bias].tolist() == [0, 0]
+    assert other.by_place == {(0, "a"): Phase.WARM}
+    one.by_parameter[torch.ones(1)] = 1
+    with pytest.raises(OptionError, match="a key of the strategy's by_parameter is a Tensor"):
+        freeze(one)
+
+
+def test_what_is_written_can_be_read(tmp_path):
+    one, other = Own(), Own()
+    for own in (one, other):
+        own.setup()
+    one.constants = torch.Size([2, 3]), torch.float16, torch.device("cpu"), Phase.WARM
+    thaw(other, through_a_file(freeze(one), tmp_path))
+    assert other.constants == one.constants
+    assert [type(part) for part in other.constants] == [type(part) for part in one.constants]
+    one.mean = numpy.float64(0.5)  # a float, but not for torch.load
+    with pytest.raises(OptionError, match="the strategy's mean is a float64: it has no file"):
+        freeze(one)
+    for name in ("Nothing", "system"):
+        with pytest.raises(OptionError, match=f"there is no 'ls' of os.{name} any more"):
+            thaw(other, {"phase": ("enum", ("os", name, "ls"))})

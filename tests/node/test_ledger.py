@@ -16,8 +16,9 @@ from node.accounting.gloo_traffic import all_reduce, exchange
 from node.accounting.ledger import Ledger
 from node.accounting.link_counters import _is_tcp, tcp_sockets, wait_until_delivered
 from node.accounting.metrics import Clock, Metrics
+from node.accounting.tcp_state import TcpSockets
 from node.dist.comm import Comm
-from protocol.collectives import Traffic
+from protocol.collectives import Traffic, read_collective
 
 BYTES_ACKED = 120  # in struct tcp_info of linux/tcp.h
 FLOATS = 300_000
@@ -215,6 +216,27 @@ def test_sums_stay_exact_where_lines_end(monkeypatch, tmp_path):
     assert sums["all_reduce"].to[1].bytes == 300
 
 
+def test_collectives_that_vary_in_size_are_one_sum():
+    books = Ledger()
+    for number in range(200):
+        books.sizes_vary = number > 0
+        flow = all_reduce(0, 2, 1000 + 4 * number, 4)
+        books.end(books.begin(flow, "train"), time.perf_counter(), hidden=False)
+    one, others = books.sums()
+    assert (one.bytes, one.count, one.sizes_vary) == (1000, 1, False)
+    assert (others.bytes, others.count, others.sizes_vary) == (1400, 199, True)
+    assert others.to[1].bytes == sum(1000 + 4 * number for number in range(1, 200))
+    lines = [read_collective(line) for line in books.take_lines()]
+    assert [line.sizes_vary for line in lines[:2]] == [False, True]
+    assert [line.bytes for line in lines[:2]] == [1000, 1004]
+
+
+def test_what_sparta_sends_in_its_steps_is_one_sum(run):
+    ranks = run(2, "--strategy", "sparta", "--steps", "6", "--batch-size", "8")
+    sums = [one for one in ranks.end["collectives"] if one["purpose"] == "train"]
+    assert [(one["count"], one["sizes_vary"]) for one in sums] == [(6, True), (1, False)]
+
+
 @pytest.mark.parametrize(
     ("size", "messages"),
     [
@@ -246,6 +268,37 @@ def test_delivered_is_what_the_peer_has_taken():
         assert time.monotonic() - began < 8
         out.close()
         reader.join(10)
+        into.close()
+
+
+def test_a_connection_is_known_by_its_peers_address():
+    """Also one of an IPv6 socket: torch's store listens on one."""
+    address = "127.0.0.1"
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        out = socket.create_connection((address, server.getsockname()[1]))
+        into, _ = server.accept()
+        states = TcpSockets().read()
+        assert [states[one.fileno()].address for one in (out, into)] == [address, address]
+        out.close()
+        into.close()
+
+
+def test_sockets_are_searched_for_once(monkeypatch):
+    searches = []
+
+    def search():
+        searches.append(1)
+        return tcp_sockets()
+
+    monkeypatch.setattr("node.accounting.tcp_state.tcp_sockets", search)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # listening sockets are not connected
+        out = socket.create_connection(server.getsockname())
+        into, _ = server.accept()
+        sockets = TcpSockets()
+        assert len({frozenset(sockets.read()) for _ in range(9)}) == 1 == len(searches)
+        out.close()
+        assert (into.fileno() in sockets.read(), len(searches)) == (True, 1)
+        assert (into.fileno() in sockets.read(), len(searches)) == (True, 2)
         into.close()
 
 

@@ -139,7 +139,7 @@ def script(tmp_path):
 
 def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
     """A sweep like EXO Gym's examples: nothing is seeded, and the second fit continues from the first."""
-    script(
+    done = script(
         """
         import sys
         from dataclasses import dataclass
@@ -178,6 +178,7 @@ def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
         """,
         "--word",
     )
+    assert "RuntimeWarning" not in done.stderr  # of the ranks, too
     lines = (tmp_path / "folders").read_text().splitlines()
     assert len(lines) == 1  # no rank came here
     word, *folders = lines[0].split()
@@ -193,6 +194,28 @@ def test_fit_returns_what_the_ranks_agreed_on(script, tmp_path):
     for rank in range(2):
         began = torch.load(tmp_path / f"began{rank}.pt")
         assert all(map(torch.equal, began, returned.values()))  # where the first fit ended
+
+
+def test_a_split_that_ranks_draw_otherwise_is_refused(script):
+    """Otherwise samples that the script holds out for itself are trained on."""
+    done = script(
+        """
+        import random
+        from node.exogym import Trainer
+
+        if __name__ == "__main__":
+            model, train, _ = make_task()
+            rows = list(range(256))
+            random.shuffle(rows)
+            parts = [TensorDataset(*train[part]) for part in (rows[:200], rows[200:])]
+            Trainer(model, *parts).fit(backend="local", strategy="ddp", num_nodes=1, max_steps=1)
+        """,
+        check=1,
+    )
+    error = done.stderr.splitlines()[-1]
+    assert (
+        "the script has made other datasets on this rank than where it was started: seed" in error
+    )
 
 
 def test_a_mistake_and_a_failure_of_one_rank_end_all(script):
@@ -408,7 +431,7 @@ SGD = OptimSpec(torch.optim.SGD, lr=3e-4, weight_decay=0.05)
 COMMON = {
     "max_norm": 0.7,
     "lr_scheduler": "lambda_cosine",
-    "lr_scheduler_kwargs": {"warmup_steps": 9, "cosine_anneal": True},
+    "lr_scheduler_kwargs": {"warmup_steps": 9.0, "cosine_anneal": True},
 }
 
 
@@ -448,6 +471,8 @@ def test_arguments_of_strategies_arrive():
     config = parse_config(SPARTADiLoCoStrategy("sgd", outer, p_sparta=0.2, H=7).flags, {})
     options = {"outer_lr": 0.5, "outer_momentum": 0.8, "p": 0.2, "H": 7}
     assert config.strategy_options.items() >= options.items()
+    config = parse_config(DiLoCoStrategy("adamw", "sgd").flags, {})
+    assert config.strategy_options.items() >= {"outer_lr": 1e-3, "outer_momentum": 0.0}.items()
     config = parse_config(DeMoStrategy(compression_topk=4, weight_decay=0.1).flags, {})
     assert (config.optimizer, config.lr, config.weight_decay) == ("sgd", 1e-3, 0.1)
     config = parse_config(own_strategy("powersgd", {"rank": 2}, optim_spec="adam").flags, {})
@@ -462,11 +487,19 @@ def test_arguments_of_strategies_arrive():
         (lambda: OptimSpec("sgd", nesterov=True).flags(), "for outer_optim_spec alone"),
         (lambda: DiLoCoStrategy(SPEC, SPEC), "outer_optim_spec must be OptimSpec"),
         (lambda: DiLoCoStrategy(torch.optim.AdamW), "optim_spec must be an OptimSpec"),
+        (lambda: DiLoCoStrategy(SPEC, torch.optim.SGD), "outer_optim_spec must be an OptimSpec of"),
+        (lambda: DiLoCoStrategy(SPEC, "sdg"), "unknown optimizer 'sdg': did you mean 'sgd'"),
         (lambda: SPARTAStrategy(lr_scheduler="step"), "unknown lr_scheduler 'step'"),
         (lambda: SPARTAStrategy(lr_scheduler_kwargs={"warmup_steps": 1}), "without lr_scheduler="),
         (
             lambda: FedAvgStrategy(lr_scheduler="lambda_cosine", lr_scheduler_kwargs={"warmup": 1}),
             "did you mean 'warmup_steps'",
+        ),
+        (
+            lambda: FedAvgStrategy(
+                lr_scheduler="lambda_cosine", lr_scheduler_kwargs={"warmup_steps": 0.5}
+            ),
+            "lr_scheduler_kwargs: warmup_steps must be a whole number, not 0.5",
         ),
         (lambda: DeMoStrategy(SPEC, weight_decay=0.1), "put it into that"),
     ],

@@ -1,6 +1,7 @@
 """A run's seconds and bytes, from its ranks' files: waiting separated from transfer, bytes by link."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from books import end_line, line, mesh, part, ring, start_line
@@ -11,7 +12,7 @@ from cluster.accounting.collective_stats import (
     loop_bytes,
     read_collectives,
 )
-from cluster.accounting.collectives import put_together
+from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.routes import link_paths
 from cluster.accounting.tcp_timing import SocketState, Window
 from cluster.accounting.wire_bytes import Sent, expected_by_link, payload_by_link, reconcile_links
@@ -127,6 +128,56 @@ def test_rows_compare_with_bounds():
     assert row["gloo_bound_s"] == pytest.approx(4 * 0.4, rel=0.01)
     [row] = collective_rows(put_together(parts), ends, None)
     assert (row["seconds"], row["gloo_bound_s"], row["ratio"]) == (2.0, None, None)
+
+
+def test_collectives_of_varying_size_are_one_row():
+    """Sparta's, of which nearly every one has another size; an all-reduce of everything is none of them."""
+    together = [
+        *(ring(2, 300 + n, entered=[10.0 * n] * 2, ended=10.0 * n + 1) for n in (0, 1, 5)),
+        ring(2, 400, entered=[90.0] * 2, ended=91.0),
+    ]
+    parts = [
+        [replace(one, sizes_vary=one.entered < 90) for one in own]
+        for own in zip(*together, strict=True)
+    ]
+    sums = [{"bytes": 303, "count": 7, "sizes_vary": True}, {"bytes": 400, "count": 1}]
+    rows = collective_rows(put_together(parts), {"node1": end_line(collectives=sums)}, None)
+    assert [(row["bytes"], row["sizes_vary"], row["count"], row["timed"]) for row in rows] == [
+        (302, True, 7, 3),
+        (400, False, 1, 1),
+    ]
+
+
+def test_bounds_take_a_limited_number_of_steps(monkeypatch):
+    """A rank that names 20,000 messages, or gives each collective another size, does not hold up the host."""
+    monkeypatch.setattr("cluster.accounting.collective_stats.MOST_STEPS", 10_000)
+    one = ring(3, 300, ended=1.0)
+    parts = [[one[rank]] * 50 for rank in range(3)]
+    [row] = collective_rows(put_together(parts), {}, mesh(3))
+    assert (row["timed"], row["bounded"]) == (50, 50)
+    many = replace(one[0], messages=20_000)
+    [row] = collective_rows(put_together([[many] * 50, *parts[1:]]), {}, mesh(3))
+    assert (row["timed"], row["bounded"], row["gloo_bound_s"], row["ratio"]) == (50, 0, None, None)
+    sizes = [[replace(own, size=300 + n) for n in range(500)] for own in one]
+    rows = collective_rows(put_together(sizes), {}, mesh(3))
+    assert len(rows) == 500 and {row["bounded"] for row in rows} == {0}
+
+
+def test_of_too_many_evenly_spaced_ones_are_bounded(monkeypatch):
+    monkeypatch.setattr("cluster.accounting.collective_stats.MOST_BOUNDS", 10)
+    parts = [[p] for p in ring(3, 300, ended=1.0)]
+    parts = [
+        [replace(p, entered=2.0 * n, ended=2.0 * n + 1) for n in range(95) for p in own]
+        for own in parts
+    ]
+    [row] = collective_rows(put_together(parts), {}, mesh(3, delay_s=0.1))
+    assert (row["timed"], row["bounded"]) == (95, 10)
+
+
+def test_a_replay_has_as_many_messages_of_each_rank_as_the_largest_number_told():
+    one = ring(3, 300, messages=4)
+    assert Collective(tuple(one)).replay_steps == 12
+    assert Collective((replace(one[0], messages=20_000), *one[1:])).replay_steps == 60_000
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path):

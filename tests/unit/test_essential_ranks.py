@@ -107,7 +107,7 @@ def begin(tmp_path, said):
                 cwd="/root",
                 run_dir="/run",
                 env=rank_environment(
-                    place, places, (), "run", "/run", 60, max_restarts=max_restarts
+                    place, places, (), "run", "/run", 60, silence_s=60, max_restarts=max_restarts
                 ),
             )
             for place in places

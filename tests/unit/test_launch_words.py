@@ -67,9 +67,10 @@ def test_a_dry_run_shows_the_environment_that_the_launch_would_use(plan, tmp_pat
     words = ("--topology", str(topology)) if how == "a file" else ("--isolated",)
     shown = plan(*words)
     assert {e["TORCH_GLOO_LAZY_INIT"] for e in shown["environment"].values()} == {"1"}
-    timeouts = {e["GRADWIRE_TIMEOUT_S"] for e in shown["environment"].values()}
-    assert timeouts == {str(shown["collective_timeout_s"])}
-    assert shown["collective_timeout_s"] > 0
+    environs = shown["environment"].values()
+    assert {e["GRADWIRE_TIMEOUT_S"] for e in environs} == {str(shown["collective_timeout_s"])}
+    assert {e["GRADWIRE_SILENCE_S"] for e in environs} == {f"{shown['stalled_after_s']:.0f}"}
+    assert shown["collective_timeout_s"] >= 1800
     slowest = min(link["rate_mbyte_s"] for p in shown["plans"].values() for link in p["links"])
     told = {float(e["GRADWIRE_SLOWEST_MBYTE_S"]) for e in shown["environment"].values()}
     assert len(told) == 1 and told.pop() == pytest.approx(slowest, rel=1e-4)
@@ -86,7 +87,8 @@ def test_the_slowest_link_may_be_so_by_its_node_or_by_the_schedule(plan, tmp_pat
         shown = plan("--schedule", str(file))
     told = {e["GRADWIRE_SLOWEST_MBYTE_S"] for e in shown["environment"].values()}
     assert told == {"0.02"}
-    assert shown["collective_timeout_s"] > 10 * plan()["collective_timeout_s"]
+    assert shown["stalled_after_s"] > 10 * plan()["stalled_after_s"]
+    assert shown["collective_timeout_s"] >= shown["stalled_after_s"]
 
 
 @pytest.fixture
@@ -166,5 +168,5 @@ def test_an_environment_that_the_node_image_lacks_is_refused_before_anything_sta
 def test_a_dry_run_counts_a_schedule_in(plan, tmp_path):
     storm = tmp_path / "storm.yml"
     storm.write_text("- {at: 1s, link: node1:node2, loss_pct: 100, for: 500s}\n")
-    longer = plan("--schedule", str(storm))["collective_timeout_s"]
-    assert longer == plan()["collective_timeout_s"] + 500
+    longer = plan("--schedule", str(storm))["stalled_after_s"]
+    assert longer == plan()["stalled_after_s"] + 500

@@ -19,7 +19,9 @@ NAMES = [node.name for node in NODES]
 
 
 def environments(places, links=()):
-    return [rank_environment(place, places, links, "run", "/run", 60) for place in places]
+    return [
+        rank_environment(place, places, links, "run", "/run", 60, silence_s=60) for place in places
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,10 @@ def test_a_number_of_ranks_that_cannot_be_is_refused(number):
 def test_ranks_that_are_not_essential_are_told_how_often_they_may_be_started_again():
     places = place_ranks(NAMES[:2], 2, essential=[0, 3])
     assert [place.is_essential for place in places] == [True, False, False, True]
-    environs = [rank_environment(p, places, (), "run", "/run", 60, max_restarts=5) for p in places]
+    environs = [
+        rank_environment(p, places, (), "run", "/run", 60, silence_s=60, max_restarts=5)
+        for p in places
+    ]
     assert [e["TORCHELASTIC_MAX_RESTARTS"] for e in environs] == ["0", "5", "5", "0"]
     assert {e["TORCHELASTIC_RESTART_COUNT"] for e in environs} == {"0"}
     assert all(place.is_essential for place in place_ranks(NAMES))

@@ -82,12 +82,15 @@ def test_of_a_program_of_the_users_own_a_launcher_knows_nothing():
 
 def test_a_rank_reads_of_its_environment_what_the_launcher_has_set():
     places = place_ranks(["node1", "node2"], 2, essential=[0])
-    environ = rank_environment(places[2], places, (), "run", "/run", 60, 2.5, max_restarts=3)
+    environ = rank_environment(
+        places[2], places, (), "run", "/run", 1800, 2.5, silence_s=60, max_restarts=3
+    )
     ranks = read_rank_env(environ)
     assert (ranks.rank, ranks.world_size, ranks.local_world_size) == (2, 4, 2)
     assert (ranks.master_addr, ranks.master_port) == ("node1", 29500)
     config = parse_config([], environ)
-    assert (str(config.run_dir), config.timeout_s, config.slowest_mbyte_s) == ("/run", 60.0, 2.5)
+    assert str(config.run_dir) == "/run"
+    assert (config.timeout_s, config.silence_s, config.slowest_mbyte_s) == (1800.0, 60.0, 2.5)
 
 
 def test_a_file_of_a_rank_has_its_number_where_ranks_share_a_folder():

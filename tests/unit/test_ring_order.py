@@ -161,7 +161,9 @@ def test_an_order_by_name_decides_which_node_has_which_rank():
         (3, "node3-1"),
     ]
     assert resolve_rank_order(None, NODES, state()).nodes == tuple(NODES)
-    environ = rank_environment(places[2], places, state("ring").links, "run", "/run", 60)
+    environ = rank_environment(
+        places[2], places, state("ring").links, "run", "/run", 60, silence_s=60
+    )
     assert (environ["RANK"], environ["GROUP_RANK"], environ["MASTER_ADDR"]) == ("2", "1", "node1")
     assert environ["GRADWIRE_NEIGHBOURS"] == "3,4,5,6,7"  # of node3: its own, node2's and node4's
 

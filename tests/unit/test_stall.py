@@ -16,7 +16,7 @@ from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
 from cluster.run.job import Job
-from cluster.run.launch_words import parse_stall_timeout_s
+from cluster.run.launch_words import NEVER_S, NONE, parse_stall_timeout_s
 from cluster.run.placement import place_ranks
 from cluster.run.program import Program
 from cluster.run.stall import RankState, find_stall, has_moved, read_state
@@ -31,7 +31,7 @@ NODES = ClusterSpec(size=3).nodes
 PLACES = place_ranks([node.name for node in NODES])
 WAITS = {"state": "S", "cpu_s": 1.0, "bytes": 10**6, "unread": {}, "unsent": {}, "collective": ""}
 SS = """\
-0 96 10.77.1.11:37433 10.77.1.13:44682 users:(("a",pid=28,fd=15)) bytes_sent:500 bytes_acked:1 bytes_received:60
+0 96 10.77.1.11:37433 10.77.1.13:44682 users:(("a",pid=28,fd=15)) bytes_sent:9500 bytes_acked:500 bytes_received:60
 7 0 [::ffff:10.77.1.11]:29500 [::ffff:10.77.1.12]:34010 users:(("a",pid=28,fd=8),("b",pid=30,fd=8)) bytes_received:3
 5 0 10.77.1.11:22 10.77.1.1:51222 users:(("sshd-session",pid=22,fd=7)) bbr bytes_sent:9
 Failed to open cgroup2 by ID
@@ -100,6 +100,15 @@ def test_a_rank_that_does_not_read_holds_the_others_up():
     assert found.lines[0].endswith("cannot get rid of 5,000 bytes for node2")
 
 
+def test_a_link_that_carries_nothing_is_named():
+    one, other, third = (node.address for node in NODES)
+    found = stall({"unsent": {other: 5000}}, {"unsent": {one: 9, third: 9}}, {"unread": {other: 9}})
+    assert found.lines[3:] == [
+        "node2 does not acknowledge what node1 sends: the link, or the one back, carries nothing",
+        "node1 does not acknowledge what node2 sends: the link, or the one back, carries nothing",
+    ]
+
+
 def test_where_all_wait_nobody_is_blamed():
     found = find_stall({**states({}, {}), PLACES[2]: None}, NODES, 31.0, 1000.0)
     assert (found.place, found.lines[2]) == (None, "rank 2 on node3: its node does not tell")
@@ -115,7 +124,7 @@ def test_nonsense_is_no_state(said):
     assert read_state(said) is None
 
 
-def test_connections_are_those_of_the_ranks_own_processes():
+def test_connections_are_those_of_the_ranks_own_processes_and_what_is_sent_again_does_not_count():
     mine, both, other = read_sockets(SS)
     assert (mine.peer, mine.unsent, mine.carried) == ("10.77.1.13", 96, 560)
     assert (both.peer, both.unread, both.pids) == ("10.77.1.12", 7, {28, 30})
@@ -249,11 +258,26 @@ def test_a_run_is_ended_after_as_long_as_a_collective_may_take_unless_somebody_s
     slow = tuple(link._replace(rate_mbyte_s=0.05) for link in slow)
     state = planned_link_state(link_plans(NODES, make_link_spec("mobile", "full", 1, "nfqueue")))
     job = Job(ClusterSpec(size=3), program, PLACES, state, (), True, 1)
-    assert job.stalled_after_s == job.timeout_s >= 60
+    assert job.stalled_after_s == job.silence_s >= 60
     on_slow = replace(job, link_state=replace(state, links=slow))
-    assert on_slow.stalled_after_s == on_slow.timeout_s > 600
+    assert on_slow.stalled_after_s == on_slow.silence_s > 600
     own = replace(job, program=Program("job", ("python3", "job.py")))
     assert own.stalled_after_s == 600
     for asked, wanted in (("9s", 9), ("none", None)):
         asked_s = parse_stall_timeout_s(asked)
         assert replace(own, stall_timeout_s=asked_s).stalled_after_s == wanted
+
+
+@pytest.mark.parametrize(
+    ("stall_timeout_s", "timeout_s"),
+    [(None, 1800), (9.0, 1800), (7200.0, 7200), (NEVER_S, 7 * 86400), (1e9, 7 * 86400)],
+)
+def test_a_rank_waits_for_others_that_compute_longer_than_a_stall_lasts(stall_timeout_s, timeout_s):
+    """Gloo counts from when this rank comes to a collective: others may still have an hour to compute."""
+    program = Program("diloco", ("python3", "-m", "node.train"), config={"strategy": "diloco"})
+    state = planned_link_state(link_plans(NODES, make_link_spec("local", "full", 1, "nfqueue")))
+    job = Job(ClusterSpec(size=3), program, PLACES, state, (), NONE, 1)
+    job = replace(job, stall_timeout_s=stall_timeout_s)
+    environs = [order.env for order in job.orders("run").values()]
+    assert {float(env["GRADWIRE_TIMEOUT_S"]) for env in environs} == {timeout_s}
+    assert {float(env["GRADWIRE_SILENCE_S"]) for env in environs} == {60}

@@ -77,6 +77,21 @@ LAUNCHING = (
         "tests/unit/test_stall.py::test_what_counts_as_movement",
     ),
     Mutation(
+        "what TCP sends again is movement",
+        "node/supervisor/rank_states.py",
+        "(bytes_acked|bytes_received)",
+        "(bytes_sent|bytes_received)",
+        "tests/unit/test_stall.py::"
+        "test_connections_are_those_of_the_ranks_own_processes_and_what_is_sent_again_does_not_count",
+    ),
+    Mutation(
+        "ranks wait for others only as long as a stall lasts",
+        "cluster/run/job.py",
+        "max(LEAST_TIMEOUT_S, self.silence_s, stalled_s)",
+        "max(self.silence_s, stalled_s)",
+        "tests/unit/test_stall.py::test_a_rank_waits_for_others_that_compute_longer_than_a_stall_lasts",
+    ),
+    Mutation(
         "a silent node is never lost",
         "cluster/ssh/liveness.py",
         "MOST_SILENT_S = 15.0",
