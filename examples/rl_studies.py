@@ -20,7 +20,7 @@ STRATEGIES = {
     "gossip": "--strategy gossip --set graph=ring",
 }
 # Minibatches between two averages: for cart-pole a rollout, for pendulum one pass over it.
-ENVIRONMENTS = {"CartPole-v1": 20, "Pendulum-v1": 32}
+ENVIRONMENTS = {"CartPole-v1": 20, "Pendulum-v1": 68}
 FLAGS: Mapping[str, Mapping[str, Any]] = {
     "strategies": {"nargs": "+", "choices": STRATEGIES, "metavar": "STRATEGY"},
     "envs": {"nargs": "+", "choices": ENVIRONMENTS, "metavar": "ENV"},

@@ -12,7 +12,7 @@ from node.accounting.link_counters import link_bytes
 from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
 from node.actor_learner.staleness import Distribution
 from node.base.once_in import OnceIn
-from node.tasks.actor_learner import Actor, ActorLearnerTask, ActorPart
+from node.tasks.actor_learner import SEEDS, Actor, ActorLearnerTask, ActorPart
 from node.training.config import TrainConfig
 from node.transport.actor_socket import ActorSocket, Identity
 from node.transport.broadcast import LEARNER
@@ -42,7 +42,7 @@ def act(
     """Act until the learner has finished.
 
     Raises:
-        RuntimeError: there was no connection to the learner for longer than a collective may take.
+        RuntimeError: there was no connection to the learner for longer than ranks may be silent.
     """
     return _Acting(config, task, model, clock).run()
 
@@ -58,7 +58,7 @@ class _Acting:
         goes_on = ranks.restarts > 0 or config.resume is not None
         self._metrics = Metrics(config.run_dir, ranks.rank, ranks.local_world_size, append=goes_on)
         self._progress = Progress(ranks.rank, config.steps)
-        self._actor: Actor = task.make_actor(model, _part(config, task))
+        self._actor: Actor = task.make_actor(model, part_of(config, task.actors))
         me = Identity(ranks.rank, time.time_ns())
         address = (ranks.master_addr, ranks.master_port)
         self._relay = None if task.pull_every else Relay(address, me, ranks.world_size)
@@ -70,7 +70,7 @@ class _Acting:
         self._pulled_at_step = -task.pull_every
         self._asked_at, self._asked_at_update = 0.0, -1
         self._pull_s, self._publish_lag_s, self._pulled_bytes = (Distribution() for _ in range(3))
-        self._ready_at = time.monotonic()
+        self._acting_s: tuple[float, float] | None = None  # begin and end of all steps so far
         self._episodes = 0
         self._is_over = False
         self._report_due = OnceIn(REPORT_INTERVAL_S)
@@ -113,8 +113,10 @@ class _Acting:
             self._report()
 
     def _step(self) -> None:
+        begun_at = self._acting_s[0] if self._acting_s else time.monotonic()
         with self._clock.measure("rollout"):
             finished = self._actor.step()
+        self._acting_s = begun_at, time.monotonic()
         for experience in finished:
             self._episodes += int(experience.figures.get("episodes", 1))
             self._latest |= experience.figures
@@ -190,17 +192,23 @@ class _Acting:
     def _take_weights(self, header: Mapping[str, object], body: bytes) -> None:
         """Load weights into the model that acts."""
         decode(read_text(header, "encoding"), body, self._model)
+        version = read_count(header, "version")
+        if (
+            self._have < 0 and self._config.resume is not None
+        ):  # else it repeats the first run's draws
+            part = part_of(self._config, self._task.actors, version)
+            self._actor = self._task.make_actor(self._model, part)
         self._actor.heed(read_advice(header))
-        self._have = self._actor.version = read_count(header, "version")
+        self._have = self._actor.version = version
         self._pulled_bytes.add(len(body))
         self._publish_lag_s.add(time.time() - read_time(header, "published_at_s"))
 
     def _require_learner(self) -> None:
-        if self._socket.cut_off_s > self._config.timeout_s:
+        if self._socket.cut_off_s > self._config.silence_s:
             ranks = self._config.ranks
             raise RuntimeError(
                 f"there was no connection to the learner at {ranks.master_addr}:{ranks.master_port}"
-                f" for {self._config.timeout_s:.0f} s"
+                f" for {self._config.silence_s:.0f} s"
             )
 
     def _report(self) -> None:
@@ -245,24 +253,37 @@ class _Acting:
 
     def _told(self) -> dict[str, float]:
         """Return the figures for the goodbye to the learner."""
-        steps_each = max(1, self._actor.steps // self._task.actors)
         pulled = self._pulled_bytes.figures()
         return {
-            "step_interval_s": (time.monotonic() - self._ready_at) / steps_each,
+            **self._step_interval(),
             "not_handed_over": self._socket.unanswered,
             **({"pulled_bytes": pulled["mean"]} if pulled else {}),
             **_named("pull_s", self._pull_s),
             **_named("publish_lag_s", self._publish_lag_s),
         }
 
+    def _step_interval(self) -> dict[str, float]:
+        """Return the mean time between steps of an environment, from the first one on; nothing if there was none."""
+        if self._acting_s is None:
+            return {}
+        begun_at, ended_at = self._acting_s
+        return {"step_interval_s": (ended_at - begun_at) / (self._actor.steps // self._task.actors)}
+
 
 def _named(name: str, distribution: Distribution) -> dict[str, float]:
     return {f"{name}_{which}": value for which, value in distribution.figures().items()}
 
 
-def _part(config: TrainConfig, task: ActorLearnerTask) -> ActorPart:
-    rank, size = config.ranks.rank, config.ranks.world_size
-    first = (rank - 1) * task.actors
-    # A restarted actor draws other episodes than before.
-    seed = config.seed + 1_000_003 * (rank + 1) + 7_919 * config.ranks.restarts
-    return ActorPart(range(first, first + task.actors), (size - 1) * task.actors, seed)
+def part_of(config: TrainConfig, actors: int, version: int = 0) -> ActorPart:
+    """Return this process's part of all actors, of which each rank has as many.
+
+    Args:
+        config: the run's.
+        actors: actors of each rank.
+        version: of the first weights that a resumed run got from its learner.
+    """
+    rank, acting_ranks = config.ranks.rank, config.ranks.world_size - 1
+    of_all = actors * acting_ranks
+    # A restarted actor, and one of a resumed run, draw other episodes than before.
+    seed = config.seed + 1_000_003 * (rank + 1) + 7_919 * config.ranks.restarts + 104_729 * version
+    return ActorPart(range(rank - 1, of_all, acting_ranks), of_all, seed % SEEDS)

@@ -12,10 +12,11 @@ import torch
 
 from node.accounting.link_counters import link_bytes
 from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
+from node.actor_learner.silence import Silence
 from node.actor_learner.staleness import Staleness, oldest_lag, require_times
 from node.base.once_in import OnceIn
 from node.base.options import OptionError
-from node.tasks.actor_learner import ActorLearnerTask
+from node.tasks.actor_learner import SEEDS, ActorLearnerTask
 from node.tasks.saved import Saved
 from node.training.checkpoint import (
     file_name,
@@ -46,7 +47,7 @@ def learn(
     """Make `config.steps` updates.
 
     Raises:
-        RuntimeError: no experience that could be learnt came for longer than a collective may take.
+        RuntimeError: no experience that could be learnt came for longer than ranks may be silent.
     """
     return _Learning(config, task, model, clock).run()
 
@@ -62,7 +63,7 @@ class _Learning:
         self._model = model.to(self._device)
         self._optimizer = make_optimizer(config, model)
         self._learner = task.make_learner(
-            model, self._optimizer, config.batch_size, config.clip_norm, config.seed
+            model, self._optimizer, config.batch_size, config.clip_norm, config.seed % SEEDS
         )
         self._done = self._resume() if config.resume else 0
         self._metrics = Metrics(
@@ -77,7 +78,7 @@ class _Learning:
         self._by_rank: dict[int, Counter[str]] = {}
         self._tested: dict[str, float] = {}
         self._report_due = OnceIn(REPORT_INTERVAL_S)
-        self._heard_at = time.monotonic()
+        self._silence = Silence(config.silence_s)
         self._update_s = 0.0  # time of all updates, with the messages between them
         self._malformed = 0
 
@@ -149,11 +150,10 @@ class _Learning:
         return loss
 
     def _require_actors(self) -> None:
-        silent_s = time.monotonic() - self._heard_at
-        if silent_s > self._config.timeout_s and self._learner.room > 0:
+        if self._silence.is_too_long and self._learner.room > 0:
             raise RuntimeError(
                 "no experience that could be learnt came from any actor for"
-                f" {self._config.timeout_s:.0f} s"
+                f" {self._config.silence_s:.0f} s"
             )
 
     def _take(self, update: int, timeout_s: float) -> None:
@@ -164,6 +164,7 @@ class _Learning:
                     self._take_one(arrival, update)
                 except ValueError:
                     self._malformed += 1
+            self._silence.listened()
 
     def _take_one(self, arrival: Arrival, update: int) -> None:
         """Count a piece of experience, and add it to what is learnt unless it is too old.
@@ -175,13 +176,14 @@ class _Learning:
         require_times(experience, update)
         self._learner.check(experience)
         counts = Counter(pieces=1, steps=experience.env_steps, received_bytes=arrival.size_bytes)
-        bound = self._task.max_staleness
-        self._staleness.add(arrival.rank, experience, update, time.time())
-        if bound and self._task.when_stale == "reject" and oldest_lag(experience, update) > bound:
+        bound, learnt_after = self._task.max_staleness, update + self._learner.updates_before
+        self._staleness.add(arrival.rank, experience, learnt_after, time.time())
+        lag = oldest_lag(experience, learnt_after)
+        if bound and self._task.when_stale == "reject" and lag > bound:
             counts += Counter(rejected=1, rejected_steps=experience.env_steps)
         else:
             self._learner.add(experience)
-            self._heard_at = time.monotonic()
+            self._silence.end()
         self._made += counts
         self._by_rank.setdefault(arrival.rank, Counter()).update(counts)
 

@@ -27,7 +27,7 @@ def run(config: TrainConfig, started: float) -> "nn.Module":
         The model: on rank 0 the trained one, on other ranks the latest version that arrived.
 
     Raises:
-        RuntimeError: the other side was missing for longer than a collective may take.
+        RuntimeError: the other side was missing for longer than ranks may be silent.
     """
     clock = Clock(started)
     torch.set_num_threads(config.threads)

@@ -1,4 +1,4 @@
-"""The age of experience: in updates of the learner that its policy did not include, and in seconds.
+"""The age of experience: in updates that its policy did not include when it is learnt, and in seconds.
 
 All nodes of one host share a clock. On several hosts, seconds are wrong by the difference of the clocks.
 """
@@ -69,7 +69,7 @@ class Staleness:
             del self._made_at_s[next(iter(self._made_at_s))]
 
     def add(self, rank: int, experience: Experience, update: int, now_s: float) -> None:
-        """Count experience of a rank that arrived at this Unix time, when the learner had made `update` updates."""
+        """Count experience of a rank that arrived at this Unix time, to be learnt after `update` updates or later."""
         versions = experience.arrays["version"]
         self._updates.add(np.maximum(0, update - versions))
         made_at_s = np.array([self._made_at_s.get(int(v), np.nan) for v in versions])
@@ -82,8 +82,8 @@ class Staleness:
     def figures(self) -> dict[str, dict[str, float]]:
         """Return the distributions of staleness, in updates and seconds, and of the age of the weights.
 
-        Staleness is counted from the weights that acted to the arrival of their experience, `weights_age_s` until they
-        acted.
+        Staleness is counted from the weights that acted: in updates to the first one that can learn their experience,
+        in seconds to its arrival. `weights_age_s` is their age when they acted.
         """
         return {
             "staleness_updates": self._updates.figures(),
@@ -98,7 +98,7 @@ class Staleness:
 
 
 def oldest_lag(experience: Experience, update: int) -> int:
-    """Return how many updates the oldest policy that made this experience is behind."""
+    """Return how many updates the oldest policy that made this experience is behind after `update` updates."""
     return int(update - experience.arrays["version"].min())
 
 
@@ -108,7 +108,7 @@ def require_times(experience: Experience, update: int) -> None:
     Raises:
         ValueError: a version does not exist yet, or a time is invalid.
     """
-    steps = len(experience.arrays.get("version", ()))
+    steps = np.size(experience.arrays.get("version", ()))
     spec = {"version": (np.int64, (steps,)), "made_at_s": (np.float64, (steps,))}
     require_arrays(experience.arrays, spec)
     versions, times = experience.arrays["version"], experience.arrays["made_at_s"]

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 LOG = logging.getLogger(__name__)
+COUNTS = (
+    *("num_envs", "batch_size", "num_batches", "rollout_length", "num_passes", "total_timesteps"),
+    "grad_sync_period",
+)
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,13 @@ class DistributedRLConfig:
         env: an environment of node/rl/presets.py, which also has the hyperparameters that are not named here.
         num_envs: environments of all ranks together.
         batch_size: number of environments whose steps in one rollout are as many samples as a batch has.
-        num_batches: batches per rollout; batch_size times it is num_envs.
+        num_batches: batches per rollout; batch_size times it is num_envs. None: as many as that makes.
         rollout_length: steps of each environment in a rollout.
         num_passes: passes over a rollout.
         total_timesteps: steps of all environments together.
         grad_sync_period: 1: average all gradients in each update (strategy ddp). More: ranks update apart, and
             average parameters every so many updates (fedavg).
+        pmap_axis_name: the guide's name of JAX's axis of devices. It has no effect: torchrun's ranks are the devices.
         learning_rate: initial learning rate; None: the environment's.
         seed: seed of parameters and environments.
     """
@@ -42,30 +47,42 @@ class DistributedRLConfig:
     env: str = "CartPole-v1"
     num_envs: int = 12
     batch_size: int = 12
-    num_batches: int = 1
+    num_batches: int | None = None
     rollout_length: int = 32
     num_passes: int = 20
     total_timesteps: int = 100_000
     grad_sync_period: int = 1
+    pmap_axis_name: str = "device"
     learning_rate: float | None = None
     seed: int = 1
 
+    @property
+    def batches(self) -> int:
+        """Batches per rollout."""
+        return self.num_envs // self.batch_size if self.num_batches is None else self.num_batches
+
     def check(self, ranks: int) -> None:
         """Raise OptionError, a ValueError, in the guide's words, if this many ranks cannot train this way."""
+        self._check_counts()
         if self.num_envs % ranks:
             raise OptionError(
                 f"Number of environments ({self.num_envs}) must be divisible by number of devices ({ranks})"
             )
-        if self.batch_size * self.num_batches != self.num_envs:
+        if self.batch_size * self.batches != self.num_envs:
             raise OptionError(
-                f"Batch size ({self.batch_size}) times number of batches ({self.num_batches}) must equal number of"
+                f"Batch size ({self.batch_size}) times number of batches ({self.batches}) must equal number of"
                 f" environments ({self.num_envs})"
             )
-        if self.rollout_length % self.num_batches:
+        if self.rollout_length % self.batches:
             raise OptionError(
-                f"Rollout length ({self.rollout_length}) must be divisible by number of batches ({self.num_batches})"
+                f"Rollout length ({self.rollout_length}) must be divisible by number of batches ({self.batches})"
             )
-        check_bounds("grad_sync_period", self.grad_sync_period, {"at least": 1})
+
+    def _check_counts(self) -> None:
+        for name in COUNTS:
+            value = getattr(self, name)
+            if value is not None:
+                check_bounds(name, value, {"at least": 1})
 
     def flags(self) -> list[str]:
         """Return the same settings as flags of `python -m node.train`."""
@@ -73,7 +90,7 @@ class DistributedRLConfig:
             "env": self.env,
             "num_envs": self.num_envs,
             "num_steps": self.rollout_length,
-            "num_minibatches": self.num_batches,
+            "num_minibatches": self.batches,
             "update_epochs": self.num_passes,
             "total_timesteps": self.total_timesteps,
         }

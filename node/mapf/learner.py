@@ -27,7 +27,7 @@ class MapfLearner:
         goal: goal of the curriculum.
         batch_size: sequences per update.
         clip_norm: largest gradient norm; 0: unlimited.
-        seed: seed of the draws from the replay.
+        seed: seed of the draws from the replay, not negative.
     """
 
     def __init__(
@@ -62,6 +62,11 @@ class MapfLearner:
     def room(self) -> int:
         """The capacity: there is always room, because the oldest episode is dropped."""
         return self._settings.capacity
+
+    @property
+    def updates_before(self) -> int:
+        """0: the next update may already draw the episode."""
+        return 0
 
     @property
     def steps_learnt(self) -> int:

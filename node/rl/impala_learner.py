@@ -80,6 +80,11 @@ class ImpalaLearner:
         return max(self._settings.queue, self._batch_size) - len(self._waiting)
 
     @property
+    def updates_before(self) -> int:
+        """How many updates the pieces that wait are for."""
+        return len(self._waiting) // self._batch_size
+
+    @property
     def steps_learnt(self) -> int:
         """Steps of all environments that updates used."""
         return self._steps_learnt

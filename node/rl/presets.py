@@ -1,9 +1,17 @@
 """Environments by name, each with its default hyperparameters. Nothing here imports gymnasium.
 
-The numbers are those of RL Baselines3 Zoo (https://github.com/DLR-RM/rl-baselines3-zoo, hyperparams/ppo.yml), except
-`num_envs`, which 2, 3, 4 and 6 ranks can share, and consequently `num_steps`. Those of Hopper and Walker2d are the
-zoo's for -v4, where one environment makes 512 steps per rollout, in minibatches of 32: here twelve make 48 each, in
-minibatches of 36.
+The numbers are those of RL Baselines3 Zoo (https://github.com/DLR-RM/rl-baselines3-zoo, hyperparams/ppo.yml; for Hopper
+and Walker2d, those for -v4) and, where it says nothing, Stable-Baselines3's defaults, with two differences:
+
+- `vf_coef` is twice the zoo's: here, as in CleanRL, it weights half the critic's squared error (loss.py), in
+  Stable-Baselines3 all of it.
+- `num_envs` is 12, which 2, 3, 4 and 6 ranks can share, and a minibatch has equally many steps of each environment.
+  Hence these numbers of samples (environments x steps) per rollout, and samples per minibatch:
+
+      CartPole           12 x 32  = 384,  384 (zoo:  8 x 32   = 256,  256)
+      Acrobot            12 x 340 = 4080, 60  (zoo: 16 x 256  = 4096, 64)
+      Pendulum           12 x 340 = 4080, 60  (zoo:  4 x 1024 = 4096, 64)
+      Hopper, Walker2d   12 x 48  = 576,  36  (zoo:  1 x 512  = 512,  32)
 """
 
 from collections.abc import Mapping
@@ -30,6 +38,12 @@ class Preset:
 
 
 LINEAR: Mapping[str, Value] = {"lr_schedule": "linear", "final_lr": 0.0}
+LONG_ROLLOUT: Mapping[str, Value] = {
+    "num_envs": 12,
+    "num_steps": 340,
+    "num_minibatches": 68,
+    "vf_coef": 2 * 0.5,
+}
 MUJOCO_ROLLOUT: Mapping[str, Value] = {
     "total_timesteps": 1_000_000,
     "num_envs": 12,
@@ -45,6 +59,7 @@ PRESETS: Mapping[str, Preset] = {
             "num_steps": 32,
             "num_minibatches": 1,
             "update_epochs": 20,
+            "vf_coef": 2 * 0.5,
             "gamma": 0.98,
             "gae_lambda": 0.8,
             "anneal_clip": True,
@@ -54,9 +69,7 @@ PRESETS: Mapping[str, Preset] = {
     "Acrobot-v1": Preset(
         {
             "total_timesteps": 1_000_000,
-            "num_envs": 12,
-            "num_steps": 256,
-            "num_minibatches": 16,
+            **LONG_ROLLOUT,
             "update_epochs": 4,
             "gae_lambda": 0.94,
             "normalise": True,
@@ -66,9 +79,7 @@ PRESETS: Mapping[str, Preset] = {
     "Pendulum-v1": Preset(
         {
             "total_timesteps": 100_000,
-            "num_envs": 12,
-            "num_steps": 256,
-            "num_minibatches": 32,
+            **LONG_ROLLOUT,
             "update_epochs": 10,
             "gamma": 0.9,
             "gsde": True,
@@ -83,7 +94,7 @@ PRESETS: Mapping[str, Preset] = {
             "gamma": 0.999,
             "gae_lambda": 0.99,
             "ent_coef": 0.00229519,
-            "vf_coef": 0.835671,
+            "vf_coef": 2 * 0.835671,
             "hidden": 256,
             "activation": "relu",
             "log_std": -2.0,
@@ -98,7 +109,7 @@ PRESETS: Mapping[str, Preset] = {
             "update_epochs": 20,
             "clip_coef": 0.1,
             "ent_coef": 0.000585045,
-            "vf_coef": 0.871923,
+            "vf_coef": 2 * 0.871923,
         },
         {"lr": 5.05041e-5, "clip_norm": 1.0},
         acts_in_numbers=True,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from node.transport.messages import Experience
 
+SEEDS = 2**63  # how many there are: from 0, as numpy takes no negative ones
 SETTLED_BY_LEARNER = "the learner: it alone has parameters to learn, and sends them to its actors"
 
 
@@ -28,9 +29,10 @@ class ActorPart:
     """The share of all actors that one process runs.
 
     Attributes:
-        numbers: numbers of its actors among those of all ranks, from 0.
+        numbers: numbers of its actors among those of all ranks, from 0: dealt out one by one, so that each process
+            has low and high ones.
         actors: number of actors of all ranks together.
-        seed: seed of their random draws, another for each process.
+        seed: seed of their random draws, another for each process; in range(SEEDS).
     """
 
     numbers: range
@@ -68,6 +70,10 @@ class Learner(Protocol):
     @property
     def room(self) -> int:
         """How many more pieces it can take; further ones stay with the actors until an update makes room."""
+
+    @property
+    def updates_before(self) -> int:
+        """How many updates are made before the one that can learn a piece added now."""
 
     @property
     def steps_learnt(self) -> int:
@@ -114,7 +120,9 @@ class ActorLearnerTask(AnyTask, ABC):
     publish_every: int = option(5, "updates between versions of the weights", at_least=1)
     weights: str = option("f32", "encoding of weights; delta: lossless for bf16", choices=ENCODINGS)
     max_staleness: int = option(
-        0, "updates by which a step's policy may be behind; 0: any", at_least=0
+        0,
+        "updates by which a step's policy may be behind when it can be learnt; 0: any",
+        at_least=0,
     )
     when_stale: str = option(
         "reject", "reject older experience, or let actors wait", choices=("reject", "pace")
@@ -177,7 +185,7 @@ class ActorLearnerTask(AnyTask, ABC):
         """Return the learner of this model.
 
         An update is a step of the optimiser over `batch_size` samples, with gradients clipped to `clip_norm` (0:
-        not).
+        not); `seed` is in range(SEEDS).
         """
 
     @abstractmethod

@@ -2,7 +2,8 @@
 
 Each actor has a map on which several agents find their ways at the same time; an agent sees what is near it and sends
 messages to agents that are near. The learner has the prioritised replay of all episodes. Harder maps open once easier
-ones are mastered. `preset=full` is DHC as published; `small` learns two agents on 10 × 10 cells on two processors.
+ones are mastered. `preset=full` has DHC's sizes; docs/rl.md says what it does otherwise. `small` learns two agents on
+10 × 10 cells on two processors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 EVAL_SEED = 1_000_000_007  # not a seed of training
 DEFAULT_PRESET = "small"
-FULL: Mapping[str, Value] = {
+FULL: Mapping[str, Value] = {  # DHC's sizes
     "network": "full",
     "agents": 2,
     "map_size": 40,
@@ -86,7 +87,8 @@ class Mapf(ActorLearnerTask):
     optimum: bool = option(True, "also solve test instances by conflict-based search, to compare")
 
     def __post_init__(self) -> None:
-        """Start without solutions of the test's instances."""
+        """Start without the test's instances and their solutions."""
+        self._instances: list[Instance] | None = None
         self._optimum: Optimum | None = None
 
     @classmethod
@@ -142,11 +144,16 @@ class Mapf(ActorLearnerTask):
     def make_learner(
         self, model: "Network", optimizer: "Optimizer", batch_size: int, clip_norm: float, seed: int
     ) -> Learner:
-        """Return DHC's learner."""
+        """Return DHC's learner.
+
+        Raises:
+            OptionError: see held_out; raised here, so that it ends the run before anything was learnt.
+        """
         from node.mapf.curriculum import Goal
         from node.mapf.learner import MapfLearner
         from node.mapf.settings import LearningSettings
 
+        self.held_out()
         own = asdict(self)
         settings = LearningSettings(**{f.name: own[f.name] for f in fields(LearningSettings)})
         goal = Goal((self.first_agents, self.first_map_size), self.agents, self.map_size)
@@ -195,20 +202,28 @@ class Mapf(ActorLearnerTask):
         return figures | ({"steps_over_cbs": sum(ratios) / len(ratios)} if ratios else {})
 
     def held_out(self) -> "list[Instance]":
-        """Return the instances of a test: the same for all runs with these options."""
+        """Return the instances of a test: the same for all runs with these options.
+
+        Raises:
+            OptionError: maps with so many obstacles do not hold the agents.
+        """
+        if self._instances is None:
+            self._instances = self._draw_held_out()
+        return self._instances
+
+    def _draw_held_out(self) -> "list[Instance]":
         import numpy as np
 
         from node.mapf.world import draw_instance
 
-        return [
-            draw_instance(
-                np.random.default_rng([EVAL_SEED, number]),
-                self.agents,
-                self.map_size,
-                self.eval_density,
-            )
-            for number in range(self.eval_instances)
-        ]
+        of_each = self.agents, self.map_size, self.eval_density
+        numbers = range(self.eval_instances)
+        try:
+            return [draw_instance(np.random.default_rng([EVAL_SEED, n]), *of_each) for n in numbers]
+        except ValueError as error:
+            raise OptionError(
+                f"eval_density={self.eval_density}: {error}: fewer obstacles or agents, or larger maps"
+            ) from None
 
 
 class MapfActor:

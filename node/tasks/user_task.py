@@ -55,6 +55,10 @@ class UserTask(DatasetTask):
         self.take(line_of(function), made)
 
 
+# The function's values are read before `take` sets these.
+REPLACED = ("labels", "own_samples", "train_size")
+
+
 def make_user_task(name: str, function: Callable[..., Any]) -> type[UserTask]:
     """Return a task class for a function, with the function's parameters as its options.
 
@@ -67,8 +71,8 @@ def make_user_task(name: str, function: Callable[..., Any]) -> type[UserTask]:
             continue
         default = parameter.default
         where = f"{line_of(function)}: {parameter.name}"
-        if parameter.name == "function" or callable(getattr(UserTask, parameter.name, None)):
-            raise OptionError(f"{where} is a method of every task: call it something else")
+        if _is_of_every_task(parameter.name):
+            raise OptionError(f"{where} is a name of every task's own: call it something else")
         if default is inspect.Parameter.empty:
             raise OptionError(f"{where} has no default: write {parameter.name}=20, say")
         if type(default) not in KINDS:
@@ -79,3 +83,8 @@ def make_user_task(name: str, function: Callable[..., Any]) -> type[UserTask]:
     )
     cls.__doc__ = inspect.getdoc(function) or name
     return cls
+
+
+def _is_of_every_task(name: str) -> bool:
+    """Return whether an option of this name would hide a method or attribute of the task."""
+    return name == "function" or (hasattr(UserTask, name) and name not in REPLACED)

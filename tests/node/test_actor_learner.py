@@ -1,6 +1,7 @@
 """Tests of a learner and its actors: real processes, messages over loopback, killed actors."""
 
 import json
+import multiprocessing
 import time
 
 import numpy as np
@@ -8,14 +9,20 @@ import pytest
 import torch
 import zmq
 from conftest import ForkedTrain, free_port, read_events, torchrun_environ
+from safetensors.numpy import save
 
+from node.accounting.metrics import Clock
+from node.actor_learner.act import _Acting, part_of
+from node.actor_learner.silence import Silence
+from node.actor_learner.staleness import require_times
 from node.base.options import OptionError
+from node.mapf.acting import exploration
 from node.mapf.network import SIZES, Network
 from node.mapf.play import play
 from node.tasks.actor_learner import ActorPart
 from node.tasks.mapf import Mapf
 from node.training.config import parse_config
-from node.transport.messages import Experience, pack_arrays
+from node.transport.messages import Experience
 from node.transport.sockets import endpoint
 
 SHORT = {
@@ -41,8 +48,9 @@ def task_flags(options):
 class Run:
     """A learner and two actors, started with these flags of node.train."""
 
-    def __init__(self, folder, words):
+    def __init__(self, folder, words, silence_s=60):
         self.folder = folder
+        self.silence_s = silence_s
         self.flags = words
         self.port = free_port()
         self.size = 3
@@ -50,7 +58,10 @@ class Run:
 
     def start(self, rank, life=0):
         environ = torchrun_environ(rank, self.size, self.port)
-        environ |= {"TORCHELASTIC_RESTART_COUNT": str(life), "GRADWIRE_TIMEOUT_S": "60"}
+        environ |= {
+            "TORCHELASTIC_RESTART_COUNT": str(life),
+            "GRADWIRE_SILENCE_S": str(self.silence_s),
+        }
         return ForkedTrain(self.flags, environ)
 
     def events(self, rank, kind):
@@ -73,9 +84,9 @@ class Run:
         return self.events(0, "end")[0]
 
 
-@pytest.mark.parametrize("weights", ["f32", "delta"])
-def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights):
-    run = Run(tmp_path, flags(tmp_path, 20, weights=weights))
+@pytest.mark.parametrize(("weights", "seed"), [("f32", 1), ("delta", -1)])
+def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights, seed):
+    run = Run(tmp_path, [*flags(tmp_path, 20, weights=weights), "--seed", seed])
     end = run.finish()
     experience = end["experience"]
     assert end["steps"] == 20
@@ -169,8 +180,41 @@ def test_a_learner_goes_on_from_its_checkpoint(tmp_path):
     assert "was made with task_options" in err
 
 
+def test_a_test_may_take_longer_than_ranks_may_be_silent(tmp_path, monkeypatch):
+    """The learner answers nobody while it tests, so no actor has weights to act by."""
+    evaluate = Mapf.evaluate
+
+    def slow(self, model, device):
+        time.sleep(9)
+        return evaluate(self, model, device)
+
+    monkeypatch.setattr(Mapf, "evaluate", slow)
+    assert Run(tmp_path, flags(tmp_path, 10), silence_s=8).finish()["steps"] == 10
+
+
+def test_silence_is_counted_while_the_learner_listens_and_hardly_while_it_is_busy(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    silence = Silence(60.0)
+
+    def pass_s(*seconds):
+        for each in seconds:
+            now_s[0] += each
+            silence.listened()
+
+    pass_s(1000.0, *[0.5] * 90)  # 15 s of the long one count
+    assert not silence.is_too_long
+    pass_s(0.5)
+    assert silence.is_too_long
+    silence.end()
+    pass_s(*[10.0] * 6)  # updates from a replay, without waiting
+    assert not silence.is_too_long
+    pass_s(1.0)
+    assert silence.is_too_long
+
+
 def test_without_actors_the_learner_ends_with_one_line(tmp_path):
-    environ = torchrun_environ(0, 2, free_port()) | {"GRADWIRE_TIMEOUT_S": "1"}
+    environ = torchrun_environ(0, 2, free_port()) | {"GRADWIRE_SILENCE_S": "1"}
     alone = ForkedTrain(flags(tmp_path, 10, learn_after=100), environ)
     _, err = alone.communicate()
     assert alone.returncode == 1
@@ -178,7 +222,7 @@ def test_without_actors_the_learner_ends_with_one_line(tmp_path):
 
 
 def test_without_a_learner_an_actor_ends_with_one_line(tmp_path):
-    environ = torchrun_environ(1, 2, free_port()) | {"GRADWIRE_TIMEOUT_S": "1"}
+    environ = torchrun_environ(1, 2, free_port()) | {"GRADWIRE_SILENCE_S": "1"}
     alone = ForkedTrain(flags(tmp_path, 10), environ)
     _, err = alone.communicate()
     assert alone.returncode == 1
@@ -214,11 +258,13 @@ def test_no_actors_is_refused():
         parse_config(["--task", "mapf"], {})
 
 
-def test_the_full_preset_is_dhcs():
+def test_the_full_preset_has_dhcs_sizes():
     environ = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "1"}
     config = parse_config(["--task", "mapf", "--task-set", "preset=full"], environ)
     assert (config.batch_size, config.lr, config.steps) == (192, 1e-4, 600_000)
-    assert config.task_options["target_every"] == 2000
+    sizes = {"capacity": 2048, "most_steps": 256, "sequence": 16, "map_size": 40, "agents": 2}
+    sizes |= {"target_every": 2000, "learn_after": 50_000, "n_steps": 2, "all_agents": False}
+    assert sizes.items() <= config.task_options.items()
     assert config.essential_ranks == (0,)
     assert parse_config([], {}).essential_ranks is None
 
@@ -294,6 +340,13 @@ def test_who_was_ready_stays_so_when_episodes_become_short():
     assert learner.is_ready
 
 
+@pytest.mark.parametrize("shape", [(), (1, 1), (0,)])
+def test_experience_without_a_row_of_versions_is_refused(shape):
+    arrays = {"version": np.zeros(shape, np.int64), "made_at_s": np.ones(shape)}
+    with pytest.raises(ValueError, match="experience"):
+        require_times(Experience(arrays, {}), 3)
+
+
 def test_messages_that_are_none_cost_the_learner_nothing(tmp_path):
     """As far as the learner can tell, they come from ranks of the run."""
     run = Run(tmp_path, flags(tmp_path, 60))
@@ -301,17 +354,107 @@ def test_messages_that_are_none_cost_the_learner_nothing(tmp_path):
     with context.socket(zmq.DEALER) as stranger:
         stranger.setsockopt(zmq.LINGER, 0)
         stranger.connect(endpoint(("127.0.0.1", run.port)))
-        nothing = pack_arrays({"version": np.array([0]), "made_at_s": np.array([1.0])})[1]
+        shapes = [(1,), (), (1, 1)]
+        arrays = [{"version": np.zeros(s, int), "made_at_s": np.ones(s)} for s in shapes]
         figures = {"agents": 1, "size": 10}
         usual = {"kind": "experience", "rank": 2, "life": 1, "shapes": {}, "figures": figures}
-        for number in range(1, 4):
+        for number, nothing in enumerate(arrays, 1):
             head = json.dumps(usual | {"number": number}).encode()
-            stranger.send_multipart([head, nothing])
+            stranger.send_multipart([head, save(nothing)])
         stranger.send_multipart([json.dumps(usual | {"kind": "bye", "figures": 7}).encode()])
         experience = run.finish()["experience"]
     context.term()
-    assert experience["malformed"] >= 1
+    assert experience["malformed"] >= 3
     assert set(experience["actors"]) == {"1", "2"}
+
+
+RANKS = {"WORLD_SIZE": "3", "MASTER_ADDR": "node1", "MASTER_PORT": "1"}
+
+
+def part(rank, *words, restarts=0, version=0, actors=8):
+    environ = RANKS | {"RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(restarts)}
+    return part_of(parse_config(["--task", "mapf", *words], environ), actors, version)
+
+
+def test_every_rank_has_actors_that_explore_much_and_actors_that_decide():
+    parts = [part(rank) for rank in (1, 2)]
+    assert sorted(number for one in parts for number in one.numbers) == list(range(16))
+    for one in parts:
+        deciding = [exploration(n, one.actors) <= exploration(8, 16) for n in one.numbers]
+        assert (len(deciding), sum(deciding)) == (8, 4)
+
+
+@pytest.mark.computes
+def test_the_time_between_steps_is_counted_from_the_first_one():
+    environ = RANKS | {"RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    config = parse_config(["--task", "mapf"], environ)
+    task = Mapf()
+    acting = _Acting(config, task, task.make_model(), Clock(time.perf_counter()))
+    time.sleep(0.5)  # until the learner sends weights
+    assert "step_interval_s" not in acting._told()
+    begun_at = time.monotonic()
+    for _ in range(5):
+        acting._step()
+    took_s = time.monotonic() - begun_at
+    time.sleep(0.5)  # until the learner has finished
+    told = acting._told()
+    acting._close(told)
+    assert 0.5 * took_s / 5 < told["step_interval_s"] <= took_s / 5
+
+
+def test_no_process_draws_what_another_or_an_earlier_one_drew():
+    seeds = [
+        part(rank, restarts=restarts, version=version).seed
+        for rank in (1, 2)
+        for restarts in (0, 1)
+        for version in (0, 5, 10)
+    ]
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize("seed", [-1, -(2**63), 2**63 - 1])
+def test_actors_draw_by_any_seed(seed):
+    task = Mapf()
+    task.make_actor(task.make_model(), part(1, "--seed", str(seed)))
+
+
+def learning(task):
+    model = task.make_model()
+    return model, torch.optim.SGD(model.parameters(), 0.1)
+
+
+@pytest.mark.computes
+def test_tests_on_maps_that_cannot_hold_the_agents_are_refused_before_anything_is_learnt():
+    task = Mapf(eval_density=0.99)
+    with pytest.raises(OptionError, match=r"^eval_density=0.99: no map of 10 x 10 holds 2 agents"):
+        task.make_learner(*learning(task), 4, 0.0, 1)
+
+
+def test_actors_of_a_resumed_run_begin_other_episodes(tmp_path, monkeypatch):
+    """At update 0 of the first run, and at the version of the first weights of the next."""
+    one, other = tmp_path / "first", tmp_path / "then"
+    seeds = multiprocessing.get_context("fork").SimpleQueue()
+    make_actor = Mapf.make_actor
+
+    def told(self, model, share):
+        seeds.put(share.seed)
+        return make_actor(self, model, share)
+
+    monkeypatch.setattr(Mapf, "make_actor", told)
+    constant = ("--lr-schedule", "constant")
+    Run(one, [*flags(one, 12), *constant, "--checkpoint-every", "5"]).finish()
+    first = drain(seeds)
+    Run(other, [*flags(other, 15), *constant, "--resume", one]).finish()
+    # Those of the resumed run begin like the first ones, and again with the first weights.
+    assert sorted(drain(seeds) - first) == [seed + 10 * 104_729 for seed in sorted(first)]
+
+
+def drain(queue):
+    found = set()
+    while not queue.empty():
+        found.add(queue.get())
+    return found
 
 
 @pytest.mark.computes

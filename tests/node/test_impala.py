@@ -6,11 +6,16 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from conftest import free_port
 from test_actor_learner import Run, task_flags
 
+from node.accounting.metrics import Clock
+from node.actor_learner.learn import _Learning
 from node.rl.vtrace import vtrace
 from node.tasks.actor_learner import ActorPart
 from node.tasks.impala import Impala
+from node.training.config import parse_config
+from node.transport.learner_socket import Arrival
 from node.transport.messages import Experience
 
 pytestmark = pytest.mark.computes
@@ -110,9 +115,9 @@ def test_pieces_are_learnt_once_oldest_first_and_no_more_wait_than_said():
     states = []
     for one in found:
         learner.check(one)
-        states.append((learner.is_ready, learner.room))
+        states.append((learner.is_ready, learner.room, learner.updates_before))
         learner.add(one)
-    assert states == [(False, 3), (False, 2), (True, 1)]
+    assert states == [(False, 3, 0), (False, 2, 0), (True, 1, 1)]
     assert learner.room == 0
     learner.update(1)
     assert not learner.is_ready and learner.room == 2
@@ -153,6 +158,32 @@ def test_correction_changes_what_older_policies_teach_and_nothing_else():
             losses[moved, correction] = learner.update(1)
     assert losses[False, "vtrace"] == pytest.approx(losses[False, "none"], rel=1e-4)
     assert losses[True, "vtrace"] != pytest.approx(losses[True, "none"], rel=1e-2)
+
+
+def test_no_piece_waits_until_it_is_too_old_to_be_learnt():
+    """The policies that acted are two updates behind when pieces arrive, four of which arrive per update."""
+    options = {"unroll": 4, "actors": 3, "queue": 64, "max_staleness": 5}
+    environ = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    environ["MASTER_PORT"] = str(free_port())
+    words = ["--task", "impala", "--batch-size", "2", *task_flags(options)]
+    config = parse_config(words, environ)
+    task = Impala(**config.task_options)
+    model, _, found = unrolls(task, 1)
+    learning = _Learning(config, task, model, Clock(0.0))
+    learner, ages = learning._learner, []
+    for made in range(20):
+        version = np.full(4, max(0, made - 2))
+        for _ in range(4):
+            piece = Experience(dict(found[0].arrays) | {"version": version}, found[0].figures)
+            learning._take_one(Arrival(1, piece, 1), made)
+        ages += [made - int(piece.arrays["version"].min()) for piece in list(learner._waiting)[:2]]
+        learner.update(made + 1)
+    learning._socket.close()
+    figures = learning._figures(20, {})
+    assert max(ages) == 5
+    assert 0 < figures.rejected < figures.pieces
+    # Those that are rejected would have been learnt one update later.
+    assert figures.staleness_updates["max"] == 6
 
 
 def test_it_is_learnt_by_processes_that_talk(tmp_path):

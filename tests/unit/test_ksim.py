@@ -32,7 +32,19 @@ def devices(monkeypatch):
             {"batch_size": 4, "num_batches": 3},
             r"Rollout length \(32\) must be divisible by number of batches \(3\)",
         ),
+        (
+            {"batch_size": 5},
+            r"Batch size \(5\) times number of batches \(2\) must equal number of environments \(12\)",
+        ),
+        (
+            {"batch_size": 24},
+            r"Batch size \(24\) times number of batches \(0\) must equal number of environments \(12\)",
+        ),
         ({"grad_sync_period": 0}, "grad_sync_period must be at least 1, not 0"),
+        ({"num_envs": 0, "batch_size": 4, "num_batches": 0}, "num_envs must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"num_batches": -1, "batch_size": -12}, "batch_size must be at least 1, not -12"),
+        ({"rollout_length": 0}, "rollout_length must be at least 1, not 0"),
         ({"env": "CartPole"}, "unknown environment 'CartPole': did you mean 'CartPole-v1'"),
     ],
 )
@@ -40,6 +52,16 @@ def test_what_cannot_be_is_a_value_error(devices, config, message):
     devices(0, 3)
     with pytest.raises(ValueError, match=message):
         DistributedPPOTask(DistributedRLConfig(**config))
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(16, 8), (32, 16), (8, 4), (64, 32)])
+def test_the_guides_examples_need_no_number_of_batches(devices, num_envs, batch_size):
+    devices(0, 2)
+    config = DistributedRLConfig(
+        num_envs=num_envs, batch_size=batch_size, pmap_axis_name="device", grad_sync_period=1
+    )
+    DistributedPPOTask(config)
+    assert "num_minibatches=2" in config.flags()
 
 
 def test_each_rank_says_which_environments_it_has(devices, capsys):

@@ -63,8 +63,24 @@ def test_its_options_are_checked(mine):
         (MINE + "\n1 / 0\n", "make_task", r"mine.py:\d+: ZeroDivisionError"),
         (MINE.replace("def", "deaf"), "make_task", "mine.py: SyntaxError"),
         (MINE.replace(": int = 16", ""), "make_task", "mine.py:2: width has no default"),
-        (MINE.replace("width", "loss"), "make_task", "mine.py:2: loss is a method of every task"),
-        (MINE.replace("width", "function"), "make_task", "mine.py:2: function is a method of ever"),
+        (
+            MINE.replace("width", "loss"),
+            "make_task",
+            "mine.py:2: loss is a name of every task's own",
+        ),
+        (MINE.replace("width", "function"), "make_task", "mine.py:2: function is a name of every"),
+        (MINE.replace("width", "settled"), "make_task", "mine.py:2: settled is a name of every"),
+        (
+            MINE.replace("width", "needed_packages"),
+            "make_task",
+            "needed_packages is a name of ever",
+        ),
+        (
+            MINE.replace("width", "essential_ranks"),
+            "make_task",
+            "essential_ranks is a name of ever",
+        ),
+        (MINE.replace("width", "regroups"), "make_task", "mine.py:2: regroups is a name of every"),
     ],
 )
 def test_mistakes_in_it_are_named(mine, text, name, message):
