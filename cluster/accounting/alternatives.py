@@ -7,8 +7,9 @@
     codec        bf16 between ranks, for strategies that support it: all-reduces of half the bytes
     loss         no loss on a link; not predicted, as no model here includes lost packets
 
-Predictions cover the collectives that ranks waited for, each with the ranks' arrival times as they were. Knock-on
-savings, from later collectives that would begin earlier, are not included: computing stays as it was.
+Predictions cover the collectives that ranks waited for, each with the ranks' arrival times as they were, and no more of
+each than they waited (gains.py). Knock-on savings, from later collectives that would begin earlier, are not included:
+computing stays as it was.
 
 int8 is left out because it uses other collectives (an all-to-all and an all-gather), and so is every other strategy:
 what each sends depends on how it learns.
@@ -21,6 +22,7 @@ from typing import Any
 from cluster.accounting.attribution import attribute_run
 from cluster.accounting.bounds import Network
 from cluster.accounting.collectives import Collective, by_key, made_at_once
+from cluster.accounting.gains import Gains, most_gained_s
 from cluster.accounting.ring_order import best_order, ring_messages
 from cluster.accounting.tcp_windows import windows_of_run
 from cluster.accounting.what_if import (
@@ -29,8 +31,10 @@ from cluster.accounting.what_if import (
     Sample,
     better_links,
     count_steps,
+    gained_s,
     samples_s,
     savings,
+    seconds_of,
     take_samples,
     with_windows,
     without_windows,
@@ -105,14 +109,15 @@ class Recorded:
 
 def predict(run: Recorded) -> list[Alternative] | None:
     """Return the predicted changes, largest saving first, then the unpredictable ones; None if it takes too long."""
-    samples = _affordable(run)
+    gains = most_gained_s(run.collectives)
+    samples = _affordable(run, gains)
     if samples is None:
         return None
     links = savings(samples, run.network, better_links(samples, run.network))
     found = [
         *(Alternative(change.what, change.carrier, s) for change, s in links),
         *_rank_order(run, without_windows(samples)),
-        *_window(run),
+        *_window(run, gains),
         *_codec(run, samples),
     ]
     useful = [one for one in found if one.saves_s is not None and one.saves_s > LEAST_S]
@@ -142,10 +147,10 @@ def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Networ
     return replace(network, routes=routes)
 
 
-def _affordable(run: Recorded) -> list[Sample] | None:
+def _affordable(run: Recorded, gains: Gains) -> list[Sample] | None:
     windows_of = windows_of_run(run.collectives, run.network, slow_start=run.slow_start)
     for most in SAMPLES:
-        samples = take_samples(run.collectives, most)
+        samples = take_samples(run.collectives, gains, most)
         changes = better_links(samples, run.network)
         if count_steps(samples) * REPLAYS * (1 + len(changes)) <= MOST_STEPS:
             return [with_windows(one, run.network, windows_of) for one in samples]
@@ -172,12 +177,13 @@ def _rank_order(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
     then = reorder(run.network, found.order, each)
     if any(samples_s([sample], then) == 0 < samples_s([sample], run.network) for sample in samples):
         return []  # with few links, some ranks would no longer reach others
-    saves_s = samples_s(samples, run.network) - samples_s(samples, then)
+    before, after = (seconds_of(samples, one) for one in (run.network, then))
+    saves_s = gained_s(samples, before, after)
     note = "" if found.is_proved else "a better order was not ruled out"
     return [Alternative("rank_order", ",".join(run.nodes[n] for n in found.order), saves_s, note)]
 
 
-def _window(run: Recorded) -> list[Alternative]:
+def _window(run: Recorded, gains: Gains) -> list[Alternative]:
     """Predict windows that no pause shrinks, less the time by which a collective was quicker than its model."""
     timed = [one for one in run.collectives if not one.tests]
     now = attribute_run(timed, run.network, slow_start=run.slow_start)
@@ -185,12 +191,22 @@ def _window(run: Recorded) -> list[Alternative]:
     if not run.slow_start or now is None or then is None:
         return []
     less_s = {_key(row): row["seconds"]["window"] for row in then["collectives"]}
-    saves_s = sum(
-        max(0.0, seconds["window"] - less_s[_key(row)] + min(0.0, seconds["unexplained"]))
-        for row in now["collectives"]
-        for seconds in [row["seconds"]]
-    )
+    most_s = _most_gained_s(timed, gains)
+    saves_s = 0.0
+    for row in now["collectives"]:
+        key, seconds = _key(row), row["seconds"]
+        quicker_s = seconds["window"] - less_s[key] + min(0.0, seconds["unexplained"])
+        saves_s += max(0.0, min(quicker_s, most_s[key]))
     return [Alternative("window", "all links", saves_s, NODES_ANEW, can_be_tried=False)]
+
+
+def _most_gained_s(collectives: Sequence[Collective], gains: Gains) -> dict[tuple[Any, ...], float]:
+    """Return the most that the run can gain from all collectives of each kind, purpose and size."""
+    groups = by_key(one for one in collectives if not one.hidden)
+    return {
+        key: sum(gains[id(one)] for one in group) / made_at_once(group)
+        for key, group in groups.items()
+    }
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -207,7 +223,8 @@ def _codec(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
         replace(sample, collectives=[_halved(one) for one in sample.collectives])
         for sample in samples
     ]
-    saves_s = samples_s(samples, run.network) - samples_s(halved, run.network)
+    before, after = (seconds_of(some, run.network) for some in (samples, halved))
+    saves_s = gained_s(samples, before, after)
     note = "sends other bytes: the model learns by rounded averages"
     return [Alternative("codec", "bf16", saves_s, note)]
 
@@ -235,12 +252,12 @@ def _losses(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
 
 
 def collectives_s(collectives: Sequence[Collective]) -> float:
-    """Return the seconds that ranks waited for collectives once all had arrived, without those of tests."""
+    """Return the seconds that ranks waited for collectives once all had arrived, without those of tests.
+
+    The rank that waited longest counts; for exchanges, which ranks make at the same time, the mean over ranks.
+    """
     timed = [one for one in collectives if not one.hidden and not one.tests]
-    return sum(_mean_s(group) for group in by_key(timed).values())
-
-
-def _mean_s(group: Sequence[Collective]) -> float:
-    """Return the total seconds of a group; of exchanges, which ranks make at the same time, the mean over ranks."""
-    took = (max(part.ended for part in one.parts) - one.complete_at for one in group)
-    return sum(took) / made_at_once(group)
+    return sum(
+        sum(max(map(one.transfer_s, one.parts)) for one in group) / made_at_once(group)
+        for group in by_key(timed).values()
+    )

@@ -159,7 +159,7 @@ def _of_group(
     most_steps: int,
 ) -> Attribution:
     """Replay as many evenly spaced collectives as the budget allows; none if one alone exceeds it."""
-    steps = REPLAYS * max(sum(part.messages for part in one.parts) for one in group)
+    steps = REPLAYS * max(one.replay_steps for one in group)
     most = most_steps // max(1, steps)
     stride = -(-len(group) // most) if most else len(group)
     replayed = group[::stride] if most else ()

@@ -14,13 +14,14 @@ have been shorter if that thing had been like its peers:
     event           of a schedule: collectives during it took longer than others of their kind
 
 A network that is slow everywhere has no cause: `what_if` says which improvement would help. Seconds of links are
-predicted by the model of gloo (gloo_timing.py), those of ranks and events were measured.
+predicted by the model of gloo (gloo_timing.py), those of ranks and events were measured. None of them costs more than
+ranks really waited for it, which is less than collectives took if ranks computed meanwhile (gains.py).
 """
 
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -28,10 +29,17 @@ from typing import Any
 from cluster.accounting.attribution import attribute
 from cluster.accounting.bounds import Network, flows_of
 from cluster.accounting.collectives import Collective, Part, by_key, made_at_once
+from cluster.accounting.gains import Gains, most_gained_s
 from cluster.accounting.rank_time import RankTime
 from cluster.accounting.tcp_timing import SocketState
 from cluster.accounting.tcp_windows import windows_of_run
-from cluster.accounting.what_if import Sample, count_steps, samples_s, take_samples
+from cluster.accounting.what_if import (
+    count_steps,
+    gained_s,
+    seconds_of,
+    take_samples,
+    used_carriers,
+)
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 MOST_SAMPLES = 32  # per kind, purpose and size: losses are rare
@@ -121,10 +129,12 @@ def find_causes(
         throttled_s: node -> how long its CPU limit stopped it.
         slow_start: whether an idle connection restarts with slow start.
     """
-    found = [*_slow_ranks(collectives, ranks, throttled_s or {}), *_events(collectives, events)]
+    gains = most_gained_s(collectives)
+    found = _slow_ranks(collectives, ranks, throttled_s or {})
+    found += _events(collectives, events, gains)
     if network is not None:
-        found += _links(collectives, network)
-        found += _windows(collectives, ranks, network, slow_start=slow_start)
+        found += _links(collectives, network, gains)
+        found += _windows(collectives, network, gains, slow_start=slow_start)
     return sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds)
 
 
@@ -167,42 +177,33 @@ def parse_events(lines: Iterable[Mapping[str, Any]]) -> list[Interval]:
     return intervals
 
 
-def _links(collectives: Sequence[Collective], network: Network) -> list[Cause]:
+def _links(collectives: Sequence[Collective], network: Network, gains: Gains) -> list[Cause]:
     """Return links that are worse than the median link, and the uplinks and downlinks that links share."""
-    samples = take_samples(collectives)
-    used = _used_carriers(samples, network)
+    samples = take_samples(collectives, gains)
+    used = used_carriers(samples, network)
     if not used or count_steps(samples) * (1 + 2 * len(used)) > MOST_STEPS:
         return []
-    before_s = samples_s(samples, network)
+    before = seconds_of(samples, network)
+
+    def saved_s(better: Network) -> float:
+        return gained_s(samples, before, seconds_of(samples, better))
+
     typical_byte_s = median(s for name, s in network.byte_s.items() if "->" in name)
     typical_delay_s = median(network.delay_s.values()) if network.delay_s else 0.0
     causes = []
     for name in used:
         byte_s, delay_s = network.byte_s[name], network.delay_s.get(name, 0.0)
         if "->" not in name:
-            saved_s = before_s - samples_s(samples, with_rate(network, name, math.inf))
-            causes.append(Cause("narrow_access", name, saved_s))
+            shared_s = saved_s(with_rate(network, name, math.inf))
+            causes.append(Cause("narrow_access", name, shared_s))
             continue
         if byte_s < typical_byte_s:
-            saved_s = before_s - samples_s(samples, with_rate(network, name, typical_byte_s))
-            causes.append(Cause("slow_link", name, saved_s, typical_byte_s / byte_s))
+            slow_s = saved_s(with_rate(network, name, typical_byte_s))
+            causes.append(Cause("slow_link", name, slow_s, typical_byte_s / byte_s))
         if delay_s > typical_delay_s > 0:
-            saved_s = before_s - samples_s(samples, with_delay(network, name, typical_delay_s))
-            causes.append(Cause("far_link", name, saved_s, delay_s / typical_delay_s))
+            far_s = saved_s(with_delay(network, name, typical_delay_s))
+            causes.append(Cause("far_link", name, far_s, delay_s / typical_delay_s))
     return causes
-
-
-def _used_carriers(samples: Iterable[Sample], network: Network) -> list[str]:
-    """Return the carriers in use, in either direction."""
-    flows = {
-        pair
-        for sample in samples
-        for one in sample.collectives
-        for part, peer in flows_of(one)
-        for pair in ((part.rank, peer), (peer, part.rank))
-    }
-    known = sorted(flows & network.routes.keys())
-    return list(dict.fromkeys(name for pair in known for name in network.routes[pair].carriers))
 
 
 def with_rate(network: Network, name: str, byte_s: float) -> Network:
@@ -227,29 +228,40 @@ def with_delay(network: Network, name: str, delay_s: float) -> Network:
 
 def _windows(
     collectives: Sequence[Collective],
-    ranks: Sequence[RankTime],
     network: Network,
+    gains: Gains,
     *,
     slow_start: bool,
 ) -> list[Cause]:
     """Return the cost of losses, by link, and of pauses."""
-    samples = take_samples(collectives, MOST_SAMPLES)
+    samples = take_samples(collectives, gains, MOST_SAMPLES)
     if count_steps(samples) * REPLAYS > MOST_STEPS:
         return []
     windows = windows_of_run(collectives, network, slow_start=slow_start)
     lossy = _lossy_flows(collectives)
     seconds: Found = defaultdict(float)
     for sample in samples:
-        for one in sample.collectives:
-            parts = attribute(one, network, windows(one)) or {"loss": 0.0, "window": 0.0}
+        for one, limits in zip(sample.collectives, sample.limits, strict=True):
+            parts = attribute(one, network, windows(one))
+            whole_s = parts["loss"] + parts["window"] if parts else 0.0
+            if parts is None or whole_s <= 0:
+                continue
+            # What ranks waited less than both parts are long is missing from each alike.
+            each = limits.gained_s(whole_s) / sample.at_once / whole_s
             if (flow := _worst_loss(one)) is not None:
-                seconds["lossy_link", _link_name(network, flow)] += sample.each * parts["loss"]
-            small = _smallest_window(one, network)
-            if small is not None and small in lossy and not _was_idle(one, small):
-                seconds["lossy_link", _link_name(network, small)] += sample.each * parts["window"]
-            else:
-                seconds["idle_window", ""] += sample.each * parts["window"]
+                seconds["lossy_link", _link_name(network, flow)] += each * parts["loss"]
+            seconds[_small_window(one, network, lossy)] += each * parts["window"]
     return [Cause(cause, of, s) for (cause, of), s in seconds.items()]
+
+
+def _small_window(
+    one: Collective, network: Network, lossy: Collection[tuple[int, int]]
+) -> tuple[str, str]:
+    """Return the cause and subject of small windows: losses on a link, or pauses."""
+    small = _smallest_window(one, network)
+    if small is not None and small in lossy and not _was_idle(one, small):
+        return "lossy_link", _link_name(network, small)
+    return "idle_window", ""
 
 
 def _lossy_flows(collectives: Iterable[Collective]) -> set[tuple[int, int]]:
@@ -343,11 +355,14 @@ def _ends(collectives: Iterable[Collective], ranks: int) -> list[list[float]]:
 
 
 def _late(collective: Collective) -> tuple[Part, Sequence[Part], float] | None:
-    """Return the rank that arrived last, all others, and how long they waited for that one alone."""
+    """Return the rank that arrived last, all others, and how long they waited for it alone; None if not at all."""
     parts = sorted((*collective.parts, *collective.others), key=lambda part: part.entered)
     if len(parts) < 2 or collective.hidden:
         return None
-    return parts[-1], parts[:-1], parts[-1].entered - parts[-2].entered
+    last, others = parts[-1], parts[:-1]
+    late_s = last.entered - others[-1].entered
+    waited_s = min(late_s, max(map(collective.waiting_s, others)))
+    return (last, others, waited_s) if waited_s > 0 else None
 
 
 def _work(
@@ -360,7 +375,9 @@ def _work(
     return ranks[part.rank].between(since, part.entered)
 
 
-def _events(collectives: Iterable[Collective], events: Sequence[Interval]) -> list[Cause]:
+def _events(
+    collectives: Iterable[Collective], events: Sequence[Interval], gains: Gains
+) -> list[Cause]:
     """Return by how much collectives during an event took longer than the median of others of their kind."""
     seconds: Found = defaultdict(float)
     for group in by_key(one for one in collectives if not one.hidden).values():
@@ -371,7 +388,8 @@ def _events(collectives: Iterable[Collective], events: Sequence[Interval]) -> li
         share, typical_s = 1 / made_at_once(group), median(others)
         for one in group:
             if (event := during[id(one)]) is not None:
-                seconds["event", event.what] += share * max(0.0, _took_s(one) - typical_s)
+                longer_s = max(0.0, _took_s(one) - typical_s)
+                seconds["event", event.what] += share * min(longer_s, gains[id(one)])
     return [Cause(cause, of, s) for (cause, of), s in seconds.items()]
 
 

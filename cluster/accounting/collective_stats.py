@@ -19,7 +19,10 @@ from protocol.metrics import End, Start
 
 Ends = Mapping[str, End | None]
 """Rank name -> its last line, None if it did not come that far; in rank order."""
-MOST_BOUNDS = 1000  # per kind, purpose and size: a bound takes 0.1 to 1 ms
+SumKey = tuple[str, str, int | None]
+"""Kind, purpose, and size; None for all sizes together, if they vary."""
+MOST_BOUNDS = 1000  # per kind, purpose and size
+MOST_STEPS = 5_000_000  # messages of all ranks for which bounds are computed, shared by all kinds: some seconds
 
 
 def read_collectives(
@@ -29,12 +32,19 @@ def read_collectives(
 
     `ranks` are names; `addresses` are those of their nodes, by rank: with them, the lines' TCP state is read, too.
     """
+    return put_together(read_own_parts(folder, ranks, addresses))
+
+
+def read_own_parts(
+    folder: Path, ranks: Sequence[str], addresses: Sequence[str] = ()
+) -> list[list[Part]]:
+    """Read each rank's parts in collectives, as `read_collectives` does, without joining them."""
     parts: list[list[Part]] = []
     for rank, name in enumerate(ranks):
         lines = read_parts(folder / "metrics" / f"{name}.collectives.jsonl")
         known = (line for line in lines if _is_among(line, len(ranks)))
         parts.append([make_part(rank, line, addresses) for line in known])
-    return put_together(parts)
+    return parts
 
 
 def _is_among(line: CollectiveLine, world_size: int) -> bool:
@@ -62,19 +72,23 @@ def collective_rows(
     ends: Ends,
     network: Network | None,
 ) -> list[dict[str, Any]]:
-    """Return one row for each kind, purpose and size: count, measured time, and the bounds on it.
+    """Return one row for each kind, purpose and size, or for all that vary in size: count, time, and the bounds on it.
 
     Returns:
-        {"kind", "purpose", "bytes", "count", "timed", "seconds", "gloo_bound_s", "links_bound_s", "ratio"}, those with
-        most seconds in total first. Seconds are means over the `timed`, from the last rank's arrival until the last is
-        done: as measured, at best with gloo's algorithm, at best with any; `ratio` is the first over the second.
+        {"kind", "purpose", "bytes", "sizes_vary", "count", "timed", "bounded", "seconds", "gloo_bound_s",
+        "links_bound_s", "ratio"}, those with most seconds in total first. `bytes` is the mean if sizes vary. Seconds
+        are means over the `timed`, from the last rank's arrival until the last is done: as measured, at best with
+        gloo's algorithm, at best with any; `ratio` is the first over the second. The bounds and the ratio are those of
+        `bounded` of them, evenly spaced.
     """
     reach = reach_of(network) if network else None
+    counts, groups = _counts(ends), by_key(collectives)
+    each = MOST_STEPS // max(1, len(groups))
     rows = [
         dict(zip(("kind", "purpose", "bytes"), key, strict=True))
-        | {"count": _count(key, ends)}
-        | _times(group, network, reach)
-        for key, group in by_key(collectives).items()
+        | {"sizes_vary": group[0].parts[0].sizes_vary, "count": counts.get(_sum_key(group[0]), 0)}
+        | _times(group, network, reach, each)
+        for key, group in groups.items()
     ]
     return sorted(rows, key=lambda row: -(row["seconds"] or 0.0) * row["count"])
 
@@ -140,33 +154,51 @@ def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, flo
     return split
 
 
-def _count(key: tuple[str, str, int], ends: Ends) -> int:
-    """Return the largest number of them on any rank."""
-    counts = [
-        one.count
-        for end in ends.values()
-        for one in (end.collectives if end else ())
-        if (one.kind, one.purpose, one.bytes) == key
-    ]
-    return max(counts, default=0)
+def _sum_key(one: Collective) -> SumKey:
+    part = one.parts[0]
+    return part.kind, part.purpose, None if part.sizes_vary else part.size
+
+
+def _counts(ends: Ends) -> dict[SumKey, int]:
+    """Return the largest number of collectives of each kind, purpose and size on any rank."""
+    counts: dict[SumKey, int] = {}
+    for end in ends.values():
+        for one in end.collectives if end else ():
+            key = one.kind, one.purpose, None if one.sizes_vary else one.bytes
+            counts[key] = max(one.count, counts.get(key, 0))
+    return counts
 
 
 def _times(
-    group: Sequence[Collective], network: Network | None, reach: Reach | None
+    group: Sequence[Collective], network: Network | None, reach: Reach | None, most_steps: int
 ) -> dict[str, Any]:
     timed = [one for one in group if not one.hidden]
-    took = [max(part.ended for part in one.parts) - one.complete_at for one in timed]
-    least = [links_bound_s(one, reach) if reach else None for one in timed[:MOST_BOUNDS]]
-    gloo = [_gloo_bound_s(*one, network) for one in zip(timed, least, strict=False)]
-    both = [(s, bound) for s, bound in zip(took, gloo, strict=False) if bound is not None]
+    some = _affordable(timed, most_steps) if network else []
+    least = [links_bound_s(one, reach) if reach else None for one in some]
+    gloo = [_gloo_bound_s(*one, network) for one in zip(some, least, strict=True)]
+    both = [
+        (_took_s(one), bound) for one, bound in zip(some, gloo, strict=True) if bound is not None
+    ]
     total_s, at_best_s = (sum(values) for values in zip(*both, strict=True)) if both else (0.0, 0.0)
     return {
         "timed": len(timed),
-        "seconds": _mean(took),
+        "bounded": len(both),
+        "seconds": _mean([_took_s(one) for one in timed]),
         "gloo_bound_s": _mean([bound for _, bound in both]),
         "links_bound_s": _mean([bound for bound in least if bound is not None]),
         "ratio": round(total_s / at_best_s, 4) if at_best_s else None,
     }
+
+
+def _affordable(timed: Sequence[Collective], most_steps: int) -> Sequence[Collective]:
+    """Return evenly spaced collectives whose bounds take so many steps at most; none if one alone exceeds that."""
+    steps = max((one.replay_steps + len(one.parts) ** 2 for one in timed), default=1)
+    most = min(MOST_BOUNDS, most_steps // steps)
+    return timed[:: -(-len(timed) // most)] if most and timed else ()
+
+
+def _took_s(one: Collective) -> float:
+    return max(part.ended for part in one.parts) - one.complete_at
 
 
 def _gloo_bound_s(one: Collective, least_s: float | None, network: Network | None) -> float | None:

@@ -7,7 +7,8 @@ k-th that the other receives from it.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 
 from cluster.accounting.tcp_timing import SocketState, Window
@@ -24,6 +25,8 @@ class Part:
         messages: the number of messages to each of them.
         sources: the ranks that it waits for, if it is an exchange.
         hidden: whether it was done before the rank waited for it: some time before `ended`.
+        sizes_vary: whether others of its kind and purpose differ in size, step by step.
+        mean_size: of all of these, if so; `put_together` sets it.
         tcp: state of the connections to the receivers, by rank; ranks that share a node have the same.
     """
 
@@ -40,6 +43,8 @@ class Part:
     messages: int
     sources: tuple[int, ...]
     tcp: Mapping[int, SocketState] = field(default_factory=dict)
+    sizes_vary: bool = False
+    mean_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,16 +59,16 @@ class Collective:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Kind, purpose, size."""
+        """Kind, purpose, size; the mean size of all that vary in size."""
         part = self.parts[0]
-        return part.kind, part.purpose, part.size
+        return part.kind, part.purpose, part.size if part.mean_size is None else part.mean_size
 
     @property
     def tests(self) -> bool:
         """Whether it belongs to a test: its seconds are in the ranks' bucket `eval`, not in `comm`."""
         return self.parts[0].purpose == "eval"
 
-    @property
+    @cached_property
     def complete_at(self) -> float:
         """The time when the last rank arrived."""
         return max(part.entered for part in (*self.parts, *self.others))
@@ -80,6 +85,15 @@ class Collective:
         """
         waited_since = part.ended - part.waited_s
         return max(0.0, min(part.ended, self.complete_at) - waited_since)
+
+    def transfer_s(self, part: Part) -> float:
+        """Return how long a rank waited for others' data: less than that took if it computed meanwhile."""
+        return max(0.0, part.waited_s - self.waiting_s(part))
+
+    @property
+    def replay_steps(self) -> int:
+        """The number of messages in a replay: of each rank as many as of the one that names most, true or not."""
+        return len(self.parts) * max(part.messages for part in self.parts)
 
 
 def make_part(rank: int, line: CollectiveLine, addresses: Sequence[str] = ()) -> Part:
@@ -105,6 +119,7 @@ def make_part(rank: int, line: CollectiveLine, addresses: Sequence[str] = ()) ->
         messages=line.messages,
         sources=tuple(line.sources),
         tcp={p: _socket_state(line.tcp[home]) for p, home in homes.items() if home in line.tcp},
+        sizes_vary=line.sizes_vary,
     )
 
 
@@ -131,8 +146,23 @@ def made_at_once(group: Sequence[Collective]) -> int:
 
 def put_together(parts: Sequence[Sequence[Part]]) -> list[Collective]:
     """Join every rank's parts, in the order in which they began, into collectives."""
-    in_order = [sorted(own, key=lambda part: part.entered) for own in parts]
+    means = _mean_sizes(part for own in parts for part in own if part.sizes_vary)
+    in_order = [
+        [
+            replace(part, mean_size=means[part.kind, part.purpose]) if part.sizes_vary else part
+            for part in sorted(own, key=lambda part: part.entered)
+        ]
+        for own in parts
+    ]
     return [*_of_all(in_order), *_exchanges(in_order)]
+
+
+def _mean_sizes(parts: Iterable[Part]) -> dict[tuple[str, str], int]:
+    """Return the mean size by kind and purpose."""
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for part in parts:
+        sizes.setdefault((part.kind, part.purpose), []).append(part.size)
+    return {group: round(sum(some) / len(some)) for group, some in sizes.items()}
 
 
 def _of_all(parts: Sequence[Sequence[Part]]) -> Iterator[Collective]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from cluster.accounting.bounds import Network
 from cluster.accounting.collectives import Collective, Part, by_key
+from cluster.accounting.gains import LEEWAY_S
 from cluster.accounting.gloo_path import KINDS, Chain, Stretch, find_chain
 from cluster.accounting.rank_time import RankTime
 from cluster.accounting.tcp_timing import Windows
@@ -24,7 +25,6 @@ from cluster.accounting.tcp_windows import windows_of_run
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 COST = 3  # of a replay with its walk back, in messages
-LEEWAY_S = 1e-3  # tolerance between the clocks that time one end and the next beginning
 Key = tuple[str, str, int]
 
 
@@ -233,7 +233,7 @@ class _Passages:
 
 def _stride(group: Sequence[Collective], most_steps: int) -> int:
     """Return n to replay every n-th; 0 to replay none, as one alone exceeds the budget."""
-    steps = COST * max(sum(part.messages for part in one.parts) for one in group)
+    steps = COST * max(one.replay_steps for one in group)
     most = most_steps // max(1, steps)
     return -(-len(group) // most) if most else 0
 

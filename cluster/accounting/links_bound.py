@@ -132,8 +132,7 @@ def _into(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Itera
     """Yield the bound into each node; none for an all-reduce, as `_between` already has its bytes."""
     if collective.key[0] == "all_reduce":
         return
-    for node in dict.fromkeys(need.dst for need in needs):
-        own = [need for need in needs if need.dst == node]
+    for node, own in _by_node(needs, "dst").items():
         first = min(need.since + reach.delay_s[need.src, node] for need in own)
         yield first + sum(need.size for need in own) / reach.in_byte_s[node]
 
@@ -143,13 +142,20 @@ def _out_of(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Ite
     kind = collective.key[0]
     if kind == "all_reduce":
         return
-    for node in dict.fromkeys(need.src for need in needs):
-        own = [need for need in needs if need.src == node]
+    for node, own in _by_node(needs, "src").items():
         once = {need.rank: need.size for need in own}
         size = sum(once.values()) if kind == "all_gather" else sum(need.size for need in own)
         first = min(need.since for need in own)
         last_s = min(reach.delay_s[node, need.dst] for need in own)
         yield first + size / reach.out_byte_s[node] + last_s
+
+
+def _by_node(needs: Sequence[_Need], end: str) -> dict[str, list[_Need]]:
+    """Group needs by the node at one end: src or dst."""
+    groups: dict[str, list[_Need]] = {}
+    for need in needs:
+        groups.setdefault(getattr(need, end), []).append(need)
+    return groups
 
 
 def _of_all(collective: Collective, needs: Sequence[_Need], reach: Reach) -> Iterator[float]:

@@ -1,16 +1,25 @@
 """One table of a run's metrics: a row for each step of each rank. Pure, except for reading the files."""
 
+import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cluster.accounting.collective_stats import read_collectives
+from cluster.accounting.collective_stats import read_own_parts
+from cluster.accounting.collectives import Collective, Part, put_together
 from cluster.accounting.metrics import read_events
 from cluster.base.errors import UsageError
+from protocol.collectives import MOST_COLLECTIVES
 from protocol.metrics import FIGURES, OF_SOLVER, Evaluation, Line, Rollout, Step
 
 Row = dict[str, Any]
 """Column -> value, without the values that the step did not have."""
+
+HOST = re.compile(r"([A-Za-z0-9_.:-]{1,64}) slots=([1-9][0-9]?)")
+MOST_HOSTS = 1000
 
 COLUMNS = (
     "step",
@@ -38,14 +47,16 @@ def metric_rows(folder: Path) -> list[Row]:
     """Return a row for every step of every rank, ordered by step; values that a step did not have are left out.
 
     `elapsed_s` counts from when the first rank was ready, `waiting_s` is how long a slower rank had not arrived yet
-    (docs/run-folder.md), `sent_bytes` are this step's, of the strategy alone.
+    (docs/run-folder.md; left out if another rank's part in a collective of the step is unknown), `sent_bytes` are this
+    step's, of the strategy alone.
 
     Raises:
         UsageError: the folder is not a run's, or its program wrote no metrics.
     """
     lines = _read_lines(folder)
     began = min(line.time for own in lines.values() for line in own)
-    waiting_s = _waiting_by_step(folder, list(lines))
+    ranks = _rank_names(folder, list(lines))
+    waiting = _Waiting(folder, ranks)
     rows: list[Row] = []
     for node, own in lines.items():
         tests = {line.step: line for line in own if isinstance(line, Evaluation)}
@@ -56,7 +67,7 @@ def metric_rows(folder: Path) -> list[Row]:
             rest = {
                 "node": node,
                 "elapsed_s": round(line.time - began, 6),
-                "waiting_s": round(waiting_s.get((line.rank, line.step), 0.0), 6),
+                "waiting_s": waiting.seconds(ranks.index(node), line.step),
                 "sent_bytes_so_far": so_far,
             }
             rows.append(_row([rollouts.get(line.step), tests.get(line.step), line], rest))
@@ -86,11 +97,59 @@ def _read_lines(folder: Path) -> dict[str, list[Line]]:
     return dict(sorted(found.items(), key=lambda item: item[1][0].rank))
 
 
-def _waiting_by_step(folder: Path, nodes: list[str]) -> dict[tuple[int, int], float]:
-    """Return (rank, step) -> seconds. A collective counts in the step in which the rank began it."""
-    waiting_s: dict[tuple[int, int], float] = {}
-    for collective in (one for one in read_collectives(folder, nodes) if not one.tests):
-        for part in collective.parts:
-            key = part.rank, part.step
-            waiting_s[key] = waiting_s.get(key, 0.0) + collective.waiting_s(part)
-    return waiting_s
+def _rank_names(folder: Path, found: Sequence[str]) -> list[str]:
+    """Return the names of all ranks in order, also of those that left no metrics; without a hostfile, of the others."""
+    path = folder / "hostfile"
+    if not path.is_file():
+        return list(found)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        hosts = [HOST.fullmatch(line.strip()) for line in islice(file, MOST_HOSTS)]
+    names: list[str] = []
+    for node, slots in (host.groups() for host in hosts if host):
+        names += [node] if slots == "1" else [f"{node}-{rank}" for rank in range(int(slots))]
+    return names if set(found) <= set(names) else list(found)
+
+
+class _Waiting:
+    """How long ranks waited for slower ones, by step. A collective counts in the step in which the rank began it.
+
+    Args:
+        folder: the run's.
+        ranks: the names of all, in order.
+    """
+
+    def __init__(self, folder: Path, ranks: Sequence[str]) -> None:
+        parts = read_own_parts(folder, ranks)
+        self._seconds: defaultdict[tuple[int, int], float] = defaultdict(float)
+        self._lines = Counter((p.rank, p.step) for own in parts for p in own if not _tests(p))
+        self._joined: Counter[tuple[int, int]] = Counter()
+        self._until = [_known_until(own, alone=len(ranks) == 1) for own in parts]
+        for collective in filter(_is_whole, put_together(parts)):
+            for part in collective.parts:
+                if not _tests(part):
+                    self._joined[part.rank, part.step] += 1
+                    self._seconds[part.rank, part.step] += collective.waiting_s(part)
+
+    def seconds(self, rank: int, step: int) -> float | None:
+        """Return the seconds; None if a collective of the step has no line, or lacks another rank's part."""
+        at = rank, step
+        is_known = step < self._until[rank] and self._lines[at] == self._joined[at]
+        return round(self._seconds[at], 6) if is_known else None
+
+
+def _tests(part: Part) -> bool:
+    return part.purpose == "eval"
+
+
+def _known_until(own: Sequence[Part], *, alone: bool) -> float:
+    """Return the first step of which a rank may have collectives without a line."""
+    if not own:
+        return math.inf if alone else 0
+    return own[-1].step if len(own) >= MOST_COLLECTIVES else math.inf
+
+
+def _is_whole(collective: Collective) -> bool:
+    """Return whether the parts of all that take part are there; of an exchange, some may be missing."""
+    part = collective.parts[0]
+    there = {other.rank for other in collective.others}
+    return part.kind != "exchange" or there >= {*part.to, *part.sources}

@@ -4,7 +4,8 @@ Each change is of one link, uplink or downlink: twice its rate, or half its dela
 gloo makes them (gloo_timing.py), and take at least their bound. TCP's windows add to that (tcp_timing.py). Waiting for
 a window takes round trips, so less delay saves more than the delays of the messages, with the windows as they were;
 with more rate this waiting stays, since windows grow with the rate. It counts only as far as it was measured, since the
-model's value is an upper limit. All other time stays as it was.
+model's value is an upper limit. A collective behind which ranks compute saves no more than they waited for it
+(gains.py). All other time stays as it was.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s, flows_of
 from cluster.accounting.collectives import Collective, by_key, made_at_once
+from cluster.accounting.gains import Gains, Limits, limits_of, most_gained_s
 from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.tcp_timing import Windows
 from cluster.accounting.tcp_windows import windows_of_run
@@ -43,15 +45,24 @@ class Sample:
 
     Attributes:
         collectives: the samples.
-        each: the number of collectives that each of them stands for.
+        each: the number of collectives that each of them stands for; all ranks' parts of one exchange count as one.
+        limits: what the run can gain from those that each of them stands for, every part of an exchange by itself.
+        at_once: the number of these that ranks make at the same time.
         windows: TCP's windows at the start of each; empty: unlimited.
         window_share: the measured share of the time that these add, 0 to 1.
     """
 
     collectives: Sequence[Collective]
     each: float
+    limits: Sequence[Limits]
+    at_once: int
     windows: Sequence[Windows] = ()
     window_share: float = 0.0
+
+    def gained_s(self, quicker_s: Sequence[float]) -> float:
+        """Return what the run gains if each sample, and all that it stands for, is quicker by so much."""
+        gained = (own.gained_s(s) for own, s in zip(self.limits, quicker_s, strict=True))
+        return sum(gained) / self.at_once
 
 
 def what_if(
@@ -66,7 +77,7 @@ def what_if(
     """
     if network is None:
         return []
-    samples = take_samples(collectives)
+    samples = take_samples(collectives, most_gained_s(collectives))
     if not samples:
         return []
     changes = better_links(samples, network)
@@ -86,13 +97,29 @@ def savings(
     samples: Sequence[Sample], network: Network, changes: Iterable[Change]
 ) -> list[tuple[Change, float]]:
     """Return the seconds that each change saves, largest first."""
-    saved = [(one, _saved_s(samples, network, one)) for one in changes]
+    some = {"rate": without_windows(samples), "delay": samples}
+    before = {what: seconds_of(own, network) for what, own in some.items()}
+    saved = []
+    for one in changes:
+        after = seconds_of(some[one.what], improve(network, one))
+        saved.append((one, gained_s(samples, before[one.what], after)))
     return sorted(saved, key=lambda item: -item[1])
 
 
-def _saved_s(samples: Sequence[Sample], network: Network, change: Change) -> float:
-    some = without_windows(samples) if change.what == "rate" else samples
-    return samples_s(some, network) - samples_s(some, improve(network, change))
+def gained_s(
+    samples: Sequence[Sample], before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
+) -> float:
+    """Return the seconds by which the run would have been shorter.
+
+    Args:
+        samples: of its collectives.
+        before: the seconds of each, from `seconds_of`.
+        after: the same with a change.
+    """
+    return sum(
+        sample.gained_s([a - b for a, b in zip(was, then, strict=True)])
+        for sample, was, then in zip(samples, before, after, strict=True)
+    )
 
 
 def without_windows(samples: Iterable[Sample]) -> list[Sample]:
@@ -102,7 +129,7 @@ def without_windows(samples: Iterable[Sample]) -> list[Sample]:
 
 def count_steps(samples: Iterable[Sample]) -> int:
     """Return the number of messages of all ranks in one replay."""
-    return sum(part.messages for s in samples for one in s.collectives for part in one.parts)
+    return sum(one.replay_steps for sample in samples for one in sample.collectives)
 
 
 def improve(network: Network, change: Change) -> Network:
@@ -123,15 +150,26 @@ def improve(network: Network, change: Change) -> Network:
     return replace(network, routes=routes, byte_s=byte_s)
 
 
-def take_samples(collectives: Iterable[Collective], most: int = MOST_SAMPLES) -> list[Sample]:
-    """Return evenly spaced samples of each kind, purpose and size; the ranks' parts of one exchange count as one."""
+def take_samples(
+    collectives: Iterable[Collective], gains: Gains, most: int = MOST_SAMPLES
+) -> list[Sample]:
+    """Return evenly spaced samples of each kind, purpose and size; the ranks' parts of one exchange count as one.
+
+    Args:
+        collectives: of the run.
+        gains: the most that the run can gain from each.
+        most: the number of samples of each kind, purpose and size.
+    """
     timed = (one for one in collectives if not one.hidden and not one.tests)
-    samples = []
-    for group in by_key(timed).values():
-        some = group[:: -(-len(group) // most)]
-        each = len(group) / made_at_once(group) / len(some)
-        samples.append(Sample(some, each))
-    return samples
+    return [_sample(group, gains, most) for group in by_key(timed).values()]
+
+
+def _sample(group: Sequence[Collective], gains: Gains, most: int) -> Sample:
+    stride, at_once = -(-len(group) // most), made_at_once(group)
+    some = group[::stride]
+    stood_for = (group[n : n + stride] for n in range(0, len(group), stride))
+    limits = [limits_of(those, gains) for those in stood_for]
+    return Sample(some, len(group) / at_once / len(some), limits, at_once)
 
 
 def with_windows(
@@ -154,7 +192,14 @@ def with_windows(
 
 
 def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
-    """Return changes of all carriers in use, in either direction: gloo's announcements of room go the other way."""
+    """Return changes of all carriers in use."""
+    used = used_carriers(samples, network)
+    rates = [Change("rate", name) for name in used]
+    return rates + [Change("delay", name) for name in used if network.delay_s.get(name)]
+
+
+def used_carriers(samples: Iterable[Sample], network: Network) -> list[str]:
+    """Return the carriers in use, in either direction: gloo's announcements of room go the other way."""
     flows = {
         pair
         for sample in samples
@@ -162,27 +207,27 @@ def better_links(samples: Iterable[Sample], network: Network) -> list[Change]:
         for part, peer in flows_of(one)
         for pair in ((part.rank, peer), (peer, part.rank))
     }
-    used = dict.fromkeys(
-        name
-        for pair in sorted(flows & network.routes.keys())
-        for name in network.routes[pair].carriers
-    )
-    rates = [Change("rate", name) for name in used]
-    return rates + [Change("delay", name) for name in used if network.delay_s.get(name)]
+    known = sorted(flows & network.routes.keys())
+    return list(dict.fromkeys(name for pair in known for name in network.routes[pair].carriers))
 
 
 def samples_s(samples: Iterable[Sample], network: Network) -> float:
     """Return the seconds of all collectives that the samples stand for, as gloo makes them."""
-    return sum(sample.each * _sample_s(sample, network) for sample in samples)
+    return sum(sample.each * sum(_seconds(sample, network)) for sample in samples)
 
 
-def _sample_s(sample: Sample, network: Network) -> float:
-    gloo_s = sum(_gloo_s(one, network, {}) for one in sample.collectives)
+def seconds_of(samples: Iterable[Sample], network: Network) -> list[list[float]]:
+    """Return the seconds of each sampled collective, as gloo makes it."""
+    return [_seconds(sample, network) for sample in samples]
+
+
+def _seconds(sample: Sample, network: Network) -> list[float]:
+    gloo_s = [_gloo_s(one, network, {}) for one in sample.collectives]
     if not sample.window_share:
         return gloo_s
     pairs = zip(sample.collectives, sample.windows, strict=True)
-    slow_s = sum(_gloo_s(one, network, windows) for one, windows in pairs)
-    return gloo_s + sample.window_share * (slow_s - gloo_s)
+    slow_s = [_gloo_s(one, network, windows) for one, windows in pairs]
+    return [s + sample.window_share * (slow - s) for s, slow in zip(gloo_s, slow_s, strict=True)]
 
 
 def _gloo_s(one: Collective, network: Network, windows: Windows) -> float:

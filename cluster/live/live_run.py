@@ -68,7 +68,8 @@ class LiveRun:
         self._lock = threading.Lock()
         self._lines: deque[LineRow] = deque(maxlen=MOST_LINES)
         self._events = EventsTail(folder / "events.jsonl")
-        self._link_log = LinkLog(folder)
+        nodes = len({link.src for link in tracker.links})
+        self._link_log = LinkLog(folder, nodes, self._note_down)
         self._screen: TerminalScreen | None = None  # while it is drawn
         self._screen_to_be: TerminalScreen | None = None
         self._screen_lock = threading.Lock()
@@ -85,6 +86,10 @@ class LiveRun:
                 if isinstance(news, Measured) and not self._over.is_set():
                     facts = self._tracker.nodes[news.node]
                     self._link_log.add(news.node, news.sample, facts.carried)
+
+    def _note_down(self, words: str) -> None:
+        """Record a note about links.csv, with the lock held."""
+        self._tracker = update(self._tracker, Noted(words), time.time())
 
     def hear(self, name: str, line: str) -> None:
         """Record a line that a rank printed."""

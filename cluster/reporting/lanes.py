@@ -39,7 +39,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Lateness:
-    """How often a rank entered a collective last, and how long the first rank then waited, in all."""
+    """How often a rank entered a collective last, and how long the first that waited for it did so, in all."""
 
     rank: int
     times: int
@@ -160,11 +160,14 @@ def lateness(run: RunData) -> list[Lateness]:
     waited_s: dict[int, float] = {}
     together = [move for move in run.moves if not move.tests and move.kind != "exchange"]
     for _, group in groupby(together, key=lambda move: move.number):
-        parts = sorted(group, key=lambda move: move.entered_s)
-        last, first = parts[-1], parts[0]
+        parts = list(group)
+        last = max(parts, key=lambda move: move.entered_s)
+        first = min(parts, key=lambda move: move.waited_from_s)
         if len(parts) > 1:
+            met_s = min(first.complete_s, first.ended_s)
             times[last.rank] = times.get(last.rank, 0) + 1
-            waited_s[last.rank] = waited_s.get(last.rank, 0.0) + last.entered_s - first.entered_s
+            waited_s.setdefault(last.rank, 0.0)
+            waited_s[last.rank] += max(0.0, met_s - first.waited_from_s)
     found = [Lateness(rank, times[rank], waited_s[rank]) for rank in times]
     return sorted(found, key=lambda one: -one.waited_s)
 

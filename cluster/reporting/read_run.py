@@ -5,7 +5,7 @@ run's notes name an unreadable or too large summary.json or contract.json, and m
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from cluster.base.errors import UsageError
 from cluster.base.log_tail import last_lines
 from cluster.reporting.experiment import command_of, facts_of, title_of
 from cluster.reporting.link_figures import proof_of, read_links
-from cluster.reporting.link_stretches import Looks, read_looks, stretches_of
+from cluster.reporting.link_stretches import read_looks, stretches_of
 from cluster.reporting.run_data import (
     Attribution,
     ByteFigures,
@@ -35,6 +35,7 @@ from cluster.reporting.run_data import (
     WhatIf,
     how_it_ended,
 )
+from cluster.reporting.run_times import Recorded, began_at, span_of, time_notes, within
 from cluster.reporting.traced_rates import traced_rates, with_traces
 from cluster.reporting.values import (
     MOST_JSON_BYTES,
@@ -58,7 +59,7 @@ MOST_RANKS = 1000
 MOST_STEP_LINES = 400_000  # over all ranks
 LEAST_STEP_LINES = 2_000  # per rank
 MOST_MOVES = 300_000
-MOST_EVENTS = 500
+MOST_EVENTS, MOST_LIVE_NOTES = 500, 10
 MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
 STOPPED = (-15, -2)  # signals with which we stop ranks
 MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")
@@ -175,6 +176,7 @@ def _bytes(found: Record) -> ByteFigures:
 
 
 def _collective(row: Record) -> CollectiveRow:
+    timed, bounded = count(row.get("timed")), count(row.get("bounded"))
     return CollectiveRow(
         word(row.get("kind"), 64),
         word(row.get("purpose"), 64),
@@ -184,6 +186,8 @@ def _collective(row: Record) -> CollectiveRow:
         number(row.get("gloo_bound_s")),
         number(row.get("links_bound_s")),
         number(row.get("ratio")),
+        row.get("sizes_vary") is True,
+        max(0, timed - bounded) if timed is not None and bounded is not None else 0,
     )
 
 
@@ -246,8 +250,8 @@ def _experience(found: Record) -> Experience | None:
 
 
 def _notes(folder: Path, summary: Record) -> list[str]:
-    """Return which files cannot be read, and what failed or was lost according to the summary."""
-    notes = []
+    """Return which files cannot be read, what failed or was lost, and what the launch noted while it went on."""
+    notes = list(words(record(read_json(folder / "live.json")).get("notes"), MOST_LIVE_NOTES))
     for name in ("summary.json", "contract.json"):
         path = folder / name
         if path.exists() and not record(read_json(path)):
@@ -267,25 +271,28 @@ def _with_metrics(run: RunData, folder: Path) -> RunData:
     """Return the run with what the ranks' own lines add, on one clock that starts at the first event."""
     names = [rank.name for rank in run.ranks]
     most = max(LEAST_STEP_LINES, MOST_STEP_LINES // max(1, len(names)))
-    own = [_first_lines(folder / "metrics" / f"{name}.jsonl", most) for name in names]
-    collectives = read_collectives(folder, names)
-    events = list(_schedule_events(folder / "events.jsonl"))
-    looks = read_looks(folder / "links.csv", {link.name for link in run.links})
-    began = _began(own, collectives, [at for at, _ in events], looks)
+    found = Recorded(
+        {name: _first_lines(folder / "metrics" / f"{name}.jsonl", most) for name in names},
+        read_collectives(folder, names),
+        list(_schedule_events(folder / "events.jsonl")),
+        read_looks(folder / "links.csv", {link.name for link in run.links}),
+    )
+    kept = within(span_of(folder, found), found)
+    began, own = began_at(kept), list(kept.lines.values())
     notes = [
         f"of {name} the first {most} lines of metrics are shown"
-        for name, some in zip(names, own, strict=True)
+        for name, some in found.lines.items()
         if len(some) == most
     ]
     return replace(
         run,
         steps=[point for rank, some in enumerate(own) for point in _steps(rank, some, began)],
         measures=[one for rank, some in enumerate(own) for one in _measures(rank, some, began)],
-        moves=list(_moves(collectives, began))[:MOST_MOVES],
+        moves=list(_moves(kept.collectives, began))[:MOST_MOVES],
         starts_s={r: one for r, some in enumerate(own) for one in _starts(some, began)},
-        stretches=stretches_of(looks, began),
-        events=[ScheduleEvent(at - began, what) for at, what in events],
-        notes=[*run.notes, *notes],
+        stretches=stretches_of(kept.looks, began),
+        events=[ScheduleEvent(at - began, what) for at, what in kept.events],
+        notes=[*run.notes, *notes, *time_notes(found, kept)],
         began_at=began,
     )
 
@@ -303,25 +310,6 @@ def _first_lines(path: Path, most: int) -> list[Line]:
         if len(found) == most:
             break
     return found
-
-
-def _began(
-    own: Iterable[Sequence[Line]],
-    collectives: Iterable[Collective],
-    events: Iterable[float],
-    looks: Looks,
-) -> float:
-    """Return the Unix time of the first known event; a rank counts from its program's start, if it reports that."""
-    times = [float(some[0].time) - _startup_s(some[0]) for some in own if some]
-    times += [part.entered for one in collectives for part in one.parts]
-    known = [*times, *events] or [some[0].at for some in looks.values()]
-    return min(known, default=0.0)
-
-
-def _startup_s(line: Line) -> float:
-    """Return how long before its first line a rank began."""
-    found = line.seconds.get("total", 0.0) if isinstance(line, Start) else 0.0
-    return found if 0.0 <= found < 86_400.0 else 0.0
 
 
 def _starts(own: Sequence[Line], began: float) -> Iterator[float]:

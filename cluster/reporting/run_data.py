@@ -103,9 +103,11 @@ class CollectiveRow:
     """Collectives of one kind, purpose and size; seconds are means.
 
     Attributes:
+        sizes_vary: whether they differ in size; `size_bytes` is then their mean.
         gloo_bound_s: gloo's bound.
         links_bound_s: the links' bound.
         ratio: measured over `gloo_bound_s`.
+        unbounded: the number of timed ones whose bounds were not computed.
     """
 
     kind: str
@@ -116,6 +118,8 @@ class CollectiveRow:
     gloo_bound_s: float | None
     links_bound_s: float | None
     ratio: float | None
+    sizes_vary: bool = False
+    unbounded: int = 0
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,8 @@ def _collectives(run: RunData) -> list[Section]:
         ]
         for row in run.collectives[:MOST_TABLE_ROWS]
     ]
-    bound = f" {sentences.bounds_words(run.bounds)}" if run.bounds else ""
+    unbounded = sum(row.unbounded for row in run.collectives)
+    bound = f" {sentences.bounds_words(run.bounds, unbounded)}" if run.bounds else ""
     sentence = sentences.collectives_words(run.collectives) + bound
     table = Table("collectives", header, rows, is_open=True)
     return [Section("collectives", "Collectives", sentence, (), [table])]

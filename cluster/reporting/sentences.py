@@ -164,7 +164,7 @@ def timeline_words(run: RunData) -> str:
     total = sum(one.times for one in late)
     worst = late[0]
     if worst.waited_s < 0.01:
-        return f"The ranks came to their {counted(total, 'collective')} together.{events}"
+        return f"At {counted(total, 'collective')}, no rank waited for another to come.{events}"
     return (
         f"{run.rank_name(worst.rank)} was the last to come to {worst.times:,} of {counted(total, 'collective')}; "
         f"until it came, the first had waited {seconds_words(worst.waited_s)} in all.{events}"
@@ -237,17 +237,28 @@ def collectives_words(rows: Sequence[CollectiveRow]) -> str:
     if not rows:
         return "No collectives were recorded."
     row = rows[0]
-    text = f"{counted(row.count, row.kind)} of {bytes_words(row.size_bytes)} ({row.purpose})"
+    size = bytes_words(row.size_bytes) + (" on average" if row.sizes_vary else "")
+    text = f"{counted(row.count, row.kind)} of {size} ({row.purpose})"
     took = f" took {seconds_words(row.seconds)} each" if row.seconds is not None else ""
     bound = f", {row.ratio:.2f} times gloo's way on these links at best" if row.ratio else ""
     return f"{text}{took}{bound}."
 
 
-def bounds_words(source: str) -> str:
-    """Explain the bounds of collectives; `source`: the links as measured, or as asked."""
+def bounds_words(source: str, unbounded: int = 0) -> str:
+    """Explain the bounds of collectives.
+
+    Args:
+        source: the links as measured, or as asked.
+        unbounded: the number of collectives whose bounds were not computed.
+    """
+    left = (
+        f" Without the bounds of {counted(unbounded, 'collective')}, to save time."
+        if unbounded
+        else ""
+    )
     return (
         f"At best, on the links as {source}: gloo's way is its ring in the order of ranks (others send straight),"
-        " the links' is any way over all links of each node at once."
+        f" the links' is any way over all links of each node at once.{left}"
     )
 
 

@@ -7,6 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from cluster.reporting.run_data import LinkStretch, ScheduleEvent
 from cluster.reporting.values import Record, number, records, word, words
@@ -15,7 +16,7 @@ MOST_TRACES, MOST_STEPS, MOST_LINKS = 100, 10_000, 10_000
 LONGEST_S = (
     1.0  # of a stretch under a trace; longer ones (pauses) are cut, so that the rate can be seen
 )
-MOST_PIECES = 2_000  # per stretch
+MOST_PIECES = 5_000  # per link; as many as a chart shows
 
 
 @dataclass(frozen=True)
@@ -103,22 +104,43 @@ def with_traces(
 def _traced(
     stretches: Sequence[LinkStretch], traces: Sequence[TracedRate]
 ) -> Iterator[LinkStretch]:
-    for stretch in stretches:
-        for one in _pieces(stretch) if traces else [stretch]:
-            middle_s = (one.start_s + one.end_s) / 2
-            on = next((t for t in traces if t.start_s <= middle_s < t.end_s), None)
-            if on is None:
-                yield one
-            else:
-                start_s = max(one.start_s, on.start_s)
-                yield replace(one, rate_mbyte_s=on.mean(start_s, one.end_s))
+    """Yield the stretches, cut where a trace begins or ends, and under a trace into pieces with its mean rates.
+
+    Nodes wrote the times, which may be far apart: the longer all that is under traces, the longer the pieces.
+    """
+    cut = [part for one in stretches for part in _cut(one, traces)]
+    under_s = sum(one.end_s - one.start_s for one in cut if _trace_at(one, traces))
+    longest_s = max(LONGEST_S, under_s / MOST_PIECES)
+    for one in cut:
+        if (on := _trace_at(one, traces)) is None:
+            yield one
+        else:
+            for piece in _pieces(one, longest_s):
+                yield replace(piece, rate_mbyte_s=on.mean(piece.start_s, piece.end_s))
 
 
-def _pieces(stretch: LinkStretch) -> Iterator[LinkStretch]:
-    """Split a stretch into pieces of at most LONGEST_S; the last piece gets the dropped packets."""
+def _trace_at(stretch: LinkStretch, traces: Sequence[TracedRate]) -> TracedRate | None:
+    """Return the trace that was played in the middle of a stretch."""
+    middle_s = (stretch.start_s + stretch.end_s) / 2
+    return next((one for one in traces if one.start_s <= middle_s < one.end_s), None)
+
+
+def _cut(stretch: LinkStretch, traces: Sequence[TracedRate]) -> list[LinkStretch]:
+    """Cut a stretch where traces begin and end."""
+    ends_s = {at for one in traces for at in (one.start_s, one.end_s)}
+    within_s = sorted(at for at in ends_s if stretch.start_s < at < stretch.end_s)
+    return _split(stretch, [stretch.start_s, *within_s, stretch.end_s])
+
+
+def _pieces(stretch: LinkStretch, longest_s: float) -> list[LinkStretch]:
+    """Split a stretch into equal pieces."""
     whole_s = stretch.end_s - stretch.start_s
-    count = min(MOST_PIECES, max(1, math.ceil(whole_s / LONGEST_S - 1e-3)))
-    for n in range(count):
-        start_s = stretch.start_s + n * whole_s / count
-        dropped = stretch.dropped if n == count - 1 else 0.0
-        yield replace(stretch, start_s=start_s, end_s=start_s + whole_s / count, dropped=dropped)
+    count = max(1, math.ceil(whole_s / longest_s - 1e-3))
+    ends_s = [stretch.start_s + n * whole_s / count for n in range(count)]
+    return _split(stretch, [*ends_s, stretch.end_s])
+
+
+def _split(stretch: LinkStretch, ends_s: Sequence[float]) -> list[LinkStretch]:
+    """Split a stretch at some moments, of which its own ends are the first and last; the last gets the drops."""
+    parts = [replace(stretch, start_s=a, end_s=b, dropped=0.0) for a, b in pairwise(ends_s)]
+    return [*parts[:-1], replace(parts[-1], dropped=stretch.dropped)]

@@ -27,7 +27,7 @@ class Measured:
     Attributes:
         folder: the run folder.
         seconds: seconds from the first rank's start to the last rank's end.
-        collectives_s: seconds in collectives, each from when all ranks had joined it; without those of tests.
+        collectives_s: seconds that ranks waited for collectives once all had joined them; without those of tests.
     """
 
     folder: str

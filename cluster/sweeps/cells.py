@@ -8,6 +8,7 @@ and Analysis of Experiments, chapter 4).
 import hashlib
 import itertools
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,13 +73,11 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
     Raises:
         UsageError: there are too many, or two are identical.
     """
+    if (count := _count(sweep)) > MOST_CELLS:
+        raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS}")
     problems = itertools.product(sweep.profiles, sweep.topologies, sweep.wires)
     seeds: Sequence[int | None] = sweep.seeds or (None,)
     variants = list(_variants(sweep))
-    count = len(variants) * len(seeds) * len(sweep.link_seeds)
-    count *= len(sweep.profiles) * len(sweep.topologies) * len(sweep.wires)
-    if count > MOST_CELLS:
-        raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS}")
     cells = [
         Cell(Problem(task, *where), name, link_seed, seed, (*words, *_seed_words(seed)))
         for where in problems
@@ -93,10 +92,11 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
 
 def ordered(cells: Sequence[Cell], order_seed: int) -> list[Cell]:
     """Return the cells block by block, each block in an order of its own; deterministic for a seed."""
-    blocks = dict.fromkeys(cell.repetition for cell in cells)
+    blocks: dict[tuple[int, int | None], list[Cell]] = {}
+    for cell in cells:
+        blocks.setdefault(cell.repetition, []).append(cell)
     found = []
-    for number, block in enumerate(blocks):
-        own = [cell for cell in cells if cell.repetition == block]
+    for number, own in enumerate(blocks.values()):
         random.Random(f"{order_seed} {number}").shuffle(own)
         found += own
     return found
@@ -106,6 +106,16 @@ def digest(experiment: Mapping[str, object]) -> str:
     """Return the digest that identifies a cell, of everything that decides its run."""
     text = json.dumps(experiment, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
+
+
+def _count(sweep: Sweep) -> int:
+    """Return the number of cells, before any of them is made: a few long lists multiply to more than memory holds."""
+    variants = sum(
+        math.prod(len(values) for values in {**sweep.options, **own}.values())
+        for own in sweep.variants.values()
+    )
+    axes = (sweep.profiles, sweep.topologies, sweep.wires, sweep.link_seeds, sweep.seeds or (None,))
+    return variants * math.prod(len(axis) for axis in axes)
 
 
 def _variants(sweep: Sweep) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -1,5 +1,6 @@
 """The figures of one run of a sweep, from its folder: when it reached a target, and at what cost."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,9 @@ class Target:
         return value >= self.value if HIGHER[self.figure] else value <= self.value
 
     def best(self, values: Iterable[float]) -> float | None:
-        """Return the best of some values, rounded to 4 digits; None if there are none."""
+        """Return the best of some values, rounded to 4 digits; those of a diverged training (NaN) do not count."""
         best = max if HIGHER[self.figure] else min
-        return best((round(value, 4) for value in values), default=None)
+        return best((round(value, 4) for value in values if math.isfinite(value)), default=None)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Figures:
         reached_s: seconds from when the first rank was ready to the end of the first step whose test met the target.
         reached_step: that step.
         reached_mbyte: payload that the strategy had sent by then, without headers.
-        best: best value of all tests.
+        best: best value of all tests; None if all are NaN.
         carried_mbyte: carried by all links together, headers included, without the traffic of tests.
         loop_s: seconds of rank 0's training, without startup and tests.
         communication_share: share of loop_s spent waiting for other ranks or for data in flight.
@@ -79,14 +80,14 @@ def make_figures(
     wall_s = number(summary.get("wall_s"))
     return Figures(
         target,
-        round(first["elapsed_s"], 1) if first else None,
+        first["elapsed_s"] if first else None,
         first["step"] if first else None,
         round(payload_to(first, steps) / 1e6, 1) if first else None,
         target.best(row[target.figure] for row in tests) if target else None,
         None if carried_bytes is None else round(carried_bytes / 1e6, 1),
-        round(loop_s(seconds), 2) if seconds else None,
+        round(loop_s(seconds), 6) if seconds else None,
         communication_share(seconds) if seconds else None,
-        None if wall_s is None else round(wall_s, 2),
+        wall_s,
         _limits(summary),
     )
 

@@ -1,18 +1,45 @@
 """The report of a sweep: its ranking, a heat map, every run, and how to reproduce it. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 from cluster.reporting.charts.heat_map import HeatCell, heat_map_chart
 from cluster.reporting.page import Page
 from cluster.reporting.sections import Rows, Section, Table
 from cluster.reporting.sentences import counted, seconds_words
+from cluster.reporting.values import word
 from cluster.sweeps.cells import Problem
-from cluster.sweeps.ranking import BEST, SLOWER, Interval, Line, Outcome
+from cluster.sweeps.ranking import (
+    BEST,
+    FEW,
+    LIMITED,
+    MISSED,
+    NO_RUN,
+    PARTLY,
+    QUICKER,
+    SAME,
+    SLOWER,
+    Interval,
+    Line,
+    Outcome,
+)
 
 HEADER = [
     *("problem", "variant", "runs", "seconds", "bootstrap 95 %", "÷ best", "pairs 95 %"),
     *("best test", "carried MB", "communication", "host-limited", "failed", "verdict"),
 ]
+MOST_NAMED = 3
+MOST_NAME, MOST_COMMAND = 500, 2000  # characters
+UNLIKE = {
+    SAME: "not told apart from it",
+    QUICKER: "quicker in their pairs with it",
+    PARTLY: "not compared, as some pairs missed the target",
+    MISSED: "short of the target",
+    FEW: "not compared, for too few runs",
+    LIMITED: "not ranked, as the host was the limit",
+    NO_RUN: "without a run that is done",
+}
+"""Verdict on those that are not slower -> what a sentence calls them."""
 CAPTION = (
     "Seconds, in the median over runs: to the target, or of training where there is none. The stronger its colour, "
     "the nearer to the best of its column."
@@ -39,11 +66,18 @@ def sweep_page(
         command: reproduces the sweep.
         rule: a sentence on how trainings are tested, or ''.
     """
+    lines = [_as_text(line) for line in lines]
     limited = [one.cell.name for one in outcomes if one.figures and one.figures.limits]
-    notes = [f"the host was the limit, not ranked: {one}" for one in limited]
+    notes = [f"the host was the limit, not ranked: {word(one, MOST_NAME)}" for one in limited]
     found = [_ranking(lines, rule), _runs(outcomes, folders), _again(command)]
     lead = f"{lead_words(lines)} {_progress(outcomes, planned)}".strip()
-    return Page("report of a sweep", name, lead, (), found, notes)
+    return Page("report of a sweep", word(name), lead, (), found, notes)
+
+
+def _as_text(line: Line) -> Line:
+    """Return a line with names that can be written: names of files, and arguments, need not be text."""
+    names = {key: word(value, MOST_NAME) for key, value in asdict(line.problem).items()}
+    return replace(line, problem=Problem(**names), variant=word(line.variant, MOST_NAME))
 
 
 def lead_words(lines: Sequence[Line]) -> str:
@@ -79,15 +113,24 @@ def ranking_rows(lines: Sequence[Line]) -> Rows:
 
 def _first_words(line: Line, lines: Sequence[Line]) -> str:
     others = [one for one in lines if one.problem == line.problem and one is not line]
-    slower = [one for one in others if one.verdict == SLOWER and one.ratio]
     where = problem_words(line.problem, lines)
-    took = seconds_words(line.median_s or 0.0)
+    took = f"{seconds_words(line.median_s or 0.0)}{_reached(line)}"
     if not others:
         return f"On {where}: {line.variant}, {took}."
-    if not slower:
-        return f"On {where} {line.variant} had the lowest median, {took}; no other is told apart from it."
-    last = max(slower, key=lambda one: one.ratio or 0.0)
-    return f"On {where} {line.variant} was first, {took}; {last.variant} took {last.ratio:.1f} times as long."
+    if all(one.verdict == SAME for one in others):
+        return f"On {where} {line.variant} was first, {took}; no other is told apart from it."
+    slower = [one for one in others if one.verdict == SLOWER]
+    last = max(slower, key=lambda one: one.ratio or 0.0, default=None)
+    told = [f"{last.variant} took {last.ratio:.1f} times as long"] if last and last.ratio else []
+    for verdict, words in UNLIKE.items():
+        names = [one.variant for one in others if one.verdict == verdict]
+        told += [f"{words}: {_named(names)}"] if names else []
+    return f"On {where} {line.variant} was first, {took}; {'; '.join(told)}."
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _progress(outcomes: Sequence[Outcome], planned: int) -> str:
@@ -102,7 +145,8 @@ def _ranking(lines: Sequence[Line], rule: str) -> Section:
     chart = heat_map_chart(cells, CAPTION)
     sentence = (
         "A variant is compared with the best of its problem by the runs that have the same seeds; where 1 lies in the "
-        "interval of their ratios (÷ best) the two cannot be told apart."
+        "interval of their ratios (÷ best) the two cannot be told apart. All pairs of a problem together are within "
+        "such intervals in 95 % of sweeps, whichever of them is the best."
     )
     table = Table("ranking", HEADER, ranking_rows(lines), is_open=True)
     return Section(
@@ -123,12 +167,15 @@ def _runs(outcomes: Sequence[Outcome], folders: Sequence[str]) -> Section:
     for one, folder in zip(outcomes, folders, strict=True):
         figures = one.figures
         values = (
-            [figures.reached_s, figures.reached_step, figures.best, figures.loop_s, figures.wall_s]
+            [
+                *(_rounded(figures.reached_s), figures.reached_step, figures.best),
+                *(_rounded(figures.loop_s), _rounded(figures.wall_s)),
+            ]
             if figures
             else [None] * 5
         )
         ended = "failed" if figures is None else "host-limited" if figures.limits else "done"
-        rows.append([one.cell.name, ended, *values, folder])
+        rows.append([word(one.cell.name, MOST_NAME), ended, *values, word(folder, MOST_NAME)])
     header = ["run", "ended", "to target s", "step", "best test", "loop s", "wall s", "folder"]
     sentence = f"{counted(len(rows), 'run')}, in the order in which they were made."
     return Section("runs", "Runs", sentence, (), [Table("runs", header, rows, is_open=True)])
@@ -136,12 +183,15 @@ def _runs(outcomes: Sequence[Outcome], folders: Sequence[str]) -> Section:
 
 def _again(command: str) -> Section:
     sentence = "What is done is not run again."
-    return Section("reproduce", "How to reproduce", sentence, code=command)
+    return Section("reproduce", "How to reproduce", sentence, code=word(command, MOST_COMMAND))
 
 
 def _verdict(line: Line) -> str:
-    missed = f", reached by {line.reached} of {line.runs}" if line.reached < line.runs else ""
-    return f"{line.verdict}{missed}"
+    return f"{line.verdict}{_reached(line)}"
+
+
+def _reached(line: Line) -> str:
+    return f", reached by {line.reached} of {line.runs}" if line.reached < line.runs else ""
 
 
 def _rounded(value: float | None) -> float | None:

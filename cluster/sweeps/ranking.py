@@ -1,33 +1,46 @@
-"""Ranks the variants of each problem: medians over repetitions, intervals, and pairs by seed. Pure.
+"""Ranks the variants of each problem: by pairs of runs with the same seeds, with intervals. Pure.
+
+Only the two runs of one repetition, with the same seeds, are compared: by medians over all runs, a variant whose runs
+on hard seeds failed, or were limited by the host, would look quick. The best variant is the one that took less than
+each other in the median of their pairs; the others follow by how much more they took. A run that missed the target took
+longer than any that reached it.
+
+Each variant is compared with the best by the ratios of their pairs: the geometric mean, and an interval of it, that of
+Student of the mean of the logarithms, which holds for as few as two pairs if logarithms of ratios are normal. (A
+bootstrap of three values would find a difference between equal variants in one of four cases.) Because the best is
+chosen from the same runs, the intervals hold for all pairs of a problem's variants together: each of m pairs has an
+interval of 1 - 0.05/m, by Bonferroni's inequality (Miller, Simultaneous Statistical Inference, 1981, chapter 2). So at
+most 5 % of sweeps of equal variants call any of them slower. If 1 is in the interval, the two cannot be told apart. If
+a run of a pair missed the target, the pairs that reached it are a selection, and there is no ratio.
 
 The interval of a median is that of the 95 % percentile bootstrap (Efron and Tibshirani, An Introduction to the
-Bootstrap, chapter 13); for three to five runs it is the range from the lowest to the highest value.
-
-A variant is compared with the best one of its problem by the ratios of the two runs of each repetition: their geometric
-mean, and Student's 95 % interval of the mean of their logarithms, which holds for as few as two pairs if logarithms of
-ratios are normal; a bootstrap of three values would find a difference between equal variants in one of four cases. If 1
-is in the interval, the two cannot be told apart. Runs that failed, or that the host limited, are counted but not
-ranked.
+Bootstrap, chapter 13), of each variant alone; for three to five runs it is the range from the lowest to the highest
+value. Runs that failed, or that the host limited, are counted but not ranked.
 """
 
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean, median, stdev
 
 from cluster.sweeps.cells import Cell, Problem
 from cluster.sweeps.figures import Figures
+from cluster.sweeps.student import student_t
 
 RESAMPLES, LEAST_RUNS, LEAST_PAIRS = 2000, 3, 2
-TAIL = 0.025  # at each end
-# Student's t at 0.975 for 1, 2, … degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2); for more the last value.
-STUDENT = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-)
+TAILS = 0.05  # of an interval, both together
+LARGEST_LOG = 700.0  # of a float; two pairs of many variants say next to nothing
 BEST, SLOWER, SAME, FEW = "best", "slower", "cannot be told apart from the best", "too few runs"
-MISSED, LIMITED, NO_RUN = "target not reached", "the host was the limit", "no run is done"
+QUICKER = "quicker than the best in their pairs"  # possible if A beats B, B beats C, and C beats A
+PARTLY, MISSED = "some pairs missed the target", "target not reached"
+LIMITED, NO_RUN = "the host was the limit", "no run is done"
+
+Repetition = tuple[int, int | None]
+Seconds = Mapping[Repetition, float]
+"""Repetition -> the seconds of a variant's ranked run; infinite if it missed the target."""
+Pair = tuple[float, float]
+"""The seconds of two variants' runs of one repetition."""
 
 Interval = tuple[float, float]
 
@@ -47,10 +60,11 @@ class Line:
     Attributes:
         runs: ranked runs.
         reached: ranked runs that reached the target; all if there is none.
-        median_s: seconds to the target, or of training; None unless more than half of the runs reached it.
+        median_s: seconds to the target, or of training; None unless more than half of the ranked runs reached it.
         interval_s: its interval; None for fewer than three runs, or if some did not reach the target.
-        ratio: to the best variant, geometric mean over pairs; None for the best one, or without pairs.
-        ratio_interval: its interval; None for fewer than two pairs.
+        ratio: to the best variant, geometric mean over pairs; None for the best one, without pairs, or if a run missed
+            the target.
+        ratio_interval: its interval, which holds together with those of all other pairs; None for fewer than two pairs.
         best: best value of a test, median over runs.
         carried_mbyte: carried by links, median over runs.
         communication_share: likewise.
@@ -91,25 +105,31 @@ def bootstrap_interval(values: Sequence[float]) -> Interval | None:
         return None
     draw = random.Random(1)
     medians = sorted(median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return medians[int(TAIL * RESAMPLES)], medians[math.ceil((1 - TAIL) * RESAMPLES) - 1]
+    tail = TAILS / 2
+    return medians[int(tail * RESAMPLES)], medians[math.ceil((1 - tail) * RESAMPLES) - 1]
 
 
-def ratio_interval(ratios: Sequence[float]) -> Interval | None:
-    """Return Student's 95 % interval of the geometric mean of some ratios; None for fewer than two."""
+def ratio_interval(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
+    """Return Student's interval of the geometric mean of some ratios; None for fewer than two.
+
+    Args:
+        ratios: of the pairs.
+        comparisons: the number of such intervals that hold together in 95 % of cases.
+    """
     if len(ratios) < LEAST_PAIRS:
         return None
     logs = [math.log(ratio) for ratio in ratios]
-    t = STUDENT[min(len(logs) - 1, len(STUDENT)) - 1]
+    t = student_t(TAILS / comparisons, len(logs) - 1)
     half = t * stdev(logs) / math.sqrt(len(logs))
-    return math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
+    return math.exp(fmean(logs) - half), math.exp(min(LARGEST_LOG, fmean(logs) + half))
 
 
 def run_seconds(figures: Figures) -> float:
-    """Return the seconds that a run is ranked by; infinite if it did not reach its target."""
-    if figures.target is not None:
-        return math.inf if figures.reached_s is None else figures.reached_s
+    """Return the seconds that a run is ranked by; infinite if it did not reach its target, or took no time at all."""
     found = figures.wall_s if figures.loop_s is None else figures.loop_s
-    return math.inf if found is None else found
+    if figures.target is not None:
+        found = figures.reached_s
+    return found if found is not None and found > 0 else math.inf
 
 
 def _rank_one(problem: Problem, outcomes: Sequence[Outcome]) -> list[Line]:
@@ -117,12 +137,44 @@ def _rank_one(problem: Problem, outcomes: Sequence[Outcome]) -> list[Line]:
     for outcome in outcomes:
         by_variant.setdefault(outcome.cell.variant, []).append(outcome)
     seconds = {name: _ranked_seconds(own) for name, own in by_variant.items()}
-    order = sorted(by_variant, key=lambda name: _middle(seconds[name]))
-    first = order[0] if math.isfinite(_middle(seconds[order[0]])) else None
-    return [_line(problem, name, by_variant[name], seconds, first) for name in order]
+    compared = {name: own for name, own in seconds.items() if math.isfinite(_middle(own))}
+    others = [_line(problem, name, by_variant[name]) for name in seconds if name not in compared]
+    if not compared:
+        return others
+    best, comparisons = _best(compared), math.comb(len(compared), 2)
+    pairs = {name: _pairs(own, compared[best]) for name, own in compared.items() if name != best}
+    rest = [
+        _line(problem, name, by_variant[name], pairs[name], comparisons) for name in _order(pairs)
+    ]
+    return [replace(_line(problem, best, by_variant[best]), verdict=BEST), *rest, *others]
 
 
-def _ranked_seconds(outcomes: Sequence[Outcome]) -> dict[tuple[int, int | None], float]:
+def _best(compared: Mapping[str, Seconds]) -> str:
+    """Return the variant that took less than each other in the median of their pairs.
+
+    If none did, because some beat one another in a circle, return one of these.
+    """
+    by_median = sorted(compared, key=lambda name: _middle(compared[name]))
+    best = by_median[0]
+    for name in by_median[1:]:
+        if _lag(_pairs(compared[name], compared[best])) < 0:
+            best = name
+    return best
+
+
+def _order(pairs: Mapping[str, Sequence[Pair]]) -> list[str]:
+    """Return variants by how much longer than the best they took; those without pairs come last."""
+    return sorted(pairs, key=lambda name: _lag(pairs[name]) if pairs[name] else math.inf)
+
+
+def _lag(pairs: Sequence[Pair]) -> float:
+    """Return the median of the logarithms of ratios; 0 without pairs."""
+    logs = [0.0 if own == best else math.log(own) - math.log(best) for own, best in pairs]
+    middle = median(logs) if logs else 0.0
+    return 0.0 if math.isnan(middle) else middle  # half way between infinities
+
+
+def _ranked_seconds(outcomes: Sequence[Outcome]) -> dict[Repetition, float]:
     """Return the seconds of successful runs that the host did not limit, by repetition."""
     return {
         one.cell.repetition: run_seconds(one.figures)
@@ -131,24 +183,29 @@ def _ranked_seconds(outcomes: Sequence[Outcome]) -> dict[tuple[int, int | None],
     }
 
 
-def _middle(seconds: Mapping[tuple[int, int | None], float]) -> float:
+def _middle(seconds: Seconds) -> float:
     return median(seconds.values()) if seconds else math.inf
+
+
+def _pairs(own: Seconds, other: Seconds) -> list[Pair]:
+    return [(s, other[repetition]) for repetition, s in own.items() if repetition in other]
 
 
 def _line(
     problem: Problem,
     name: str,
     outcomes: Sequence[Outcome],
-    seconds: Mapping[str, Mapping[tuple[int, int | None], float]],
-    first: str | None,
+    pairs: Sequence[Pair] = (),
+    comparisons: int = 1,
 ) -> Line:
-    own = seconds[name]
+    own = _ranked_seconds(outcomes)
     known = [one.figures for one in outcomes if one.figures is not None]
     ranked = [one for one in known if not one.limits]
     reached = [value for value in own.values() if math.isfinite(value)]
     middle = _middle(own)
-    ratios = _ratios(own, seconds[first]) if first not in (None, name) else []
-    interval = ratio_interval(ratios)
+    missed = any(math.isinf(s) for pair in pairs for s in pair)
+    ratios = [] if missed else [one / best for one, best in pairs]
+    interval = ratio_interval(ratios, comparisons)
     return Line(
         problem,
         name,
@@ -163,21 +220,8 @@ def _line(
         _median_of([one.communication_share for one in ranked]),
         sum(1 for one in known if one.limits),
         len(outcomes) - len(known),
-        _verdict(name == first, len(ranked), len(known), middle, interval),
+        _verdict(len(ranked), len(known), middle, interval, missed=missed),
     )
-
-
-def _ratios(
-    own: Mapping[tuple[int, int | None], float], best: Mapping[tuple[int, int | None], float]
-) -> list[float]:
-    """Return the ratio for each repetition in which both runs reached the target."""
-    return [
-        seconds / best[key]
-        for key, seconds in own.items()
-        if math.isfinite(seconds)
-        and math.isfinite(best.get(key, math.inf))
-        and min(seconds, best[key]) > 0
-    ]
 
 
 def _median_of(values: Sequence[float | None]) -> float | None:
@@ -186,18 +230,17 @@ def _median_of(values: Sequence[float | None]) -> float | None:
 
 
 def _verdict(
-    is_best: bool,
-    ranked: int,
-    known: int,
-    middle: float,
-    interval: Interval | None,
+    ranked: int, known: int, middle: float, interval: Interval | None, *, missed: bool
 ) -> str:
+    """Return the verdict on a variant that is not the best."""
     if not ranked:
         return LIMITED if known else NO_RUN
     if not math.isfinite(middle):
         return MISSED
-    if is_best:
-        return BEST
+    if missed:
+        return PARTLY
     if interval is None:
         return FEW
+    if interval[1] < 1:
+        return QUICKER
     return SLOWER if interval[0] > 1 else SAME

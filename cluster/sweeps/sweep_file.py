@@ -22,6 +22,7 @@ from pathlib import Path
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import read_yaml
+from cluster.reporting.values import number
 from protocol.link import WIRES
 
 MOST_CELLS = 10_000
@@ -220,7 +221,7 @@ def _targets(value: object, key: str) -> dict[str, float]:
     for figure, one in value.items():
         if figure not in HIGHER:
             raise unknown("figure of a target", figure, HIGHER)
-        if not isinstance(one, int | float) or isinstance(one, bool):
+        if number(one) is None:
             raise UsageError(f"{key}: {figure} is {shown(one)}", "a number")
     return {figure: float(one) for figure, one in value.items()}
 

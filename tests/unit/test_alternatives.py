@@ -1,6 +1,7 @@
 """What-ifs: each planted change comes first and saves what a formula says."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from books import part, ring
@@ -125,6 +126,21 @@ def test_halves_are_for_strategies_that_can_send_them():
     ):
         found = predict(recorded(all_reduces(30_000_000), links(), training=other))
         assert not [one for one in found if one.what == "codec"]
+
+
+def test_nothing_saves_more_than_ranks_waited():
+    """Ten all-reduces behind which ranks compute; they wait 0.2 s for each."""
+    far = [link._replace(delay_ms=100.0) for link in links(slow=[("node2", "node1")])]
+    options = {"strategy": "diloco", "strategy_options": {"codec": "none"}}
+    some = [
+        Collective(tuple(replace(part, waited_s=0.2) for part in one.parts))
+        for one in all_reduces(30_000_000)
+    ]
+    run = recorded(some, far, slow_start=True, training=options)
+    saved = told(predict(run))
+    assert {what for what, _ in saved} == {"rate", "delay", "rank_order", "window", "codec"}
+    assert max(saved.values()) == pytest.approx(10 * 0.2)
+    assert collectives_s(some) == pytest.approx(10 * 0.2)
 
 
 def test_what_would_take_hours_is_not_predicted():

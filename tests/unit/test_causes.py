@@ -55,7 +55,14 @@ def all_reduces(network, count=10, entered=None, size=SIZE):
 
 
 def ended_at(collective, at):
-    return Collective(tuple(replace(part, ended=at) for part in collective.parts))
+    """The collective with another end, for which its ranks do nothing but wait."""
+    parts = collective.parts
+    return Collective(tuple(replace(p, ended=at, waited_s=at - p.entered) for p in parts))
+
+
+def behind_computing(collective, waited_s):
+    """The collective with ranks that compute, and wait for it only at its end."""
+    return Collective(tuple(replace(part, waited_s=waited_s) for part in collective.parts))
 
 
 def ranks(*stints, until=1200.0):
@@ -92,6 +99,38 @@ def test_the_slow_link_is_named_with_what_it_cost():
     assert found[0].words == "node2->node1 is 10.0 times slower than the median link"
 
 
+def test_no_cause_costs_more_than_ranks_waited():
+    """Ten all-reduces behind which ranks compute; they wait 0.2 s for each."""
+    slow = network(slow=("node2", "node1"))
+    some = [behind_computing(one, 0.2) for one in all_reduces(slow)]
+    hit = [ended_at(one, one.parts[0].ended + 8) if n == 4 else one for n, one in enumerate(some)]
+    hit[4] = behind_computing(hit[4], 0.5)
+    cut = Interval("at: 40s, partition: node1 | node2 node3", 1039.0, 1052.0)
+    found = {one.cause: one.seconds for one in find_causes(hit, ranks(), slow, [cut])}
+    assert found["slow_link"] == pytest.approx(9 * 0.2 + 0.5)
+    assert found["event"] == pytest.approx(0.5)
+
+
+def test_losses_and_pauses_cost_no_more_than_ranks_waited():
+    plain = network()
+    lossy = [
+        with_sockets(one, window=20_000, idle_s=0.0, sent_again=5) for one in all_reduces(plain)
+    ]
+    some = [behind_computing(one, 0.3) for one in lossy]
+    [found] = find_causes(some, ranks(), plain, slow_start=True)
+    assert (found.cause, found.seconds) == ("lossy_link", pytest.approx(10 * 0.3))
+
+
+def test_a_late_rank_for_which_nobody_waits_costs_nothing():
+    """Rank 1 comes 3 s late; the others compute for longer than that, and then wait for the data."""
+    plain = network()
+    late = all_reduces(plain, entered=[0.0, 3.0, 0.0])
+    assert find_causes([behind_computing(one, 0.1) for one in late], ranks(), plain) == []
+    half = [behind_computing(one, one.parts[1].waited_s + 1.5) for one in late]
+    [found] = find_causes(half, ranks(), plain)
+    assert (found.cause, found.of, found.seconds) == ("slow_node", "node2", pytest.approx(15))
+
+
 def test_the_far_link_is_named():
     far = network(far=("node1", "node3"))
     assert first(all_reduces(far, size=3), ranks(), far) == ("far_link", "node1->node3")
@@ -113,8 +152,8 @@ def with_sockets(collective, *, window, idle_s, sent_again):
         again = sent_again if one.rank == 1 else 0
         size = window if one.rank == 1 or not sent_again else 10**7
         state = SocketState(Window(size, size), idle_s, 0.3, again)
-        parts.append(replace(one, tcp=dict.fromkeys(one.to, state), ended=one.ended + 2.0))
-    return Collective(tuple(parts))
+        parts.append(replace(one, tcp=dict.fromkeys(one.to, state)))
+    return ended_at(Collective(tuple(parts)), parts[0].ended + 2.0)
 
 
 def test_small_windows_after_pauses_are_one_cause_and_lost_packets_another():

@@ -276,6 +276,43 @@ def test_a_rank_s_lines_tell_what_it_did_when():
     assert rank_time("node1", [lines[0], *lines]) is None
 
 
+class Counted(list):
+    """Stints that count how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        self.looks += len(found) if isinstance(index, slice) else 1
+        return found
+
+
+def test_what_a_rank_did_in_a_long_period_is_known_as_quickly_as_in_a_short_one():
+    """As ranks may write 200,000 short steps, and 20,000 collectives that each look back over all of them."""
+    draw = random.Random(1)
+    ends = sorted(draw.uniform(0, 1000) for _ in range(4000))
+    stints = [
+        Stint(a, b - 1e-4, {draw.choice(["compute", "eval"]): draw.random()})
+        for a, b in zip(ends, ends[1:], strict=False)
+        if b - a > 2e-4
+    ]
+    looked_at = Counted(stints)
+    time = RankTime("node1", 0.0, 1000.0, looked_at, {})
+    time.between(0.0, 1.0)
+    looked_at.looks = 0
+    for _ in range(50):
+        since, until = sorted(draw.uniform(-1, 1001) for _ in range(2))
+        found = time.between(since, until)
+        for what in ("compute", "eval"):
+            within = (
+                one.shares.get(what, 0.0)
+                * max(0.0, min(until, one.until) - max(since, one.since, 0.0))
+                for one in stints
+            )
+            assert found.get(what, 0.0) == pytest.approx(sum(within), abs=1e-9)
+    assert looked_at.looks < 50 * 40
+
+
 def test_a_reader_is_told_in_one_sentence():
     one = all_reduce([10.0] * 3, 14.0)
     ranks = computing(20.0, 19.0, 18.0)

@@ -9,6 +9,7 @@ import sys
 import pytest
 from books import line
 
+from cluster.accounting.metrics_table import metric_rows
 from cluster.base.paths import PROJECT_DIR
 from cluster.export import main
 
@@ -62,6 +63,43 @@ def folder(tmp_path):
 
 def write(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_where_a_rank_s_records_are_missing_waiting_is_unknown(folder):
+    """Of three ranks, the last comes 4 s late; `waiting_s` is not 0 because one could not be fetched."""
+    (folder / "hostfile").write_text("".join(f"node{n} slots=1\n" for n in (1, 2, 3)))
+    for rank in range(3):
+        came = 100.0 + 4 * (rank == 2)
+        books = [line("all_reduce", {(rank - 1) % 3: 40}, at=came, done_s=105 - came)]
+        lines = [{"event": "start", "rank": rank, "time": 99.0}]
+        lines += [
+            {"event": "step", "rank": rank, "step": step, "time": 105.0 + step, "sent_bytes": 0}
+            for step in (1, 2)
+        ]
+        write(folder / "metrics" / f"node{rank + 1}.jsonl", lines)
+        write(folder / "metrics" / f"node{rank + 1}.collectives.jsonl", books)
+    assert waits(folder) == {"node1": [4.0, 0.0], "node2": [4.0, 0.0], "node3": [0.0, 0.0]}
+    for kind in ("jsonl", "collectives.jsonl"):
+        (folder / "metrics" / f"node2.{kind}").unlink()
+    assert waits(folder) == {"node1": [None, 0.0], "node3": [None, 0.0]}  # none in the second step
+    (folder / "metrics" / "node3.collectives.jsonl").unlink()
+    assert waits(folder) == {"node1": [None, 0.0], "node3": [None, None]}
+
+
+def waits(folder):
+    found = {}
+    for row in metric_rows(folder):
+        found.setdefault(row["node"], []).append(row.get("waiting_s"))
+    return found
+
+
+def test_of_an_exchange_without_the_other_s_part_waiting_is_unknown(folder):
+    for rank in range(2):
+        books = [line("exchange", {1 - rank: 40}, sources=[1 - rank], at=101.0, step=1)]
+        write(folder / "metrics" / f"node{rank + 1}.collectives.jsonl", books)
+    assert waits(folder)["node1"] == [0.0, 0.0, 0.0]
+    write(folder / "metrics" / "node2.collectives.jsonl", [])
+    assert waits(folder)["node1"] == [None, 0.0, 0.0]
 
 
 def test_csv_has_a_row_for_each_step_and_rank(folder, capsys):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import pytest
 import yaml
@@ -12,14 +13,16 @@ from run_folders import change_summary, make_run
 from cluster.links.traces import Trace
 from cluster.live import link_log
 from cluster.live.link_log import LinkLog
+from cluster.live.sample import parse_sample
 from cluster.reporting import sentences
 from cluster.reporting.charts.critical_link import critical_link, critical_link_chart, queue_ms
 from cluster.reporting.charts.critical_path import path_chart
 from cluster.reporting.charts.timeline import busy_links, link_rows, timeline_chart
-from cluster.reporting.link_stretches import carried_mb, joined, read_looks, stretches_of
+from cluster.reporting.link_stretches import Look, carried_mb, joined, read_looks, stretches_of
 from cluster.reporting.read_run import read_run
 from cluster.reporting.run_data import LinkStretch
 from cluster.reporting.sections import sections
+from cluster.reporting.traced_rates import TracedRate, with_traces
 from cluster.run.versions import own_commit, read_versions
 
 
@@ -55,6 +58,38 @@ def test_of_a_long_run_less_is_written_with_time(tmp_path, monkeypatch):
     rows = written(log_of(tmp_path, range(1, 400)))
     assert len(rows) < 80
     assert int(rows[-1]["bytes"]) > 250
+
+
+def hostile_log(folder, say, *, step_s, lines):
+    """Two nodes report for 60 s: node1 each second, node2 `lines` times, with times `step_s` after one another."""
+    log = LinkLog(folder, 2, say)
+    for second in range(60):
+        carried = {"node2": (1000.0 * second, 0.0)}
+        log.add("node1", sample_of("node2", BEGAN + second, 1000 * second), carried)
+        for n in range(lines * second, lines * (second + 1)):
+            log.add("node2", sample_of("node1", BEGAN + step_s * n, n), {"node1": (float(n), 0.0)})
+    log.close()
+    return written(folder)
+
+
+def sample_of(peer, at, sent):
+    text = json.dumps({"time": at, "links": {peer: [sent, 0, 0, 4.0]}})
+    return parse_sample(text, [], [peer])
+
+
+@pytest.mark.parametrize("step_s", [-1.0, 1e4])
+def test_a_node_that_reports_too_much_thins_out_its_own_links_alone(tmp_path, monkeypatch, step_s):
+    monkeypatch.setattr(link_log, "MOST_ROWS", 200)
+    monkeypatch.setattr(link_log, "MOST_BYTES", 8000)
+    told = []
+    rows = hostile_log(tmp_path, told.append, step_s=step_s, lines=50)
+    honest = [float(row["time_s"]) - BEGAN for row in rows if row["link"] == "node1->node2"]
+    assert honest == list(range(60))
+    assert len(rows) < 60 + 130
+    is_used_up = step_s > 0  # looks that go back in time are none
+    assert told == is_used_up * [
+        "links.csv has no more of node2, which reported more than its share"
+    ]
 
 
 def test_a_full_disk_ends_it_without_a_word(tmp_path):
@@ -96,6 +131,13 @@ BAD_ROWS = [
     "6,<script>,1,2,3,4",
     "\0\0\0",
 ]
+
+
+def test_what_a_launch_noted_is_in_its_report(tmp_path):
+    folder = make_run(tmp_path / "run")
+    note = "links.csv has no more of node2, which reported more than its share"
+    (folder / "live.json").write_text(json.dumps({"notes": [note, 7], "time": "x"}))
+    assert note in read_run(folder).notes
 
 
 def test_hostile_rows_are_left_out(tmp_path):
@@ -200,6 +242,24 @@ def test_under_a_trace_the_capacity_is_the_traces(tmp_path):
     assert rates[3:11] == [8, 0, 4, 4, 8, 0, 4, 4]  # the run began 2 s before the first sample
     assert {*rates[:3], *rates[11:]} == {5.0}
     assert {one.rate_mbyte_s for one in run.stretches["node2->node3"]} == {5.0}
+
+
+def test_of_a_long_pause_only_what_is_under_a_trace_is_cut_into_pieces():
+    """Nodes write the times of looks: 1000 looks 2000 s apart would be two million pieces."""
+    looks = [Look(BEGAN + 2000.0 * n, 1e3 * n, 0, n, 1.0) for n in range(1000)]
+    some = stretches_of({"node1->node2": looks}, BEGAN)
+    for start_s, end_s, most in ((500.0, 530.0, 1100), (500.0, math.inf, 7000)):
+        links = frozenset(["node1->node2"])
+        trace = TracedRate(links, start_s, end_s, 10.0, [0.0, 5.0], [0.0, 5.0, 20.0], [1.0, 3.0])
+        found = with_traces(some, [trace])["node1->node2"]
+        assert len(found) < most
+        assert carried_mb(found) == pytest.approx(carried_mb(some["node1->node2"]))
+        assert sum(one.dropped for one in found) == 999
+        assert [one.end_s for one in found[:-1]] == [one.start_s for one in found[1:]]
+        under = [one for one in found if start_s <= one.start_s < end_s]
+        assert min(one.start_s for one in under) == start_s
+        could_mb = sum(one.rate_mbyte_s * (one.end_s - one.start_s) for one in under)
+        assert could_mb == pytest.approx(2.0 * (under[-1].end_s - start_s), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from run_folders import BEGAN, change_summary, make_run, write_json, write_lines
@@ -95,6 +96,19 @@ def test_sentences_suffice(tmp_path):
         run.collectives
     )
     assert (run.collectives[0].gloo_bound_s, run.collectives[0].links_bound_s) == (1.5, 0.9)
+    varying = replace(run.collectives[0], kind="all_reduce", count=200, size_bytes=24_000)
+    said = sentences.collectives_words([replace(varying, sizes_vary=True)])
+    assert said.startswith("200 all_reduces of 24.0 kB on average (")
+
+
+def test_collectives_whose_bounds_were_not_computed_are_counted(tmp_path):
+    folder = make_run(tmp_path / "run")
+    [row] = json.loads((folder / "summary.json").read_text())["collectives"]
+    said = "Without the bounds of 19,000 collectives, to save time."
+    for bounded in (1000, 20_000):
+        change_summary(folder, collectives=[row | {"timed": 20_000, "bounded": bounded}])
+        [found] = [one for one in sections(read_run(folder)) if one.key == "collectives"]
+        assert (said in found.sentence) == (bounded < 20_000)
 
 
 def test_the_waterfall_ends_at_what_was_measured(tmp_path):
@@ -138,6 +152,53 @@ def test_lanes_hold_what_was_measured_and_do_not_overlap(tmp_path):
     fewer = thinned(found, 30)
     assert len(fewer) <= 30
     assert fewer[-1].end_s == pytest.approx(found[-1].end_s, rel=0.1)
+
+
+def test_a_rank_for_which_no_other_waits_makes_none_wait(tmp_path):
+    """The ranks compute behind their collectives, and wait for each for the last 10 ms."""
+    folder = make_run(tmp_path / "run")
+    assert "until it came, the first had waited" in sentences.timeline_words(read_run(folder))
+    for path in (folder / "metrics").glob("*.collectives.jsonl"):
+        lines = [json.loads(text) | {"waited_s": 0.01} for text in path.read_text().splitlines()]
+        write_lines(path, lines)
+    run = read_run(folder)
+    assert [one.waited_s for one in lateness(run)] == pytest.approx([0.0] * len(lateness(run)))
+    assert sentences.timeline_words(run) == (
+        "At 4 collectives, no rank waited for another to come."
+    )
+
+
+@pytest.mark.parametrize("at", [0, -1e15, BEGAN - 40 * 86_400, BEGAN + 400 * 86_400])
+def test_times_that_are_not_of_the_run_are_left_out_with_a_note(tmp_path, at):
+    """One line of one rank would otherwise move the clock of the whole report."""
+    folder = make_run(tmp_path / "run")
+    whole = read_run(folder)
+    path = folder / "metrics" / "node2.jsonl"
+    odd = {"event": "hello", "rank": 1, "time": at}
+    path.write_text(json.dumps(odd) + "\n" + path.read_text())
+    with (folder / "links.csv").open("a") as file:
+        file.write(f"{at},node1->node2,999999999,0,0,5\n")
+    books = folder / "metrics" / "node3.collectives.jsonl"
+    first, *rest = books.read_text().splitlines()
+    books.write_text("\n".join([json.dumps(json.loads(first) | {"time": at}), *rest]) + "\n")
+    for live in (None, {"time": BEGAN + 30, "elapsed_s": 40.0}):
+        if live:
+            write_json(folder / "live.json", live)
+        run = read_run(folder)
+        assert (run.began_at, keys(run)) == (whole.began_at, keys(whole))
+        assert (run.steps, run.measures) == (whole.steps, whole.measures)
+        looks = 0 if at < 0 else 1  # these are no looks at all
+        [note] = run.notes
+        assert "their times are not of this run: lines of node2 (1), collectives (1)" in note
+        assert ("looks at links (1)" in note) == bool(looks)
+
+
+def test_clocks_that_differ_are_noted(tmp_path):
+    folder = make_run(tmp_path / "run", nodes=2)
+    path = folder / "metrics" / "node2.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    write_lines(path, [one | {"time": one["time"] - 3600} for one in lines])
+    assert any("the ranks started 3,600 s apart" in note for note in read_run(folder).notes)
 
 
 def test_a_failed_run_shows_who_failed_by_itself_and_its_log(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -15,12 +16,14 @@ from cluster.accounting.collective_stats import all_sent
 from cluster.accounting.summary import byte_summary
 from cluster.base.console import Console
 from cluster.base.errors import ContractUndecided, RunFailed
+from cluster.reporting.write import write_page
 from cluster.run.runner import Run
 from cluster.sweeps import figures
 from cluster.sweeps.cells import Cell, Problem
 from cluster.sweeps.figures import Figures, Target, make_figures
 from cluster.sweeps.page import lead_words, ranking_rows, sweep_page
 from cluster.sweeps.ranking import Outcome, bootstrap_interval, rank, ratio_interval
+from cluster.sweeps.student import student_t
 
 WAN = Problem("", "wan", "full", "auto")
 TARGET = Target("test_accuracy", 0.85)
@@ -160,6 +163,122 @@ def test_equals_are_told_apart_about_once_in_twenty_times():
     assert 0.035 < wrong < 0.065
 
 
+@pytest.mark.parametrize(
+    ("tails", "freedom", "t"),
+    [(0.05, 1, 12.706), (0.05, 2, 4.303), (0.05, 5, 2.571), (0.05, 20, 2.086), (0.01, 4, 4.604)],
+)
+def test_students_t_is_that_of_tables(tails, freedom, t):
+    """NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
+    assert student_t(tails, freedom) == pytest.approx(t, abs=5e-4)
+
+
+def test_of_equal_variants_one_is_called_slower_in_at_most_one_of_twenty_sweeps(monkeypatch):
+    """By intervals of 95 % each, it is one in four: the best of six is chosen from the same runs."""
+    monkeypatch.setattr("cluster.sweeps.ranking.RESAMPLES", 3)
+    draw, wrong, sweeps = random.Random(1), 0, 400
+    for _ in range(sweeps):
+        seconds = {f"v{n}": [draw.lognormvariate(3, 0.05) for _ in range(3)] for n in range(6)}
+        wrong += any(line.verdict == "slower" for line in rank(outcomes(**seconds)))
+    assert wrong / sweeps <= 0.05
+
+
+def test_intervals_hold_for_all_pairs_together():
+    lines = rank(outcomes(a=[10, 20, 30], b=[11, 21, 33], c=[100, 220, 290]))
+    ratios = [11 / 10, 21 / 20, 33 / 30]
+    assert lines[1].ratio_interval == ratio_interval(ratios, comparisons=3)
+    assert lines[1].ratio_interval[1] > ratio_interval(ratios)[1]
+    assert [line.verdict for line in lines[1:]] == ["cannot be told apart from the best", "slower"]
+
+
+def test_two_pairs_of_many_variants_tell_nothing_apart():
+    """The interval of one pair of 55 reaches beyond the largest float."""
+    lines = rank(outcomes(**{f"v{n}": [10 + n, 10 * (n + 1) ** 3] for n in range(11)}))
+    assert {line.verdict for line in lines[1:]} == {"cannot be told apart from the best"}
+    assert all(math.isfinite(end) for line in lines[1:] for end in line.ratio_interval)
+
+
+def test_the_best_is_chosen_by_pairs_not_by_the_seeds_that_were_left_to_it():
+    """B takes half of A's time on each seed; the host limited B on the seeds on which both are quick."""
+    a, b = [10, 11, 12, 13, 60, 61, 62], [(5,), (5.5,), (6,), (6.5,), 30, 30.5, 31]
+    lines = rank(outcomes(a=a, b=b))
+    assert [(line.variant, line.verdict) for line in lines] == [("b", "best"), ("a", "slower")]
+    assert lines[1].ratio == pytest.approx(2)
+    assert lead_words(lines) == "On wan b was first, 30.5 s; a took 2.0 times as long."
+
+
+def test_variants_that_beat_one_another_in_a_circle_are_told():
+    """Over seeds 1 to 9, a beats b, b beats c, and c beats a, each on three seeds of their own."""
+    late = (1,)
+    lines = rank(
+        outcomes(
+            a=[10, 10.1, 10.2, late, late, late, 20, 20.1, 20.4],
+            b=[20, 20.1, 20.2, 10, 10.1, 10.3, late, late, late],
+            c=[late, late, late, 20, 20.1, 20.2, 10, 10.1, 10.3],
+        )
+    )
+    assert lines[0].verdict == "best"
+    assert sorted(line.verdict for line in lines[1:]) == [
+        "quicker than the best in their pairs",
+        "slower",
+    ]
+
+
+def test_a_pair_of_which_one_run_missed_the_target_has_no_ratio():
+    """The runs that reached it are those on easy seeds."""
+    inf = math.inf
+    lines = rank(outcomes(a=[10, 11, 12, 40, 41], b=[10.1, 11, 12.1, inf, inf]))
+    assert [(line.variant, line.ratio, line.ratio_interval) for line in lines] == [
+        ("a", None, None),
+        ("b", None, None),
+    ]
+    assert lines[1].verdict == "some pairs missed the target"
+    assert ranking_rows(lines)[1][-1] == "some pairs missed the target, reached by 3 of 5"
+    assert lead_words(lines) == (
+        "On wan a was first, 12.0 s; not compared, as some pairs missed the target: b."
+    )
+
+
+def test_the_lead_says_why_others_are_not_told_apart():
+    inf = math.inf
+    lines = rank(
+        outcomes(
+            a=[10, 11, 12],
+            b=[inf, inf, inf],
+            c=[(1,), (1,), (1,)],
+            d=[None] * 3,
+            e=[10.1, 11.2, 11.9],
+            f=[11, None, None],
+            g=[30, 34, 35],
+        )
+    )
+    assert lead_words(lines) == (
+        "On wan a was first, 11.0 s; g took 3.0 times as long; not told apart from it: e; short of the target: b; "
+        "not compared, for too few runs: f; not ranked, as the host was the limit: c; without a run that is done: d."
+    )
+
+
+def test_seconds_are_compared_as_measured_and_rounded_only_to_be_shown():
+    def run(variant, seed, reached_s):
+        row = {"step": 1, "rank": 0, "elapsed_s": reached_s, "sent_bytes_so_far": 0}
+        found = make_figures([row | {"test_accuracy": 0.9}], {}, TARGET, 0)
+        return Outcome(Cell(WAN, variant, 1, seed, ()), found)
+
+    some = [run("a", 1, 1.24), run("a", 2, 1.24), run("b", 1, 1.26), run("b", 2, 1.254)]
+    lines = rank(some)
+    assert lines[1].ratio_interval == ratio_interval([1.26 / 1.24, 1.254 / 1.24])
+    assert lines[1].verdict == "cannot be told apart from the best"
+    assert rank([run("a", 1, 0.04), run("b", 1, 0.02)])[1].ratio == pytest.approx(2)
+    page = sweep_page("x", lines, some, 4, ["runs/x"] * 4, "")
+    assert [row[2] for row in page.sections[1].tables[0].rows] == [1.24, 1.24, 1.26, 1.254]
+
+
+def test_a_test_of_a_diverged_training_is_no_best_one():
+    nan = math.nan
+    assert TARGET.best([nan, 0.7, math.inf]) == TARGET.best([0.7, nan]) == 0.7
+    assert TARGET.best([nan, nan]) is None
+    assert not TARGET.is_reached(nan)
+
+
 def test_who_does_not_reach_the_target_in_most_runs_stands_behind_all_who_do():
     inf = math.inf
     lines = rank(outcomes(never=[inf, inf, inf], late=[50, 60, 70], once=[10, inf, inf]))
@@ -210,6 +329,15 @@ def test_the_page_has_every_run_and_names_those_of_which_the_host_was_the_limit(
     assert page.notes == ["the host was the limit, not ranked: wan, full, b, links 1, seed 1"]
     assert "6 of 8 runs have been made so far." in page.lead
     assert [row["label"] for row in ranking.charts[0].data["heat"]] == ["20 s", "20 s"]
+
+
+def test_names_that_are_no_text_are_written_as_what_they_are(tmp_path):
+    odd = os.fsdecode(b"caf\xe9")
+    some = outcomes(Problem("", odd, "full", "auto"), **{odd: [10, 20], "b": [(20,), 30]})
+    page = sweep_page(odd, rank(some), some, 4, [odd] * 4, f"python -m cluster.sweep --out {odd}")
+    write_page(page, tmp_path, "sweep")
+    text = (tmp_path / "sweep.md").read_text()
+    assert "caf" in text and "udce9" in text
 
 
 class FakeCluster:

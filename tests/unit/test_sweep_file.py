@@ -6,7 +6,7 @@ import pytest
 
 from cluster.base.errors import UsageError
 from cluster.base.paths import PROJECT_DIR
-from cluster.sweeps.cells import Problem, digest, ordered, sweep_cells
+from cluster.sweeps.cells import Problem, _count, digest, ordered, sweep_cells
 from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
 from cluster.sweeps.planned import plan_runs
 from cluster.sweeps.sweep_file import load_document, parse_sweep
@@ -73,6 +73,28 @@ def test_true_is_a_flag_and_false_is_none():
     cells = sweep_cells(parse_sweep({"profile": "wan", "program": ["a.py"], "options": options}))
     assert [cell.words for cell in cells] == [("--nesterov", "--clip", "2"), ("--clip", "2")]
     assert [cell.variant for cell in cells] == ["nesterov=True", "nesterov=False"]
+
+
+def test_too_many_cells_are_counted_before_any_is_made(monkeypatch):
+    """Nine lists of ten values; to make that many would take more memory than there is."""
+    monkeypatch.setattr("cluster.sweeps.cells._variants", lambda sweep: pytest.fail("made"))
+    options = {f"a{n}": list(range(10)) for n in range(9)}
+    with pytest.raises(UsageError, match="a sweep of 2000000000 runs"):
+        sweep_cells(parse_sweep({"profile": ["mobile", "wan"], "options": options}))
+
+
+def test_the_count_is_that_of_the_cells():
+    for more in ({}, {"seed": 7}, {"link_seed": [1, 2, 3]}, {"program": "a.py", "seed": [1, 2]}):
+        plan = parse_sweep(DOCUMENT | more)
+        assert len(sweep_cells(plan)) == _count(plan)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_target_that_no_test_can_reach_is_refused(value):
+    with pytest.raises(UsageError, match=f"test_loss is {value}"):
+        parse_sweep(DOCUMENT | {"target": {"test_loss": float(value)}})
+    with pytest.raises(UsageError, match=f"test_loss is {value}"):
+        parse_sweep(flags(profile="wan", target=[f"test_loss={value}"]))
 
 
 def test_each_block_has_every_cell_of_its_seeds_once_in_an_order_of_its_own():

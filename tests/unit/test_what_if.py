@@ -1,5 +1,7 @@
 """What one better link would have saved: the planted one is listed first, and saves what the formula says."""
 
+from dataclasses import replace
+
 import pytest
 from books import part, ring
 
@@ -111,9 +113,48 @@ def test_an_uplink_is_named():
 
 
 def test_of_exchanges_which_ranks_make_at_once_the_mean_counts():
-    parts = [[part(r, "exchange", {1 - r: 3_000_000}, sources=[1 - r])] * 4 for r in range(2)]
+    sends = [part(r, "exchange", {1 - r: 3_000_000}, sources=[1 - r], done_s=4.0) for r in (0, 1)]
+    parts = [[one] * 4 for one in sends]
     both = what_if(put_together(parts), network(slow=("node1", "node2")))
     assert both[0]["saves_s"] == pytest.approx(4 * 1.5e6 / BYTE_S / 2, rel=0.1)
+
+
+def behind_computing(size, waits, count=10):
+    """All-reduces that ranks start, compute behind for 10 s, and wait for as long as `waits` says, rank by rank."""
+    found = []
+    for n in range(count):
+        parts = ring(3, size, entered=[20.0 * n] * 3, ended=20.0 * n + 10 + max(waits))
+        found.append(
+            Collective(tuple(replace(p, waited_s=s) for p, s in zip(parts, waits, strict=True)))
+        )
+    return found
+
+
+def test_no_change_saves_more_than_ranks_waited():
+    slow = network(slow=("node2", "node1"))
+    for row in what_if(behind_computing(7_500_000, (0.2, 0.2, 0.2)), slow):
+        assert row["saves_s"] <= 10 * 0.2 + 1e-6
+    assert what_if(behind_computing(7_500_000, (0.0, 0.0, 0.0)), slow) == []
+
+
+def test_a_change_saves_nothing_while_a_rank_that_does_not_wait_decides():
+    """Rank 1 computes until the data is there: were it quicker, the others would wait for rank 1 instead."""
+    parts = behind_computing(7_500_000, (5.0, 0.0, 5.0))
+    assert what_if(parts, network(slow=("node2", "node1"))) == []
+
+
+def test_what_unlike_collectives_save_is_limited_one_by_one():
+    """Of 20 alike, every second one is waited for; each sample stands for both kinds."""
+    both = [
+        replaced(one, 10.0 if n % 2 else 0.0)
+        for n, one in enumerate(behind_computing(30_000_000, (0.0,) * 3, count=20))
+    ]
+    first, *_ = what_if(both, network(slow=("node2", "node1")))
+    assert first["saves_s"] == pytest.approx(10 * 10.0)
+
+
+def replaced(one, waited_s):
+    return Collective(tuple(replace(part, waited_s=waited_s) for part in one.parts))
 
 
 def test_where_nothing_is_known_or_it_would_take_hours_nothing_is_told():

@@ -223,7 +223,7 @@ def _panel(figure: Figure, axis: str, width_px: int) -> Spec:
 
 
 def staleness_chart(run: RunData) -> Chart | None:
-    """Return how old experience was when it reached the learner, so far; None for runs without actors."""
+    """Return how old experience was when the learner could learn it, so far; None for runs without actors."""
     rows: Rows = [
         {"at_s": round(one.at_s, 3), "value": one.value, "of": name, "which": which}
         for one in run.measures
@@ -232,7 +232,9 @@ def staleness_chart(run: RunData) -> Chart | None:
     ]
     if len(rows) < 2:
         return None
-    caption = "Updates that the learner made between the weights that acted and the arrival of what they did, so far."
+    caption = (
+        "Updates between the weights that acted and the first that can learn what they did, so far."
+    )
     wide, narrow = (_staleness(px) for px in (WIDE_PX, NARROW_PX))
     return Chart("staleness", caption, wide, narrow, {"staleness": rows})
 

@@ -77,6 +77,27 @@ ACCOUNTING = (
         "tests/unit/test_attribution.py::test_after_a_pause_tcp_begins_slowly",
     ),
     Mutation(
+        "a run gains all that a collective is quicker",
+        "cluster/accounting/gains.py",
+        "min(max(s for _, s in waited), *with_slack)",
+        "max(part.ended for part in one.parts) - one.complete_at",
+        "tests/unit/test_what_if.py::test_no_change_saves_more_than_ranks_waited",
+    ),
+    Mutation(
+        "a rank that does not wait delays nothing",
+        "cluster/accounting/gains.py",
+        "min(max(s for _, s in waited), *with_slack)",
+        "max(s for _, s in waited)",
+        "tests/unit/test_what_if.py::test_a_change_saves_nothing_while_a_rank_that_does_not_wait_decides",
+    ),
+    Mutation(
+        "each pair of a sweep has an interval of 95 %",
+        "cluster/sweeps/ranking.py",
+        "student_t(TAILS / comparisons, len(logs) - 1)",
+        "student_t(TAILS, len(logs) - 1)",
+        "tests/unit/test_sweep.py::test_of_equal_variants_one_is_called_slower_in_at_most_one_of_twenty_sweeps",
+    ),
+    Mutation(
         "seconds booked to the bucket that comes",
         "node/accounting/metrics.py",
         "self._seconds[self._running] += now - self._since",
