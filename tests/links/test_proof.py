@@ -122,10 +122,10 @@ def change_for_a_while(two, folder):
     ("change", "words"),
     [
         (shape_anew, "applied again"),
-        (restart, "laid anew"),
+        (restart, "applied again"),
         (make_anew, "other containers (node2)"),
         (limit, "other limits of processors and memory (node2)"),
-        (change_for_a_while, "laid anew"),
+        (change_for_a_while, "applied again"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
