@@ -39,12 +39,12 @@ def check_link(link: Link, asked: Expected, measured: Measured) -> Checked:
         "delay": _delay_holds(link, measured),
         "rtt": _rtt_holds(link, asked, measured),
         "jitter": _jitter_holds(link, measured),
+        "buffer": _buffer_holds(link, measured),
         **judge_impairments(link, measured),
         **{name: holds for name, (holds, _) in speeds.items()},
     }
     if math.isinf(measured.rtt_ms) and _is_silence_likely(link, asked, measured):
         checks |= dict.fromkeys(("delay", "rtt", "jitter"), True)
-    checks["buffer"] = _buffer_holds(link, measured)
     clipped = any(clipped for _, clipped in speeds.values())
     if asked.is_cut(link):
         checks, clipped = {"loss": checks["loss"]}, False
@@ -71,8 +71,12 @@ def check_speed(
 
 def round_trip_jitter_ms(link: Link, asked: Expected) -> float:
     """Return the standard deviation of a link's round trip, as asked."""
-    back = [other for other in asked.links if (other.src, other.dst) == (link.dst, link.src)]
-    return math.hypot(link.jitter_ms, *(other.jitter_ms for other in back))
+    return math.hypot(link.jitter_ms, *(back.jitter_ms for back in _ways_back(link, asked)))
+
+
+def _ways_back(link: Link, asked: Expected) -> list[Link]:
+    """Return the link in the other direction, if there is one."""
+    return [other for other in asked.links if other.ends == link.ends[::-1]]
 
 
 def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
@@ -115,9 +119,8 @@ def _too_fast(measured_mbyte_s: float, expected_mbyte_s: float) -> bool:
 
 def _is_silence_likely(link: Link, asked: Expected, measured: Measured) -> bool:
     """Return whether the losses asked for may well leave no echo of the pings that were sent."""
-    lost_pct = together_pct(
-        [link.lost_pct, *(other.lost_pct for other in asked.links if other.ends == link.ends[::-1])]
-    )
+    ways = link, *_ways_back(link, asked)
+    lost_pct = together_pct(way.lost_pct for way in ways)
     return (lost_pct / 100) ** measured.sent > UNLIKELY if lost_pct else False
 
 

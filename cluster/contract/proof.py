@@ -142,22 +142,5 @@ def make_standing(
     return Standing(parts, judge)
 
 
-def proves(contract: Mapping[str, object], *, speeds: bool) -> bool:
-    """Return whether a contract (its document) is worth keeping: everything was measured, and all of it holds."""
-    holds = contract["holds"] and contract["decided"] and not contract["broken"]
-    return bool(speeds and holds and _has_all_speeds(contract["links"]))
-
-
-def _has_all_speeds(rows: object) -> bool:
-    """Return whether the speed of every link was measured; where one direction is cut, there is none to measure."""
-    links = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    cut = {frozenset(_ends(row)) for row in links if row["expected"]["loss_pct"] == 100}
-    return all(row["speed_by"] or frozenset(_ends(row)) in cut for row in links)
-
-
-def _ends(row: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
-    return row["link"]["src"], row["link"]["dst"]
-
-
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

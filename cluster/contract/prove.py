@@ -19,7 +19,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.contract.look import Look, look_at_links
 from cluster.contract.measure import measure_contract
 from cluster.contract.probe_plan import Effort
-from cluster.contract.proof import Proof, Standing, make_standing, proves, read_proof
+from cluster.contract.proof import Proof, Standing, make_standing, read_proof
 from cluster.contract.verdicts import Contract
 from cluster.engine.client import Engine
 from cluster.shaping.link_state import LinkState, inspect_links, read_link_state
@@ -93,11 +93,10 @@ class Prover:
         """
         before = self._standing_now() if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
-        found = contract.document()
         if not contract.holds:
             self.forget()
-        elif before is not None and proves(found, speeds=effort.speeds):
-            self._keep(before, found)
+        elif before is not None and contract.has_all_speeds:
+            self._keep(before, contract.document())
         return contract
 
     def look(self, link_state: LinkState) -> Looked:

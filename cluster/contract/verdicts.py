@@ -115,6 +115,14 @@ class Contract:
         return not unsure and not any(v.undecided for v in self.verdicts)
 
     @property
+    def has_all_speeds(self) -> bool:
+        """Whether the speed of every link was measured; where one direction is cut, there is none to measure."""
+        cut = {frozenset(v.link.ends) for v in self.verdicts if v.link.lost_pct == 100}
+        return all(
+            v.via or v.measured.speed_by or frozenset(v.link.ends) in cut for v in self.verdicts
+        )
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """How the host limited what is undecided, each sentence once."""
         of_links = [words for verdict in self.verdicts for words in verdict.limits]

@@ -283,7 +283,7 @@ def make_job(
 def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Link]:
     """Return the links, with rates capped by the uplink and downlink at their ends."""
     expected = expected_of(link_state)
-    return [link._replace(rate_mbyte_s=expected.rate_mbyte_s(link)) for link in links]
+    return [expected.as_limited(link) for link in links]
 
 
 def _while_it_lasts(link: Link, event: Event) -> Link:

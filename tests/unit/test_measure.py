@@ -226,22 +226,26 @@ def test_of_what_chance_decides_all_looks_count_together(make_survey, monkeypatc
     assert (verdicts[0].measured.sent, verdicts[0].measured.arrived) == (2400, 2400 - 57)
 
 
-def test_what_a_busy_host_may_have_lost_counts_in_no_later_look(make_survey, monkeypatch):
-    lossy = THERE._replace(loss_pct=1.0)
-    lost = iter([24, 8])
-    survey, nodes = make_survey(GOOD, GOOD, links=(lossy, BACK), via={}, late_pct={"node2": 30})
-    reading = nodes.reading
+def drop_and_lose(monkeypatch, nodes, dropped, lossy, lost):
+    """Have the wires drop packets unseen, by `dropped` so far, and each pass lose so many of 800 pings on a link."""
+    reading, losses = nodes.reading, iter(lost)
 
     def dropping(name):
         found = reading(name)
-        return found._replace(lateness=found.lateness._replace(dropped=20 * min(1, nodes.read)))
+        return found._replace(lateness=found.lateness._replace(dropped=dropped()))
+
+    def ping_losses(*_):
+        count = next(losses)
+        return {lossy.ends: replace(GOOD, sent=800, arrived=800 - count, gaps=count)}
 
     nodes.reading = dropping
-    monkeypatch.setattr(
-        measure,
-        "ping_losses",
-        lambda *_: {lossy.ends: replace(GOOD, sent=800, arrived=800 - (n := next(lost)), gaps=n)},
-    )
+    monkeypatch.setattr(measure, "ping_losses", ping_losses)
+
+
+def test_what_a_busy_host_may_have_lost_counts_in_no_later_look(make_survey, monkeypatch):
+    lossy = THERE._replace(loss_pct=1.0)
+    survey, nodes = make_survey(GOOD, GOOD, links=(lossy, BACK), via={}, late_pct={"node2": 30})
+    drop_and_lose(monkeypatch, nodes, lambda: 20 * min(1, nodes.read), lossy, [24, 8])
     verdicts, _ = survey.until_sure(survey.links, [lossy])
     assert verdicts[0].failed == () and verdicts[0].measured.sent == 800
 
@@ -297,21 +301,8 @@ def test_counters_that_fell_count_nothing():
 
 def test_what_an_undisturbed_pass_found_counts_after_a_busy_one(make_survey, monkeypatch):
     lossy = THERE._replace(loss_pct=1.0)
-    lost = iter([24, 30, 8])
     survey, nodes = make_survey(*[GOOD] * 3, links=(lossy, BACK), via={}, late_pct={"node2": 30})
-    reading = nodes.reading
-
-    def dropping(name):
-        found = reading(name)
-        dropped = 0 if nodes.read < 4 else 90
-        return found._replace(lateness=found.lateness._replace(dropped=dropped))
-
-    nodes.reading = dropping
-    monkeypatch.setattr(
-        measure,
-        "ping_losses",
-        lambda *_: {lossy.ends: replace(GOOD, sent=800, arrived=800 - (n := next(lost)), gaps=n)},
-    )
+    drop_and_lose(monkeypatch, nodes, lambda: 0 if nodes.read < 4 else 90, lossy, [24, 30, 8])
     verdicts, _ = survey.until_sure(survey.links, [lossy])
     assert verdicts[0].measured.sent % 800 == 0 and verdicts[0].measured.sent >= 1600
 

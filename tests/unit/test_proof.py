@@ -11,7 +11,8 @@ from cluster.contract import prove
 from cluster.contract.look import judge_look
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import LOOK_S, LOSS_PINGS_S, look_pings, ping_s
-from cluster.contract.proof import PARTS, Proof, make_standing, proves, read_proof
+from cluster.contract.proof import PARTS, Proof, make_standing, read_proof
+from cluster.contract.verdicts import Contract, judge
 from cluster.engine.resources import Limit
 from cluster.links.expected import Expected
 from cluster.links.link_spec import link_plans, make_link_spec
@@ -198,19 +199,19 @@ def test_figures_and_dates_of_a_proof_cannot_be_changed():
     assert read_proof(json.dumps(changed)) is None
 
 
-def link_row(src, dst, speed_by, loss_pct=0.0):
-    ends = {"src": src, "dst": dst}
-    return {"link": ends, "expected": {"loss_pct": loss_pct}, "speed_by": speed_by}
-
-
 def test_what_was_not_measured_is_not_proved():
     """All links hold, but one was too silent for its speed to be measured; one way of another is cut."""
-    good = {"holds": True, "decided": True, "broken": False}
-    whole = [link_row("node1", "node2", "by TCP"), link_row("node2", "node1", "by datagrams")]
-    cut = [link_row("node1", "node3", "", 100.0), link_row("node3", "node1", "")]
-    assert proves(good | {"links": whole}, speeds=True)
-    assert proves(good | {"links": whole + cut}, speeds=True)
-    assert not proves(good | {"links": [*whole, link_row("node1", "node3", "")]}, speeds=True)
+
+    def row(link, goodput_mbyte_s=None):
+        found = replace(SEEN, goodput_mbyte_s=goodput_mbyte_s)
+        return judge(link, Expected((link, THERE, BACK)), found)
+
+    whole = row(THERE, 4.77), row(BACK, 4.77)
+    cut = THERE._replace(dst="node3", loss_pct=100.0)
+    silent = cut._replace(src="node3", dst="node1", loss_pct=0.0)
+    assert Contract(whole).has_all_speeds
+    assert Contract((*whole, row(cut), row(silent))).has_all_speeds
+    assert not Contract((*whole, row(silent))).has_all_speeds
 
 
 def test_another_version_of_what_judges_proves_for_itself(monkeypatch, tmp_path):
