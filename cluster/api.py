@@ -32,12 +32,7 @@ from cluster.lifecycle.provision import reach_nodes
 from cluster.lifecycle.reconcile import CONNECT_TIMEOUT_S
 from cluster.lifecycle.removal import remove_cluster
 from cluster.links.changes import Change, change_plans, check_pairs, undo_changes
-from cluster.links.link_spec import (
-    LinkSpec,
-    link_plans,
-    make_link_spec,
-    reject_unused_link_options,
-)
+from cluster.links.link_spec import LinkSpec, make_link_spec, reject_unused_link_options
 from cluster.run.ranks import refuse_busy
 from cluster.run.request import Request
 from cluster.shaping.link_record import plans_to_be, read_record, write_record
@@ -253,7 +248,7 @@ class Cluster:
         """
         with self.alone:
             self._settle_limits()
-            plans = link_plans(self.spec.nodes, link_spec) if link_spec else {}
+            plans = plans_to_be(self.spec, link_spec) if link_spec else {}
             link_state = apply_plans(self.fleet, plans) if plans else clear_links(self.fleet)
             write_record(self.spec, plans)
         return link_state

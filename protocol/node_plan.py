@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
-from protocol.link import ACCESS_LIMITS, WIRES, Link
+from protocol.link import ACCESS_LIMITS, LIMITS, WIRES, Link
 from protocol.reader import ADDRESS, MAC, WORD, FormatError, one_of, parse, read, within
 
 Rate = Annotated[float, within(*ACCESS_LIMITS["uplink_mbyte_s"])]
+Delay = Annotated[float, within(*LIMITS["delay_ms"])]
 
 
 class Peer(NamedTuple):
@@ -62,7 +63,11 @@ class NodePlan(NamedTuple):
     """The links that start here (rate and queue are shaped here) or end here (delay and loss happen here)."""
     origin: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
     """What the links were drawn from, `{"profile", "topology", "seed", "wire"}`: kept for the host, without effect
-    here. A topology is a name (`full`, `ring`, `star`), or the contents of a file, as a mapping with its name."""
+    here. A topology is a name (`full`, `ring`, `star`), or the contents of a file, as a mapping with its name. On
+    several hosts also `underlay`, their network."""
+    underlay_ms: dict[str, Delay] = {}  # noqa: RUF012 - nobody changes it
+    """By peer on another host: how long the hosts' own network, the underlay, takes for a packet to it or from it. The
+    wire adds only the rest of a link's delay."""
 
     def outgoing(self) -> dict[str, Link]:
         """Return the links that start here, by peer."""
@@ -98,6 +103,8 @@ def checked_plan(plan: NodePlan) -> NodePlan:
     for field in Peer._fields:
         for twice in _repeated(getattr(peer, field) for peer in plan.peers.values()):
             raise FormatError(f"two of them have the {field} {twice}", "peers")
+    for name in plan.underlay_ms.keys() - plan.peers.keys():
+        raise FormatError("not one of the peers", f"underlay_ms.{name}")
     for name, route in plan.routes.items():
         if route.via not in plan.peers:
             known = ", ".join(plan.peers)

@@ -35,6 +35,7 @@ from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, j
 from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Access, Expected
 from cluster.links.link import paths
+from cluster.links.underlay import underlay_words
 from cluster.shaping.host_load import compare_readings, overload_sentence
 from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
 from cluster.ssh.fleet import Fleet
@@ -107,7 +108,9 @@ def _notes(link_state: LinkState, schedule: ProbeSchedule, gloo: str) -> list[st
     """Return notes on what was not measured, and on links that gloo cannot fill."""
     apart = len(paths(link_state.links)) if link_state.isolated else 0
     isolated = f"{apart} pairs of nodes without a link are isolated: not measured" if apart else ""
-    return [note for note in (schedule.note, isolated, clocks_note(link_state), gloo) if note]
+    notes = [note for note in (schedule.note, isolated, clocks_note(link_state), gloo) if note]
+    spec = link_state.link_spec
+    return notes + (underlay_words(spec.underlay, link_state.links) if spec else [])
 
 
 def clocks_note(link_state: LinkState) -> str:

@@ -1,6 +1,6 @@
 """A node.probe process on every node: orders in, answers out, one JSON line each (protocol/probe.py)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Self, TypeVar
 
@@ -33,11 +33,13 @@ LONGEST_ANSWER_BYTES = 16 << 20
 
 
 class ProbeSession:
-    """A node.probe on every node, for as long as the `with` block lasts."""
+    """A node.probe on every node, or on the nodes with these names, for as long as the `with` block lasts."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, names: Collection[str] | None = None) -> None:
         self._fleet = fleet
-        self._addresses = {node.name: node.address for node in fleet.nodes}
+        self._addresses = {
+            node.name: node.address for node in fleet.nodes if names is None or node.name in names
+        }
         self._processes: dict[str, RemoteProcess] = {}
         self._lines: dict[str, Iterator[str]] = {}
 

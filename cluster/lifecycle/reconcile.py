@@ -10,6 +10,7 @@ from cluster.engine.compose_up import ComposeUp
 from cluster.engine.container import Container
 from cluster.engine.ownership import check_checkout, check_project
 from cluster.engine.resources import Limit, ResourceRequest, moves_gpus, new_gpus
+from cluster.lifecycle.new_hosts import measure_new_hosts
 from cluster.lifecycle.provision import (
     is_running,
     make_keys,
@@ -17,11 +18,13 @@ from cluster.lifecycle.provision import (
     reach_nodes,
     start_timeout_s,
 )
-from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle, link_plans
+from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle
+from cluster.links.underlay import underlay_words
 from cluster.run.ranks import refuse_busy
 from cluster.shaping.link_record import plans_to_be, write_record
-from cluster.shaping.link_state import LinkState, apply_plans, read_link_state
+from cluster.shaping.link_state import LinkState, apply_plans, clear_links, read_link_state
 from cluster.shaping.restore import adopt_links, restore_limits, restore_links
+from cluster.shaping.underlay_record import read_underlay
 from cluster.ssh.fleet import Fleet
 from protocol.node_plan import NodePlan
 
@@ -81,7 +84,7 @@ def reconcile(
             if fleet is None:
                 fleet = _reach(engine, spec, console)
             if fleet is not None:
-                return fleet, _link_state(fleet, spec, link_spec, console)
+                return fleet, _link_state(engine, fleet, spec, link_spec, console)
     except BaseException:
         if fleet is not None:
             fleet.close()
@@ -91,7 +94,7 @@ def reconcile(
     if len(reachable) < len(there):
         engine.remove(spec.name)  # some of them accept no login any more
         there = []
-    return _make(engine, spec, there, link_spec, limits, compose)
+    return _make(engine, spec, there, link_spec, limits, compose, console)
 
 
 def refuse_without_keys(spec: ClusterSpec, there: Sequence[Container]) -> None:
@@ -126,6 +129,7 @@ def _make(
     link_spec: LinkSpec | None,
     limits: dict[str, Limit],
     compose: ComposeUp,
+    console: Console,
 ) -> tuple[Fleet, LinkState]:
     """Create missing containers and remove surplus ones; with the requested links, else the recorded ones."""
     plans = plans_to_be(spec, link_spec)
@@ -133,6 +137,8 @@ def _make(
     try:
         names = {node.name for node in spec.nodes}
         engine.remove_containers([c for c in there if c.node not in names])
+        if measure_new_hosts(engine, spec, fleet):
+            return fleet, _draw_again(fleet, spec, link_spec, console)
         write_record(spec, plans)
     except BaseException:
         fleet.close()
@@ -140,13 +146,31 @@ def _make(
     return fleet, link_state
 
 
-def _link_state(
+def _draw_again(
     fleet: Fleet, spec: ClusterSpec, link_spec: LinkSpec | None, console: Console
 ) -> LinkState:
+    """Apply the links as they are over the network between hosts, which has just been measured, and say it."""
+    plans = plans_to_be(spec, link_spec)
+    link_state = apply_plans(fleet, plans) if plans else clear_links(fleet)
+    write_record(spec, plans)
+    for words in underlay_words(read_underlay(spec), link_state.links):
+        console.say(words)
+    return link_state
+
+
+def _link_state(
+    engine: Engine,
+    fleet: Fleet,
+    spec: ClusterSpec,
+    link_spec: LinkSpec | None,
+    console: Console,
+) -> LinkState:
     """Lay the requested links, else the recorded ones, on running nodes; return the links then in force."""
+    if measure_new_hosts(engine, spec, fleet):
+        return _draw_again(fleet, spec, link_spec, console)
     if link_spec is None:
         return restore_links(fleet, spec, console)
-    link_state, plans = read_link_state(fleet), link_plans(spec.nodes, link_spec)
+    link_state, plans = read_link_state(fleet), plans_to_be(spec, link_spec)
     if plans != link_state.plans:
         link_state = apply_plans(fleet, plans)
     write_record(spec, plans)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.links.link import checked_jitter
+from cluster.links.underlay import checked_delay
 from protocol.link import LIMITS, Link, Pair
 from protocol.node_plan import NodePlan
 
@@ -62,17 +63,24 @@ def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> di
     """Return the changed plans of the nodes at the ends of changed links.
 
     Raises:
-        UsageError: there is no such link, or its new delay leaves no room for its jitter.
+        UsageError: there is no such link, or its new delay leaves no room for its jitter, or for the network beneath.
     """
     for change in changes:
         if not _link_of(plans, change):
             raise unknown("link", f"{change.src}:{change.dst}", _names(plans))
     changed = {node for change in changes for node in (change.src, change.dst)}
     return {
-        name: plan._replace(links=[changed_link(link, changes) for link in plan.links])
+        name: plan._replace(links=[_changed_in(plan, link, changes) for link in plan.links])
         for name, plan in plans.items()
         if name in changed
     }
+
+
+def _changed_in(plan: NodePlan, link: Link, changes: Sequence[Change]) -> Link:
+    """Return a link of a plan with all changes that concern it; raises as `change_plans`."""
+    changed = changed_link(link, changes)
+    peer = link.dst if link.src == plan.node else link.src
+    return link if changed == link else checked_delay(changed, plan.underlay_ms.get(peer, 0.0))
 
 
 def changed_link(link: Link, changes: Iterable[Change]) -> Link:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from cluster.base.errors import ClusterError, UsageError, shown, unknown
 from cluster.base.spec import Node
@@ -10,6 +10,7 @@ from cluster.links.link import draw_access, draw_links
 from cluster.links.profiles import Profile, load_profile, parse_profile
 from cluster.links.topology import BASES, Topology, next_hops
 from cluster.links.topology_file import load_topology, parse_topology
+from cluster.links.underlay import Underlay
 from protocol.link import WIRES, Link, Pair
 from protocol.node_plan import NodePlan, Peer, Route
 
@@ -18,12 +19,20 @@ MOST_NAME = 255  # characters, as of a file name
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """Everything that decides the links of a cluster. The nodes keep it with their plan, as its `origin`."""
+    """Everything that decides the plans of a cluster's nodes, which keep it with their plan, as its `origin`.
+
+    Of these, `underlay` is not asked for but measured, if the cluster is on several hosts.
+    """
 
     profile: Profile
     topology: Topology
     seed: int = 1
     wire: str = "auto"
+    underlay: Underlay = field(default_factory=Underlay)
+
+    def over(self, underlay: Underlay) -> "LinkSpec":
+        """Return the same links over another network."""
+        return replace(self, underlay=underlay)
 
     def links(self, nodes: Sequence[Node]) -> tuple[Link, ...]:
         """Return the links that it asks for between these nodes.
@@ -36,7 +45,14 @@ class LinkSpec:
     def origin(self) -> dict[str, object]:
         """Return the link spec as JSON values."""
         profile, topology = profile_document(self.profile), self.topology.document()
-        return {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
+        values: dict[str, object] = {
+            "profile": profile,
+            "topology": topology,
+            "seed": self.seed,
+            "wire": self.wire,
+        }
+        underlay = self.underlay.document()
+        return values | ({"underlay": underlay} if underlay else {})
 
     @classmethod
     def from_origin(cls, origin: Mapping[str, object]) -> "LinkSpec":
@@ -67,7 +83,9 @@ class LinkSpec:
         wire, seed = origin["wire"], origin["seed"]
         if not isinstance(wire, str) or wire not in WIRES or not isinstance(seed, int):
             raise ValueError(f"wire {shown(wire)}, seed {shown(seed)}")
-        return cls(profile, topology, seed, wire)
+        return cls(
+            profile, topology, seed, wire, Underlay.from_document(origin.get("underlay", {}))
+        )
 
 
 def profile_document(profile: Profile) -> dict[str, object]:
@@ -148,9 +166,10 @@ def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, NodePlan
     """Return the plan of every node, by name: a pure function of the link spec and the nodes.
 
     Raises:
-        UsageError: the topology does not fit these nodes.
+        UsageError: the topology does not fit these nodes, or links ask for more than the network between hosts has.
     """
     links = link_spec.links(nodes)
+    link_spec.underlay.check(links)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
     return {node.name: _node_plan(node, nodes, link_spec, links, hops) for node in nodes}
 
@@ -185,4 +204,9 @@ def _node_plan(
         },
         links=own,
         origin=link_spec.origin(),
+        underlay_ms={
+            n.name: link_spec.underlay.delay_ms((n.name, node.name))
+            for n in nodes
+            if n.name in neighbours and link_spec.underlay.path((n.name, node.name))
+        },
     )

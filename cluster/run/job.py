@@ -12,6 +12,7 @@ from cluster.links.changes import changed_link
 from cluster.links.link import collective_timeout_s
 from cluster.links.link_spec import link_plans
 from cluster.links.traces import Playback
+from cluster.links.underlay import Underlay, checked_delay
 from cluster.run.experiment import Experiment
 from cluster.run.launch_words import NONE
 from cluster.run.placement import (
@@ -142,6 +143,7 @@ class Job:
     def _link_sets(self) -> list[Sequence[Link]]:
         """Return the links in force and those of each event, with rates capped by uplinks and downlinks."""
         now = self.link_state
+        underlay = now.link_spec.underlay if now.link_spec else Underlay()
         sets = [_within_access(now, now.links)]
         for event in self.schedule:
             if event.profile is not None and now.link_spec is not None:
@@ -149,9 +151,8 @@ class Job:
                 planned = planned_link_state(link_plans(self.spec.nodes, then))
                 sets.append(_within_access(planned, planned.links))
             if event.playback is not None or event.changes:
-                sets.append(
-                    _within_access(now, [_while_it_lasts(link, event) for link in now.links])
-                )
+                changed = [_while_it_lasts(link, event, underlay) for link in now.links]
+                sets.append(_within_access(now, changed))
         return sets
 
     def config(self, limits: Mapping[str, object]) -> dict[str, object]:
@@ -286,10 +287,16 @@ def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Lin
     return [expected.as_limited(link) for link in links]
 
 
-def _while_it_lasts(link: Link, event: Event) -> Link:
+def _while_it_lasts(link: Link, event: Event, underlay: Underlay) -> Link:
+    """Return a link during an event.
+
+    Raises:
+        UsageError: the event makes it shorter than the network beneath it, or leaves no room for its jitter.
+    """
     if event.playback is not None:
         return _traced(link, event.playback)
-    return changed_link(link, event.changes)
+    changed = changed_link(link, event.changes)
+    return link if changed == link else checked_delay(changed, underlay.delay_ms(link.ends))
 
 
 def _traced(link: Link, playback: Playback) -> Link:

@@ -12,6 +12,7 @@ from cluster.base.errors import ClusterError
 from cluster.base.files import write_atomically
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import LinkSpec, link_plans
+from cluster.shaping.underlay_record import read_underlay
 from protocol.node_plan import NodePlan, read_plan
 from protocol.reader import document
 
@@ -43,17 +44,21 @@ def write_record(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
 def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, NodePlan]:
     """Return the plan that each node should have: from `link_spec` if given, else as recorded.
 
-    If the cluster's nodes differ from the recorded ones, its links are drawn again.
+    If the cluster's nodes, or the network between its hosts, differ from the recorded ones, links are drawn again.
 
     Raises:
-        UsageError: the topology does not fit these nodes.
+        UsageError: the topology does not fit these nodes, or links ask for more than the network between hosts has.
         ClusterError: the record is damaged.
     """
+    underlay = read_underlay(spec)
     if link_spec is not None:
-        return link_plans(spec.nodes, link_spec)
+        return link_plans(spec.nodes, link_spec.over(underlay))
     recorded = read_record(spec) or {}
-    addresses = {node.name: node.address for node in spec.nodes}
-    if not recorded or {name: plan.address for name, plan in recorded.items()} == addresses:
+    if not recorded:
         return recorded
     origin = next(iter(recorded.values())).origin
-    return link_plans(spec.nodes, LinkSpec.from_origin(origin))
+    addresses = {node.name: node.address for node in spec.nodes}
+    was = {name: plan.address for name, plan in recorded.items()}
+    if was == addresses and origin.get("underlay", {}) == underlay.document():
+        return recorded
+    return link_plans(spec.nodes, LinkSpec.from_origin(origin).over(underlay))

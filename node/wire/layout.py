@@ -36,6 +36,12 @@ class Layout(NamedTuple):
         """Return the link for which there must be room: `link`, or if traces change it, what it may become."""
         return self.highest.get(link.ends, link)
 
+    def beyond_underlay(self, link: Link) -> Link:
+        """Return the link with the delay that the wire must add to that of the hosts' own network."""
+        peer = link.dst if link.src == self.plan.node else link.src
+        rest_ms = link.delay_ms - self.plan.underlay_ms.get(peer, 0.0)
+        return link._replace(delay_ms=max(0.0, rest_ms))
+
     @property
     def frame(self) -> int:
         """The largest Ethernet frame in bytes."""

@@ -122,7 +122,7 @@ def _netem_line(layout: Layout, peer: str, link: Link) -> str:
 
 
 def _options(layout: Layout, link: Link) -> str:
-    return netem_options(link, _room(layout, link))
+    return netem_options(layout.beyond_underlay(link), _room(layout, link))
 
 
 def change(before: Layout, after: Layout) -> list[str]:

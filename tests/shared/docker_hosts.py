@@ -9,11 +9,16 @@ from contextlib import contextmanager
 
 from containers import PREFIX, PROJECT_DIR, TIMEOUT_S, eventually
 
+from cluster.base.spec import IMAGE as NODE_IMAGE
 from cluster.engine.image import BASE_IMAGE
+from cluster.shaping.link_state import encode
+from protocol.link import Link
+from protocol.node_plan import NodePlan, Peer
 
 IMAGE = "gradwire-test-host"
 DOCKERFILE = PROJECT_DIR / "tests" / "cluster" / "host.Dockerfile"
 CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "MKNOD", "SYS_MODULE", "SYS_NICE")
+WIRE_CAPABILITIES = ("NET_ADMIN", "NET_RAW", "SYS_NICE")
 UNCONFINED = ("seccomp", "apparmor", "systempaths")
 
 
@@ -44,9 +49,18 @@ class DockerHost:
     @property
     def address(self):
         """The address at which this machine and other hosts reach it."""
+        return self._endpoint["IPAddress"]
+
+    @property
+    def mac(self):
+        """Its MAC address on that network."""
+        return self._endpoint["MacAddress"]
+
+    @property
+    def _endpoint(self):
         (found,) = json.loads(docker("inspect", self.container))
         (network,) = found["NetworkSettings"]["Networks"].values()
-        return network["IPAddress"]
+        return network
 
     def exec(self, *argv):
         """Run a command on it without the tool."""
@@ -122,6 +136,51 @@ class DockerHost:
         lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
         lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
         (self.folder / name).write_text("\n".join([*lines, ""]))
+
+
+@contextmanager
+def far_apart(one, other, delay_ms):
+    """Delay what two hosts on one network send to each other during the block, by a wire of ours beneath theirs."""
+    with delayed_from(other, one, delay_ms), delayed_from(one, other, delay_ms):
+        yield
+
+
+@contextmanager
+def delayed_from(other, host, delay_ms):
+    """Run a wire in a host's network namespace, which delays what comes from the other host."""
+    wire = f"{host.container}-wire"
+    docker("rm", "--force", wire)
+    words = ["--detach", "--init", "--name", wire, "--network", f"container:{host.container}"]
+    words += [word for one in WIRE_CAPABILITIES for word in ("--cap-add", one)]
+    docker("run", *words, "--cap-drop", "ALL", "--entrypoint", "sleep", NODE_IMAGE, "infinity")
+    plan = node_plan_between(host, other, delay_ms)
+    apply = ("exec", "--interactive", wire, "python3", "-m", "node.wire")
+    try:
+        docker(*apply, "apply", stdin=plan)
+        yield
+    finally:
+        docker(*apply, "clear")
+        docker("rm", "--force", wire)
+
+
+def node_plan_between(host, other, delay_ms):
+    """Return the plan of a host's links to and from another one: fast, with this delay each way."""
+    ends = (host.name, other.name), (other.name, host.name)
+    plan = NodePlan(
+        node=host.name,
+        address=host.address,
+        wire="auto",
+        tcp="cubic",
+        slow_start_after_idle=True,
+        seed=1,
+        uplink_mbyte_s=None,
+        downlink_mbyte_s=None,
+        isolated=False,
+        peers={other.name: Peer(other.address, other.mac)},
+        routes={},
+        links=[Link(*pair, 500.0, delay_ms, 0.0, 0.0, 50.0) for pair in ends],
+    )
+    return encode(plan).decode()
 
 
 def write_hosts_file(folder, hosts, **own):

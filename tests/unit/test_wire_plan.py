@@ -43,7 +43,7 @@ def test_a_plan_survives_the_way_through_the_types():
     plan = parse_plan(json.dumps(PLAN | {"origin": {"profile": "wan"}}))
     as_it_came = document(plan)
     del as_it_came["links"][0]["wire"]  # `auto` by default
-    assert as_it_came == PLAN | {"origin": {"profile": "wan"}}
+    assert as_it_came == PLAN | {"origin": {"profile": "wan"}, "underlay_ms": {}}
     assert parse_plan(json.dumps(document(plan))) == plan
 
 

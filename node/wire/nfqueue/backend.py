@@ -137,7 +137,7 @@ def _behaviour(layout: Layout, link: Link, limited: bool) -> Behaviour:
     harmed = link.duplicate_pct or link.corrupt_pct
     bursts = burst_chances(link)
     return Behaviour(
-        delay_s=link.delay_ms / 1e3,
+        delay_s=layout.beyond_underlay(link).delay_ms / 1e3,
         jitter_s=link.jitter_ms / 1e3,
         distribution=link.distribution,
         loss=0.0 if bursts else link.loss_pct / 100,

@@ -4,7 +4,8 @@ from mutants.mutation import Mutation
 
 PLACEMENT, SWARM = "cluster/hosts/placement.py", "cluster/hosts/swarm_plan.py"
 OF_PLACEMENT, OF_SWARM = "tests/unit/test_host_of_nodes.py::", "tests/unit/test_swarm_plan.py::"
-OF_SEVERAL, OF_CLOCKS = "tests/unit/test_several_hosts.py::", "tests/unit/test_clocks.py::"
+OF_SEVERAL, OF_UNDERLAY = "tests/unit/test_underlay.py::"
+OF_CLOCKS = "tests/unit/test_several_hosts.py::", "tests/unit/test_clocks.py::"
 
 HOSTS = (
     Mutation(
@@ -91,5 +92,26 @@ HOSTS = (
         're.compile("00000000")',
         "tests/unit/test_kernel_settings.py::"
         "test_the_data_networks_device_is_not_that_of_the_default_route_where_these_differ",
+    ),
+    Mutation(
+        "the delay of the network between hosts comes on top",
+        "node/wire/layout.py",
+        "self.plan.underlay_ms.get(peer, 0.0)",
+        "0.0",
+        OF_UNDERLAY + "test_wires_add_the_rest_of_the_delay",
+    ),
+    Mutation(
+        "the whole round trip between hosts is taken for one way",
+        "cluster/links/underlay.py",
+        "return path.round_trip_ms / 2 if path else 0.0",
+        "return path.round_trip_ms if path else 0.0",
+        OF_UNDERLAY + "test_plans_ask_for_the_same_links_and_say_what_is_beneath_them",
+    ),
+    Mutation(
+        "a link is shorter than the network beneath it",
+        "cluster/links/underlay.py",
+        "rest_ms < least_ms - ROUNDING_MS",
+        "False",
+        OF_UNDERLAY + "test_a_link_is_no_shorter_than_the_network_beneath_it",
     ),
 )

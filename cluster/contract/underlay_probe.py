@@ -1,0 +1,100 @@
+"""Measures the network between hosts, by probes of one unshaped node on each of them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from cluster.base.errors import NodeError
+from cluster.contract.probe_plan import send_order
+from cluster.contract.probe_results import ping_each_pair
+from cluster.contract.probe_session import ProbeSession
+from cluster.links.underlay import HostPath
+from cluster.ssh.fleet import Fleet
+from protocol.link import Link, Pair
+from protocol.probe import Goodput, PingOrder
+
+PINGS, INTERVAL_MS, WAIT_MS = 60, 10.0, 1000.0
+# For planning: TCP gets the time that it needs to fill a network of this rate.
+PLANNED_MBYTE_S = 125.0
+
+
+def measure_underlay(
+    fleet: Fleet, nodes: Mapping[str, str], pairs: Sequence[Pair]
+) -> dict[Pair, HostPath]:
+    """Measure the round trip and the goodput between hosts.
+
+    Args:
+        fleet: connections to the nodes.
+        nodes: host -> one of its nodes, whose links are not shaped.
+        pairs: the pairs of hosts to measure, each once.
+
+    Returns:
+        The measurement of each direction, by the hosts where it starts and ends.
+
+    Raises:
+        NodeError: a probe failed, or two nodes cannot reach each other.
+    """
+    measured = {nodes[host] for pair in pairs for host in pair}
+    hosts = {nodes[host]: host for pair in pairs for host in pair}
+    bare = [_bare_link(nodes[src], nodes[dst]) for pair in pairs for src, dst in (pair, pair[::-1])]
+    with ProbeSession(fleet, measured) as session:
+        found = ping_each_pair(session, bare, bare, _ping_order)
+        # The first decile: a busy host makes most round trips longer, but few of them all.
+        round_trips_ms = {ends: one.early_rtt_ms for ends, one in found.items()}
+        _check_reached(round_trips_ms)
+        goodputs = _fill(session, bare, round_trips_ms)
+    return {
+        (hosts[src], hosts[dst]): HostPath(
+            round(max(0.0, round_trips_ms[src, dst]), 3), round(goodputs[src, dst], 3)
+        )
+        for src, dst in round_trips_ms
+    }
+
+
+def _bare_link(src: str, dst: str) -> Link:
+    return Link(src, dst, PLANNED_MBYTE_S, delay_ms=0.0, jitter_ms=0.0, loss_pct=0.0, buffer_ms=1.0)
+
+
+def _ping_order(links: Sequence[Link], peers: Mapping[str, str], streams: int) -> PingOrder:
+    del links, streams
+    return PingOrder(dict(peers), PINGS, INTERVAL_MS, WAIT_MS)
+
+
+def _check_reached(round_trips_ms: Mapping[Pair, float]) -> None:
+    mute = {
+        src: f"cannot reach {dst}" for (src, dst), ms in round_trips_ms.items() if math.isinf(ms)
+    }
+    if mute:
+        raise NodeError(
+            "the network between the hosts carries nothing",
+            mute,
+            "hosts reach one another by internal_ip at 4789/udp (VXLAN), with `encrypted` also by ESP: docs/hosts.md",
+        )
+
+
+def _fill(
+    session: ProbeSession, links: Sequence[Link], round_trips_ms: Mapping[Pair, float]
+) -> dict[Pair, float]:
+    """Return the goodput of each link; both directions of a pair are filled at once."""
+    found: dict[Pair, float] = {}
+    for some in _rounds(links):
+        orders = {
+            link.src: send_order(link, round_trips_ms[link.ends], session.address(link.dst))
+            for link in some
+        }
+        answers = session.ask(orders, Goodput)
+        found |= {link.ends: answers[link.src].goodput_mbyte_s for link in some}
+    return found
+
+
+def _rounds(links: Sequence[Link]) -> Iterator[list[Link]]:
+    """Yield rounds of links in both directions, in which each node has only one peer."""
+    left = list(links)
+    while left:
+        busy: set[str] = set()
+        some: list[Link] = []
+        for link in left:
+            if link.ends[::-1] in {one.ends for one in some} or busy.isdisjoint(link.ends):
+                some.append(link)
+                busy.update(link.ends)
+        left = [link for link in left if link not in some]
+        yield some
