@@ -86,9 +86,18 @@ def _bursts_hold(link: Link, measured: Measured) -> bool:
     if chances is None or measured.gaps is None or link.corrupt_pct:
         return True
     lost, end_pct = measured.sent - measured.arrived, 100 * chances.end
-    fewest, _ = loss_interval(lost, end_pct / (1 + BURST_TOLERANCE))
     _, most = loss_interval(lost, min(100.0, end_pct / (1 - BURST_TOLERANCE)))
-    return fewest - 1 <= measured.gaps <= most  # a run that lasts to the last ping is not counted
+    # A run that lasts to the last ping is not counted.
+    return fewest_runs(link, measured) - 1 <= measured.gaps <= most
+
+
+def fewest_runs(link: Link, measured: Measured) -> int:
+    """Return the fewest runs of losses that so many lost pings may form; 0 if the link's losses are independent."""
+    chances = burst_chances(link)
+    if chances is None:
+        return 0
+    lost, end_pct = measured.sent - measured.arrived, 100 * chances.end
+    return loss_interval(lost, end_pct / (1 + BURST_TOLERANCE))[0]
 
 
 def _overtaking_holds(link: Link, measured: Measured) -> bool:

@@ -16,6 +16,8 @@ from protocol.link import Link, Pair
 SPARE_MS = 0.15
 # A busy host may measure this much of the underlay's rate. What is missing of a link's rate is for the contract to say.
 RATE_SHARE = 0.9
+MTU = 1450  # of Docker's overlay: VXLAN's headers need 50 of 1500 bytes
+PAYLOAD_SHARE = (MTU - TCP_IP_BYTES) / (MTU + ETHERNET_BYTES)
 MOST_NAME, MOST_NUMBER = 255, 1e6
 
 
@@ -64,7 +66,7 @@ class Underlay:
             if (low, high) not in self.paths
         ]
 
-    def check(self, links: Iterable[Link], mtu: int = 1450) -> None:
+    def check(self, links: Iterable[Link]) -> None:
         """Refuse links that ask for less delay, or a higher rate, than the underlay has.
 
         Raises:
@@ -75,7 +77,7 @@ class Underlay:
             if path is None:
                 continue
             checked_delay(link, path.round_trip_ms / 2)
-            goodput_mbyte_s = link.rate_mbyte_s * (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES)
+            goodput_mbyte_s = link.rate_mbyte_s * PAYLOAD_SHARE
             if path.goodput_mbyte_s < RATE_SHARE * goodput_mbyte_s:
                 src, dst = (self.hosts[node] for node in link.ends)
                 raise UsageError(

@@ -11,6 +11,7 @@ from cluster.contract.power import detectable_errors
 from cluster.contract.probe_plan import EFFORTS, delay_pings
 from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
+from protocol.gilbert import burst_chances
 from protocol.link import Link
 
 THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
@@ -52,6 +53,42 @@ def test_the_smallest_factor_of_losses_is_found_in_99_of_100_cases(loss_pct, pac
     assert sum(caught(lossy, looked_at(1)) for _ in range(200)) <= 3
 
 
+def runs_of_losses(loss_pct, burst, packets, stream):
+    """Return how many of the packets Gilbert's model loses, and in how many runs."""
+    begin, end = burst_chances(THERE._replace(loss_pct=loss_pct, loss_burst=burst))
+    lost = runs = 0
+    is_lost = False
+    for _ in range(packets):
+        was_lost, is_lost = is_lost, stream.random() < (1 - end if is_lost else begin)
+        lost += is_lost
+        runs += is_lost and not was_lost
+    return lost, runs
+
+
+@pytest.mark.parametrize(("loss_pct", "packets"), [(5.0, 4000), (20.0, 800)])
+def test_bursts_as_much_longer_as_said_are_found_in_99_of_100_cases(loss_pct, packets):
+    lossy, stream = THERE._replace(loss_pct=loss_pct, loss_burst=3.0), random.Random(loss_pct)
+
+    def looked_at(factor):
+        """Return a measurement with the losses that were asked for, in longer runs."""
+        lost, runs = runs_of_losses(loss_pct, 3.0 * factor, packets, stream)
+        few = round(packets * loss_pct / 100)
+        runs = round(runs * few / lost)
+        return replace(GOOD, sent=packets, arrived=packets - few, gaps=runs, goodput_mbyte_s=None)
+
+    factor = detectable_errors(lossy, looked_at(1)).burst_factor
+    assert 1.3 < factor < 4
+    assert sum(caught(lossy, looked_at(factor)) for _ in range(100)) >= 96
+    assert sum(caught(lossy, looked_at(1)) for _ in range(100)) <= 2
+
+
+def test_with_few_losses_bursts_of_any_length_pass():
+    lossy = THERE._replace(loss_pct=1.0, loss_burst=5.0)
+    few = replace(GOOD, sent=800, arrived=792, gaps=2)
+    assert detectable_errors(lossy, few).burst_factor is None
+    assert detectable_errors(THERE._replace(loss_pct=1.0), few).burst_factor is None
+
+
 def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
     said = detectable_errors(THERE, GOOD)
     assert said.loss_factor is None
@@ -65,7 +102,7 @@ def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():
 
 def test_what_was_not_measured_is_not_said_to_be_found():
     silent = replace(GOOD, samples=0, goodput_mbyte_s=None)
-    assert detectable_errors(THERE, silent) == (None, None, None, None)
+    assert detectable_errors(THERE, silent) == (None, None, None, None, None)
     assert detectable_errors(THERE, GOOD, clipped=True).rate_pct is None
     rough = THERE._replace(jitter_ms=5.0)
     assert detectable_errors(rough, GOOD).rate_pct is None  # jitter makes TCP's rate vague
