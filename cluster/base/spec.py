@@ -16,8 +16,11 @@ from cluster.base.paths import PROJECT_DIR, STATE_FOLDER
 DEFAULT_NAME = "gradwire"
 DEFAULT_NODES = 3
 IMAGE = "gradwire-node"
-MAX_NODES = 99  # ports of a slot: 22001..22099
-MAX_SLOTS = 100  # 22000 + 100 x 100 stays below Linux' ephemeral ports (32768)
+MAX_SLOTS = 100
+# A slot has the ports from 22000 + 100 x slot on for its first 99 nodes, and from 12000 + 100 x slot on for the next
+# 100. All are below Linux' ephemeral ports (32768).
+PORTS_OF_A_SLOT, FIRST_PORT, FIRST_PORT_FROM_NODE_100 = 100, 22000, 12000
+MAX_NODES = 199
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,13 @@ class ClusterSpec:
             address=f"10.77.{self.slot}.{10 + number}",
             mac=f"02:67:77:{self.slot:02x}:00:{number:02x}",
             ssh_host="127.0.0.1",
-            ssh_port=22000 + 100 * self.slot + number,
+            ssh_port=self._ssh_port(number),
         )
+
+    def _ssh_port(self, number: int) -> int:
+        beyond = number - PORTS_OF_A_SLOT
+        first, place = (FIRST_PORT, number) if beyond < 0 else (FIRST_PORT_FROM_NODE_100, beyond)
+        return first + PORTS_OF_A_SLOT * self.slot + place
 
 
 def project_name(cluster: str) -> str:

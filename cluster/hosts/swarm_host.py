@@ -226,5 +226,5 @@ def is_for(mark: Mapping[str, Any], swarm: Mapping[str, Any]) -> bool:
 
 
 def _free_range(spec: ClusterSpec) -> str:
-    """Return the addresses that Docker may assign on its own: beyond those of 99 nodes."""
-    return f"10.77.{spec.slot}.128/25"
+    """Return the addresses that Docker may assign on its own: beyond those of 199 nodes."""
+    return f"10.77.{spec.slot}.224/27"

@@ -12,6 +12,11 @@ def test_every_address_can_be_read_off_the_name_and_the_slot():
     assert (node2.mac, node2.ssh_host, node2.ssh_port) == ("02:67:77:03:00:02", "127.0.0.1", 22302)
 
 
+def test_ports_of_a_large_cluster_continue_in_a_second_range():
+    nodes = ClusterSpec(size=101, slot=3).nodes
+    assert [node.ssh_port for node in nodes[97:]] == [22398, 22399, 12300, 12301]
+
+
 def test_no_two_nodes_of_any_two_slots_share_an_address_a_mac_or_a_port():
     nodes = [node for slot in range(100) for node in ClusterSpec("c", MAX_NODES, slot).nodes]
     for field in ("address", "mac", "ssh_port"):
