@@ -79,6 +79,9 @@ test-slow: venv ## run the slow tests, which `make test` leaves out
 lint: venv ## run ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+# Hundreds of short processes import our modules: without bytecode each would compile them anew.
+test-unit test-pythons: export PYTHONDONTWRITEBYTECODE :=
+
 test-unit: venv $(VENV)/readers ## run the unit tests: no Docker, two minutes
 	@$(BIN)/pytest tests/unit
 

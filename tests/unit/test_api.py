@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -111,10 +112,10 @@ def module_name(path: Path) -> str:
 def imported_modules(path: Path) -> set[str]:
     """Return every dotted name that an import could refer to."""
     names = set()
-    for statement in ast.walk(ast.parse(path.read_text())):
+    for statement in imports_of(path):
         if isinstance(statement, ast.Import):
             names |= {alias.name for alias in statement.names}
-        elif isinstance(statement, ast.ImportFrom) and statement.module:
+        elif statement.module:
             names.add(statement.module)
             names |= {f"{statement.module}.{alias.name}" for alias in statement.names}
     return names
@@ -122,9 +123,16 @@ def imported_modules(path: Path) -> set[str]:
 
 def imports(path: Path) -> set[str]:
     names = set()
-    for statement in ast.walk(ast.parse(path.read_text())):
+    for statement in imports_of(path):
         if isinstance(statement, ast.Import):
             names |= {alias.name.split(".")[0] for alias in statement.names}
-        elif isinstance(statement, ast.ImportFrom):
+        else:
             names.add((statement.module or "").split(".")[0])
     return names
+
+
+@cache
+def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Return all import statements of a file, which is parsed once for all tests."""
+    found = ast.walk(ast.parse(path.read_text()))
+    return [one for one in found if isinstance(one, (ast.Import, ast.ImportFrom))]

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import cache
 
 import pytest
 from live_runs import BEGAN, hear, running, under_way
@@ -17,9 +18,15 @@ from cluster.live.tracker import update
 NASTY = "\x1b[2J\x1b]0;title\x07[bold red]x[/] \u202etxt\r\nnew \x9b5n"
 
 
-def state_of(nodes, lines=()):
+@cache
+def tracked(nodes):
+    """Return a run under way; it is never changed, but news make another of it."""
     one = update(under_way(5, nodes), Happened(2.0, "wan"), BEGAN)
-    return describe(update(one, Noted("a note"), BEGAN), lines, BEGAN + 5)
+    return update(one, Noted("a note"), BEGAN)
+
+
+def state_of(nodes, lines=()):
+    return describe(tracked(nodes), lines, BEGAN + 5)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

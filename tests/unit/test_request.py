@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.base.errors import UsageError
-from cluster.base.spec import ClusterSpec
+from cluster.base.spec import MAX_NODES, ClusterSpec
 from cluster.engine.resources import make_resource_request
 from cluster.run.request import Request
 
@@ -40,7 +40,9 @@ def test_a_limit_is_of_a_node_that_will_be_there():
     assert request(cpus={"node3": 0.5}).limits(THERE, {})["node3"].cpus == 0.5
 
 
-@pytest.mark.parametrize("words", [{"size": 0}, {"size": 100}, {"slot": -1}, {"name": "-"}])
+@pytest.mark.parametrize(
+    "words", [{"size": 0}, {"size": MAX_NODES + 1}, {"slot": -1}, {"name": "-"}]
+)
 def test_what_cannot_be_is_refused_at_once(words):
     with pytest.raises(UsageError):
         request(**words)

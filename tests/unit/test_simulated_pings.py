@@ -25,24 +25,29 @@ class Way:
     """One direction of a link: loses, delays and reorders packets as `link` says, and keeps the order of the others."""
 
     def __init__(self, link, stream):
-        self.link, self.stream, self.last_s, self.is_losing = link, stream, 0.0, False
+        self.stream, self.draw = stream, stream.random
+        self.last_s, self.is_losing = 0.0, False
+        self.delay_s, self.jitter_s = link.delay_ms / 1e3, link.jitter_ms / 1e3
+        self.reordered = link.reorder_pct / 100
+        loss, self.end = link.loss_pct / 100, 1 / link.loss_burst
+        self.begin = loss if self.end == 1 else self.end * loss / (1 - loss)
 
     def arrival_s(self, sent_s):
         """Return when a packet arrives; None if it is lost."""
-        if self._loses():
+        if self.begin and self._loses():
             return None
-        if self.stream.random() < self.link.reorder_pct / 100:
+        if self.reordered and self.draw() < self.reordered:
             return sent_s
-        delay_ms = max(0.0, self.stream.gauss(self.link.delay_ms, self.link.jitter_ms))
-        self.last_s = max(self.last_s, sent_s + delay_ms / 1e3)
+        delay_s = self.delay_s
+        if self.jitter_s:
+            delay_s = max(0.0, self.stream.gauss(delay_s, self.jitter_s))
+        self.last_s = max(self.last_s, sent_s + delay_s)
         return self.last_s
 
     def _loses(self):
-        loss, end = self.link.loss_pct / 100, 1 / self.link.loss_burst
-        begin = loss if end == 1 else end * loss / (1 - loss)
-        if end == 1:
-            return self.stream.random() < begin
-        self.is_losing = self.stream.random() < (1 - end if self.is_losing else begin)
+        if self.end == 1:
+            return self.draw() < self.begin
+        self.is_losing = self.draw() < (1 - self.end if self.is_losing else self.begin)
         return self.is_losing
 
 
