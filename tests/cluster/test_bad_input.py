@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from containers import PROJECT_DIR, Gradwire
+from containers import PROJECT_DIR, TIMEOUT_S, Gradwire
+from forked import run_forked
 
 
 @pytest.mark.parametrize(
@@ -119,12 +120,7 @@ def test_every_verb_has_help_that_starts_with_examples(make_cluster):
     verbs = [line.split()[0] for line in listed.stdout.splitlines() if line.startswith("  ")]
     assert {"up", "down", "status", "launch", "shape", "verify", "logs", "doctor"} <= set(verbs)
     for verb in verbs:
-        shown = subprocess.run(
-            [sys.executable, "-m", f"cluster.{verb}", "--help"],
-            cwd=PROJECT_DIR,
-            capture_output=True,
-            text=True,
-        )
+        shown = run_forked(f"cluster.{verb}", ["--help"], TIMEOUT_S)
         assert shown.returncode == 0
         assert f"python -m cluster.{verb}" in shown.stdout.split("options:")[0].split("\n\n", 1)[1]
     assert cluster.things() == []

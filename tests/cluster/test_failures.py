@@ -110,7 +110,7 @@ def test_a_killed_launch_leaves_no_rank_behind(unshaped, script):
     wait_for_ranks(unshaped)
     os.killpg(launched.pid, signal.SIGKILL)
     launched.communicate()
-    eventually(lambda: is_quiet(unshaped))
+    eventually(lambda: is_quiet(unshaped), every_s=0.5)
     assert unshaped.exec("node2", "ls", "/root/work").split() != []  # nothing has cleaned up
     unshaped.run("launch", "--", script("sys.exit(5)"), check=1)  # the nodes are free again
     assert unshaped.exec("node2", "ls", "/root/work", "/run/gradwire/runs").split() == [

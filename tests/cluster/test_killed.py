@@ -32,7 +32,7 @@ def killed(near, tmp_path):
     eventually(lambda: quota(near) > 0 and is_cut(near), 60)
     os.killpg(launched.pid, signal.SIGKILL)
     launched.communicate()
-    eventually(lambda: not near.exec("node1", "pgrep", "-f", "job.py", check=False))
+    eventually(lambda: not near.exec("node1", "pgrep", "-f", "job.py", check=False), every_s=0.5)
     return near
 
 

@@ -1,6 +1,7 @@
 """The main use case: a training on three ranks over mobile links, and all of its results."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ STEPS = 40
 
 @pytest.fixture(scope="module")
 def trained(shared):
-    """One short training, launched once for all tests of this file."""
+    """One short training, launched once for all tests of this file, with a report as users get it."""
     shared.run("up", "--nodes", "3", "--profile", "mobile")
     args = ["--profile", "mobile", "--strategy", "fedavg", "--set", "H=20", "--steps", str(STEPS)]
     args += ["--batch-size", "16"]
-    done = shared.run("launch", "--json", "--no-verify", "--eval-every", "20", *args)
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    args += ["--json", "--no-verify", "--eval-every", "20"]
+    done = shared.run("launch", *args, env=environ)
     return json.loads(done.stdout), done.stderr
 
 
@@ -107,6 +110,7 @@ def test_the_run_folder_has_everything(trained, shared):
     assert json.loads((folder / "links.json").read_text()) == summary["links"]
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert (folder / "model.pt").stat().st_size > 4_000_000
+    assert (folder / "report.html").read_text().count("<path ") > 10  # pictures, unlike others here
     for rank, node in enumerate(("node1", "node2", "node3")):
         assert f"rank {rank} of 3" in (folder / "logs" / f"{node}.log").read_text()
         lines = (folder / "metrics" / f"{node}.jsonl").read_text().splitlines()
@@ -160,6 +164,7 @@ def test_training_by_hand_as_in_the_docker_guide(unshaped):
 
     def train(rank):
         words = f"python -m node.train --master-addr node1 --master-port 29511 --nnodes 3 --node-rank {rank} --steps 3"
+        words += " --task-set test_pictures=200"
         return unshaped.ssh(f"node{rank + 1}", *words.split())
 
     with ThreadPoolExecutor() as pool:

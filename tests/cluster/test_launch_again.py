@@ -1,40 +1,52 @@
-"""An earlier run repeated from its run.yml: the same losses over the same links, whatever links are in force."""
+"""A launch from experiment.yml, and its run repeated from run.yml: the same losses, links and scheduled events."""
 
 import json
 from pathlib import Path
 
-TRAINING = ["--no-verify", "--strategy", "fedavg", "--batch-size", "8", "--set", "H=2"]
-TRAINING += ["--task-set", "test_pictures=200"]
+EXPERIMENT = """\
+kind: experiment
+nodes: 3
+profile: ./near.yml
+link_seed: 7
+rank_order: [node1, node3, node2]
+options: {strategy: fedavg, set: {H: 2}, batch-size: 8, steps: 4, task-set: {test_pictures: 200}}
+schedule:
+  - {at: 0s, link: node1:node2, both: true, delay_ms: 30}
+verify: false
+"""
+
+
+def lines(folder, name):
+    return [json.loads(line) for line in (Path(folder) / name).read_text().splitlines()]
 
 
 def losses(folder):
-    lines = (Path(folder) / "metrics" / "node1.jsonl").read_text().splitlines()
-    return [one["loss"] for one in map(json.loads, lines) if one["event"] == "step"]
+    return [one["loss"] for one in lines(folder, "metrics/node1.jsonl") if one["event"] == "step"]
 
 
 def links(folder):
     return json.loads((Path(folder) / "links.json").read_text())
 
 
-def test_the_same_losses_over_the_same_links_on_a_cluster_that_has_others_by_then(shared, tmp_path):
+def test_the_same_losses_over_the_same_links_on_a_cluster_that_has_others_by_then(
+    make_cluster, tmp_path
+):
+    """The first launch brings the cluster up."""
+    cluster = make_cluster("again")
     (tmp_path / "near.yml").write_text("rate_mbyte_s: [6, 9]\ndelay_ms: [2, 6]\n")
-    asked = [
-        "--profile",
-        tmp_path / "near.yml",
-        "--link-seed",
-        "7",
-        "--rank-order",
-        "node1,node3,node2",
-    ]
-    first = shared.json("launch", "--nodes", "3", *asked, *TRAINING, "--steps", "4")
+    (tmp_path / "experiment.yml").write_text(EXPERIMENT)
+    first = cluster.json("launch", "-f", tmp_path / "experiment.yml", "--seed", "5")
     folder = Path(first["folder"])
-    (tmp_path / "near.yml").unlink()  # run.yml contains the profile
-    shared.run("shape", "--profile", "wan")
-    again = shared.json("launch", "-f", folder / "run.yml")
+    (tmp_path / "near.yml").unlink()
+    (tmp_path / "experiment.yml").unlink()  # run.yml contains both
+    cluster.run("shape", "--profile", "wan")
+    again = cluster.json("launch", "-f", folder / "run.yml")
     assert again["folder"] != first["folder"]
     assert losses(again["folder"]) == losses(folder)
     assert len(losses(folder)) == 4
     assert links(again["folder"]) == links(folder)
+    done, once_more = (lines(one, "events.jsonl")[0]["what"] for one in (folder, again["folder"]))
+    assert done == once_more
     assert (Path(again["folder"]) / "hostfile").read_text() == (folder / "hostfile").read_text()
     for link, carried in first["bytes"]["loop"]["links"].items():
         assert again["bytes"]["loop"]["links"][link]["expected"] == carried["expected"]

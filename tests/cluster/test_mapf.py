@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from containers import TIMEOUT_S
 
 SHORT = {
     "learn_after": 500,
@@ -19,20 +20,20 @@ OPTIONS = [word for key, value in SHORT.items() for word in ("--task-set", f"{ke
 
 def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared):
     shared.run("up", "--nodes", "3", "--profile", "wan")
-    launched = shared.start("launch", "--json", "--no-verify", *MAPF, *OPTIONS, "--steps", "400")
+    launched = shared.start("launch", "--json", "--no-verify", *MAPF, *OPTIONS, "--steps", "120")
     said = []
     for line in launched.stderr:
         said.append(line)
         if (step := re.search(r"step (\d+)/", line)) and int(step[1]) >= 20:
             break
     shared.exec("node3", "pkill", "-9", "-f", "node.train")
-    stdout, stderr = launched.communicate(timeout=240)
+    stdout, stderr = launched.communicate(timeout=TIMEOUT_S)
     said = "".join(said) + stderr
     assert launched.returncode == 0, said
     assert "rank 2 on node3 was killed by SIGKILL; started again (1 of 3)" in said
     summary = json.loads(stdout)
     assert summary["run"].endswith("-wan-mapf")
-    assert (summary["status"], summary["steps"]) == ("done", 400)
+    assert (summary["status"], summary["steps"]) == ("done", 120)
     assert summary["exit_codes"] == {"node1": 0, "node2": 0, "node3": 0}
     assert summary["restarts"] == {"node3": 1}
     assert {"test_success", "cbs_success", "cbs_steps"} <= summary["tested"].keys()
@@ -52,7 +53,7 @@ def test_a_learner_learns_over_wan_and_an_actor_that_is_killed_comes_back(shared
 
 def test_what_links_carry_is_what_messages_need(shared):
     """No rank is killed, so every rank reports what it has sent."""
-    words = (*MAPF, *OPTIONS, "--steps", "60", "--task-set", "pull_every=20")
+    words = (*MAPF, *OPTIONS, "--steps", "30", "--task-set", "pull_every=10")
     done = shared.run("launch", "--nodes", "3", "--profile", "wan", "--no-verify", *words)
     assert "WEIGHTS' AGE s" in done.stdout and "PREDICTED s" in done.stdout
     assert "test success" in done.stdout

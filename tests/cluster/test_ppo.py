@@ -12,9 +12,16 @@ from cluster.engine.image import last_args
 SHORT = ("--task-set", "total_timesteps=1152", "--task-set", "eval_episodes=20")
 
 
-def test_policies_are_averaged_over_wan(shared):
-    words = ("--task", "ppo", *SHORT, "--strategy", "fedavg", "--set", "H=20")
-    summary = shared.json("launch", "--nodes", "3", "--profile", "wan", "--no-verify", *words)
+@pytest.fixture(scope="module")
+def averaged(shared):
+    """A short training over wan, with checkpoints in the middle: its flags and its summary."""
+    words = ("--task", "ppo", *SHORT, "--strategy", "fedavg", "--set", "H=20", "--no-verify")
+    asked = ("--nodes", "3", "--profile", "wan", "--checkpoint-every", "30")
+    return words, shared.json("launch", *asked, *words)
+
+
+def test_policies_are_averaged_over_wan(averaged):
+    _, summary = averaged
     assert summary["steps"] == 3 * 20  # three rollouts of 12 x 32
     assert 8 <= summary["tested"]["test_return"] <= 500
     # Three averages of 9,155 parameters in a ring of three, and two small ones at the start.
@@ -24,10 +31,9 @@ def test_policies_are_averaged_over_wan(shared):
     assert [line["env_steps"] for line in rollouts] == [128, 256, 384]
 
 
-def test_six_ranks_go_on_from_the_checkpoints_of_three(unshaped):
+def test_six_ranks_go_on_from_the_checkpoints_of_three(averaged, unshaped):
     """Each node receives all checkpoints, and each rank finds its environments in them."""
-    words = ("--task", "ppo", *SHORT, "--strategy", "ddp", "--task-set", "sync=all")
-    first = unshaped.json("launch", *words, "--checkpoint-every", "30")
+    words, first = averaged
     more = ("--nproc-per-node", "2", "--resume", first["folder"])
     second = unshaped.json("launch", *words, *more)
     lines = (Path(second["folder"]) / "metrics" / "node3-1.jsonl").read_text().splitlines()

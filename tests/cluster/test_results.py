@@ -146,7 +146,8 @@ def test_what_a_killed_launcher_did_not_fetch_is_there_and_told(cluster, tmp_pat
     os.killpg(launched.pid, signal.SIGKILL)
     launched.communicate()
     kept = last_run(cluster, "killed").name
-    eventually(lambda: not cluster.exec("node3", "pgrep", "-f", "killed.py", check=False))
+    asked = ("node3", "pgrep", "-f", "killed.py")
+    eventually(lambda: not cluster.exec(*asked, check=False), every_s=0.5)
     done = cluster.run("launch", "--", write(tmp_path, "next", "pass"))
     assert f"node3 | results of an earlier run were never fetched, they are in {RUNS}/{kept}" in (
         done.stdout

@@ -16,13 +16,14 @@ import tempfile
 import traceback
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo  # noqa: F401  every optimizer imports it, which takes a second: once is enough
 from tiny import train as train_tiny
 
+import node
 from node.dist.flat import flatten
 from node.dist.process_group import process_group
 from node.dist.rank_env import read_rank_env
@@ -33,6 +34,25 @@ from node.training.config import parse_config
 # No test takes this long, however busy the machine: a test that does hangs.
 HANGS_S = 300
 
+# Packages of others that ranks import late: every optimizer the compiler, and gymnasium the module of an environment.
+IMPORTED_LATE = ("torch._dynamo", "torch.utils.data", "safetensors.numpy", "safetensors.torch")
+IMPORTED_LATE += ("pymapf", "gymnasium.envs.classic_control")
+
+
+def import_what_ranks_import():
+    """Import all modules of node/ and what they import late.
+
+    Otherwise each rank imports them for itself, which takes it longer than most trainings here.
+    """
+    folder = Path(node.__file__).parent
+    for path in folder.rglob("*.py"):
+        if path.stem not in ("__init__", "__main__"):
+            import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
+    for name in IMPORTED_LATE:
+        import_module(name)
+
+
+import_what_ranks_import()
 gc.freeze()  # children then need not scan (and so copy) all of torch to free their own garbage
 
 
@@ -118,15 +138,14 @@ def torchrun_environ(rank, world_size, port):
     }
 
 
-class ForkedTrain:
-    """`python -m node.train` without the time to import torch; has the part of Popen's interface that the tests use."""
+class Forked:
+    """A process forked from this one, with streams of its own; has the part of Popen's interface that the tests use."""
 
-    def __init__(self, flags, environ=None):
+    def __init__(self, target, *args):
         reading, writing = os.pipe()
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by communicate
         self._process = multiprocessing.get_context("fork").Process(
-            target=_be_node_train,
-            args=([str(flag) for flag in flags], environ or {}, writing, self._stderr.fileno()),
+            target=_begin_anew, args=((writing, self._stderr.fileno()), target, args)
         )
         self._process.start()
         os.close(writing)
@@ -153,12 +172,24 @@ class ForkedTrain:
         return out, err
 
 
-def _be_node_train(flags, environ, *fds):
-    for stream, fd in enumerate(fds, 1):
+def _begin_anew(streams, target, args):
+    """Take on these streams and an environment without a run's variables, as a new Python would, and go on."""
+    for stream, fd in enumerate(streams, 1):
         os.dup2(fd, stream)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", 1)
     for name in [name for name in os.environ if name.startswith("GRADWIRE_")]:
         del os.environ[name]
+    target(*args)
+
+
+class ForkedTrain(Forked):
+    """`python -m node.train` without the time to import torch."""
+
+    def __init__(self, flags, environ=None):
+        super().__init__(_be_node_train, [str(flag) for flag in flags], environ or {})
+
+
+def _be_node_train(flags, environ):
     os.environ |= environ
     sys.argv = ["node.train", *flags]
     main()
@@ -258,16 +289,12 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(data_dir, tmp_path):
+@pytest.fixture(scope="session")
+def run(data_dir, tmp_path_factory):
     """A function that trains on real ranks and returns their files; fails if a rank fails."""
-    count = 0
 
     def start(world_size, *flags, environ=None):
-        nonlocal count
-        count += 1
-        run_dir = tmp_path / f"run{count}"
-        run_dir.mkdir()
+        run_dir = tmp_path_factory.mktemp("run")
         port = free_port()
         fork = multiprocessing.get_context("fork")
         ranks = [
@@ -292,6 +319,12 @@ def run(data_dir, tmp_path):
         return Ranks(run_dir, world_size)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def run_once(run):
+    """`run` with a cache: a run of which tests only read is trained once. Not for tests that replace parts of node/."""
+    return cache(run)
 
 
 def _train_and_exit(flags, environ, run_dir):

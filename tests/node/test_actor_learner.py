@@ -22,9 +22,11 @@ from node.mapf.play import play
 from node.tasks.actor_learner import ActorPart
 from node.tasks.mapf import Mapf
 from node.training.config import parse_config
+from node.transport import learner_socket
 from node.transport.messages import Experience
 from node.transport.sockets import endpoint
 
+# Short sequences: while the learner makes an update, its actors act, so that all of them take as long as it does.
 SHORT = {
     "learn_after": 200,
     "most_steps": 16,
@@ -32,7 +34,8 @@ SHORT = {
     "pull_every": 20,
     "eval_instances": 4,
     "eval_most_steps": 8,
-    "sequence": 4,
+    "sequence": 2,
+    "burn_in": 1,
 }
 
 
@@ -111,7 +114,7 @@ def test_actors_act_and_the_learner_learns_from_what_they_did(tmp_path, weights,
 
 
 def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_path):
-    run = Run(tmp_path, flags(tmp_path, 400))
+    run = Run(tmp_path, flags(tmp_path, 200))  # many times as long as a start takes
     run.wait_for(2, "start")
     run.wait_for(0, "step", lambda lines: len(lines) > 5)
     run.processes[2].kill()
@@ -127,8 +130,10 @@ def test_an_actor_that_is_killed_costs_nobody_else_anything_and_comes_back(tmp_p
 
 
 @pytest.mark.parametrize("weights", ["f32", "delta"])
-def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, weights):
+def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, monkeypatch, weights):
     """It does so once it knows of the first actor; until then it gets them from the learner."""
+    # otherwise it takes as long as 80 updates until the first actor is known
+    monkeypatch.setattr(learner_socket, "LOOK_FOR_PEERS_S", 0.1)
     run = Run(tmp_path, flags(tmp_path, 80, broadcast="chain", weights=weights, pull_every=0))
     experience = run.finish()["experience"]
     assert (experience["broadcast"], experience["pull_every"]) == ("chain", 0)

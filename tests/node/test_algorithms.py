@@ -350,7 +350,8 @@ def test_the_optimizer_asked_for_is_used(tiny, strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_learns(tiny, strategy):
     settings = "H=8" if "H" in _options(strategy) else ""
-    for rank in tiny(3, strategy, settings, steps=200, optimizer="adamw", lr=0.01):
+    steps = 200 if strategy == "eager-diloco" else 100  # its average comes a round late
+    for rank in tiny(3, strategy, settings, steps=steps, optimizer="adamw", lr=0.01):
         assert sum(rank["losses"][-5:]) < 0.8 * sum(rank["losses"][:5])
 
 

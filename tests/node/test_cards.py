@@ -79,7 +79,7 @@ CARDS = {
 def test_the_wire_carries_what_the_card_says(tiny, name, world_size):
     settings, card = CARDS[name]
     strategy = name.partition(",")[0]
-    ranks = tiny(world_size, strategy, settings, steps=4, model="wide", dtype="float32")
+    ranks = tiny(world_size, strategy, settings, steps=4, model="wide", dtype="float32", count=True)
     counted = sum(sum(rank["sent"]) for rank in ranks)
     wire = ranks[0]["wire"]
     print(f"{name}, {world_size}: card {card(world_size)}, counted {counted}, wire {wire}")

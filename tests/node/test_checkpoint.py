@@ -181,9 +181,9 @@ FILE = "checkpoint-rank0-step2.pt"
 
 
 @pytest.fixture
-def stopped(run):
-    """The folder of a run of one rank that has a checkpoint of step 2."""
-    return run(1, *SHORT, "--checkpoint-every", "2").run_dir
+def stopped(run_once):
+    """The folder of a run of one rank that has a checkpoint of step 2; it is only read."""
+    return run_once(1, *SHORT, "--checkpoint-every", "2").run_dir
 
 
 def cut(data):

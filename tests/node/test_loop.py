@@ -81,8 +81,8 @@ def test_every_flag_has_a_test():
     assert flags == CHANGES.keys() | TESTED_ELSEWHERE
 
 
-def test_every_option_changes_the_result(run):
-    base = {"": run(2, *SMALL).parameters[0]}
+def test_every_option_changes_the_result(run, run_once):
+    base = {"": run_once(2, *SMALL).parameters[0]}
     for flag, values in CHANGES.items():
         base[flag] = run(2, *SMALL, flag, *values).parameters[0]
     # All differ, and so each differs from the run without the flag; momentum is compared with sgd.
@@ -90,8 +90,8 @@ def test_every_option_changes_the_result(run):
     assert len(different) == len(base)
 
 
-def test_the_same_flags_give_the_same_bits(run):
-    assert torch.equal(run(2, *SMALL).parameters[0], run(2, *SMALL).parameters[0])
+def test_the_same_flags_give_the_same_bits(run, run_once):
+    assert torch.equal(run(2, *SMALL).parameters[0], run_once(2, *SMALL).parameters[0])
 
 
 def test_dropout_stays_on_after_an_evaluation(run):
@@ -366,8 +366,8 @@ def test_waiting_for_another_rank_counts_as_comm(run, tmp_path):
     assert [step["comm_s"] > 0 for step in steps] == [False, False, True]
 
 
-def test_model_pt_is_the_trained_model(run):
-    ranks = run(2, *SMALL)
+def test_model_pt_is_the_trained_model(run_once):
+    ranks = run_once(2, *SMALL)
     model = cnn.Cnn(0.0)
     model.load_state_dict(torch.load(ranks.run_dir / "model.pt"))
     saved = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
@@ -408,11 +408,10 @@ def test_by_hand_with_flags(data_dir, tmp_path):
     flags = ("--data-dir", data_dir, *SMALL, "--threads", "2")
     flags = (*flags, "--master-addr", "127.0.0.1", "--master-port", port, "--nnodes", 2)
     ranks = [
-        node_train(*map(str, (*flags, "--node-rank", r, "--run-dir", tmp_path / str(r))))
-        for r in range(2)
+        ForkedTrain((*flags, "--node-rank", r, "--run-dir", tmp_path / str(r))) for r in range(2)
     ]
     for rank in ranks:
-        _, err = rank.communicate(timeout=HANGS_S)
+        _, err = rank.communicate()
         assert (rank.returncode, err) == (0, "")
     start = read_events(tmp_path / "1" / "metrics.jsonl")[0]
     assert start["config"]["ranks"]["master_port"] == port

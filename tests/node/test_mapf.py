@@ -276,6 +276,14 @@ def finished(actors, number):
     return found
 
 
+def first_unsolved(actors):
+    """Return the first episode whose time was up."""
+    while True:
+        for one in actors.step():
+            if not one.solved:
+                return one.episode
+
+
 def sequence(episode, begin, end):
     one = np.ones(1, np.float32)
     return Draw(np.zeros(1, int), [episode], np.array([begin]), np.array([end]), one)
@@ -308,7 +316,7 @@ def test_nothing_is_learnt_of_the_steps_before_a_sequence():
     """The gradient equals that of a sequence that begins with the memory which those steps lead to."""
     torch.manual_seed(5)
     network = Network(SIZES["small"])
-    episode = next(one.episode for one in finished(some_actors(network), 30) if not one.solved)
+    episode = first_unsolved(some_actors(network))
     options = {"n_steps": 2, "gamma": 0.9, "first_agent_only": False}
     exact = episode.hidden.astype(np.float32)
     for step in range(2, 5):  # float16 is not exact
@@ -347,7 +355,7 @@ def test_time_that_is_up_is_no_end():
     """After a timeout, the value of the next state counts; after an end it does not."""
     torch.manual_seed(3)
     network = Network(SIZES["small"])
-    late = next(one for one in finished(some_actors(network), 30) if not one.solved).episode
+    late = first_unsolved(some_actors(network))
     options = {"burn_in": 0, "n_steps": 1, "gamma": 0.9, "first_agent_only": True}
     last = sequence(late, late.length - 1, late.length)
     going_on = td_loss(network, network, last, **options).errors[0]

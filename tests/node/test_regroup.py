@@ -31,11 +31,11 @@ def test_the_mean_is_of_what_has_one():
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (3, 2), (1, 3)])
-def test_another_number_of_ranks_makes_the_same_steps(run, before, after):
+def test_another_number_of_ranks_makes_the_same_steps(run, run_once, before, after):
     """With ddp and advantages normalised together, up to rounding; the schedule and the momentum continue, too."""
     flags = (*FLAGS, "--strategy", "ddp", "--task-set", "sync=all", "--optimizer", "sgd")
     flags += ("--momentum", "0.9", "--lr", "0.02", "--eval", "after", "--eval-every", "4")
-    whole = run(before, *flags, *SAVE)
+    whole = run_once(before, *flags, *SAVE)
     rest = run(after, *flags, "--resume", str(whole.run_dir))
     assert torch.allclose(rest.parameters[0], whole.parameters[0], rtol=0, atol=1e-6)
     assert torch.allclose(rest.buffers[0], whole.buffers[0], rtol=1e-6)

@@ -24,20 +24,20 @@ def test_ddp_on_3_ranks_is_one_process_with_the_tripled_batch(run, momentum):
     assert distance(three, one) < 1e-5
 
 
-def test_fedavg_averaging_every_step_with_sgd_is_ddp_with_sgd(run):
+def test_fedavg_averaging_every_step_with_sgd_is_ddp_with_sgd(run, run_once):
     fedavg = run(
         3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "fedavg", "--set", "H=1"
     )
-    ddp = run(3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "ddp")
+    ddp = run_once(3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "ddp")
     assert distance(fedavg, ddp) < 1e-5
 
 
-def test_fedavg_averaging_less_often_is_not_ddp(run):
+def test_fedavg_averaging_less_often_is_not_ddp(run, run_once):
     """Check that the equality above can fail."""
     fedavg = run(
         3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "fedavg", "--set", "H=2"
     )
-    ddp = run(3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "ddp")
+    ddp = run_once(3, *SGD, "--batch-size", "16", "--steps", "6", "--strategy", "ddp")
     assert distance(fedavg, ddp) > 1e-4
 
 

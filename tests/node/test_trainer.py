@@ -75,16 +75,12 @@ class Fit:
         return [x for value in self.parameters.values() for x in value.flatten().tolist()]
 
 
-@pytest.fixture
-def fit(tmp_path):
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory):
     """A function that calls fit on two forked ranks, as if torchrun had started them."""
-    count = 0
 
     def start(change=None, **arguments):
-        nonlocal count
-        count += 1
-        folder = tmp_path / f"fit{count}"
-        folder.mkdir()
+        folder = tmp_path_factory.mktemp("fit")
         port = free_port()
         fork = multiprocessing.get_context("fork")
         asked = {"strategy": FedAvgStrategy(H=2), "max_steps": 4, "batch_size": 8, **arguments}
@@ -102,6 +98,12 @@ def fit(tmp_path):
         return Fit(folder, 2)
 
     return start
+
+
+@pytest.fixture(scope="module")
+def plain(fit):
+    """What a fit leaves of which no test asks anything special."""
+    return fit()
 
 
 def _be_rank(rank, port, folder, change, asked):
@@ -354,19 +356,19 @@ CHANGES = {
 }
 
 
-def test_every_argument_changes_the_result(fit):
-    different = [fit().flat] + [fit(**{key: value}).flat for key, value in CHANGES.items()]
+def test_every_argument_changes_the_result(fit, plain):
+    different = [plain.flat] + [fit(**{key: value}).flat for key, value in CHANGES.items()]
     assert len(set(map(tuple, different))) == len(different)
 
 
-def test_tests_and_checkpoints_change_nothing_and_are_made(fit):
+def test_tests_and_checkpoints_change_nothing_and_are_made(fit, plain):
     """EXO Gym trains rank 0 in eval mode after its first test."""
     looked = fit(val_interval=1, val_size=10, checkpoint_interval=2)
-    assert looked.flat == fit().flat
+    assert looked.flat == plain.flat
     assert [line["step"] for line in looked.of("eval")] == [1, 2, 3, 4]
     found = sorted(path.name for path in looked.folder.glob("checkpoint-*"))
     assert found == ["checkpoint-rank0-step2.pt", "checkpoint-rank1-step2.pt"]
-    assert looked.of("eval")[-1]["validation_loss"] != fit().of("eval")[-1]["validation_loss"]
+    assert looked.of("eval")[-1]["validation_loss"] != plain.of("eval")[-1]["validation_loss"]
 
 
 def test_a_fit_goes_on_from_the_checkpoints_of_another(fit):

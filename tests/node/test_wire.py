@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,18 @@ def can_make_devices():
 pytestmark = pytest.mark.skipif(not can_make_devices(), reason="needs the capability NET_ADMIN")
 
 
+def tried():
+    """Try both wires; return why this kernel does not support each, or None."""
+    return json.loads(output(sys.executable, "-m", "node.wire", "try"))
+
+
+reasons = cache(tried)  # for tests that need a wire, not to test this
+
+
 @pytest.fixture(autouse=True)
-def device():
+def device(request):
+    if "name" in request.fixturenames:
+        request.getfixturevalue("name")  # it may skip the test, which then needs no device
     output(*ADD_DEVICE)
     output("ip", "address", "add", f"{ADDRESS}/24", "dev", DEVICE)
     output("ip", "link", "set", DEVICE, "up")
@@ -57,8 +68,7 @@ def device():
 @pytest.fixture(params=["netem", "nfqueue"])
 def name(request):
     """A wire that this kernel supports."""
-    reason = json.loads(output(sys.executable, "-m", "node.wire", "try"))[request.param]
-    if reason:
+    if reason := reasons()[request.param]:
         pytest.skip(f"not on this kernel: {reason}")
     return request.param
 
@@ -217,11 +227,7 @@ def test_from_odd_to_plain_and_back(name):
 
 
 def test_auto_takes_a_wire_that_works_and_keeps_it():
-    works = [
-        name
-        for name, reason in json.loads(output(sys.executable, "-m", "node.wire", "try")).items()
-        if not reason
-    ]
+    works = [name for name, reason in reasons().items() if not reason]
     assert apply(plan())["wire"] == works[0]
     assert apply(plan(delay_ms=1.0))["wire"] == works[0]
 
@@ -317,11 +323,10 @@ def test_clear_removes_what_a_killed_trial_left():
 
 
 def test_netem_is_tried_although_a_killed_trial_left_something():
-    reasons = json.loads(output(sys.executable, "-m", "node.wire", "try"))
-    if reasons["netem"]:
-        pytest.skip(f"not on this kernel: {reasons['netem']}")
+    if reason := reasons()["netem"]:
+        pytest.skip(f"not on this kernel: {reason}")
     output("ip", "link", "add", "gradwire-try", "type", "ifb")
-    assert json.loads(output(sys.executable, "-m", "node.wire", "try")) == reasons
+    assert tried() == reasons()
     assert "gradwire-try" not in kernel_state()["devices"]
 
 
@@ -394,8 +399,7 @@ def test_without_its_file_it_starts_afresh(name):
 
 
 def test_a_dead_daemon_is_told_and_mended():
-    reason = json.loads(output(sys.executable, "-m", "node.wire", "try"))["nfqueue"]
-    if reason:
+    if reason := reasons()["nfqueue"]:
         pytest.skip(f"not on this kernel: {reason}")
     apply(plan("nfqueue"))
     output("pkill", "-KILL", "--exact", "delayer")
@@ -405,9 +409,8 @@ def test_a_dead_daemon_is_told_and_mended():
 
 
 def test_from_one_wire_to_the_other():
-    reasons = json.loads(output(sys.executable, "-m", "node.wire", "try"))
-    if any(reasons.values()):
-        pytest.skip(f"needs both wires: {reasons}")
+    if any(reasons().values()):
+        pytest.skip(f"needs both wires: {reasons()}")
     for name in ("netem", "nfqueue", "netem"):
         assert apply(plan(name))["wire"] == name
         assert ("gradwire-ifb" in kernel_state()["devices"]) == (name == "netem")
@@ -415,8 +418,7 @@ def test_from_one_wire_to_the_other():
 
 
 def test_a_wire_that_the_kernel_lacks_is_an_error_that_changes_nothing():
-    reasons = json.loads(output(sys.executable, "-m", "node.wire", "try"))
-    missing = [name for name, reason in reasons.items() if reason]
+    missing = [name for name, reason in reasons().items() if reason]
     if not missing:
         pytest.skip("this kernel can do both wires")
     apply(plan())

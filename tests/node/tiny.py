@@ -68,6 +68,7 @@ def train(
     own_samples=None,
     look=None,
     stop_after=None,
+    count=False,
 ):
     """Train; return what this rank saw, as plain values.
 
@@ -75,7 +76,8 @@ def train(
     number that each rank reports as its own, by default its batch size. `rates` has the learning rate of each step, and
     so sets the number of steps; `clip` is `--clip-norm`. The results of `look`, called with strategy, Comm and step
     after each backward pass, are returned. With `stop_after` all state is written to a file after that step, and
-    training continues from it in new objects.
+    training continues from it in new objects. With `count` the bytes on the wire are returned, but no
+    parameters, whose many numbers take longer than the training.
     """
     torch.set_default_dtype(getattr(torch, dtype))
     torch.manual_seed(seed)
@@ -94,9 +96,10 @@ def train(
     net, inner, chosen, clip_own = assemble()
     steps = len(rates) or steps
     losses, sent, seen = [], [], []
-    first = _loopback_bytes(comm)
-    wire = _loopback_bytes(comm)
-    meeting = wire - first  # the cost of this meeting, which happens once more at the end
+    if count:
+        first = _loopback_bytes(comm)
+        wire = _loopback_bytes(comm)
+        meeting = wire - first  # the cost of this meeting, which happens once more at the end
     for step in range(1, steps + 1):
         before = comm.sent_bytes["train"]
         rank = 0 if same_data else comm.rank
@@ -118,17 +121,12 @@ def train(
             net, inner, chosen, clip_own = assemble()
             load(file, net, inner, chosen)
         sent.append(comm.sent_bytes["train"] - before)
+    told = {"losses": losses, "sent": sent, "collectives": comm.collectives, "seen": seen}
+    if count:
+        return told | {"wire": _loopback_bytes(comm) - wire - meeting}
     with chosen.outer_model():
         outer = chosen.flat_parameters().tolist()
-    return {
-        "losses": losses,
-        "sent": sent,
-        "collectives": comm.collectives,
-        "wire": _loopback_bytes(comm) - wire - meeting,
-        "parameters": chosen.flat_parameters().tolist(),
-        "outer": outer,
-        "seen": seen,
-    }
+    return told | {"parameters": chosen.flat_parameters().tolist(), "outer": outer}
 
 
 def save(net, inner, chosen):
