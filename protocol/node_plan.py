@@ -73,6 +73,10 @@ class NodePlan(NamedTuple):
         """Return the links that start here, by peer."""
         return {link.dst: link for link in self.links if link.src == self.node}
 
+    def peer_of(self, link: Link) -> str:
+        """Return the peer at the other end of a link that starts or ends here."""
+        return link.dst if link.src == self.node else link.src
+
     def incoming(self) -> dict[str, Link]:
         """Return the links that end here, by peer."""
         return {link.src: link for link in self.links if link.dst == self.node}
@@ -120,7 +124,7 @@ def _check_ends(plan: NodePlan, link: Link, key: str) -> None:
     if plan.node not in link.ends:
         words = f"{link.src} to {link.dst} neither starts nor ends at {plan.node}"
         raise FormatError(words, key)
-    peer = link.dst if link.src == plan.node else link.src
+    peer = plan.peer_of(link)
     if peer not in plan.peers:
         raise FormatError(f"{peer} is missing in peers", key)
 

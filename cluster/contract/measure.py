@@ -35,7 +35,7 @@ from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, j
 from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Access, Expected
 from cluster.links.link import paths
-from cluster.links.underlay import underlay_words
+from cluster.links.underlay import underlay_notes
 from cluster.shaping.host_load import compare_readings, overload_sentence
 from cluster.shaping.link_state import LinkState, expected_of, read_link_state, settings_document
 from cluster.ssh.fleet import Fleet
@@ -110,7 +110,7 @@ def _notes(link_state: LinkState, schedule: ProbeSchedule, gloo: str) -> list[st
     isolated = f"{apart} pairs of nodes without a link are isolated: not measured" if apart else ""
     notes = [note for note in (schedule.note, isolated, clocks_note(link_state), gloo) if note]
     spec = link_state.link_spec
-    return notes + (underlay_words(spec.underlay, link_state.links) if spec else [])
+    return notes + (underlay_notes(spec.underlay, expected_of(link_state)) if spec else [])
 
 
 def clocks_note(link_state: LinkState) -> str:

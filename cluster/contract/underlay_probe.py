@@ -15,6 +15,11 @@ from protocol.probe import Goodput, PingOrder
 PINGS, INTERVAL_MS, WAIT_MS = 60, 10.0, 1000.0
 # For planning: TCP gets the time that it needs to fill a network of this rate.
 PLANNED_MBYTE_S = 125.0
+CLOSED_HINT = "hosts reach one another by internal_ip at 4789/udp (VXLAN), with `encrypted` also by ESP: docs/hosts.md"
+SMALL_HINT = (
+    "small packets pass: the way between the hosts must carry IP packets of 1500 bytes (VPNs often do not), "
+    "and 4789/udp must not be limited"
+)
 
 
 def measure_underlay(
@@ -60,30 +65,35 @@ def _ping_order(links: Sequence[Link], peers: Mapping[str, str], streams: int) -
 
 
 def _check_reached(round_trips_ms: Mapping[Pair, float]) -> None:
-    mute = {
-        src: f"cannot reach {dst}" for (src, dst), ms in round_trips_ms.items() if math.isinf(ms)
-    }
-    if mute:
-        raise NodeError(
-            "the network between the hosts carries nothing",
-            mute,
-            "hosts reach one another by internal_ip at 4789/udp (VXLAN), with `encrypted` also by ESP: docs/hosts.md",
-        )
+    lost = [ends for ends, ms in round_trips_ms.items() if math.isinf(ms)]
+    if lost:
+        words = {
+            src: f"cannot reach {', '.join(d for s, d in lost if s == src)}" for src, _ in lost
+        }
+        raise NodeError("the network between the hosts carries nothing", words, CLOSED_HINT)
 
 
 def _fill(
     session: ProbeSession, links: Sequence[Link], round_trips_ms: Mapping[Pair, float]
 ) -> dict[Pair, float]:
     """Return the goodput of each link; both directions of a pair are filled at once."""
-    found: dict[Pair, float] = {}
+    found: dict[Pair, Goodput] = {}
     for some in _rounds(links):
         orders = {
             link.src: send_order(link, round_trips_ms[link.ends], session.address(link.dst))
             for link in some
         }
         answers = session.ask(orders, Goodput)
-        found |= {link.ends: answers[link.src].goodput_mbyte_s for link in some}
-    return found
+        found |= {link.ends: answers[link.src] for link in some}
+    _check_filled(found)
+    return {ends: one.goodput_mbyte_s for ends, one in found.items()}
+
+
+def _check_filled(found: Mapping[Pair, Goodput]) -> None:
+    empty = {src: (dst, one) for (src, dst), one in found.items() if one.goodput_mbyte_s == 0}
+    if empty:
+        words = {src: f"to {dst}: {one.note or 'no data'}" for src, (dst, one) in empty.items()}
+        raise NodeError("the network between the hosts carries no full packets", words, SMALL_HINT)
 
 
 def _rounds(links: Sequence[Link]) -> Iterator[list[Link]]:

@@ -1,4 +1,4 @@
-"""Measures the network between the hosts of a cluster, as soon as each of them has a node."""
+"""Keeps the record of the network between a cluster's hosts up to date: who is where, and what was measured."""
 
 from dataclasses import replace
 
@@ -10,32 +10,35 @@ from cluster.shaping.underlay_record import read_underlay, write_underlay
 from cluster.ssh.fleet import Fleet
 
 
-def measure_new_hosts(engine: Engine, spec: ClusterSpec, fleet: Fleet) -> bool:
-    """Measure and record the network between hosts of which that is not on record yet.
+def record_hosts(engine: Engine, spec: ClusterSpec) -> None:
+    """Record which host has, or will have, each node, so that plans are drawn over what is between them."""
+    parts = engine.parts(spec)
+    if len(parts) < 2:
+        return
+    known = read_underlay(spec)
+    hosts = {name: part.host_name for part, names in parts for name in names}
+    if hosts != known.hosts:
+        write_underlay(spec, replace(known, hosts=hosts))
 
-    One node of each such host loses its links: apply them afterwards.
+
+def measure_new_hosts(spec: ClusterSpec, fleet: Fleet) -> bool:
+    """Measure the network between hosts that have nodes now, but no measurement yet; record it.
+
+    One node of each of these hosts loses its links: then apply all links again, by new plans.
 
     Returns:
-        Whether the record has changed; plans must then be drawn again.
+        Whether anything was measured.
 
     Raises:
         NodeError: a node does not answer, or two hosts cannot reach each other.
     """
-    parts = engine.parts(spec)
-    if len(parts) < 2:
-        return False
-    known = read_underlay(spec)
-    underlay = replace(
-        known, hosts={name: part.host_name for part, names in parts for name in names}
-    )
-    if underlay == known:
-        return False
+    underlay = read_underlay(spec)
     pairs = underlay.unmeasured()
-    if pairs:
-        nodes = {part.host_name: names[0] for part, names in parts}
-        clear_some(
-            fleet, [nodes[host] for host in dict.fromkeys(h for pair in pairs for h in pair)]
-        )
-        underlay = replace(underlay, paths={**known.paths, **measure_underlay(fleet, nodes, pairs)})
-    write_underlay(spec, underlay)
+    if not pairs:
+        return False
+    # The first node of each host: later ones do not replace it.
+    nodes = {host: node for node, host in reversed(list(underlay.hosts.items()))}
+    clear_some(fleet, sorted({nodes[host] for pair in pairs for host in pair}))
+    paths = {**underlay.paths, **measure_underlay(fleet, nodes, pairs)}
+    write_underlay(spec, replace(underlay, paths=paths))
     return True

@@ -10,7 +10,7 @@ from cluster.engine.compose_up import ComposeUp
 from cluster.engine.container import Container
 from cluster.engine.ownership import check_checkout, check_project
 from cluster.engine.resources import Limit, ResourceRequest, moves_gpus, new_gpus
-from cluster.lifecycle.new_hosts import measure_new_hosts
+from cluster.lifecycle.new_hosts import measure_new_hosts, record_hosts
 from cluster.lifecycle.provision import (
     is_running,
     make_keys,
@@ -21,8 +21,14 @@ from cluster.lifecycle.provision import (
 from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle
 from cluster.links.underlay import underlay_words
 from cluster.run.ranks import refuse_busy
-from cluster.shaping.link_record import plans_to_be, write_record
-from cluster.shaping.link_state import LinkState, apply_plans, clear_links, read_link_state
+from cluster.shaping.link_record import plans_to_be, read_record, write_record
+from cluster.shaping.link_state import (
+    LinkState,
+    apply_plans,
+    clear_links,
+    expected_of,
+    read_link_state,
+)
 from cluster.shaping.restore import adopt_links, restore_limits, restore_links
 from cluster.shaping.underlay_record import read_underlay
 from cluster.ssh.fleet import Fleet
@@ -72,6 +78,7 @@ def reconcile(
         for part, names in engine.parts(spec):
             for gpus in new_gpus({node: limits[node] for node in names}, now):
                 part.check_gpus(spec.image, gpus)
+        record_hosts(engine, spec)
         anew = moves_gpus(limits, now) or _moves_slow_start(
             engine, there, plans_to_be(spec, link_spec)
         )
@@ -84,7 +91,7 @@ def reconcile(
             if fleet is None:
                 fleet = _reach(engine, spec, console)
             if fleet is not None:
-                return fleet, _link_state(engine, fleet, spec, link_spec, console)
+                return fleet, _link_state(fleet, spec, link_spec, console)
     except BaseException:
         if fleet is not None:
             fleet.close()
@@ -137,40 +144,37 @@ def _make(
     try:
         names = {node.name for node in spec.nodes}
         engine.remove_containers([c for c in there if c.node not in names])
-        if measure_new_hosts(engine, spec, fleet):
-            return fleet, _draw_again(fleet, spec, link_spec, console)
-        write_record(spec, plans)
+        write_record(spec, plans)  # first: what is measured below may take the links of some nodes
+        if measure_new_hosts(spec, fleet):
+            link_state = _apply_over_hosts(fleet, spec, link_spec, console)
     except BaseException:
         fleet.close()
         raise
     return fleet, link_state
 
 
-def _draw_again(
+def _apply_over_hosts(
     fleet: Fleet, spec: ClusterSpec, link_spec: LinkSpec | None, console: Console
 ) -> LinkState:
     """Apply the links as they are over the network between hosts, which has just been measured, and say it."""
     plans = plans_to_be(spec, link_spec)
-    link_state = apply_plans(fleet, plans) if plans else clear_links(fleet)
     write_record(spec, plans)
-    for words in underlay_words(read_underlay(spec), link_state.links):
+    link_state = apply_plans(fleet, plans) if plans else clear_links(fleet)
+    for words in underlay_words(read_underlay(spec), expected_of(link_state)):
         console.say(words)
     return link_state
 
 
 def _link_state(
-    engine: Engine,
-    fleet: Fleet,
-    spec: ClusterSpec,
-    link_spec: LinkSpec | None,
-    console: Console,
+    fleet: Fleet, spec: ClusterSpec, link_spec: LinkSpec | None, console: Console
 ) -> LinkState:
     """Lay the requested links, else the recorded ones, on running nodes; return the links then in force."""
-    if measure_new_hosts(engine, spec, fleet):
-        return _draw_again(fleet, spec, link_spec, console)
-    if link_spec is None:
+    if measure_new_hosts(spec, fleet):
+        return _apply_over_hosts(fleet, spec, link_spec, console)
+    plans = plans_to_be(spec, link_spec)
+    if link_spec is None and plans == (read_record(spec) or {}):
         return restore_links(fleet, spec, console)
-    link_state, plans = read_link_state(fleet), plans_to_be(spec, link_spec)
+    link_state = read_link_state(fleet)
     if plans != link_state.plans:
         link_state = apply_plans(fleet, plans)
     write_record(spec, plans)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.links.link import checked_jitter
-from cluster.links.underlay import checked_delay
+from cluster.links.underlay import Underlay, underlay_of
 from protocol.link import LIMITS, Link, Pair
 from protocol.node_plan import NodePlan
 
@@ -63,32 +63,30 @@ def change_plans(plans: Mapping[str, NodePlan], changes: Sequence[Change]) -> di
     """Return the changed plans of the nodes at the ends of changed links.
 
     Raises:
-        UsageError: there is no such link, or its new delay leaves no room for its jitter, or for the network beneath.
+        UsageError: there is no such link, or one of them may not become so; as `changed_link`.
     """
     for change in changes:
         if not _link_of(plans, change):
             raise unknown("link", f"{change.src}:{change.dst}", _names(plans))
     changed = {node for change in changes for node in (change.src, change.dst)}
+    underlay = underlay_of(plans)
     return {
-        name: plan._replace(links=[_changed_in(plan, link, changes) for link in plan.links])
+        name: plan._replace(links=[changed_link(link, changes, underlay) for link in plan.links])
         for name, plan in plans.items()
         if name in changed
     }
 
 
-def _changed_in(plan: NodePlan, link: Link, changes: Sequence[Change]) -> Link:
-    """Return a link of a plan with all changes that concern it; raises as `change_plans`."""
-    changed = changed_link(link, changes)
-    peer = link.dst if link.src == plan.node else link.src
-    return link if changed == link else checked_delay(changed, plan.underlay_ms.get(peer, 0.0))
+def changed_link(link: Link, changes: Iterable[Change], underlay: Underlay) -> Link:
+    """Return a link with all changes that concern it, in their order.
 
-
-def changed_link(link: Link, changes: Iterable[Change]) -> Link:
-    """Return a link with all changes that concern it, in their order; raises as `checked_jitter`."""
+    Raises:
+        UsageError: its new delay leaves no room for its jitter, or it asks for more than the network beneath has.
+    """
     mine = [change.values for change in changes if link.ends == (change.src, change.dst)]
     for values in mine:
         link = link._replace(**values)  # type: ignore[arg-type]
-    return checked_jitter(link) if mine else link
+    return underlay.checked(checked_jitter(link)) if mine else link
 
 
 def undo_changes(

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 
 from cluster.base.errors import ClusterError, UsageError, shown, unknown
 from cluster.base.spec import Node
+from cluster.links.expected import Expected
 from cluster.links.link import draw_access, draw_links
 from cluster.links.profiles import Profile, load_profile, parse_profile
 from cluster.links.topology import BASES, Topology, next_hops
 from cluster.links.topology_file import load_topology, parse_topology
-from cluster.links.underlay import Underlay
+from cluster.links.underlay import Underlay, check_links, over
 from protocol.link import WIRES, Link, Pair
 from protocol.node_plan import NodePlan, Peer, Route
 
@@ -169,9 +170,17 @@ def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, NodePlan
         UsageError: the topology does not fit these nodes, or links ask for more than the network between hosts has.
     """
     links = link_spec.links(nodes)
-    link_spec.underlay.check(links)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
-    return {node.name: _node_plan(node, nodes, link_spec, links, hops) for node in nodes}
+    plans = {node.name: _node_plan(node, nodes, link_spec, links, hops) for node in nodes}
+    check_links(link_spec.underlay, _asked(links, plans))
+    return {name: over(plan, link_spec.underlay) for name, plan in plans.items()}
+
+
+def _asked(links: Sequence[Link], plans: Mapping[str, NodePlan]) -> Expected:
+    """Return these links with the uplinks and downlinks of the plans."""
+    ups = {name: p.uplink_mbyte_s for name, p in plans.items() if p.uplink_mbyte_s}
+    downs = {name: p.downlink_mbyte_s for name, p in plans.items() if p.downlink_mbyte_s}
+    return Expected(links, uplinks=ups, downlinks=downs)
 
 
 def _node_plan(
@@ -204,9 +213,4 @@ def _node_plan(
         },
         links=own,
         origin=link_spec.origin(),
-        underlay_ms={
-            n.name: link_spec.underlay.delay_ms((n.name, node.name))
-            for n in nodes
-            if n.name in neighbours and link_spec.underlay.path((n.name, node.name))
-        },
     )

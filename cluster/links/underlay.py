@@ -4,21 +4,28 @@ Its delay is part of every link between two hosts: the nodes add only the rest. 
 higher rate, than the underlay.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.base.errors import UsageError
-from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES
+from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES, Expected
 from cluster.links.link import MOST_JITTER, ROUNDING_MS
 from protocol.link import Link, Pair
+from protocol.node_plan import NodePlan
+from protocol.reader import LARGEST
 
-# One way. So much too long in both directions is still within the contract's tolerance of a round trip, 0.3 ms + 1 %.
-SPARE_MS = 0.15
+# One way. Twice this, for each link of a path, must fit into the contract's tolerance of a round trip, 0.3 ms + 1 %.
+SPARE_MS = 0.05
+# What an early packet skips is the rest of the delay. The contract tells early packets by half of the delay, and looks
+# for them if it is this long (cluster.contract.impairments).
+SKIPPED_SHARE, SEEN_DELAY_MS = 0.75, 20.0
 # A busy host may measure this much of the underlay's rate. What is missing of a link's rate is for the contract to say.
 RATE_SHARE = 0.9
 MTU = 1450  # of Docker's overlay: VXLAN's headers need 50 of 1500 bytes
 PAYLOAD_SHARE = (MTU - TCP_IP_BYTES) / (MTU + ETHERNET_BYTES)
-MOST_NAME, MOST_NUMBER = 255, 1e6
+MOST_NAME = 255
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,24 @@ class Underlay:
     hosts: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[Pair, HostPath] = field(default_factory=dict)
 
+    def hosts_of(self, ends: Pair) -> Pair:
+        """Return the hosts of two nodes; '' for one that it does not know."""
+        src, dst = ends
+        return self.hosts.get(src, ""), self.hosts.get(dst, "")
+
     def path(self, ends: Pair) -> HostPath | None:
         """Return the network between two nodes; None if both are on one host, or if it was not measured."""
-        src, dst = ends
-        return self.paths.get((self.hosts.get(src, ""), self.hosts.get(dst, "")))
+        return self.paths.get(self.hosts_of(ends))
 
     def delay_ms(self, ends: Pair) -> float:
         """Return its one-way delay between two nodes: half of the round trip, as hosts have no common clock."""
         path = self.path(ends)
         return path.round_trip_ms / 2 if path else 0.0
+
+    def delays_ms(self, plan: NodePlan) -> dict[str, float]:
+        """Return its one-way delay between a node and each of its peers on other hosts, by peer."""
+        pairs = ((peer, plan.node) for peer in plan.peers)
+        return {pair[0]: self.delay_ms(pair) for pair in pairs if self.path(pair)}
 
     def unmeasured(self) -> list[Pair]:
         """Return the pairs of hosts that both have nodes, but no measurement; each pair once."""
@@ -66,26 +82,21 @@ class Underlay:
             if (low, high) not in self.paths
         ]
 
-    def check(self, links: Iterable[Link]) -> None:
-        """Refuse links that ask for less delay, or a higher rate, than the underlay has.
+    def checked(self, link: Link) -> Link:
+        """Return the link, if it asks for no less delay, and no higher rate, than the underlay has.
+
+        Args:
+            link: with the rate that its nodes' uplink and downlink leave it.
 
         Raises:
-            UsageError: names the link, the hosts and the figures.
+            UsageError: it does; names the link, the hosts and the figures.
         """
-        for link in links:
-            path = self.path(link.ends)
-            if path is None:
-                continue
-            checked_delay(link, path.round_trip_ms / 2)
-            goodput_mbyte_s = link.rate_mbyte_s * PAYLOAD_SHARE
-            if path.goodput_mbyte_s < RATE_SHARE * goodput_mbyte_s:
-                src, dst = (self.hosts[node] for node in link.ends)
-                raise UsageError(
-                    f"{link.src} -> {link.dst}: rate_mbyte_s {link.rate_mbyte_s:g} is more than the network from "
-                    f"host {src} to host {dst} carries: {path.goodput_mbyte_s:.3g} MB/s of payload were measured",
-                    "a lower rate between hosts, or both nodes on one host (`nodes` in the hosts file); if the hosts "
-                    "were busy when the cluster was brought up: down and up measure again",
-                )
+        path = self.path(link.ends)
+        if path is not None:
+            between = "host {} and host {}".format(*self.hosts_of(link.ends))
+            _check_delay(link, path.round_trip_ms / 2, between)
+            _check_rate(link, path.goodput_mbyte_s, between)
+        return link
 
     def document(self) -> dict[str, object]:
         """Return it as JSON values; {} if it is empty."""
@@ -113,6 +124,123 @@ class Underlay:
         return cls(hosts, paths)
 
 
+def over(plan: NodePlan, underlay: Underlay) -> NodePlan:
+    """Return the same plan over another underlay; the links stay as asked."""
+    origin = {key: value for key, value in plan.origin.items() if key != "underlay"}
+    if document := underlay.document():
+        origin["underlay"] = document
+    return plan._replace(underlay_ms=underlay.delays_ms(plan), origin=origin)
+
+
+def underlay_of(plans: Mapping[str, NodePlan]) -> Underlay:
+    """Return the underlay of plans in force, as the first of them has it; its document must have been checked."""
+    first = next(iter(plans.values()), None)
+    return Underlay.from_document(first.origin.get("underlay", {}) if first else {})
+
+
+def check_links(underlay: Underlay, asked: Expected) -> None:
+    """Refuse links that ask for more than the underlay has; raises as `Underlay.checked`."""
+    for link in asked.links if underlay.hosts else ():
+        underlay.checked(asked.as_limited(link))
+
+
+def underlay_words(underlay: Underlay, asked: Expected) -> list[str]:
+    """Return a sentence on each direction between two hosts: what it takes and carries, and what its links ask for."""
+    return [
+        f"host {src} -> {dst}: the network takes {_figure(path.round_trip_ms)} ms for a round trip (part of what links "
+        f"ask) and carries {_figure(path.goodput_mbyte_s)} MB/s; its links may send {_figure(most)} MB/s together"
+        + (", which is more" if most > path.goodput_mbyte_s else "")
+        for (src, dst), (path, most) in _most_between(underlay, asked).items()
+    ]
+
+
+def underlay_notes(underlay: Underlay, asked: Expected) -> list[str]:
+    """Return a contract's notes: the round trips beneath its links, and hosts whose links may ask for too much."""
+    between = _most_between(underlay, asked)
+    round_trips_ms = sorted(path.round_trip_ms for path, _ in between.values())
+    if not round_trips_ms:
+        return []
+    low, high = _figure(round_trips_ms[0]), _figure(round_trips_ms[-1])
+    span = low if low == high else f"{low} to {high}"
+    crowded = {ends: (p, most) for ends, (p, most) in between.items() if most > p.goodput_mbyte_s}
+    return [f"of the round trips between hosts, their network takes {span} ms"] + [
+        f"host {src} -> {dst} carries {_figure(path.goodput_mbyte_s)} MB/s, and its links may send {_figure(most)} "
+        "together"
+        for (src, dst), (path, most) in crowded.items()
+    ]
+
+
+def _most_between(underlay: Underlay, asked: Expected) -> dict[Pair, tuple[HostPath, float]]:
+    """Return for each direction between hosts that has links: its measurement, and the most that its links send."""
+    links: dict[Pair, list[Link]] = defaultdict(list)
+    for link in asked.links if underlay.hosts else ():
+        links[underlay.hosts_of(link.ends)].append(asked.as_limited(link))
+    return {
+        ends: (path, _together_mbyte_s(links[ends], asked))
+        for ends, path in underlay.paths.items()
+        if ends in links
+    }
+
+
+def _together_mbyte_s(links: Iterable[Link], asked: Expected) -> float:
+    """Return what links send at once: of each node no more than its uplink, to each no more than its downlink."""
+    sent: dict[str, float] = defaultdict(float)
+    received: dict[str, float] = defaultdict(float)
+    for link in links:
+        sent[link.src] += link.rate_mbyte_s
+        received[link.dst] += link.rate_mbyte_s
+    return min(
+        sum(min(asked.uplinks.get(node, math.inf), rate) for node, rate in sent.items()),
+        sum(min(asked.downlinks.get(node, math.inf), rate) for node, rate in received.items()),
+    )
+
+
+def _check_delay(link: Link, underlay_ms: float, between: str) -> None:
+    """Refuse a delay whose rest, beyond the underlay, is too short for what is asked of it; raises UsageError."""
+    least_ms = _least_rest_ms(link)
+    if link.delay_ms - underlay_ms >= least_ms - ROUNDING_MS:
+        return
+    also = {"jitter_ms": link.jitter_ms, "reorder_pct": link.reorder_pct}
+    with_ = " and ".join(f"{name} {value:g}" for name, value in also.items() if value)
+    raise UsageError(
+        f"{link.src} -> {link.dst}: delay_ms {link.delay_ms:g}{' with ' if with_ else ''}{with_} is too short: the "
+        f"network between {between} takes {_figure(underlay_ms)} ms of it",
+        "a longer delay"
+        + (
+            ", less of the other"
+            if with_
+            else f" (at least {math.ceil(100 * underlay_ms) / 100:g})"
+        )
+        + ", or both nodes on one host (`nodes` in the hosts file)",
+    )
+
+
+def _least_rest_ms(link: Link) -> float:
+    """Return how much of a link's delay must be left beyond the underlay."""
+    least_ms = -SPARE_MS
+    if link.jitter_ms:
+        least_ms = link.jitter_ms / MOST_JITTER
+    if link.reorder_pct:
+        seen_ms = min(link.delay_ms, SEEN_DELAY_MS)
+        least_ms = max(least_ms, SKIPPED_SHARE * link.delay_ms, seen_ms)
+    return least_ms
+
+
+def _check_rate(link: Link, goodput_mbyte_s: float, between: str) -> None:
+    """Refuse a rate that the underlay does not carry; raises UsageError."""
+    if goodput_mbyte_s < RATE_SHARE * link.rate_mbyte_s * PAYLOAD_SHARE:
+        raise UsageError(
+            f"{link.src} -> {link.dst}: rate_mbyte_s {link.rate_mbyte_s:g} is more than the network between {between} "
+            f"carries: {_figure(goodput_mbyte_s)} MB/s of payload were measured",
+            "a lower rate, or both nodes on one host (`nodes` in the hosts file); if the hosts were busy, or the nodes "
+            "short of processors, when that was measured: down and up measure again",
+        )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_NAME:
         raise ValueError(f"{value!r:.100} is no name")
@@ -120,41 +248,6 @@ def _name(value: object) -> str:
 
 
 def _number(value: object) -> float:
-    if not isinstance(value, int | float) or not 0 <= value < MOST_NUMBER:
+    if not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         raise ValueError(f"{value!r:.100} is no measurement")
     return value
-
-
-def checked_delay(link: Link, underlay_ms: float) -> Link:
-    """Return the link, if its delay, and what varies of it, is no less than the underlay's.
-
-    Raises:
-        UsageError: it is less.
-    """
-    rest_ms = link.delay_ms - underlay_ms
-    least_ms = link.jitter_ms / MOST_JITTER if link.jitter_ms else -SPARE_MS
-    if underlay_ms and rest_ms < least_ms - ROUNDING_MS:
-        jitter = f" with jitter_ms {link.jitter_ms:g}" if link.jitter_ms else ""
-        raise UsageError(
-            f"{link.src} -> {link.dst}: delay_ms {link.delay_ms:g}{jitter} is too short: the network between their "
-            f"hosts takes {underlay_ms:.3g} ms",
-            f"a delay_ms of at least {max(least_ms, 0.0) + underlay_ms:.3g}, or both nodes on one host",
-        )
-    return link
-
-
-def underlay_words(underlay: Underlay, links: Iterable[Link]) -> list[str]:
-    """Return a sentence on each pair of hosts: what the underlay takes and carries, and what the links ask of it."""
-    links, said = list(links), []
-    for (src, dst), path in underlay.paths.items():
-        between = [link for link in links if underlay.path(link.ends) is path]
-        if not between:
-            continue
-        asked_mbyte_s = sum(link.rate_mbyte_s for link in between)
-        more = asked_mbyte_s > path.goodput_mbyte_s
-        said.append(
-            f"host {src} -> {dst}: the network takes {path.round_trip_ms:.3g} ms for a round trip (part of what the "
-            f"links ask) and carries {path.goodput_mbyte_s:.3g} MB/s; its {len(between)} links may send "
-            f"{asked_mbyte_s:.3g} MB/s at once" + (", which is more" if more else "")
-        )
-    return said

@@ -12,7 +12,7 @@ from cluster.links.changes import changed_link
 from cluster.links.link import collective_timeout_s
 from cluster.links.link_spec import link_plans
 from cluster.links.traces import Playback
-from cluster.links.underlay import Underlay, checked_delay
+from cluster.links.underlay import Underlay
 from cluster.run.experiment import Experiment
 from cluster.run.launch_words import NONE
 from cluster.run.placement import (
@@ -288,15 +288,10 @@ def _within_access(link_state: LinkState, links: Sequence[Link]) -> Sequence[Lin
 
 
 def _while_it_lasts(link: Link, event: Event, underlay: Underlay) -> Link:
-    """Return a link during an event.
-
-    Raises:
-        UsageError: the event makes it shorter than the network beneath it, or leaves no room for its jitter.
-    """
+    """Return a link during an event; raises as `changed_link`."""
     if event.playback is not None:
         return _traced(link, event.playback)
-    changed = changed_link(link, event.changes)
-    return link if changed == link else checked_delay(changed, underlay.delay_ms(link.ends))
+    return changed_link(link, event.changes, underlay)
 
 
 def _traced(link: Link, playback: Playback) -> Link:

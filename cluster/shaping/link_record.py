@@ -12,6 +12,7 @@ from cluster.base.errors import ClusterError
 from cluster.base.files import write_atomically
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import LinkSpec, link_plans
+from cluster.links.underlay import over
 from cluster.shaping.underlay_record import read_underlay
 from protocol.node_plan import NodePlan, read_plan
 from protocol.reader import document
@@ -44,7 +45,7 @@ def write_record(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
 def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, NodePlan]:
     """Return the plan that each node should have: from `link_spec` if given, else as recorded.
 
-    If the cluster's nodes, or the network between its hosts, differ from the recorded ones, links are drawn again.
+    If the cluster's nodes differ from the recorded ones, its links are drawn again.
 
     Raises:
         UsageError: the topology does not fit these nodes, or links ask for more than the network between hosts has.
@@ -56,9 +57,8 @@ def plans_to_be(spec: ClusterSpec, link_spec: LinkSpec | None) -> dict[str, Node
     recorded = read_record(spec) or {}
     if not recorded:
         return recorded
-    origin = next(iter(recorded.values())).origin
     addresses = {node.name: node.address for node in spec.nodes}
-    was = {name: plan.address for name, plan in recorded.items()}
-    if was == addresses and origin.get("underlay", {}) == underlay.document():
-        return recorded
+    if {name: plan.address for name, plan in recorded.items()} == addresses:
+        return {name: over(plan, underlay) for name, plan in recorded.items()}
+    origin = next(iter(recorded.values())).origin
     return link_plans(spec.nodes, LinkSpec.from_origin(origin).over(underlay))

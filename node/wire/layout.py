@@ -38,8 +38,7 @@ class Layout(NamedTuple):
 
     def beyond_underlay(self, link: Link) -> Link:
         """Return the link with the delay that the wire must add to that of the hosts' own network."""
-        peer = link.dst if link.src == self.plan.node else link.src
-        rest_ms = link.delay_ms - self.plan.underlay_ms.get(peer, 0.0)
+        rest_ms = link.delay_ms - self.plan.underlay_ms.get(self.plan.peer_of(link), 0.0)
         return link._replace(delay_ms=max(0.0, rest_ms))
 
     @property

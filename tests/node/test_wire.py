@@ -86,6 +86,7 @@ def plan(wire_name="auto", peers=(2, 3), **changes):
         "slow_start_after_idle": True,
         "seed": 1,
         "origin": {"profile": "test"},
+        "underlay_ms": {},
         "uplink_mbyte_s": None,
         "downlink_mbyte_s": None,
         "isolated": False,
