@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Any
 
 from cluster.accounting.bounds import Network, RankRoute
-from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES
+from cluster.links.expected import payload_share
 from cluster.links.link import round_trips_ms
 from cluster.links.topology import next_hops, trace_path
 from protocol.link import Link, Pair
@@ -34,7 +34,7 @@ def make_network(
         contract: contract.json of the run; without it, links have the values that were asked for.
         isolated: whether nodes without a link cannot reach each other.
     """
-    share = (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES)
+    share = payload_share(mtu)
     measured = {
         (row["link"]["src"], row["link"]["dst"]): row["measured"]
         for row in (contract or {}).get("links", ())

@@ -97,9 +97,8 @@ class ClusterSpec:
         )
 
     def _ssh_port(self, number: int) -> int:
-        beyond = number - PORTS_OF_A_SLOT
-        first, place = (FIRST_PORT, number) if beyond < 0 else (FIRST_PORT_FROM_NODE_100, beyond)
-        return first + PORTS_OF_A_SLOT * self.slot + place
+        first = FIRST_PORT if number < PORTS_OF_A_SLOT else FIRST_PORT_FROM_NODE_100
+        return first + PORTS_OF_A_SLOT * self.slot + number % PORTS_OF_A_SLOT
 
 
 def project_name(cluster: str) -> str:

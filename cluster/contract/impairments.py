@@ -1,13 +1,12 @@
 """Expected and measured loss bursts, duplication, corruption and reordering. Pure functions."""
 
 from cluster.contract.measured import Measured
-from cluster.links.expected import ETHERNET_BYTES, loss_interval
+from cluster.links.expected import ETHERNET_BYTES, SEEN_DELAY_MS, loss_interval
 from protocol.gilbert import burst_chances
 from protocol.link import Link
 
 BURST_TOLERANCE = 0.1
 SMALLEST_PING_BYTES = 58  # payload 16, UDP 8, IPv4 20, Ethernet 14
-SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none overtakes another
 
 
 def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:

@@ -18,6 +18,7 @@ NOTED_SHARE = 0.9  # of a link's rate
 SEGMENT_BYTES = 1 << 20  # of gloo's all-reduce, at most
 IN_THE_AIR = 2  # messages of gloo's rings in flight
 MANY_LOSSES = 1e5  # from here on their number is as good as normal
+SEEN_DELAY_MS = 20.0  # on shorter links pings may be so far apart that none overtakes another
 LOSS_CONFIDENCE = 0.999  # at 0.99, six links would raise a false alarm every sixteenth time
 
 
@@ -123,12 +124,17 @@ class Expected:
 
     def goodput_mbyte_s(self, link: Link) -> float:
         """Return what one TCP connection carries: full frames without their headers, or less because of loss."""
-        full = self.rate_mbyte_s(link) * (self.mtu - TCP_IP_BYTES) / (self.mtu + ETHERNET_BYTES)
+        full = self.rate_mbyte_s(link) * payload_share(self.mtu)
         if not link.lost_pct:
             return full
         if self.tcp in LOSS_BASED:
             return min(full, mathis_mbyte_s(self.mtu, self.rtt_ms(link), link.lost_pct))
         return full * (1 - link.lost_pct / 100)
+
+
+def payload_share(mtu: int) -> float:
+    """Return how much of a full frame is TCP's payload."""
+    return (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES)
 
 
 def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:

@@ -11,7 +11,7 @@ from cluster.links.link import draw_access, draw_links
 from cluster.links.profiles import Profile, load_profile, parse_profile
 from cluster.links.topology import BASES, Topology, next_hops
 from cluster.links.topology_file import load_topology, parse_topology
-from cluster.links.underlay import Underlay, check_links, over
+from cluster.links.underlay import Underlay, check_links, origin_over
 from protocol.link import WIRES, Link, Pair
 from protocol.node_plan import NodePlan, Peer, Route
 
@@ -46,14 +46,8 @@ class LinkSpec:
     def origin(self) -> dict[str, object]:
         """Return the link spec as JSON values."""
         profile, topology = profile_document(self.profile), self.topology.document()
-        values: dict[str, object] = {
-            "profile": profile,
-            "topology": topology,
-            "seed": self.seed,
-            "wire": self.wire,
-        }
-        underlay = self.underlay.document()
-        return values | ({"underlay": underlay} if underlay else {})
+        values = {"profile": profile, "topology": topology, "seed": self.seed, "wire": self.wire}
+        return origin_over(values, self.underlay)
 
     @classmethod
     def from_origin(cls, origin: Mapping[str, object]) -> "LinkSpec":
@@ -163,6 +157,16 @@ def has_slow_start_after_idle(plans: Mapping[str, NodePlan]) -> bool:
     return all(plan.slow_start_after_idle for plan in plans.values())
 
 
+def uplinks_of(plans: Mapping[str, NodePlan]) -> dict[str, float]:
+    """Return what nodes can send on all their links together, in MB/s; only nodes with such a limit."""
+    return {name: p.uplink_mbyte_s for name, p in plans.items() if p.uplink_mbyte_s}
+
+
+def downlinks_of(plans: Mapping[str, NodePlan]) -> dict[str, float]:
+    """Return what nodes can receive on all their links together, in MB/s; only nodes with such a limit."""
+    return {name: p.downlink_mbyte_s for name, p in plans.items() if p.downlink_mbyte_s}
+
+
 def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, NodePlan]:
     """Return the plan of every node, by name: a pure function of the link spec and the nodes.
 
@@ -171,16 +175,13 @@ def link_plans(nodes: Sequence[Node], link_spec: LinkSpec) -> dict[str, NodePlan
     """
     links = link_spec.links(nodes)
     hops = next_hops([(link.src, link.dst) for link in links], [node.name for node in nodes])
-    plans = {node.name: _node_plan(node, nodes, link_spec, links, hops) for node in nodes}
-    check_links(link_spec.underlay, _asked(links, plans))
-    return {name: over(plan, link_spec.underlay) for name, plan in plans.items()}
-
-
-def _asked(links: Sequence[Link], plans: Mapping[str, NodePlan]) -> Expected:
-    """Return these links with the uplinks and downlinks of the plans."""
-    ups = {name: p.uplink_mbyte_s for name, p in plans.items() if p.uplink_mbyte_s}
-    downs = {name: p.downlink_mbyte_s for name, p in plans.items() if p.downlink_mbyte_s}
-    return Expected(links, uplinks=ups, downlinks=downs)
+    origin, underlay = link_spec.origin(), link_spec.underlay
+    plans = {n.name: _node_plan(n, nodes, link_spec, links, hops, origin) for n in nodes}
+    asked = Expected(links, uplinks=uplinks_of(plans), downlinks=downlinks_of(plans))
+    check_links(underlay, asked)
+    return {
+        name: plan._replace(underlay_ms=underlay.delays_ms(plan)) for name, plan in plans.items()
+    }
 
 
 def _node_plan(
@@ -189,8 +190,9 @@ def _node_plan(
     link_spec: LinkSpec,
     links: Sequence[Link],
     hops: Mapping[Pair, str],
+    origin: dict[str, object],
 ) -> NodePlan:
-    """Return one node's plan; `hops` as from `next_hops`."""
+    """Return one node's plan, without an underlay; `hops` as from `next_hops`, `origin` that of the link spec."""
     profile, topology = link_spec.profile, link_spec.topology
     own = [link for link in links if node.name in link.ends]
     neighbours = {name for link in own for name in link.ends} - {node.name}
@@ -212,5 +214,5 @@ def _node_plan(
             if n is not node and n.name not in neighbours
         },
         links=own,
-        origin=link_spec.origin(),
+        origin=origin,
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.base.errors import UsageError
-from cluster.links.expected import ETHERNET_BYTES, TCP_IP_BYTES, Expected
+from cluster.links.expected import SEEN_DELAY_MS, Expected, payload_share
 from cluster.links.link import MOST_JITTER, ROUNDING_MS
 from protocol.link import Link, Pair
 from protocol.node_plan import NodePlan
@@ -19,12 +19,11 @@ from protocol.reader import LARGEST
 # One way. Twice this, for each link of a path, must fit into the contract's tolerance of a round trip, 0.3 ms + 1 %.
 SPARE_MS = 0.05
 # What an early packet skips is the rest of the delay. The contract tells early packets by half of the delay, and looks
-# for them if it is this long (cluster.contract.impairments).
-SKIPPED_SHARE, SEEN_DELAY_MS = 0.75, 20.0
+# for them on links of SEEN_DELAY_MS and more.
+SKIPPED_SHARE = 0.75
 # A busy host may measure this much of the underlay's rate. What is missing of a link's rate is for the contract to say.
 RATE_SHARE = 0.9
 MTU = 1450  # of Docker's overlay: VXLAN's headers need 50 of 1500 bytes
-PAYLOAD_SHARE = (MTU - TCP_IP_BYTES) / (MTU + ETHERNET_BYTES)
 MOST_NAME = 255
 
 
@@ -126,10 +125,15 @@ class Underlay:
 
 def over(plan: NodePlan, underlay: Underlay) -> NodePlan:
     """Return the same plan over another underlay; the links stay as asked."""
-    origin = {key: value for key, value in plan.origin.items() if key != "underlay"}
-    if document := underlay.document():
-        origin["underlay"] = document
+    origin = origin_over(plan.origin, underlay)
     return plan._replace(underlay_ms=underlay.delays_ms(plan), origin=origin)
+
+
+def origin_over(origin: Mapping[str, object], underlay: Underlay) -> dict[str, object]:
+    """Return a plan's origin with this underlay, and no other."""
+    drawn = {key: value for key, value in origin.items() if key != "underlay"}
+    document = underlay.document()
+    return drawn | {"underlay": document} if document else drawn
 
 
 def underlay_of(plans: Mapping[str, NodePlan]) -> Underlay:
@@ -228,7 +232,7 @@ def _least_rest_ms(link: Link) -> float:
 
 def _check_rate(link: Link, goodput_mbyte_s: float, between: str) -> None:
     """Refuse a rate that the underlay does not carry; raises UsageError."""
-    if goodput_mbyte_s < RATE_SHARE * link.rate_mbyte_s * PAYLOAD_SHARE:
+    if goodput_mbyte_s < RATE_SHARE * link.rate_mbyte_s * payload_share(MTU):
         raise UsageError(
             f"{link.src} -> {link.dst}: rate_mbyte_s {link.rate_mbyte_s:g} is more than the network between {between} "
             f"carries: {_figure(goodput_mbyte_s)} MB/s of payload were measured",

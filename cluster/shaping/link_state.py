@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from cluster.base.errors import ClusterError, NodeError
 from cluster.links.expected import Expected, loss_note
 from cluster.links.link import Path, paths
-from cluster.links.link_spec import LinkSpec, has_slow_start_after_idle
+from cluster.links.link_spec import (
+    LinkSpec,
+    downlinks_of,
+    has_slow_start_after_idle,
+    uplinks_of,
+)
 from cluster.shaping.kernel_settings import group_settings
 from cluster.ssh.answers import read_answer, understood
 from cluster.ssh.fleet import Fleet
@@ -60,12 +65,12 @@ class LinkState:
     @property
     def uplinks(self) -> dict[str, float]:
         """Node -> the rate that it can send on all its links together, in MB/s; only nodes with such a limit."""
-        return {name: p.uplink_mbyte_s for name, p in self.plans.items() if p.uplink_mbyte_s}
+        return uplinks_of(self.plans)
 
     @property
     def downlinks(self) -> dict[str, float]:
         """Node -> the rate that it can receive on all its links together, in MB/s; only nodes with such a limit."""
-        return {name: p.downlink_mbyte_s for name, p in self.plans.items() if p.downlink_mbyte_s}
+        return downlinks_of(self.plans)
 
     @property
     def isolated(self) -> bool:

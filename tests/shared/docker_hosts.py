@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from containers import PREFIX, PROJECT_DIR, TIMEOUT_S, eventually
 
 from cluster.base.spec import IMAGE as NODE_IMAGE
+from cluster.base.spec import Node
 from cluster.engine.image import BASE_IMAGE
+from cluster.links.link_spec import LinkSpec, link_plans
+from cluster.links.profiles import Profile
+from cluster.links.topology import Topology
 from cluster.shaping.link_state import encode
-from protocol.link import Link
-from protocol.node_plan import NodePlan, Peer
 
 IMAGE = "gradwire-test-host"
 DOCKERFILE = PROJECT_DIR / "tests" / "cluster" / "host.Dockerfile"
@@ -153,7 +155,7 @@ def delayed_from(other, host, delay_ms):
     words = ["--detach", "--init", "--name", wire, "--network", f"container:{host.container}"]
     words += [word for one in WIRE_CAPABILITIES for word in ("--cap-add", one)]
     docker("run", *words, "--cap-drop", "ALL", "--entrypoint", "sleep", NODE_IMAGE, "infinity")
-    plan = node_plan_between(host, other, delay_ms)
+    plan = encode(plan_between(host, other, delay_ms)).decode()
     apply = ("exec", "--interactive", wire, "python3", "-m", "node.wire")
     try:
         docker(*apply, "apply", stdin=plan)
@@ -163,24 +165,13 @@ def delayed_from(other, host, delay_ms):
         docker("rm", "--force", wire)
 
 
-def node_plan_between(host, other, delay_ms):
+def plan_between(host, other, delay_ms):
     """Return the plan of a host's links to and from another one: fast, with this delay each way."""
-    ends = (host.name, other.name), (other.name, host.name)
-    plan = NodePlan(
-        node=host.name,
-        address=host.address,
-        wire="auto",
-        tcp="cubic",
-        slow_start_after_idle=True,
-        seed=1,
-        uplink_mbyte_s=None,
-        downlink_mbyte_s=None,
-        isolated=False,
-        peers={other.name: Peer(other.address, other.mac)},
-        routes={},
-        links=[Link(*pair, 500.0, delay_ms, 0.0, 0.0, 50.0) for pair in ends],
-    )
-    return encode(plan).decode()
+    nodes = [
+        Node(one.name, rank, one.address, one.mac, "", 0) for rank, one in enumerate((host, other))
+    ]
+    profile = Profile("apart", (500.0, 500.0), (delay_ms, delay_ms), buffer_ms=(50.0, 50.0))
+    return link_plans(nodes, LinkSpec(profile, Topology("full", "full")))[host.name]
 
 
 def write_hosts_file(folder, hosts, **own):
