@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -13,7 +12,7 @@ from typing import Self
 from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken
 from cluster.base.parent_death import end_with_parent
 from cluster.base.paths import PROJECT_DIR
-from cluster.base.spec import ClusterSpec, name_flag, project_name
+from cluster.base.spec import MAX_NODES, ClusterSpec, name_flag, project_name
 from cluster.base.subprocesses import run_bounded
 
 PLUGIN_DIRS = tuple(
@@ -24,6 +23,13 @@ PLUGIN_DIRS = tuple(
 NO_VARIABLES = Path(__file__).with_name("empty.env")
 TIMEOUT_S, TIMEOUT_PER_NODE_S = 300.0, 10.0  # generous: for an engine that hangs or has died
 END_TIMEOUT_S = 15.0  # after SIGTERM; compose first completes its engine calls in flight
+
+NO_LIMIT = {"COMPOSE_PARALLEL_LIMIT": str(2 * MAX_NODES)}
+"""Lets Compose work on all nodes at once.
+
+docker-compose 1.29 takes its limit, 64 by default, twice per node, the second time while it holds the first: from 65
+nodes on it may hang (docker/compose issue 5864). Compose v2 can hang, too, if a user set a low limit (issue 10532).
+"""
 
 OLD_COMPOSE = "KeyError: 'ContainerConfig'"
 """The error of docker-compose 1.29 when it must recreate a container on engine 25 or newer."""
@@ -121,9 +127,9 @@ class ComposeUp:
         with self._complaints:
             self.end()
 
-    def _environment(self) -> Mapping[str, str] | None:
-        """Return the environment of compose; None: our own."""
-        return None
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of compose."""
+        return os.environ | NO_LIMIT
 
     def _start(self) -> subprocess.Popen[str]:
         # In its own session, because we handle Ctrl-C ourselves: we end compose before we clean up.

@@ -1,7 +1,6 @@
 """Compose for a host: it creates the containers, we copy their keys into them, and then start them."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
@@ -61,5 +60,5 @@ class HostCompose(ComposeUp):
         except ClusterError as error:  # a port that is in use is noticed only now
             raise compose_failure(error.message, spec, self.where) from error
 
-    def _environment(self) -> Mapping[str, str]:
-        return os.environ | {"DOCKER_HOST": self._engine.tunnel.engine_url}
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | {"DOCKER_HOST": self._engine.tunnel.engine_url}

@@ -29,6 +29,16 @@ def test_up_makes_nodes_that_answer_and_down_leaves_nothing(make_cluster, tmp_pa
     cluster.run("down")  # it is no error if there is nothing to remove
 
 
+def test_up_does_not_hang_when_compose_may_do_less_at_a_time_than_there_are_nodes(
+    make_cluster, monkeypatch
+):
+    """docker-compose 1.29 hangs then, and by default it does so from 65 nodes on: docker/compose issue 5864."""
+    monkeypatch.setenv("COMPOSE_PARALLEL_LIMIT", "2")
+    cluster = make_cluster("few")
+    nodes = cluster.json("up", "--nodes", "3")["nodes"]
+    assert {node["state"] for node in nodes} == {"running"}
+
+
 def test_the_engine_tells_of_each_node_as_its_container_starts(make_cluster):
     """So that nothing connects earlier: the kernel would then delay every connection by a second."""
     cluster, heard = make_cluster("heard"), []
