@@ -3,12 +3,14 @@
     python tests/bench.py up --nodes 3            # cluster.up against a bare compose up of the same file
     python tests/bench.py launch                  # to the first training step, against `docker exec` by hand
     python tests/bench.py wire                    # what a link carries and costs, by packet size
+    python tests/bench.py losses                  # what a link loses if it takes super-packets whole, and if not
     python tests/bench.py live --nodes 16         # the cost of a run's live view, against --no-live
 
 Uses a cluster named t-bench. Machines are noisy: use a quiet one, and read the medians.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -20,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numbered_datagrams
+
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, project_name
 from cluster.engine.compose_up import compose_command, up_argv
@@ -30,7 +34,8 @@ from protocol.link import Link
 
 NAME = "t-bench"
 NODES = [f"{project_name(NAME)}-node{n}" for n in (1, 2)]
-REST_S, FLOW_S = 3.0, 4
+REST_S, FLOW_S, LOSSES_S = 3.0, 4, 10
+PORT = "5300"
 FRAME = 1514
 TICKS = os.sysconf("SC_CLK_TCK")
 LIVE_STEPS, LIVE_REST_S = 200, 60
@@ -44,12 +49,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["up", "launch", "wire", "live"])
+    parser.add_argument("what", choices=["up", "launch", "wire", "losses", "live"])
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
     if args.what == "wire":
         wire_table(args.repeat)
+        return
+    if args.what == "losses":
+        loss_table(args.repeat)
         return
     if args.what == "live":
         live_table(args.nodes, args.repeat)
@@ -146,7 +154,9 @@ def wire_table(repeat: int) -> None:
         for rate in (10, 65, 125, 625):
             for cut in (False, True) * repeat:
                 shape(rate, delay_ms=10)
-                packet = cut_into_frames() if cut else largest_packet(rate)
+                packet = FRAME if cut else largest_packet(rate)
+                if cut:
+                    set_largest_packet(packet)
                 flow = measured_flow()
                 words = "  ".join(f"{value:.1f}" for value in flow)
                 print(f"{rate:5}  {packet:6}  {words}", flush=True)
@@ -160,6 +170,47 @@ def wire_table(repeat: int) -> None:
         print(f"no rate, 1 ms: {ours:.1f} MB/s, no wire {bare:.1f}, ratio {ours / bare:.2f}")
     finally:
         verb("down")
+
+
+def loss_table(repeat: int) -> None:
+    """Print the share of datagrams that a link of 10 ms loses, and how many in a row.
+
+    For each rate and loss, runs in frames, as a link with losses has them, alternate with runs in the super-packets
+    that it would have without losses.
+    """
+    try:
+        verb("up", "--nodes", "2")
+        print("rate  loss %  packet  lost %  in a row")
+        for rate, loss_pct in itertools.product((20, 65), (0.1, 1, 10)):
+            for whole in (False, True) * repeat:
+                shape(rate, 10, loss_pct)
+                packet = largest_packet(rate) if whole else FRAME
+                if whole:
+                    set_largest_packet(packet)
+                found = lost_datagrams(packet // FRAME, 0.7e6 * rate)
+                words = f"{found['lost_pct']:6.3f}  {found['in_a_row']:8.2f}"
+                print(f"{rate:4}  {loss_pct:6}  {packet:6}  {words}", flush=True)
+    finally:
+        verb("down")
+
+
+def lost_datagrams(segments: int, bytes_per_s: float) -> Json:
+    """Send numbered datagrams from node1 to node2, so many in one packet; return what was lost."""
+    count = int(bytes_per_s / numbered_datagrams.PAYLOAD * LOSSES_S)
+    program = Path(numbered_datagrams.__file__).read_text()
+    argv = ["docker", "exec", "--interactive", NODES[1], "python3", "-", "receive", PORT]
+    with subprocess.Popen(
+        [*argv, str(count)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as receiver:
+        assert receiver.stdin is not None and receiver.stdout is not None
+        receiver.stdin.write(program)
+        receiver.stdin.close()
+        receiver.stdout.readline()  # it listens
+        words = ["send", "node2", PORT, str(count), str(segments), str(bytes_per_s)]
+        argv = ["docker", "exec", "--interactive", NODES[0], "python3", "-", *words]
+        subprocess.run(argv, input=program, text=True, check=True)
+        found: Json = json.loads(receiver.stdout.read())
+    return found
 
 
 def live_table(nodes: int, repeat: int) -> None:
@@ -224,10 +275,11 @@ def ratio_of_medians(pairs: list[tuple[Sample, Sample]]) -> float:
     return float(live_s / bare_s)
 
 
-def shape(rate_mbyte_s: float, delay_ms: float) -> None:
-    """Set all links to the same rate and delay."""
+def shape(rate_mbyte_s: float, delay_ms: float, loss_pct: float = 0.0) -> None:
+    """Set all links to the same rate, delay and loss."""
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as profile:
         profile.write(f"rate_mbyte_s: {rate_mbyte_s}\ndelay_ms: {delay_ms}\nbuffer_ms: 50\n")
+        profile.write(f"loss_pct: {loss_pct}\n")
         profile.flush()
         verb("shape", "--profile", profile.name)
 
@@ -238,15 +290,14 @@ def largest_packet(rate_mbyte_s: float) -> int:
     return super_packet_bytes(link, FRAME)
 
 
-def cut_into_frames() -> int:
-    """Make the queues of both nodes cut all packets into frames; return the frame size."""
+def set_largest_packet(size: int) -> None:
+    """Make the queues of both nodes cut packets that are larger than this into frames."""
     for node in NODES:
         for queue in json.loads(inside(node, "tc", "-json", "qdisc", "show", "dev", "eth0")):
             if queue["kind"] == "tbf":
                 words = ["parent", queue["parent"], "handle", queue["handle"], "tbf"]
-                words += ["rate", "1000tbit", "burst", str(FRAME), "limit", "32000000"]
+                words += ["rate", "1000tbit", "burst", str(size), "limit", "32000000"]
                 inside(node, "tc", "qdisc", "change", "dev", "eth0", *words)
-    return FRAME
 
 
 def measured_flow() -> tuple[float, float, float, float]:
