@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import time
+from contextlib import suppress
 from itertools import groupby
 
 UDP_SEGMENT = 103
@@ -53,9 +54,10 @@ def send(host: str, port: int, count: int, segments: int, bytes_per_s: float) ->
             numbers = range(first, min(first + segments, count))
             time.sleep(max(0.0, started + first * PAYLOAD / bytes_per_s - time.monotonic()))
             sock.send(b"".join(NUMBER.pack(number) + filler for number in numbers))
-        for _ in range(20):
-            time.sleep(0.1)
-            sock.send(NUMBER.pack(LAST) + filler)
+        with suppress(ConnectionRefusedError):  # the receiver has heard it
+            for _ in range(20):
+                time.sleep(0.1)
+                sock.send(NUMBER.pack(LAST) + filler)
 
 
 def losses(count: int, heard: list[int]) -> dict[str, float]:
