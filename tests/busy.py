@@ -19,6 +19,7 @@ from conformance import Json, verb
 
 from cluster.base.console import print_table
 from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import project_name
 
 NAME = "t-busy"
 PINGS, INTERVAL_S = 200, 0.05
@@ -79,8 +80,9 @@ def row_of(profile: str, there: Json, links: list[Json]) -> list[str]:
 def ping(src: str, dst: str) -> list[float]:
     """Return round trips in ms, without the first, which waits for ARP."""
     argv = ["ping", "-c", str(PINGS), "-i", str(INTERVAL_S), "-W", "3", dst]
+    container = f"{project_name(NAME)}-{src}"
     done = subprocess.run(
-        ["docker", "exec", f"{NAME}-{src}", *argv], capture_output=True, text=True
+        ["docker", "exec", container, *argv], capture_output=True, text=True, check=True
     )
     return [float(ms) for ms in re.findall(r"time=([0-9.]+) ms", done.stdout)[1:]]
 
