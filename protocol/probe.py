@@ -133,6 +133,10 @@ class BurstSend(NamedTuple):
     """Datagrams per call."""
     datagrams: Annotated[int, POSITIVE]
     """Number of datagrams."""
+    queued: Annotated[int, POSITIVE]
+    """How many of them the link's queue is asked to hold."""
+    datagrams_s: Annotated[float, POSITIVE]
+    """How many the link is asked to carry a second."""
 
 
 class BurstOrder(NamedTuple):
@@ -247,8 +251,8 @@ class Burst(NamedTuple):
     """Datagrams that arrived from it; null if none were to be counted."""
     sent_s: Seconds | None
     """How long sending to it took; null if nothing was to be sent."""
-    pause_s: Seconds | None
-    """The longest time from one send to the next meanwhile: so long the queue may have drained; null as `sent_s`."""
+    short_s: Seconds | None
+    """How much sooner than asked even the right queue would have drained, as sending was slow; null as `sent_s`."""
 
 
 class TimersLate(NamedTuple):

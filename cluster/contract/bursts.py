@@ -4,6 +4,7 @@ A burst is twice as large as the queue and is sent at once: what arrives is what
 carried meanwhile. `node.probe.burst` sends and counts.
 """
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +13,7 @@ from cluster.contract.floods import (
     USUAL,
     at_once,
     carried,
+    load_mbyte_s,
     may_be_clipped,
     sender_ports,
 )
@@ -59,6 +61,8 @@ def burst_orders(links: Sequence[Link], addresses: Mapping[str, str]) -> dict[st
             port=ports[link.src],
             at_once=min(at_once(link), datagrams),
             datagrams=datagrams,
+            queued=queue_frames(link),
+            datagrams_s=round(link.bytes_per_s / FRAME_BYTES, 3),
         )
         orders[link.dst].counts[link.src] = ports[link.src]
     return orders
@@ -72,26 +76,18 @@ def bursts_s(links: Sequence[Link]) -> float:
 def _timed(links: Sequence[Link]) -> list[tuple[Link, float]]:
     """Return when each burst begins: as many side by side as a machine carries, whatever their senders."""
     timed, at_s = [], LEAD_S
-    for some in _rounds(sorted(links, key=_drained_s)):
-        timed += [(link, at_s) for link in some]
-        at_s += max(map(_drained_s, some))
+    draining: list[tuple[float, float]] = []  # a heap: until when, which load
+    for link in sorted(links, key=_drained_s):
+        load = load_mbyte_s(link)
+        while draining and load + sum(taken for _, taken in draining) > USUAL.budget_mbyte_s:
+            at_s, _ = heapq.heappop(draining)
+        timed.append((link, at_s))
+        heapq.heappush(draining, (at_s + PAUSE_S + link.buffer_ms / 1e3, load))
     return timed
 
 
-def _rounds(links: Sequence[Link]) -> list[list[Link]]:
-    rounds: list[list[Link]] = []
-    room = 0.0
-    for link in links:
-        if link.rate_mbyte_s > room or not rounds:
-            rounds.append([])
-            room = USUAL.budget_mbyte_s
-        rounds[-1].append(link)
-        room -= link.rate_mbyte_s
-    return rounds
-
-
 def _drained_s(link: Link) -> float:
-    """Return the time until all of a burst has arrived."""
+    """Return the time until all of a burst has arrived, even from a queue that is twice as large as asked."""
     return PAUSE_S + (2 * link.buffer_ms + link.delay_ms + 6 * link.jitter_ms) / 1e3
 
 

@@ -148,9 +148,9 @@ def _buffer_holds(link: Link, measured: Measured) -> bool:
 
 
 def hides_queue(link: Link, queue: Queue) -> bool:
-    """Return whether a queue seems too small, but the sender paused so long that this may be the cause."""
+    """Return whether a queue seems too small, but the sender was so slow that this may be the cause."""
     missing_ms = link.buffer_ms - queue.buffer_ms
-    return queue.pause_ms >= missing_ms - buffer_tolerance_ms(link) > 0
+    return queue.short_ms >= missing_ms - buffer_tolerance_ms(link) > 0
 
 
 def buffer_tolerance_ms(link: Link) -> float:

@@ -153,13 +153,13 @@ def _lost_beyond(link: Link, measured: Measured) -> float:
 
 
 def _frames_short(link: Link, measured: Measured) -> float:
-    """Return how many frames fewer than asked a queue held, whatever drained while its sender paused.
+    """Return how many frames fewer than asked a queue held, beyond what its sender was too slow to fill.
 
     Infinity if it held no fewer.
     """
     if measured.queue is None or measured.queue.buffer_ms >= link.buffer_ms:
         return math.inf
-    short_ms = link.buffer_ms - measured.queue.buffer_ms - measured.queue.pause_ms
+    short_ms = link.buffer_ms - measured.queue.buffer_ms - measured.queue.short_ms
     return max(0.0, short_ms) / 1e3 * link.bytes_per_s / FRAME_BYTES
 
 

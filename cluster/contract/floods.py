@@ -114,7 +114,7 @@ def link_floods(
     With `losses`, floods last until the wire's own count determines a link's loss, and not only its rate.
     """
     most_mbyte_s = share * pace.budget_mbyte_s
-    rounds = plan_rounds(links, nodes, most_mbyte_s, load_mbyte_s=_load_mbyte_s)
+    rounds = plan_rounds(links, nodes, most_mbyte_s, load_mbyte_s=load_mbyte_s)
     floods = [[_flood(link, pace, 1 / share) for link in some] for some in rounds]
     if losses:
         floods = [[_for_losses(flood) for flood in some] for some in floods]
@@ -219,7 +219,8 @@ def _takes_frames(link: Link) -> bool:
     return link.is_impaired or _whole(link) < 2
 
 
-def _load_mbyte_s(link: Link) -> float:
+def load_mbyte_s(link: Link) -> float:
+    """Return how much of a pace's budget a link takes: frames cost a machine more than super-packets."""
     return link.rate_mbyte_s * (FRAME_COST if _takes_frames(link) else 1.0)
 
 

@@ -41,7 +41,7 @@ from cluster.shaping.link_state import LinkState, expected_of, read_link_state, 
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
 
-BURSTS = 3  # at most, on a link whose sender is stopped in between
+BURSTS = 3  # at most, on a link whose sender was too slow
 LOOKS = 3  # passes, at most, over a link that is not as asked
 DRAIN_S = 0.5  # plus twice the longest queue: what goodput probes left there must not delay the next pings
 QUIET_S = 3.0  # before the second pass, twice as long before the third, if the host was the limit: that may pass
@@ -283,14 +283,14 @@ class _Survey:
         return flood_links(self.session, floods, self.asked.frame_bytes)
 
     def burst(self, links: Sequence[Link]) -> dict[Pair, Queue]:
-        """Measure the queues of links by bursts; repeat those whose sender paused too long to tell."""
+        """Measure the queues of links by bursts; repeat those whose sender was too slow to tell."""
         found: dict[Pair, Queue] = {}
         for _ in range(BURSTS):
             if not links:
                 break
             self.report(f"queues of {len(links)} links")
             for ends, queue in burst_buffers(self.session, links, self.asked.frame_bytes).items():
-                found[ends] = min(found.get(ends, queue), queue, key=lambda one: one.pause_ms)
+                found[ends] = min(found.get(ends, queue), queue, key=lambda one: one.short_ms)
             links = [link for link in links if hides_queue(link, found[link.ends])]
         return found
 

@@ -47,13 +47,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class Queue:
-    """How long a link's full queue takes to drain, and how long the sender paused while it filled the queue.
+    """How long a link's full queue takes to drain, and by how much the right queue would have seemed too small.
 
-    If the sender paused, the queue may have drained meanwhile, and seem smaller by up to `pause_ms`.
+    The latter is more than nothing if the sender was too slow to keep the queue full.
     """
 
     buffer_ms: float
-    pause_ms: float
+    short_ms: float
 
 
 @dataclass(frozen=True)

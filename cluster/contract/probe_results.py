@@ -165,8 +165,8 @@ def burst_buffers(
             arrived = _said(found[link.dst][link.src].arrived, "arrived")
         with understood(link.src):
             sent_s = _said(found[link.src][link.dst].sent_s, "sent_s")
-            pause_s = _said(found[link.src][link.dst].pause_s, "pause_s")
-        buffers[link.ends] = Queue(buffer_ms(link, arrived, sent_s, frame_bytes), 1e3 * pause_s)
+            short_s = _said(found[link.src][link.dst].short_s, "short_s")
+        buffers[link.ends] = Queue(buffer_ms(link, arrived, sent_s, frame_bytes), 1e3 * short_s)
     return buffers
 
 

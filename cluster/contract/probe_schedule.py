@@ -9,7 +9,7 @@ flooded at a brisker pace.
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.contract.bursts import burst_links, bursts_s
 from cluster.contract.floods import (
@@ -41,7 +41,7 @@ STREAM_BUDGET_MBYTE_S = 100.0  # of TCP side by side: it must leave the CPU some
 FEW_NODES, FEW_BUDGET_S, BUDGET_S = 3, 14.5, 58.0
 # If that is too long: time limits for TCP on a sample of the links, and for floods at the usual pace.
 MOST_SAMPLE_S, MOST_FLOODS_S = 30.0, 60.0
-MOST_BURSTS_S = 6.0  # for the queues of all links, in a bounded measurement
+MOST_BURSTS_S = 6.0  # for queues, even if all else takes the whole time
 PROBERS_S, PROBER_S = 0.3, 0.1  # until the probes run: a fixed part, and per node
 ASK_S = 0.05  # to send an order and receive its answers
 
@@ -94,17 +94,33 @@ def make_probe_schedule(
     """
     rest_s = _rest_s(asked, paths, nodes, effort)
     if not effort.speeds:
-        return ProbeSchedule(
-            frozenset(), frozenset(), frozenset(), rest_s
-        )  # and the verdict says so
-    burst = _burst(asked, effort)
-    rest_s += bursts_s(burst)
+        # The verdict says so.
+        return ProbeSchedule(frozenset(), frozenset(), frozenset(), rest_s)
+    links = burst_links(asked)
+    few = _few_queues(links, nodes, seed)
+    speeds = _schedule_speeds(asked, nodes, effort, seed, budget_s, rest_s + bursts_s(few))
+    with_all_s = speeds.seconds - bursts_s(few) + bursts_s(links)
+    if with_all_s <= budget_s:
+        return replace(speeds, burst=frozenset(links), seconds=with_all_s)
+    notes = (speeds.note, _queues_note(few, links))
+    return replace(speeds, burst=frozenset(few), note="; ".join(filter(None, notes)))
+
+
+def _schedule_speeds(
+    asked: Expected,
+    nodes: Sequence[str],
+    effort: Effort,
+    seed: int,
+    budget_s: float,
+    rest_s: float,
+) -> ProbeSchedule:
+    """Return a schedule for everything but queues, if all but speeds takes `rest_s`."""
     alive = [link for link in asked.links if not asked.is_cut(link)]
     flooded = [link for link in alive if link.is_rough or may_be_clipped(asked.rate_mbyte_s(link))]
     streams = alive if effort.tcp_on_rough else [link for link in alive if not link.is_rough]
     seconds = rest_s + _streams_s(asked, streams, nodes) + _floods_s(asked, flooded, nodes, effort)
     if seconds <= budget_s or not streams:
-        return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(burst), seconds)
+        return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(), seconds)
     sample = _sample(asked, streams, nodes, seed)
     note = (
         f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
@@ -114,7 +130,7 @@ def make_probe_schedule(
     if effort.bounded and flooding_s > MOST_FLOODS_S:
         pace, flooding_s = BRISK, _floods_s(asked, alive, nodes, effort, BRISK)
     seconds = rest_s + _streams_s(asked, sample, nodes) + flooding_s
-    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(burst), seconds, pace, note)
+    return ProbeSchedule(frozenset(sample), frozenset(alive), frozenset(), seconds, pace, note)
 
 
 def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:
@@ -125,10 +141,17 @@ def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: 
     return sample
 
 
-def _burst(asked: Expected, effort: Effort) -> list[Link]:
-    """Return the links whose queue is measured: all that can be, unless that takes too long."""
-    links = burst_links(asked)
-    return links if not effort.bounded or bursts_s(links) <= MOST_BURSTS_S else []
+def _few_queues(links: Sequence[Link], nodes: Sequence[str], seed: int) -> Sequence[Link]:
+    """Return the links whose queue is measured even if time is short: all, one out of each node, or none."""
+    choices = (links, one_of_each(links, nodes, seed))
+    return next((some for some in choices if bursts_s(some) <= MOST_BURSTS_S), [])
+
+
+def _queues_note(measured: Sequence[Link], links: Sequence[Link]) -> str:
+    """Return a remark if not all queues are measured that could be."""
+    if len(measured) == len(links):
+        return ""
+    return f"queues were measured on {len(measured)} of {len(links)} links; --full measures all"
 
 
 def one_of_each(links: Sequence[Link], nodes: Sequence[str], seed: int) -> list[Link]:

@@ -269,7 +269,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, object]:
             "loaded_rtt_ms": _rounded(measured.loaded_rtt_ms),
             "packets": measured.sent,
             "buffer_ms": _rounded(measured.buffer_ms),
-            "burst_pause_ms": _rounded(measured.queue.pause_ms) if measured.queue else None,
+            "burst_short_ms": _rounded(measured.queue.short_ms) if measured.queue else None,
             "drop_count": asdict(measured.drop_count) if measured.drop_count else None,
             "reordered": measured.reordered,
             "twice": measured.twice,

@@ -53,6 +53,16 @@ def test_a_delay_made_wrong_behind_the_tools_back_is_caught_by_name(shared, make
 
 
 @pytest.mark.slow
+def test_no_link_of_sixteen_nodes_is_called_wrong(make_cluster):
+    """Their bursts once kept the machine so busy that right queues seemed too small."""
+    cluster = make_cluster("many")
+    cluster.run("up", "--nodes", "16", "--profile", "mobile")
+    contract = cluster.json("verify", check=None)
+    check_broken(contract, {})
+    assert all(link["measured"]["buffer_ms"] for link in contract["links"])
+
+
+@pytest.mark.slow
 def test_where_tcp_would_take_too_long_datagrams_tell_every_link_and_catch_a_wrong_one(
     make_cluster, tmp_path
 ):

@@ -15,13 +15,14 @@ from cluster.contract.bursts import (
     bursts_s,
     queue_frames,
 )
-from cluster.contract.checks import buffer_tolerance_ms
-from cluster.contract.floods import USUAL
+from cluster.contract.checks import buffer_tolerance_ms, hides_queue
+from cluster.contract.floods import USUAL, load_mbyte_s
+from cluster.contract.measured import Queue
 from cluster.links.expected import Expected
 from cluster.links.link import draw_links
 from cluster.links.profiles import load_profile
 from cluster.links.topology_file import load_topology
-from node.probe.burst import burst
+from node.probe.burst import QueueModel, burst
 from protocol.link import Link
 from protocol.probe import Burst, BurstOrder, BurstSend
 
@@ -77,8 +78,12 @@ def test_side_by_side_go_as_many_as_a_machine_carries(profile):
     links = burst_links(Expected(links_of(4, profile)))
     orders = burst_orders(links, {f"node{n}": f"10.0.0.{n}" for n in range(1, 5)})
     at = {link: orders[link.src].sends[link.dst].at_s for link in links}
-    for moment in set(at.values()):
-        together = [link.rate_mbyte_s for link, at_s in at.items() if at_s == moment]
+    for moment in at.values():
+        together = [
+            load_mbyte_s(link)
+            for link, at_s in at.items()
+            if at_s <= moment < at_s + link.buffer_ms / 1e3
+        ]
         assert sum(together) <= USUAL.budget_mbyte_s or len(together) == 1
     for link in links:
         assert orders[link.dst].counts[link.src] == orders[link.src].sends[link.dst].port
@@ -89,8 +94,39 @@ def test_side_by_side_go_as_many_as_a_machine_carries(profile):
 def test_a_burst_is_sent_and_counted():
     """Over loopback, which has room for the whole burst."""
     port, silent = free_ports(2)
-    send = BurstSend(0.05, "127.0.0.1", port, at_once=4, datagrams=400)
+    send = BurstSend(0.05, "127.0.0.1", port, 4, datagrams=400, queued=200, datagrams_s=200.0)
     found = burst(BurstOrder({"self": send}, {"self": port, "silent": silent}, 0.3), "127.0.0.1")
     assert 400 <= found["self"].arrived <= 404  # the first call probes if several can go as one
-    assert 0 < found["self"].pause_s <= found["self"].sent_s < 0.3
-    assert found["silent"] == Burst(arrived=0, sent_s=None, pause_s=None)
+    assert 0 < found["self"].sent_s < 0.3 and 0 <= found["self"].short_s < 0.3
+    assert found["silent"] == Burst(arrived=0, sent_s=None, short_s=None)
+
+
+def slow_burst(link, room_ms, pauses_s):
+    """Return what is measured by a double-queue burst with these pauses, on a queue of this size."""
+    datagrams_s = link.bytes_per_s / FRAME_BYTES
+    asked = QueueModel(queue_frames(link), datagrams_s)
+    there = QueueModel(round(room_ms / 1e3 * datagrams_s), datagrams_s)
+    at_once = 2 * queue_frames(link) // len(pauses_s)
+    for pause_s in pauses_s:
+        asked.add(at_once, pause_s)
+        there.add(at_once, pause_s)
+    measured_ms = room_ms - 1e3 * there.short_s
+    return Queue(measured_ms, 1e3 * asked.short_s)
+
+
+EVEN, AT_THE_END = [0.02] * 20, [0.0] * 19 + [0.15]
+
+
+@pytest.mark.parametrize("pauses_s", [EVEN, AT_THE_END, [0.3, *AT_THE_END]])
+def test_a_queue_that_a_slow_sender_cannot_fill_is_measured_again_and_not_called_broken(pauses_s):
+    right = slow_burst(LINK, LINK.buffer_ms, pauses_s)
+    assert right.buffer_ms < LINK.buffer_ms - buffer_tolerance_ms(LINK)
+    assert right.buffer_ms + right.short_ms == pytest.approx(LINK.buffer_ms, abs=1)
+    assert hides_queue(LINK, right)
+
+
+@pytest.mark.parametrize("pauses_s", [[0.0] * 20, [0.001] * 20])
+def test_a_queue_of_half_the_size_is_not_put_down_to_a_sender_that_was_quick(pauses_s):
+    half = slow_burst(LINK, LINK.buffer_ms / 2, pauses_s)
+    assert half.buffer_ms == pytest.approx(LINK.buffer_ms / 2, abs=1)
+    assert not hides_queue(LINK, half)

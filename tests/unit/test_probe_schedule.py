@@ -109,6 +109,16 @@ def test_sixteen_wan_nodes_take_less_than_a_minute_and_no_link_is_left_out(seed)
     assert f"seed {seed}" in timetable.note
 
 
+def test_queues_of_one_link_out_of_each_node_are_measured_if_those_of_all_take_too_long():
+    assert len(timetable_of(16, "mobile").burst) == 240
+    timetable = timetable_of(16, "wan")
+    assert sorted(link.src for link in timetable.burst) == sorted(
+        node.name for node in ClusterSpec(size=16).nodes
+    )
+    assert "queues were measured on 16 of 240 links" in timetable.note
+    assert len(timetable_of(16, "wan", "full").burst) == 240
+
+
 def test_quick_is_quick_and_full_tries_tcp_everywhere_whatever_it_takes():
     quick, full = (timetable_of(16, "wan", effort) for effort in ("quick", "full"))
     assert quick.seconds < 5

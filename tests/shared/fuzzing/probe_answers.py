@@ -39,7 +39,7 @@ ARRIVED |= {"sent_ms": [0.0, 30.0], "one_way_ms": [1.0, 1.5]}
 PINGED = {"series": 1, "sent": 2, "late_ms": 0.1, "rtt_ms": [2.0, 2.1], "back": ARRIVED}
 SPED = {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": [9.0, 8.0], "note": ""}
 FLOODED = {"datagrams_s": 3000.0, "full_pct": 95.0, "sent_datagrams_s": 3100.0}
-CAME = {"arrived": 300, "sent_s": 0.01, "pause_s": 0.001}
+CAME = {"arrived": 300, "sent_s": 0.01, "short_s": 0.001}
 GOOD = {Pings: PINGED, Arrivals: ARRIVED, Goodput: SPED, Flooded: FLOODED, Burst: CAME}
 GOOD |= {TimersLate: {"late_ms": 0.2}}
 
