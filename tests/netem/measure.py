@@ -1,8 +1,9 @@
-"""Measures by hand on a kernel that has netem: runs `tests/conformance.py` or `tests/power.py` in user-mode Linux.
+"""Measures by hand on a kernel that has netem: runs a program of tests/ in user-mode Linux.
 
     python tests/netem/measure.py conformance         # wan, mobile, mobile-real x full, ring on 4 nodes, and grids
     python tests/netem/measure.py conformance --profiles mobile-real --full        # own flags instead
     python tests/netem/measure.py power --profile mobile --contracts 3
+    python tests/netem/measure.py bench wire --repeat 2
 
 Writes into runs/NAME-netem. The grid `fast` is left out: the guest's one processor does not carry that much.
 """
@@ -20,10 +21,13 @@ from cluster.base.paths import PROJECT_DIR
 
 PROFILES = "--profiles wan mobile mobile-real --topologies full ring"
 GRIDS = "--grids delays rates jitter uniform-jitter losses bursts flaws"
-# The program of each measurement, and its default flags.
+FOUND = "/host/found"
+OWN = f"--wire netem --out {FOUND}"
+# The program of each measurement, its default flags, and what follows these.
 COMMANDS = {
-    "conformance": ("tests/conformance.py", f"{PROFILES} {GRIDS}"),
-    "power": ("tests/power.py", "--profile mobile --contracts 3"),
+    "conformance": ("tests/conformance.py", f"{PROFILES} {GRIDS}", OWN),
+    "power": ("tests/power.py", "--profile mobile --contracts 3", OWN),
+    "bench": ("tests/bench.py", "wire --repeat 1", f"> {FOUND}/table.md"),
 }
 TIMEOUT_S = 5400.0
 
@@ -36,9 +40,9 @@ def main() -> int:
     name, *words = sys.argv[1:] or [""]
     if name not in COMMANDS:
         raise SystemExit(f"one of {', '.join(COMMANDS)} is to be measured")
-    program, flags = COMMANDS[name]
-    own = "--wire netem --out /host/found"
-    command = f"PYTHONPATH=. python3 {program} {own} {shlex.join(words) or flags}"
+    program, flags, own = COMMANDS[name]
+    run = f"PYTHONPATH=. python3 {program} {shlex.join(words) or flags} {own}"
+    command = f"mkdir -p {FOUND} && {run}"
     out = PROJECT_DIR / "runs" / f"{name}-netem"
     with tempfile.TemporaryDirectory(prefix="gradwire-netem-") as scratch:
         folder = Path(scratch) / "shared"
