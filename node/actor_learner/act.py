@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from node.accounting.link_counters import link_bytes
+from node.accounting.link_counters import final_link_bytes, link_bytes
 from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
 from node.actor_learner.staleness import Distribution
 from node.base.once_in import OnceIn
@@ -224,6 +224,8 @@ class _Acting:
         self._metrics.write(line)
 
     def _end(self, told: dict[str, float]) -> None:
+        with self._clock.measure("comm"):
+            carried = final_link_bytes()
         seconds = self._clock.read()
         connections, env_steps = self._socket.connections, self._actor.steps
         end = End(
@@ -233,7 +235,7 @@ class _Acting:
             seconds,
             self._socket.traffic.bytes_by_purpose(),
             self._socket.traffic.sums(),
-            link_bytes(),
+            carried,
             acted=told | {"connections": connections, "env_steps": env_steps},
         )
         self._metrics.write(end)

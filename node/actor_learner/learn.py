@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from node.accounting.link_counters import link_bytes
+from node.accounting.link_counters import final_link_bytes, link_bytes
 from node.accounting.metrics import Clock, Metrics, Progress, seconds_text
 from node.actor_learner.silence import Silence
 from node.actor_learner.staleness import Staleness, oldest_lag, require_times
@@ -307,6 +307,8 @@ class _Learning:
         return sum(self._socket.traffic.bytes_by_purpose().values())
 
     def _end(self, loss: float) -> None:
+        with self._clock.measure("comm"):
+            carried = final_link_bytes()
         seconds = self._clock.read()
         end = End(
             0,
@@ -315,7 +317,7 @@ class _Learning:
             seconds,
             self._socket.traffic.bytes_by_purpose(),
             self._socket.traffic.sums(),
-            link_bytes(),
+            carried,
             final_loss=loss,
             tested=dict(self._tested),
             experience=self._figures(self._config.steps, self._actors()),
