@@ -11,10 +11,8 @@ from pathlib import Path
 
 OPEN_FILES = Path("/proc/self/fd")
 CONNECTIONS = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
-QUEUES, INODE = (
-    4,
-    9,
-)  # fields of these, see proc(5): tx_queue:rx_queue, and the inode: 0 if no process has it open
+# Fields of these, see proc(5): tx_queue:rx_queue, and the inode, which is 0 if no process has the connection open.
+QUEUES, INODE = 4, 9
 POLL_S = 0.002
 MOST_WAIT_S = 10.0
 

@@ -1,6 +1,7 @@
 """The daemon of the nfqueue wire and its clients: whatever these say, or do not say, packets go on."""
 
 import json
+import os
 import select
 import socket
 import threading
@@ -12,7 +13,8 @@ import pytest
 
 from node.wire.nfqueue import daemon
 
-ADDRESS = "\0gradwire-daemon-test"
+# Other suites, on other Pythons, run at the same time.
+ADDRESS = f"\0gradwire-daemon-test-{os.getpid()}"
 PLAIN = [0.01]  # a behaviour: its delay, all else by default
 
 

@@ -4,6 +4,7 @@ from mutants.mutation import Mutation
 
 CHECKS, DOUBT = "cluster/contract/checks.py", "cluster/contract/doubt.py"
 OF_CHECKS, OF_DOUBT = "tests/unit/test_contract.py::", "tests/unit/test_doubt.py::"
+OF_QUEUES = "tests/unit/test_bursts.py::"
 
 PROOF = (
     Mutation(
@@ -96,6 +97,21 @@ PROOF = (
         "LOOKS = 3",
         "LOOKS = 1",
         "tests/unit/test_measure.py::test_a_link_is_undecided_only_after_three_looks_at_a_busy_host",
+    ),
+    Mutation(
+        "a queue that nobody could fill is too small",
+        "node/probe/burst.py",
+        "left = self._held - after_s * self._datagrams_s",
+        "left = self._held",
+        OF_QUEUES
+        + "test_a_queue_that_a_slow_sender_cannot_fill_is_measured_again_and_not_called_broken",
+    ),
+    Mutation(
+        "queues of all links filled at once",
+        "cluster/contract/bursts.py",
+        "load = load_mbyte_s(link)",
+        "load = 0.0",
+        OF_QUEUES + "test_side_by_side_go_as_many_as_a_machine_carries",
     ),
     Mutation(
         "bursts twice as long hold",
