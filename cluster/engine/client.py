@@ -22,6 +22,7 @@ from cluster.engine.container import (
     names_in_project,
     rank_key,
     read_container,
+    volumes_of_cluster,
 )
 from cluster.engine.inspected import HostConfig, Image, Inspected
 from cluster.engine.resources import (
@@ -267,8 +268,8 @@ class Engine:
     def remove_volumes(self, name: str) -> list[str]:
         """Remove the named volumes of a cluster, once its containers are gone; return their names."""
         with self.errors():
-            found = self._api.volumes(filters={"label": f"{LABEL_CLUSTER}={name}"})["Volumes"] or ()
-            ours = names_in_project(found, name)
+            found = self._api.volumes()["Volumes"] or ()
+            ours = volumes_of_cluster(found, name)
             for volume in ours:
                 self._remove_volume(volume)
         return ours

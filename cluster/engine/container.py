@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.base.errors import UsageError
 from cluster.base.spec import IMAGE, ClusterSpec, project_name
@@ -12,6 +13,7 @@ from cluster.engine.compose import (
     LABEL_NODE,
     LABEL_SIZE,
     LABEL_SLOT,
+    SHARED_VOLUME,
 )
 
 WORKING_DIR = "com.docker.compose.project.working_dir"
@@ -88,6 +90,18 @@ def names_in_project(found: Sequence[Mapping[str, str]], cluster: str) -> list[s
     """Return the networks or volumes whose names have the cluster's Compose prefix: labels alone prove nothing."""
     names = [one["Name"] for one in found]
     return [name for name in names if name.startswith(f"{project_name(cluster)}_")]
+
+
+def volumes_of_cluster(found: Sequence[Mapping[str, Any]], cluster: str) -> list[str]:
+    """Return the names of a cluster's volumes.
+
+    The shared one may have no labels: the engine makes it for a container that it is still creating when an interrupted
+    `up` has already removed Compose's.
+    """
+    shared = f"{project_name(cluster)}_{SHARED_VOLUME}"
+    labelled = [one for one in found if (one["Labels"] or {}).get(LABEL_CLUSTER) == cluster]
+    unlabelled = [one for one in found if not one["Labels"] and one["Name"] == shared]
+    return names_in_project([*labelled, *unlabelled], cluster)
 
 
 def is_number(text: str) -> bool:

@@ -39,6 +39,15 @@ def test_up_does_not_hang_when_compose_may_do_less_at_a_time_than_there_are_node
     assert {node["state"] for node in nodes} == {"running"}
 
 
+def test_down_removes_a_volume_that_the_engine_has_made_by_itself(make_cluster):
+    """Without labels: for a container that was still being created when an interrupted `up` had removed the volume."""
+    cluster = make_cluster("late")
+    volume = f"{project_name(cluster.name)}_shared"
+    subprocess.run(["docker", "volume", "create", volume], check=True, capture_output=True)
+    cluster.run("down")
+    assert volume not in output(["docker", "volume", "ls", "--quiet"]).split()
+
+
 def test_the_engine_tells_of_each_node_as_its_container_starts(make_cluster):
     """So that nothing connects earlier: the kernel would then delay every connection by a second."""
     cluster, heard = make_cluster("heard"), []
