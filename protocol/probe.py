@@ -252,7 +252,7 @@ class Burst(NamedTuple):
     sent_s: Seconds | None
     """How long sending to it took; null if nothing was to be sent."""
     short_s: Seconds | None
-    """How much sooner than asked even the right queue would have drained, as sending was slow; null as `sent_s`."""
+    """By how much a queue of the right size would have seemed too short, because sending was slow; null as `sent_s`."""
 
 
 class TimersLate(NamedTuple):

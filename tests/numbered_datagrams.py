@@ -1,6 +1,7 @@
 """Sends numbered UDP datagrams, several in one super-packet as TCP does, and says which ones were lost on the way.
 
-Runs inside nodes, from standard input: `python3 - receive PORT`, then `python3 - send HOST PORT COUNT SEGMENTS RATE`.
+Runs inside nodes, from standard input, as `python3 - receive PORT COUNT` on one and
+`python3 - send HOST PORT COUNT SEGMENTS RATE` on another.
 """
 
 import json
@@ -11,10 +12,9 @@ import time
 from contextlib import suppress
 from itertools import groupby
 
-UDP_SEGMENT = 103
-"""Socket option: the kernel hands down one packet that it cuts into datagrams of this size later (udp(7))."""
-SOL_UDP = 17
-SO_RCVBUFFORCE = 33
+from node.probe.datagrams import SO_RCVBUFFORCE
+from node.probe.flood import SOL_UDP, UDP_SEGMENT
+
 PAYLOAD = 1472
 BUFFER = 1 << 26
 LAST = 0xFFFFFFFF

@@ -98,8 +98,9 @@ def make_probe_schedule(
         return ProbeSchedule(frozenset(), frozenset(), frozenset(), rest_s)
     links = burst_links(asked)
     few = _few_queues(links, nodes, seed)
-    speeds = _schedule_speeds(asked, nodes, effort, seed, budget_s, rest_s + bursts_s(few))
-    with_all_s = speeds.seconds - bursts_s(few) + bursts_s(links)
+    few_s = bursts_s(few)
+    speeds = _schedule_speeds(asked, nodes, effort, seed, budget_s, rest_s + few_s)
+    with_all_s = speeds.seconds - few_s + bursts_s(links)
     if with_all_s <= budget_s:
         return replace(speeds, burst=frozenset(links), seconds=with_all_s)
     notes = (speeds.note, _queues_note(few, links))
@@ -143,8 +144,10 @@ def _sample(asked: Expected, links: Sequence[Link], nodes: Sequence[str], seed: 
 
 def _few_queues(links: Sequence[Link], nodes: Sequence[str], seed: int) -> Sequence[Link]:
     """Return the links whose queue is measured even if time is short: all, one out of each node, or none."""
-    choices = (links, one_of_each(links, nodes, seed))
-    return next((some for some in choices if bursts_s(some) <= MOST_BURSTS_S), [])
+    if bursts_s(links) <= MOST_BURSTS_S:
+        return links
+    sample = one_of_each(links, nodes, seed)
+    return sample if bursts_s(sample) <= MOST_BURSTS_S else []
 
 
 def _queues_note(measured: Sequence[Link], links: Sequence[Link]) -> str:

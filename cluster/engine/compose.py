@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import yaml
 
 from cluster.base.files import write_text
-from cluster.base.spec import IMAGE, ClusterSpec, Node
+from cluster.base.spec import IMAGE, ClusterSpec, Node, project_name
 from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
 from protocol.places import SHARED_FOLDER
@@ -63,6 +63,11 @@ LIMITS: dict[str, object] = {
     # setuid programs must not raise privileges; sshd needs none, because it goes from root to root.
     "security_opt": ["no-new-privileges:true"],
 }
+
+
+def shared_volume(cluster: str) -> str:
+    """Return the engine's name of a cluster's SHARED_VOLUME."""
+    return f"{project_name(cluster)}_{SHARED_VOLUME}"
 
 
 def compose_document(

@@ -13,7 +13,7 @@ from cluster.engine.compose import (
     LABEL_NODE,
     LABEL_SIZE,
     LABEL_SLOT,
-    SHARED_VOLUME,
+    shared_volume,
 )
 
 WORKING_DIR = "com.docker.compose.project.working_dir"
@@ -98,9 +98,10 @@ def volumes_of_cluster(found: Sequence[Mapping[str, Any]], cluster: str) -> list
     The shared one may have no labels: the engine makes it for a container that it is still creating when an interrupted
     `up` has already removed Compose's.
     """
-    shared = f"{project_name(cluster)}_{SHARED_VOLUME}"
     labelled = [one for one in found if (one["Labels"] or {}).get(LABEL_CLUSTER) == cluster]
-    unlabelled = [one for one in found if not one["Labels"] and one["Name"] == shared]
+    unlabelled = [
+        one for one in found if not one["Labels"] and one["Name"] == shared_volume(cluster)
+    ]
     return names_in_project([*labelled, *unlabelled], cluster)
 
 

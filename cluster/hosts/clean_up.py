@@ -2,8 +2,7 @@
 
 import shlex
 
-from cluster.base.spec import project_name
-from cluster.engine.compose import LABEL_CLUSTER, SHARED_VOLUME
+from cluster.engine.compose import LABEL_CLUSTER, shared_volume
 from cluster.hosts.hosts_file import DOCKER_SOCKET, Host
 from cluster.hosts.swarm_plan import INGRESS, MARK, overlay_name
 from cluster.hosts.tunnel import route_options
@@ -23,7 +22,7 @@ def clean_up_command(host: Host, cluster: str, *, manages: bool, leaves_swarm: b
     network = overlay_name(cluster)
     steps = [
         f"{docker} rm -fv $({docker} ps -aq --filter label={LABEL_CLUSTER}={cluster})",
-        f"{docker} volume rm {project_name(cluster)}_{SHARED_VOLUME}",
+        f"{docker} volume rm {shared_volume(cluster)}",
         *([f"{docker} network rm {network}"] if manages else []),
     ]
     if leaves_swarm:

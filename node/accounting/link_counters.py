@@ -6,6 +6,7 @@ import stat
 import termios
 import time
 from array import array
+from collections.abc import Callable
 from fcntl import ioctl
 from pathlib import Path
 
@@ -33,9 +34,7 @@ def wait_until_delivered(timeout_s: float) -> None:
 
     Gloo considers a collective done as soon as the kernel has taken the last bytes; they may still wait at the link.
     """
-    deadline = time.monotonic() + timeout_s
-    while any(map(_unacknowledged_bytes, tcp_sockets())) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    _wait_while(lambda: any(map(_unacknowledged_bytes, tcp_sockets())), timeout_s)
 
 
 def final_link_bytes() -> dict[str, int]:
@@ -46,10 +45,14 @@ def final_link_bytes() -> dict[str, int]:
     """
     if not link_bytes():
         return {}
-    deadline = time.monotonic() + MOST_WAIT_S
-    while undelivered_bytes() and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    _wait_while(lambda: undelivered_bytes() > 0, MOST_WAIT_S)
     return link_bytes()
+
+
+def _wait_while(is_in_flight: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while is_in_flight() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def undelivered_bytes() -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from containers import PROJECT_DIR
 
-# A version is timed only if the one before has arrived everywhere: so few versions that a quick machine is not ahead.
+# A version is timed only if the one before has arrived everywhere, so versions must be rare enough on a quick machine.
 WORDS = ["--task", "impala", "--steps", "1200", "--batch-size", "1", "--no-verify"]
 OPTIONS = ["hidden=256", "publish_every=300", "eval_episodes=5"]
 UPLINKS = PROJECT_DIR / "examples" / "uplinks.yml"
