@@ -1,12 +1,14 @@
-"""Export what a run measured: CSV, TensorBoard event files, Weights & Biases, Perfetto.
+"""Export a run: what it measured (CSV, TensorBoard event files, Weights & Biases, Perfetto), or itself, for Kubernetes.
 
 python -m cluster.export runs/20261121-101500-mobile-fedavg                  # metrics.csv, a row per step and rank
 python -m cluster.export runs/20261121-101500-mobile-fedavg --csv --tensorboard
 python -m cluster.export runs/20261121-101500-mobile-fedavg --wandb PROJECT
 python -m cluster.export runs/20261121-101500-mobile-fedavg --trace          # trace.json, for ui.perfetto.dev
+python -m cluster.export runs/20261121-101500-mobile-fedavg --kubernetes registry.example/gradwire-node:1
 
 Files go into the run folder. --tensorboard needs `pip install -e '.[tensorboard]'`, --wandb needs `pip install wandb`
-and an account; a run itself needs neither.
+and an account; a run itself needs neither. --kubernetes writes kubernetes.yaml: the same program over the same links in
+pods that make the links themselves (docs/kubernetes.md). No Kubernetes cluster has run it yet.
 """
 
 import csv
@@ -26,9 +28,11 @@ from cluster.accounting.metrics_table import COLUMNS, Row, metric_rows
 from cluster.base.errors import UsageError
 from cluster.base.files import write_atomically
 from cluster.cli.command_line import make_parser, run_verb
+from cluster.kubernetes.manifest import manifest_again
 from cluster.reporting.read_run import read_run
 from cluster.reporting.trace import trace
 from cluster.reporting.yaml_document import read_run_yml
+from cluster.run.past_run import read_past_launch
 
 FIGURES = [name for name in COLUMNS if name not in ("step", "rank", "node", "time")]
 
@@ -44,18 +48,26 @@ def main(argv: list[str] | None = None) -> int:
         "--wandb", metavar="PROJECT", help="upload to this project, as a run named after the folder"
     )
     add("--trace", action="store_true", help="write trace.json: all ranks and links on one clock")
+    add(
+        "--kubernetes",
+        metavar="IMAGE",
+        help="write kubernetes.yaml: this run as a JobSet, whose pods have this image",
+    )
     return run_verb(parser, export, argv)
 
 
 def export(args: Namespace) -> dict[str, object]:
     """Run the verb; checks that everything needed is available before it writes anything."""
-    wants_rows = args.csv or args.tensorboard or args.wandb or not args.trace
+    wants_others = args.trace or args.kubernetes
+    wants_rows = args.csv or args.tensorboard or args.wandb or not wants_others
     rows = metric_rows(args.folder) if wants_rows else []
     board = (
         _library("tensorboardX", "pip install -e '.[tensorboard]'") if args.tensorboard else None
     )
     wandb = _library("wandb", "pip install wandb") if args.wandb else None
     written = []
+    if args.kubernetes:
+        written.append(write_kubernetes(args.folder, args.kubernetes))
     if args.trace:
         written.append(write_trace(args.folder))
     if args.csv or not written and not (board or wandb):
@@ -91,6 +103,18 @@ def write_trace(folder: Path) -> str:
         )
     path = folder / "trace.json"
     write_atomically(path, json.dumps(trace(run), allow_nan=False).encode(), 0o666)
+    return str(path)
+
+
+def write_kubernetes(folder: Path, image: str) -> str:
+    """Write a run as a manifest for Kubernetes; return its path.
+
+    Raises:
+        UsageError: the folder is not a run's, the image's name is invalid, or Kubernetes cannot run this run.
+    """
+    path = folder / "kubernetes.yaml"
+    text = manifest_again(read_past_launch(folder), image)
+    write_atomically(path, text.encode(), 0o666)
     return str(path)
 
 

@@ -243,11 +243,15 @@ def _drain(output: IO[bytes], outlets: list[int]) -> bytes:
 
 
 def _container_log() -> list[int]:
-    """Open the standard output of the container's first process, which `docker logs` shows."""
+    """Open the standard output of the container's first process, which `docker logs` shows, unless it is also ours."""
     try:
-        return [os.open(CONTAINER_LOG, os.O_WRONLY | os.O_APPEND)]
+        log = os.open(CONTAINER_LOG, os.O_WRONLY | os.O_APPEND)
     except OSError:
         return []  # not a container, or no permission: the launcher's log has all of it
+    if os.path.sameopenfile(log, sys.stdout.fileno()):
+        os.close(log)
+        return []
+    return [log]
 
 
 def _signal_group(rank: subprocess.Popen[bytes], number: signal.Signals) -> None:

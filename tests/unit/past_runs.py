@@ -19,9 +19,12 @@ PROGRAM = Program(
 )
 
 
-def write_run(folder, order=("node1", "node2", "node3"), program=PROGRAM, limits=None, schedule=()):
-    spec = ClusterSpec("lab", 3, 0)
-    plans = link_plans(spec.nodes, make_link_spec("mobile", "full", 1, "nfqueue"))
+def write_run(
+    folder, order=None, program=PROGRAM, limits=None, schedule=(), topology="full", size=3
+):
+    spec = ClusterSpec("lab", size, 0)
+    order = order or tuple(node.name for node in spec.nodes)
+    plans = link_plans(spec.nodes, make_link_spec("mobile", topology, 1, "nfqueue"))
     state = planned_link_state(plans)
     places = place_ranks(order)
     job = Job(spec, program, places, state, schedule, True, 10 * 2**30)
@@ -32,7 +35,7 @@ def write_run(folder, order=("node1", "node2", "node3"), program=PROGRAM, limits
         kept = [
             line(
                 "all_reduce",
-                {(rank - 1) % 3: 6_399_371},
+                {(rank - 1) % size: 6_399_371},
                 at=110.0 + 10 * n,
                 size=4_799_528,
                 messages=8,

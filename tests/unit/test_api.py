@@ -68,7 +68,7 @@ STOREYS = {
             "accounting",
             "schedule",
         ),
-        *("reporting", "live", "run", "sweeps", "lifecycle", "cli"),
+        *("reporting", "live", "run", "kubernetes", "sweeps", "lifecycle", "cli"),
     ],
     "node": [
         *("base", "supervisor", "wire", "telemetry", "probe", "accounting", "dist", "transport"),

@@ -1,0 +1,119 @@
+"""Makes this node's data device: a VXLAN tunnel to every other node, over any network that carries UDP between them.
+
+    python -m node.vxlan < plan        # standard input is the plan: protocol/vxlan_plan.py
+
+For nodes that no Docker network connects, such as pods of Kubernetes. Links are applied to the device afterwards, like
+to any other (`python -m node.wire apply`). NET_ADMIN is enough. The tunnels are static (RFC 7348 without multicast and
+without learning): the plan has all addresses. VXLAN is neither encrypted nor authenticated: whoever can send UDP to its
+port can send packets into the data network.
+"""
+
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from node.wire.commands import Device, NodeError, run, run_batch, run_json
+from protocol.reader import FormatError, parse
+from protocol.vxlan_plan import OVERHEAD_BYTES, PREFIX_LENGTH, VxlanPlan, checked_vxlan_plan
+
+DEVICE = "data0"
+LARGEST_MTU = 1500  # of the data device, also where the network below has jumbo frames
+RESOLVE_TIMEOUT_S = 600.0  # other pods may still be waiting for a machine, or for the image
+RESOLVE_INTERVAL_S = 1.0
+FLOOD = "00:00:00:00:00:00"  # stands for every unknown destination, and for broadcasts (ARP)
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+
+def main() -> int:
+    """Make the device. Returns the exit status: 0 done, 1 the node could not do it, 2 invalid plan."""
+    try:
+        plan = checked_vxlan_plan(parse(VxlanPlan, sys.stdin.buffer.read(), "plan"))
+        device = make_device(plan)
+    except FormatError as error:
+        print(f"node.vxlan: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except NodeError as error:
+        print(f"node.vxlan: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    print(f"{device.name}: {plan.address}, packets of at most {device.mtu} bytes")
+    return 0
+
+
+def make_device(plan: VxlanPlan) -> Device:
+    """Make the data device, in place of an earlier one; waits until the peers' names can be resolved.
+
+    Raises:
+        NodeError: a name cannot be resolved, a peer cannot be reached, or the kernel refuses.
+    """
+    hosts = resolve_hosts(plan, RESOLVE_TIMEOUT_S)
+    mtu = min((_path_mtu(host) for host in hosts.values()), default=LARGEST_MTU + OVERHEAD_BYTES)
+    device = Device(DEVICE, min(mtu - OVERHEAD_BYTES, LARGEST_MTU))
+    _remove_device()
+    run_batch("ip", device_lines(plan, device))
+    run_batch("bridge", forwarding_lines(plan, hosts))
+    return device
+
+
+def device_lines(plan: VxlanPlan, device: Device) -> list[str]:
+    """Return the lines for `ip -batch` that make the device, with its address."""
+    name = device.name
+    kind = f"vxlan id {plan.vni} dstport {plan.port} nolearning"
+    return [
+        f"link add {name} address {plan.mac} mtu {device.mtu} type {kind}",
+        f"address add {plan.address}/{PREFIX_LENGTH} dev {name}",
+        f"link set {name} up",
+    ]
+
+
+def forwarding_lines(plan: VxlanPlan, hosts: Mapping[str, str]) -> list[str]:
+    """Return the lines for `bridge -batch` that say where each peer is; `hosts` are their addresses below, by name."""
+    return [
+        f"fdb append {mac} dev {DEVICE} dst {hosts[name]} port {peer.port}"
+        for name, peer in plan.peers.items()
+        for mac in (peer.mac, FLOOD)
+    ]
+
+
+def resolve_hosts(plan: VxlanPlan, timeout_s: float) -> dict[str, str]:
+    """Return each peer's IPv4 address on the network below, by name.
+
+    Raises:
+        NodeError: a name cannot be resolved in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    hosts: dict[str, str] = {}
+    while True:
+        for name, peer in plan.peers.items():
+            if name not in hosts:
+                with suppress(OSError):
+                    hosts[name] = _resolve(peer.host)
+        missing = [peer.host for name, peer in plan.peers.items() if name not in hosts]
+        if not missing:
+            return hosts
+        if time.monotonic() > deadline:
+            raise NodeError(f"no IPv4 address of {', '.join(missing)} within {timeout_s:.0f} s")
+        time.sleep(RESOLVE_INTERVAL_S)
+
+
+def _resolve(host: str) -> str:
+    found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
+    return str(found[0][4][0])
+
+
+def _path_mtu(host: str) -> int:
+    """Return the largest packet, in bytes, that this node can send to an address of the network below."""
+    (route,) = run_json(["ip", "-json", "-4", "route", "get", host])
+    (device,) = run_json(["ip", "-json", "link", "show", "dev", route["dev"]])
+    said = [item["mtu"] for item in route.get("metrics", []) if "mtu" in item]
+    return min([int(device["mtu"]), *map(int, said)])
+
+
+def _remove_device() -> None:
+    if DEVICE in (name for _, name in socket.if_nameindex()):
+        run(["ip", "link", "delete", DEVICE])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
