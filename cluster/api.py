@@ -344,7 +344,7 @@ class Cluster:
             UsageError: there is no such effort. ClusterError: the links are not in force as recorded.
         """
         from cluster.contract.probe_plan import EFFORTS
-        from cluster.contract.prove import Prover
+        from cluster.contract.prover import Prover
 
         if effort not in EFFORTS:
             raise unknown("effort", effort, EFFORTS)

@@ -53,7 +53,7 @@ from cluster.base.spec import DEFAULT_NAME, ClusterSpec
 from cluster.cli.command_line import run_verb
 from cluster.cli.launch_options import launch_parser
 from cluster.cli.live_options import served_page
-from cluster.cli.report import print_summary
+from cluster.cli.print_summary import print_summary
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages
 from cluster.live.live_run import LiveOptions
@@ -63,9 +63,9 @@ from cluster.run.job import make_job
 from cluster.run.launch_again import experiment_again, refuse_other_cluster, request_again
 from cluster.run.launch_words import NONE, parse_essential_ranks, parse_stall_timeout_s
 from cluster.run.past_run import PastLaunch, read_past_launch
-from cluster.run.placement import place_ranks, resolve_max_restarts
 from cluster.run.program import Program, fit_program, training, user_program
 from cluster.run.rank_order import check_rank_order, resolve_rank_order
+from cluster.run.rank_placement import place_ranks, resolve_max_restarts
 from cluster.run.results import parse_max_results
 from cluster.run.run_folder import check_writable
 from cluster.run.runner import RUNS_DIR

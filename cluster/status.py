@@ -18,10 +18,10 @@ from cluster.base.console import Console, as_typed, print_table
 from cluster.base.errors import NodeError
 from cluster.base.spec import Node, name_flag
 from cluster.cli.command_line import add_name, make_parser, run_verb
-from cluster.contract.prove import ProofStatus, Prover
+from cluster.contract.prover import ProofStatus, Prover
 from cluster.engine.resources import Limit, format_bytes
 from cluster.hosts.hosts_file import Hosts
-from cluster.hosts.placement import Placement
+from cluster.hosts.node_placement import Placement
 from cluster.hosts.record import read_record
 from cluster.links.profiles import IMPAIRMENT_WORDS, describe_impairments
 from cluster.shaping.link_state import LinkState

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from node.vxlan import DEVICE, make_device
-from node.wire.commands import NodeError, run
+from node.wire.commands import WireError, run
 from protocol.node_plan import NodePlan
 from protocol.pod_order import ORDER_FILE, ORDER_FOLDER, PROGRAM_FILE, PodOrder, parse_pod_order
 from protocol.rank import EXIT_USAGE, StartOrder
@@ -36,7 +36,7 @@ def main() -> int:
     except FormatError as error:
         print(f"node.pod: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except (NodeError, OSError) as error:
+    except (WireError, OSError) as error:
         print(f"node.pod: {error}", file=sys.stderr)
         return EXIT_FAILED
     return run_ranks(order.ranks)
@@ -46,7 +46,7 @@ def prepare(order: PodOrder, program: Path) -> None:
     """Make the data device, apply the links, unpack the program.
 
     Raises:
-        NodeError: the node cannot do it. OSError: a file cannot be written.
+        WireError: the node cannot do it. OSError: a file cannot be written.
     """
     with HOSTS_FILE.open("a", encoding="utf-8") as file:
         file.write(host_lines(order))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from node.wire.commands import Device, NodeError, run, run_batch, run_json
+from node.wire.commands import Device, WireError, run, run_batch, run_json
 from protocol.reader import FormatError, parse
 from protocol.vxlan_plan import OVERHEAD_BYTES, PREFIX_LENGTH, VxlanPlan, checked_vxlan_plan
 
@@ -34,7 +34,7 @@ def main() -> int:
     except FormatError as error:
         print(f"node.vxlan: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except NodeError as error:
+    except WireError as error:
         print(f"node.vxlan: {error}", file=sys.stderr)
         return EXIT_FAILED
     print(f"{device.name}: {plan.address}, packets of at most {device.mtu} bytes")
@@ -45,7 +45,7 @@ def make_device(plan: VxlanPlan) -> Device:
     """Make the data device, in place of an earlier one; waits until the peers' names can be resolved.
 
     Raises:
-        NodeError: a name cannot be resolved, a peer cannot be reached, or the kernel refuses.
+        WireError: a name cannot be resolved, a peer cannot be reached, or the kernel refuses.
     """
     hosts = resolve_hosts(plan, RESOLVE_TIMEOUT_S)
     mtu = min((_path_mtu(host) for host in hosts.values()), default=LARGEST_MTU + OVERHEAD_BYTES)
@@ -80,7 +80,7 @@ def resolve_hosts(plan: VxlanPlan, timeout_s: float) -> dict[str, str]:
     """Return each peer's IPv4 address on the network below, by name.
 
     Raises:
-        NodeError: a name cannot be resolved in time.
+        WireError: a name cannot be resolved in time.
     """
     deadline = time.monotonic() + timeout_s
     hosts: dict[str, str] = {}
@@ -93,7 +93,7 @@ def resolve_hosts(plan: VxlanPlan, timeout_s: float) -> dict[str, str]:
         if not missing:
             return hosts
         if time.monotonic() > deadline:
-            raise NodeError(f"no IPv4 address of {', '.join(missing)} within {timeout_s:.0f} s")
+            raise WireError(f"no IPv4 address of {', '.join(missing)} within {timeout_s:.0f} s")
         time.sleep(RESOLVE_INTERVAL_S)
 
 

@@ -15,7 +15,7 @@ from protocol.reader import LINE, POSITIVE, Count, Seconds, one_of
 Bytes = Annotated[int, POSITIVE]
 
 
-class Report(NamedTuple):
+class LinkReport(NamedTuple):
     """How a node has carried out its plan: standard output of `node.wire apply`."""
 
     node: str
@@ -126,7 +126,7 @@ class Shown(NamedTuple):
 
     plan: NodePlan | None
     """The plan in force; null if nothing is shaped."""
-    report: Report | None
+    report: LinkReport | None
     """The report on that plan."""
     counters: dict[str, LinkCounters]
     """Counters of the links that start here, by peer."""

@@ -27,7 +27,7 @@ import numbered_datagrams
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, project_name
 from cluster.engine.compose_up import compose_command, up_argv
-from cluster.run.placement import place_ranks, rank_environment
+from cluster.run.rank_placement import place_ranks, rank_environment
 from cluster.ssh.keys import ensure_keys
 from node.wire.segmentation import super_packet_bytes
 from protocol.link import Link

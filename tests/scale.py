@@ -20,7 +20,7 @@ from conformance import verb
 
 from cluster import Cluster
 from cluster.base.console import print_table
-from cluster.contract.prove import Prover
+from cluster.contract.prover import Prover
 from cluster.links.link_spec import make_link_spec
 from node.wire.host_counters import read_host_counters
 

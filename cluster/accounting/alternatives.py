@@ -1,6 +1,6 @@
 """Single changes of a run, and the seconds that each is predicted to have saved. Pure.
 
-    rate         a link, an uplink or a downlink twice as fast (what_if.py)
+    rate         a link, an uplink or a downlink twice as fast (better_link.py)
     delay        a link with half its delay
     rank_order   the node order in which the run's costliest all-reduce is quickest (ring_order.py)
     window       no slow start after pauses: time measured beyond gloo's model, up to what TCP's window explains
@@ -20,12 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.accounting.attribution import attribute_run
-from cluster.accounting.bounds import Network
-from cluster.accounting.collectives import Collective, by_key, made_at_once
-from cluster.accounting.gains import Gains, most_gained_s
-from cluster.accounting.ring_order import best_order, ring_messages
-from cluster.accounting.tcp_windows import windows_of_run
-from cluster.accounting.what_if import (
+from cluster.accounting.better_link import (
     LEAST_S,
     REPLAYS,
     Sample,
@@ -39,6 +34,11 @@ from cluster.accounting.what_if import (
     with_windows,
     without_windows,
 )
+from cluster.accounting.bounds import Network
+from cluster.accounting.collectives import Collective, by_key, made_at_once
+from cluster.accounting.gains import Gains, most_gained_s
+from cluster.accounting.ring_order import best_order, ring_messages
+from cluster.accounting.tcp_windows import windows_of_run
 from protocol.link import Link
 
 MOST_STEPS = 5_000_000  # messages of all ranks in a replay: about ten seconds

@@ -13,7 +13,7 @@ have been shorter if that thing had been like its peers:
     evaluation, startup, checkpoint   what a rank did while its peers waited
     event           of a schedule: collectives during it took longer than others of their kind
 
-A network that is slow everywhere has no cause: `what_if` says which improvement would help. Seconds of links are
+A network that is slow everywhere has no cause: `better_link` says which improvement would help. Seconds of links are
 predicted by the model of gloo (gloo_timing.py), those of ranks and events were measured. None of them costs more than
 ranks really waited for it, which is less than collectives took if ranks computed meanwhile (gains.py).
 """
@@ -27,19 +27,19 @@ from statistics import median
 from typing import Any
 
 from cluster.accounting.attribution import attribute
-from cluster.accounting.bounds import Network, flows_of
-from cluster.accounting.collectives import Collective, Part, by_key, made_at_once
-from cluster.accounting.gains import Gains, most_gained_s
-from cluster.accounting.rank_time import RankTime
-from cluster.accounting.tcp_timing import SocketState
-from cluster.accounting.tcp_windows import windows_of_run
-from cluster.accounting.what_if import (
+from cluster.accounting.better_link import (
     count_steps,
     gained_s,
     seconds_of,
     take_samples,
     used_carriers,
 )
+from cluster.accounting.bounds import Network, flows_of
+from cluster.accounting.collectives import Collective, Part, by_key, made_at_once
+from cluster.accounting.gains import Gains, most_gained_s
+from cluster.accounting.rank_time import RankTime
+from cluster.accounting.tcp_timing import SocketState
+from cluster.accounting.tcp_windows import windows_of_run
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 MOST_SAMPLES = 32  # per kind, purpose and size: losses are rare

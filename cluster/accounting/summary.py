@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.accounting.attribution import attribute_run
+from cluster.accounting.better_link import what_if
 from cluster.accounting.broadcast import Receipt, receipts_of
 from cluster.accounting.causes import Interval, causes_summary, find_causes, parse_events
 from cluster.accounting.collective_stats import (
@@ -23,7 +24,6 @@ from cluster.accounting.experience import experience_summary
 from cluster.accounting.metrics import LastLines, read_events
 from cluster.accounting.rank_time import RankTime, rank_time
 from cluster.accounting.routes import Contract, link_paths, make_network
-from cluster.accounting.what_if import what_if
 from cluster.accounting.wire_bytes import Sent, expected_by_link
 from cluster.shaping.link_state import LinkState
 from protocol.link import Pair

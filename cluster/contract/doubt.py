@@ -24,8 +24,8 @@ TENTH = 10.0
 # A sender keeps at least this much in the queue before its link, unless half of its buffer is less
 # (cluster.contract.floods). If it wakes up m ms late on average, the queue is empty for at most m / 5 of the time.
 QUEUED_MS = 5.0
-# The nfqueue wire releases packets early by at most this much, to be on time on average (node.wire.nfqueue.delayer);
-# both directions of a round trip together.
+# The nfqueue wire releases packets early by at most this much, to be on time on average (MAX_LEAD_S in
+# node/wire/nfqueue/python_path.py); both directions of a round trip together.
 EARLY_MS = 2 * 1.0
 EARLY_DEVIATIONS = OUTER_DECILES / 2  # from a normal distribution's first decile to its median
 

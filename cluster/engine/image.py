@@ -55,7 +55,7 @@ SOURCES = {
 
 TORCH_ARGS = ("TORCH", "TORCHVISION", "USE_LIBUV")
 
-Report = Callable[[str], None]
+Progress = Callable[[str], None]
 """A callback that takes one line of progress."""
 
 
@@ -69,7 +69,7 @@ def source_hash(build_args: Mapping[str, str]) -> str:
 
 
 def ensure_image(
-    engine: Engine, report: Report, build_args: Mapping[str, str] | None = None
+    engine: Engine, report: Progress, build_args: Mapping[str, str] | None = None
 ) -> bool:
     """Build the node image unless it matches this checkout; return whether it was built.
 
@@ -147,7 +147,7 @@ def last_args(engine: Engine) -> dict[str, str]:
     return _args_of(engine.image_source(IMAGE))
 
 
-def _wheels(engine: Engine, args: Collection[str], report: Report) -> list[Path]:
+def _wheels(engine: Engine, args: Collection[str], report: Progress) -> list[Path]:
     """Return the wheels that the build needs from PyPI."""
     files = [REQUIREMENTS, *(file for extra, file in EXTRAS.items() if extra in args)]
     architecture = engine.architecture()
@@ -222,7 +222,7 @@ def _check_disk(engine: Engine, needed: int) -> None:
         )
 
 
-def ensure_base(engine: Engine, report: Report) -> None:
+def ensure_base(engine: Engine, report: Progress) -> None:
     """Pull the base image if it is missing, or bootstrap it if no registry provides it.
 
     Raises:
@@ -242,7 +242,7 @@ def ensure_base(engine: Engine, report: Report) -> None:
         _bootstrap_base(report)
 
 
-def _bootstrap_base(report: Report) -> None:
+def _bootstrap_base(report: Progress) -> None:
     """Pipe a root file system from mmdebstrap, as a tar stream, into `docker import`."""
     _ensure_mmdebstrap(report)
     bootstrap = subprocess.Popen(
@@ -288,7 +288,7 @@ def _forget(image: str) -> None:
     run_bounded(["docker", "image", "rm", image])
 
 
-def _ensure_mmdebstrap(report: Report) -> None:
+def _ensure_mmdebstrap(report: Progress) -> None:
     if shutil.which("mmdebstrap"):
         return
     install = ["apt-get", "install", "--yes", "--no-install-recommends", "mmdebstrap"]
@@ -302,7 +302,9 @@ def _ensure_mmdebstrap(report: Report) -> None:
     _stream(install, report, "mmdebstrap could not be installed")
 
 
-def _stream(argv: list[str], report: Report, failure: str, stdin: IO[bytes] | None = None) -> None:
+def _stream(
+    argv: list[str], report: Progress, failure: str, stdin: IO[bytes] | None = None
+) -> None:
     """Run a long command and report its lines; if it fails or falls silent, raise a ClusterError with the last ones."""
     tail: list[str] = []
     progress = BuildProgress()

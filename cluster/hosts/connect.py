@@ -6,12 +6,12 @@ from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.base.spec import IMAGE, ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
-from cluster.engine.image import Report, ensure_image, require_image
+from cluster.engine.image import Progress, ensure_image, require_image
 from cluster.hosts.each import each_host
 from cluster.hosts.host_compose import HostCompose
 from cluster.hosts.host_engine import HostEngine
 from cluster.hosts.hosts_file import Hosts
-from cluster.hosts.placement import nodes_by_host
+from cluster.hosts.node_placement import nodes_by_host
 from cluster.hosts.record import read_hosts, read_record
 from cluster.hosts.several import SeveralEngines
 from cluster.hosts.several_compose import SeveralCompose
@@ -110,7 +110,7 @@ def compose_for(name: str, engine: Engine) -> ComposeUp:
     return HostCompose(name, engine) if isinstance(engine, HostEngine) else ComposeUp(name)
 
 
-def provide_image(engine: Engine, image: str, report: Report) -> bool:
+def provide_image(engine: Engine, image: str, report: Progress) -> bool:
     """Make sure that an engine has the current image of the nodes; return whether it had to be built or sent.
 
     The engine of this machine builds it; hosts get a copy.

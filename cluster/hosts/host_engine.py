@@ -15,7 +15,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.container import Container
 from cluster.hosts.hosts_file import Host
-from cluster.hosts.placement import place
+from cluster.hosts.node_placement import place
 from cluster.hosts.tunnel import Tunnel, ssh_argv
 from cluster.ssh.connection import Dial
 

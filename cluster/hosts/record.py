@@ -10,7 +10,7 @@ from cluster.base.json_file import write_json
 from cluster.base.paths import PROJECT_DIR, STATE_FOLDER
 from cluster.base.spec import ClusterSpec
 from cluster.hosts.hosts_file import Host, Hosts
-from cluster.hosts.placement import Placement
+from cluster.hosts.node_placement import Placement
 
 FILE = "host.json"
 

@@ -19,7 +19,7 @@ from cluster.engine.sdk_errors import engine_errors
 from cluster.hosts.clean_up import clean_up_command, docker_words, ssh_command
 from cluster.hosts.each import each_host
 from cluster.hosts.hosts_file import Host, Hosts
-from cluster.hosts.placement import nodes_by_host, place
+from cluster.hosts.node_placement import nodes_by_host, place
 from cluster.hosts.swarm import part_hosts, remove_network
 from cluster.hosts.swarm_host import SwarmHost
 from cluster.hosts.swarm_lock import swarm_lock

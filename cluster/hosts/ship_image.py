@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from cluster.base.errors import ClusterError
 from cluster.base.subprocesses import run_bounded
 from cluster.engine.client import Engine, docker_command
-from cluster.engine.image import Report
+from cluster.engine.image import Progress
 from cluster.hosts.host_engine import HostEngine
 
 SHIP_TIMEOUT_S = 3600.0  # 1.3 GB of image, or 7.5 with PyPI's torch
 
 
-def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Report) -> bool:
+def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Progress) -> bool:
     """Make sure that hosts have this image as it is here, all hosts at once; return whether it had to be sent.
 
     Raises:

@@ -10,7 +10,7 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.resources import ResourceRequest, check_room
 from cluster.hosts.connect import compose_for, hosts_of, provide_image
-from cluster.hosts.placement import place
+from cluster.hosts.node_placement import place
 from cluster.hosts.record import write_record
 from cluster.lifecycle.reconcile import reconcile, refuse_without_keys
 from cluster.lifecycle.removal import remove_until_quiet

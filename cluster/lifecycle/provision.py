@@ -23,7 +23,7 @@ from cluster.ssh.answers import read_answer
 from cluster.ssh.connection import TimedOut, load_paramiko
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.keys import ensure_keys
-from protocol.link_report import Report
+from protocol.link_report import LinkReport
 from protocol.node_plan import NodePlan
 from protocol.places import FIRST_REPORT, FIRST_REPORT_LOCK
 
@@ -86,7 +86,7 @@ def make_nodes(
             if compose.has_ended(spec):
                 _check_alive(engine, spec, now, "python -m cluster.doctor")
 
-        def prepare(node: Node) -> Report | None:
+        def prepare(node: Node) -> LinkReport | None:
             starts.wait(node.name, deadline, fleet.closing)
             _log_in(engine, spec, fleet, node, deadline)
             return shape_node(fleet, node.name, plans[node.name]) if plans else None
@@ -134,7 +134,7 @@ def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
             write_atomically(path, encode(plans[node.name]), 0o644)
 
 
-def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:
+def first_report(fleet: Fleet, node: str, plan: NodePlan) -> LinkReport:
     """Return a new node's report on the links that it laid while it booted; waits until they are laid.
 
     Raises:
@@ -143,7 +143,7 @@ def first_report(fleet: Fleet, node: str, plan: NodePlan) -> Report:
     done = fleet.run_on(node, READ_FIRST_REPORT)
     if not done.stdout:
         return apply_plan(fleet, node, plan)  # it could not: a new attempt returns the reason
-    return read_answer(Report, node, done.stdout)
+    return read_answer(LinkReport, node, done.stdout)
 
 
 def is_running(engine: Engine, spec: ClusterSpec, containers: Sequence[Container]) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cluster.base.errors import NodeError, UsageError
-from cluster.run.placement import RankPlacement
+from cluster.run.rank_placement import RankPlacement
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.remote_process import RemoteProcess
 from protocol.checkpoint_name import NAME, read_checkpoint_name

@@ -15,14 +15,14 @@ from cluster.links.traces import Playback
 from cluster.links.underlay import Underlay
 from cluster.run.experiment import Experiment
 from cluster.run.launch_words import NONE
-from cluster.run.placement import (
+from cluster.run.program import Program
+from cluster.run.rank_placement import (
     RankPlacement,
     fill_arguments,
     place_ranks,
     rank_environment,
     resolve_max_restarts,
 )
-from cluster.run.program import Program
 from cluster.run.results import parse_max_results
 from cluster.schedule.events import (
     Event,

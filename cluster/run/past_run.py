@@ -22,8 +22,8 @@ from cluster.base.spec import ClusterSpec
 from cluster.base.yaml_file import is_file, read_yaml
 from cluster.links.link import draw_access
 from cluster.links.link_spec import LinkSpec
-from cluster.run.placement import RankPlacement, place_ranks
 from cluster.run.rank_order import parse_rank_order
+from cluster.run.rank_placement import RankPlacement, place_ranks
 from cluster.run.run_folder import last_events
 from protocol.link import Link
 from protocol.reader import FormatError, read

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from signal import SIGKILL
 
 from cluster.base.signal_names import signal_name
-from cluster.run.placement import RankPlacement
+from cluster.run.rank_placement import RankPlacement
 from protocol.rank import LOST, RankReport
 from protocol.reader import FormatError, parse
 

@@ -20,9 +20,9 @@ from cluster.base.console import LinePrinter
 from cluster.base.errors import NodeError
 from cluster.base.stdout import plain
 from cluster.live.news import News, RankEnded, RankRestarted
-from cluster.run.placement import RankPlacement
 from cluster.run.rank_exit import RankExit, how_it_ended, read_report
 from cluster.run.rank_output import add_line, copy_lines
+from cluster.run.rank_placement import RankPlacement
 from cluster.run.stall_watcher import StallWatch
 from cluster.ssh.fleet import Fleet
 from cluster.ssh.liveness import MOST_SILENT_S

@@ -27,7 +27,7 @@ from cluster.accounting.metrics import LastLines, last_lines, parse_event
 from cluster.base.errors import ClusterError
 from cluster.base.files import write_text
 from cluster.base.json_file import write_json
-from cluster.run.placement import RankPlacement
+from cluster.run.rank_placement import RankPlacement
 from protocol.link import Link
 from protocol.metrics import MOST_LINE_BYTES
 from protocol.places import COLLECTIVES, METRICS, MODEL

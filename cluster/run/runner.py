@@ -21,7 +21,7 @@ from cluster.base.errors import ClusterError, RunFailed
 from cluster.base.json_file import finite, write_json
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
-from cluster.contract.prove import Prover
+from cluster.contract.prover import Prover
 from cluster.engine.client import Engine
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.image import require_packages

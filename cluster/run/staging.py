@@ -10,9 +10,9 @@ from pathlib import Path
 from cluster.base.console import Console
 from cluster.run.checkpoints import send_checkpoints
 from cluster.run.job import Job
-from cluster.run.placement import RankPlacement
 from cluster.run.program import pack
 from cluster.run.rank_exit import RankExit
+from cluster.run.rank_placement import RankPlacement
 from cluster.run.results import SILENCE_S, Fetch, fetch_results
 from cluster.run.run_folder import sort_results
 from cluster.run.shared_folder import fetch_shared, make_shared

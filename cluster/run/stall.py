@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import protocol.telemetry
 from cluster.accounting.open_collective import OpenCollective, read_collective
 from cluster.base.spec import Node
-from cluster.run.placement import RankPlacement
+from cluster.run.rank_placement import RankPlacement
 from protocol.reader import read
 
 # A share of one processor, and bytes: libraries poll clocks and send keep-alives even if nothing goes on.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from cluster.run.placement import RankPlacement
+from cluster.run.rank_placement import RankPlacement
 from cluster.run.stall import (
     STOPPED,
     SUSPECT_STATES,

@@ -7,7 +7,7 @@ from pathlib import Path
 from cluster.base.console import eprint
 from cluster.base.json_file import write_json
 from cluster.contract.probe_plan import EFFORTS
-from cluster.contract.prove import Looked, Prover
+from cluster.contract.prover import Looked, Prover
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.run.job import Job

@@ -21,7 +21,7 @@ from cluster.shaping.kernel_settings import group_settings
 from cluster.ssh.answers import read_answer, understood
 from cluster.ssh.fleet import Fleet
 from protocol.link import Link, Pair
-from protocol.link_report import Inspected, LinkCounters, Marks, Report, Settings, Shown
+from protocol.link_report import Inspected, LinkCounters, LinkReport, Marks, Settings, Shown
 from protocol.node_plan import NodePlan, checked_plan
 from protocol.reader import FormatError, document
 
@@ -127,7 +127,7 @@ def encode(plan: NodePlan) -> bytes:
     return json.dumps(document(plan)).encode()
 
 
-def apply_plan(fleet: Fleet, node: str, plan: NodePlan) -> Report:
+def apply_plan(fleet: Fleet, node: str, plan: NodePlan) -> LinkReport:
     """Shape one node; existing links change in place.
 
     Raises:
@@ -136,7 +136,7 @@ def apply_plan(fleet: Fleet, node: str, plan: NodePlan) -> Report:
     done = fleet.run_on(node, [*WIRE, "apply"], encode(plan))
     if done.exit_code != 0:
         raise NodeError("the links could not be shaped", {node: done.words()})
-    return read_answer(Report, node, done.stdout)
+    return read_answer(LinkReport, node, done.stdout)
 
 
 def apply_plans(fleet: Fleet, plans: Mapping[str, NodePlan]) -> LinkState:
@@ -265,7 +265,7 @@ def refuse_replayed(link_state: LinkState, what: str) -> None:
 
 
 def make_link_state(
-    plans: Mapping[str, NodePlan], reports: Mapping[str, Report], counters: Counters
+    plans: Mapping[str, NodePlan], reports: Mapping[str, LinkReport], counters: Counters
 ) -> LinkState:
     """Merge the nodes' plans and reports into one state.
 

@@ -21,11 +21,11 @@ MOST_WAIT_S = 10.0
 def link_bytes() -> dict[str, int]:
     """Return the bytes that each outgoing link has carried, headers included, by peer; empty if none is shaped."""
     from node.wire.apply import sent_bytes
-    from node.wire.commands import NodeError
+    from node.wire.commands import WireError
 
     try:
         return sent_bytes()
-    except (NodeError, OSError):
+    except (WireError, OSError):
         return {}  # somebody has removed the wire: the counters are gone
 
 

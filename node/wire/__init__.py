@@ -10,5 +10,5 @@
 `protocol.node_plan` and `protocol.link_report` define the plan and the output. Reading order: `layout`,
 `segmentation` (what a packet is), `egress` (the rate; `htb` writes the lines, `node_cap` limits a node), `backends`
 (what the two wires have in common), `netem` (the kernel's own emulator), `nfqueue/` (the wire for kernels without
-it), `apply`, which combines them, and `replay/`, which changes them many times a second.
+it), `apply`, which combines them, and `playback/`, which changes them many times a second.
 """

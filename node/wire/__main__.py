@@ -4,8 +4,8 @@ import json
 import sys
 
 from node.wire.apply import apply, clear, show, trial
-from node.wire.commands import NodeError
-from node.wire.replay.player import replay
+from node.wire.commands import WireError
+from node.wire.playback.player import replay
 from protocol.reader import FormatError, document
 
 USAGE = """usage: python3 -m node.wire VERB
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     except FormatError as error:
         print(f"node.wire: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except NodeError as error:
+    except WireError as error:
         print(f"node.wire: {error}", file=sys.stderr)
         return EXIT_FAILED
     return 0

@@ -18,22 +18,22 @@ from node.wire import (
     state,
 )
 from node.wire.backends import WIRES, Wire, choose
-from node.wire.commands import NodeError, Qdisc
+from node.wire.commands import Qdisc, WireError
 from node.wire.host_counters import read_host_counters
 from node.wire.kernel_settings import read_settings, refuse_other_slow_start
 from node.wire.layout import Layout, lay_out
-from node.wire.replay import lock
+from node.wire.playback import lock
 from node.wire.state import State
-from protocol.link_report import LinkCounters, Report, Shown
+from protocol.link_report import LinkCounters, LinkReport, Shown
 from protocol.node_plan import parse_plan
 
 
-def apply(text: str) -> Report:
+def apply(text: str) -> LinkReport:
     """Make this node's links match the plan; existing links are changed in place.
 
     Raises:
         FormatError: the text is not a plan; nothing has been changed.
-        NodeError: this node cannot do it. Changes that it had begun are undone, and nothing is shaped any more.
+        WireError: this node cannot do it. Changes that it had begun are undone, and nothing is shaped any more.
     """
     plan = parse_plan(text)
     with exclusive_lock() as first:
@@ -56,7 +56,7 @@ def bring_about(before: State | None, layout: Layout, wire: Wire) -> State:
     """Make this node's links match the layout, whatever they were before.
 
     Raises:
-        NodeError: this node cannot do it; then nothing is shaped any more. If its settings differ from what the plan
+        WireError: this node cannot do it; then nothing is shaped any more. If its settings differ from what the plan
             wants, nothing has been changed.
     """
     refuse_other_slow_start(layout.plan)
@@ -155,7 +155,7 @@ def _change(before: State | None, layout: Layout, wire: Wire) -> State:
     outgoing = plan.outgoing().values()
     segmentation.change(device.name, offloads, segmentation.wanted(outgoing, layout.frame))
     notes += [*route_notes, segmentation.note(outgoing, layout.frame)]
-    report = Report(
+    report = LinkReport(
         node=plan.node,
         device=device.name,
         mtu=device.mtu,
@@ -172,7 +172,7 @@ def _refuse_foreign(device: str, found: list[Qdisc]) -> None:
     for qdisc in found:
         is_root = qdisc.is_root and qdisc.device == device
         if is_root and qdisc.handle not in ("0:", f"{htb.HANDLE}:"):
-            raise NodeError(
+            raise WireError(
                 f"{device} has a qdisc that is not ours ({qdisc.kind} {qdisc.handle}): "
                 f"remove it with `tc qdisc del dev {device} root`"
             )

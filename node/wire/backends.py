@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from node.wire import netem
-from node.wire.commands import NodeError, Qdisc
+from node.wire.commands import Qdisc, WireError
 from node.wire.layout import Layout
 from node.wire.nfqueue import backend as nfqueue
 from protocol.link_report import Lateness, WireCounters
@@ -12,8 +12,7 @@ from protocol.link_report import Lateness, WireCounters
 class Wire(Protocol):
     """A way to give incoming packets their link's delay, jitter and loss. Both wires are modules with these functions.
 
-    A third wire needs a module in WIRES below, a name in `protocol.link.WIRES`, and a place in the order in which
-    `choose` tries them.
+    A third wire needs a module in WIRES below and a name in `protocol.link.WIRES`; docs/contributing.md says the rest.
     """
 
     NAME: str
@@ -50,23 +49,28 @@ class Wire(Protocol):
 
 
 WIRES: dict[str, Wire] = {"netem": netem, "nfqueue": nfqueue}
+"""By name, in the order in which `auto` tries them. The last one is not tried: it reports by itself if it cannot start,
+and undoing a trial costs the kernel 20 ms."""
 
 
 def choose(wanted: str, in_force: str) -> Wire:
-    """Return the wire that a plan asks for; for `auto` the one in force, else netem if this kernel can run it.
-
-    nfqueue is not tried: it reports by itself if it cannot start, and undoing a trial costs the kernel 20 ms.
+    """Return the wire that a plan asks for; for `auto` the one in force, else the first that this kernel can run.
 
     Raises:
-        NodeError: netem is asked for but unavailable; quotes the kernel.
+        WireError: a wire is asked for that is tried and unavailable; quotes the kernel.
     """
     if in_force and wanted in ("auto", in_force):
         return WIRES[in_force]
-    if wanted == nfqueue.NAME:
-        return nfqueue
-    lacking = netem.unavailable()
-    if lacking and wanted == netem.NAME:
-        raise NodeError(
-            f"this kernel cannot delay packets with netem ({lacking}): ask for the wire `auto`, which takes what works"
-        )
-    return nfqueue if lacking else netem
+    *tried, last = WIRES.values()
+    if wanted == last.NAME:
+        return last
+    for wire in tried:
+        if wanted not in ("auto", wire.NAME):
+            continue
+        lacking = wire.unavailable()
+        if not lacking:
+            return wire
+        if wanted == wire.NAME:
+            words = f"this kernel cannot delay packets with {wanted} ({lacking})"
+            raise WireError(f"{words}: ask for the wire `auto`, which takes what works")
+    return last

@@ -5,11 +5,11 @@ import subprocess
 from typing import Any, NamedTuple
 
 
-class NodeError(Exception):
+class WireError(Exception):
     """This node cannot do what the plan asks; the message says what failed and what to try."""
 
 
-class CommandError(NodeError):
+class CommandError(WireError):
     """A command failed or does not exist; the message quotes its output."""
 
 
@@ -87,7 +87,7 @@ def find_device(address: str) -> Device:
     for row in run_json(["ip", "-json", "-4", "address", "show", "to", f"{address}/32"]):
         if row:  # ip prints an empty object for every device that the filter leaves out
             return Device(row["ifname"].partition("@")[0], row["mtu"])
-    raise NodeError(f"no device of this node has the address {address}: is it on the data network?")
+    raise WireError(f"no device of this node has the address {address}: is it on the data network?")
 
 
 def run_json(argv: list[str]) -> Any:  # noqa: ANN401 - the shape is the command's

@@ -5,7 +5,7 @@ import re
 import socket
 from pathlib import Path
 
-from node.wire.commands import NodeError
+from node.wire.commands import WireError
 from protocol.link_report import Settings
 from protocol.node_plan import NodePlan
 
@@ -33,12 +33,12 @@ def refuse_other_slow_start(plan: NodePlan) -> None:
     """Check that slow start after idle is as the plan says: /proc/sys is read-only here, so Compose sets it.
 
     Raises:
-        NodeError: it differs.
+        WireError: it differs.
     """
     is_on = _slow_start_after_idle()
     if is_on != plan.slow_start_after_idle:
         words = ("on", "off") if is_on else ("off", "on")
-        raise NodeError(
+        raise WireError(
             "slow start after idle is {} in this node and shall be {}, and a container keeps what it was made with: "
             "`python -m cluster.up --profile NAME` makes the nodes anew".format(*words)
         )

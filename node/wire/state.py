@@ -11,7 +11,7 @@ from typing import NamedTuple
 from node.wire.commands import Device
 from node.wire.layout import Layout
 from node.wire.segmentation import Offloads
-from protocol.link_report import Report
+from protocol.link_report import LinkReport
 from protocol.node_plan import read_plan
 from protocol.places import STATE_FOLDER
 from protocol.reader import document, read
@@ -23,7 +23,7 @@ FILE = FOLDER / "wire.json"
 class State(NamedTuple):
     """A plan in force."""
 
-    report: Report
+    report: LinkReport
     layout: Layout
     wire: str
     offloads: Offloads
@@ -66,7 +66,7 @@ def load() -> State | None:
         fields = json.loads(FILE.read_text())
         device, changes = Device(*fields["device"]), int(fields["changes"])
         layout = Layout(read_plan(fields["plan"]), device, fields["slots"], changes)
-        report = read(Report, fields["report"])
+        report = read(LinkReport, fields["report"])
         offloads = Offloads(*fields["offloads"])
         return State(report, layout, fields["wire"], offloads, str(fields["laying"]))
     except (KeyError, TypeError, ValueError):

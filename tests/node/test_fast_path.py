@@ -1,4 +1,4 @@
-"""Tests that the fast path in C gives the same verdicts as the delayer in Python for the same announcements."""
+"""Tests that the fast path in C gives the same verdicts as the path in Python for the same announcements."""
 
 import random
 import socket
@@ -8,8 +8,8 @@ import pytest
 
 from node.wire.nfqueue import fast_path
 from node.wire.nfqueue.delay_line import Behaviour
-from node.wire.nfqueue.delayer import Delayer
 from node.wire.nfqueue.fast_path import DRAWS, FastPath, load_library
+from node.wire.nfqueue.python_path import PythonPath
 
 BOOT_S, WALL_S = 5000.0, 1.7e9
 PLAIN, ROUGH, BURSTS = 7, 8, 0x77FF
@@ -32,11 +32,11 @@ def announcement(queue, packet, stamp_s):
 
 
 class Kernel:
-    """A fake kernel: the other end of a delayer's socket."""
+    """A fake kernel: the other end of the socket of a path."""
 
     def __init__(self):
-        self.end, self.delayers = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        for one in (self.end, self.delayers):
+        self.end, self.paths = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for one in (self.end, self.paths):
             one.setblocking(False)
 
     def heard(self):
@@ -66,12 +66,14 @@ class Both:
 
     def __init__(self, monkeypatch):
         self.now_s = BOOT_S
-        monkeypatch.setattr("node.wire.nfqueue.delayer.monotonic", lambda: self.now_s)
-        monkeypatch.setattr("node.wire.nfqueue.delayer.time", lambda: self.now_s - BOOT_S + WALL_S)
+        monkeypatch.setattr("node.wire.nfqueue.python_path.monotonic", lambda: self.now_s)
+        monkeypatch.setattr(
+            "node.wire.nfqueue.python_path.time", lambda: self.now_s - BOOT_S + WALL_S
+        )
         self.kernels = Kernel(), Kernel()
-        self.slow = Delayer(self.kernels[0].delayers)
+        self.slow = PythonPath(self.kernels[0].paths)
         self.library = load_library()
-        self.fast = FastPath(self.library, self.kernels[1].delayers)
+        self.fast = FastPath(self.library, self.kernels[1].paths)
 
     def set(self, behaviours):
         for (
@@ -91,10 +93,10 @@ class Both:
     def look(self):
         """Run each once; return the verdicts of both, and for each how long until it must run again."""
         self.slow.take_in()
-        self.slow.let_go()
+        self.slow.release_due()
         pointer = self.fast._pointer
         self.library.fast_path_take_in(pointer, self.now_s, self.now_s - BOOT_S + WALL_S)
-        self.library.fast_path_let_go(pointer, self.now_s)
+        self.library.fast_path_release_due(pointer, self.now_s)
         self.fast._draw_more()
         told = [kernel.heard() for kernel in self.kernels]
         waits = [self.slow.wait_s(), self.library.fast_path_wait_s(pointer, self.now_s)]
@@ -110,7 +112,7 @@ def test_the_image_has_it():
     assert load_library() is not None
 
 
-def test_without_it_the_delayer_does_all_in_python(monkeypatch, tmp_path):
+def test_without_it_all_is_done_in_python(monkeypatch, tmp_path):
     monkeypatch.setattr(fast_path, "LIBRARY", tmp_path / "none.so")
     assert load_library() is None
 
@@ -209,7 +211,7 @@ def test_what_is_no_announcement_is_passed_over(both):
         both.kernels[1].end.send(message)
     both.library.fast_path_take_in(both.fast._pointer, both.now_s, WALL_S)
     both.now_s += 1
-    both.library.fast_path_let_go(both.fast._pointer, both.now_s)
+    both.library.fast_path_release_due(both.fast._pointer, both.now_s)
     told = both.kernels[1].heard()
     assert all(verdict == 1 for verdict, _ in told.get(PLAIN, []))
 
@@ -221,6 +223,6 @@ def test_more_packets_than_it_has_room_for_at_first_are_held_in_order(both):
         both.kernels[1].end.send(announcement(PLAIN, packet, None))
         both.library.fast_path_take_in(both.fast._pointer, both.now_s, WALL_S)
     both.now_s += 10.0 - 0.15005
-    both.library.fast_path_let_go(both.fast._pointer, both.now_s)
+    both.library.fast_path_release_due(both.fast._pointer, both.now_s)
     ((verdict, up_to),) = both.kernels[1].heard()[PLAIN]
     assert verdict == 1 and up_to == pytest.approx(1500, abs=3)

@@ -7,8 +7,8 @@ from books import line
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
 from cluster.run.job import Job
-from cluster.run.placement import place_ranks
 from cluster.run.program import Program
+from cluster.run.rank_placement import place_ranks
 from cluster.run.run_folder import write_config, write_links
 from cluster.shaping.link_state import planned_link_state
 

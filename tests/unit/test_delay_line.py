@@ -10,8 +10,8 @@ from node.wire.nfqueue.delay_line import (
     FIRST,
     HELD,
     Behaviour,
+    DelayLine,
     Downlink,
-    HoldingLine,
     flip_bit,
 )
 from node.wire.nfqueue.nfnetlink import (
@@ -26,7 +26,7 @@ QUIET = Behaviour(delay_s=0.05)
 
 
 def hold(behaviour, downlink=None):
-    return HoldingLine(behaviour, downlink or Downlink(float("inf"), float("inf")))
+    return DelayLine(behaviour, downlink or Downlink(float("inf"), float("inf")))
 
 
 def send(line, count, interval_s):
@@ -35,7 +35,7 @@ def send(line, count, interval_s):
         line.admit(packet, packet * interval_s)
     left = []
     while (due := line.next_due()) < float("inf"):
-        for verdict in line.release(due):
+        for verdict in line.take_due(due):
             left += [(packet, due, verdict.what) for packet in range(len(left), verdict.up_to + 1)]
     return left
 
@@ -45,9 +45,9 @@ def test_a_packet_goes_exactly_after_the_delay():
     assert line.admit(7, 1.0) == FIRST
     assert line.admit(8, 1.01) == HELD
     assert line.next_due() == 1.05
-    assert line.release(1.04) == []
-    assert line.release(1.05) == [PacketVerdict(ACCEPT, 7)]
-    assert line.release(2.0) == [PacketVerdict(ACCEPT, 8)]
+    assert line.take_due(1.04) == []
+    assert line.take_due(1.05) == [PacketVerdict(ACCEPT, 7)]
+    assert line.take_due(2.0) == [PacketVerdict(ACCEPT, 8)]
     assert line.next_due() == float("inf")
 
 
@@ -66,7 +66,7 @@ def test_all_that_is_due_goes_with_one_verdict():
     line = hold(QUIET)
     for packet in range(100):
         line.admit(packet, 0.0)
-    assert line.release(1.0) == [PacketVerdict(ACCEPT, 99)]
+    assert line.take_due(1.0) == [PacketVerdict(ACCEPT, 99)]
 
 
 def test_jitter_has_the_spread_that_was_asked_for():
@@ -87,8 +87,8 @@ def test_a_shorter_delay_does_not_let_packets_overtake():
     line.admit(1, 0.0)
     line.change(QUIET._replace(delay_s=0.0))
     line.admit(2, 0.01)
-    assert line.release(0.04) == []
-    assert line.release(0.05) == [PacketVerdict(ACCEPT, 2)]
+    assert line.take_due(0.04) == []
+    assert line.take_due(0.05) == [PacketVerdict(ACCEPT, 2)]
 
 
 def test_loss_is_within_its_binomial_interval():
@@ -103,7 +103,7 @@ def test_a_lost_packet_takes_no_other_with_it():
     line.change(QUIET)
     line.admit(2, 0.0)
     line.admit(3, 0.0)
-    assert line.release(1.0) == [PacketVerdict(DROP, 1), PacketVerdict(ACCEPT, 3)]
+    assert line.take_due(1.0) == [PacketVerdict(DROP, 1), PacketVerdict(ACCEPT, 3)]
 
 
 def test_the_same_seed_gives_the_same_times_and_losses():
@@ -162,7 +162,7 @@ def test_some_packets_are_doubled_and_some_damaged():
     line = hold(QUIET._replace(duplicate=0.3, corrupt=0.1))
     for packet in range(10_000):
         line.admit(packet, 0.0, content=IPV4_PACKET)
-    verdicts = line.release(1.0)
+    verdicts = line.take_due(1.0)
     assert abs(sum(bool(v.copy) for v in verdicts) - 3_000) < 2.58 * 46
     changed = [v.content for v in verdicts if v.content]
     assert abs(len(changed) - 1_000) < 2.58 * 30
@@ -192,7 +192,7 @@ def test_what_is_lost_takes_nothing_of_the_downlink():
     kept.admit(2, 1.0, size=1500)
     assert lost.next_due() == pytest.approx(1.05)
     assert kept.next_due() == pytest.approx(1.051)
-    assert kept.release(1.0515) == [PacketVerdict(ACCEPT, 1)]
+    assert kept.take_due(1.0515) == [PacketVerdict(ACCEPT, 1)]
 
 
 def test_what_is_known_of_a_packet_besides_its_number():

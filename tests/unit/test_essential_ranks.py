@@ -13,10 +13,10 @@ from cluster.accounting.summary import account
 from cluster.base.console import Console, LinePrinter
 from cluster.base.errors import NodeError, RunFailed
 from cluster.base.spec import ClusterSpec
-from cluster.cli.report import print_summary
+from cluster.cli.print_summary import print_summary
 from cluster.run import ranks, runner, stall_watcher
-from cluster.run.placement import place_ranks, rank_environment
 from cluster.run.rank_exit import RankExit
+from cluster.run.rank_placement import place_ranks, rank_environment
 from cluster.run.ranks import RankProcesses
 from cluster.run.root_cause import raise_failure
 from cluster.run.run_folder import last_events

@@ -8,7 +8,7 @@ from cluster.accounting.metrics import LastLines
 from cluster.accounting.summary import environment_summary
 from cluster.base.console import Console, command_line
 from cluster.base.errors import ClusterError
-from cluster.cli.report import print_summary
+from cluster.cli.print_summary import print_summary
 from cluster.run.runner import Run
 from cluster.shaping.link_state import make_link_state
 from cluster.status import MOST_ROWS, print_links, print_shape

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.base.spec import ClusterSpec
-from cluster.contract import prove
+from cluster.contract import prover
 from cluster.contract.look import judge_look
 from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import LOOK_S, LOSS_PINGS_S, look_pings, ping_s
@@ -216,13 +216,13 @@ def test_what_was_not_measured_is_not_proved():
 
 def test_another_version_of_what_judges_proves_for_itself(monkeypatch, tmp_path):
     """The expected values, paths and the host's load are computed outside of cluster/contract."""
-    own, code_dir = prove.judging_code.__wrapped__, prove.CODE_DIR
+    own, code_dir = prover.judging_code.__wrapped__, prover.CODE_DIR
     before = own()
-    for folder in prove.JUDGING:
-        shutil.copytree(prove.CODE_DIR / folder, tmp_path / folder)
-    monkeypatch.setattr(prove, "CODE_DIR", tmp_path)
+    for folder in prover.JUDGING:
+        shutil.copytree(prover.CODE_DIR / folder, tmp_path / folder)
+    monkeypatch.setattr(prover, "CODE_DIR", tmp_path)
     assert own() == before
-    for folder in prove.JUDGING:
+    for folder in prover.JUDGING:
         (tmp_path / folder / "__init__.py").write_text(f"# {folder}")
         assert own() != before
         shutil.copytree(code_dir / folder, tmp_path / folder, dirs_exist_ok=True)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cluster.run.placement import place_ranks, rank_environment
+from cluster.run.rank_placement import place_ranks, rank_environment
 from node.dist.rank_env import read_rank_env
 from node.training.config import parse_config
 from protocol.checkpoint_name import CheckpointName, read_checkpoint_name

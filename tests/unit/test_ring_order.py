@@ -14,8 +14,8 @@ from cluster.accounting.ring_order import best_order, order_seconds, phase_s, ri
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
-from cluster.run.placement import place_ranks, rank_environment
 from cluster.run.rank_order import check_rank_order, resolve_rank_order
+from cluster.run.rank_placement import place_ranks, rank_environment
 from cluster.shaping.link_state import planned_link_state
 
 NODES = ["node1", "node2", "node3", "node4"]

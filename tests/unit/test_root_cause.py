@@ -8,8 +8,8 @@ import pytest
 from cluster.base.errors import RunFailed
 from cluster.base.spec import ClusterSpec
 from cluster.engine.node_fate import node_fate
-from cluster.run.placement import place_ranks
 from cluster.run.rank_exit import RankExit, read_report
+from cluster.run.rank_placement import place_ranks
 from cluster.run.root_cause import missing_links, raise_failure, root_cause
 from node.supervisor.error_file import is_bystander, last_error
 from protocol.link import Link

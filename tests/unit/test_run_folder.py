@@ -12,7 +12,7 @@ from cluster.accounting.metrics import LastLines
 from cluster.base.errors import ClusterError
 from cluster.base.json_file import json_text, write_json
 from cluster.base.paths import PROJECT_DIR
-from cluster.run.placement import place_ranks
+from cluster.run.rank_placement import place_ranks
 from cluster.run.run_folder import check_writable, last_events, make_run_folder, sort_results
 
 METRICS = '{"event": "start", "rank": 1, "time": 1.0}\n{"event": "end", "rank": 1, "time": 2.0}\n'

@@ -8,8 +8,8 @@ import pytest
 from cluster.base.errors import UsageError
 from cluster.run import checkpoints
 from cluster.run.checkpoints import deal_checkpoints, find_checkpoints
-from cluster.run.placement import place_ranks
 from cluster.run.program import pack, training
+from cluster.run.rank_placement import place_ranks
 
 
 def sent(folder):

@@ -17,8 +17,8 @@ from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import link_plans, make_link_spec
 from cluster.run.job import Job
 from cluster.run.launch_words import NEVER_S, NONE, parse_stall_timeout_s
-from cluster.run.placement import place_ranks
 from cluster.run.program import Program
+from cluster.run.rank_placement import place_ranks
 from cluster.run.stall import RankState, find_stall, has_moved, read_state
 from cluster.run.stall_watcher import StallWatch
 from cluster.shaping.link_state import planned_link_state

@@ -8,11 +8,11 @@ import pytest
 import cluster.launch
 from cluster.base.console import Console
 from cluster.base.errors import EXIT_USAGE, ContractBroken, ContractUndecided
-from cluster.contract import prove
+from cluster.contract import prover as prover_module
 from cluster.contract.doubt import Strain
 from cluster.contract.measured import Measured
 from cluster.contract.proof import PARTS, Standing
-from cluster.contract.prove import Prover
+from cluster.contract.prover import Prover
 from cluster.contract.verdicts import Contract, judge
 from cluster.links.expected import Expected
 from cluster.run import verification
@@ -48,7 +48,7 @@ def verify(monkeypatch, tmp_path):
 
     def verify(found, *, allowed):
         standing = Standing({"node1": dict.fromkeys(PARTS, "")}, "")
-        monkeypatch.setattr(prove, "measure_contract", lambda *_: found)
+        monkeypatch.setattr(prover_module, "measure_contract", lambda *_: found)
         monkeypatch.setattr(Prover, "_standing_now", lambda _: standing)
         monkeypatch.setattr(verification, "read_link_state", lambda _: None)
         spec = SimpleNamespace(name="gradwire", state_dir=tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from node import vxlan
-from node.wire.commands import Device, NodeError
+from node.wire.commands import Device, WireError
 from protocol.reader import FormatError
 from protocol.vxlan_plan import VxlanPeer, VxlanPlan, checked_vxlan_plan
 
@@ -46,7 +46,7 @@ def test_a_name_may_be_known_later_but_not_never(monkeypatch):
     assert vxlan.resolve_hosts(PLAN, 60.0) == dict.fromkeys(("node2", "node3"), "192.0.2.9")
     assert asked.count("two.example") == 1
     asked.clear()
-    with pytest.raises(NodeError, match=r"no IPv4 address of three.example within 0 s"):
+    with pytest.raises(WireError, match=r"no IPv4 address of three.example within 0 s"):
         vxlan.resolve_hosts(PLAN, 0.0)
 
 

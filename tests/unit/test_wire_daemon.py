@@ -18,7 +18,7 @@ ADDRESS = f"\0gradwire-daemon-test-{os.getpid()}"
 PLAIN = [0.01]  # a behaviour: its delay, all else by default
 
 
-class Delayers:
+class Paths:
     """Stands for the queues: remembers when it was last run, and what it was told."""
 
     def __init__(self):
@@ -48,11 +48,11 @@ class Delayers:
 
 
 @pytest.fixture
-def delayers(monkeypatch):
+def paths(monkeypatch):
     """The daemon in a thread, without a kernel; it must be alive at the end of the test, and end when told to."""
-    fake = Delayers()
+    fake = Paths()
     reservation = SimpleNamespace(look=lambda: None, share_among=lambda nodes: 1 / nodes)
-    monkeypatch.setattr(daemon, "Delayers", lambda: fake)
+    monkeypatch.setattr(daemon, "Paths", lambda: fake)
     monkeypatch.setattr(daemon, "Reservation", lambda share: reservation)
     monkeypatch.setattr(daemon, "stamp_arrivals", nullcontext)
     monkeypatch.setattr(daemon, "CLIENT_TIMEOUT_S", 1.0)
@@ -80,11 +80,11 @@ def ask(message):
         return json.loads(client.recv(1 << 16))
 
 
-def test_it_does_what_it_is_asked(delayers):
+def test_it_does_what_it_is_asked(paths):
     assert ask(b"{}") == {"error": "", "late": 0, "worst_ms": 0.0, "taken": {"7": [3, 1]}}
     queues = {"queues": {"7": PLAIN}, "downlink": None, "nodes": 2}
     assert ask(json.dumps(queues).encode()) == {"error": ""}
-    assert delayers.queues[7].delay_s == 0.01
+    assert paths.queues[7].delay_s == 0.01
     assert ask(b'{"change": {"7": [0.02]}}') == {"error": ""}
     assert ask(b'{"change": {"8": [0.02]}}') == {"error": "there is no queue 8"}
 
@@ -104,16 +104,16 @@ def test_it_does_what_it_is_asked(delayers):
         b"[" * 100_000,
     ],
 )
-def test_what_it_does_not_understand_is_an_error_and_it_goes_on(delayers, message):
+def test_what_it_does_not_understand_is_an_error_and_it_goes_on(paths, message):
     assert ask(message)["error"]
     assert ask(b"{}")["error"] == ""
 
 
-def test_a_client_that_says_nothing_delays_no_packet(delayers):
+def test_a_client_that_says_nothing_delays_no_packet(paths):
     began = time.monotonic()
     with connected():
         time.sleep(0.7)
-        assert delayers.longest_pause_s(began) < 0.5
+        assert paths.longest_pause_s(began) < 0.5
         assert ask(b"{}")["error"] == ""  # once the silent one has been given up
     assert time.monotonic() - began >= 0.9
     with connected() as late:
@@ -122,7 +122,7 @@ def test_a_client_that_says_nothing_delays_no_packet(delayers):
         assert json.loads(late.recv(1 << 16))["error"] == ""
 
 
-def test_a_client_that_leaves_without_a_word_is_forgotten_at_once(delayers):
+def test_a_client_that_leaves_without_a_word_is_forgotten_at_once(paths):
     connected().close()
     began = time.monotonic()
     assert ask(b"{}")["error"] == ""

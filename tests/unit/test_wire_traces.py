@@ -14,8 +14,8 @@ from node.wire import egress, netem
 from node.wire.commands import Device
 from node.wire.layout import lay_out
 from node.wire.nfqueue import backend
-from node.wire.replay.player import Orders
-from node.wire.replay.traces import LATE_S, Playing, Trace, check_links, make_trace, under_traces
+from node.wire.playback.player import Orders
+from node.wire.playback.traces import LATE_S, Playing, Trace, check_links, make_trace, under_traces
 from protocol.link import Link
 from protocol.reader import FormatError
 from protocol.trace import Ended, parse_first_order

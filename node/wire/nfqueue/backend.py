@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from node.wire import iptables, state
-from node.wire.commands import CommandError, NodeError, Qdisc
+from node.wire.commands import CommandError, Qdisc, WireError
 from node.wire.layout import MAX_SLOT, Layout, packets_in_flight, seed_of
 from node.wire.nfqueue import daemon
 from node.wire.nfqueue.delay_line import Behaviour
@@ -73,7 +73,7 @@ def start(before: Layout | None, after: Layout) -> list[str]:
     """Set rules and queues. Returns notes for the user.
 
     Raises:
-        NodeError: this kernel cannot do it, or the daemon does not work.
+        WireError: this kernel cannot do it, or the daemon does not work.
     """
     if _ask({}) is None:
         _start_daemon()  # it is ready about when the rules are; a queue without a daemon lets all pass
@@ -81,7 +81,7 @@ def start(before: Layout | None, after: Layout) -> list[str]:
     try:
         iptables.commit("IPv4", iptables.ipv4(after, fresh))
     except CommandError as error:
-        raise NodeError(f"this kernel cannot delay packets ({error}): {HINT}") from error
+        raise WireError(f"this kernel cannot delay packets ({error}): {HINT}") from error
     notes = []
     if _has_ipv6(after.device.name):
         try:
@@ -105,13 +105,13 @@ def _tell(request: Mapping[str, object]) -> None:
     """Send a request to the daemon.
 
     Raises:
-        NodeError: it does not run, or it failed.
+        WireError: it does not run, or it failed.
     """
     answer = _ask(request)
     if answer is None:
-        raise NodeError(f"the delayer does not run: {_last_words()}")
+        raise WireError(f"the delayer does not run: {_last_words()}")
     if answer.error:
-        raise NodeError(f"the delayer cannot work: {answer.error}")
+        raise WireError(f"the delayer cannot work: {answer.error}")
 
 
 def _has_ipv6(device: str) -> bool:
@@ -231,7 +231,7 @@ def _start_daemon() -> None:
         try:
             listener.bind(DAEMON_ADDRESS)
         except OSError as error:
-            raise NodeError(f"another delayer is there, but does not answer: {error}") from error
+            raise WireError(f"another delayer is there, but does not answer: {error}") from error
         listener.listen()
         if os.fork() == 0:
             daemon.live_on(listener, DAEMON_LOG)
@@ -247,7 +247,7 @@ def _ask(request: Mapping[str, object]) -> Answer | None:
             client.send(message)
             reply = client.recv(1 << 16)
         except TimeoutError as error:
-            raise NodeError(
+            raise WireError(
                 f"the delayer does not answer within {ANSWER_TIMEOUT_S:.0f} s"
             ) from error
         except ConnectionError:

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from node.base.scheduling import FOR_THE_WIRE, Reservation, disable_gc, take_precedence
 from node.wire.nfqueue.delay_line import Behaviour
-from node.wire.nfqueue.delayers import Delayers
 from node.wire.nfqueue.nfnetlink import stamp_arrivals
+from node.wire.nfqueue.paths import Paths
 from node.wire.nfqueue.queues import QueueTakenError
 
 CLIENT_TIMEOUT_S, MAX_REQUEST = 2.0, 1 << 20
@@ -68,54 +68,54 @@ class Clients:
 
 def serve(listener: socket.socket) -> None:
     """Delay packets until told to stop."""
-    delayers, reservation, clients = Delayers(), Reservation(FOR_THE_WIRE), Clients(listener)
+    paths, reservation, clients = Paths(), Reservation(FOR_THE_WIRE), Clients(listener)
     running = True
     with stamp_arrivals():
         while running:
-            if delayers.run(clients.awaited, clients.wait_s()):
+            if paths.run(clients.awaited, clients.wait_s()):
                 if client := clients.come():
-                    running = _serve_one(client, clients, delayers, reservation)
+                    running = _serve_one(client, clients, paths, reservation)
             else:
                 clients.give_up()
             reservation.look()
 
 
 def _serve_one(
-    client: socket.socket, clients: Clients, delayers: Delayers, reservation: Reservation
+    client: socket.socket, clients: Clients, paths: Paths, reservation: Reservation
 ) -> bool:
     """Do what a client asks. Returns whether to go on."""
     goes_on = True
     with client, suppress(OSError):  # it may have gone
         if message := client.recv(MAX_REQUEST):
-            answer, goes_on = _answer(message, delayers, reservation)
+            answer, goes_on = _answer(message, paths, reservation)
             if not goes_on:
                 clients.close()  # before the reply: the client may start another daemon as soon as it gets it
             client.send(json.dumps({"error": ""} | answer).encode())
     return goes_on
 
 
-def _answer(message: bytes, delayers: Delayers, reservation: Reservation) -> tuple[Answer, bool]:
+def _answer(message: bytes, paths: Paths, reservation: Reservation) -> tuple[Answer, bool]:
     """Do what a message asks. Returns the answer, and whether to go on."""
     try:
         request = json.loads(message)
         if "stop" in request:
-            delayers.configure({}, None)
+            paths.configure({}, None)
             return {}, False
-        return _obey(request, delayers, reservation), True
+        return _obey(request, paths, reservation), True
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}, True
 
 
-def _obey(request: dict[str, Any], delayers: Delayers, reservation: Reservation) -> Answer:
+def _obey(request: dict[str, Any], paths: Paths, reservation: Reservation) -> Answer:
     if "queues" in request:
         reservation.share_among(request["nodes"])
-        return _set(partial(delayers.configure, downlink=request["downlink"]), request["queues"])
+        return _set(partial(paths.configure, downlink=request["downlink"]), request["queues"])
     if "change" in request:
-        return _set(delayers.change, request["change"])
+        return _set(paths.change, request["change"])
     if "does" in request:
-        return {"does": delayers.checksum()}
-    late, worst_s = delayers.lateness()  # an empty request, also to ask whether we are alive
-    return {"late": late, "worst_ms": round(worst_s * 1e3, 3), "taken": delayers.taken()}
+        return {"does": paths.checksum()}
+    late, worst_s = paths.lateness()  # an empty request, also to ask whether we are alive
+    return {"late": late, "worst_ms": round(worst_s * 1e3, 3), "taken": paths.taken()}
 
 
 def _set(action: Callable[[dict[int, Behaviour]], None], given: dict[str, list[Any]]) -> Answer:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from node.wire.nfqueue.nfnetlink import ACCEPT, DROP, META, PacketVerdict
 
 HELD, FIRST, AT_ONCE = range(3)
-"""What `HoldingLine.admit` did with a packet: it waits; it waits and is the only one; it must go at once."""
+"""What `DelayLine.admit` did with a packet: it waits; it waits and is the only one; it must go at once."""
 IPV4, IPV6_HEADER = 4, 40
 
 
@@ -113,7 +113,7 @@ def streams(seed: int, *names: str) -> tuple[random.Random, ...]:
     return tuple(random.Random(f"{seed} {name}") for name in names)
 
 
-class HoldingLine:
+class DelayLine:
     """The packets of one queue, in order, each with its due time and its fate.
 
     A lost packet waits like any other: at the head of the kernel's list it is found at once, in the middle only after
@@ -199,7 +199,7 @@ class HoldingLine:
         """Return how many packets were due before a moment."""
         return sum(1 for _ in takewhile(lambda packet: packet[0] < before, self._held))
 
-    def release(self, now: float) -> list[PacketVerdict]:
+    def take_due(self, now: float) -> list[PacketVerdict]:
         """Release all packets that are due, with one verdict for each run of packets with the same fate."""
         held, verdicts = self._held, []
         what, last = ACCEPT, -1

@@ -1,6 +1,6 @@
 /* The per-packet path of the nfqueue wire, for queues whose packets are only delayed or lost: node.wire.nfqueue.fast_path drives it.
  *
- * It does what node.wire.nfqueue.delayer and .delay_line do in Python. These remain its reference (a test compares the
+ * It does what node.wire.nfqueue.python_path and .delay_line do in Python. These remain its reference (a test compares the
  * two), and handle every change to the content of packets. Python also makes the random draws. Besides the kernel's
  * work, a packet costs 40 us of a slow processor in Python, and 4 to 10 us here (docs/LOG.md).
  *
@@ -28,7 +28,7 @@
 #define NEEDS_DRAWS (1 << 16)
 #define RUN_S 5e-3          /* how often the caller must check whether its share of the processor suffices */
 
-/* As in node/wire/nfqueue/delayer.py. */
+/* As in node/wire/nfqueue/python_path.py. */
 #define LATE_S 1e-3
 #define BUSY_LOOK_S 1e-3
 #define GRAIN_S 2e-4
@@ -64,7 +64,7 @@ typedef struct {
     char announcements[BURST][ANNOUNCEMENT];
     char verdicts[VERDICTS];
     size_t written;
-} Delayer;
+} FastPath;
 
 static double clock_s(clockid_t clock) {
     struct timespec t;
@@ -75,8 +75,8 @@ static double clock_s(clockid_t clock) {
 static double smaller(double a, double b) { return a < b ? a : b; }
 static double larger(double a, double b) { return a > b ? a : b; }
 
-Delayer *fast_path_new(int netlink) {
-    Delayer *d = calloc(1, sizeof *d);
+FastPath *fast_path_new(int netlink) {
+    FastPath *d = calloc(1, sizeof *d);
     if (!d) return NULL;
     d->socket = netlink;
     for (int i = 0; i < BURST; i++) {
@@ -88,12 +88,12 @@ Delayer *fast_path_new(int netlink) {
 
 /* Verdicts */
 
-static void flush(Delayer *d) {
+static void flush(FastPath *d) {
     if (d->written) send(d->socket, d->verdicts, d->written, 0);
     d->written = 0;
 }
 
-static void add_verdict(Delayer *d, uint16_t queue, uint32_t verdict, uint32_t up_to) {
+static void add_verdict(FastPath *d, uint16_t queue, uint32_t verdict, uint32_t up_to) {
     struct {
         struct nlmsghdr head;
         struct nfgenmsg family;
@@ -111,7 +111,7 @@ static void add_verdict(Delayer *d, uint16_t queue, uint32_t verdict, uint32_t u
 }
 
 /* Release everything of a line that is due: one verdict for each run of packets with the same fate. */
-static void release(Delayer *d, Line *line, double now) {
+static void take_due(FastPath *d, Line *line, double now) {
     size_t head = line->head;
     while (head != line->tail) {
         Held *first = &line->held[head & (line->room - 1)], *last = NULL;
@@ -131,7 +131,7 @@ static double next_due(const Line *line) {
     return line->head == line->tail ? __builtin_inf() : line->held[line->head & (line->room - 1)].due;
 }
 
-static double first_due(const Delayer *d) {
+static double first_due(const FastPath *d) {
     double first = __builtin_inf();
     for (int i = 0; i < d->count; i++) first = smaller(first, next_due(&d->lines[i]));
     return first;
@@ -139,7 +139,7 @@ static double first_due(const Delayer *d) {
 
 /* Lines */
 
-static void index_lines(Delayer *d) {
+static void index_lines(FastPath *d) {
     d->shortest_s = d->count ? __builtin_inf() : 0.0;
     for (int i = 0; i < d->count; i++) {
         d->by_queue[d->lines[i].queue] = &d->lines[i];
@@ -148,7 +148,7 @@ static void index_lines(Delayer *d) {
 }
 
 /* Serve a queue, or apply other rules to what comes to it from now on. Returns 0, or -1 if memory is short. */
-int fast_path_set(Delayer *d, uint16_t queue, double delay_s, double shortest_s) {
+int fast_path_set(FastPath *d, uint16_t queue, double delay_s, double shortest_s) {
     Line *line = d->by_queue[queue];
     if (!line) {
         Line *more = realloc(d->lines, (d->count + 1) * sizeof *more);
@@ -167,7 +167,7 @@ int fast_path_set(Delayer *d, uint16_t queue, double delay_s, double shortest_s)
 }
 
 /* Drop the draws for a queue's next packets: from now on nothing is random there. */
-void fast_path_forget_draws(Delayer *d, uint16_t queue) {
+void fast_path_forget_draws(FastPath *d, uint16_t queue) {
     Line *line = d->by_queue[queue];
     free(line->draws);
     line->draws = NULL;
@@ -175,7 +175,7 @@ void fast_path_forget_draws(Delayer *d, uint16_t queue) {
 }
 
 /* Add `count` draws to those left of a queue. Returns the array to fill; NULL if memory is short. */
-Draw *fast_path_add_draws(Delayer *d, uint16_t queue, size_t count) {
+Draw *fast_path_add_draws(FastPath *d, uint16_t queue, size_t count) {
     Line *line = d->by_queue[queue];
     size_t left = line->drawn - line->used;
     Draw *draws = malloc((left + count) * sizeof *draws);
@@ -189,15 +189,15 @@ Draw *fast_path_add_draws(Delayer *d, uint16_t queue, size_t count) {
 }
 
 /* Return how many packets may still come to a queue before it needs more draws. */
-size_t fast_path_draws_left(const Delayer *d, uint16_t queue) {
+size_t fast_path_draws_left(const FastPath *d, uint16_t queue) {
     const Line *line = d->by_queue[queue];
     return line->drawn - line->used;
 }
 
 /* Release everything that a queue holds, and forget it. */
-void fast_path_close(Delayer *d, uint16_t queue) {
+void fast_path_close(FastPath *d, uint16_t queue) {
     Line *line = d->by_queue[queue];
-    release(d, line, __builtin_inf());
+    take_due(d, line, __builtin_inf());
     flush(d);
     free(line->held);
     free(line->draws);
@@ -206,13 +206,13 @@ void fast_path_close(Delayer *d, uint16_t queue) {
     index_lines(d);
 }
 
-uint64_t fast_path_late(const Delayer *d, double *worst_s) {
+uint64_t fast_path_late(const FastPath *d, double *worst_s) {
     *worst_s = d->worst_late_s;
     return d->late;
 }
 
 /* Return how many packets have arrived in a queue; `lost`: how many of them random loss dropped. */
-uint64_t fast_path_taken(const Delayer *d, uint16_t queue, uint64_t *lost) {
+uint64_t fast_path_taken(const FastPath *d, uint16_t queue, uint64_t *lost) {
     const Line *line = d->by_queue[queue];
     *lost = line->lost;
     return line->taken;
@@ -238,7 +238,7 @@ static void hold(Line *line, uint32_t packet, double arrived) {
     line->held[line->tail++ & (line->room - 1)] = (Held){due, packet, draw.verdict};
 }
 
-static void take(Delayer *d, const char *bytes, size_t length, double now, double since_boot) {
+static void take(FastPath *d, const char *bytes, size_t length, double now, double since_boot) {
     const struct nlmsghdr *head = (const void *)bytes;
     const struct nfgenmsg *family = (const void *)(head + 1);
     size_t place = sizeof *head + sizeof *family;
@@ -266,7 +266,7 @@ static void take(Delayer *d, const char *bytes, size_t length, double now, doubl
 }
 
 /* Return how many packets may come until some line has used up its draws. */
-static size_t draws_left(const Delayer *d) {
+static size_t draws_left(const FastPath *d) {
     size_t left = SIZE_MAX;
     for (int i = 0; i < d->count; i++) {
         const Line *line = &d->lines[i];
@@ -275,7 +275,7 @@ static size_t draws_left(const Delayer *d) {
     return left;
 }
 
-static int take_burst(Delayer *d, double now, double since_boot) {
+static int take_burst(FastPath *d, double now, double since_boot) {
     size_t most = draws_left(d);
     int got = recvmmsg(d->socket, d->messages, most < BURST ? most : BURST, MSG_DONTWAIT, NULL);
     for (int i = 0; i < got; i++) take(d, d->announcements[i], d->messages[i].msg_len, now, since_boot);
@@ -283,7 +283,7 @@ static int take_burst(Delayer *d, double now, double since_boot) {
 }
 
 /* Receive what the kernel announces: a BURST, or more if packets follow closely on each other. */
-int fast_path_take_in(Delayer *d, double now, double wall) {
+int fast_path_take_in(FastPath *d, double now, double wall) {
     int taken = take_burst(d, now, now - wall), all = taken;
     int close = taken > 1 || now - d->heard_s < BUSY_LOOK_S;
     d->is_busy = taken > 0 && close && d->shortest_s > 2 * GRAIN_S;
@@ -296,24 +296,24 @@ int fast_path_take_in(Delayer *d, double now, double wall) {
 
 /* Packets out */
 
-static double grain_s(const Delayer *d) {
+static double grain_s(const FastPath *d) {
     return smaller(larger(GRAIN_S, GRAIN_SHARE * d->shortest_s), MOST_GRAIN_S);
 }
 
 /* Return how long to wait unless a packet comes; infinity for ever. If busy, how long until the next look. */
-double fast_path_wait_s(const Delayer *d, double now) {
+double fast_path_wait_s(const FastPath *d, double now) {
     double until_due = first_due(d) - d->lead_s - now;
     if (!d->is_busy) return larger(0.0, until_due);
     double until_look = smaller(until_due, smaller(BUSY_LOOK_S, d->shortest_s / 2));
     return larger(0.0, larger(until_look, d->looked_s + grain_s(d) - now));
 }
 
-static void count_late(Delayer *d, const Line *line, double overdue) {
+static void count_late(FastPath *d, const Line *line, double overdue) {
     for (size_t i = line->head; i != line->tail && line->held[i & (line->room - 1)].due < overdue; i++) d->late++;
 }
 
 /* Send the verdicts on all packets that are due. Returns when the first of them was due; infinity if none was. */
-double fast_path_let_go(Delayer *d, double now) {
+double fast_path_release_due(FastPath *d, double now) {
     double until = now + (d->is_busy ? grain_s(d) / 2 : d->lead_s), first = __builtin_inf();
     for (int i = 0; i < d->count; i++) {
         Line *line = &d->lines[i];
@@ -324,21 +324,21 @@ double fast_path_let_go(Delayer *d, double now) {
             count_late(d, line, now - LATE_S);
             d->worst_late_s = larger(d->worst_late_s, now - due);
         }
-        release(d, line, until);
+        take_due(d, line, until);
     }
     flush(d);
     return first;
 }
 
 /* Release earlier after a sleep, the later a packet went after one. */
-static void learn(Delayer *d, double due) {
+static void learn(FastPath *d, double due) {
     double error = clock_s(CLOCK_MONOTONIC) - due;
     error = smaller(larger(error, -LARGEST_ERROR_S), LARGEST_ERROR_S);
     d->lead_s = smaller(larger(d->lead_s + LEAD_GAIN * error, 0.0), MAX_LEAD_S);
 }
 
 /* Sleep until there is something to do. Returns which descriptors can be read; `ours`: whether the socket can. */
-static int sleep_until(const Delayer *d, const int *fds, int count, double wait, int *ours) {
+static int sleep_until(const FastPath *d, const int *fds, int count, double wait, int *ours) {
     struct pollfd polled[MOST_FDS + 1];
     struct timespec t = {(time_t)wait, (long)((wait - (time_t)wait) * 1e9)};
     for (int i = 0; i < count; i++) polled[i] = (struct pollfd){fds[i], POLLIN, 0};
@@ -351,7 +351,7 @@ static int sleep_until(const Delayer *d, const int *fds, int count, double wait,
 
 /* Do due work until one of some descriptors can be read, draws run low, or a time in seconds has passed; after RUN_S,
  * return at the first event. Returns a bit for each descriptor that can be read, and NEEDS_DRAWS. */
-int fast_path_run(Delayer *d, const int *fds, int count, double most_s) {
+int fast_path_run(FastPath *d, const int *fds, int count, double most_s) {
     double now = clock_s(CLOCK_MONOTONIC), began = now, end = now + most_s;
     for (;;) {
         int was_busy = d->is_busy, ours;
@@ -362,7 +362,7 @@ int fast_path_run(Delayer *d, const int *fds, int count, double most_s) {
             fast_path_take_in(d, now, clock_s(CLOCK_REALTIME));
             now = clock_s(CLOCK_MONOTONIC);
         }
-        double first = fast_path_let_go(d, now);
+        double first = fast_path_release_due(d, now);
         if (first < __builtin_inf() && !ready && !ours && !was_busy) learn(d, first);
         if (draws_left(d) < BURST) ready |= NEEDS_DRAWS;
         now = clock_s(CLOCK_MONOTONIC);

@@ -1,4 +1,4 @@
-"""The delayer's per-packet path in C (fast_path.c), for queues whose packets are only delayed or lost.
+"""The per-packet path in C (fast_path.c), for queues whose packets are only delayed or lost.
 
 Random draws are made here, by the same class that the path in Python uses, and handed over in batches.
 """
@@ -36,7 +36,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "taken": [c_uint64, _DELAYER, _QUEUE, POINTER(c_uint64)],
     "take_in": [c_int, _DELAYER, _SECONDS, _SECONDS],
     "wait_s": [_SECONDS, _DELAYER, _SECONDS],
-    "let_go": [_SECONDS, _DELAYER, _SECONDS],
+    "release_due": [_SECONDS, _DELAYER, _SECONDS],
     "run": [c_int, _DELAYER, POINTER(c_int), c_int, _SECONDS],
 }
 """The functions of fast_path.c: what each returns, and its arguments."""

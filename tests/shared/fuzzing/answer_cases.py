@@ -31,9 +31,9 @@ from cluster.live.state import parse_state, to_json
 from cluster.live.telemetry import bounded
 from cluster.live.tracker import update
 from cluster.run.checkpoints import deal_checkpoints
-from cluster.run.placement import place_ranks
 from cluster.run.rank_exit import read_report
 from cluster.run.rank_output import copy_lines
+from cluster.run.rank_placement import place_ranks
 from cluster.run.results import Fetch, fetch_results
 from cluster.run.root_cause import raise_failure
 from cluster.run.run_folder import last_events, sort_results
@@ -52,7 +52,7 @@ from fuzzing.probe_answers import PLANS, SHOWN, link_state
 from fuzzing.sandbox import said_of
 from fuzzing.yaml_cases import good_run, read_again, write_folder
 from protocol.collectives import CollectiveLine
-from protocol.link_report import Report
+from protocol.link_report import LinkReport
 from protocol.metrics import NAMES as EVENT_NAMES
 from protocol.node_check import NodeCheck
 from protocol.rank import RankReport
@@ -276,7 +276,7 @@ def changed_metrics(draw):
 
 CASES = {
     "shown": (answers([SHOWN["node2"]]), shown),
-    "report": (answers([example(Report)]), report),
+    "report": (answers([example(LinkReport)]), report),
     "node_check": (answers([example(NodeCheck)]), node_check),
     "probes": (probe_answers.twists(), probes),
     "traces": (line_files([json.loads(line) for line in REPLAYED.splitlines()]), traces),

@@ -81,14 +81,14 @@ ACCOUNTING = (
         "cluster/accounting/gains.py",
         "min(max(s for _, s in waited), *with_slack)",
         "max(part.ended for part in one.parts) - one.complete_at",
-        "tests/unit/test_what_if.py::test_no_change_saves_more_than_ranks_waited",
+        "tests/unit/test_better_link.py::test_no_change_saves_more_than_ranks_waited",
     ),
     Mutation(
         "a rank that does not wait delays nothing",
         "cluster/accounting/gains.py",
         "min(max(s for _, s in waited), *with_slack)",
         "max(s for _, s in waited)",
-        "tests/unit/test_what_if.py::test_a_change_saves_nothing_while_a_rank_that_does_not_wait_decides",
+        "tests/unit/test_better_link.py::test_a_change_saves_nothing_while_a_rank_that_does_not_wait_decides",
     ),
     Mutation(
         "each pair of a sweep has an interval of 95 %",

@@ -2,8 +2,8 @@
 
 from mutants.mutation import Mutation
 
-PLACEMENT, SWARM = "cluster/hosts/placement.py", "cluster/hosts/swarm_plan.py"
-OF_PLACEMENT, OF_SWARM = "tests/unit/test_host_of_nodes.py::", "tests/unit/test_swarm_plan.py::"
+PLACEMENT, SWARM = "cluster/hosts/node_placement.py", "cluster/hosts/swarm_plan.py"
+OF_PLACEMENT, OF_SWARM = "tests/unit/test_node_placement.py::", "tests/unit/test_swarm_plan.py::"
 OF_SEVERAL, OF_CLOCKS = "tests/unit/test_several_hosts.py::", "tests/unit/test_clocks.py::"
 OF_UNDERLAY = "tests/unit/test_underlay.py::"
 

@@ -2,7 +2,7 @@
 
 from mutants.mutation import Mutation
 
-PLACES, OF_PLACES = "cluster/run/placement.py", "tests/unit/test_placement.py::"
+PLACES, OF_PLACES = "cluster/run/rank_placement.py", "tests/unit/test_rank_placement.py::"
 CAUSE, OF_CAUSE = "cluster/run/root_cause.py", "tests/unit/test_root_cause.py::"
 
 LAUNCHING = (

@@ -2,27 +2,31 @@
 
 from mutants.mutation import Mutation
 
-HOLDING, DELAYER = "node/wire/nfqueue/delay_line.py", "node/wire/nfqueue/delayer.py"
+DELAY_LINE, PYTHON_PATH = "node/wire/nfqueue/delay_line.py", "node/wire/nfqueue/python_path.py"
 FAST, BACKEND = "node/wire/nfqueue/fast_path.c", "node/wire/nfqueue/backend.py"
 EGRESS, NETEM = "node/wire/egress.py", "node/wire/netem.py"
-OF_HOLDING, OF_DELAYER = "tests/unit/test_delay_line.py::", "tests/unit/test_wire_delayer.py::"
+OF_DELAY_LINE, OF_PYTHON_PATH = (
+    "tests/unit/test_delay_line.py::",
+    "tests/unit/test_python_path.py::",
+)
 OF_LINES, OF_TRACES = "tests/unit/test_wire_lines.py::", "tests/unit/test_wire_traces.py::"
 SAME = "tests/node/test_fast_path.py::test_the_same_announcements_lead_to_the_same_verdicts_at_the_same_time"
 
 WIRE = (
     Mutation(
         "0.2 ms more on each stamped packet",
-        DELAYER,
+        PYTHON_PATH,
         "microseconds / 1e6 + since_boot)",
         "microseconds / 1e6 + since_boot + 2e-4)",
-        OF_DELAYER + "test_a_packet_is_due_by_its_stamp_and_without_one_by_when_it_was_heard_of",
+        OF_PYTHON_PATH
+        + "test_a_packet_is_due_by_its_stamp_and_without_one_by_when_it_was_heard_of",
     ),
     Mutation(
         "0.2 ms more on each held packet",
-        HOLDING,
+        DELAY_LINE,
         "arrived + self._only_delay_s",
         "arrived + self._only_delay_s + 2e-4",
-        OF_HOLDING + "test_a_packet_goes_exactly_after_the_delay",
+        OF_DELAY_LINE + "test_a_packet_goes_exactly_after_the_delay",
     ),
     Mutation(
         "0.2 ms more on each packet, in C",
@@ -47,10 +51,10 @@ WIRE = (
     ),
     Mutation(
         "packets late by up to 10 ms not counted",
-        DELAYER,
+        PYTHON_PATH,
         "LATE_S = 1e-3",
         "LATE_S = 1e-2",
-        OF_DELAYER + "test_packets_that_go_late_are_counted_once_each",
+        OF_PYTHON_PATH + "test_packets_that_go_late_are_counted_once_each",
     ),
     Mutation(
         "loss below 0.9 % not applied, nfqueue",
@@ -96,7 +100,7 @@ WIRE = (
     ),
     Mutation(
         "an outage as slow as a packet of the plan",
-        "node/wire/replay/traces.py",
+        "node/wire/playback/traces.py",
         "if self._carried_bytes >= self._waited_bytes.get(link.ends, math.inf):",
         "if False:",
         OF_TRACES + "test_an_outage_lets_one_packet_of_the_trace_pass_however_fast_the_plan_is",
@@ -117,31 +121,31 @@ WIRE = (
     ),
     Mutation(
         "half of the jitter",
-        HOLDING,
+        DELAY_LINE,
         "self._delays.gauss(0.0, spread_s)",
         "self._delays.gauss(0.0, spread_s / 2)",
-        OF_HOLDING + "test_jitter_has_the_spread_that_was_asked_for",
+        OF_DELAY_LINE + "test_jitter_has_the_spread_that_was_asked_for",
     ),
     Mutation(
         "uniform jitter as its half width",
-        HOLDING,
+        DELAY_LINE,
         "* math.sqrt(3) * spread_s",
         "* spread_s",
-        OF_HOLDING + "test_uniform_jitter_has_the_same_spread_and_an_end",
+        OF_DELAY_LINE + "test_uniform_jitter_has_the_same_spread_and_an_end",
     ),
     Mutation(
         "more jitter moves the losses",
-        HOLDING,
+        DELAY_LINE,
         "self._losses.random() < behaviour.loss",
         "self._delays.random() < behaviour.loss",
-        OF_HOLDING + "test_more_jitter_does_not_move_the_losses",
+        OF_DELAY_LINE + "test_more_jitter_does_not_move_the_losses",
     ),
     Mutation(
         "bursts end at once",
-        HOLDING,
+        DELAY_LINE,
         "(1 - ends if lost else begins)",
         "(begins if lost else begins)",
-        OF_HOLDING + "test_losses_come_in_bursts_of_the_length_that_was_asked_for",
+        OF_DELAY_LINE + "test_losses_come_in_bursts_of_the_length_that_was_asked_for",
     ),
     Mutation(
         "bursts lose twice as much",
@@ -187,10 +191,10 @@ WIRE = (
     ),
     Mutation(
         "a downlink without Ethernet headers",
-        HOLDING,
+        DELAY_LINE,
         "HEADER = 14",
         "HEADER = 0",
-        OF_HOLDING + "test_a_downlink_has_a_rate_and_a_queue_with_an_end",
+        OF_DELAY_LINE + "test_a_downlink_has_a_rate_and_a_queue_with_an_end",
     ),
     Mutation(
         "one seed for all links",

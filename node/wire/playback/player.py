@@ -20,10 +20,10 @@ from types import FrameType
 from node.base.scheduling import disable_gc, take_precedence
 from node.wire import apply, egress, state
 from node.wire.backends import WIRES
-from node.wire.commands import CommandError, NodeError
+from node.wire.commands import CommandError, WireError
 from node.wire.layout import Layout, lay_out
-from node.wire.replay import lock
-from node.wire.replay.traces import Playing, check_links, make_trace, under_traces
+from node.wire.playback import lock
+from node.wire.playback.traces import Playing, check_links, make_trace, under_traces
 from node.wire.state import State
 from protocol.lines import parse_order
 from protocol.link import Pair
@@ -110,14 +110,14 @@ class Player:
 
     Raises:
         FormatError: the order has a link that this node lacks.
-        NodeError: no plan is in force here, or another replay runs.
+        WireError: no plan is in force here, or another replay runs.
     """
 
     def __init__(self, order: FirstOrder) -> None:
         with apply.exclusive_lock():
             found, fault = apply.look()
             if found is None:
-                raise NodeError(fault or "no plan is in force here: apply one first")
+                raise WireError(fault or "no plan is in force here: apply one first")
             self._state = found._replace(laying=state.new_laying())
             self._traces = {name: make_trace(told) for name, told in order.traces.items()}
             self._check_links(self._state.layout.plan)
@@ -177,7 +177,7 @@ class Player:
 
         Raises:
             FormatError: the plan contradicts itself, or lacks a link of a trace; nothing has changed.
-            NodeError: the node could not do it; then nothing is shaped any more.
+            WireError: the node could not do it; then nothing is shaped any more.
         """
         self._check_links(checked_plan(plan))
         with apply.exclusive_lock():
@@ -205,7 +205,7 @@ class Player:
 
     def _put_back(self) -> None:
         if not self._is_torn:
-            with suppress(NodeError):
+            with suppress(WireError):
                 self._put_traced()
         if self._is_torn:
             with apply.exclusive_lock():
@@ -252,7 +252,7 @@ def replay(stdin: int) -> None:
 
     Raises:
         FormatError: an order is invalid.
-        NodeError: this node cannot do it.
+        WireError: this node cannot do it.
     """
     _hear_signals_as_the_end(stdin)
     take_precedence()

@@ -6,7 +6,7 @@ from cluster.accounting.routes import make_network
 from cluster.base.errors import UsageError
 from cluster.base.spec import ClusterSpec
 from cluster.links.link_spec import make_link_spec
-from cluster.run.placement import (
+from cluster.run.rank_placement import (
     fill_arguments,
     place_ranks,
     rank_environment,

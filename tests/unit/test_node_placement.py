@@ -6,7 +6,7 @@ import pytest
 
 from cluster.base.errors import UsageError
 from cluster.hosts.hosts_file import Host
-from cluster.hosts.placement import nodes_by_host, place
+from cluster.hosts.node_placement import nodes_by_host, place
 
 
 def nodes(count):

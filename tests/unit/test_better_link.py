@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from books import part, ring
 
+from cluster.accounting.better_link import Change, improve, sentence, what_if
 from cluster.accounting.bounds import Network
 from cluster.accounting.collectives import Collective, put_together
 from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.routes import make_network
 from cluster.accounting.tcp_timing import window_after
-from cluster.accounting.what_if import Change, improve, sentence, what_if
 from protocol.link import Link
 
 NAMES = ["node1", "node2", "node3"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cluster.accounting import causes, critical_path
 from cluster.accounting.attribution import transfer_s
-from cluster.accounting.what_if import sentence
+from cluster.accounting.better_link import sentence
 from cluster.base.console import print_table
 from cluster.reporting.after_run import report_file
 from cluster.run.runner import Run

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Collection
 from time import monotonic, time
 
-from node.wire.nfqueue.delay_line import AT_ONCE, FIRST, Behaviour, Downlink, HoldingLine
+from node.wire.nfqueue.delay_line import AT_ONCE, FIRST, Behaviour, DelayLine, Downlink
 from node.wire.nfqueue.injector import inject, open_injector
 from node.wire.nfqueue.nfnetlink import (
     META,
@@ -39,7 +39,7 @@ MAX_LEAD_S, LEAD_GAIN, LARGEST_ERROR_S = 1e-3, 0.1, 2e-4
 error that is learnt from."""
 
 
-class Delayer:
+class PythonPath:
     """All queues of a node: the lines of held packets, and which of them is due next."""
 
     def __init__(self, netlink: socket.socket) -> None:
@@ -50,7 +50,7 @@ class Delayer:
         # When we last looked for packets; when there were some.
         self._looked_s = self._heard_s = 0.0
         self.is_busy = False
-        self._lines: dict[int, HoldingLine] = {}
+        self._lines: dict[int, DelayLine] = {}
         self._due: list[tuple[float, int]] = []  # a heap: one entry per line that holds anything
         self._buffer = bytearray(1 << 17)
         self._lead_s = 0.0
@@ -99,10 +99,10 @@ class Delayer:
         if line:
             line.change(behaviour)
         else:
-            self._lines[queue] = HoldingLine(behaviour, self._downlink)
+            self._lines[queue] = DelayLine(behaviour, self._downlink)
 
     def _close(self, queue: int) -> None:
-        for verdict in self._lines.pop(queue).release(float("inf")):
+        for verdict in self._lines.pop(queue).take_due(float("inf")):
             self._send(queue, verdict)
         self._due = [entry for entry in self._due if entry[1] != queue]
         heapq.heapify(self._due)
@@ -187,7 +187,7 @@ class Delayer:
         """Return by queue how many packets arrived, and how many of them random loss dropped."""
         return {queue: (line.taken, line.lost) for queue, line in self._lines.items()}
 
-    def let_go(self) -> float | None:
+    def release_due(self) -> float | None:
         """Send the verdicts on all packets that are due. Returns when the first of them was due; None if none was."""
         lead_s = self._grain_s() / 2 if self.is_busy else self._lead_s
         due, now = self._due, monotonic() + lead_s
@@ -199,7 +199,7 @@ class Delayer:
             if since < overdue:
                 self.late += line.count_due(overdue)
                 self.worst_late_s = max(self.worst_late_s, overdue + LATE_S - since)
-            for verdict in line.release(now):
+            for verdict in line.take_due(now):
                 self._send(queue, verdict)
             if line.next_due() < float("inf"):
                 heapq.heapreplace(due, (line.next_due(), queue))

@@ -6,17 +6,17 @@ import zlib
 from collections.abc import Collection, Mapping
 
 from node.wire.nfqueue.delay_line import Behaviour
-from node.wire.nfqueue.delayer import Delayer
 from node.wire.nfqueue.fast_path import FastPath, load_library
 from node.wire.nfqueue.nfnetlink import open_socket
+from node.wire.nfqueue.python_path import PythonPath
 
 
-class Delayers:
+class Paths:
     """Both paths, each on a socket of its own; each queue is held by one of them."""
 
     def __init__(self) -> None:
         self._netlink = open_socket()
-        self._delayer = Delayer(self._netlink)
+        self._python_path = PythonPath(self._netlink)
         library = load_library()
         self._fast_path = FastPath(library, open_socket()) if library else None
         self._queues: dict[int, Behaviour] = {}
@@ -35,10 +35,10 @@ class Delayers:
             QueueTakenError: another program holds one of them.
         """
         plain, others = self._divided(queues)
-        self._delayer.keep(others)
+        self._python_path.keep(others)
         if self._fast_path:
             self._fast_path.configure(plain)
-        self._delayer.configure(others, downlink)
+        self._python_path.configure(others, downlink)
         self._queues, self._downlink = dict(queues), downlink
 
     def change(self, queues: Mapping[int, Behaviour]) -> None:
@@ -50,7 +50,7 @@ class Delayers:
         plain, others = self._divided(queues)
         if self._fast_path:
             self._fast_path.change(plain)
-        self._delayer.change(others)
+        self._python_path.change(others)
         self._queues |= queues
 
     def checksum(self) -> str:
@@ -67,16 +67,16 @@ class Delayers:
 
     def run(self, client: socket.socket, most_s: float | None) -> bool:
         """Do due work for a while, until a socket can be read or a time has passed. Returns whether it can be read."""
-        delayer = self._delayer
-        was_busy = delayer.is_busy
+        path = self._python_path
+        was_busy = path.is_busy
         awaited = [client] if was_busy else [client, self._netlink]
-        waits_s = [one for one in (delayer.wait_s(), most_s) if one is not None]
+        waits_s = [one for one in (path.wait_s(), most_s) if one is not None]
         ready = self._wait(awaited, min(waits_s, default=None))
         if was_busy or self._netlink in ready:
-            delayer.take_in()
-        first_due = delayer.let_go()
+            path.take_in()
+        first_due = path.release_due()
         if first_due is not None and not ready and not was_busy:
-            delayer.learn(first_due)
+            path.learn(first_due)
         return client in ready
 
     def _wait(
@@ -89,8 +89,8 @@ class Delayers:
     def lateness(self) -> tuple[int, float]:
         """Return how many packets went late, and by how many seconds the worst of them."""
         late, worst_s = self._fast_path.lateness() if self._fast_path else (0, 0.0)
-        return late + self._delayer.late, max(worst_s, self._delayer.worst_late_s)
+        return late + self._python_path.late, max(worst_s, self._python_path.worst_late_s)
 
     def taken(self) -> dict[int, tuple[int, int]]:
         """Return by queue how many packets arrived, and how many of them random loss dropped."""
-        return (self._fast_path.taken() if self._fast_path else {}) | self._delayer.taken()
+        return (self._fast_path.taken() if self._fast_path else {}) | self._python_path.taken()

@@ -10,7 +10,7 @@ import socket
 from typing import NamedTuple
 
 from node.wire import state
-from node.wire.commands import NodeError
+from node.wire.commands import WireError
 from protocol.link import Pair
 from protocol.reader import FormatError, document, parse
 
@@ -35,14 +35,14 @@ def occupy(pairs: list[Pair]) -> socket.socket:
         pairs: the links that traces change, which other processes are told.
 
     Raises:
-        NodeError: another process changes them.
+        WireError: another process changes them.
     """
     sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         sign.bind(ADDRESS)
     except OSError as error:
         sign.close()
-        raise NodeError(_words()) from error
+        raise WireError(_words()) from error
     FILE.write_text(json.dumps(document(Mark(os.getpid(), pairs))))
     return sign
 
@@ -57,10 +57,10 @@ def refuse() -> None:
     """Refuse to touch links while traces change them.
 
     Raises:
-        NodeError: traces change them.
+        WireError: traces change them.
     """
     if _is_occupied():
-        raise NodeError(_words())
+        raise WireError(_words())
 
 
 def fault() -> str:
