@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 from protocol.reader import WORD, one_of, within
 
-WIRES = ("auto", "netem", "nfqueue")
+WIRE_CHOICES = ("auto", "netem", "nfqueue")
 DISTRIBUTIONS = ("normal", "uniform")
 LIMITS = {
     "rate_mbyte_s": (0.01, 10_000.0),
@@ -51,7 +51,7 @@ class Link(NamedTuple):
     """Per cent of packets that are lost at random."""
     buffer_ms: Annotated[float, within(*LIMITS["buffer_ms"])]
     """The drop-tail queue in front of the rate limit, as time at that rate."""
-    wire: Annotated[str, one_of(*WIRES)] = "auto"
+    wire: Annotated[str, one_of(*WIRE_CHOICES)] = "auto"
     """What delays and drops packets: `netem` or `nfqueue`; `auto` in a plan, which names one wire for all links."""
     loss_burst: Annotated[float, within(*LIMITS["loss_burst"])] = 1.0
     """Mean number of packets that are lost in a row; 1: each packet is lost independently."""

@@ -8,7 +8,7 @@ prints `{wire: why this kernel cannot do it, or ""}`, found by trying.
 
 from typing import Annotated, NamedTuple
 
-from protocol.link import WIRES, Link, Pair
+from protocol.link import WIRE_CHOICES, Link, Pair
 from protocol.node_plan import NodePlan
 from protocol.reader import LINE, POSITIVE, Count, Seconds, one_of
 
@@ -24,7 +24,7 @@ class LinkReport(NamedTuple):
     """The network device that carries the links."""
     mtu: Annotated[int, POSITIVE]
     """Its largest IP packet, in bytes."""
-    wire: Annotated[str, one_of(*(wire for wire in WIRES if wire != "auto"))]
+    wire: Annotated[str, one_of(*(wire for wire in WIRE_CHOICES if wire != "auto"))]
     """What delays and drops packets."""
     tcp: str
     """The congestion control that the kernel really uses on the links."""

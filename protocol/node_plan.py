@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
-from protocol.link import ACCESS_LIMITS, LIMITS, WIRES, Link
+from protocol.link import ACCESS_LIMITS, LIMITS, WIRE_CHOICES, Link
 from protocol.reader import ADDRESS, MAC, WORD, FormatError, one_of, parse, read, within
 
 Rate = Annotated[float, within(*ACCESS_LIMITS["uplink_mbyte_s"])]
@@ -40,7 +40,7 @@ class NodePlan(NamedTuple):
     """The node's name."""
     address: Annotated[str, ADDRESS]
     """Its own address on the data network, by which it finds the network device."""
-    wire: Annotated[str, one_of(*WIRES)]
+    wire: Annotated[str, one_of(*WIRE_CHOICES)]
     """`auto` tries netem, then nfqueue, and takes the first that really works on this kernel."""
     tcp: Annotated[str, WORD]
     """The congestion control of connections to the peers, e.g. `cubic`."""

@@ -12,7 +12,7 @@ from cluster.links.profiles import Profile, load_profile, parse_profile
 from cluster.links.topology import BASES, Topology, next_hops
 from cluster.links.topology_file import load_topology, parse_topology
 from cluster.links.underlay import Underlay, check_links, origin_over
-from protocol.link import WIRES, Link, Pair
+from protocol.link import WIRE_CHOICES, Link, Pair
 from protocol.node_plan import NodePlan, Peer, Route
 
 MOST_NAME = 255  # characters, as of a file name
@@ -76,7 +76,7 @@ class LinkSpec:
         else:
             raise TypeError(f"topology {shown(given)}")
         wire, seed = origin["wire"], origin["seed"]
-        if not isinstance(wire, str) or wire not in WIRES or not isinstance(seed, int):
+        if not isinstance(wire, str) or wire not in WIRE_CHOICES or not isinstance(seed, int):
             raise ValueError(f"wire {shown(wire)}, seed {shown(seed)}")
         return cls(
             profile, topology, seed, wire, Underlay.from_document(origin.get("underlay", {}))
@@ -124,8 +124,8 @@ def make_link_spec(
     Raises:
         UsageError: unknown profile, topology or wire.
     """
-    if wire not in WIRES:
-        raise unknown("wire", wire, WIRES)
+    if wire not in WIRE_CHOICES:
+        raise unknown("wire", wire, WIRE_CHOICES)
     graph = load_topology(topology)
     if isolated:
         graph = replace(graph, isolated=True)

@@ -35,7 +35,7 @@ from cluster.run.request import Request
 from cluster.run.results import parse_max_results
 from cluster.schedule.events import Event
 from cluster.schedule.schedule_file import load_schedule, parse_schedule
-from protocol.link import WIRES
+from protocol.link import WIRE_CHOICES
 
 KIND, EXPERIMENT, RUN = "kind", "experiment", "run"
 RUN_FILE = "run.yml"
@@ -277,8 +277,8 @@ def _check_limits(key: str) -> Callable[[list[str]], object]:
 
 
 def _check_wire(word: str) -> None:
-    if word not in WIRES:
-        raise unknown("wire", word, WIRES)
+    if word not in WIRE_CHOICES:
+        raise unknown("wire", word, WIRE_CHOICES)
 
 
 def _check_image(word: str) -> Request:
@@ -332,7 +332,7 @@ KEYS: dict[str, Key] = {
     "profile": Key("--profile", NAMED, "of the links: a shipped one, or a file", load_profile),
     "topology": Key("--topology", NAMED, "full, ring, star, or a file", load_topology),
     "link_seed": Key("--link-seed", WHOLE, "draws the links"),
-    "wire": Key("--wire", WORD, "what delays and drops", _check_wire, {"enum": list(WIRES)}),
+    "wire": Key("--wire", WORD, "what delays and drops", _check_wire, {"enum": list(WIRE_CHOICES)}),
     "isolated": Key("--isolated", FLAG, "nodes without a link cannot reach each other"),
     "options": Key("", OPTIONS, "of node.train: strategy, task, steps, seed, set, …"),
     "program": Key("", PROGRAM, "a script of your own and its arguments, or -m and a module"),

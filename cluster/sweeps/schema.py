@@ -3,7 +3,7 @@
 from cluster.links.schema import DIALECT, Schema, closed
 from cluster.links.topology import BASES
 from cluster.sweeps.sweep_file import HIGHER, NOT_OPTIONS
-from protocol.link import WIRES
+from protocol.link import WIRE_CHOICES
 
 WORD: Schema = {"type": ["string", "number"], "not": {"const": ""}}
 SEED: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
@@ -23,7 +23,7 @@ def sweep_schema() -> Schema:
         "memory": WORD,
         "profile": _some(WORD) | {"description": "shipped ones, or files"},
         "topology": _some(WORD) | {"examples": list(BASES)},
-        "wire": _some({"enum": list(WIRES)}),
+        "wire": _some({"enum": list(WIRE_CHOICES)}),
         "link_seed": _some(SEED) | {"description": "draw the links"},
         "isolated": {"type": "boolean", "description": "nodes without a link have no way"},
         "seed": _some(SEED) | {"description": "repetitions, compared with each other"},

@@ -23,7 +23,7 @@ from pathlib import Path
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import read_yaml
 from cluster.reporting.values import number
-from protocol.link import WIRES
+from protocol.link import WIRE_CHOICES
 
 MOST_CELLS = 10_000
 NOT_OPTIONS = ("seed", "dry-run", "resume", "run-dir")
@@ -161,8 +161,8 @@ def _word(value: object, key: str) -> str:
 def _wires(value: object, key: str) -> tuple[str, ...]:
     found = _words(value, key)
     for one in found:
-        if one not in WIRES:
-            raise unknown("wire", one, WIRES)
+        if one not in WIRE_CHOICES:
+            raise unknown("wire", one, WIRE_CHOICES)
     return found
 
 

@@ -1,4 +1,9 @@
-"""Backend `cluster`: runs `cluster.launch` as a command, because node/ never imports cluster/."""
+"""Backend `cluster`: runs `cluster.launch` as a command, because node/ never imports cluster/.
+
+How a fit reaches the nodes: `trainer.py` writes its order into a folder (`fit_order.py`); this module starts
+`cluster.launch --fit FOLDER -- SCRIPT`, which sends folder and script (`fit_program` in cluster/run/program.py,
+cluster/run/staging.py); each rank runs the script again up to its `fit` (`script_rank.py`), which finds the order.
+"""
 
 import importlib.util
 import json

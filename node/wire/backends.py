@@ -12,7 +12,7 @@ from protocol.link_report import Lateness, WireCounters
 class Wire(Protocol):
     """A way to give incoming packets their link's delay, jitter and loss. Both wires are modules with these functions.
 
-    A third wire needs a module in WIRES below and a name in `protocol.link.WIRES`; docs/contributing.md says the rest.
+    A third wire needs a module in WIRES below, and a name in `protocol.link.WIRE_CHOICES`: docs/contributing.md.
     """
 
     NAME: str
