@@ -38,6 +38,18 @@ SHORT = Check(
 )
 
 
+def guilt(*, is_bystander: bool, time: float) -> tuple[bool, float]:
+    """Return the sort key of a rank that failed: of several, the least is the root cause.
+
+    Time alone does not tell: a failing rank leaves its group before it can say why, and bystanders may end sooner.
+
+    Args:
+        is_bystander: whether its error is about another rank's end or silence.
+        time: when it failed, or ended, Unix time.
+    """
+    return is_bystander, time
+
+
 class StartOrder(NamedTuple):
     """What a rank is and where it runs."""
 

@@ -11,6 +11,7 @@ from cluster.run.rank_exit import RankExit, how_it_ended
 from cluster.run.stall import Stall
 from cluster.run.summary_document import Summary
 from protocol.link import Link
+from protocol.rank import guilt
 
 LAST_LINES, MOST_LINES = 8, 1000  # shown, searched
 # faulthandler's output; the current thread is the one that failed, or got the signal.
@@ -31,9 +32,9 @@ def root_cause(failed: Sequence[RankExit]) -> RankExit:
     return min(failed, key=_guilt)
 
 
-def _guilt(end: RankExit) -> tuple[bool, bool, bool, bool, float]:
-    is_optional = not end.place.is_essential
-    return not end.stall, is_optional, end.was_stopped, end.is_bystander, end.time
+def _guilt(end: RankExit) -> tuple[bool, bool, bool, tuple[bool, float]]:
+    own = guilt(is_bystander=end.is_bystander, time=end.time)
+    return not end.stall, not end.place.is_essential, end.was_stopped, own
 
 
 def raise_failure(

@@ -12,17 +12,27 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from node.base.options import OptionError
 from node.supervisor.error_file import is_bystander, read_error
 from protocol.fit_order import ATTACHED
 from protocol.places import error_file
-from protocol.rank import EXIT_USAGE, GRACE_S
+from protocol.rank import EXIT_USAGE, GRACE_S, guilt
 from protocol.rank_variables import ERROR_FILE, RUN_DIR
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 LOOK_S = 0.02
 LAST_WORDS_S = 1.0  # for the other ranks to notice a failure and report it
+
+
+class RankEnd(NamedTuple):
+    """How a rank ended."""
+
+    exit_code: int
+    """-n for signal n; 0 also if it still ran."""
+    time: float
+    """When its end was noticed, Unix time."""
 
 
 def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) -> None:
@@ -51,11 +61,11 @@ def run_ranks(order: Path, words: Sequence[str], num_nodes: int, run_dir: Path) 
                     command, env=environ, stdin=subprocess.PIPE, start_new_session=True
                 )
             )
-        codes = _wait(ranks)
+        ended = _wait(ranks)
     finally:
         _stop(ranks)
-    if any(codes):
-        raise _failure(codes, run_dir)
+    if any(end.exit_code for end in ended):
+        raise _failure(ended, run_dir)
 
 
 def own_words() -> list[str]:
@@ -123,14 +133,16 @@ def _free_port() -> int:
         return port
 
 
-def _wait(ranks: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
-    """Wait until all have ended, or until shortly after one failed; return exit codes, 0 for those still running."""
-    deadline = float("inf")
+def _wait(ranks: Sequence["subprocess.Popen[bytes]"]) -> list[RankEnd]:
+    """Wait until all have ended, or until shortly after one failed; those still running count as without a failure."""
+    deadline, times = float("inf"), dict.fromkeys(range(len(ranks)), float("inf"))
     while time.monotonic() < deadline and any(rank.poll() is None for rank in ranks):
-        if any(rank.poll() for rank in ranks):
-            deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
+        for number, rank in enumerate(ranks):
+            if rank.poll():
+                times[number] = min(times[number], time.time())
+                deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
         time.sleep(LOOK_S)
-    return [rank.poll() or 0 for rank in ranks]
+    return [RankEnd(rank.poll() or 0, min(times[n], time.time())) for n, rank in enumerate(ranks)]
 
 
 def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
@@ -148,18 +160,23 @@ def _stop(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
             rank.stdin.close()
 
 
-def _failure(codes: Sequence[int], run_dir: Path) -> Exception:
-    """Return the error to raise: of a killed rank, or else of the first that did not fail because another ended."""
-    failed = [rank for rank, code in enumerate(codes) if code]
+def _failure(ended: Sequence[RankEnd], run_dir: Path) -> Exception:
+    """Return the error to raise: of the root cause, which is found as in a cluster (cluster/run/root_cause.py)."""
+    failed = [rank for rank, end in enumerate(ended) if end.exit_code]
     errors = {rank: read_error(_error_file(run_dir, rank)) for rank in failed}
-    lost = {rank: is_bystander(errors[rank].words) for rank in failed}
-    first = min(failed, key=lambda rank: (codes[rank] >= 0, lost[rank], errors[rank]))
-    message = errors[first].words
-    if codes[first] == EXIT_USAGE and message:
+
+    def guilt_of(rank: int) -> tuple[bool, float]:
+        error = errors[rank]
+        at = min(error.time, ended[rank].time)
+        return guilt(is_bystander=is_bystander(error.words), time=at)
+
+    first = min(failed, key=guilt_of)
+    message, code = errors[first].words, ended[first].exit_code
+    if code == EXIT_USAGE and message:
         return OptionError(message.removeprefix("OptionError: "))
-    how = f"signal {-codes[first]}" if codes[first] < 0 else f"exit code {codes[first]}"
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return RuntimeError(
-        f"rank {first} of {len(codes)} failed: {message or how}; its words are above"
+        f"rank {first} of {len(ended)} failed: {message or how}; its words are above"
     )
 
 

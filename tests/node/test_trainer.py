@@ -556,20 +556,25 @@ def test_a_dataset_is_no_model_and_a_factory_needs_steps():
         Trainer(model, lambda rank, ranks, training: train, val).fit(**asked)
 
 
-def test_what_a_killed_rank_leaves_is_named_first(tmp_path):
+def test_of_ranks_that_failed_the_root_cause_is_named_as_in_a_cluster(tmp_path):
     from node.exogym import local
 
     def fail(rank, words, second):
         path = tmp_path / f"error-rank{rank}.json"
-        path.write_text(json.dumps({"message": {"message": f"RuntimeError: {words}"}}))
+        path.write_text(json.dumps({"message": {"message": words}}))
         os.utime(path, (second, second))
 
-    fail(0, "rank 0", 100)
-    fail(2, "rank 2", 99)
-    assert "rank 1 of 3 failed: signal 9" in str(local._failure([1, -9, 1], tmp_path))
-    assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 0, 1], tmp_path))
+    def said(*ended):
+        return str(local._failure([local.RankEnd(*end) for end in ended], tmp_path))
+
+    fail(0, "RuntimeError: rank 0", 100)
+    fail(2, "RuntimeError: rank 2", 99)
+    assert "rank 1 of 3 failed: signal 9" in said((1, 101), (-9, 98), (1, 101))
+    # A rank that is killed after another has failed by itself, such as one that aborts, is not the root cause.
+    assert "rank 2 of 3 failed: RuntimeError: rank 2" in said((1, 101), (-6, 99.5), (1, 101))
+    assert "rank 2 of 3 failed: RuntimeError: rank 2" in said((1, 101), (0, 101), (1, 101))
     fail(1, "Connection closed by peer", 98)
-    assert "rank 2 of 3 failed: RuntimeError: rank 2" in str(local._failure([1, 1, 1], tmp_path))
+    assert "rank 2 of 3 failed: RuntimeError: rank 2" in said((1, 101), (1, 101), (1, 101))
 
 
 def test_an_empty_profile_is_not_taken_for_none():
