@@ -69,7 +69,7 @@ from cluster.run.rank_placement import place_ranks, resolve_max_restarts
 from cluster.run.results import parse_max_results
 from cluster.run.run_folder import check_writable
 from cluster.run.runner import RUNS_DIR
-from cluster.schedule.events import check_nodes, check_schedule, check_slow_start, check_steps
+from cluster.schedule.events import check_events
 from cluster.schedule.schedule_file import load_schedule
 from cluster.up import cluster_of, console_of
 
@@ -315,18 +315,21 @@ def _check(experiment: Experiment, cluster: Cluster, spec: ClusterSpec) -> None:
     Raises:
         UsageError: something is impossible.
     """
-    program, schedule = experiment.program, experiment.schedule
+    program = experiment.program
     names = [node.name for node in spec.nodes]
     if needed := program.needed_packages:
         with suppress(PrerequisiteError):  # a plan needs no engine
             require_packages(cluster.engine, spec.image, needed)
     places = place_ranks(names, experiment.nproc_per_node, program.essential_ranks)
     resolve_max_restarts(experiment.max_restarts, places)
-    check_steps(schedule, program.training.steps)
-    check_nodes(schedule, names)
-    if (link_spec := cluster.request.link_spec) is not None:
-        check_schedule(schedule, link_spec.links(spec.nodes))
-        check_slow_start(schedule, is_on=link_spec.profile.slow_start_after_idle)
+    link_spec = cluster.request.link_spec
+    check_events(
+        experiment.schedule,
+        nodes=names,
+        steps=program.training.steps,
+        links=link_spec.links(spec.nodes) if link_spec else None,
+        slow_start_after_idle=link_spec is None or link_spec.profile.slow_start_after_idle,
+    )
 
 
 def _live_options(args: Namespace, page: HttpPage | None) -> LiveOptions:

@@ -1,11 +1,17 @@
 """The documents that cross between host and node, each defined once for both sides; source of docs/formats.md.
 
-`cluster/` (the host) and `node/` (in every container) import this package and never each other. It imports only
-the standard library, and little of that: every command of a node loads it.
+cluster/ (the host) and node/ (in every container) import this package and never each other. It imports only the
+standard library, and little of that: every command of a node loads it.
 
-Read `reader` first (how a JSON value becomes one of these types, strictly), then `link` and `node_plan`, then a node's
-answer: `link_report`. `probe` and `trace` define the orders and answers of processes that are controlled line by line.
-For ranks: `rank`, `rank_variables`, `training`, `fit_order`; `places` and `ports` are the paths and ports that both
-sides name. What ranks of `node.train` write: `metrics` and `collectives`; what is seen of ranks from outside:
-`telemetry`.
+Reading order: `reader` (how a JSON value becomes one of these types, strictly), `values` (types that documents share),
+`link` (one directed link), `node_plan` (the links of a node), `link_report` (the node's answer), `gilbert` (the model
+of bursty losses).
+
+Processes that are controlled line by line: `lines` (orders and answers), `probe` (measures links), `trace` (changes
+links). Ranks: `rank` (start and end), `rank_variables` (environment), `training` (a resolved configuration),
+`fit_order` (of Trainer.fit), `checkpoint_name` (names of checkpoints), `metrics` and `collectives` (what ranks of
+`node.train` write), `telemetry` (ranks seen from outside).
+
+`places` and `ports` are the paths and ports that both sides name. `node_check` is the answer to cluster.doctor;
+`vxlan_plan` (the data device) and `pod_order` (a pod) are for nodes without Docker's network.
 """

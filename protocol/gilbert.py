@@ -5,7 +5,7 @@ from typing import NamedTuple
 from protocol.link import Link
 
 
-class BurstChances(NamedTuple):
+class LossBurstChances(NamedTuple):
     """The probabilities, at each packet, of bursty losses."""
 
     begin: float
@@ -14,7 +14,7 @@ class BurstChances(NamedTuple):
     """Probability that a burst ends."""
 
 
-def burst_chances(link: Link) -> BurstChances | None:
+def loss_burst_chances(link: Link) -> LossBurstChances | None:
     """Return Gilbert's parameters of a link; None if its losses are independent, or if none or all packets are lost.
 
     In Gilbert's model (1960), all packets of a burst are lost, and no others. Bursts are longer than asked if the gaps
@@ -24,4 +24,4 @@ def burst_chances(link: Link) -> BurstChances | None:
     if link.loss_burst == 1 or not 0 < loss < 1:
         return None
     end = min(1 / link.loss_burst, (1 - loss) / loss)
-    return BurstChances(end * loss / (1 - loss), end)
+    return LossBurstChances(end * loss / (1 - loss), end)

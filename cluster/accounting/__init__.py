@@ -1,8 +1,18 @@
 """Where the bytes and seconds of a run went, from what ranks and kernels counted. Pure, except for reading files.
 
-Reading order: `metrics` (the lines that ranks wrote), `collectives` (joined from all ranks), `routes` and `bounds` (how
-fast each could have been), `tcp_timing` and `gloo_timing` (how fast they are as gloo and TCP do them), `attribution`
-(where their time went), `better_link` (what would have helped) and `gains` (how much at most), `wire_bytes` (reconciled
-with the kernel's counters), `experience` and `broadcast` (a learner and its actors), `collective_stats`, `summary`.
-`open_collective` is the collective that a rank is in now.
+Reading order: `summary` (combines most of what follows), then the input: `metrics` (lines that ranks wrote),
+`metrics_table` (those as a table), `collectives` (joined from all ranks), `open_collective` (the one that a rank is in
+now), `routes` (links between ranks).
+
+Models of a collective's time: `bounds` (least time with gloo), `links_bound` (with any algorithm), `gloo_timing`
+(gloo's messages), `tcp_timing` and `tcp_windows` (TCP's windows).
+
+Where time went: `attribution` (of collectives, in parts), `rank_time` (of ranks between collectives), `gloo_path` (the
+chain of events in a collective) and `critical_path` (in a run), `causes` (what slowed a run down).
+
+What would have helped: `better_link` (one better link), `gains` (how much at most), `ring_order` (another order of
+nodes), `alternatives` (all single changes).
+
+Totals: `wire_bytes` (reconciled with the kernel's counters), `collective_stats` (bytes and seconds), `broadcast` (of
+weights, against what links allow), `experience` (what learner and actors did).
 """

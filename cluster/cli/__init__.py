@@ -1,4 +1,6 @@
-"""Code that the verbs share: `command_line` (parser, exit codes, --json) and `report` (the end of a launch).
+"""Code that the verbs share.
 
-make runs `prerequisites` before the virtual environment exists.
+Reading order: `command_line` (parser, exit codes, --json), `launch_options` (flags of a launch), `live_options`
+(--http), `print_summary` (the end of a launch), `prerequisites` (programs that make needs; it runs before the virtual
+environment exists).
 """

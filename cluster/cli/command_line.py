@@ -36,7 +36,7 @@ from cluster.base.json_file import json_text
 from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output, safe_output
 
-LIMITS = {
+LIMIT_FLAGS = {
     "--cpus": ("N", "CPUs that a node may use: node3=0.5"),
     "--memory": ("SIZE", "memory that a node may use: node2=1g"),
     "--gpus": ("GPUS", "GPUs of a node, `all` or by number: node1=0"),
@@ -94,7 +94,7 @@ def add_size(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="hosts.yml with the machines to place nodes on (default: unchanged, or this machine)",
     )
-    for flag, (value, words) in LIMITS.items():
+    for flag, (value, words) in LIMIT_FLAGS.items():
         parser.add_argument(
             flag,
             action="append",

@@ -1,9 +1,15 @@
 """The contract: the measurement of every link, compared with what was asked for.
 
-Reading order: `probe_plan` and `floods` (what is sent), `probe_rounds` and `probe_schedule` (when), `probe_session`
-and `probe_results` (running the probes), `measured` and `delays` (evaluating the answers), `checks` and `impairments`
-(tolerances), `witness` and `doubt` (whether the host may have caused a failed check), `verdicts`, `gloo` (links that
-gloo cannot fill), `measure` (the whole measurement), `table` and `refusal` (output to the user). `proof` (the record
-of a contract that held), `look` (whether the links are still there), `prove` (both, before a launch). `underlay_probe`
-measures the network between hosts before links are shaped.
+Reading order: `prover` (measures, or trusts an earlier proof), `measure` (the whole measurement), `look` (whether
+proved links are still there), `proof` (the record of a contract that held).
+
+What is sent and when: `probe_plan` (pings and TCP streams), `floods` (datagrams, for rates), `bursts` (for queues),
+`probe_rounds` (probes that do not disturb one another), `probe_schedule` (TCP or datagrams, duration). Running it:
+`probe_session` (a process on every node), `probe_results` (orders out, results in), `underlay_probe` (the network
+between hosts).
+
+Judging it: `measured` (a link's values from answers), `delays` (delay distribution), `checks` (tolerances),
+`impairments` (loss bursts, duplication, corruption, reordering), `witness` (host load meanwhile) and `doubt` (failures
+that a busy host explains), `power` (smallest errors found), `verdicts` (of each link and all), `gloo` (links that gloo
+cannot fill). Output: `table` (the contract), `refusal` (the error).
 """

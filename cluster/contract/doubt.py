@@ -16,7 +16,7 @@ from cluster.contract.impairments import unaccounted_losses
 from cluster.contract.measured import Measured
 from cluster.links.expected import Expected
 from cluster.shaping.host_load import SOFTIRQ_PCT, HostLoad
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 
 # At most a tenth of all timers are later than this many times their mean (Markov's inequality).
@@ -127,7 +127,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         "buffer": _frames_short(link, measured) <= strain.dropped,
         "unaccounted": 0 < unaccounted_losses(link, measured) <= strain.dropped,
         "loss": 0 < _lost_beyond(link, measured) <= strain.dropped,
-        "bursts": 0 < _bursts_beyond(link, measured) <= strain.dropped,
+        "loss_burst": 0 < _loss_bursts_beyond(link, measured) <= strain.dropped,
     }
     return frozenset(name for name, may_be in blamed.items() if may_be)
 
@@ -163,9 +163,9 @@ def _frames_short(link: Link, measured: Measured) -> float:
     return max(0.0, short_ms) / 1e3 * link.bytes_per_s / FRAME_BYTES
 
 
-def _bursts_beyond(link: Link, measured: Measured) -> float:
+def _loss_bursts_beyond(link: Link, measured: Measured) -> float:
     """Return by how many packets, all together, the bursts of losses were longer than asked."""
-    chances = burst_chances(link)
+    chances = loss_burst_chances(link)
     if chances is None or measured.gaps is None:
         return 0.0
     return measured.sent - measured.arrived - measured.gaps / chances.end

@@ -2,7 +2,7 @@
 
 from cluster.contract.measured import Measured
 from cluster.links.expected import ETHERNET_BYTES, SEEN_DELAY_MS, loss_interval
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 
 BURST_TOLERANCE = 0.1
@@ -17,14 +17,14 @@ def judge_impairments(link: Link, measured: Measured) -> dict[str, bool]:
         "doubles": _share_holds(link.duplicate_pct, measured.arrived, measured.twice),
         "reordering": _overtaking_holds(link, measured),
     }
-    if burst_chances(link) is not None:
-        checks["bursts"] = _bursts_hold(link, measured)
+    if loss_burst_chances(link) is not None:
+        checks["loss_burst"] = _loss_bursts_hold(link, measured)
     return checks
 
 
 def clumping(link: Link) -> float:
     """Return how many packets tell as much about a loss rate as one independent packet: more than one in bursts."""
-    chances = burst_chances(link)
+    chances = loss_burst_chances(link)
     if chances is None:
         return 1.0
     memory = 1 - chances.end - chances.begin  # correlation of a packet's fate with the next one's
@@ -79,9 +79,9 @@ def _least_lost_pct(link: Link) -> float:
     return link._replace(corrupt_pct=link.corrupt_pct * (1 - harmless)).lost_pct
 
 
-def _bursts_hold(link: Link, measured: Measured) -> bool:
+def _loss_bursts_hold(link: Link, measured: Measured) -> bool:
     """Check the number of runs of losses: each lost packet ends its run with the same probability."""
-    chances = burst_chances(link)
+    chances = loss_burst_chances(link)
     if chances is None or measured.gaps is None or link.corrupt_pct:
         return True
     lost, end_pct = measured.sent - measured.arrived, 100 * chances.end
@@ -92,7 +92,7 @@ def _bursts_hold(link: Link, measured: Measured) -> bool:
 
 def fewest_runs(link: Link, measured: Measured) -> int:
     """Return the fewest runs of losses that so many lost pings may form; 0 if the link's losses are independent."""
-    chances = burst_chances(link)
+    chances = loss_burst_chances(link)
     if chances is None:
         return 0
     lost, end_pct = measured.sent - measured.arrived, 100 * chances.end

@@ -19,7 +19,7 @@ from cluster.contract.floods import flood_error
 from cluster.contract.impairments import clumping, fewest_runs
 from cluster.contract.measured import Measured
 from cluster.links.expected import loss_interval
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 
 ONE_IN_A_HUNDRED = 2.33  # standard errors
@@ -36,15 +36,15 @@ class Detectable(NamedTuple):
         rate_pct: of the rate; None also if the machine was the limit: then any higher rate passes.
         loss_factor: as a multiple of the losses asked for; None also if all or none are asked for: if none, a single
             loss is found.
-        burst_factor: how many times as long as asked bursts of losses must be; None also if none are asked for, or if
-            too few packets were lost: then bursts of any length pass.
+        loss_burst_factor: how many times as long as asked bursts of losses must be; None also if none are asked for, or
+            if too few packets were lost: then bursts of any length pass.
     """
 
     delay_ms: float | None
     jitter_ms: float | None
     rate_pct: float | None
     loss_factor: float | None
-    burst_factor: float | None
+    loss_burst_factor: float | None
 
     def document(self) -> dict[str, float | None]:
         """Return the values for contract.json, rounded up."""
@@ -62,7 +62,7 @@ def detectable_errors(link: Link, measured: Measured, *, clipped: bool = False) 
         jitter_ms=_jitter_ms(link, measured) if told else None,
         rate_pct=None if clipped else _rate_pct(link, measured),
         loss_factor=_loss_factor(link, measured),
-        burst_factor=_burst_factor(link, measured),
+        loss_burst_factor=_loss_burst_factor(link, measured),
     )
 
 
@@ -94,9 +94,9 @@ def _loss_factor(link: Link, measured: Measured) -> float | None:
     return root**2 / mean
 
 
-def _burst_factor(link: Link, measured: Measured) -> float | None:
+def _loss_burst_factor(link: Link, measured: Measured) -> float | None:
     """Return the factor by which runs of losses must be longer, and so fewer, to be fewer than pass."""
-    chances, lost = burst_chances(link), measured.sent - measured.arrived
+    chances, lost = loss_burst_chances(link), measured.sent - measured.arrived
     found_below = fewest_runs(link, measured) - 2.0
     if chances is None or measured.gaps is None or link.corrupt_pct or found_below <= 0:
         return None

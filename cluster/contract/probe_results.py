@@ -42,7 +42,7 @@ Number = TypeVar("Number", int, float)
 
 
 def ping_links(
-    prober: ProbeSession,
+    probes: ProbeSession,
     links: Sequence[Link],
     asked: Sequence[Link],
     effort: Effort,
@@ -51,41 +51,41 @@ def ping_links(
     """Measure the idle round trips of all pairs at once: pings are too small to disturb one another.
 
     Args:
-        prober: the probes.
+        probes: the probes.
         links: the links to measure.
         asked: these, and all other links between the same nodes.
         effort: how thoroughly to measure.
         apart: as in `cluster.contract.probe_plan.delay_pings`.
     """
-    return ping_each_pair(prober, links, asked, partial(delay_pings, effort=effort, apart=apart))
+    return ping_each_pair(probes, links, asked, partial(delay_pings, effort=effort, apart=apart))
 
 
 def ping_losses(
-    prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], effort: Effort
+    probes: ProbeSession, links: Sequence[Link], asked: Sequence[Link], effort: Effort
 ) -> Pinged:
     """Measure losses, duplicates and reordering by more pings than `ping_links` sends; arguments as there."""
-    return ping_each_pair(prober, links, asked, partial(loss_pings, effort=effort))
+    return ping_each_pair(probes, links, asked, partial(loss_pings, effort=effort))
 
 
 def ping_each_pair(
-    prober: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: MakePingOrder
+    probes: ProbeSession, links: Sequence[Link], asked: Sequence[Link], order: MakePingOrder
 ) -> Pinged:
     """Ping once, with one order per node; return the measurement of each link, in both directions.
 
     Each node that pings also pings itself: the time of that, at the same moment, is the host's own share.
     """
-    pairs = ping_pairs(links, prober.nodes)
+    pairs = ping_pairs(links, probes.nodes)
     orders = {
         src: order(
             [link for link in asked if joins(link, src, peers)],
-            {peer: prober.address(peer) for peer in (*peers, src)},
+            {peer: probes.address(peer) for peer in (*peers, src)},
             streams_of(pairs),
         )
         for src, peers in pairs.items()
     }
-    pings = prober.ask_of_each(orders, Pings)
+    pings = probes.ask_of_each(orders, Pings)
     host_ms = {src: pings[src].pop(src).rtt_ms for src in pings}
-    arrivals = prober.ask_of_each(_arrival_orders(prober, pings), Arrivals)
+    arrivals = probes.ask_of_each(_arrival_orders(probes, pings), Arrivals)
     by_ends = {link.ends: link for link in asked}
     measured = {}
     for src, answer in pings.items():
@@ -110,24 +110,24 @@ def by_clocks(pinged: Pinged, asked: Expected) -> Pinged:
 
 
 def _arrival_orders(
-    prober: ProbeSession, pings: Mapping[str, Mapping[str, Pings]]
+    probes: ProbeSession, pings: Mapping[str, Mapping[str, Pings]]
 ) -> dict[str, ArrivalsOrder]:
     """Return orders that ask every pinged node what arrived there, and from which nodes."""
     series: dict[str, dict[str, Series]] = {}
     for src, answer in pings.items():
         for peer, ping in answer.items():
-            series.setdefault(peer, {})[src] = prober.address(src), ping.series
+            series.setdefault(peer, {})[src] = probes.address(src), ping.series
     return {peer: ArrivalsOrder(of) for peer, of in series.items()}
 
 
 def fill_links(
-    prober: ProbeSession, links: Sequence[Link], asked: Expected
+    probes: ProbeSession, links: Sequence[Link], asked: Expected
 ) -> dict[Pair, dict[str, float | None]]:
     """Measure goodput and loaded round trip of links by one TCP connection on each; `asked` has both directions."""
     orders = {
-        link.src: send_order(link, asked.rtt_ms(link), prober.address(link.dst)) for link in links
+        link.src: send_order(link, asked.rtt_ms(link), probes.address(link.dst)) for link in links
     }
-    answers = prober.ask(orders, Goodput)
+    answers = probes.ask(orders, Goodput)
     return {
         (link.src, link.dst): {
             "goodput_mbyte_s": answers[link.src].goodput_mbyte_s,
@@ -137,10 +137,10 @@ def fill_links(
     }
 
 
-def flood_links(prober: ProbeSession, floods: Sequence[Flood], frame_bytes: int) -> Rates:
+def flood_links(probes: ProbeSession, floods: Sequence[Flood], frame_bytes: int) -> Rates:
     """Measure rates by a timetable of floods, each link once; `frame_bytes`: a datagram's size on the wire."""
-    addresses = {name: prober.address(name) for name in prober.nodes}
-    found = prober.ask_of_each(flood_orders(floods, addresses), Flooded)
+    addresses = {name: probes.address(name) for name in probes.nodes}
+    found = probes.ask_of_each(flood_orders(floods, addresses), Flooded)
     return {
         flood.link.ends: _rate(
             flood.link, found[flood.link.src], found[flood.link.dst], frame_bytes
@@ -150,15 +150,15 @@ def flood_links(prober: ProbeSession, floods: Sequence[Flood], frame_bytes: int)
 
 
 def burst_buffers(
-    prober: ProbeSession, links: Sequence[Link], frame_bytes: int
+    probes: ProbeSession, links: Sequence[Link], frame_bytes: int
 ) -> dict[Pair, Queue]:
     """Measure how long a full queue of each of these links takes to drain, by bursts; sizes as in `flood_links`.
 
     Raises:
         NodeError: an answer lacks what was asked for.
     """
-    addresses = {name: prober.address(name) for name in prober.nodes}
-    found = prober.ask_of_each(burst_orders(links, addresses), Burst)
+    addresses = {name: probes.address(name) for name in probes.nodes}
+    found = probes.ask_of_each(burst_orders(links, addresses), Burst)
     buffers = {}
     for link in links:
         with understood(link.dst):

@@ -1,11 +1,12 @@
 """A cluster whose containers are on other machines, its *hosts*: their Docker engines and nodes, reached over SSH.
 
-Reading order: `hosts_file` (what a user writes), `placement` (which host has which node) and `record` (both, of an
-existing cluster), `tunnel` (the one SSH connection to a host, with local sockets in a `socket_folder`), `host_engine`
-(the engine at its other end) and `host_compose` (creates containers there), `ship_image`, and `connect`, which chooses
-the engine of a cluster.
+Reading order: `hosts_file` (what a user writes) and `schema` (for editors), `node_placement` (which host has which
+node), `record` (the hosts of an existing cluster), `connect` (chooses the engine of a cluster), `tunnel` (the one SSH
+connection to a host), `socket_folder` (its local sockets), `host_engine` (the engine at its other end), `host_compose`
+(creates containers there), `ship_image` (copies the image there).
 
-For several hosts: `swarm_plan` (which hosts create, join and leave the swarm that gives them a network), `swarm_host`
-(the engine of one of them), `swarm`, `swarm_lock` and `several_compose`, which carry the plan out, `several`, which
-stands for all their engines, and `clean_up` (the command for what stays on a lost host).
+For several hosts: `each` (one action on all hosts), `several` (their engines as one), `several_compose` (Compose on
+each), `swarm_plan` (which hosts create, join and leave the swarm that gives them a network), `swarm` (carries the plan
+out), `swarm_host` (the engine of one of them), `swarm_lock` (one change at a time), `clean_up` (the command for what
+stays on a lost host).
 """

@@ -1,4 +1,4 @@
-"""An earlier run as a manifest for Kubernetes: `pods.py` has each pod's order, `manifest.py` the documents.
+"""An earlier run as a manifest for Kubernetes. Export only: gradwire talks to no Kubernetes cluster.
 
-Export only: gradwire talks to no Kubernetes cluster.
+Reading order: `pods` (the order of each pod), `manifest` (the documents).
 """

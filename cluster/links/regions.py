@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 from cluster.base.errors import UsageError, shown, unknown
 from cluster.base.yaml_file import number_within
+from protocol.link import LIMITS as LINK_LIMITS
 
 KEYS = ("ends", "rtt_ms", "rate_mbyte_s")
-LIMITS = {"rtt_ms": (0.0, 20_000.0), "rate_mbyte_s": (0.01, 10_000.0)}
+REGION_LIMITS = {
+    "rtt_ms": (0.0, 2 * LINK_LIMITS["delay_ms"][1]),
+    "rate_mbyte_s": LINK_LIMITS["rate_mbyte_s"],
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ def _parse_pair(row: object, names: Sequence[str], place: str) -> RegionPair:
     for name in ends:
         if name not in names:
             raise unknown(f"region in {place}:", name, names)
-    numbers = {key: number_within(row[key], LIMITS[key], f"{place}: {key}") for key in LIMITS}
+    numbers = {
+        key: number_within(row[key], REGION_LIMITS[key], f"{place}: {key}") for key in REGION_LIMITS
+    }
     return RegionPair((ends[0], ends[1]), **numbers)
 
 

@@ -103,7 +103,7 @@ def _ends(name: Schema) -> Schema:
 
 
 def _region_pair() -> Schema:
-    properties = {"ends": _ends({"type": "string"}), **number_properties(regions.LIMITS)}
+    properties = {"ends": _ends({"type": "string"}), **number_properties(regions.REGION_LIMITS)}
     return closed(properties, required=regions.KEYS)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cluster.live.sample import NO_STATE, RankSample
 from protocol.rank import LOST
 
-STATES = (
+RANK_STATES = (
     *("starting", "computing", "collective", "waiting", "stopped", "silent"),
     *("restarting", "ended", "failed", "lost"),
 )
@@ -54,7 +54,7 @@ def judge(
     is_running: bool,
     restarts: int = 0,
 ) -> tuple[str, str]:
-    """Return what a rank is doing: one of STATES, and details, which may be empty.
+    """Return what a rank is doing: one of RANK_STATES, and details, which may be empty.
 
     Args:
         seen: the looks at the rank.

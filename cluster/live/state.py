@@ -21,7 +21,7 @@ class RankRow:
     """One rank.
 
     Attributes:
-        state: one of `rank_state.STATES`.
+        state: one of `rank_state.RANK_STATES`.
         doing: details: the collective, the ranks that it waits for; may be empty.
         score: result of its last test, such as `accuracy 0.861`; may be empty.
         computing, communicating: shares of its time so far, 0 to 1; None if unknown.

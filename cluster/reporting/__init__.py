@@ -1,11 +1,13 @@
 """The report of a run: the content of its folder as one page, as Markdown and as tables.
 
-read_run.py    a run folder -> run_data.py's values: the only module that knows file formats
-link_stretches.py, traced_rates.py   links.csv -> what links carried over time, and could have carried
-sentences.py   values -> the sentence above each section
-charts/        values -> Vega-Lite specifications, plain dicts
-sections.py    values -> sections: sentence, charts, tables, logs
-render.py      specifications -> SVG, PNG (vl-convert, the extra `report`)
-page.py        sections -> one HTML file; markdown.py and tables.py: the same as text and as CSV
-write.py       writes all of that to a folder; after_run.py does so after every launch
+Reading order: `run_data` (the values of a report), `read_run` (a run folder into these values) with `yaml_document`
+(run.yml), `values` (untrusted JSON), `run_times` (plausible times), `experiment` (title, facts to reproduce it),
+`link_figures` (asked, measured, carried), `link_stretches` (what links carried over time) and `traced_rates` (what
+links under traces could carry).
+
+The content: `lanes` (what ranks did over time), `sentences` (one above each section), `charts` (values into Vega-Lite),
+`verdicts` (the strip of five answers), `sections` (sentences, charts, tables, logs), `compare` (several runs).
+
+The output: `render` (charts into SVG and PNG), `library` (Vega as one script), `page` (HTML), `markdown` (text),
+`tables` (CSV), `trace` (Perfetto), `write` (writes the report) and `after_run` (does so after every launch).
 """

@@ -1,7 +1,14 @@
 """A launch: runs ranks on nodes over links that hold, and collects what they leave.
 
-Reading order: `program` (what runs), `placement` (which rank runs where), `job` (the plan), `runner` (the whole run),
-`staging` (copies files to the nodes, also `checkpoints` of an earlier run), `ranks` (starts and ends all ranks
-together), `rank_exit` and `rank_output`, `stall` and `stall_watcher`, `results` (fetches them), `root_cause` (the rank
-that made a run fail), `run_folder` (what stays).
+What is asked: `request` (state of the cluster), `experiment` (the launch), `launch_words` (values of options),
+`experiment_file` (experiment.yml) and `experiment_schema` (for editors), `program` (what runs).
+
+Then read `job` (the plan of a launch), `runner` (the whole run), `verification` (of links, before it), `rank_placement`
+(which rank runs where), `rank_order` (another order of nodes), `staging` (files to the nodes and back), `checkpoints`
+(of an earlier run), `shared_folder` (--shared), `ranks` (starts and ends all together), `rank_output` (log and screen),
+`rank_exit` (how a rank ended), `stall` (whether nothing moves), `stall_watcher` (asks silent ranks' nodes), `live_view`
+(prepares the view), `results` (fetches what ranks left), `root_cause` (why a run failed).
+
+What stays: `run_folder` (the folder of a run), `summary_document` (types of summary.json), `versions` (of Python,
+torch, image). Later: `past_run` (reads the folder), `launch_again` (its experiment), `trials` (single changes, tried).
 """

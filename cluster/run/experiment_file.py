@@ -298,7 +298,7 @@ WHOLE = Kind({"type": "integer", "minimum": -MOST_COUNT, "maximum": MOST_COUNT},
 FLAG = Kind({"type": "boolean"}, _flag)
 VERIFY = Kind({"enum": [True, False, *VERIFICATIONS]}, _verify)
 JOINED = Kind({"anyOf": [_WORD, _WORDS]}, _joined)
-LIMITS = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits)
+LIMITS_BY_NODE = Kind({"anyOf": [_LIMIT, _BY_NODE]}, _limits)
 SCHEDULE = Kind({}, _schedule)  # experiment_schema adds the schema
 PROGRAM = Kind({"anyOf": [_WORDS, {"type": "string", "pattern": r"\S"}]}, _program)
 # experiment_schema adds which names are refused, as these include KEYS.
@@ -323,12 +323,18 @@ KEYS: dict[str, Key] = {
     "hosts": Key("--hosts", PATH, "a hosts.yml: the machines to place nodes on"),
     "image": Key("--image", WORD, "one of your own, built FROM gradwire-node", _check_image),
     "cpus": Key(
-        "--cpus", LIMITS, "processors that a node may use: 1, {node3: 0.5}", _check_limits("cpus")
+        "--cpus",
+        LIMITS_BY_NODE,
+        "processors that a node may use: 1, {node3: 0.5}",
+        _check_limits("cpus"),
     ),
     "memory": Key(
-        "--memory", LIMITS, "that a node may use: 1g, {node2: 512m}", _check_limits("memory")
+        "--memory",
+        LIMITS_BY_NODE,
+        "that a node may use: 1g, {node2: 512m}",
+        _check_limits("memory"),
     ),
-    "gpus": Key("--gpus", LIMITS, 'all, or by number: {node1: "0"}', _check_limits("gpus")),
+    "gpus": Key("--gpus", LIMITS_BY_NODE, 'all, or by number: {node1: "0"}', _check_limits("gpus")),
     "profile": Key("--profile", NAMED, "of the links: a shipped one, or a file", load_profile),
     "topology": Key("--topology", NAMED, "full, ring, star, or a file", load_topology),
     "link_seed": Key("--link-seed", WHOLE, "draws the links"),

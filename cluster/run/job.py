@@ -26,10 +26,7 @@ from cluster.run.rank_placement import (
 from cluster.run.results import parse_max_results
 from cluster.schedule.events import (
     Event,
-    check_nodes,
-    check_schedule,
-    check_slow_start,
-    check_steps,
+    check_events,
 )
 from cluster.schedule.record import event_record
 from cluster.shaping.link_state import (
@@ -86,10 +83,13 @@ class Job:
             UsageError: the schedule does not fit the links, nodes or steps.
             ClusterError: traces that a user is playing would interfere with the schedule or with measuring.
         """
-        check_schedule(self.schedule, self.link_state.links)
-        check_slow_start(self.schedule, is_on=self.link_state.slow_start_after_idle)
-        check_nodes(self.schedule, [node.name for node in self.spec.nodes])
-        check_steps(self.schedule, self.program.training.steps)
+        check_events(
+            self.schedule,
+            nodes=[node.name for node in self.spec.nodes],
+            steps=self.program.training.steps,
+            links=self.link_state.links,
+            slow_start_after_idle=self.link_state.slow_start_after_idle,
+        )
         if self.schedule:
             refuse_replayed(self.link_state, "a schedule cannot be kept")
         if self.verify != NONE:

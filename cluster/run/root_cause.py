@@ -19,7 +19,7 @@ FATAL, CURRENT = "Fatal Python error: ", "Current thread 0x"
 FRAME = r"  |Current thread 0x"
 OF_STACKS = re.compile(rf"\s*$|{FRAME}|Thread 0x|{FATAL}|Extension modules: ")
 GO_ON = "--stall-timeout none, if all ranks may wait for so long"
-ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
+IP_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 def root_cause(failed: Sequence[RankExit]) -> RankExit:
@@ -112,7 +112,7 @@ def missing_links(
         return []
     names = {one.address: one.name for one in nodes}
     neighbours = {link.dst for link in isolated if link.src == node} | {node}
-    spoken_of = {names.get(address) for line in log for address in ADDRESS.findall(line)}
+    spoken_of = {names.get(address) for line in log for address in IP_ADDRESS.findall(line)}
     return [
         f"{node} and {other} have no link, and nodes are isolated: this needs one"
         for other in sorted(name for name in spoken_of if name and name not in neighbours)

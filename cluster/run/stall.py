@@ -26,7 +26,7 @@ SUSPECT_STATES = {
     "Z": "it has ended, and its parent has not noticed (Z)",
 }
 STOPPED = "Tt"
-STATES = SUSPECT_STATES | {"R": "it runs (R)", "S": "it waits (S)"}
+STATE_WORDS = SUSPECT_STATES | {"R": "it runs (R)", "S": "it waits (S)"}
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _suspect(
 def _describe(state: RankState | None, names: Mapping[str, str], now: float) -> str:
     if state is None:
         return "its node does not tell"
-    said = [STATES.get(state.state, f"its state is {state.state!r}")]
+    said = [STATE_WORDS.get(state.state, f"its state is {state.state!r}")]
     if state.collective and state.collective.words:
         said.append(f"in {state.collective.words} for {now - state.collective.began_at:.0f} s")
     elif state.collective:

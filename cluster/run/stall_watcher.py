@@ -23,7 +23,7 @@ from cluster.run.stall import (
 )
 from cluster.ssh.fleet import Fleet
 
-STATES = ("python3", "-S", "-m", "node.supervisor.rank_states")
+RANK_STATES = ("python3", "-S", "-m", "node.supervisor.rank_states")
 STACKS = ("python3", "-S", "-m", "node.supervisor.stacks")
 LOOK_INTERVAL_S, ASK_INTERVAL_S = 0.5, 10.0
 FIRST_WORDS_S = 30.0  # before the first report; doubles with each one
@@ -144,7 +144,7 @@ class StallWatch:
         places = sorted(self._running, key=lambda place: place.rank)
         nodes = sorted({place.node for place in places})
         with suppress(RuntimeError):  # the fleet was closed
-            argv = (*STATES, self._run)
+            argv = (*RANK_STATES, self._run)
             results = self._fleet.run(argv, nodes=nodes, check=False, patience_s=PATIENCE_S)
             return _read_states(places, {node: r.stdout for node, r in results.items()})
         return {}

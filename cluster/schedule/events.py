@@ -70,6 +70,33 @@ class Event:
         }
 
 
+def check_events(
+    events: Sequence[Event],
+    *,
+    nodes: Collection[str],
+    steps: int,
+    links: Sequence[Link] | None,
+    slow_start_after_idle: bool,
+) -> None:
+    """Refuse a schedule that is impossible, before anything is started.
+
+    Args:
+        events: the schedule.
+        nodes: the names of the cluster's nodes.
+        steps: how many steps the program has, 0 if it counts none.
+        links: the links at the start; None: not known yet, and neither is `slow_start_after_idle`.
+        slow_start_after_idle: whether the nodes have it.
+
+    Raises:
+        UsageError: see the functions below.
+    """
+    check_steps(events, steps)
+    check_nodes(events, nodes)
+    if links is not None:
+        check_schedule(events, links)
+        check_slow_start(events, is_on=slow_start_after_idle)
+
+
 def check_steps(events: Sequence[Event], steps: int) -> None:
     """Refuse steps that the program never reaches; `steps` is how many it has, 0 if it counts none.
 

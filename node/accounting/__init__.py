@@ -1,5 +1,5 @@
 """A rank's accounts.
 
-Seconds (`metrics`), collectives (`ledger`), the traffic that gloo makes of them (`gloo_traffic`), what TCP does for
-them (`tcp_state`), and the kernel's counters of the rank's links (`link_counters`).
+Reading order: `metrics` (seconds, and lines of metrics), `ledger` (collectives), `gloo_traffic` (messages that gloo
+makes of them), `tcp_state` (what TCP does for them), `link_counters` (the kernel's byte counters).
 """

@@ -1,4 +1,4 @@
-"""The distributed PPO of the Ksim guide, under its names, over real links: see distributed_ppo.py.
+"""The distributed PPO of the Ksim guide, under its names, over real links. All code is in `distributed_ppo`.
 
     from node.ksim import DistributedPPOTask, DistributedRLConfig
 

@@ -1,5 +1,5 @@
 """Prioritised replay of sequences: the actors' experience, kept and drawn for a learner.
 
-Read in this order: sum_tree (draws in proportion to priorities), episodes (what is kept and cut into sequences),
-buffer (which sequences are drawn, and with which weights), targets (the targets of a sequence's values).
+Reading order: `sum_tree` (draws in proportion to priorities), `episodes` (what is kept and cut into sequences),
+`buffer` (which sequences are drawn, and with which weights), `targets` (the targets of a sequence's values).
 """

@@ -1,4 +1,12 @@
-"""Training strategies by name. To add one, write a file here (see base.py) and a line in STRATEGIES."""
+"""Training strategies by name. To add one, write a file here (see `base`) and a line in STRATEGIES.
+
+Reading order: `base` (the interface), `ddp` (averages gradients every step), then any other. Local steps: `localsgd`
+(post-local SGD), `fedavg` (federated averaging), `diloco` (outer optimiser), `streaming_diloco` (by fragments),
+`eager_diloco` (overlaps a round), with `outer` (parameters that all ranks share). Sparse averages: `sparta` (every
+step), `sparta_diloco` (between outer steps), with `masks` (subsets of parameters). Compressed exchanges: `demo`
+(decoupled momentum) with `dct` (its compression), `powersgd` (thin matrices) with `lowrank` (its compression).
+Neighbours only: `gossip` (averages with them) with `graphs` (who sends to whom).
+"""
 
 from node.base.options import OptionError, require_options
 from node.base.user_code import load

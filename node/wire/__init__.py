@@ -7,8 +7,12 @@
     python -m node.wire clear               # remove everything that apply made
     python -m node.wire try                 # print which wires this kernel can run
 
-`protocol.node_plan` and `protocol.link_report` define the plan and the output. Reading order: `layout`,
-`segmentation` (what a packet is), `egress` (the rate; `htb` writes the lines, `node_cap` limits a node), `backends`
-(what the two wires have in common), `netem` (the kernel's own emulator), `nfqueue/` (the wire for kernels without
-it), `apply`, which combines them, and `playback/`, which changes them many times a second.
+`protocol.node_plan` and `protocol.link_report` define the plan and the output. Reading order: `layout` (links of a
+device, numbered), `segmentation` (what a packet is), `egress` (the rate; `htb` writes the lines, `node_cap` limits a
+node), `backends` (what the two wires have in common), `netem` (the kernel's own emulator), `nfqueue` (the wire for
+kernels without it), `apply` (combines them), and `playback` (changes them many times a second).
+
+What they use: `commands` (runs tc, ip, iptables), `devconf` (options of a device), `neighbours` (permanent entries),
+`routes` (to every node), `iptables` (our rules), `isolation` (nodes without a link), `kernel_settings` (read and
+checked), `state` (what apply must remember), `marks` (the digests of inspect), `host_counters` (CPU time withheld).
 """

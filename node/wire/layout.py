@@ -12,7 +12,7 @@ from protocol.reader import FormatError
 
 ETHERNET_HEADER = 14
 SMALL_FRAME, FULL_FRAME = 200, 1514
-LATE_S = 0.2
+WIRE_LATE_S = 0.2
 BEFORE = 100_000
 """Packets that may be in flight from before a link was changed, when it was longer or faster: 150 MB of full frames."""
 MAX_SLOT = 0xEF  # a slot has to fit in a byte together with htb.FIRST_LINK
@@ -103,12 +103,12 @@ def packets_in_flight(link: Link) -> int:
 
     The rate is limited at the other end, so spare room causes no bufferbloat. The number covers the bytes of the
     delay and of four standard deviations of jitter, half as much again, in frames of 200 bytes (small messages and
-    acknowledgements fill a link too), LATE_S of full frames for a wire that is late, and BEFORE for what the link has
-    carried so far.
+    acknowledgements fill a link too), WIRE_LATE_S of full frames for a wire that is late, and BEFORE for what the link
+    has carried so far.
     """
     longest_s = (link.delay_ms + 4 * link.jitter_ms) / 1e3
     on_time = link.bytes_per_s * longest_s * 1.5 / SMALL_FRAME
-    late = link.bytes_per_s * LATE_S / FULL_FRAME
+    late = link.bytes_per_s * WIRE_LATE_S / FULL_FRAME
     return min(round(on_time + late) + BEFORE, 1_000_000)
 
 

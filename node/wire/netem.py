@@ -14,7 +14,7 @@ from node.wire.commands import CommandError, Qdisc, queue_counts, run, run_batch
 from node.wire.layout import FULL_FRAME, Layout, ended, lost_queues, packets_in_flight, seed_of
 from node.wire.node_cap import access_lines, burst_bytes, own_rate_mbyte_s
 from node.wire.segmentation import largest_packet, super_packet_bytes
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 from protocol.link_report import WireCounters
 from protocol.node_plan import NodePlan
@@ -183,7 +183,7 @@ def netem_options(link: Link, packets: int) -> str:
 
 
 def _loss(link: Link) -> str:
-    bursts = burst_chances(link)
+    bursts = loss_burst_chances(link)
     if bursts is None:
         return f"loss {link.loss_pct:.6f}%"
     begin, end = bursts

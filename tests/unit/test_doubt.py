@@ -168,9 +168,9 @@ def test_longer_bursts_are_the_hosts_as_far_as_it_has_dropped_packets_and_shorte
     bursty = THERE._replace(loss_pct=10.0, loss_burst=2.0)
     found = {"goodput_mbyte_s": None, "arrived": 900}
     longer, shorter = {"gaps": 25}, {"gaps": 95}  # bursts of 4.0 and 1.05 packets
-    assert judged(replace(BUSY, dropped=50), bursty, **found, **longer) == ((), ("bursts",))
-    assert judged(replace(BUSY, dropped=49), bursty, **found, **longer) == (("bursts",), ())
-    assert judged(replace(BUSY, dropped=500), bursty, **found, **shorter) == (("bursts",), ())
+    assert judged(replace(BUSY, dropped=50), bursty, **found, **longer) == ((), ("loss_burst",))
+    assert judged(replace(BUSY, dropped=49), bursty, **found, **longer) == (("loss_burst",), ())
+    assert judged(replace(BUSY, dropped=500), bursty, **found, **shorter) == (("loss_burst",), ())
 
 
 HOST = HostLoad(

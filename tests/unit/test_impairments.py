@@ -7,7 +7,7 @@ import pytest
 
 from cluster.contract.impairments import judge_impairments
 from cluster.contract.measured import DropCount, Measured
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 
 PLAIN = {"src": "node1", "dst": "node2", "rate_mbyte_s": 1.0, "delay_ms": 40.0}
@@ -48,7 +48,7 @@ def broken(asked, measured):
             [],
         ),  # bursts widen the interval
         (link(loss_pct=10.0), seen(lost=130), ["loss"]),
-        (link(loss_pct=10.0, loss_burst=5.0), seen(lost=80, gaps=72), ["bursts"]),
+        (link(loss_pct=10.0, loss_burst=5.0), seen(lost=80, gaps=72), ["loss_burst"]),
         (link(loss_pct=10.0, loss_burst=5.0), seen(lost=300, gaps=60), ["loss"]),
     ],
 )
@@ -106,7 +106,7 @@ def test_damage_is_loss_too():
 
 def test_right_links_are_hardly_ever_called_wrong():
     asked, stream = link(loss_pct=5.0, loss_burst=4.0), random.Random(1)
-    assert burst_chances(asked).end == 0.25
+    assert loss_burst_chances(asked).end == 0.25
     wrong = sum(bool(broken(asked, lose_in_bursts(stream, 800, 0.05, 0.25))) for _ in range(500))
     assert wrong <= 10  # 2 %
 

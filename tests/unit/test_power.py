@@ -11,7 +11,7 @@ from cluster.contract.power import detectable_errors
 from cluster.contract.probe_plan import EFFORTS, delay_pings
 from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 
 THERE = Link("node1", "node2", 5.0, 80.0, 0.0, 0.0, 160.0, "nfqueue")
@@ -55,7 +55,7 @@ def test_the_smallest_factor_of_losses_is_found_in_99_of_100_cases(loss_pct, pac
 
 def runs_of_losses(loss_pct, burst, packets, stream):
     """Return how many of the packets Gilbert's model loses, and in how many runs."""
-    begin, end = burst_chances(THERE._replace(loss_pct=loss_pct, loss_burst=burst))
+    begin, end = loss_burst_chances(THERE._replace(loss_pct=loss_pct, loss_burst=burst))
     lost = runs = 0
     is_lost = False
     for _ in range(packets):
@@ -76,7 +76,7 @@ def test_bursts_as_much_longer_as_said_are_found_in_99_of_100_cases(loss_pct, pa
         runs = round(runs * few / lost)
         return replace(GOOD, sent=packets, arrived=packets - few, gaps=runs, goodput_mbyte_s=None)
 
-    factor = detectable_errors(lossy, looked_at(1)).burst_factor
+    factor = detectable_errors(lossy, looked_at(1)).loss_burst_factor
     assert 1.3 < factor < 4
     assert sum(caught(lossy, looked_at(factor)) for _ in range(100)) >= 96
     assert sum(caught(lossy, looked_at(1)) for _ in range(100)) <= 2
@@ -85,8 +85,8 @@ def test_bursts_as_much_longer_as_said_are_found_in_99_of_100_cases(loss_pct, pa
 def test_with_few_losses_bursts_of_any_length_pass():
     lossy = THERE._replace(loss_pct=1.0, loss_burst=5.0)
     few = replace(GOOD, sent=800, arrived=792, gaps=2)
-    assert detectable_errors(lossy, few).burst_factor is None
-    assert detectable_errors(THERE._replace(loss_pct=1.0), few).burst_factor is None
+    assert detectable_errors(lossy, few).loss_burst_factor is None
+    assert detectable_errors(THERE._replace(loss_pct=1.0), few).loss_burst_factor is None
 
 
 def test_errors_of_a_quiet_link_are_found_where_they_are_as_large_as_said():

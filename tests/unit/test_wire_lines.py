@@ -11,7 +11,7 @@ from node.wire.layout import MAX_SLOT, lay_out, packets_in_flight, seed_of
 from node.wire.nfqueue import backend
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE
 from node.wire.node_cap import burst_bytes
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 from protocol.link_report import LinkCounters, WireCounters
 from protocol.node_plan import Route
@@ -327,12 +327,14 @@ def test_the_daemon_sees_as_much_of_packets_as_it_needs():
 
 
 def test_bursts_lose_as_much_as_was_asked():
-    begin, end = burst_chances(LINK._replace(loss_pct=10.0, loss_burst=4.0))
+    begin, end = loss_burst_chances(LINK._replace(loss_pct=10.0, loss_burst=4.0))
     assert end == 1 / 4
     assert begin / (begin + end) == pytest.approx(0.1)
-    assert burst_chances(LINK._replace(loss_pct=10.0)) is None
-    assert burst_chances(LINK._replace(loss_pct=100.0, loss_burst=4.0)) is None
-    begin, end = burst_chances(LINK._replace(loss_pct=80.0, loss_burst=2.0))  # bursts must grow
+    assert loss_burst_chances(LINK._replace(loss_pct=10.0)) is None
+    assert loss_burst_chances(LINK._replace(loss_pct=100.0, loss_burst=4.0)) is None
+    begin, end = loss_burst_chances(
+        LINK._replace(loss_pct=80.0, loss_burst=2.0)
+    )  # bursts must grow
     assert begin == 1.0 and end == pytest.approx(0.25)
 
 

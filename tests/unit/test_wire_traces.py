@@ -15,7 +15,14 @@ from node.wire.commands import Device
 from node.wire.layout import lay_out
 from node.wire.nfqueue import backend
 from node.wire.playback.player import Orders
-from node.wire.playback.traces import LATE_S, Playing, Trace, check_links, make_trace, under_traces
+from node.wire.playback.traces import (
+    LATE_CHANGE_S,
+    Playing,
+    Trace,
+    check_links,
+    make_trace,
+    under_traces,
+)
 from protocol.link import Link
 from protocol.reader import FormatError
 from protocol.trace import Ended, parse_first_order
@@ -57,7 +64,7 @@ def test_the_time_is_kept_and_what_is_late_is_counted():
     assert playing.next_due() == 100.5
     assert not playing.advance(100.4)
     assert playing.advance(100.5)
-    playing.done(100.5 + 2 * LATE_S)  # late
+    playing.done(100.5 + 2 * LATE_CHANGE_S)  # late
     assert playing.next_due() == 100.6
     assert playing.advance(102.01)  # two are due: the first is skipped
     playing.done(102.02)

@@ -13,7 +13,7 @@ from node.wire.layout import MAX_SLOT, Layout, packets_in_flight, seed_of
 from node.wire.nfqueue import daemon
 from node.wire.nfqueue.delay_line import Behaviour
 from node.wire.nfqueue.nfnetlink import META, SIZE, WHOLE, QueueStatus, queue_status
-from protocol.gilbert import burst_chances
+from protocol.gilbert import loss_burst_chances
 from protocol.link import Link
 from protocol.link_report import Lateness, WireCounters
 from protocol.reader import parse
@@ -135,7 +135,7 @@ def request_of(layout: Layout) -> Request:
 
 def _behaviour(layout: Layout, link: Link, limited: bool) -> Behaviour:
     harmed = link.duplicate_pct or link.corrupt_pct
-    bursts = burst_chances(link)
+    bursts = loss_burst_chances(link)
     return Behaviour(
         delay_s=layout.beyond_underlay(link).delay_ms / 1e3,
         jitter_s=link.jitter_ms / 1e3,

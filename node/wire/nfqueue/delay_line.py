@@ -25,7 +25,7 @@ class Behaviour(NamedTuple):
     loss: float = 0.0
     """Share of packets dropped, unless losses come in bursts."""
     bursts: tuple[float, float] | None = None
-    """The chances, per packet, that a burst of losses begins and that it ends: protocol.gilbert.burst_chances."""
+    """The chances, per packet, that a burst of losses begins and that it ends: protocol.gilbert.loss_burst_chances."""
     duplicate: float = 0.0
     corrupt: float = 0.0
     reorder: float = 0.0

@@ -12,7 +12,7 @@ from protocol.node_plan import NodePlan
 from protocol.reader import FormatError
 from protocol.trace import Ended, NodeTrace
 
-LATE_S = 0.05
+LATE_CHANGE_S = 0.05
 """A change later than this counts as late."""
 LONGEST_STANDSTILL_S = 1.0
 ROUNDING_S = 1e-6
@@ -107,7 +107,7 @@ class Playing:
         """Record that the current step is in force."""
         late_s = now - self.begun - self.trace.due_s(self._step)
         self._worst_s = max(self._worst_s, late_s)
-        self._late += late_s > LATE_S
+        self._late += late_s > LATE_CHANGE_S
 
     def is_standing_still(self) -> bool:
         """Return whether it is in an outage."""
