@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from cluster.api import Cluster
 from cluster.base.console import Console, as_typed
 from cluster.base.errors import ClusterError, NodeError
+from cluster.base.processes import run_bounded
 from cluster.base.spec import IMAGE
-from cluster.base.subprocesses import run_bounded
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.engine.client import Engine, docker_command
 from cluster.engine.compose_up import compose_command

@@ -3,9 +3,8 @@
 Reading order: `errors` (exceptions, exit codes), `spec` (a cluster's name, nodes, addresses), `paths` (our code, the
 user's project), `console` (messages and progress), `stdout` (closed pipes, full disks).
 
-Files: `files` (atomic writes), `json_file` (strict JSON), `yaml_file` (a user's YAML), `log_tail` (the end of a log),
+Files: `files` (atomic writes, the end of a log), `json_file` (strict JSON), `yaml_file` (a user's YAML),
 `line_splitter` (output into lines), `secrets` (masked in command lines).
 
-Processes: `subprocesses` (programs with a timeout), `processes` (identified by start time), `parent_death` (children
-end with us), `signal_names` (names of signals).
+`processes`: programs with a timeout, children that end with us, identity by start time, names of signals.
 """

@@ -1,4 +1,4 @@
-"""Atomic file writes."""
+"""Atomic writes of files; the end of a log."""
 
 import os
 from pathlib import Path
@@ -36,3 +36,15 @@ def write_text(path: Path, text: str) -> None:
         OSError: it could not be written.
     """
     write_atomically(path, text.encode(errors="surrogateescape"), 0o666)
+
+
+def last_lines(path: Path, count: int, most_bytes: int = 65536) -> list[str]:
+    """Return the last lines of a log, from its last `most_bytes` bytes; nothing if it cannot be read."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - most_bytes))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return lines[-count:]

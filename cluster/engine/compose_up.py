@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Self
 
 from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken
-from cluster.base.parent_death import end_with_parent
 from cluster.base.paths import PROJECT_DIR
+from cluster.base.processes import end_with_parent, run_bounded
 from cluster.base.spec import MAX_NODES, ClusterSpec, name_flag, project_name
-from cluster.base.subprocesses import run_bounded
 
 PLUGIN_DIRS = tuple(
     Path(folder, "docker", "cli-plugins")

@@ -20,8 +20,8 @@ from typing import IO
 
 from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.base.paths import CODE_DIR, IMAGE_DIR
+from cluster.base.processes import run_bounded
 from cluster.base.spec import IMAGE
-from cluster.base.subprocesses import run_bounded
 from cluster.engine.build_progress import BuildProgress, is_progress
 from cluster.engine.client import LABEL_SOURCE, Engine
 from cluster.engine.wheels import ensure_wheels

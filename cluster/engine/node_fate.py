@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from cluster.base.signal_names import signal_name
+from cluster.base.processes import signal_name
 from cluster.engine.inspected import ContainerState, Inspected
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from cluster.base.errors import ClusterError
-from cluster.base.subprocesses import run_bounded
+from cluster.base.processes import run_bounded
 from cluster.engine.client import Engine, docker_command
 from cluster.engine.image import Progress
 from cluster.hosts.host_engine import HostEngine

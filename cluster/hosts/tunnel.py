@@ -15,9 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cluster.base.errors import ClusterError, PrerequisiteError
-from cluster.base.parent_death import end_with_parent
+from cluster.base.processes import end_with_parent, run_bounded
 from cluster.base.spec import Node
-from cluster.base.subprocesses import run_bounded
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.socket_folder import make_socket_folder
 

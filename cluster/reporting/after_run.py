@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.base.errors import ClusterError
 from cluster.base.paths import CODE_DIR
-from cluster.base.subprocesses import run_bounded
+from cluster.base.processes import run_bounded
 
 
 def report_run(folder: Path, say: Callable[[str], None], *, is_named: bool = False) -> None:

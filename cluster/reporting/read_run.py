@@ -13,7 +13,7 @@ from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.collectives import Collective
 from cluster.accounting.metrics import read_events
 from cluster.base.errors import UsageError
-from cluster.base.log_tail import last_lines
+from cluster.base.files import last_lines
 from cluster.reporting.experiment import command_of, facts_of, title_of
 from cluster.reporting.link_figures import proof_of, read_links
 from cluster.reporting.link_stretches import read_looks, stretches_of

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.paths import CODE_DIR
-from cluster.base.subprocesses import run_bounded
+from cluster.base.processes import run_bounded
 from cluster.base.yaml_file import is_file
 from cluster.run.checkpoints import find_checkpoints
 from protocol.fit_order import ORDER_FILE, FitOrder

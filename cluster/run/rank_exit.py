@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from signal import SIGKILL
 
-from cluster.base.signal_names import signal_name
+from cluster.base.processes import signal_name
 from cluster.run.rank_placement import RankPlacement
 from protocol.rank import LOST, RankReport
 from protocol.reader import FormatError, parse

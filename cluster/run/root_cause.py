@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cluster.base.errors import RunFailed
-from cluster.base.log_tail import last_lines
+from cluster.base.files import last_lines
 from cluster.base.spec import Node
 from cluster.run.rank_exit import RankExit, how_it_ended
 from cluster.run.stall import Stall

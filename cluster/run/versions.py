@@ -8,8 +8,8 @@ from importlib import metadata
 
 from cluster.base.errors import ClusterError
 from cluster.base.paths import CODE_DIR, IS_CHECKOUT
+from cluster.base.processes import run_bounded
 from cluster.base.spec import ClusterSpec
-from cluster.base.subprocesses import run_bounded
 from cluster.engine.client import Engine
 from cluster.engine.container import Container
 from cluster.ssh.fleet import Fleet

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from cluster.base.subprocesses import run_bounded
+from cluster.base.processes import run_bounded
 
 
 @pytest.fixture(autouse=True)

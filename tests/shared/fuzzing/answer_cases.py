@@ -15,9 +15,9 @@ from cluster.accounting.metrics import read_parts
 from cluster.accounting.summary import account
 from cluster.base.console import Console, LinePrinter
 from cluster.base.errors import ClusterError
+from cluster.base.files import last_lines
 from cluster.base.json_file import json_text
 from cluster.base.line_splitter import split_lines
-from cluster.base.log_tail import last_lines
 from cluster.base.stdout import visible
 from cluster.doctor import _everywhere, _torch
 from cluster.lifecycle.provision import first_report

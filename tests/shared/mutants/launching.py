@@ -3,7 +3,7 @@
 from mutants.mutation import Mutation
 
 PLACES, OF_PLACES = "cluster/run/rank_placement.py", "tests/unit/test_rank_placement.py::"
-CAUSE, OF_CAUSE = "cluster/run/root_cause.py", "tests/unit/test_root_cause.py::"
+GUILT, OF_CAUSE = "protocol/rank.py", "tests/unit/test_root_cause.py::"
 
 LAUNCHING = (
     Mutation(
@@ -50,16 +50,16 @@ LAUNCHING = (
     ),
     Mutation(
         "the last to fail is the root cause",
-        CAUSE,
-        "end.is_bystander, end.time",
-        "end.is_bystander, -end.time",
+        GUILT,
+        "return is_bystander, time",
+        "return is_bystander, -time",
         OF_CAUSE + "test_of_bystanders_alone_the_first_is_named_and_none_that_we_stopped",
     ),
     Mutation(
         "who saw another go is the root cause",
-        CAUSE,
-        "end.was_stopped, end.is_bystander, end.time",
-        "end.was_stopped, False, end.time",
+        GUILT,
+        "return is_bystander, time",
+        "return False, time",
         OF_CAUSE + "test_who_saw_another_go_is_never_the_root_cause",
     ),
     Mutation(
