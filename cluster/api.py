@@ -416,7 +416,7 @@ class Cluster:
         if isinstance(program, Experiment):
             if asked != Experiment(program.request, program.program):
                 raise UsageError(
-                    "an experiment of another cluster, or with words beside it",
+                    "launch got an experiment of another cluster, or other arguments beside it",
                     "with Cluster.of(experiment) as c: c.launch(experiment)",
                 )
             asked = program

@@ -139,7 +139,9 @@ def _wires(engine: Engine) -> Iterator[Finding]:
     words = ["--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
     done = run_bounded([*docker_command(engine), *TRY_WIRES, *words])
     if done.returncode != 0:
-        yield Finding("wire", done.stderr.strip(), "docker run must work: see the line above")
+        yield Finding(
+            "wire", done.stderr.strip(), "make docker run work: the line above has its error"
+        )
         return
     try:
         reasons = parse(dict[str, str], done.stdout)

@@ -99,7 +99,7 @@ def write_trace(folder: Path) -> str:
     run = read_run(folder)
     if not run.steps and not run.moves:
         raise UsageError(
-            f"no metrics in {folder}", "the folder of a run of node.train: runs/<time>-…"
+            f"no metrics in {folder}", "name the folder of a run of node.train: runs/<time>-…"
         )
     path = folder / "trace.json"
     write_atomically(path, json.dumps(trace(run), allow_nan=False).encode(), 0o666)

@@ -242,11 +242,13 @@ def _refuse_contradictions(
         raise unknown("option", rest[0].partition("=")[0], flags)
     if args.verify == NONE and args.allow_undecided:
         raise UsageError(
-            "--allow-undecided and --no-verify exclude each other",
-            "leave one of them out: what is not measured is not undecided",
+            "--allow-undecided and --no-verify exclude each other: links that are not measured are not undecided",
+            "leave one of them out",
         )
     if args.fit and not program:
-        raise UsageError("--fit without a program", "it is for Trainer.fit of node.exogym")
+        raise UsageError(
+            "--fit without a program: Trainer.fit of node.exogym passes both", "leave --fit out"
+        )
 
 
 def _past(args: Namespace, said: Sequence[str], program: Sequence[str]) -> PastLaunch:
@@ -258,7 +260,7 @@ def _past(args: Namespace, said: Sequence[str], program: Sequence[str]) -> PastL
     if word := next((word for word in (*said, *program) if word not in SAID_WITH_RUN), ""):
         raise UsageError(
             f"-f and {word} exclude each other: run.yml says all that is run",
-            f"leave it out; with -f go {', '.join(sorted(SAID_WITH_RUN - {'-f', '--file'}))}",
+            f"leave it out; -f goes only with {', '.join(sorted(SAID_WITH_RUN - {'-f', '--file'}))}",
         )
     file: Path = args.file
     past = read_past_launch(file.parent if file.name == "run.yml" else file)
@@ -361,7 +363,7 @@ def _refuse_essential_ranks(args: Namespace) -> None:
     if args.essential_ranks:
         raise UsageError(
             f"--essential-ranks {args.essential_ranks} is for programs of your own",
-            "leave it out: of our training the task decides it",
+            "leave it out: for node.train the task decides it",
         )
 
 

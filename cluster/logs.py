@@ -43,7 +43,8 @@ def logs(args: Namespace) -> list[dict[str, str]]:
     pattern = _pattern(args.grep)
     if args.json and args.follow:
         raise UsageError(
-            "--json and --follow exclude each other", "--json prints one document, at the end"
+            "--json and --follow exclude each other: --json prints one document, at the end",
+            "leave one of them out",
         )
     cluster = Cluster(args.name)
     chosen = {node.name for node in select_nodes(cluster.spec.nodes, args.nodes)}

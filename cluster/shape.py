@@ -56,8 +56,8 @@ def shape(args: Namespace) -> dict[str, object]:
         args.profile = None  # it came from the environment
     if [bool(args.profile), bool(args.link), args.clear].count(True) != 1:
         raise UsageError(
-            "one of --profile NAME, --link SRC:DST and --clear",
-            "python -m cluster.profiles lists the profiles",
+            "exactly one of --profile NAME, --link SRC:DST and --clear is needed",
+            "list the profiles: python -m cluster.profiles",
         )
     cluster = Cluster(args.name, console=Console(), force=args.force)
     try:

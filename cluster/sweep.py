@@ -159,7 +159,7 @@ def _refuse_to_shrink(cluster: Cluster) -> None:
         cluster.close()
         raise UsageError(
             f"cluster {cluster.name!r} has {there.size} nodes, a sweep without `nodes` is for {size}",
-            f"--nodes {there.size} uses all, --nodes {size} removes the others, --name takes another cluster",
+            f"use all: --nodes {there.size}; remove the others: --nodes {size}; use another cluster: --name NAME",
         )
 
 

@@ -77,7 +77,8 @@ def whatif(args: Namespace) -> WhatIf:
     """Run the verb: print and return the predictions and trials."""
     if args.tries < 0 or not 1 <= args.repeat <= MOST_REPEATS:
         raise UsageError(
-            f"--try {args.tries} --repeat {args.repeat}", f"0 or more, and 1 to {MOST_REPEATS}"
+            f"--try {args.tries} --repeat {args.repeat}",
+            f"--try 0 or more, --repeat 1 to {MOST_REPEATS}",
         )
     run = read_past_run(args.folder)
     if args.name:
@@ -85,7 +86,7 @@ def whatif(args: Namespace) -> WhatIf:
     predicted = _predict(run)
     trials, baselines = choose_trials(predicted, args.tries), list[Measured]()
     if args.tries and not trials:
-        raise UsageError(f"{run.folder}: nothing that could be tried would help", "without --try")
+        raise UsageError(f"{run.folder}: nothing that could be tried would help", "leave --try out")
     if trials:
         console = Console(program_output=sys.stderr)  # standard output is the table's
         attempt = _Attempt(run, experiment_again(run), console, predicted)
@@ -106,13 +107,13 @@ def _predict(run: PastRun) -> Sequence[Alternative]:
         predicted = predict(run.recorded)
     except Exception as error:  # types are validated, but values may be inconsistent
         raise UsageError(
-            f"{run.folder}: what its ranks left does not fit together ({error!r})",
-            "a run whose metrics are as they came",
+            f"{run.folder}: the records of its ranks are inconsistent ({error!r})",
+            "name a run whose records are unchanged",
         ) from error
     if predicted is None:
         raise UsageError(
             f"{run.folder}: its collectives are too many, or too large, to be replayed",
-            "a run of fewer steps",
+            "name a run of fewer steps",
         )
     return predicted
 
@@ -175,7 +176,7 @@ class _Attempt:
         done = cluster.execute(experiment)
         measured = measure(done.folder, list(done.summary["exit_codes"]))
         if measured is None:
-            raise RunFailed(f"{done.folder}: its ranks left no end, so nothing can be compared")
+            raise RunFailed(f"{done.folder}: its ranks recorded no end, so nothing can be compared")
         self.console.say(f"=== {words}: {measured.seconds:.1f} s")
         return measured
 

@@ -92,7 +92,7 @@ def _read_lines(folder: Path) -> dict[str, list[Line]]:
     found = {node: lines for node, lines in found.items() if lines}
     if not found:
         raise UsageError(
-            f"no metrics in {folder}", "the folder of a run of node.train: runs/<time>-…"
+            f"no metrics in {folder}", "name the folder of a run of node.train: runs/<time>-…"
         )
     return dict(sorted(found.items(), key=lambda item: item[1][0].rank))
 

@@ -35,7 +35,7 @@ class ClusterError(Exception):
 
     Args:
         message: what happened, and where.
-        hint: what to try.
+        hint: what to try: a command, an action in the imperative, or a valid value.
         document: what --json prints despite the error: a broken contract, the summary of a failed run.
         see: where to find more about it: a log, a file.
     """
@@ -105,9 +105,9 @@ SYSTEM_HINTS = {
     errno.EFBIG: "ulimit -f unlimited",
     errno.EMFILE: "ulimit -n 4096",
     errno.ENOMEM: "free memory",
-    errno.EACCES: "ls -ld shows whose it is",
-    errno.EPERM: "ls -ld shows whose it is",
-    errno.EROFS: "a folder that can be written",
+    errno.EACCES: "change its owner or its permissions, or use another path",
+    errno.EPERM: "change its owner or its permissions, or use another path",
+    errno.EROFS: "use a folder that can be written",
 }
 
 
@@ -126,7 +126,7 @@ def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
     guess = f"did you mean {close[0]!r}? " if close else ""
     more = [] if len(names) <= MOST_NAMES else ["…"]
     return UsageError(
-        f"unknown {what} {shown(name)}", f"{guess}known: {', '.join(names[:MOST_NAMES] + more)}"
+        f"unknown {what} {shown(name)}", f"{guess}one of: {', '.join(names[:MOST_NAMES] + more)}"
     )
 
 

@@ -30,7 +30,7 @@ def run_bounded(
     except subprocess.TimeoutExpired as error:
         raise ClusterError(
             f"`{shlex.join(argv)}` has not answered for {TIMEOUT_S:.0f} s",
-            "try it by hand; where it is docker: python -m cluster.doctor",
+            "run it by hand; if it is docker: python -m cluster.doctor",
         ) from error
 
 

@@ -51,7 +51,7 @@ class ClusterSpec:
                 "lower-case letters, digits and '-', starting with a letter, at most 31 characters",
             )
         if not 1 <= self.size <= MAX_NODES:
-            raise UsageError(f"{self.size} nodes asked for", f"a cluster has 1 to {MAX_NODES}")
+            raise UsageError(f"{self.size} nodes asked for", f"1 to {MAX_NODES} nodes")
         if not 0 <= self.slot < MAX_SLOTS:
             raise UsageError(f"slot {self.slot} asked for", f"0 to {MAX_SLOTS - 1}")
 
@@ -132,5 +132,5 @@ def select_nodes(nodes: Collection[Node], names: Collection[str]) -> list[Node]:
     known = {node.name: node for node in nodes}
     for name in names:
         if name not in known:
-            raise UsageError(f"no node {name!r}", f"nodes: {', '.join(known)}")
+            raise UsageError(f"no node {name!r}", f"one of: {', '.join(known)}")
     return [known[name] for name in names] if names else list(nodes)

@@ -236,7 +236,7 @@ def _refuse_odd(words: Sequence[str]) -> None:
     for word, following in itertools.pairwise([*words, "the end"]):
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and (value if equals else following) == "":
-            raise UsageError(f"{flag} is empty", "leave it out, or say which")
+            raise UsageError(f"{flag} is empty", "leave it out, or give a value")
 
 
 def _refuse_control(word: str, name: str) -> None:

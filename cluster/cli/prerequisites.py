@@ -44,7 +44,7 @@ def venv() -> Missing:
 def docker() -> Missing:
     """Check for the docker command, and for an engine that answers this user."""
     if shutil.which("docker") is None:
-        return "Docker", "sudo apt-get install docker.io, or Docker's own installation guide"
+        return "Docker", "sudo apt-get install docker.io, or follow Docker's own installation guide"
     code, said = _ask(["docker", "version"])
     if code == 0:
         return None

@@ -185,7 +185,7 @@ def flooded_mbyte_s(link: Link, datagrams_s: float, frame_bytes: int = FRAME_BYT
 
 
 def carried(link: Link, arrived: float) -> float:
-    """Return how much a link carried if so much arrived: including what was lost as asked, without second copies."""
+    """Return how much a link carried, from how much of it arrived: plus the loss asked for, minus duplicates."""
     once = arrived / (1 + link.duplicate_pct / 100)
     return once / (1 - link.lost_pct / 100) if link.lost_pct < 100 else 0.0
 

@@ -135,7 +135,7 @@ def _check_whole(link_state: LinkState) -> None:
         message = f"the links of {', '.join(bare)} are no longer in force"
         raise ClusterError(
             "\n".join([message, *(f"  {note}" for note in link_state.notes)]),
-            "python -m cluster.shape --profile NAME applies them again",
+            "apply them again: python -m cluster.shape --profile NAME",
         )
 
 

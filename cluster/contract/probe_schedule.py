@@ -124,8 +124,8 @@ def _schedule_speeds(
         return ProbeSchedule(frozenset(streams), frozenset(flooded), frozenset(), seconds)
     sample = _sample(asked, streams, nodes, seed)
     note = (
-        f"TCP on every link would have taken about {seconds:.0f} s: datagrams told the rates of all, and TCP was tried "
-        f"on {len(sample)} of {len(streams)} links, no two out of one node, by seed {seed}; --full tries it on all"
+        f"TCP on every link would have taken about {seconds:.0f} s: TCP measured {len(sample)} of {len(streams)} links "
+        f"(no two out of one node, drawn by seed {seed}), and datagrams the rates of all; --full uses TCP on all"
     )
     pace, flooding_s = USUAL, _floods_s(asked, alive, nodes, effort)
     if effort.bounded and flooding_s > MOST_FLOODS_S:

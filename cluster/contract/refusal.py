@@ -15,10 +15,10 @@ def refusal(contract: Contract, cluster: str, *, of_launch: bool = False) -> Clu
     """
     nothing, remedy = "; nothing was started" if of_launch else "", contract.remedy(cluster)
     if contract.is_broken:
-        anyway = "; --no-verify runs all the same" if of_launch else ""
+        anyway = "; or run anyway: --no-verify" if of_launch else ""
         words = f"the links are not what was asked for: {contract.verdict()}{nothing}"
         return ContractBroken(words, remedy + anyway, contract.document())
-    anyway = "; --allow-undecided runs all the same" if of_launch else ""
+    anyway = "; or run anyway: --allow-undecided" if of_launch else ""
     why = overload_sentence(contract.limits)
     return ContractUndecided(
         f"{contract.verdict()}{nothing}: {why}", remedy + anyway, contract.document()

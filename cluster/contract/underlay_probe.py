@@ -15,10 +15,10 @@ from protocol.probe import Goodput, PingOrder
 PINGS, INTERVAL_MS, WAIT_MS = 60, 10.0, 1000.0
 # For planning: TCP gets the time that it needs to fill a network of this rate.
 PLANNED_MBYTE_S = 125.0
-CLOSED_HINT = "hosts reach one another by internal_ip at 4789/udp (VXLAN), with `encrypted` also by ESP: docs/hosts.md"
+CLOSED_HINT = "let hosts reach one another by internal_ip: 4789/udp (VXLAN), with `encrypted` also ESP (docs/hosts.md)"
 SMALL_HINT = (
-    "small packets pass: the way between the hosts must carry IP packets of 1500 bytes (VPNs often do not), "
-    "and 4789/udp must not be limited"
+    "connect the hosts by a path that carries IP packets of 1500 bytes (VPNs often do not), and remove limits on "
+    "4789/udp"
 )
 
 
@@ -93,7 +93,11 @@ def _check_filled(found: Mapping[Pair, Goodput]) -> None:
     empty = {src: (dst, one) for (src, dst), one in found.items() if one.goodput_mbyte_s == 0}
     if empty:
         words = {src: f"to {dst}: {one.note or 'no data'}" for src, (dst, one) in empty.items()}
-        raise NodeError("the network between the hosts carries no full packets", words, SMALL_HINT)
+        raise NodeError(
+            "the network between the hosts carries small packets, but no full ones",
+            words,
+            SMALL_HINT,
+        )
 
 
 def _rounds(links: Sequence[Link]) -> Iterator[list[Link]]:

@@ -164,15 +164,15 @@ class Contract:
     def remedy(self, cluster: str) -> str:
         """Return what the user may try if the contract does not hold."""
         if self.is_broken:
-            return f"python -m cluster.shape{name_flag(cluster)} --profile NAME shapes them again"
-        quiet = "a quieter machine, or fewer nodes at once"
+            return f"shape them again: python -m cluster.shape{name_flag(cluster)} --profile NAME"
+        quiet = "use a quieter machine, or fewer nodes at once"
         slow = any(a.undecided for a in self.accesses) or any(
             not v.speed_holds for v in self.verdicts
         )
         if not slow:
             return quiet
         cheaper = f"python -m cluster.verify{name_flag(cluster)} --budget 1"
-        return f"{quiet}; {cheaper} tells speeds by datagrams, which cost it less than TCP"
+        return f"{quiet}; or measure speeds by datagrams, which cost it less than TCP: {cheaper}"
 
     def _told_by(self) -> str:
         """Return how the speeds of links were measured."""

@@ -217,7 +217,7 @@ class Engine:
         except ClusterError as error:
             raise ClusterError(
                 f"no node can have GPUs {gpus!r}: {error.message}",
-                "install the NVIDIA container toolkit on this machine; nvidia-smi lists its GPUs",
+                "install the NVIDIA container toolkit on this machine, or choose among the GPUs that nvidia-smi lists",
             ) from error
         finally:
             self._remove_container(probe)

@@ -214,9 +214,9 @@ def compose_failure(stderr: str, spec: ClusterSpec, where: str = "") -> ClusterE
     last = [line for line in stderr.strip().splitlines() if line.strip()][-3:]
     message = f"compose could not bring {spec.name!r} up{_on(where)}: {' / '.join(last)}"
     if "port is already allocated" in text or "address already in use" in text:
-        return SlotTaken(message, "free the port, or another --slot")
+        return SlotTaken(message, "free the port, or use another --slot")
     if "pool overlaps" in text or "invalid pool request" in text:
-        return SlotTaken(message, f"another network holds {spec.subnet}: another --slot")
+        return SlotTaken(message, f"use another --slot: another network holds {spec.subnet}")
     if OLD_COMPOSE in stderr:
         return OldCompose(
             f"compose could not change nodes of {spec.name!r}: docker-compose 1 cannot, with an engine as new as this",
@@ -228,5 +228,5 @@ def compose_failure(stderr: str, spec: ClusterSpec, where: str = "") -> ClusterE
             message, f"install the NVIDIA container toolkit on this machine, or {without}"
         )
     if "no space left" in text:
-        return ClusterError(message, "docker system prune, or a larger disk")
+        return ClusterError(message, "docker system prune, or use a larger disk")
     return ClusterError(message, "python -m cluster.doctor")

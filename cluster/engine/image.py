@@ -106,7 +106,8 @@ def require_image(engine: Engine, image: str) -> None:
     """
     if engine.image_id(image) is None:
         raise PrerequisiteError(
-            f"no image {image}", f"docker build --tag {image} FOLDER, FROM {IMAGE}"
+            f"no image {image}",
+            f"docker build --tag {image} FOLDER, with FROM {IMAGE} in its Dockerfile",
         )
     if not is_current(engine, image):
         raise PrerequisiteError(f"image {image} is not built on today's {IMAGE}", "build it again")
@@ -218,7 +219,7 @@ def _check_disk(engine: Engine, needed: int) -> None:
         raise ClusterError(
             f"{free / 1e9:.1f} GB free where Docker keeps its images; building needs "
             f"{needed / 1e9:.0f} GB",
-            "docker system prune, or a larger disk",
+            "docker system prune, or use a larger disk",
         )
 
 
@@ -363,11 +364,11 @@ def _within(
 
 def _remedy(said: str) -> str:
     if "no space left" in said:
-        return "docker system prune, or a larger disk"
+        return "docker system prune, or use a larger disk"
     if "certificate_verify_failed" in said:
         return (
-            "your network puts its own certificates in: python -m cluster.image --base IMAGE, "
-            "a Debian 13 image that has them in /etc/ssl/certs/ca-certificates.crt"
+            "python -m cluster.image --base IMAGE, a Debian 13 image that has the certificates of your network in "
+            "/etc/ssl/certs/ca-certificates.crt"
         )
     return ""
 
@@ -401,7 +402,7 @@ def _torch_args(torch: str | None, torchvision: str | None) -> dict[str, str]:
         return {}
     if torch == "debian" or (torch is None) != (torchvision is None):
         raise UsageError(
-            "--torch and --torchvision need one another", "torch 2.9.1 goes with torchvision 0.24.1"
+            "--torch and --torchvision need one another", "--torch 2.9.1 --torchvision 0.24.1"
         )
     if torch is None or torchvision is None:
         return {}

@@ -39,7 +39,7 @@ def check_project(engine: Engine, spec: ClusterSpec) -> None:
         raise ClusterError(
             f"the Compose project {spec.project!r} has containers that are no nodes of ours: "
             f"{', '.join(strangers)}",
-            "another name for the cluster: --name NAME",
+            "use another name for the cluster: --name NAME",
         )
 
 

@@ -114,13 +114,14 @@ def check_room(
     for node, cpus in resources.cpus.items():
         if cpus is not None and cpus > cores and (own is None or node in own):
             raise UsageError(
-                f"cpus of {node} is {cpus:g}, and {where} has {cores}", "or none: no limit"
+                f"cpus of {node} is {cpus:g}, and {where} has {cores}",
+                "a smaller number, or none for no limit",
             )
     for node, size in resources.memory_bytes.items():
         if size is not None and size > memory_bytes and (own is None or node in own):
             raise UsageError(
                 f"memory of {node} is {format_bytes(size)}, and {where} has {format_bytes(memory_bytes)}",
-                "or none: no limit",
+                "a smaller size, or none for no limit",
             )
 
 

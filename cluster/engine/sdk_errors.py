@@ -6,7 +6,9 @@ from contextlib import contextmanager
 
 from cluster.base.errors import ClusterError, PrerequisiteError
 
-INSTALL_DOCKER = "apt-get install docker.io (Debian, Ubuntu), or Docker's own installation guide"
+INSTALL_DOCKER = (
+    "apt-get install docker.io (Debian, Ubuntu), or follow Docker's own installation guide"
+)
 
 
 class StillInUse(ClusterError):

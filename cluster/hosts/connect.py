@@ -65,7 +65,8 @@ def _unreachable(name: str, error: ClusterError, nodes: Sequence[str]) -> Cluste
         return error
     without = f"python -m cluster.down{name_flag(name)} --force"
     return PrerequisiteError(
-        f"{error.message} (it has {', '.join(nodes)})", f"{error.hint}; {without} goes without it"
+        f"{error.message} (it has {', '.join(nodes)})",
+        f"{error.hint}; or remove the cluster without it: {without}",
     )
 
 
@@ -135,5 +136,5 @@ def _check_architecture(builder: Engine, hosts: Sequence[HostEngine]) -> None:
         if kind != here:
             raise UsageError(
                 f"host {host.host_name} is {kind}, and this machine {here}: the image is for one of them",
-                f"hosts that are {here}, or the same command on a machine that is {kind}",
+                f"use hosts that are {here}, or run the same command on a machine that is {kind}",
             )

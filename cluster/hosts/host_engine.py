@@ -35,14 +35,14 @@ class HostEngine(Engine):
         self.host_name = host.name
         self.where = f"host {host.name}"
         self.what = f"the Docker engine of {self.where}"
-        self.start_it = f"ssh {host.ssh} docker info must work"
+        self.start_it = f"make this command work: ssh {host.ssh} docker info"
         self.tunnel = tunnel or Tunnel(host)
         try:
             super().__init__(self.tunnel.engine_url)
         except PrerequisiteError as error:
             raise PrerequisiteError(
                 f"host {host.name}: no Docker engine answers at {host.docker_socket}: {error.message}",
-                f"ssh {host.ssh} docker info must work; docker_socket in the hosts file says where else it is",
+                f"make this command work: ssh {host.ssh} docker info; or set docker_socket in the hosts file",
             ) from error
 
     def again(self) -> Self:

@@ -35,7 +35,7 @@ SOCKET = re.compile(r"/[^:\s]+")
 """An absolute path without colons, which would end the path on the ssh client's command line."""
 NODE = re.compile(r"node[1-9][0-9]?")
 DOCKER_SOCKET = "/var/run/docker.sock"
-HINT = "examples/hosts.yml is one"
+HINT = "write it like examples/hosts.yml"
 EXAMPLE = "{name: box, ssh: me@box.example}"
 
 
@@ -90,7 +90,7 @@ def load_hosts(path: Path) -> Hosts:
     """
     document = read_yaml(path, HINT)
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: a mapping of {', '.join(KEYS['hosts file'])}", HINT)
+        raise UsageError(f"{path} is not a mapping of {', '.join(KEYS['hosts file'])}", HINT)
     _check_keys(document, "hosts file", str(path))
     listed, encrypted = document.get("hosts"), document.get("encrypted", False)
     if not isinstance(listed, list) or not listed:
@@ -111,12 +111,14 @@ def _check_together(hosts: tuple[Host, ...], path: Path) -> None:
         said = [value for host in hosts if (value := getattr(host, key))]
         twice = sorted({value for value in said if said.count(value) > 1})
         if twice:
-            raise UsageError(f"{path}: two hosts have {key} {twice[0]}", "a host is named once")
+            raise UsageError(
+                f"{path}: two hosts have {key} {twice[0]}", f"give each host its own {key}"
+            )
     for place, host in enumerate(hosts):
         if len(hosts) > 1 and not host.internal_ip:
             raise UsageError(
-                f"{path}: hosts[{place}].internal_ip is missing",
-                "with several hosts each says by which address the others reach it: 192.168.1.10",
+                f"{path}: hosts[{place}].internal_ip is missing: there are several hosts",
+                "add the address by which the others reach it: internal_ip: 192.168.1.10",
             )
 
 
@@ -177,14 +179,16 @@ def _nodes(value: object, source: str) -> int | tuple[str, ...]:
 def _cpus(value: object, source: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < float(str(value)) < float("inf"):
-        raise UsageError(f"{source}.cpus is {shown(value)}", "a number: how many it has")
+        raise UsageError(f"{source}.cpus is {shown(value)}", "the number of its processors: 8")
     return float(str(value))
 
 
 def _ssh_config(document: Mapping[object, object], path: Path) -> str:
     said = document.get("ssh_config", "")
     if not isinstance(said, str):
-        raise UsageError(f"{path}: ssh_config is {shown(said)}", "a file of the ssh client's")
+        raise UsageError(
+            f"{path}: ssh_config is {shown(said)}", "a configuration file of the ssh client"
+        )
     if not said:
         return ""
     file = (path.parent / said).absolute()

@@ -33,7 +33,7 @@ def place(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
     if homeless:
         raise UsageError(
             f"the hosts have places for {len(found)} of {len(nodes)} nodes, and none for {', '.join(homeless)}",
-            "a larger `nodes` in the hosts file, or none: then a host gets a share of what is left",
+            "increase `nodes` in the hosts file, or leave it out: such a host gets a share of the other nodes",
         )
     return {node: found[node] for node in nodes}
 
@@ -52,13 +52,13 @@ def _named(nodes: Sequence[str], hosts: Sequence[Host]) -> dict[str, str]:
             if node not in nodes:
                 raise UsageError(
                     f"host {host.name}: nodes names {node}, and the cluster has {len(nodes)} nodes",
-                    f"--nodes {node.removeprefix('node')}, or without it in the hosts file",
+                    f"--nodes {node.removeprefix('node')}, or remove {node} from the hosts file",
                 )
             if node in found:
                 where = f"hosts {found[node]} and {host.name}"
                 if found[node] == host.name:
                     where = f"host {host.name}, twice"
-                raise UsageError(f"nodes: {node} is named by {where}", "each node has one place")
+                raise UsageError(f"nodes: {node} is named by {where}", "name each node once")
             found[node] = host.name
     return found
 

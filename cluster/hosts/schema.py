@@ -11,7 +11,7 @@ MEANINGS = {
     "proxy_jump": "over which machine, as ssh -J takes it",
     "docker_socket": "of its engine",
     "internal_ip": "by which the other hosts reach it",
-    "nodes": "how many nodes it has at most, or which; left out: a share of what is left",
+    "nodes": "how many nodes it has at most, or which; left out: a share of the other nodes",
     "cpus": "how large that share is, against those of the others (1)",
 }
 PATTERNS = {"name": NAME, "ssh": TARGET, "proxy_jump": TARGET, "docker_socket": SOCKET}

@@ -59,7 +59,7 @@ class SeveralEngines(Engine):
         self.url = None
         self.where = f"hosts {', '.join(engine.host_name for engine in engines)}"
         self.what = f"the Docker engines of {self.where}"
-        self.start_it = "ssh HOST docker info must work for each of them"
+        self.start_it = "make this command work for each of them: ssh HOST docker info"
         self._engines, self._nodes = tuple(engines), nodes
         self._homes: dict[str, SwarmHost] = {}
         self._lost_may_leave = self._manager_answers = False
@@ -173,7 +173,7 @@ class SeveralEngines(Engine):
         if len(set(kinds)) > 1:
             said = zip(self._engines, kinds, strict=True)
             words = ", ".join(f"{engine.host_name} ({kind})" for engine, kind in said)
-            raise ClusterError(f"hosts of several kinds: {words}", "hosts of one kind")
+            raise ClusterError(f"hosts of several kinds: {words}", "use hosts of one kind")
         return kinds[0]
 
     def remove(self, name: str) -> list[str]:

@@ -32,8 +32,9 @@ def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Prog
         for host, (save, load) in zip(others, transfers, strict=True):
             failure = _failure(save, load, deadline)
             if failure or host.image_content(image) != content:
+                why = failure or "the host loaded a different image"
                 raise ClusterError(
-                    f"{image} could not be sent to host {host.host.name}: {failure or 'it is another one there'}",
+                    f"{image} could not be sent to host {host.host.name}: {why}",
                     _remedy(failure, host),
                 )
     for host, old in zip(others, before, strict=True):
@@ -83,5 +84,5 @@ def _failure(save: Process, load: Process, deadline: float) -> str:
 
 def _remedy(failure: str, to: HostEngine) -> str:
     if "no space left" in failure.lower():
-        return f"on host {to.host.name}: docker system prune, or a larger disk"
+        return f"on host {to.host.name}: docker system prune, or use a larger disk"
     return f"ssh {to.host.ssh} docker info"

@@ -91,7 +91,7 @@ class SwarmHost(HostEngine):
         except ClusterError as error:
             raise ClusterError(
                 f"host {self.host_name} could not join the swarm at {address}: {error.message}",
-                "hosts reach one another by internal_ip: ports 2377/tcp, 7946/tcp and udp, 4789/udp",
+                "let hosts reach one another by internal_ip: open 2377/tcp, 7946/tcp and udp, 4789/udp",
             ) from error
 
     def leave_swarm(self) -> None:
@@ -137,7 +137,7 @@ class SwarmHost(HostEngine):
         except ClusterError as error:
             if "overlap" not in error.message.lower():
                 raise
-            words = f"another network holds {spec.subnet}: another --slot"
+            words = f"use another --slot: another network holds {spec.subnet}"
             raise SlotTaken(error.message, words) from error
 
     def hold_network(self, spec: ClusterSpec) -> None:

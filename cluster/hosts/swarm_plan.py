@@ -91,8 +91,8 @@ def plan_joining(members: Sequence[Member]) -> Joining:
     for member in members:
         if member.state not in (IN, OUT) and member.host not in stale:
             raise UsageError(
-                f"host {member.host}: the swarm that it is in is in state {member.state!r}",
-                f"on host {member.host}: docker info says why; docker swarm leave ends it",
+                f"host {member.host}: its swarm is in state {member.state!r}",
+                f"on host {member.host}: read the reason with docker info; leave it with docker swarm leave",
             )
     outside = tuple(
         member.host for member in members if member.state == OUT or member.host in stale
@@ -115,7 +115,7 @@ def plan_joining(members: Sequence[Member]) -> Joining:
     if outside and not manager.is_ours:
         raise UsageError(
             f"host {', '.join(outside)} is not in the swarm of host {manager.host}, which is not ours",
-            f"on host {manager.host}: docker swarm join-token worker says how it joins",
+            f"on host {manager.host}: docker swarm join-token worker, and run the command that it prints",
         )
     return Joining(manager.host, makes=False, joins=outside, leaves=stale)
 

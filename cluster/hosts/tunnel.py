@@ -179,7 +179,7 @@ def _refused(host: Host, said: str) -> ClusterError:
     words = " / ".join(lines[-2:]) or "ssh ended without a word"
     return PrerequisiteError(
         f"host {host.name} cannot be reached: {words}",
-        f"ssh {host.ssh} must work without a question",
+        f"make this command work without a question: ssh {host.ssh}",
     )
 
 

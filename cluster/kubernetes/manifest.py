@@ -40,7 +40,7 @@ HEAD = """\
 def manifest_again(run: PastLaunch, image: str) -> str:
     """Return the manifest of an earlier run; raises like `manifest` and `job_again`, and for an invalid image name."""
     if not IMAGE_NAME.fullmatch(image):
-        raise UsageError(f"{image!r} is no image's name", "as in docker push NAME:TAG")
+        raise UsageError(f"{image!r} is no image's name", "a name as in docker push NAME:TAG")
     limits = resources_again(run).limits([node.name for node in run.spec.nodes], {})
     return manifest(job_again(run), run.folder.resolve().name, image, limits)
 

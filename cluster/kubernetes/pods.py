@@ -117,7 +117,7 @@ def files_of(pod: Pod, job: Job) -> dict[str, dict[str, str]]:
     if len(order) + len(program) > MOST_BYTES:
         raise UsageError(
             f"{job.program.folder} is too large for a ConfigMap: {len(program) / 1e6:.1f} MB in base64, of 1.0",
-            "an image of your own that has the program, or a smaller folder: launch --folder",
+            "put the program into an image of your own, or send a smaller folder: launch --folder",
         )
     return {"data": {ORDER_FILE: order}, "binaryData": {PROGRAM_FILE: program}}
 
@@ -131,7 +131,7 @@ def gpu_count(limit: Limit) -> int:
     if limit.gpus == ALL:
         raise UsageError(
             "the run's nodes have all GPUs of their machine, and Kubernetes wants a number",
-            "a run with numbered ones: --gpus 0,1",
+            "export a run with numbered ones: --gpus 0,1",
         )
     return len(limit.gpus.split(",")) if limit.gpus else 0
 
@@ -144,7 +144,7 @@ def _refuse_what_needs_us(job: Job) -> None:
     }
     for what, is_needed in needs.items():
         if is_needed:
-            raise UsageError(f"this run has {what}", "a run without it")
+            raise UsageError(f"this run has {what}", "export a run without it")
 
 
 def _sysctls(plan: NodePlan | None) -> dict[str, str]:

@@ -199,7 +199,7 @@ def _check_ports(spec: ClusterSpec, there: set[str]) -> None:
         ports = ", ".join(str(node.ssh_port) for node in busy)
         raise SlotTaken(
             f"port {ports} on {busy[0].ssh_host} is taken by another program",
-            "end it, or a new cluster with other ports: --slot S",
+            "end it, or make the cluster with other ports: --slot S",
         )
 
 

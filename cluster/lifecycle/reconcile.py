@@ -117,7 +117,7 @@ def refuse_without_keys(spec: ClusterSpec, there: Sequence[Container]) -> None:
         raise ClusterError(
             f"cluster {spec.name!r} runs on host {running[0].host}, and this checkout has no keys for its nodes: "
             "it may be somebody else's",
-            "another name: --name NAME; if it is yours, up --force replaces its nodes",
+            "use another name: --name NAME; if it is yours, replace its nodes: python -m cluster.up --force",
         )
 
 

@@ -138,7 +138,7 @@ def payload_share(mtu: int) -> float:
 
 
 def mathis_mbyte_s(mtu: int, rtt_ms: float, loss_pct: float) -> float:
-    """Return what random loss leaves to one connection whose congestion control takes loss for congestion."""
+    """Return the goodput under random loss of one connection whose congestion control reacts to each loss."""
     if rtt_ms == 0:
         return math.inf
     segment_bytes = mtu - TCP_IP_BYTES

@@ -71,7 +71,7 @@ def checked_jitter(link: Link) -> Link:
     if link.jitter_ms > link.delay_ms * MOST_JITTER + ROUNDING_MS:
         raise UsageError(
             f"{link.src} -> {link.dst}: jitter_ms {link.jitter_ms:g} is more than half of delay_ms {link.delay_ms:g}",
-            f"a jitter_ms of at most {link.delay_ms * MOST_JITTER:g}, too",
+            f"reduce jitter_ms to at most {link.delay_ms * MOST_JITTER:g}, or increase delay_ms",
         )
     return link
 

@@ -128,7 +128,7 @@ def _profile_path(name: str) -> Path:
         path = Path(name)
         if not is_file(path):
             raise UsageError(
-                f"no profile file {name}", "python -m cluster.profiles lists those shipped"
+                f"no profile file {name}", "list the shipped ones: python -m cluster.profiles"
             )
         return path
     if name not in profile_names():

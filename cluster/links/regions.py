@@ -78,5 +78,5 @@ def _check_complete(names: Sequence[str], pairs: Sequence[frozenset[str]], sourc
             found = pairs.count(frozenset((one, other)))
             if found != 1:
                 raise UsageError(
-                    f"{source}: between has {other} and {one} {found} times", "every pair, once"
+                    f"{source}: between has {other} and {one} {found} times", "list every pair once"
                 )

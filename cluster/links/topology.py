@@ -137,8 +137,8 @@ def _check_names(topology: Topology, names: Sequence[str]) -> None:
     for name in sorted(spoken_of | set(topology.nodes) | set(topology.access)):
         if name not in names:
             raise UsageError(
-                f"topology {topology.name} speaks of {name}, and there are only {len(names)} nodes",
-                "more --nodes",
+                f"topology {topology.name} names {name}, but there are only {len(names)} nodes",
+                "increase --nodes",
             )
 
 
@@ -151,5 +151,5 @@ def _check_connected(name: str, pairs: Sequence[Pair], names: Sequence[str]) -> 
     if lonely:
         raise UsageError(
             f"topology {name} has no path from {names[0]} to {', '.join(lonely)}",
-            "links that join all nodes",
+            "add links until all nodes are connected",
         )

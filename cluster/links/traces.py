@@ -145,7 +145,10 @@ def load_trace(path: Path) -> Trace:
         lines = content.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise UsageError(f"no trace {path.name}: {words}", str(path.parent)) from error
+        raise UsageError(
+            f"no trace {path.name} in {path.parent}: {words}",
+            "name a trace as CSV or in mahimahi's format",
+        ) from error
     sha256, where = hashlib.sha256(content).hexdigest(), str(path.resolve())
     if lines and MOMENT.fullmatch(lines[0].strip()):
         steps, seconds = bin_deliveries(parse_deliveries(lines, path.name))
@@ -172,10 +175,10 @@ def parse_deliveries(lines: Sequence[str], name: str) -> list[int]:
         if len(moments) > 1 and moments[-1] < moments[-2]:
             raise UsageError(
                 f"{name}: line {number}: {moments[-1]} comes after {moments[-2]}",
-                "moments in their order",
+                "sort the lines by time",
             )
     if moments[-1] == 0:
-        raise UsageError(f"{name}: the trace lasts 0 ms", "a last line above 0")
+        raise UsageError(f"{name}: the trace lasts 0 ms", "a number above 0 in the last line")
     _check_length(moments[-1] / 1000, name)
     return moments
 
@@ -219,7 +222,9 @@ def _parse_csv(
     for number, row in rows:
         place = f"{name}: line {number}"
         if len(row) != len(header):
-            raise UsageError(f"{place} has {len(row)} values", f"{len(header)}, as the header says")
+            raise UsageError(
+                f"{place} has {len(row)} values", f"{len(header)} values, as in the header"
+            )
         values = dict(zip(header, row, strict=True))
         step = (_number(values, TIME, place), *(_number(values, field, place) for field in fields))
         if steps and step[0] - steps[-1][0] < SHORTEST_STEP_S * (1 - 1e-6):
@@ -229,7 +234,9 @@ def _parse_csv(
             )
         steps.append(step)
     if len(steps) < 2:
-        raise UsageError(f"{name}: {len(steps)} rows", "two at least: the last tells of an end")
+        raise UsageError(
+            f"{name}: {len(steps)} rows", "write at least two rows; the last only marks the end"
+        )
     start_s = steps[0][0]
     _check_length(steps[-1][0] - start_s, name)
     return fields, tuple((step[0] - start_s, *step[1:]) for step in steps)
@@ -238,7 +245,7 @@ def _parse_csv(
 def _check_length(seconds: float, name: str) -> None:
     if seconds > LONGEST_S:
         raise UsageError(
-            f"{name}: the trace lasts {seconds:g} s", f"at most {LONGEST_S:.0f}, a week"
+            f"{name}: the trace lasts {seconds:g} s", f"at most {LONGEST_S:.0f} s, a week"
         )
 
 

@@ -200,7 +200,7 @@ def _together_mbyte_s(links: Iterable[Link], asked: Expected) -> float:
 
 
 def _check_delay(link: Link, underlay_ms: float, between: str) -> None:
-    """Refuse a delay whose rest, beyond the underlay, is too short for what is asked of it; raises UsageError."""
+    """Refuse a delay that leaves too little beyond the underlay's; raises UsageError."""
     least_ms = _least_rest_ms(link)
     if link.delay_ms - underlay_ms >= least_ms - ROUNDING_MS:
         return
@@ -209,13 +209,13 @@ def _check_delay(link: Link, underlay_ms: float, between: str) -> None:
     raise UsageError(
         f"{link.src} -> {link.dst}: delay_ms {link.delay_ms:g}{' with ' if with_ else ''}{with_} is too short: the "
         f"network between {between} takes {_figure(underlay_ms)} ms of it",
-        "a longer delay"
+        "increase delay_ms"
         + (
-            ", less of the other"
+            f", reduce {' or '.join(name for name, value in also.items() if value)}"
             if with_
             else f" (at least {math.ceil(100 * underlay_ms) / 100:g})"
         )
-        + ", or both nodes on one host (`nodes` in the hosts file)",
+        + ", or place both nodes on one host (`nodes` in the hosts file)",
     )
 
 
@@ -236,8 +236,8 @@ def _check_rate(link: Link, goodput_mbyte_s: float, between: str) -> None:
         raise UsageError(
             f"{link.src} -> {link.dst}: rate_mbyte_s {link.rate_mbyte_s:g} is more than the network between {between} "
             f"carries: {_figure(goodput_mbyte_s)} MB/s of payload were measured",
-            "a lower rate, or both nodes on one host (`nodes` in the hosts file); if the hosts were busy, or the nodes "
-            "short of processors, when that was measured: down and up measure again",
+            "reduce rate_mbyte_s, or place both nodes on one host (`nodes` in the hosts file); if the hosts were busy, "
+            "or the nodes short of processors, when that was measured, measure again: python -m cluster.down, then up",
         )
 
 

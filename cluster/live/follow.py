@@ -91,8 +91,8 @@ def find_run(spec: ClusterSpec) -> RunPointer:
     found = read_pointer(spec.state_dir)
     if found is None or not found.is_alive:
         raise ClusterError(
-            f"no run is going on in cluster {spec.name!r}",
-            f"python -m cluster.launch{name_flag(spec.name)}; one with --no-live is not shown",
+            f"no run is going on in cluster {spec.name!r}; a run with --no-live cannot be watched",
+            f"python -m cluster.launch{name_flag(spec.name)}",
         )
     return found
 
@@ -114,12 +114,12 @@ def follow(pointer: RunPointer) -> Iterator[LiveState]:
             return
         if not is_alive:
             raise ClusterError(
-                f"the launch of {pointer.folder.name} has gone without an end",
+                f"the launch process of {pointer.folder.name} ended without recording a result",
                 "python -m cluster.status",
             )
         if state is None and time.monotonic() > deadline:
             raise ClusterError(
-                f"{pointer.folder / STATE} is not there, or of another version of gradwire",
+                f"{pointer.folder / STATE} is missing, or another version of gradwire has written it",
                 "watch with the version that launched it",
             )
         time.sleep(LOOK_S)

@@ -41,14 +41,14 @@ class HttpPage:
 
     def __init__(self, port: int) -> None:
         if not 0 <= port <= 65535:
-            raise UsageError(f"--http {port}", "0 to 65535; 0 is any that is free")
+            raise UsageError(f"--http {port}", "0 to 65535; 0 chooses a free port")
         self._news = threading.Condition()
         self._number, self._text, self._is_over = 0, "", False
         try:
             self._server = _Server((ADDRESS, port), _Handler)
         except OSError as error:
             raise ClusterError(
-                f"port {port} of {ADDRESS} cannot be had: {error.strerror}", "--http 0"
+                f"port {port} of {ADDRESS} cannot be used: {error.strerror}", "--http 0"
             ) from None
         self._server.page = self
         threading.Thread(target=self._server.serve_forever, args=(0.2,), daemon=True).start()

@@ -119,7 +119,7 @@ class LinkLog:
             share.rows, share.least_s = 0, 2 * max(share.least_s, 0.5)
         if share.bytes > self._most_bytes:
             share.is_used_up = True
-            self._say(f"{NAME} has no more of {node}, which reported more than its share")
+            self._say(f"{NAME}: the limit of {node} is reached; further rows of it are dropped")
 
     def _look(self, node: str, link: str, at: float, figures: Figures) -> None:
         if self._written.get(link) == figures:

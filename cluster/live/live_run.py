@@ -174,7 +174,9 @@ class LiveRun:
         try:
             write_atomically(self._folder / STATE, text.encode() + b"\n", 0o666)
         except OSError as error:
-            self._complain(f"others cannot look on: {self._folder / STATE}: {error.strerror}")
+            self._complain(
+                f"`watch` is unavailable: cannot write {self._folder / STATE}: {error.strerror}"
+            )
         if self._options.page:
             self._options.page.show(text, is_last=state.is_over)
         if screen := self._screen:
@@ -214,7 +216,7 @@ class LiveRun:
         try:
             yield
         except Exception as error:
-            self._complain(f"the live view is not whole: {error!r}, a bug in gradwire")
+            self._complain(f"the live view is incomplete: {error!r}, a bug in gradwire")
 
     def _complain_of_node(self, words: str) -> None:
         self.tell(Noted(words))

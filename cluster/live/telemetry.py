@@ -93,7 +93,7 @@ class Telemetry:
             why = self._follow(post)
             if self._over.wait(AGAIN_AFTER_S) or post.node in self._fleet.lost:
                 return  # a lost node is reported elsewhere
-        self._complain(f"{post.node} tells nothing of itself any more: {why[-MOST_WORDS:]}")
+        self._complain(f"{post.node} stopped sending telemetry: {why[-MOST_WORDS:]}")
 
     def _follow(self, post: Post) -> str:
         """Read a node until its telemetry ends; return the reason."""

@@ -186,10 +186,10 @@ def _proof_words(run: RunData) -> str:
     if of_verdict["broken"]:
         return f"Not as asked: {of_verdict['broken']}."
     if of_verdict["undecided"]:
-        return f"A busy host lets nobody tell of {of_verdict['undecided']}."
+        return f"The host was too busy to decide about {of_verdict['undecided']}."
     ratios = [link.speed_ratio for link in run.links if link.speed_ratio]
     if not any(link.verdict for link in run.links):
-        return f"{counted(len(run.links), 'link')} asked for; nobody measured whether they are so."
+        return f"{counted(len(run.links), 'link')} asked for; whether they are as asked was not measured."
     speeds = (
         f": measured goodput is {min(ratios):.2f} to {max(ratios):.2f} of what was asked"
         if ratios
@@ -240,7 +240,11 @@ def collectives_words(rows: Sequence[CollectiveRow]) -> str:
     size = bytes_words(row.size_bytes) + (" on average" if row.sizes_vary else "")
     text = f"{counted(row.count, row.kind)} of {size} ({row.purpose})"
     took = f" took {seconds_words(row.seconds)} each" if row.seconds is not None else ""
-    bound = f", {row.ratio:.2f} times gloo's way on these links at best" if row.ratio else ""
+    bound = (
+        f", {row.ratio:.2f} times the lower bound of gloo's algorithm on these links"
+        if row.ratio
+        else ""
+    )
     return f"{text}{took}{bound}."
 
 
@@ -252,13 +256,13 @@ def bounds_words(source: str, unbounded: int = 0) -> str:
         unbounded: the number of collectives whose bounds were not computed.
     """
     left = (
-        f" Without the bounds of {counted(unbounded, 'collective')}, to save time."
+        f" To save time, the bounds of {counted(unbounded, 'collective')} were not computed."
         if unbounded
         else ""
     )
     return (
-        f"At best, on the links as {source}: gloo's way is its ring in the order of ranks (others send straight),"
-        f" the links' is any way over all links of each node at once.{left}"
+        f"Lower bounds on the links as {source}. “gloo at best”: gloo's algorithm, a ring in rank order (other"
+        f" collectives send directly). “links at best”: any algorithm, over all links of each node at once.{left}"
     )
 
 

@@ -89,5 +89,5 @@ def _refused(folder: Path, name: str, error: OSError) -> ClusterError:
     found = system_error(error)
     return ClusterError(
         f"{folder / name}.html cannot be written: {error.strerror or error}",
-        found.hint if error.errno else "--output FOLDER writes it elsewhere",
+        found.hint if error.errno else "write it elsewhere: --output FOLDER",
     )

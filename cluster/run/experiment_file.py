@@ -39,7 +39,7 @@ from protocol.link import WIRE_CHOICES
 
 KIND, EXPERIMENT, RUN = "kind", "experiment", "run"
 RUN_FILE = "run.yml"
-HINT = "examples/experiment.yml is one"
+HINT = "write it like examples/experiment.yml"
 MOST_COUNT = 2**31 - 1
 WITHOUT_KEY = {
     "--file": "it names the file",
@@ -148,7 +148,7 @@ def read_experiment_file(path: Path) -> ExperimentFile | None:
         return None
     raise UsageError(
         f"{path}: {KIND} is {shown(kind)}",
-        f"{KIND}: {EXPERIMENT}; an earlier run is launched again by its folder, or {RUN_FILE} in it",
+        f"{KIND}: {EXPERIMENT}; to launch an earlier run again, name its folder, or {RUN_FILE} in it",
     )
 
 
@@ -157,7 +157,9 @@ def _parse(path: Path, document: Mapping[str, object]) -> ExperimentFile:
         if name not in KEYS:
             raise unknown(f"key in {path}:", name, (KIND, *KEYS))
     if "program" in document and "options" in document:
-        raise UsageError(f"{path}: program and options exclude each other", "arguments in program")
+        raise UsageError(
+            f"{path}: program and options exclude each other", "put arguments into program"
+        )
     found = {name: _read_key(path, name, value) for name, value in document.items()}
     values = {KEYS[name].dest: value for name, value in found.items() if KEYS[name].flag}
     program: tuple[str, ...] = found.get("program", ())  # type: ignore[assignment]
@@ -212,7 +214,7 @@ def _joined(value: object, folder: Path) -> str:
     """Join a list of words with commas, as a flag takes it; a single word stays as it is."""
     words = value if isinstance(value, list) else [value]
     if not words:
-        raise UsageError("an empty list", "leave it out, or say which")
+        raise UsageError("an empty list", "leave it out, or give a value")
     return ",".join(_scalar(word, folder) for word in words)
 
 
@@ -247,7 +249,11 @@ def _options(value: object, folder: Path) -> tuple[str, ...]:
     words: list[str] = []
     for name, said in value.items():
         if name in NOT_OPTIONS or name in KEYS or not isinstance(name, str) or not name:
-            where = "a key of its own, beside options" if name in KEYS else "node.train --help"
+            where = (
+                "make it a key of its own, beside options"
+                if name in KEYS
+                else "python -m node.train --help"
+            )
             raise UsageError(f"{shown(name)} is no option of a training", where)
         if isinstance(said, dict):
             words += [f"--{name}={inner}={_scalar_word(one, name)}" for inner, one in said.items()]
@@ -261,7 +267,7 @@ def _options(value: object, folder: Path) -> tuple[str, ...]:
 def _scalar_word(value: object, name: str) -> str:
     if not _is_scalar(value):
         raise UsageError(
-            f"{name} is {shown(value)}", "one value: lists are a sweep's (cluster.sweep)"
+            f"{name} is {shown(value)}", "one value; for lists of values: python -m cluster.sweep"
         )
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -338,13 +344,15 @@ KEYS: dict[str, Key] = {
     "profile": Key("--profile", NAMED, "of the links: a shipped one, or a file", load_profile),
     "topology": Key("--topology", NAMED, "full, ring, star, or a file", load_topology),
     "link_seed": Key("--link-seed", WHOLE, "draws the links"),
-    "wire": Key("--wire", WORD, "what delays and drops", _check_wire, {"enum": list(WIRE_CHOICES)}),
+    "wire": Key(
+        "--wire", WORD, "what delays and drops packets", _check_wire, {"enum": list(WIRE_CHOICES)}
+    ),
     "isolated": Key("--isolated", FLAG, "nodes without a link cannot reach each other"),
     "options": Key("", OPTIONS, "of node.train: strategy, task, steps, seed, set, …"),
     "program": Key("", PROGRAM, "a script of your own and its arguments, or -m and a module"),
     "folder": Key("--folder", PATH, "what is sent with your program; left out: its own folder"),
     "nproc_per_node": Key("--nproc-per-node", WHOLE, "ranks on each node", None, {"minimum": 1}),
-    "rank_order": Key("--rank-order", JOINED, "nodes as their ranks follow one another, or best"),
+    "rank_order": Key("--rank-order", JOINED, "nodes in rank order, or `best`"),
     "essential_ranks": Key(
         "--essential-ranks",
         JOINED,
@@ -355,16 +363,16 @@ KEYS: dict[str, Key] = {
         "--max-restarts", WHOLE, "of each rank that is not essential", None, {"minimum": 0}
     ),
     "max_results": Key(
-        "--max-results", WORD, "how much is fetched of a node at most: 500m", parse_max_results
+        "--max-results", WORD, "limit of what is fetched from each node: 500m", parse_max_results
     ),
-    "shared": Key("--shared", FLAG, "all ranks have a folder in common, and you get it"),
+    "shared": Key("--shared", FLAG, "give all ranks a shared folder, which is fetched at the end"),
     "stall_timeout": Key(
         "--stall-timeout",
         WORD,
-        "end a run in which nothing has moved for so long: 2m; none: never",
+        "end the run after this long without activity: 2m; none: never",
         parse_stall_timeout_s,
     ),
-    "schedule": Key("--schedule", SCHEDULE, "a file, or a list of events: what changes meanwhile"),
+    "schedule": Key("--schedule", SCHEDULE, "changes during the run: a file, or a list of events"),
     "verify": Key(
         "--verify",
         VERIFY,
@@ -373,7 +381,7 @@ KEYS: dict[str, Key] = {
     "allow_undecided": Key(
         "--allow-undecided",
         FLAG,
-        "run also over links of which a busy host lets nobody tell whether they are as asked",
+        "run even if the host is too busy to decide whether some links are as requested",
     ),
 }
 """Every key of the file but `kind` -> its definition."""

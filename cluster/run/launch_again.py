@@ -78,7 +78,8 @@ def schedule_again(run: PastLaunch) -> tuple[Event, ...]:
     """
     if run.config.get("schedule") and "events" not in run.config:
         raise UsageError(
-            f"{run.folder}: it had a schedule, and {OLDER}", "its command is in its run.yml"
+            f"{run.folder}: it had a schedule, and {OLDER}",
+            "run its command again: `command` in run.yml",
         )
     return read_events(run.config.get("events") or [], str(run.folder / "run.yml"))
 
@@ -119,7 +120,7 @@ def refuse_other_cluster(
         return
     raise ClusterError(
         f"cluster {spec.name!r} is up, and has {has}",
-        f"python -m cluster.down{name_flag(spec.name)}: it is then brought up as it was",
+        f"python -m cluster.down{name_flag(spec.name)}, then launch again: it is brought up as it was",
     )
 
 
@@ -149,13 +150,13 @@ def program_again(run: PastLaunch) -> Program:
     """
     said, path = run.config.get("program"), run.folder / "run.yml"
     if not isinstance(said, dict) or not {"name", "resume", "order"} <= said.keys():
-        raise UsageError(f"{path}: {OLDER}", "launch it again, and try that run")
+        raise UsageError(f"{path}: {OLDER}", "launch the program anew, and name the new run")
     argv = said.get("argv")
     words = [said["name"], said.get("folder"), said["resume"], said["order"]]
     if not is_words(argv) or not argv or not is_words(words):
         raise UsageError(f"{path}: program is {shown(said)}", HINT)
     if said["order"]:
-        raise UsageError(f"{path}: Trainer.fit launched this run", "run its script again by itself")
+        raise UsageError(f"{path}: Trainer.fit launched this run", "run its script again")
     folders = [Path(word) if word else None for word in (said["folder"], said["resume"])]
     for folder in folders:
         if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir may raise
@@ -178,7 +179,7 @@ def _refuse_unknown_secrets(argv: Sequence[str], path: Path) -> None:
             name = before if word == SECRET else word.partition(f"={SECRET}")[0]
             raise UsageError(
                 f"{path} does not keep the value of {name}, which is secret",
-                "launch it by its own command, with the value: `command` in run.yml",
+                "run its command again, with the value: `command` in run.yml",
             )
 
 
@@ -189,7 +190,7 @@ def with_option(program: Program, name: str, value: str) -> Program:
         UsageError: the program is not node.train.
     """
     if program.argv[: len(NODE_TRAIN)] != NODE_TRAIN:
-        raise UsageError(f"--set {name}={value} is for node.train", "the run of a strategy")
+        raise UsageError(f"--set {name}={value} is for node.train", "name a run of node.train")
     options = program.config.get("strategy_options")
     config = {
         **program.config,

@@ -26,7 +26,7 @@ def parse_stall_timeout_s(text: str) -> float:
     seconds = parse_seconds(text)
     if seconds < LEAST_STALL_TIMEOUT_S:
         raise UsageError(
-            f"--stall-timeout {text} is too short to tell",
+            f"--stall-timeout {text} is too short to detect a stall",
             f"{LEAST_STALL_TIMEOUT_S:.0f}s or more, or {NEVER}",
         )
     return seconds

@@ -30,7 +30,7 @@ from protocol.reader import FormatError, read
 
 MOST_BYTES = 1 << 26  # of links.json and contract.json
 MOST_MTU = 65_536
-HINT = "the folder of a run: runs/<time>-<profile>-<what>"
+HINT = "name a complete run folder: runs/<time>-<profile>-<what>"
 T = TypeVar("T")
 
 
@@ -107,7 +107,7 @@ def read_past_run(folder: Path) -> PastRun:
     if past.config.get("schedule"):
         raise UsageError(
             f"{folder}: a schedule changed links or nodes during this run",
-            f"a run without --schedule; this one can be launched again: launch -f {folder}",
+            f"name a run without --schedule, or launch this one again: python -m cluster.launch -f {folder}",
         )
     config, spec, places, links, link_spec = (
         past.config,
@@ -118,7 +118,7 @@ def read_past_run(folder: Path) -> PastRun:
     )
     if link_spec is None:
         raise UsageError(
-            f"{folder}: the links of this run were not shaped", "a run with --profile NAME"
+            f"{folder}: the links of this run were not shaped", "name a run with --profile NAME"
         )
     collectives = _read_collectives(folder, spec, places)
     network = _network(folder, config, spec, places, links, link_spec)
@@ -190,8 +190,8 @@ def _read_collectives(
     collectives = read_collectives(folder, [place.name for place in places], addresses)
     if not collectives:
         raise UsageError(
-            f"{folder}: its ranks left no record of collectives",
-            "a run of node.train with two ranks or more: of other programs nothing is known",
+            f"{folder}: its ranks left no record of collectives; only node.train with two ranks or more does",
+            "name a run of node.train with two ranks or more",
         )
     return collectives
 
@@ -249,7 +249,7 @@ def _shaping(config: Mapping[str, object], folder: Path) -> Mapping[str, object]
     said = config.get("shaping")
     if not isinstance(said, dict):
         path = folder / "run.yml"
-        raise UsageError(f"{path} is not what a run leaves there: shaping is {shown(said)}", HINT)
+        raise UsageError(f"{path} is damaged: shaping is {shown(said)}", HINT)
     return said
 
 
@@ -281,7 +281,7 @@ def _read_links(folder: Path) -> tuple[Link, ...]:
     try:
         return tuple(read(list[Link], _read_json(path)))
     except FormatError as error:
-        raise UsageError(f"{path} is not what a run leaves there: {error}", HINT) from error
+        raise UsageError(f"{path} is damaged: {error}", HINT) from error
 
 
 def is_words(value: object) -> TypeGuard[list[str]]:
@@ -298,14 +298,14 @@ def _read_contract(folder: Path) -> Mapping[str, object] | None:
         return None
     document = _read_json(path)
     if not isinstance(document, dict):
-        raise UsageError(f"{path} is not what a run leaves there", HINT)
+        raise UsageError(f"{path} is damaged: its content is not what a run writes", HINT)
     return document
 
 
 def _read_json(path: Path) -> object:
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path} is larger than any run leaves there", HINT)
+            raise UsageError(f"{path} is larger than any run writes it", HINT)
         document: object = json.loads(path.read_text(encoding="utf-8"))
         return document
     except OSError as error:
@@ -321,4 +321,4 @@ def _undamaged(path: Path, make: Callable[[], T]) -> T:
     except UsageError:
         raise
     except (ArithmeticError, AttributeError, ClusterError, LookupError, TypeError, ValueError):
-        raise UsageError(f"{path} is not what a run leaves there", HINT) from None
+        raise UsageError(f"{path} is damaged: its content is not what a run writes", HINT) from None

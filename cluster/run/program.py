@@ -29,10 +29,12 @@ from protocol.training import Training, read_training
 NODE_TRAIN = ("python3", "-m", "node.train")
 NO_STRATEGY = "none"
 SET_BY_LAUNCHER = {
-    "--run-dir": "what ranks leave comes home to the run folder, runs/NAME",
+    "--run-dir": "leave it out: what ranks leave is fetched to the run folder, runs/NAME",
     "--nnodes": "--nodes N",
     "--node-rank": "--rank-order NODE,NODE,…",
-    **dict.fromkeys(("--master-addr", "--master-port"), "leave it out: the first rank's node"),
+    **dict.fromkeys(
+        ("--master-addr", "--master-port"), "leave it out: the launcher takes the first rank's node"
+    ),
 }
 """Flags of node.train that the launcher decides -> what to say instead."""
 NOT_ON_NODES = ("LOCAL_", "GRADWIRE_", "OMP_NUM_THREADS")
@@ -164,7 +166,7 @@ def _checkpoints(run: str) -> Path:
     if not find_checkpoints(folder):
         raise UsageError(
             f"no checkpoints in {folder}",
-            "a run with --checkpoint-every N leaves them in its folder",
+            "name the folder of a run with --checkpoint-every N",
         )
     return folder
 
@@ -197,7 +199,7 @@ def fit_program(words: Sequence[str], folder: Path | None, order: Path) -> Progr
     Raises:
         UsageError: see user_program; or the order is missing or invalid, or its checkpoints are missing.
     """
-    file, hint = order / ORDER_FILE, "--fit is for Trainer.fit of node.exogym"
+    file, hint = order / ORDER_FILE, "leave --fit out: Trainer.fit of node.exogym passes it"
     if not file.is_file():
         raise UsageError(f"no {ORDER_FILE} in {order}", hint)
     program = user_program(words, folder)
@@ -271,7 +273,7 @@ def _common_folder(files: Sequence[Path]) -> Path:
     if len(folders) > 1:
         raise UsageError(
             f"{' and '.join(map(str, files))} are in different folders",
-            "--folder names one that holds both",
+            "name one that holds both: --folder FOLDER",
         )
     return folders.pop()
 
@@ -289,7 +291,7 @@ def _resolve(args: Sequence[str], ranks: int) -> dict[str, object]:
     check = run_bounded(command, cwd=CODE_DIR, env=environ)
     if check.returncode == EXIT_USAGE:
         words = check.stderr.strip().removeprefix("node.train: error: ")
-        raise UsageError(words, "python -m node.train --help lists strategies and options")
+        raise UsageError(words, "list strategies and options: python -m node.train --help")
     if check.returncode != 0:
         raise ClusterError(f"node.train --dry-run failed:\n{check.stderr}")
     config: dict[str, object] = json.loads(check.stdout)
@@ -304,7 +306,9 @@ def _refuse_launcher_flags(args: Sequence[str]) -> None:
     """
     for flag in (word.partition("=")[0] for word in args):
         if flag in SET_BY_LAUNCHER:
-            raise UsageError(f"{flag} is for node.train by itself", SET_BY_LAUNCHER[flag])
+            raise UsageError(
+                f"{flag} is for node.train without the launcher", SET_BY_LAUNCHER[flag]
+            )
 
 
 def _check_words(words: Sequence[str], folder: Path | None) -> None:
@@ -331,7 +335,7 @@ def _place(file: Path, folder: Path | None) -> tuple[Path, PurePosixPath]:
     file = file.resolve()
     folder = (folder or file.parent).resolve()
     if not file.is_relative_to(folder):
-        raise UsageError(f"{file} is not in {folder}", "--folder names one that holds it")
+        raise UsageError(f"{file} is not in {folder}", "name one that holds it: --folder FOLDER")
     _check_folder(folder)
     return folder, PurePosixPath(file.relative_to(folder))
 
@@ -340,7 +344,7 @@ def _script(words: Sequence[str], folder: Path | None) -> Program:
     script = Path(words[0])
     if not is_file(script):
         raise UsageError(
-            f"no script {words[0]} in {Path.cwd()}", "a module is `-- -m package.module`"
+            f"no script {words[0]} in {Path.cwd()}", "for a module: -- -m package.module"
         )
     folder, place = _place(script, folder)
     return Program(script.stem, ("python3", str(place), *words[1:]), folder)
@@ -354,7 +358,10 @@ def _module(words: Sequence[str], folder: Path | None) -> Program:
     is_name = all(parts) and os.sep not in words[1]
     place = folder.joinpath(*parts) if is_name else folder
     if not is_name or not (is_file(place.with_suffix(".py")) or _is_folder(place)):
-        raise UsageError(f"no module {words[1]} in {folder}", "start there, or --folder FOLDER")
+        raise UsageError(
+            f"no module {words[1]} in {folder}",
+            "start in its folder, or name that: --folder FOLDER",
+        )
     _check_folder(folder)
     return Program(words[1].rsplit(".", 1)[-1], ("python3", *words), folder)
 

@@ -78,7 +78,7 @@ def _best(nodes: Sequence[str], link_state: LinkState, ranks_a_node: int) -> Ran
     if not link_state.links:
         raise UsageError(
             "--rank-order best: no links are shaped, so no order is better than another",
-            "--profile NAME, or an order by name",
+            "--profile NAME, or name the nodes in order",
         )
     limits = {"uplink": link_state.uplinks, "downlink": link_state.downlinks}
     isolated = link_state.isolated

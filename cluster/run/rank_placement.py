@@ -88,7 +88,7 @@ def resolve_max_restarts(asked: int | None, places: Sequence[RankPlacement]) -> 
     if asked:
         raise UsageError(
             "--max-restarts: all ranks of this run are essential: a restarted rank could not join its process group",
-            "--essential-ranks 0, of a program of your own that goes on without the others",
+            "--essential-ranks 0, with a program of your own that goes on without the others",
         )
     return 0
 

@@ -40,7 +40,7 @@ class Request:
         ClusterSpec(self.name, size, self.slot or 0)  # validates them
         if self.image is not None and not IMAGE_NAME.fullmatch(self.image):
             raise UsageError(
-                f"{self.image!r} is no image's name", "as in docker build --tag NAME:TAG"
+                f"{self.image!r} is no image's name", "a name as in docker build --tag NAME:TAG"
             )
 
     def spec(self, existing: ClusterSpec | None, taken: Collection[int]) -> ClusterSpec:
@@ -56,7 +56,7 @@ class Request:
         if existing is not None and self.slot not in (None, existing.slot):
             raise UsageError(
                 f"cluster {self.name!r} is up in slot {existing.slot}, not {self.slot}",
-                f"without --slot, or first: python -m cluster.down --name {self.name}",
+                f"leave --slot out, or first: python -m cluster.down --name {self.name}",
             )
         base = existing or ClusterSpec(self.name, slot=self._free_slot(taken))
         spec = ClusterSpec(self.name, self.size or base.size, base.slot, self.image or base.image)

@@ -76,7 +76,7 @@ def parse_max_results(value: object) -> int:
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([bkmgt]?)", str(value).lower(), re.ASCII)
     size = int(float(found[1]) * UNITS[found[2]]) if found else 0
     if size < 1:
-        raise UsageError(f"--max-results is {str(value)!r}", "500m or 10g: of each node")
+        raise UsageError(f"--max-results is {str(value)!r}", "500m or 10g, for each node")
     return size
 
 

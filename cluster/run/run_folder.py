@@ -49,7 +49,7 @@ def check_writable(parent: Path) -> None:
     except OSError as error:
         raise ClusterError(
             f"{parent} cannot be written: {error.strerror}",
-            "every run gets a folder there: change whose it is, or free disk",
+            "change the owner of the folder, in which every run gets one, or free disk space",
         ) from None
 
 
@@ -70,9 +70,11 @@ def make_run_folder(parent: Path, profile: str, name: str) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise ClusterError(f"{folder} cannot be made: {error.strerror}", "free disk?") from None
+            raise ClusterError(
+                f"{folder} cannot be made: {error.strerror}", "free disk space"
+            ) from None
         return folder
-    raise ClusterError(f"{parent / stem} is there a thousand times")
+    raise ClusterError(f"{parent / stem} exists a thousand times")
 
 
 def write_links(folder: Path, links: Sequence[Link], places: Sequence[RankPlacement]) -> None:

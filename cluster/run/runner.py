@@ -164,12 +164,12 @@ def _incomplete(
     job: Job, folder: Path, staging: Staging, player: ScheduleRunner, summary: Summary
 ) -> RunFailed | None:
     """Return why a run has failed although its ranks are done; None if it has not."""
-    by_hand = f"by hand: ssh -F {job.spec.state_dir}/ssh_config"
-    kept = "it stays there until two more runs have left some"
+    by_hand = f"fetch it by hand: ssh -F {job.spec.state_dir}/ssh_config"
+    kept = "the node keeps it until two more runs have left unfetched results"
     if lost := summary["links_lost"]:
         return RunFailed(
-            f"the ranks are done, but not over the links that were asked for: {lost}",
-            "the next launch applies them again",
+            f"the ranks are done, but links were lost: {lost}",
+            "launch again: that applies them again",
             summary,
         )
     if missing := staging.missing(job.places):
@@ -238,7 +238,7 @@ def _write_summary(folder: Path, summary: Summary) -> None:
     except OSError as error:
         raise RunFailed(
             f"{folder / 'summary.json'} could not be written: {error.strerror}",
-            "free disk; --json prints it all the same",
+            "free disk space; --json prints the summary even then",
             summary,
         ) from None
 
@@ -342,5 +342,5 @@ def _account(
     try:
         return reckon(folder, told)
     except Exception as error:  # the lines' types were checked, but their values are not trusted
-        console.say(f"no accounts: what the ranks left does not fit together ({error!r})")
+        console.say(f"no accounting: the records of the ranks are inconsistent ({error!r})")
         return reckon(folder / "none", {name: LastLines() for name in told})

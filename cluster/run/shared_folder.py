@@ -26,7 +26,7 @@ def make_shared(fleet: Fleet, run: str) -> None:
         raise NodeError(
             f"--shared: these nodes do not see the folder that {first} has made",
             apart,
-            "nodes on several hosts have none in common; on one: python -m cluster.down, then up",
+            "place all nodes on one host; if they are: python -m cluster.down, then up",
         )
 
 

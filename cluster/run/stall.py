@@ -165,7 +165,7 @@ def _suspect(
 
 def _describe(state: RankState | None, names: Mapping[str, str], now: float) -> str:
     if state is None:
-        return "its node does not tell"
+        return "its node reports no state"
     said = [STATE_WORDS.get(state.state, f"its state is {state.state!r}")]
     if state.collective and state.collective.words:
         said.append(f"in {state.collective.words} for {now - state.collective.began_at:.0f} s")
@@ -176,7 +176,7 @@ def _describe(state: RankState | None, names: Mapping[str, str], now: float) -> 
     if state.unread:
         said.append(f"has not read {_amounts(state.unread, names, 'of')}")
     if state.unsent:
-        said.append(f"cannot get rid of {_amounts(state.unsent, names, 'for')}")
+        said.append(f"cannot send {_amounts(state.unsent, names, 'to')}")
     return ", ".join(said)
 
 

@@ -141,7 +141,8 @@ def check_schedule(events: Sequence[Event], links: Sequence[Link]) -> None:
         if named and routed and named != nodes:
             left = ", ".join(sorted(nodes - named))
             raise UsageError(
-                f"{event.words}: packets could go round by {left}", "put every node into a set"
+                f"{event.words}: packets could bypass the partition over {left}",
+                "put every node into a set",
             )
     _check_traces(events)
 
@@ -159,7 +160,7 @@ def check_slow_start(events: Sequence[Event], *, is_on: bool) -> None:
                 "{}: slow start after idle is {} and would be {}, which a running node cannot change".format(
                     event.words, *words
                 ),
-                "slow_start_after_idle: the same in all profiles of a run",
+                "set slow_start_after_idle to the same value in all profiles of a run",
             )
 
 
@@ -170,8 +171,8 @@ def _check_traces(events: Sequence[Event]) -> None:
                 continue
             for src, dst, name in sorted(trace.fields() & other.fields()):
                 raise UsageError(
-                    f"{trace.words}: meanwhile {other.words!r} would change {name} of {src}:{dst}, too",
-                    "for: TIME ends a trace; those that begin at a step may last into anything",
+                    f"{trace.words}: during this trace, {other.words!r} would change {name} of {src}:{dst}, too",
+                    "end the trace earlier with for: TIME; if either begins at a step, begin both at a time",
                 )
 
 

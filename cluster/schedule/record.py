@@ -98,7 +98,7 @@ def read_events(records: object, source: str) -> tuple[Event, ...]:
     try:
         found = read(list[EventRecord], records)
     except FormatError as error:
-        raise UsageError(f"{source}: events{error}", "run.yml as a run left it") from None
+        raise UsageError(f"{source}: events{error}", "use run.yml as the run wrote it") from None
     return tuple(_read_event(one, f"{source}: events[{n}]") for n, one in enumerate(found))
 
 
@@ -147,7 +147,7 @@ def _read_trace(record: TraceRecord) -> Playback:
     if trace.sha256 != record.sha256:
         raise UsageError(
             f"{record.path} is not the trace that was played: its sha256 differs",
-            f"the file with sha256 {record.sha256[:64]}",
+            f"restore the file with sha256 {record.sha256[:64]}",
         )
     pairs = make_pairs([f"{src}:{dst}" for src, dst in record.links], both=False)
     return Playback(trace, tuple(pairs), record.loops, record.for_s)

@@ -97,12 +97,12 @@ class ScheduleRunner:
             self._try(self._heal)
 
     def _heal(self) -> None:
-        self._apply(dict(self._link_state.plans), "the end: as before")
+        self._apply(dict(self._link_state.plans), "end of the run: links restored")
 
     def _give_back(self) -> None:
         started = time.monotonic()
         if self._processors.give_back():
-            self._note("the end: every node has the processors that it had", started)
+            self._note("end of the run: CPU limits restored", started)
 
     def _play(self) -> None:
         while not self._over.wait(LOOK_S) and self._try(self._look):

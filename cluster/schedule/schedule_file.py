@@ -55,7 +55,7 @@ def load_schedule(path: Path, profiles: Path = Path()) -> tuple[Event, ...]:
     """
     document = read_yaml(
         path,
-        "cluster/schedule/schedule_file.py shows a schedule; the learning rate's is --lr-schedule",
+        "write it as in cluster/schedule/schedule_file.py; for one of the learning rate: --lr-schedule",
     )
     return parse_schedule(document, f"{path}: ", path.parent, profiles)
 
@@ -95,7 +95,7 @@ def _parse_item(item: object, folders: _Folders, place: str) -> list[Event]:
         raise UsageError(f"{place} is {shown(item)}", "{at: 12s, profile: wan}")
     kinds = [kind for kind in KINDS if kind in item and not (kind == "link" and "trace" in item)]
     if len(kinds) != 1:
-        raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "exactly one")
+        raise UsageError(f"{place} has {len(kinds)} of {', '.join(KINDS)}", "name exactly one")
     known = ("at", kinds[0], *KINDS[kinds[0]])
     for key in item:
         if key not in known:
@@ -143,7 +143,7 @@ def _events_of(
 
 def _playback(item: Mapping[str, Any], for_s: float | None, folder: Path) -> Playback:
     if "link" not in item:
-        raise UsageError("a trace is of a link", "link: node1:node2")
+        raise UsageError("a trace needs a link", "link: node1:node2")
     trace = load_trace(folder / _word(item, "trace"))
     pairs = make_pairs([_word(item, "link")], both=_flag(item, "both", False))
     return Playback(trace, tuple(pairs), _flag(item, "loop", trace.repeats), for_s)
@@ -190,7 +190,7 @@ def parse_partition(value: object) -> tuple[tuple[str, ...], ...]:
         raise UsageError(f"partition is {shown(value)}", "[[node1], [node2, node3]]")
     every = [node for nodes in sets for node in nodes]
     if len(set(every)) < len(every):
-        raise UsageError(f"partition {shown(value)} has a node twice", "each in one set")
+        raise UsageError(f"partition {shown(value)} has a node twice", "name each node in one set")
     return tuple(tuple(nodes) for nodes in sets)
 
 

@@ -82,7 +82,7 @@ def refuse_lost(spec: ClusterSpec, link_state: LinkState) -> None:
     if lost:
         raise ClusterError(
             f"the links of {_names(lost)} are no longer in force{_why(link_state)}",
-            f"python -m cluster.up{name_flag(spec.name)} applies them again",
+            f"apply them again: python -m cluster.up{name_flag(spec.name)}",
         )
 
 

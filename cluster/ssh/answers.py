@@ -10,9 +10,7 @@ from protocol.reader import read
 
 T = TypeVar("T")
 
-HINT = (
-    "python -m cluster.up brings nodes to this version; python -m cluster.logs shows what they said"
-)
+HINT = "bring nodes to this version: python -m cluster.up; read their logs: python -m cluster.logs"
 
 
 def parse_answer(node: str, text: bytes | str) -> dict[str, object]:

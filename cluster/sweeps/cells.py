@@ -74,7 +74,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
         UsageError: there are too many, or two are identical.
     """
     if (count := _count(sweep)) > MOST_CELLS:
-        raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS}")
+        raise UsageError(f"a sweep of {count} runs", f"at most {MOST_CELLS} runs")
     problems = itertools.product(sweep.profiles, sweep.topologies, sweep.wires)
     seeds: Sequence[int | None] = sweep.seeds or (None,)
     variants = list(_variants(sweep))
@@ -86,7 +86,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
         for seed in seeds
     ]
     if len(set(cells)) < len(cells):
-        raise UsageError("two variants are the same", "names, or options, that tell them apart")
+        raise UsageError("two variants are the same", "give them different names or options")
     return cells
 
 

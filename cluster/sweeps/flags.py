@@ -62,7 +62,7 @@ def rest_options(words: Sequence[str]) -> dict[str, object]:
     while left:
         flag, equals, value = left.pop(0).partition("=")
         if not flag.startswith("--"):
-            raise UsageError(f"{flag} belongs to no option", "FILE comes first, options after it")
+            raise UsageError(f"{flag} belongs to no option", "put FILE first, and options after it")
         if not equals:
             value = left.pop(0) if left and not left[0].startswith("--") else ""
         name, inner, values = value.partition("=")

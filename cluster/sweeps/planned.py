@@ -111,7 +111,10 @@ def _refuse_inside(out: Path, folder: Path) -> None:
         UsageError: `out` is in it.
     """
     if out.is_relative_to(folder) and "runs" not in out.relative_to(folder).parts:
-        raise UsageError(f"--out {out} is in {folder}, which is sent to the nodes", "elsewhere")
+        raise UsageError(
+            f"--out {out} is in {folder}, which is sent to the nodes",
+            "write elsewhere: --out FOLDER",
+        )
 
 
 def _experiment(

@@ -105,7 +105,7 @@ def load_document(path: Path) -> dict[str, object]:
     Raises:
         UsageError: the file is missing, no YAML or no mapping, or a key is unknown.
     """
-    document = read_yaml(path, "examples/sweeps/strategies.yml is one")
+    document = read_yaml(path, "write it like examples/sweeps/strategies.yml")
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a sweep is a mapping of keys to values or lists", "profile: wan")
     for key in document:
@@ -170,7 +170,7 @@ def _list(value: object, key: str) -> list[object]:
     """Return one value, or several, as a list; refuse duplicates."""
     found = value if isinstance(value, list) else [value]
     if not found:
-        raise UsageError(f"{key} is an empty list", "leave it out, or say which")
+        raise UsageError(f"{key} is an empty list", "leave it out, or give a value")
     if any(one in found[:index] for index, one in enumerate(found)):
         raise UsageError(f"{key} has a value twice: {shown(found)}")
     return found

@@ -42,8 +42,8 @@ def run_script_rank(order: FitOrder, words: Sequence[str]) -> int:
         if end.code:
             raise
     raise OptionError(
-        f"the script ended before its fit number {order.fit}: on every rank it must come there as "
-        "it did where it was started"
+        f"the script ended before call {order.fit} of fit: on every rank it must make the same calls "
+        "as where it was started"
     )
 
 

@@ -23,7 +23,7 @@ from forked import run_forked
         (["launch", "--link-seed", "7", "--no-verify"], "--link-seed without --profile"),
         (["launch", "--seed", "7", "--", "Makefile"], "did you mean '--link-seed'"),
         (["launch", "--lr-schedule", "cosin"], "did you mean 'cosine'"),
-        (["launch", "--schedule", "cosine"], "the learning rate's is --lr-schedule"),
+        (["launch", "--schedule", "cosine"], "for one of the learning rate: --lr-schedule"),
         (["launch", "--isolated", "--no-verify"], "--isolated without --profile"),
         (["up", "--cpus", "node9=1"], "unknown node 'node9'"),
         (["launch", "--cpus", "node3=0"], "cpus of node3 is '0'"),

@@ -258,7 +258,7 @@ def test_the_summary_is_json_whatever_metrics_the_ranks_leave(cluster, tmp_path)
     text = (folder / "summary.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == summary
     assert (summary["steps"], summary["final_loss"]) == (1, None)
-    assert "no accounts: what the ranks left does not fit together" in done.stderr
+    assert "no accounting: the records of the ranks are inconsistent" in done.stderr
     assert (folder / "model.pt").read_text() == "weights"
     assert not (folder / "model.pt").is_symlink()
 

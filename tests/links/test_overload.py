@@ -129,7 +129,7 @@ def test_a_launch_over_links_that_the_host_spoils_is_refused_unless_it_is_allowe
     refused = held_up.run("launch", "--json", *words, "--", script, check=1)
     assert "links undecided: " in refused.stderr and MARK in refused.stderr
     assert "nothing was started" in refused.stderr and "| hello" not in refused.stderr
-    assert "--allow-undecided runs all the same" in refused.stderr
+    assert "run anyway: --allow-undecided" in refused.stderr
     assert json.loads(refused.stdout)["decided"] is False
     done = held_up.run("launch", "--allow-undecided", *words, "--", script)
     assert done.stdout.count("| hello") == 3

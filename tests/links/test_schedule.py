@@ -117,7 +117,7 @@ def test_a_step_is_a_moment_too(shared, tmp_path):
     summary = shared.json("launch", "--no-verify", *words)
     begun, ended = read_events(shared, summary)
     assert 4 <= begun["step"] < 20
-    assert ended["what"] == "the end: as before"
+    assert ended["what"] == "end of the run: links restored"
     assert shared.json("status")["links"] == before
 
 

@@ -319,4 +319,4 @@ def test_a_second_ctrl_c_ends_us_at_once_and_says_so(first):
 )
 def test_a_flag_that_is_the_end_of_a_longer_one_was_meant_for_it(typed, meant):
     hint = unknown("option", typed, ["--link-seed", "--shared", "--steps"]).hint
-    assert hint.startswith(f"did you mean {meant!r}?" if meant else "known:")
+    assert hint.startswith(f"did you mean {meant!r}?" if meant else "one of: ")

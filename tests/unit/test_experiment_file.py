@@ -261,7 +261,10 @@ BAD_BEYOND_A_SCHEMA = [
     ({"essential_ranks": 0}, "PATH: --essential-ranks 0 is for programs of your own"),
     ({"max_restarts": 2}, "PATH: --max-restarts: all ranks of this run are essential"),
     ({"max_results": "lots"}, "PATH: max_results: "),
-    ({"stall_timeout": "1s"}, "PATH: stall_timeout: --stall-timeout 1s is too short to tell"),
+    (
+        {"stall_timeout": "1s"},
+        "PATH: stall_timeout: --stall-timeout 1s is too short to detect a stall",
+    ),
     ({"schedule": "none.yml"}, "PATH: schedule: cannot read"),
     (
         {"schedule": [{"at": "1s", "trace": "none.csv", "link": "node1:node2"}]},
@@ -291,7 +294,11 @@ def test_what_is_refused_is_refused_by_the_schema(keys, words):
     [
         ("mine.yml", "nodes: 3\n", "mine.yml: kind is None"),
         ("mine.yml", "- 1\n", "mine.yml: kind is None"),
-        ("mine.yml", "kind: run\n", "mine.yml: kind is 'run'   try: kind: experiment; an earlier"),
+        (
+            "mine.yml",
+            "kind: run\n",
+            "mine.yml: kind is 'run'   try: kind: experiment; to launch an earlier",
+        ),
         ("run.yml", "kind: sweep\n", "run.yml: kind is 'sweep'"),
         ("mine.yml", "kind: [1", "mine.yml: not YAML"),
         ("run.yml", "nodes: 3\n", "run.yml: cluster is None"),  # of an older run
@@ -315,9 +322,9 @@ def test_from_python_a_file_is_a_value_and_its_cluster(write):
     assert experiment.program.config["steps"] == 8
     own = Cluster.of(experiment)
     assert (own.name, own.request) == ("t-file", experiment.request)
-    with pytest.raises(UsageError, match="of another cluster, or with words beside it"):
+    with pytest.raises(UsageError, match="of another cluster, or other arguments beside it"):
         Cluster("other").launch(experiment)
-    with pytest.raises(UsageError, match="of another cluster, or with words beside it"):
+    with pytest.raises(UsageError, match="of another cluster, or other arguments beside it"):
         own.launch(experiment, verify=False)
     program = training(["--steps", "8"])
     assert Experiment(own.request, program, stall_timeout_s=90.0).request.link_spec is not None

@@ -88,7 +88,7 @@ def test_a_node_that_reports_too_much_thins_out_its_own_links_alone(tmp_path, mo
     assert len(rows) < 60 + 130
     is_used_up = step_s > 0  # looks that go back in time are none
     assert told == is_used_up * [
-        "links.csv has no more of node2, which reported more than its share"
+        "links.csv: the limit of node2 is reached; further rows of it are dropped"
     ]
 
 
@@ -135,7 +135,7 @@ BAD_ROWS = [
 
 def test_what_a_launch_noted_is_in_its_report(tmp_path):
     folder = make_run(tmp_path / "run")
-    note = "links.csv has no more of node2, which reported more than its share"
+    note = "links.csv: the limit of node2 is reached; further rows of it are dropped"
     (folder / "live.json").write_text(json.dumps({"notes": [note, 7], "time": "x"}))
     assert note in read_run(folder).notes
 

@@ -152,18 +152,18 @@ BAD = {
     "order": (lambda run: edit(run, rank_order=["node2"]), "does not name each of 3"),
     "order of what": (lambda run: edit(run, rank_order=7), "rank_order is 7"),
     "schedule": (lambda run: edit(run, schedule=["at: 1s"]), "a schedule changed links"),
-    "shaping": (lambda run: edit(run, shaping={"profile": 1}), "not what a run leaves"),
-    "no shaping": (lambda run: edit(run, shaping="gone"), "not what a run leaves"),
+    "shaping": (lambda run: edit(run, shaping={"profile": 1}), "run.yml is damaged"),
+    "no shaping": (lambda run: edit(run, shaping="gone"), "run.yml is damaged: shaping is"),
     "no links": (lambda run: (run / "links.json").unlink(), "cannot read"),
     "links cut": (lambda run: (run / "links.json").write_text("[{"), "cut short"),
     "links of what": (
         lambda run: (run / "links.json").write_text('[{"src": 1}]'),
-        "not what a run",
+        "links.json is damaged",
     ),
     "unshaped": (lambda run: (run / "links.json").write_text("[]"), "were not shaped"),
     "contract": (
         lambda run: (run / "contract.json").write_text('{"links": [7]}'),
-        "not what a run",
+        "contract.json is damaged: its content is not what a run writes",
     ),
     "no metrics": (
         lambda run: (run / "metrics/node2.collectives.jsonl").unlink(),
@@ -187,7 +187,7 @@ def test_infinite_and_absurd_values_of_links_are_refused(run):
     rows = json.loads((run / "links.json").read_text())
     for value in (math.inf, -1, 1e300, True, "1", None):
         (run / "links.json").write_text(json.dumps([rows[0] | {"delay_ms": value}, *rows[1:]]))
-        with pytest.raises(UsageError, match="not what a run leaves there"):
+        with pytest.raises(UsageError, match="links.json is damaged"):
             read_past_run(run)
 
 

@@ -92,8 +92,9 @@ def test_sentences_suffice(tmp_path):
     )
     assert "-6% is unexplained" in sentences.attributed(run.attribution)
     assert sentences.links_words(run).startswith("All 6 links are as asked")
-    assert "1.33 times gloo's way on these links at best" in sentences.collectives_words(
-        run.collectives
+    assert (
+        "1.33 times the lower bound of gloo's algorithm on these links"
+        in sentences.collectives_words(run.collectives)
     )
     assert (run.collectives[0].gloo_bound_s, run.collectives[0].links_bound_s) == (1.5, 0.9)
     varying = replace(run.collectives[0], kind="all_reduce", count=200, size_bytes=24_000)
@@ -104,7 +105,7 @@ def test_sentences_suffice(tmp_path):
 def test_collectives_whose_bounds_were_not_computed_are_counted(tmp_path):
     folder = make_run(tmp_path / "run")
     [row] = json.loads((folder / "summary.json").read_text())["collectives"]
-    said = "Without the bounds of 19,000 collectives, to save time."
+    said = "To save time, the bounds of 19,000 collectives were not computed."
     for bounded in (1000, 20_000):
         change_summary(folder, collectives=[row | {"timed": 20_000, "bounded": bounded}])
         [found] = [one for one in sections(read_run(folder)) if one.key == "collectives"]

@@ -149,7 +149,7 @@ BAD = [
     ("- {at: 12s, partition: [[node1]]}", "partition is"),
     ("- {at: 12s, partition: [[node1], [node1]]}", "a node twice"),
     ("- {at: 12s, flap: node1:node2, down: 1s, up: 1s}", "times is missing"),
-    ("- {at: 12s, trace: lte.csv}", "a trace is of a link"),
+    ("- {at: 12s, trace: lte.csv}", "a trace needs a link"),
     ("- {at: 12s, trace: lte.csv, link: node1:node2}", "no trace"),
     ("- {at: 12s, trace: lte.csv, link: node1:node2, delay_ms: 3}", "unknown key"),
     ("- {at: 12s, profile: wan, for: long}", "for is 'long'"),
@@ -178,7 +178,7 @@ def test_what_is_wrong_is_named_with_its_item(schedule, text, words):
         ("- {at: 1s, flap: node2:node3, down: 1s, up: 1s, times: 1}", "unknown link"),
         (f"- {{at: 1s, trace: {RIDE}, link: node2:node3}}", "unknown link 'node2:node3'"),
         ("- {at: 1s, partition: [[node1], [node9]]}", "unknown node 'node9'"),
-        ("- {at: 1s, partition: [[node2], [node3]]}", "could go round by node1"),
+        ("- {at: 1s, partition: [[node2], [node3]]}", "could bypass the partition over node1"),
     ],
 )
 def test_what_cannot_happen_on_these_links_is_refused(schedule, text, words):

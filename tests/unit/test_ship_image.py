@@ -102,7 +102,7 @@ def test_what_could_not_be_read_here_is_named(local, hosts):
 
 def test_a_host_that_ends_up_with_another_one_is_named(local, hosts):
     hosts[1].image_content = lambda tag: "another"
-    with pytest.raises(ClusterError, match="to host east: it is another one there"):
+    with pytest.raises(ClusterError, match="to host east: the host loaded a different image"):
         ship_image(local, hosts, "node", lambda line: None)
 
 

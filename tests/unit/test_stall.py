@@ -97,7 +97,7 @@ def test_a_rank_that_does_not_read_holds_the_others_up():
         PLACES[1],
         "it does not read 1,234,567 bytes of node1",
     )
-    assert found.lines[0].endswith("cannot get rid of 5,000 bytes for node2")
+    assert found.lines[0].endswith("cannot send 5,000 bytes to node2")
 
 
 def test_a_link_that_carries_nothing_is_named():
@@ -111,7 +111,7 @@ def test_a_link_that_carries_nothing_is_named():
 
 def test_where_all_wait_nobody_is_blamed():
     found = find_stall({**states({}, {}), PLACES[2]: None}, NODES, 31.0, 1000.0)
-    assert (found.place, found.lines[2]) == (None, "rank 2 on node3: its node does not tell")
+    assert (found.place, found.lines[2]) == (None, "rank 2 on node3: its node reports no state")
     assert "holds the others up" not in found.words()
 
 

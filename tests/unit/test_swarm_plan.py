@@ -55,7 +55,7 @@ def test_hosts_become_one_swarm(members, plan):
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ([replace(A, state="pending"), B], "host a: the swarm that it is in is in state 'pending'"),
+        ([replace(A, state="pending"), B], "host a: its swarm is in state 'pending'"),
         (
             theirs(WORKER, replace(WORKER, host="c", node_id="c")),
             "host b, c is in a swarm that none of the hosts manages",

@@ -94,7 +94,10 @@ def test_what_is_no_topology_is_named(document, message):
     ("document", "message"),
     [
         ({"links": [{"ends": ["node1", "node2"]}]}, "no path from node1 to node3, node4"),
-        ({"base": "ring", "nodes": {"node9": {"delay_ms": 1}}}, "speaks of node9"),
+        (
+            {"base": "ring", "nodes": {"node9": {"delay_ms": 1}}},
+            "names node9, but there are only 6 nodes",
+        ),
         ({"base": "ring", "links": [{"src": "node1", "dst": "node3", "delay_ms": 1}]}, "no link"),
     ],
 )

@@ -70,9 +70,9 @@ def test_links_that_hold_or_may_be_undecided_are_run_over(verify, tmp_path, foun
 @pytest.mark.parametrize(
     ("found", "allowed", "error", "words"),
     [
-        (UNDECIDED, False, ContractUndecided, "--allow-undecided runs all the same"),
-        (BROKEN, False, ContractBroken, "--no-verify runs all the same"),
-        (BROKEN, True, ContractBroken, "--no-verify runs all the same"),
+        (UNDECIDED, False, ContractUndecided, "run anyway: --allow-undecided"),
+        (BROKEN, False, ContractBroken, "run anyway: --no-verify"),
+        (BROKEN, True, ContractBroken, "run anyway: --no-verify"),
     ],
 )
 def test_over_others_nothing_is_started_and_the_table_is_kept(

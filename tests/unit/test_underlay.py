@@ -288,7 +288,7 @@ def test_a_network_that_carries_no_full_packets_is_an_error_and_not_a_rate_of_0(
         ("node1", "node2"): Goodput(0.0, [], "timed out"),
         ("node2", "node1"): Goodput(9.0, []),
     }
-    with pytest.raises(NodeError, match="carries no full packets") as raised:
+    with pytest.raises(NodeError, match="carries small packets, but no full ones") as raised:
         _check_filled(found)
     assert raised.value.outcomes == {"node1": "to node2: timed out"}
     assert "1500 bytes" in raised.value.hint

@@ -94,8 +94,8 @@ def attribution_chart(attribution: Attribution) -> Chart:
     """Return the chart of all collectives of a run."""
     rows = waterfall_rows(attribution)
     caption = (
-        "Each bar is what is added when one more thing is made real, always in this order; together they are what was "
-        "measured. What two things take together counts as the earlier's."
+        "Each bar is the time that one more effect adds, always in this order; the bars sum to the measured time. Time "
+        "that two effects share counts for the earlier one."
     )
     wide, narrow = (_spec(px, rows) for px in (WIDE_PX, NARROW_PX))
     return Chart("attribution", caption, wide, narrow, {"attribution": rows})

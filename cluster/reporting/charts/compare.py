@@ -100,7 +100,7 @@ def attributions_chart(runs: Sequence[RunData]) -> Chart | None:
         for label, one in known
         for part, value in one.seconds.items()
     ]
-    caption = "What was less than the model says points to the left of zero."
+    caption = "Left of zero: less time than the model predicts."
     wide, narrow = (_bars(px, [label for label, _ in known], parts) for px in (WIDE_PX, NARROW_PX))
     return Chart("attributions", caption, wide, narrow, {"parts": rows})
 

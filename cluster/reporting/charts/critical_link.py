@@ -43,8 +43,8 @@ def critical_link_chart(run: RunData) -> Chart | None:
         return None
     stretches = run.stretches[name]
     caption = (
-        "Grey: what the link may carry. Orange: what it carried, in the mean between two looks. Below: how long what "
-        "waited in its queue at each look takes to leave."
+        "Grey: the capacity of the link. Orange: its mean throughput between two samples. Below, in blue: the queueing "
+        "delay at each sample, which is the backlog of the queue divided by the capacity."
     )
     wide, narrow = _spec(WIDE_PX - 72), _spec(NARROW_PX - 66)
     data = {"carried": _rows(joined(stretches, MOST_ZOOMED))}

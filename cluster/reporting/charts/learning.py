@@ -232,9 +232,7 @@ def staleness_chart(run: RunData) -> Chart | None:
     ]
     if len(rows) < 2:
         return None
-    caption = (
-        "Updates between the weights that acted and the first that can learn what they did, so far."
-    )
+    caption = "Staleness so far: updates between the weights that acted and the first that can learn from the result."
     wide, narrow = (_staleness(px) for px in (WIDE_PX, NARROW_PX))
     return Chart("staleness", caption, wide, narrow, {"staleness": rows})
 
