@@ -36,6 +36,7 @@ def burst_links(asked: Expected) -> list[Link]:
         for link in asked.links
         if not asked.is_cut(link)
         and not may_be_clipped(link.rate_mbyte_s)
+        and load_mbyte_s(link) <= USUAL.budget_mbyte_s  # single frames: up to 50 MB/s
         and asked.rate_mbyte_s(link) == link.rate_mbyte_s
         and queue_frames(link) >= FEWEST_FRAMES
     ]

@@ -246,7 +246,7 @@ class _Survey:
 
     def pool(self, measured: Pinged, look: _Look) -> None:
         """Add to `measured` what earlier passes found, where chance decides."""
-        for link, before in look.earlier.items():
+        for link, before in _of(look.earlier, look.links).items():
             if link.is_impaired:
                 measured[link.ends] = measured[link.ends].with_losses_and(before)
             if round_trip_jitter_ms(link, self.asked):
@@ -308,7 +308,7 @@ class _Survey:
             flawed = [path for path in group if path.is_impaired]
             if flawed:
                 self.losses(flawed, ways, pinged)
-            self.pool(pinged, replace(look, earlier=_of(look.earlier, group)))
+            self.pool(pinged, replace(look, links=group))
             # The bursts of several links mixed have no one mean length; those of each link are judged there.
             unjudged = {ends: replace(found, gaps=None) for ends, found in pinged.items()}
             verdicts += self.judged(group, replace(self.asked, links=ways), unjudged)

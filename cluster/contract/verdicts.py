@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from cluster.base.spec import name_flag
-from cluster.contract.checks import check_link, check_speed
+from cluster.contract.checks import check_link, check_speed, hides_queue
 from cluster.contract.doubt import Strain, of_the_host, queued_ms, too_slow
 from cluster.contract.measured import Measured, Rate
 from cluster.contract.power import detectable_errors
@@ -17,6 +17,7 @@ from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
 SPEEDS = frozenset({"rate", "goodput", "buffer"})  # and what is measured with them
+SLOW_SENDER = "senders were too slow to fill the queues of their links"
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,9 @@ def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None
     """Compare one link's measurement with what was asked; `strain` is the host's overload meanwhile, if any."""
     checked = check_link(link, asked, measured)
     excused = of_the_host(link, asked, measured, strain) if strain else frozenset()
+    limits = strain.limits if strain else ()
+    if measured.queue is not None and hides_queue(link, measured.queue):
+        excused, limits = excused | {"buffer"}, (*limits, SLOW_SENDER)
     undecided = tuple(name for name in checked.failed if name in excused)
     return Verdict(
         link=link,
@@ -219,7 +223,7 @@ def judge(link: Link, asked: Expected, measured: Measured, strain: Strain | None
         broken=tuple(name for name in checked.failed if name not in excused),
         clipped=checked.clipped,
         undecided=undecided,
-        limits=strain.limits if strain and undecided else (),
+        limits=limits if undecided else (),
     )
 
 

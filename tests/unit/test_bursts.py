@@ -1,6 +1,7 @@
 """Bursts larger than a link's queue: how they are sent, and the buffer computed from them."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from ports import free_ports
@@ -17,7 +18,8 @@ from cluster.contract.bursts import (
 )
 from cluster.contract.checks import buffer_tolerance_ms, hides_queue
 from cluster.contract.floods import USUAL, load_mbyte_s
-from cluster.contract.measured import Queue
+from cluster.contract.measured import Measured, Queue
+from cluster.contract.verdicts import judge
 from cluster.links.expected import Expected
 from cluster.links.link import draw_links
 from cluster.links.profiles import load_profile
@@ -64,9 +66,12 @@ def test_losses_leave_it_as_uncertain_as_they_are_many():
 def test_queues_of_few_frames_and_those_that_no_machine_fills_are_left_out():
     asked = Expected((LINK, BACK))
     assert burst_links(asked) == [LINK, BACK]
+    quick = LINK._replace(rate_mbyte_s=66.0)
+    assert burst_links(Expected((quick, BACK))) == [quick, BACK]
     for odd in (
         LINK._replace(rate_mbyte_s=0.1, buffer_ms=100.0),  # seven frames
         LINK._replace(rate_mbyte_s=500.0),
+        LINK._replace(rate_mbyte_s=66.0, loss_pct=0.5),  # single frames
         LINK._replace(loss_pct=100.0),
     ):
         assert odd not in burst_links(Expected((odd, BACK)))
@@ -123,6 +128,17 @@ def test_a_queue_that_a_slow_sender_cannot_fill_is_measured_again_and_not_called
     assert right.buffer_ms < LINK.buffer_ms - buffer_tolerance_ms(LINK)
     assert right.buffer_ms + right.short_ms == pytest.approx(LINK.buffer_ms, abs=1)
     assert hides_queue(LINK, right)
+
+
+def test_a_queue_that_no_burst_could_fill_is_undecided_also_if_nothing_else_says_that_the_host_is_busy():
+    right = slow_burst(LINK, LINK.buffer_ms, EVEN)
+    found = Measured(160.0, 0.0, 60, 60, 60, 0, delay_ms=80.0, queue=right)
+    verdict = judge(LINK, Expected((LINK, BACK)), found)
+    assert (verdict.broken, verdict.undecided) == ((), ("buffer",))
+    assert "too slow" in verdict.limits[0]
+    half = slow_burst(LINK, LINK.buffer_ms / 2, [0.0] * 20)
+    verdict = judge(LINK, Expected((LINK, BACK)), replace(found, queue=half))
+    assert (verdict.broken, verdict.undecided, verdict.limits) == (("buffer",), (), ())
 
 
 @pytest.mark.parametrize("pauses_s", [[0.0] * 20, [0.001] * 20])

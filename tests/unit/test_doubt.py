@@ -138,10 +138,10 @@ def test_a_queue_is_smaller_by_what_a_host_has_dropped_and_never_larger():
 
 def test_a_queue_is_smaller_by_what_drained_while_its_sender_was_stopped():
     """A node with a tenth of a processor runs for 1 ms and is stopped for 9: the queue of 40 ms drains meanwhile."""
-    assert judged(BUSY, queue=Queue(-12.0, 60.0)) == ((), ("buffer",))
-    assert judged(BUSY, queue=Queue(32.0, 9.0)) == ((), ("buffer",))
-    assert judged(BUSY, queue=Queue(30.0, 9.0)) == (("buffer",), ())
-    assert judged(None, queue=Queue(32.0, 9.0)) == (("buffer",), ())
+    for strain in (BUSY, None):  # the sender's own clock tells of it, also if nothing else does
+        assert judged(strain, queue=Queue(-12.0, 60.0)) == ((), ("buffer",))
+        assert judged(strain, queue=Queue(30.0, 9.0)) == ((), ("buffer",))
+        assert judged(strain, queue=Queue(27.0, 9.0)) == (("buffer",), ())
 
 
 def test_losses_that_no_wire_has_counted_are_the_hosts_as_far_as_it_has_dropped_packets():

@@ -226,6 +226,24 @@ def test_of_what_chance_decides_all_looks_count_together(make_survey, monkeypatc
     assert (verdicts[0].measured.sent, verdicts[0].measured.arrived) == (2400, 2400 - 57)
 
 
+def test_a_link_that_holds_at_the_second_look_is_not_missed_at_the_third(make_survey, monkeypatch):
+    lossy, back = THERE._replace(loss_pct=1.0), BACK._replace(loss_pct=1.0)
+    lost = {lossy: iter([24, 1]), back: iter([24, 24, 24])}
+
+    def ping_losses(prober, links, asked, effort):
+        counts = {link: next(lost[link]) for link in links}
+        return {
+            link.ends: replace(GOOD, sent=800, arrived=800 - count, gaps=count)
+            for link, count in counts.items()
+        }
+
+    survey, _ = make_survey(*[GOOD] * 3, links=(lossy, back), via={})
+    monkeypatch.setattr(measure, "ping_losses", ping_losses)
+    verdicts, again = survey.until_sure(survey.links, [lossy, back])
+    assert [verdict.broken for verdict in verdicts] == [(), ("loss",)]
+    assert again == 3
+
+
 def drop_and_lose(monkeypatch, nodes, dropped, lossy, lost):
     """Have the wires drop packets unseen, by `dropped` so far, and each pass lose so many of 800 pings on a link."""
     reading, losses = nodes.reading, iter(lost)
