@@ -41,6 +41,7 @@ ARG TORCHVISION=
 # libopenblas0-pthread: matrix products are 28 times faster than with the reference BLAS.
 # python3-setuptools: torch.testing and DTensor's debugging tools import it. PyPI's torch depends on it, but not on the
 # packages that Debian's torch adds for its test tools.
+# runc, conmon, tini: on hosts without Docker, the image's own (node/bare).
 # gunzip: pictures are unpacked once instead of by every rank.
 # Status-Fd, raw: progress for cluster/engine/build_progress.py.
 RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire \
@@ -53,7 +54,7 @@ RUN echo 'path-exclude=/usr/lib/libtorch-test/*' > /etc/dpkg/dpkg.cfg.d/gradwire
     fi \
  && apt-get update -q \
  && apt-get install -q -y --no-install-recommends -o APT::Status-Fd=1 \
-      openssh-server openssh-client iproute2 iptables iputils-ping iperf3 ethtool procps \
+      openssh-server openssh-client iproute2 iptables iputils-ping iperf3 ethtool procps runc conmon tini \
       python3 python-is-python3 python3-cloudpickle python3-safetensors python3-zmq dataset-fashion-mnist $torch \
  && if [ "$TORCH" != debian ]; then \
       pip install --progress-bar raw --root-user-action ignore --no-cache-dir --break-system-packages \

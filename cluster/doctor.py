@@ -19,25 +19,13 @@ from cluster.base.errors import ClusterError, NodeError
 from cluster.base.processes import run_bounded
 from cluster.base.spec import IMAGE
 from cluster.cli.command_line import add_name, make_parser, run_verb
-from cluster.engine.client import Engine, docker_command
+from cluster.engine.client import Engine
 from cluster.engine.compose_up import compose_command
 from cluster.engine.image import NEEDED_DISK_BYTES, is_current
 from cluster.hosts.connect import connect_engine
-from cluster.hosts.host_engine import HostEngine
+from cluster.hosts.remote_engine import RemoteEngine
 from protocol.node_check import NodeCheck
 from protocol.reader import FormatError, parse
-
-# The capabilities that the wires need, without a network: the trial affects nothing else.
-TRY_WIRES = (
-    "run",
-    "--rm",
-    "--network",
-    "none",
-    "--cap-drop",
-    "ALL",
-    "--cap-add",
-    "NET_ADMIN",
-)
 
 
 @dataclass(frozen=True)
@@ -80,11 +68,12 @@ def examine(name: str) -> Iterator[Finding]:
     try:
         engine = connect_engine(name)
         yield from _host(engine)
-        yield Finding("engine", f"Docker {engine.version()}")
+        yield Finding("engine", f"{engine.kind} {engine.version()}")
     except ClusterError as error:
         yield Finding("engine", error.message, error.hint)
         return
-    yield _compose()
+    if engine.kind == Engine.kind:
+        yield _compose()
     yield _disk(engine)
     if engine.image_id(IMAGE) is None:
         yield Finding("image", f"{IMAGE} is not built yet", "python -m cluster.image")
@@ -129,19 +118,16 @@ def _image(engine: Engine) -> Finding:
 
 def _host(engine: Engine) -> Iterator[Finding]:
     for one in engine.engines:
-        if isinstance(one, HostEngine):
+        if isinstance(one, RemoteEngine):
             yield Finding("host", f"{one.host.name} answers ({one.host.ssh})")
 
 
 def _wires(engine: Engine) -> Iterator[Finding]:
-    """Check which wires the kernel of this machine or a host supports, by trying both in a new container."""
+    """Check which wires the kernel of this machine or a host supports, by trying both."""
     where = f" on {engine.where}" if engine.where else ""
-    words = ["--cap-add", "NET_RAW", IMAGE, "python3", "-m", "node.wire", "try"]
-    done = run_bounded([*docker_command(engine), *TRY_WIRES, *words])
+    done = engine.try_wires(IMAGE)
     if done.returncode != 0:
-        yield Finding(
-            "wire", done.stderr.strip(), "make docker run work: the line above has its error"
-        )
+        yield Finding("wire", done.stderr.strip(), "mend what the line above says")
         return
     try:
         reasons = parse(dict[str, str], done.stdout)

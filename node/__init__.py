@@ -8,5 +8,6 @@ Reinforcement learning: `rl` (PPO and IMPALA), `replay` (prioritised sequences),
 (loops of learner and actors), `transport` (their messages). APIs of others: `exogym` (EXO Gym), `ksim` (Ksim's guide).
 
 Links and node: `wire` (shapes the links), `probe` (measures them), `telemetry` (a look every second), `check` (for
-cluster.doctor), `vxlan` (the data device without Docker's network), `pod` (a node in Kubernetes).
+cluster.doctor), `vxlan` (the data device without Docker's network), `pod` (a node in Kubernetes), `bare` (nodes on a
+host without Docker).
 """

@@ -32,6 +32,12 @@ else
   [ -f "$host_key" ] || ssh-keygen -q -t ed25519 -N '' -f "$host_key"
 fi
 
-echo "$HOSTNAME: sshd is up"
-exec /usr/sbin/sshd -D -e -f /opt/gradwire/node/sshd_config \
+set -- -e -f /opt/gradwire/node/sshd_config \
   -o "SetEnv=GLOO_SOCKET_IFNAME=$device TP_SOCKET_IFNAME=$device USE_LIBUV=${USE_LIBUV:-} PYTHONPATH=${PYTHONPATH:-} PYTHONDONTWRITEBYTECODE=1"
+# A node on a host without Docker inherits a socket of the host (sd_listen_fds(3)): one sshd serves it, another port 22.
+if [ -n "${LISTEN_FDS:-}" ]; then
+  env --unset=LISTEN_FDS /usr/sbin/sshd "$@"
+  export LISTEN_PID=$$
+fi
+echo "$HOSTNAME: sshd is up"
+exec /usr/sbin/sshd -D "$@"

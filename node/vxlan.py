@@ -11,7 +11,7 @@ port can send packets into the data network.
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from node.wire.commands import Device, WireError, run, run_batch, run_json
@@ -48,23 +48,22 @@ def make_device(plan: VxlanPlan) -> Device:
         WireError: a name cannot be resolved, a peer cannot be reached, or the kernel refuses.
     """
     hosts = resolve_hosts(plan, RESOLVE_TIMEOUT_S)
-    mtu = min((_path_mtu(host) for host in hosts.values()), default=LARGEST_MTU + OVERHEAD_BYTES)
-    device = Device(DEVICE, min(mtu - OVERHEAD_BYTES, LARGEST_MTU))
+    device = Device(DEVICE, data_mtu(hosts.values()))
     _remove_device()
-    run_batch("ip", device_lines(plan, device))
+    run_batch("ip", [link_line(plan, device), *address_lines(plan)])
     run_batch("bridge", forwarding_lines(plan, hosts))
     return device
 
 
-def device_lines(plan: VxlanPlan, device: Device) -> list[str]:
-    """Return the lines for `ip -batch` that make the device, with its address."""
-    name = device.name
-    kind = f"vxlan id {plan.vni} dstport {plan.port} nolearning"
-    return [
-        f"link add {name} address {plan.mac} mtu {device.mtu} type {kind}",
-        f"address add {plan.address}/{PREFIX_LENGTH} dev {name}",
-        f"link set {name} up",
-    ]
+def link_line(plan: VxlanPlan, device: Device) -> str:
+    """Return the line for `ip -batch` that makes the device."""
+    kind = f"vxlan id {plan.vni} dstport {plan.port} nolearning nolocalbypass"
+    return f"link add {device.name} address {plan.mac} mtu {device.mtu} type {kind}"
+
+
+def address_lines(plan: VxlanPlan) -> list[str]:
+    """Return the lines for `ip -batch` that give the device its address and switch it on."""
+    return [f"address add {plan.address}/{PREFIX_LENGTH} dev {DEVICE}", f"link set {DEVICE} up"]
 
 
 def forwarding_lines(plan: VxlanPlan, hosts: Mapping[str, str]) -> list[str]:
@@ -102,8 +101,14 @@ def _resolve(host: str) -> str:
     return str(found[0][4][0])
 
 
+def data_mtu(hosts: Iterable[str]) -> int:
+    """Return the largest packet of the data device, in bytes, that the network below carries to all these addresses."""
+    mtu = min(map(_path_mtu, hosts), default=LARGEST_MTU + OVERHEAD_BYTES)
+    return min(mtu - OVERHEAD_BYTES, LARGEST_MTU)
+
+
 def _path_mtu(host: str) -> int:
-    """Return the largest packet, in bytes, that this node can send to an address of the network below."""
+    """Return the largest packet, in bytes, that this machine can send to an address of the network below."""
     (route,) = run_json(["ip", "-json", "-4", "route", "get", host])
     (device,) = run_json(["ip", "-json", "link", "show", "dev", route["dev"]])
     said = [item["mtu"] for item in route.get("metrics", []) if "mtu" in item]

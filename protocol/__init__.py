@@ -13,5 +13,6 @@ links). Ranks: `rank` (start and end), `rank_variables` (environment), `training
 `node.train` write), `telemetry` (ranks seen from outside).
 
 `places` and `ports` are the paths and ports that both sides name. `node_check` is the answer to cluster.doctor;
-`vxlan_plan` (the data device) and `pod_order` (a pod) are for nodes without Docker's network.
+`vxlan_plan` (the data device), `pod_order` (a pod) and `bare` (nodes on a host without an engine) are for nodes without
+Docker's network.
 """

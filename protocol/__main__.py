@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 ORDER = (
     *("link", "node_plan", "link_report", "trace", "probe", "node_check"),
     *("rank", "rank_variables", "places", "ports", "training", "fit_order"),
-    *("vxlan_plan", "pod_order"),
+    *("vxlan_plan", "pod_order", "bare"),
     *("metrics", "collectives", "telemetry"),
 )
 """The modules with documents, in reading order; a test checks that none is missing."""

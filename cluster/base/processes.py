@@ -16,16 +16,29 @@ PRCTL = ctypes.CDLL(None).prctl  # loaded here, because nothing may be loaded be
 
 
 def run_bounded(
-    argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; return its exit code, standard output and standard error.
+
+    With `stdin`, that is its standard input; without, it has ours.
 
     Raises:
         ClusterError: it has not ended within TIMEOUT_S.
     """
     try:
         return subprocess.run(
-            argv, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            argv,
+            cwd=cwd,
+            env=env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as error:
         raise ClusterError(

@@ -21,6 +21,7 @@ MAX_SLOTS = 100
 # 100. All are below Linux' ephemeral ports (32768).
 PORTS_OF_A_SLOT, FIRST_PORT, FIRST_PORT_FROM_NODE_100 = 100, 22000, 12000
 MAX_NODES = 199
+FIRST_VNI = 0x677700  # of VXLAN tunnels, in which "gw" stands; the slot is added
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class ClusterSpec:
     def gateway(self) -> str:
         """The host's address on the data network."""
         return f"10.77.{self.slot}.1"
+
+    @property
+    def vni(self) -> int:
+        """The VXLAN network identifier of the data network, where nodes make it themselves."""
+        return FIRST_VNI + self.slot
 
     @property
     def project(self) -> str:

@@ -6,6 +6,7 @@ Compose creates the containers (`cluster.engine.compose_up`); this module lists,
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.base.errors import ClusterError
+from cluster.base.processes import run_bounded
 from cluster.base.spec import ClusterSpec, project_name
 from cluster.engine.compose import LABEL_CLUSTER, LABEL_NODE, LABEL_SLOT, has_slow_start
 from cluster.engine.container import (
@@ -39,6 +41,11 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 LABEL_SOURCE = "gradwire.source"
+# The capabilities that the wires need, without a network.
+TRY_WIRES = (
+    *("run", "--rm", "--network", "none", "--cap-drop", "ALL"),
+    *("--cap-add", "NET_ADMIN", "--cap-add", "NET_RAW"),
+)
 COMPOSE_PROJECT = "com.docker.compose.project"
 NO_SHARE = (100_000, -1)  # the engine's own period, and no quota
 
@@ -53,6 +60,8 @@ class Engine:
         PrerequisiteError: there is no engine, it does not run, or this user may not use it.
     """
 
+    kind = "Docker"
+    """What it is."""
     host_name = ""
     """The host's name; empty: this machine."""
     where = ""
@@ -63,6 +72,10 @@ class Engine:
     """The hint for an engine that does not answer."""
 
     def __init__(self, url: str | None = None) -> None:
+        self.connect(url)
+
+    def connect(self, url: str | None) -> None:
+        """Connect to the engine at an address; raises like the class."""
         self.url = url
         with engine_errors(self.what, self.start_it, at_first=True):
             self._api = _connect(url)
@@ -159,6 +172,21 @@ class Engine:
         """Return an image's layers and labels, which unlike its id are equal on all engines; None if it is missing."""
         image = self._image(tag)
         return image and (image["RootFS"].get("Layers"), image["Config"].get("Labels"))
+
+    def image_layers(self, tag: str) -> list[str]:
+        """Return the digests of an image's layers; none if it is missing."""
+        image = self._image(tag)
+        return list(image["RootFS"].get("Layers") or ()) if image else []
+
+    def image_labels(self, tag: str) -> dict[str, str]:
+        """Return an image's labels; none if it is missing."""
+        image = self._image(tag)
+        return dict(image["Config"].get("Labels") or {}) if image else {}
+
+    def image_environment(self, tag: str) -> list[str]:
+        """Return the environment of an image's programs, as NAME=VALUE; empty if it is missing."""
+        image = self._image(tag)
+        return list(image["Config"].get("Env") or ()) if image else []
 
     def image_source(self, tag: str) -> str | None:
         """Return the label that holds an image's source hash and build arguments; None if there is none."""
@@ -312,6 +340,16 @@ class Engine:
         """Return the engine's version."""
         with self.errors():
             return str(self._api.version()["Version"])
+
+    def try_wires(self, image: str) -> subprocess.CompletedProcess[str]:
+        """Try both wires where nodes run, with their capabilities and without a network: nothing else is affected.
+
+        Returns:
+            The run of `node.wire try`.
+        """
+        return run_bounded(
+            [*docker_command(self), *TRY_WIRES, image, "python3", "-m", "node.wire", "try"]
+        )
 
     def free_disk_bytes(self) -> int | None:
         """Return the free space where the engine keeps its images; None if this machine cannot see that folder."""

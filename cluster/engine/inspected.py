@@ -42,6 +42,7 @@ class ImageConfig(TypedDict, total=False):
     """An image's configuration."""
 
     Labels: dict[str, str] | None
+    Env: list[str] | None
 
 
 class RootFS(TypedDict, total=False):

@@ -3,6 +3,7 @@
 import shlex
 
 from cluster.engine.compose import LABEL_CLUSTER, shared_volume
+from cluster.hosts.bare_image import ENTER
 from cluster.hosts.hosts_file import DOCKER_SOCKET, Host
 from cluster.hosts.swarm_plan import INGRESS, MARK, overlay_name
 from cluster.hosts.tunnel import route_options
@@ -31,6 +32,11 @@ def clean_up_command(host: Host, cluster: str, *, manages: bool, leaves_swarm: b
         leave = f"{docker} volume rm {MARK} && {docker} swarm leave --force"
         steps.append(f'test -z "$({others})" && {leave}')
     return ssh_command(host, "; ".join(steps))
+
+
+def bare_clean_up_command(host: Host, cluster: str) -> str:
+    """Return the command that removes a cluster's nodes from a host without an engine, as a user types it here."""
+    return ssh_command(host, f"{ENTER} remove-all {cluster}")
 
 
 def ssh_command(host: Host, remote: str) -> str:

@@ -7,15 +7,20 @@ from cluster.base.spec import IMAGE, ClusterSpec, name_flag
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.image import Progress, ensure_image, require_image
+from cluster.hosts.bare_compose import BareCompose
+from cluster.hosts.bare_host import BareHost
 from cluster.hosts.each import each_host
 from cluster.hosts.host_compose import HostCompose
 from cluster.hosts.host_engine import HostEngine
 from cluster.hosts.hosts_file import Hosts
 from cluster.hosts.node_placement import nodes_by_host
 from cluster.hosts.record import read_hosts, read_record
+from cluster.hosts.remote_engine import RemoteEngine
 from cluster.hosts.several import SeveralEngines
 from cluster.hosts.several_compose import SeveralCompose
 from cluster.hosts.ship_image import ship_image
+from cluster.hosts.swarm_compose import SwarmCompose
+from cluster.hosts.swarm_engines import SwarmEngines
 from cluster.hosts.swarm_host import SwarmHost
 from cluster.hosts.tunnel import Tunnel
 
@@ -35,7 +40,7 @@ def connect_engine(name: str, asked: Hosts | None = None, *, partly: bool = Fals
     if hosts is None:
         return Engine()
     if len(hosts.hosts) == 1:
-        return HostEngine(hosts.hosts[0])
+        return HostEngine(hosts.hosts[0]) if hosts.have_engines else BareHost(hosts.hosts[0])
     record = read_record(name)
     nodes = nodes_by_host(record.placement if record else {}, hosts.hosts)
     return _connect_several(name, hosts, nodes, partly=partly)
@@ -47,7 +52,7 @@ def _connect_several(
     # Started in this thread, not in one for each host: an ssh client ends with the thread that has started it.
     tunnels = [Tunnel(host, waits=False) for host in hosts.hosts]
     found = each_host(tunnels, _connect_or_not)
-    engines = [engine for engine in found if isinstance(engine, SwarmHost)]
+    engines = [engine for engine in found if not isinstance(engine, ClusterError)]
     lost = {
         host: error
         for host, error in zip(hosts.hosts, found, strict=True)
@@ -56,6 +61,9 @@ def _connect_several(
     for host, error in lost.items():
         if not (partly and engines):
             raise _unreachable(name, error, nodes[host.name])
+    members = [engine for engine in engines if isinstance(engine, SwarmHost)]
+    if members:
+        return SwarmEngines(hosts, members, nodes, list(lost))
     return SeveralEngines(hosts, engines, nodes, list(lost))
 
 
@@ -70,17 +78,18 @@ def _unreachable(name: str, error: ClusterError, nodes: Sequence[str]) -> Cluste
     )
 
 
-def _connect_or_not(tunnel: Tunnel) -> SwarmHost | ClusterError:
+def _connect_or_not(tunnel: Tunnel) -> RemoteEngine | ClusterError:
     try:
         tunnel.wait()
-        return SwarmHost(tunnel.host, tunnel)
+        kind = SwarmHost if tunnel.host.has_engine else BareHost
+        return kind(tunnel.host, tunnel)
     except ClusterError as error:
         return error
 
 
 def has_ended(engine: Engine) -> bool:
     """Return whether the SSH connection to a host of this engine has ended: then the engine is of no use any more."""
-    return any(isinstance(one, HostEngine) and one.tunnel.has_ended for one in engine.engines)
+    return any(isinstance(one, RemoteEngine) and one.tunnel.has_ended for one in engine.engines)
 
 
 def hosts_of(name: str, asked: Hosts | None) -> Hosts | None:
@@ -106,9 +115,18 @@ def hosts_of(name: str, asked: Hosts | None) -> Hosts | None:
 
 def compose_for(name: str, engine: Engine) -> ComposeUp:
     """Return the Compose call that creates containers through this engine."""
+    if isinstance(engine, SwarmEngines):
+        return SwarmCompose(name, engine)
     if isinstance(engine, SeveralEngines):
-        return SeveralCompose(name, engine)
-    return HostCompose(name, engine) if isinstance(engine, HostEngine) else ComposeUp(name)
+        return SeveralCompose(name, engine, lambda host: _compose_on(name, host, engine))
+    return _compose_on(name, engine, engine)
+
+
+def _compose_on(name: str, host: Engine, engine: Engine) -> ComposeUp:
+    """Return the Compose call for one host of an engine, or for this machine."""
+    if isinstance(host, BareHost):
+        return BareCompose(name, host, engine)
+    return HostCompose(name, host) if isinstance(host, HostEngine) else ComposeUp(name)
 
 
 def provide_image(engine: Engine, image: str, report: Progress) -> bool:
@@ -119,7 +137,7 @@ def provide_image(engine: Engine, image: str, report: Progress) -> bool:
     Raises:
         UsageError: a host has another architecture. PrerequisiteError, ClusterError: no image could be built or sent.
     """
-    hosts = [host for host in engine.engines if isinstance(host, HostEngine)]
+    hosts = [host for host in engine.engines if isinstance(host, RemoteEngine)]
     builder = Engine() if hosts else engine
     _check_architecture(builder, hosts)
     was_built = ensure_image(builder, report)
@@ -128,7 +146,7 @@ def provide_image(engine: Engine, image: str, report: Progress) -> bool:
     return ship_image(builder, hosts, image, report) or was_built
 
 
-def _check_architecture(builder: Engine, hosts: Sequence[HostEngine]) -> None:
+def _check_architecture(builder: Engine, hosts: Sequence[RemoteEngine]) -> None:
     """Refuse hosts on which an image of this machine does not run."""
     here = builder.architecture() if hosts else ""
     kinds = each_host(hosts, lambda host: host.architecture())

@@ -3,69 +3,52 @@
 from __future__ import annotations
 
 import io
-import shlex
 import tarfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 from cluster.base.errors import PrerequisiteError
+from cluster.base.processes import run_bounded
 from cluster.base.spec import ClusterSpec
-from cluster.engine.client import Engine
+from cluster.engine.client import Engine, docker_command
 from cluster.engine.container import Container
 from cluster.hosts.hosts_file import Host
-from cluster.hosts.node_placement import place
-from cluster.hosts.tunnel import Tunnel, ssh_argv
-from cluster.ssh.connection import Dial
+from cluster.hosts.remote_engine import RemoteEngine
+from cluster.hosts.tunnel import Tunnel
 
 KEYS = "run/keys"
 """The folder of a node's keys; on this machine Compose mounts it."""
 
 
-class HostEngine(Engine):
+class HostEngine(RemoteEngine):
     """The Docker engine of a host, reached through a tunnel.
 
     Raises:
         PrerequisiteError: the host or its engine cannot be reached; names the host.
     """
 
+    make_room = "docker system prune"
+
     def __init__(self, host: Host, tunnel: Tunnel | None = None) -> None:
-        self.host = host
-        self.host_name = host.name
-        self.where = f"host {host.name}"
+        super().__init__(host, tunnel)
         self.what = f"the Docker engine of {self.where}"
         self.start_it = f"make this command work: ssh {host.ssh} docker info"
-        self.tunnel = tunnel or Tunnel(host)
         try:
-            super().__init__(self.tunnel.engine_url)
+            self.connect(self.tunnel.engine_url)
         except PrerequisiteError as error:
             raise PrerequisiteError(
                 f"host {host.name}: no Docker engine answers at {host.docker_socket}: {error.message}",
                 f"make this command work: ssh {host.ssh} docker info; or set docker_socket in the hosts file",
             ) from error
 
-    def again(self) -> Self:
-        """Return a new connection to the same engine, through the same tunnel."""
-        return type(self)(self.host, self.tunnel)
+    def transfer_argv(self, local: Engine, image: str) -> tuple[list[str], list[str]]:
+        """See RemoteEngine.transfer_argv."""
+        return ["docker", "save", image], [*docker_command(self), "load"]
 
-    def parts(self, spec: ClusterSpec) -> list[tuple[Engine, list[str]]]:
-        """See Engine.parts."""
-        names = [node.name for node in spec.nodes]
-        place(names, [self.host])
-        return [(self, names)]
-
-    def dial_to(self, spec: ClusterSpec) -> Dial:
-        """See Engine.dial_to; connects through the tunnel."""
-        return self.tunnel.dial
-
-    def proxy_commands(self, spec: ClusterSpec) -> dict[str, str]:
-        """See Engine.proxy_commands; goes through the host."""
-        return dict.fromkeys((node.name for node in spec.nodes), proxy_command(self.host))
-
-    def free_disk_bytes(self) -> int | None:
-        """Return None: this machine cannot see the host's disk."""
-        return None
+    def forget_image(self, image_id: str) -> None:
+        """See RemoteEngine.forget_image; the engine itself keeps an image while a container uses it."""
+        run_bounded([*docker_command(self), "image", "rm", image_id])
 
     def copy_keys(self, spec: ClusterSpec, containers: Sequence[Container]) -> None:
         """Copy keys and first plans into nodes, running or not.
@@ -88,13 +71,6 @@ class HostEngine(Engine):
 
     def _copy_keys(self, container: Container, folder: Path) -> None:
         self._api.put_archive(container.id, "/", keys_archive(folder))
-
-
-def proxy_command(host: Host) -> str:
-    """Return a ProxyCommand for ssh_config that connects to a port of the host."""
-    # A % would begin a token of ssh_config.
-    words = shlex.join([*ssh_argv(host), "-W", "TO", "--", host.ssh]).replace("%", "%%")
-    return words.replace("-W TO", "-W %h:%p")
 
 
 def keys_archive(folder: Path) -> bytes:

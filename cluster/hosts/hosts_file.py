@@ -4,6 +4,7 @@ hosts:
   - name: box                    # for messages and `status`
     ssh: me@box.example          # destination for the ssh client, for example a name of your ~/.ssh/config
     proxy_jump: me@gate          # jump host, as for `ssh -J`; default: none, or as ~/.ssh/config says
+    engine: docker               # or none: gradwire runs the nodes itself, as root; default: docker
     docker_socket: /run/user/1000/docker.sock      # its engine's; default: /var/run/docker.sock
     internal_ip: 192.168.1.10    # its address for the other hosts; required if there are several
     nodes: 4                     # at most this many, or exactly these: [node1, node2]; default: a share of the rest
@@ -26,7 +27,9 @@ from cluster.base.yaml_file import read_yaml
 
 KEYS = {
     "hosts file": ("hosts", "ssh_config", "encrypted"),
-    "host": ("name", "ssh", "proxy_jump", "docker_socket", "internal_ip", "nodes", "cpus"),
+    "host": (
+        *("name", "ssh", "proxy_jump", "engine", "docker_socket", "internal_ip", "nodes", "cpus"),
+    ),
 }
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 TARGET = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.@:,\[\]%-]*")
@@ -35,6 +38,7 @@ SOCKET = re.compile(r"/[^:\s]+")
 """An absolute path without colons, which would end the path on the ssh client's command line."""
 NODE = re.compile(r"node[1-9][0-9]?")
 DOCKER_SOCKET = "/var/run/docker.sock"
+DOCKER, NONE = ENGINES = ("docker", "none")
 HINT = "write it like examples/hosts.yml"
 EXAMPLE = "{name: box, ssh: me@box.example}"
 
@@ -47,6 +51,7 @@ class Host:
         name: its name in messages.
         ssh: USER@HOST, HOST, or a name of the ssh client's configuration.
         proxy_jump: jump hosts, as for `ssh -J`; empty: none, or as that configuration says.
+        engine: what runs the containers: DOCKER, or NONE: gradwire itself does.
         docker_socket: path of the engine's socket on the host.
         ssh_config: absolute path of the ssh client's configuration; empty: the user's own.
         internal_ip: its address for the other hosts; empty: there are none.
@@ -57,11 +62,17 @@ class Host:
     name: str
     ssh: str
     proxy_jump: str = ""
+    engine: str = DOCKER
     docker_socket: str = DOCKER_SOCKET
     ssh_config: str = ""
     internal_ip: str = ""
     nodes: int | tuple[str, ...] | None = None
     cpus: float = 1.0
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether it has a Docker engine."""
+        return self.engine == DOCKER
 
     def document(self) -> dict[str, object]:
         """Return the host as JSON values."""
@@ -74,6 +85,11 @@ class Hosts:
 
     hosts: tuple[Host, ...]
     encrypted: bool = False
+
+    @property
+    def have_engines(self) -> bool:
+        """Whether they have Docker engines: all of them have, or none."""
+        return self.hosts[0].has_engine
 
     @property
     def words(self) -> str:
@@ -102,6 +118,7 @@ def load_hosts(path: Path) -> Hosts:
         _parse_host(one, ssh_config, f"{path}: hosts[{place}]") for place, one in enumerate(listed)
     )
     _check_together(hosts, path)
+    _check_engines(hosts, path, encrypted=encrypted)
     return Hosts(hosts, encrypted)
 
 
@@ -122,6 +139,19 @@ def _check_together(hosts: tuple[Host, ...], path: Path) -> None:
             )
 
 
+def _check_engines(hosts: tuple[Host, ...], path: Path, *, encrypted: bool) -> None:
+    """Refuse hosts of which only some have an engine, and encryption, which is Docker's, without engines."""
+    if len({host.engine for host in hosts}) > 1:
+        raise UsageError(
+            f"{path}: some hosts have engine: none, and others not", "the same for all"
+        )
+    if encrypted and not hosts[0].has_engine:
+        raise UsageError(
+            f"{path}: encrypted: only Docker encrypts, and these hosts have engine: none",
+            "leave it out, and let hosts reach one another by a VPN of your own: WireGuard",
+        )
+
+
 def _parse_host(document: object, ssh_config: str, source: str) -> Host:
     if not isinstance(document, dict):
         raise UsageError(f"{source} is {shown(document)}", EXAMPLE)
@@ -135,6 +165,7 @@ def _parse_host(document: object, ssh_config: str, source: str) -> Host:
         proxy_jump=_word(document["proxy_jump"], TARGET, f"{source}.proxy_jump", "me@gate")
         if "proxy_jump" in document
         else "",
+        engine=_engine(document, source),
         docker_socket=_socket(document.get("docker_socket", DOCKER_SOCKET), source),
         ssh_config=ssh_config,
         internal_ip=_address(document["internal_ip"], source) if "internal_ip" in document else "",
@@ -152,6 +183,17 @@ def _check_keys(document: Mapping[object, object], kind: str, source: str) -> No
 def _word(value: object, pattern: re.Pattern[str], what: str, example: str) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise UsageError(f"{what} is {shown(value)}", f"as in {example}")
+    return value
+
+
+def _engine(document: Mapping[object, object], source: str) -> str:
+    value = document.get("engine", DOCKER)
+    if not isinstance(value, str) or value not in ENGINES:
+        raise UsageError(f"{source}.engine is {shown(value)}", "docker, or none")
+    if value == NONE and "docker_socket" in document:
+        raise UsageError(
+            f"{source}: engine: none and docker_socket exclude each other", "leave one of them out"
+        )
     return value
 
 

@@ -3,12 +3,13 @@
 from typing import Any
 
 from cluster.base.spec import MAX_NODES
-from cluster.hosts.hosts_file import KEYS, NAME, NODE, SOCKET, TARGET
+from cluster.hosts.hosts_file import ENGINES, KEYS, NAME, NODE, SOCKET, TARGET
 
 MEANINGS = {
     "name": "in messages, and in what status prints",
     "ssh": "as the ssh client takes it: me@box.example, or a name of your ~/.ssh/config",
     "proxy_jump": "over which machine, as ssh -J takes it",
+    "engine": "what runs the nodes: docker, or none: gradwire itself, as root (docker)",
     "docker_socket": "of its engine",
     "internal_ip": "by which the other hosts reach it",
     "nodes": "how many nodes it has at most, or which; left out: a share of the other nodes",
@@ -21,6 +22,7 @@ TYPES: dict[str, dict[str, Any]] = {
         key: {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
         for key, pattern in PATTERNS.items()
     },
+    "engine": {"enum": list(ENGINES)},
     "internal_ip": {"type": "string", "pattern": rf"^{OCTET}(\.{OCTET}){{3}}$"},
     "nodes": {
         "oneOf": [

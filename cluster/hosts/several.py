@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec, Node
@@ -16,14 +16,11 @@ from cluster.engine.container import Container, rank_key
 from cluster.engine.inspected import Inspected
 from cluster.engine.resources import Limit
 from cluster.engine.sdk_errors import engine_errors
-from cluster.hosts.clean_up import clean_up_command, docker_words, ssh_command
+from cluster.hosts.clean_up import bare_clean_up_command
 from cluster.hosts.each import each_host
 from cluster.hosts.hosts_file import Host, Hosts
 from cluster.hosts.node_placement import nodes_by_host, place
-from cluster.hosts.swarm import part_hosts, remove_network
-from cluster.hosts.swarm_host import SwarmHost
-from cluster.hosts.swarm_lock import swarm_lock
-from cluster.hosts.swarm_plan import lost_may_leave, overlay_name, stranded
+from cluster.hosts.remote_engine import RemoteEngine
 from cluster.ssh.connection import Dial
 
 T = TypeVar("T")
@@ -50,34 +47,34 @@ class SeveralEngines(Engine):
     def __init__(
         self,
         hosts: Hosts,
-        engines: Sequence[SwarmHost],
+        engines: Sequence[RemoteEngine],
         nodes: Mapping[str, Sequence[str]],
         lost: Sequence[Host] = (),
     ) -> None:
         # Without Engine's own __init__, which would connect to the engine of this machine.
         self.hosts, self.lost = hosts, tuple(lost)
+        self.kind = engines[0].kind
         self.url = None
         self.where = f"hosts {', '.join(engine.host_name for engine in engines)}"
-        self.what = f"the Docker engines of {self.where}"
-        self.start_it = "make this command work for each of them: ssh HOST docker info"
+        self.what = f"the engines of {self.where}"
+        self.start_it = "; ".join(dict.fromkeys(engine.start_it for engine in engines))
         self._engines, self._nodes = tuple(engines), nodes
-        self._homes: dict[str, SwarmHost] = {}
-        self._lost_may_leave = self._manager_answers = False
+        self._homes: dict[str, RemoteEngine] = {}
 
     def errors(self) -> AbstractContextManager[None]:
         """See Engine.errors."""
         return engine_errors(self.what, self.start_it)
 
-    def again(self) -> SeveralEngines:
+    def again(self) -> Self:
         """See Engine.again; makes a new connection to each engine."""
         engines = [engine.again() for engine in self._engines]
-        again = SeveralEngines(self.hosts, engines, self._nodes, self.lost)
+        again = type(self)(self.hosts, engines, self._nodes, self.lost)
         by_name = {engine.host_name: engine for engine in engines}
         again._homes = {one: by_name[home.host_name] for one, home in self._homes.items()}
         return again
 
     @property
-    def engines(self) -> Sequence[SwarmHost]:
+    def engines(self) -> Sequence[RemoteEngine]:
         """The engines of the hosts that answer."""
         return self._engines
 
@@ -177,33 +174,31 @@ class SeveralEngines(Engine):
         return kinds[0]
 
     def remove(self, name: str) -> list[str]:
-        """See Engine.remove; hosts also leave the swarm if it is ours and nothing else needs it."""
+        """See Engine.remove."""
         containers = self.containers(name)
         self.remove_containers(containers)
         volumes = set().union(*self._each(lambda engine: engine.remove_volumes(name)))
-        held = self._each(lambda engine: engine.release_network(name))
-        with swarm_lock():  # no other cluster's `up` counts on the swarm meanwhile
-            networks, parted = self._dissolve(name)
         return [
             *(f"container {container.name}" for container in containers),
-            *(f"container {holder}" for holders in held for holder in holders),
             *(f"volume {volume}" for volume in sorted(volumes)),
-            *(f"network {network}" for network in networks),
-            *(f"swarm of host {host}" for host in parted),
+            *self.remove_between(name),
         ]
 
+    def remove_between(self, name: str) -> list[str]:
+        """Remove what connects the hosts for a cluster, once its containers are gone; return what was removed."""
+        return []
+
     def left_behind(self, name: str) -> list[str]:
-        """See Engine.left_behind; also what the other hosts keep because of the lost ones."""
-        if not self.lost:
-            return []
-        network = overlay_name(name)
-        stay = stranded(self._each(lambda engine: engine.member()))
-        stay = [] if self._manager_answers else stay
+        """See Engine.left_behind."""
         return [
-            *(self._left_on(host, name) for host in self.lost),
-            *(_kept_network(e, network) for e in self._engines if network in e.networks(name)),
-            *(_stays_in_swarm(engine) for engine in self._engines if engine.host_name in stay),
+            f"host {host.name} does not answer: {self.nodes_on(host)} of {name!r} stay there; "
+            f"once it is back: {bare_clean_up_command(host, name)}"
+            for host in self.lost
         ]
+
+    def nodes_on(self, host: Host) -> str:
+        """Return the nodes that a host has, as far as known, for a message."""
+        return ", ".join(self._nodes.get(host.name, ())) or "whatever it has"
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
         """See Engine.remove_containers."""
@@ -244,16 +239,16 @@ class SeveralEngines(Engine):
         """Return None: this machine cannot see the hosts' disks."""
         return None
 
-    def _parts(self, spec: ClusterSpec) -> list[tuple[SwarmHost, list[str]]]:
+    def _parts(self, spec: ClusterSpec) -> list[tuple[RemoteEngine, list[str]]]:
         hosts = self.hosts.hosts
         self._nodes = own = nodes_by_host(place([node.name for node in spec.nodes], hosts), hosts)
         return [(engine, own[engine.host_name]) for engine in self._engines]
 
-    def _each(self, action: Callable[[SwarmHost], T]) -> list[T]:
+    def _each(self, action: Callable[[RemoteEngine], T]) -> list[T]:
         """Run an action on all engines at once; raises like `containers`."""
         return each_host(self._engines, lambda engine: self._ask(engine, action))
 
-    def _ask(self, engine: SwarmHost, action: Callable[[SwarmHost], T]) -> T:
+    def _ask(self, engine: RemoteEngine, action: Callable[[RemoteEngine], T]) -> T:
         try:
             return action(engine)
         except ClusterError as error:
@@ -265,60 +260,22 @@ class SeveralEngines(Engine):
     def _at_home(
         self,
         containers: Sequence[Container],
-        action: Callable[[SwarmHost, list[Container]], None],
+        action: Callable[[RemoteEngine, list[Container]], None],
     ) -> None:
         """Run an action on each host that has some of the containers, with its own ones."""
 
-        def act(engine: SwarmHost) -> None:
+        def act(engine: RemoteEngine) -> None:
             own = [one for one in containers if one.host == engine.host_name]
             if own:
                 action(engine, own)
 
         self._each(act)
 
-    def _home(self, container_id: str) -> SwarmHost:
+    def _home(self, container_id: str) -> RemoteEngine:
         """Return the engine that has a container; if none has, any engine, which will say that it is gone."""
         if container_id not in self._homes:
             self.containers()
         return self._homes.get(container_id, self._engines[0])
-
-    def _dissolve(self, name: str) -> tuple[list[str], list[str]]:
-        """Remove a cluster's network; return its name, and the names of the hosts that then left the swarm."""
-        gone = [host.internal_ip for host in self.lost]
-        networks = remove_network(self._engines, name, patient=not self.lost)
-        if self.lost:
-            # Before hosts leave, and kept: afterwards nobody knows whose the swarm was.
-            members = self._each(lambda engine: engine.member(gone))
-            self._lost_may_leave |= lost_may_leave(members, overlay_name(name))
-            self._manager_answers |= any(member.is_manager for member in members)
-        return networks, part_hosts(self._engines, name, gone)
-
-    def _left_on(self, host: Host, name: str) -> str:
-        nodes = ", ".join(self._nodes.get(host.name, ())) or "whatever it has"
-        leaves = self._lost_may_leave
-        place = ", and its place in the swarm" if leaves else ""
-        manages = not self._manager_answers
-        command = clean_up_command(host, name, manages=manages, leaves_swarm=leaves)
-        return (
-            f"host {host.name} does not answer: {nodes} of {name!r} stay there{place}; "
-            f"once it is back: {command}"
-        )
-
-
-def _kept_network(engine: SwarmHost, network: str) -> str:
-    command = ssh_command(engine.host, f"{docker_words(engine.host)} network rm {network}")
-    return (
-        f"network {network} stays on host {engine.host_name}: the lost ones use it; "
-        f"once they do not: {command}"
-    )
-
-
-def _stays_in_swarm(engine: SwarmHost) -> str:
-    command = ssh_command(engine.host, f"{docker_words(engine.host)} swarm leave")
-    return (
-        f"host {engine.host_name} stays in a swarm whose manager does not answer; "
-        f"if nothing else needs that: {command}"
-    )
 
 
 def _same(values: Sequence[T]) -> T | None:

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from cluster.base.errors import ClusterError
-from cluster.base.processes import run_bounded
-from cluster.engine.client import Engine, docker_command
+from cluster.engine.client import Engine
 from cluster.engine.image import Progress
-from cluster.hosts.host_engine import HostEngine
+from cluster.hosts.remote_engine import RemoteEngine
 
 SHIP_TIMEOUT_S = 3600.0  # 1.3 GB of image, or 7.5 with PyPI's torch
 
 
-def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Progress) -> bool:
+def ship_image(local: Engine, to: Sequence[RemoteEngine], image: str, report: Progress) -> bool:
     """Make sure that hosts have this image as it is here, all hosts at once; return whether it had to be sent.
 
     Raises:
@@ -28,7 +27,7 @@ def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Prog
     before = [host.image_id(image) for host in others]
     deadline = time.monotonic() + SHIP_TIMEOUT_S
     with ExitStack() as ends:
-        transfers = [ends.enter_context(_transfer(image, host)) for host in others]
+        transfers = [ends.enter_context(_transfer(local, image, host)) for host in others]
         for host, (save, load) in zip(others, transfers, strict=True):
             failure = _failure(save, load, deadline)
             if failure or host.image_content(image) != content:
@@ -39,7 +38,7 @@ def ship_image(local: Engine, to: Sequence[HostEngine], image: str, report: Prog
                 )
     for host, old in zip(others, before, strict=True):
         if old:  # the previous version; the engine keeps it while a container uses it
-            run_bounded([*docker_command(host), "image", "rm", old])
+            host.forget_image(old)
     return bool(others)
 
 
@@ -47,13 +46,14 @@ Process = subprocess.Popen[str]
 
 
 @contextmanager
-def _transfer(image: str, to: HostEngine) -> Iterator[tuple[Process, Process]]:
-    """Pipe `docker save` here into `docker load` on a host; neither process outlives the block."""
+def _transfer(local: Engine, image: str, to: RemoteEngine) -> Iterator[tuple[Process, Process]]:
+    """Pipe the image from here to a host; neither process outlives the block."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(["docker", "save", image], stdout=pipe, stderr=pipe, text=True) as save:
+    sends, takes = to.transfer_argv(local, image)
+    with subprocess.Popen(sends, stdout=pipe, stderr=pipe, text=True) as save:
         try:
             with subprocess.Popen(
-                [*docker_command(to), "load"],
+                takes,
                 stdin=save.stdout,
                 stdout=subprocess.DEVNULL,
                 stderr=pipe,
@@ -76,13 +76,13 @@ def _failure(save: Process, load: Process, deadline: float) -> str:
     except subprocess.TimeoutExpired:
         return f"not done in {SHIP_TIMEOUT_S:.0f} s"
     if load.returncode:
-        return said.strip() or f"docker load: exit code {load.returncode}"
+        return said.strip() or f"exit code {load.returncode}"
     assert save.stderr is not None
     complaint = save.stderr.read().strip()
     return complaint if save.wait() else ""
 
 
-def _remedy(failure: str, to: HostEngine) -> str:
+def _remedy(failure: str, to: RemoteEngine) -> str:
     if "no space left" in failure.lower():
-        return f"on host {to.host.name}: docker system prune, or use a larger disk"
-    return f"ssh {to.host.ssh} docker info"
+        return f"on host {to.host.name}: {to.make_room}, or use a larger disk"
+    return to.start_it

@@ -5,12 +5,14 @@ local ends are Unix sockets in a folder that only this user can enter: no port o
 commands do not collide. The client ends with this process, even if the process is killed.
 """
 
+import shlex
 import shutil
 import socket
 import subprocess
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,10 +62,11 @@ class Tunnel:
             self.wait()
 
     def wait(self) -> None:
-        """Wait for the login, then forward the engine's socket. Raises like the class."""
+        """Wait for the login, then forward the engine's socket, if there is an engine. Raises like the class."""
         try:
             self._wait()
-            self._forward(self._folder / ENGINE_SOCKET, self.host.docker_socket)
+            if self.host.has_engine:
+                self._forward(self._folder / ENGINE_SOCKET, self.host.docker_socket)
         except ConnectionError as error:
             self.close()
             raise _refused(self.host, str(error)) from error
@@ -95,6 +98,30 @@ class Tunnel:
             sock.close()
             raise
         return sock
+
+    def run(self, argv: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a program on the host to its end; exit code 255: the connection broke.
+
+        Raises:
+            ClusterError: it has not ended in time.
+        """
+        return run_bounded(self.remote(argv), stdin=stdin)
+
+    def open(self, argv: Sequence[str]) -> subprocess.Popen[str]:
+        """Start a program on the host whose output is read as it comes; leave its `with` block to end it."""
+        return subprocess.Popen(
+            self.remote(argv),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+        )
+
+    def remote(self, argv: Sequence[str]) -> list[str]:
+        """Return the command that runs a program on the host through this connection."""
+        # The ssh client joins words with blanks, and the login shell there splits them again.
+        words = ["ssh", "-F", "none", "-S", str(self._control), "-T", "--", self.host.ssh]
+        return [*words, shlex.join(argv)]
 
     def close(self) -> None:
         """End the connection and everything that goes through it."""

@@ -20,7 +20,6 @@ from protocol.pod_order import ORDER_FILE, PROGRAM_FILE, PodOrder
 from protocol.reader import document
 from protocol.vxlan_plan import PORT, VxlanPeer, VxlanPlan
 
-FIRST_VNI = 0x677700  # "gw"; the slot is added, so clusters of several slots cannot mix
 MOST_BYTES = 1_000_000  # a ConfigMap has at most 1 MiB
 FORWARDING = {"net.ipv4.ip_forward": "1", "net.ipv4.conf.all.send_redirects": "0"}
 
@@ -89,7 +88,7 @@ def vxlan_plan(spec: ClusterSpec, node: Node) -> VxlanPlan:
         node=node.name,
         address=node.address,
         mac=node.mac,
-        vni=FIRST_VNI + spec.slot,
+        vni=spec.vni,
         port=PORT,
         peers={
             peer.name: VxlanPeer(peer.address, peer.mac, pod_host(spec, peer.name))

@@ -34,6 +34,9 @@ class DockerHost:
         network: the network of this machine's Docker on which it reaches other hosts; None: Docker's default.
     """
 
+    command = ()
+    """What it runs instead of an sshd and an engine."""
+
     def __init__(self, name, folder, images=("--volume", "/var/lib/docker"), network=None):
         self.name, self.folder, self._images, self._network = name, folder, images, network
         self.container = f"{PREFIX}{name}"
@@ -45,7 +48,7 @@ class DockerHost:
         docker(*argv, stdin=DOCKERFILE.read_text())
         self._run_container()
         self._write_keys()
-        eventually(lambda: self.ssh("docker", "info").returncode == 0)
+        eventually(self._is_ready)
         return self
 
     @property
@@ -111,13 +114,16 @@ class DockerHost:
         """Remove it, and everything on it."""
         docker("rm", "--force", "--volumes", self.container)
 
+    def _is_ready(self):
+        return self.ssh("docker", "info").returncode == 0
+
     def _run_container(self):
         words = [*("--detach", "--name", self.container, "--hostname", self.name), *self._images]
         words += ["--network", self._network] if self._network else []
         words += ["--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--device-cgroup-rule", "a *:* rwm"]
         words += [word for one in CAPABILITIES for word in ("--cap-add", one)]
         words += [word for one in UNCONFINED for word in ("--security-opt", f"{one}=unconfined")]
-        docker("run", *words, IMAGE)
+        docker("run", *words, IMAGE, *self.command)
 
     def _write_keys(self):
         key, known = self.folder / "key", self.folder / "known_hosts"
@@ -138,6 +144,37 @@ class DockerHost:
         lines = [f"Host {self.name}", f"  HostName {address}", "  User root"]
         lines += [f"  IdentityFile {key}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
         (self.folder / name).write_text("\n".join([*lines, ""]))
+
+
+class BareMachine(DockerHost):
+    """A machine without an engine: only its sshd runs."""
+
+    command = ("/usr/sbin/sshd", "-D")
+
+    def __init__(self, name, folder, network):
+        super().__init__(name, folder, ("--volume", "/var/lib/gradwire"), network)
+
+    def nodes(self):
+        """Return the names of the nodes that it has, running or not."""
+        return sorted(
+            self.exec(
+                "find",
+                "/var/lib/gradwire/nodes",
+                "-maxdepth",
+                "1",
+                "-name",
+                "gradwire-*",
+                "-printf",
+                "%f\\n",
+            ).split()
+        )
+
+    def processes(self):
+        """Return the names of what runs on it."""
+        return sorted(self.exec("sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null").split())
+
+    def _is_ready(self):
+        return self.ssh("true").returncode == 0
 
 
 @contextmanager

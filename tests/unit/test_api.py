@@ -71,7 +71,18 @@ STOREYS = {
         *("reporting", "live", "run", "kubernetes", "sweeps", "lifecycle", "cli"),
     ],
     "node": [
-        *("base", "supervisor", "wire", "telemetry", "probe", "accounting", "dist", "transport"),
+        *(
+            "base",
+            "supervisor",
+            "wire",
+            "vxlan",
+            "bare",
+            "telemetry",
+            "probe",
+            "accounting",
+            "dist",
+            "transport",
+        ),
         *(
             "rl",
             "replay",

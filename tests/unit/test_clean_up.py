@@ -67,7 +67,7 @@ def test_ours_is_left_only_where_nothing_needs_it(tmp_path, networks, unmarked, 
 
 
 def test_the_command_goes_the_way_that_we_go():
-    host = Host("east", "east", "me@gate", "/run/user/1000/docker.sock", "/a b/config")
+    host = Host("east", "east", "me@gate", "docker", "/run/user/1000/docker.sock", "/a b/config")
     command = clean_up_command(host, "lab", manages=False, leaves_swarm=True)
     assert shlex.split(command)[:-1] == [*("ssh", "-F", "/a b/config", "-J", "me@gate"), "east"]
     assert on_host(command).count("docker --host unix:///run/user/1000/docker.sock ") == 6

@@ -300,11 +300,11 @@ def test_records_that_are_damaged_say_nothing(tmp_path, text, pid):
     assert [one.alive for one in changes] in ([], [False])
 
 
-def test_a_kernels_wires_that_nobody_understands_are_a_finding(monkeypatch):
+def test_a_kernels_wires_that_nobody_understands_are_a_finding():
     for answer in ("no JSON", "[" * 100_000, '{"netem": 5}', "[]"):
         done = SimpleNamespace(returncode=0, stdout=answer)
-        monkeypatch.setattr(cluster.doctor, "run_bounded", lambda command, done=done: done)
-        [finding] = cluster.doctor._wires(SimpleNamespace(url=None, where=""))
+        engine = SimpleNamespace(where="", try_wires=lambda image, done=done: done)
+        [finding] = cluster.doctor._wires(engine)
         assert "answers something else" in finding.found and finding.advice
 
 

@@ -16,8 +16,9 @@ from cluster.base.spec import IMAGE, ClusterSpec
 from cluster.engine.compose import compose_document
 from cluster.engine.compose_up import OldCompose, compose_failure, up_argv
 from cluster.hosts import connect, record
-from cluster.hosts.host_engine import HostEngine, keys_archive, proxy_command
+from cluster.hosts.host_engine import HostEngine, keys_archive
 from cluster.hosts.hosts_file import Host, Hosts, load_hosts
+from cluster.hosts.remote_engine import proxy_command
 from cluster.hosts.schema import hosts_schema
 from cluster.hosts.socket_folder import make_socket_folder
 from cluster.hosts.tunnel import ssh_argv
@@ -63,7 +64,7 @@ def test_a_file_names_a_host_and_the_ssh_clients_configuration_beside_it(tmp_pat
     words = "proxy_jump: 'me@gate:2222', docker_socket: /run/user/1000/docker.sock"
     found = load(tmp_path, f"hosts: [{{name: box, ssh: box, {words}}}]\nssh_config: config")
     socket, config = "/run/user/1000/docker.sock", str(tmp_path / "config")
-    assert found == Hosts((Host("box", "box", "me@gate:2222", socket, config),))
+    assert found == Hosts((Host("box", "box", "me@gate:2222", "docker", socket, config),))
     assert ssh_argv(found.hosts[0])[-4:] == ["-F", config, "-J", "me@gate:2222"]
 
 

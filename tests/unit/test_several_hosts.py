@@ -13,8 +13,8 @@ from cluster.engine.container import Container
 from cluster.engine.resources import Limit, check_room, make_resource_request
 from cluster.hosts import connect, swarm
 from cluster.hosts.hosts_file import Host, Hosts
-from cluster.hosts.several import SeveralEngines
-from cluster.hosts.several_compose import SeveralCompose
+from cluster.hosts.swarm_compose import SwarmCompose
+from cluster.hosts.swarm_engines import SwarmEngines
 from cluster.hosts.swarm_host import LABEL_SWARM, is_for
 from cluster.hosts.swarm_lock import swarm_lock
 from cluster.hosts.swarm_plan import IN, Member, Overlay, overlay_name
@@ -42,7 +42,7 @@ class FakeHost:
 
     def __init__(self, name, nodes):
         self.host_name, self.tunnel, self.nodes = name, FakeTunnel(name), nodes
-        self.where = f"host {name}"
+        self.where, self.start_it, self.kind = f"host {name}", "docker info", "Docker"
         self.host = next(host for host in HOSTS.hosts if host.name == name)
         self.done, self.failure, self.failures = [], None, 0
         self.has_network, self.is_ours, self.answers = True, True, True
@@ -166,7 +166,7 @@ def east():
 
 @pytest.fixture
 def both(west, east):
-    return SeveralEngines(HOSTS, [west, east], {})
+    return SwarmEngines(HOSTS, [west, east], {})
 
 
 def test_containers_are_those_of_all_hosts_in_rank_order(both):
@@ -225,7 +225,7 @@ def test_down_takes_nodes_network_and_swarm(both, west, east):
 
 
 def test_what_stays_on_a_lost_host_is_said_with_the_command_that_removes_it(west):
-    left = SeveralEngines(HOSTS, [west], {"east": ["node2", "node4"]}, [HOSTS.hosts[1]])
+    left = SwarmEngines(HOSTS, [west], {"east": ["node2", "node4"]}, [HOSTS.hosts[1]])
     assert "swarm of host west" in left.remove("lab")
     (words,) = left.left_behind("lab")
     assert words.startswith("host east does not answer: node2, node4 of 'lab' stay there")
@@ -234,7 +234,7 @@ def test_what_stays_on_a_lost_host_is_said_with_the_command_that_removes_it(west
 
 def test_a_lost_host_is_not_told_to_leave_a_swarm_that_was_there(west):
     west.is_ours, west.is_busy = False, True
-    left = SeveralEngines(HOSTS, [west], {"east": ["node2", "node4"]}, [HOSTS.hosts[1]])
+    left = SwarmEngines(HOSTS, [west], {"east": ["node2", "node4"]}, [HOSTS.hosts[1]])
     left.remove("lab")
     there, here = left.left_behind("lab")
     assert "ssh east 'docker rm -fv" in there and "swarm" not in there
@@ -243,7 +243,7 @@ def test_a_lost_host_is_not_told_to_leave_a_swarm_that_was_there(west):
 
 
 def test_a_host_that_stays_in_a_swarm_whose_manager_is_lost_is_said(east):
-    left = SeveralEngines(HOSTS, [east], {"west": ["node1"]}, [HOSTS.hosts[0]])
+    left = SwarmEngines(HOSTS, [east], {"west": ["node1"]}, [HOSTS.hosts[0]])
     left.remove("lab")
     said = left.left_behind("lab")
     assert any(one.startswith("host east stays in a swarm") for one in said), said
@@ -331,7 +331,7 @@ def test_a_bridge_of_ours_is_no_proof_of_another_swarm(labels, swarm, ours):
 
 def compose_of(both, encrypted):
     both.hosts = replace(HOSTS, encrypted=encrypted)
-    return SeveralCompose("lab", both)
+    return SwarmCompose("lab", both)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,9 @@ def test_one_command_at_a_time_changes_swarms(both, west, monkeypatch):
     with compose_of(both, False) as compose:
         compose.prepare(SPEC)
     assert west.done == ["holds, locked: True"] and not is_locked()
-    monkeypatch.setattr("cluster.hosts.several.part_hosts", lambda *_: [f"locked: {is_locked()}"])
+    monkeypatch.setattr(
+        "cluster.hosts.swarm_engines.part_hosts", lambda *_: [f"locked: {is_locked()}"]
+    )
     assert both.remove("lab")[-1] == "swarm of host locked: True" and not is_locked()
 
 

@@ -21,7 +21,6 @@ case "$*" in
     touch "$2/begun"
     while [ -e "$2/wait" ] && ! [ -e "$(cat "$2/wait")/begun" ]; do sleep 0.02; done
     cat > "$2/image" ;;
-  *"image rm"*) echo "${@: -1}" > "$2/removed" ;;
 esac
 """
 
@@ -36,7 +35,7 @@ class FakeEngine:
 
     def __post_init__(self):
         self.folder.mkdir(exist_ok=True)
-        self.host, self.url = Host(self.folder.name, self.folder.name), str(self.folder)
+        self.host, self.start_it = Host(self.folder.name, self.folder.name), "docker info"
 
     def image_content(self, tag):
         image = self.folder / "image"
@@ -44,6 +43,14 @@ class FakeEngine:
 
     def image_id(self, tag):
         return self.old
+
+    make_room = "docker system prune"
+
+    def transfer_argv(self, local, image):
+        return ["docker", "save", image], ["docker", "--host", str(self.folder), "load"]
+
+    def forget_image(self, image_id):
+        (self.folder / "removed").write_text(f"{image_id}\n")
 
 
 @pytest.fixture

@@ -15,8 +15,11 @@ PLAN = VxlanPlan("node1", "10.77.0.11", "02:67:77:00:00:01", 77, 4789, PEERS)
 
 
 def test_the_device_has_the_nodes_address_and_learns_nothing():
-    assert vxlan.device_lines(PLAN, Device("data0", 1450)) == [
-        "link add data0 address 02:67:77:00:00:01 mtu 1450 type vxlan id 77 dstport 4789 nolearning",
+    line = vxlan.link_line(PLAN, Device("data0", 1450))
+    assert line == (
+        "link add data0 address 02:67:77:00:00:01 mtu 1450 type vxlan id 77 dstport 4789 nolearning nolocalbypass"
+    )
+    assert vxlan.address_lines(PLAN) == [
         "address add 10.77.0.11/24 dev data0",
         "link set data0 up",
     ]

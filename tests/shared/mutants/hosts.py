@@ -58,8 +58,15 @@ HOSTS = (
         OF_SEVERAL + "test_one_that_fails_is_named_with_its_nodes",
     ),
     Mutation(
+        "a node without Docker is replaced for its limits",
+        "cluster/hosts/bare_compose.py",
+        "keys=keys, cpu_period_us=0, cpu_quota_us=0, memory_bytes=0",
+        "keys=keys, cpu_period_us=0, memory_bytes=0",
+        "tests/unit/test_bare_hosts.py::test_what_a_running_node_can_change_is_no_reason_to_replace_it",
+    ),
+    Mutation(
         "a lost host keeps the others in the swarm",
-        "cluster/hosts/several.py",
+        "cluster/hosts/swarm_engines.py",
         "[host.internal_ip for host in self.lost]",
         "[]",
         OF_SEVERAL + "test_what_stays_on_a_lost_host_is_said_with_the_command_that_removes_it",

@@ -1,0 +1,91 @@
+"""Command line of the nodes of a host: `python3 -m node.bare VERB`, with JSON in and out (protocol/bare.py)."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from node.bare import nodes
+from node.bare.folders import NodeFolder
+from node.bare.runtime import HostError, read_log
+from node.wire.commands import WireError
+from node.wire.commands import run as command
+from protocol.bare import Done, Limit, Make, Named, Nodes
+from protocol.rank import EXIT_USAGE
+from protocol.reader import FormatError, document, parse
+
+USAGE = """usage: python3 -m node.bare VERB
+  info              what the host has
+  list              its nodes
+  make < order      make nodes, without starting them
+  start < names     start nodes
+  unpause < names   let paused nodes go on
+  limit < order     change the limits of a node
+  remove < names    end nodes and remove them
+  remove-all CLUSTER  end and remove all nodes of a cluster, and what they shared
+  prune             remove the images that no node has, but the current one
+  forget CLUSTER    remove what the nodes of a cluster shared
+  try-wires         which wires the kernel can do
+  log NAME LINES    the last lines of a node's output"""
+EXIT_FAILED = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run one verb. Returns the exit status: 0 done, 1 the host could not do it, 2 unknown verb or invalid order."""
+    try:
+        answer = run(arguments)
+    except FormatError as error:
+        print(f"node.bare: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (HostError, WireError, OSError) as error:
+        print(f"node.bare: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    print(
+        USAGE if answer is None else json.dumps(answer), file=sys.stderr if answer is None else None
+    )
+    return EXIT_USAGE if answer is None else 0
+
+
+def run(arguments: list[str]) -> Any:  # noqa: ANN401 - a JSON value
+    """Run one verb and return its answer as a JSON value; None: there is no such verb."""
+    match arguments:
+        case ["info"]:
+            return document(nodes.info())
+        case ["list"]:
+            return document(Nodes(nodes.list_nodes()))
+        case ["make"]:
+            for order in parse(Make, sys.stdin.buffer.read(), "order").nodes:
+                nodes.make(order)
+            return document(Done())
+        case ["start"]:
+            return _each(nodes.start)
+        case ["unpause"]:
+            return _each(nodes.unpause)
+        case ["remove"]:
+            return _each(nodes.remove)
+        case ["limit"]:
+            nodes.limit(parse(Limit, sys.stdin.buffer.read(), "order"))
+            return document(Done())
+        case ["remove-all", cluster]:
+            return document(Done(nodes.remove_all(cluster)))
+        case ["prune"]:
+            return document(Done(nodes.prune()))
+        case ["try-wires"]:
+            argv = ["unshare", "--net", sys.executable, "-m", "node.wire", "try"]
+            return json.loads(command(argv))
+        case ["forget", cluster]:
+            return document(Done([cluster] if nodes.remove_shared(cluster) else []))
+        case ["log", name, lines]:
+            return {"lines": read_log(NodeFolder(name).log)[-int(lines) :]}
+        case _:
+            return None
+
+
+def _each(action: Callable[[str], None]) -> Any:  # noqa: ANN401 - a JSON value
+    for name in parse(Named, sys.stdin.buffer.read(), "order").names:
+        action(name)
+    return document(Done())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

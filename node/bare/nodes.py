@@ -1,0 +1,227 @@
+"""Makes, starts, lists and removes the nodes of this host."""
+
+import base64
+import json
+import os
+import shutil
+from pathlib import Path
+
+from node.bare import runtime
+from node.bare.bundle import bundle, hosts_file, overlay_options, resources
+from node.bare.device import give_device
+from node.bare.folders import ENDS, NodeFolder, image_folder, shared_folder
+from node.bare.runtime import HostError
+from node.wire.commands import run
+from protocol.bare import (
+    CURRENT_IMAGE,
+    IMAGE_FILE,
+    IMAGES_FOLDER,
+    NODES_FOLDER,
+    BareNode,
+    Image,
+    Info,
+    Limit,
+    Listed,
+)
+from protocol.reader import FormatError, document, parse
+
+LABEL_CLUSTER = "gradwire.cluster"
+SLOW_START = "net.ipv4.tcp_slow_start_after_idle"
+STATES = {"created": "created", "running": "running", "paused": "paused"}  # all others: exited
+
+
+def make(order: BareNode) -> None:
+    """Make a node, in place of one of the same name; it is not started.
+
+    Raises:
+        HostError: the host cannot; nothing of the node is left.
+    """
+    remove(order.name)
+    folder = NodeFolder(order.name)
+    image = read_image(order.image)
+    try:
+        for path in (folder.upper, folder.work, folder.root):
+            path.mkdir(parents=True)
+        folder.order.write_text(json.dumps(document(order._replace(keys={}))))
+        _write_files(order, folder)
+        shared = shared_folder(order.labels.get(LABEL_CLUSTER, order.name))
+        shared.mkdir(parents=True, exist_ok=True)
+        config = bundle(order, image, str(folder.root), str(shared))
+        folder.config.write_text(json.dumps(config))
+    except BaseException:
+        remove(order.name)
+        raise
+
+
+def start(name: str) -> None:
+    """Start a node that was made, or has ended; nothing happens if it runs.
+
+    Raises:
+        HostError: there is no such node, or the host cannot start it.
+    """
+    folder, order = NodeFolder(name), read_order(name)
+    if order is None:
+        raise HostError(f"{name}: there is no such node")
+    if runtime.state(name) in ("running", "paused"):
+        return
+    runtime.delete(name)
+    lower, upper, work = image_folder(order.image), folder.upper, folder.work
+    run(["mount", *overlay_options(str(lower), str(upper), str(work)), str(folder.root)])
+    pid = runtime.create(folder, order.ssh_port)
+    try:
+        give_device(order.vxlan, pid)
+        runtime.start(folder)
+    except BaseException:
+        runtime.delete(name)
+        raise
+
+
+def remove(name: str) -> None:
+    """End a node and remove all of it; nothing happens if there is none."""
+    folder = NodeFolder(name)
+    runtime.delete(name)
+    shutil.rmtree(folder.path, ignore_errors=True)
+    for path in (folder.end, folder.pid_file, folder.conmon_pid_file):
+        path.unlink(missing_ok=True)
+
+
+def remove_all(cluster: str) -> list[str]:
+    """End and remove the nodes of a cluster, and what they shared; return their names."""
+    orders = [order for name in _names() if (order := read_order(name))]
+    names = [order.name for order in orders if order.labels.get(LABEL_CLUSTER) == cluster]
+    for name in names:
+        remove(name)
+    remove_shared(cluster)
+    return names
+
+
+def remove_shared(cluster: str) -> bool:
+    """Remove what the nodes of a cluster on this host shared; return whether there was anything."""
+    there = shared_folder(cluster).exists()
+    shutil.rmtree(shared_folder(cluster), ignore_errors=True)
+    return there
+
+
+def prune() -> list[str]:
+    """Remove the images that no node has, but the one that came last; return their ids."""
+    kept = {order.image for order in map(read_order, _names()) if order}
+    kept.add(Path(CURRENT_IMAGE).resolve().name)
+    gone = [path for path in Path(IMAGES_FOLDER).glob("*") if path.name not in kept]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True)
+    return [path.name for path in gone]
+
+
+def unpause(name: str) -> None:
+    """Let a paused node go on; raises HostError."""
+    runtime.unpause(name)
+
+
+def limit(order: Limit) -> None:
+    """Change the limits of a node, at once if it runs.
+
+    Raises:
+        HostError: there is no such node, or the kernel refuses.
+    """
+    node = read_order(order.name)
+    if node is None:
+        raise HostError(f"{order.name}: there is no such node")
+    node = node._replace(
+        cpu_period_us=order.cpu_period_us,
+        cpu_quota_us=order.cpu_quota_us,
+        memory_bytes=order.memory_bytes,
+    )
+    folder = NodeFolder(order.name)
+    config = json.loads(folder.config.read_text())
+    config["linux"]["resources"] = resources(node)
+    if runtime.state(order.name) in ("running", "paused"):
+        runtime.update(order.name, _update(node))
+    folder.config.write_text(json.dumps(config))
+    folder.order.write_text(json.dumps(document(node)))
+
+
+def list_nodes() -> list[Listed]:
+    """Return the nodes of this host, running or not."""
+    return [_listed(order) for name in _names() if (order := read_order(name))]
+
+
+def info() -> Info:
+    """Return what the host has."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    images = [read_image(path.name) for path in Path(IMAGES_FOLDER).glob("*") if has_image(path)]
+    return Info(os.cpu_count() or 1, pages, images)
+
+
+def has_image(folder: Path) -> bool:
+    """Return whether a folder holds an image, wholly."""
+    return (folder / IMAGE_FILE).is_file()
+
+
+def read_image(image: str) -> Image:
+    """Return an image of this host.
+
+    Raises:
+        HostError: it is not there.
+    """
+    try:
+        return parse(Image, (image_folder(image) / IMAGE_FILE).read_text(), IMAGE_FILE)
+    except (OSError, FormatError) as error:
+        raise HostError(f"image {image} is not here: {error}") from error
+
+
+def read_order(name: str) -> BareNode | None:
+    """Return the order by which a node was made, without its keys; None if there is no such node."""
+    try:
+        return parse(BareNode, NodeFolder(name).order.read_text(), "order")
+    except (OSError, FormatError):
+        return None
+
+
+def _names() -> list[str]:
+    return sorted(path.name for path in Path(NODES_FOLDER).glob("*"))
+
+
+def _listed(order: BareNode) -> Listed:
+    folder = NodeFolder(order.name)
+    said = runtime.state(order.name)
+    started = folder.started.stat().st_mtime if folder.started.exists() else 0.0
+    state = STATES.get(said, "exited" if started else "created")
+    return Listed(
+        name=order.name,
+        image=order.image,
+        labels=order.labels,
+        state=state,
+        exit_code=_exit_code(order.name),
+        out_of_memory=folder.oom.exists(),
+        started=started,
+        slow_start=order.sysctls.get(SLOW_START) != "0",
+        cpu_period_us=order.cpu_period_us,
+        cpu_quota_us=order.cpu_quota_us,
+        memory_bytes=order.memory_bytes,
+    )
+
+
+def _exit_code(name: str) -> int:
+    try:
+        return int((ENDS / name).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _update(node: BareNode) -> dict[str, object]:
+    """Return the limits as `runc update` takes them: it keeps what is left out, and -1 is none."""
+    found = resources(node)
+    none = {"cpu": {"period": 100_000, "quota": -1}, "memory": {"limit": -1, "swap": -1}}
+    return {key: found.get(key, none[key]) for key in none}
+
+
+def _write_files(order: BareNode, folder: NodeFolder) -> None:
+    keys = folder.upper / "run" / "keys"
+    (folder.upper / "run").mkdir(mode=0o755)
+    keys.mkdir(mode=0o700)
+    for name, content in order.keys.items():
+        path = keys / name
+        path.write_bytes(base64.b64decode(content))
+        path.chmod(0o600)
+    (folder.upper / "etc").mkdir(mode=0o755)
+    (folder.upper / "etc" / "hosts").write_text(hosts_file(order))

@@ -1,0 +1,227 @@
+"""Hosts without an engine: orders for their nodes, what changes replace a node, the nodes as Docker would list them."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken, UsageError
+from cluster.base.spec import ClusterSpec
+from cluster.engine.compose import compose_document, compose_text
+from cluster.engine.resources import Limit
+from cluster.hosts import bare_compose
+from cluster.hosts.bare_compose import LABEL_CONFIG, BareCompose
+from cluster.hosts.bare_host import BareHost
+from cluster.hosts.clean_up import bare_clean_up_command
+from cluster.hosts.hosts_file import Host, load_hosts
+from node.bare import device
+from node.bare.bundle import bundle
+from node.bare.runtime import read_log
+from node.wire.commands import WireError
+from protocol.bare import BareNode, Image, Listed, Nodes
+from protocol.reader import document
+
+SPEC = ClusterSpec("lab", 2)
+WEST = Host("west", "root@west", engine="none", internal_ip="10.1.0.1")
+EAST = Host("east", "root@east", engine="none", internal_ip="10.1.0.2")
+
+
+class FakeTunnel:
+    """A host whose answers are given by verb; keeps what it was asked."""
+
+    has_ended = False
+
+    def __init__(self, user="0", **answers):
+        self.user, self.answers, self.asked = user, answers, []
+
+    def run(self, argv, stdin=""):
+        if argv == ["id", "-u"]:
+            return subprocess.CompletedProcess(argv, 0, f"{self.user}\n", "")
+        verb = argv[4]
+        self.asked.append((verb, json.loads(stdin) if stdin else None))
+        answer = self.answers.get(verb, "{}")
+        if isinstance(answer, tuple):
+            return subprocess.CompletedProcess(argv, answer[0], "", answer[1])
+        return subprocess.CompletedProcess(argv, 0, answer, "")
+
+
+def listed(order, state="running", **changes):
+    values = {"exit_code": 0, "out_of_memory": False, "started": 1e9, "slow_start": True}
+    values |= {"cpu_period_us": 0, "cpu_quota_us": 0, "memory_bytes": 0} | changes
+    return Listed(order.name, order.image, order.labels, state, **values)
+
+
+def host_with(*nodes, host=WEST, **answers):
+    images = {"cpus": 2, "memory_bytes": 1, "images": [document(IMAGE)]}
+    answers = {
+        "list": json.dumps(document(Nodes(list(nodes)))),
+        "info": json.dumps(images),
+    } | answers
+    return BareHost(host, FakeTunnel(**answers))
+
+
+IMAGE = Image("0123", "gradwire-node", ["sha256:1"], {"gradwire.source": "abc"}, ["PATH=/bin"])
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    """A function that returns the orders which a host gets for these limits, with a digest of the keys."""
+
+    def make(limits=None, keys=None, spec=SPEC):
+        monkeypatch.setattr(bare_compose, "_keys", lambda *_: keys or {"id": "a2V5"})
+        west, east = host_with(), host_with(host=EAST)
+        engine = SimpleNamespace(parts=lambda spec: [(west, ["node1"]), (east, ["node2"])])
+        with BareCompose(spec.name, west, engine) as compose:
+            compose.give(compose_text(compose_document(spec, limits, mounts_keys=False)))
+            compose.finish(spec)
+        ((_, made),) = [one for one in west.tunnel.asked if one[0] == "make"]
+        return [BareNode(**node) for node in made["nodes"]], west, compose
+
+    return make
+
+
+def test_an_order_is_what_compose_would_make(orders):
+    (node1, _), west, _ = orders({"node1": Limit(0.5, 2**30)})
+    assert (node1.name, node1.hostname, node1.image) == ("gradwire-lab-node1", "node1", "0123")
+    assert node1.labels["gradwire.cluster"] == "lab"
+    assert node1.hosts == {"node1": "10.77.0.11", "node2": "10.77.0.12"}
+    assert (node1.cpu_period_us, node1.cpu_quota_us, node1.memory_bytes) == (4000, 2000, 2**30)
+    assert node1.ssh_port == node1.vxlan["port"] == 22001
+    peer = node1.vxlan["peers"]["node2"]
+    assert (peer["host"], peer["port"]) == ("10.1.0.2", 22002)
+    assert west.tunnel.asked[-1][0] == "start"
+
+
+def test_what_a_running_node_can_change_is_no_reason_to_replace_it(orders):
+    def digest(**changes):
+        (node1, _), *_ = orders(**changes)
+        return node1.labels[LABEL_CONFIG]
+
+    same = digest()
+    assert digest(limits={"node1": Limit(0.5)}) == same
+    assert digest(keys={"id": "a2V5", "plan.json": "cGxhbg=="}) == same
+    assert digest(keys={"id": "bmV3"}) != same
+    assert digest(spec=ClusterSpec("lab", 2, 3)) != same
+
+
+def test_a_node_that_is_as_it_should_be_is_only_started(orders):
+    made, _, compose = orders()
+    again = host_with(*[listed(node) for node in made])
+    compose._host, compose._is_finished = again, False
+    compose.finish(SPEC)
+    assert [verb for verb, _ in again.tunnel.asked if verb in ("make", "start")] == ["start"]
+    assert compose.has_ended(SPEC)
+
+
+def test_a_port_that_is_taken_is_a_slot_that_is_taken(orders):
+    _, _, compose = orders()
+    taken = (1, "node.bare: port 22001 on 127.0.0.1 is taken: Address already in use")
+    compose._host, compose._is_finished = host_with(start=taken), False
+    with pytest.raises(SlotTaken, match="port 22001"):
+        compose.finish(SPEC)
+
+
+def test_nodes_are_listed_and_inspected_as_containers_are(orders):
+    (node1, node2), *_ = orders()
+    ended = listed(node2, "exited", exit_code=137, out_of_memory=True, slow_start=False)
+    host = host_with(listed(node1, cpu_period_us=4000, cpu_quota_us=2000), ended)
+    one, two = host.containers("lab")
+    assert (one.node, one.state, one.host, one.slot) == ("node1", "running", "west", 0)
+    assert host.cluster("lab") == SPEC and host.slots(beside="other") == {0}
+    assert host.containers("other") == []
+    assert host.limits([one, two]) == {"node1": Limit(0.5), "node2": Limit()}
+    assert host.slow_starts([two]) == {"node2": False}
+    state = host.inspect(two.id)["State"]
+    assert (state["Running"], state["ExitCode"], state["OOMKilled"]) == (False, 137, True)
+    assert host.inspect("gone") is None
+    assert host.image_id("gradwire-node") == "0123" and host.image_id("mine") is None
+    assert host.image_content("gradwire-node") == (["sha256:1"], {"gradwire.source": "abc"})
+
+
+def test_a_host_to_which_no_image_ever_came_has_no_nodes():
+    host = host_with(list=(44, ""), info=(44, ""), forget=(44, ""))
+    assert host.containers() == [] and host.image_id("gradwire-node") is None
+    assert host.remove("lab") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((255, "closed"), "host west does not answer any more"),
+        ((1, "node.bare: overlay: not supported"), "host west: overlay: not supported"),
+        ("[]", "host west: node.bare list: "),
+        ("no JSON", "host west: node.bare list: "),
+    ],
+)
+def test_what_a_host_cannot_do_is_one_line(answer, words):
+    with pytest.raises(ClusterError) as failed:
+        host_with(list=answer).containers()
+    assert words in failed.value.message and "\n" not in failed.value.message
+
+
+def test_only_root_can_make_nodes_and_they_have_no_gpus():
+    with pytest.raises(PrerequisiteError, match="root@west is not root there"):
+        BareHost(WEST, FakeTunnel(user="1000"))
+    with pytest.raises(UsageError, match="no GPUs"):
+        host_with().check_gpus("gradwire-node", "all")
+
+
+def test_a_lost_hosts_nodes_are_removed_by_one_command():
+    said = bare_clean_up_command(WEST, "lab")
+    assert said == "ssh root@west '/var/lib/gradwire/enter remove-all lab'"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[{name: a, ssh: a, engine: podman}]", r"hosts\[0\].engine is 'podman'"),
+        ("[{name: a, ssh: a, engine: none, docker_socket: /x}]", "exclude each other"),
+        (
+            "[{name: a, ssh: a, internal_ip: 10.0.0.1, engine: none}, {name: b, ssh: b, internal_ip: 10.0.0.2}]",
+            "some hosts have engine: none, and others not",
+        ),
+        ("[{name: a, ssh: a, engine: none}]\nencrypted: yes", "only Docker encrypts"),
+    ],
+)
+def test_hosts_files_that_cannot_be_are_refused(text, complaint, tmp_path):
+    path = tmp_path / "hosts.yml"
+    path.write_text(f"hosts: {text}\n")
+    with pytest.raises(UsageError, match=complaint):
+        load_hosts(path)
+
+
+def test_a_node_has_namespaces_and_few_capabilities_and_no_devices(orders):
+    (node1, _), *_ = orders({"node1": Limit(0.5, 2**30)})
+    config = bundle(node1, IMAGE, "/root", "/shared-of-lab")
+    assert {one["type"] for one in config["linux"]["namespaces"]} >= {"pid", "mount", "network"}
+    process = config["process"]
+    assert process["noNewPrivileges"] and "CAP_SYS_ADMIN" not in process["capabilities"]["bounding"]
+    assert process["env"] == ["PATH=/bin", "HOSTNAME=node1", "HOME=/root"]
+    resources = config["linux"]["resources"]
+    assert resources["devices"][0] == {"allow": False, "access": "rwm"}
+    assert resources["cpu"] == {"period": 4000, "quota": 2000}
+    assert resources["memory"] == {"limit": 2**30, "swap": 2**30}
+    assert config["linux"]["sysctl"]["net.ipv4.ip_forward"] == "1"
+    (shared,) = [mount for mount in config["mounts"] if mount["destination"] == "/shared"]
+    assert shared["source"] == "/shared-of-lab"
+
+
+def test_old_kernels_take_one_node_a_host(monkeypatch):
+    def route(argv):
+        return [{"dev": "lo" if argv[-1] == "10.1.0.1" else "eth0"}]
+
+    monkeypatch.setattr(device, "run_json", route)
+    monkeypatch.setattr(device.platform, "release", lambda: "6.1.0-18-amd64")
+    device._refuse_old_kernel(["10.1.0.2"])
+    with pytest.raises(WireError, match=r"need Linux 6\.5, and this is 6\.1\.0-18-amd64"):
+        device._refuse_old_kernel(["10.1.0.2", "10.1.0.1"])
+    monkeypatch.setattr(device.platform, "release", lambda: "6.12.5")
+    device._refuse_old_kernel(["10.1.0.1"])
+
+
+def test_a_log_is_read_without_what_conmon_adds(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("2026-11-26T20:05:01+00:00 stdout F node1: sshd is up\n")
+    assert read_log(log) == ["node1: sshd is up"]
+    assert read_log(tmp_path / "none") == []
