@@ -15,6 +15,7 @@ import yaml
 from containers import PREFIX, TIMEOUT_S, bring_up, eventually, last_run, output
 
 from cluster.base.spec import IMAGE
+from cluster.export import main as export
 
 ROUND_TRIPS = Path(__file__).with_name("round_trips.py")
 ROUND_TRIP = re.compile(r"rank (\d): round trip ([0-9.]+) ms")
@@ -111,7 +112,7 @@ def exported(request):
     bring_up(mobile, "--profile", "mobile")
     mobile.run("launch", "--no-verify", "--", str(ROUND_TRIPS))
     folder = last_run(mobile, "round_trips")
-    mobile.run("export", str(folder), "--kubernetes", IMAGE)
+    assert export([str(folder), "--kubernetes", IMAGE]) == 0
     return folder, (folder / "kubernetes.yaml").read_text()
 
 
