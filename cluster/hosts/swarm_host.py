@@ -174,7 +174,7 @@ class SwarmHost(HostEngine):
         """Remove MARK, and docker_gwbridge if we made it, which Docker would keep for ever."""
         with self.errors():
             for network in self._api.networks(filters={"label": [LABEL_SWARM]}):
-                self._remove_network(network["Id"])
+                self._remove_bridge(network["Id"])
             for mark in self._marks():
                 self._remove_volume(mark["Name"])
 
@@ -204,6 +204,21 @@ class SwarmHost(HostEngine):
             if any(n["Name"] == BRIDGE for n in self._api.networks(names=[BRIDGE])):
                 return
             self._api.create_network(BRIDGE, driver="bridge", options=BRIDGE_OPTIONS, labels=labels)
+
+    def _remove_bridge(self, network_id: str) -> None:
+        """Remove a docker_gwbridge of ours, of a swarm that the host has left: nothing needs it any more.
+
+        The engine itself forgets endpoints there if a container is removed while it is being connected.
+        """
+        import docker.errors
+
+        with suppress(docker.errors.NotFound):
+            for endpoint in (self._api.inspect_network(network_id)["Containers"] or {}).values():
+                with suppress(docker.errors.APIError):  # it has just gone by itself
+                    self._api.disconnect_container_from_network(
+                        endpoint["Name"], network_id, force=True
+                    )
+        self._remove_network(network_id)
 
     def _marks(self) -> Sequence[Mapping[str, Any]]:
         with self.errors():

@@ -166,6 +166,7 @@ def hosts_file(hosts, tmp_path):
 def is_empty(host):
     """Return whether the host has nothing of any cluster: containers, volumes, networks, a swarm."""
     found = host.containers("--all"), host.volumes(), host.networks(), host.swarm()
+    print(host.name, found)
     return found == ([], [], [], "inactive")
 
 
