@@ -20,7 +20,7 @@ umask 077
 if [ -f "$keys/plan.json" ] && [ ! -e "$state/first-report.json" ]; then
   exec 9> "$state/first-report.lock"
   flock 9
-  python3 -S -m node.wire apply < "$keys/plan.json" > "$state/first-report.json" &
+  python3 -S -m node.wire apply < "$keys/plan.json" > "$state/first-report.json" 3<&- &
   exec 9>&-
 fi
 

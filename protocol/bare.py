@@ -155,4 +155,4 @@ class Info(NamedTuple):
     memory_bytes: int
     """Its memory."""
     images: list[Image]
-    """The images that it has."""
+    """The images that it has; last the one that came last."""

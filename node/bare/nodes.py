@@ -42,7 +42,7 @@ def make(order: BareNode) -> None:
     try:
         for path in (folder.upper, folder.work, folder.root):
             path.mkdir(parents=True)
-        folder.order.write_text(json.dumps(document(order._replace(keys={}))))
+        _save(order._replace(keys={}), folder)
         _write_files(order, folder)
         shared = shared_folder(order.labels.get(LABEL_CLUSTER, order.name))
         shared.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def start(name: str) -> None:
     folder, order = NodeFolder(name), read_order(name)
     if order is None:
         raise HostError(f"{name}: there is no such node")
-    if runtime.state(name) in ("running", "paused"):
+    if _is_up(name):
         return
     runtime.delete(name)
     lower, upper, work = image_folder(order.image), folder.upper, folder.work
@@ -134,27 +134,25 @@ def limit(order: Limit) -> None:
     folder = NodeFolder(order.name)
     config = json.loads(folder.config.read_text())
     config["linux"]["resources"] = resources(node)
-    if runtime.state(order.name) in ("running", "paused"):
+    if _is_up(order.name):
         runtime.update(order.name, _update(node))
     folder.config.write_text(json.dumps(config))
-    folder.order.write_text(json.dumps(document(node)))
+    _save(node, folder)
 
 
 def list_nodes() -> list[Listed]:
     """Return the nodes of this host, running or not."""
-    return [_listed(order) for name in _names() if (order := read_order(name))]
+    states = runtime.states()
+    orders = [order for name in _names() if (order := read_order(name))]
+    return [_listed(order, states.get(order.name, "")) for order in orders]
 
 
 def info() -> Info:
     """Return what the host has."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    images = [read_image(path.name) for path in Path(IMAGES_FOLDER).glob("*") if has_image(path)]
-    return Info(os.cpu_count() or 1, pages, images)
-
-
-def has_image(folder: Path) -> bool:
-    """Return whether a folder holds an image, wholly."""
-    return (folder / IMAGE_FILE).is_file()
+    whole = [path for path in Path(IMAGES_FOLDER).glob("*") if (path / IMAGE_FILE).is_file()]
+    whole.sort(key=lambda path: (path / IMAGE_FILE).stat().st_mtime)
+    return Info(os.cpu_count() or 1, pages, [read_image(path.name) for path in whole])
 
 
 def read_image(image: str) -> Image:
@@ -177,13 +175,23 @@ def read_order(name: str) -> BareNode | None:
         return None
 
 
+def _save(order: BareNode, folder: NodeFolder) -> None:
+    """Keep an order, whole or not at all: a node without one is found by nobody."""
+    draft = folder.order.with_suffix(".new")
+    draft.write_text(json.dumps(document(order)))
+    draft.replace(folder.order)
+
+
+def _is_up(name: str) -> bool:
+    return runtime.states().get(name) in ("running", "paused")
+
+
 def _names() -> list[str]:
     return sorted(path.name for path in Path(NODES_FOLDER).glob("*"))
 
 
-def _listed(order: BareNode) -> Listed:
+def _listed(order: BareNode, said: str) -> Listed:
     folder = NodeFolder(order.name)
-    said = runtime.state(order.name)
     started = folder.started.stat().st_mtime if folder.started.exists() else 0.0
     state = STATES.get(said, "exited" if started else "created")
     return Listed(

@@ -1,7 +1,7 @@
 """Runs containers with runc, each watched by a conmon: it keeps the output and the exit code.
 
-Both are Debian's, of the image. The state of all containers is in RUNTIME, so
-every command finds what earlier ones have started.
+Both are Debian's, of the image. The state of all containers is in RUNTIME, so every command finds what earlier ones
+have started.
 """
 
 import fcntl
@@ -67,10 +67,12 @@ def start(folder: NodeFolder) -> None:
     folder.started.touch()
 
 
-def state(name: str) -> str:
-    """Return the state of a container, as runc says it: created, running, paused, stopped; '' if there is none."""
-    done = subprocess.run([*RUNC, "state", name], capture_output=True, text=True, timeout=TIMEOUT_S)
-    return str(json.loads(done.stdout)["status"]) if done.returncode == 0 else ""
+def states() -> dict[str, str]:
+    """Return the state of each container, by name, as runc says it: created, running, paused, stopped."""
+    argv = [*RUNC, "list", "--format", "json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+    rows = json.loads(done.stdout) if done.returncode == 0 else None
+    return {str(row["id"]): str(row["status"]) for row in rows or ()}
 
 
 def delete(name: str) -> None:
