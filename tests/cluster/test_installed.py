@@ -1,4 +1,4 @@
-"""gradwire installed from a wheel in an environment of its own, used from an empty folder without a checkout nearby."""
+"""gradwire installed from a wheel in an environment of its own, used from an empty folder; a run is repeated there."""
 
 import json
 import os
@@ -33,6 +33,16 @@ def run(folder, *words, exit_code=0):
     return done
 
 
+def losses(folder):
+    """Return the losses of a run, by rank and step."""
+    lines = [
+        json.loads(line)
+        for file in sorted((folder / "metrics").glob("node?.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
 def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     gradwire, make_cluster, tmp_path
 ):
@@ -52,6 +62,10 @@ def test_it_trains_from_an_empty_folder_that_has_the_run_and_the_keys(
     assert summary["test_accuracy"] > 0.5
     assert (tmp_path / ".gradwire" / cluster.name / "links.json").is_file()
     assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 1
+    first = tmp_path / "runs" / summary["run"]
+    again = run(tmp_path, gradwire, "launch", "-f", first / "run.yml", "--json", *named)
+    second = tmp_path / "runs" / json.loads(again.stdout)["run"]
+    assert losses(second) == losses(first) != []
     (tmp_path / "deeper").mkdir()
     status = run(tmp_path / "deeper", gradwire, "status", "--json", *named)
     assert [node["state"] for node in json.loads(status.stdout)["nodes"]] == ["running"] * 2
