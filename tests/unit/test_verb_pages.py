@@ -15,6 +15,10 @@ spec.loader.exec_module(pages)
 STALE = "docs/verbs/ is stale: python tests/verb_pages.py writes it"
 
 
+def test_the_readme_can_be_read_in_one_sitting():
+    assert len((PROJECT_DIR / "README.md").read_text().splitlines()) <= 130
+
+
 def test_every_verb_has_a_page_and_every_page_a_verb():
     assert {path.stem for path in pages.FOLDER.iterdir()} == {"README", *VERBS}, STALE
 
