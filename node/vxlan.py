@@ -55,10 +55,11 @@ def make_device(plan: VxlanPlan) -> Device:
     return device
 
 
-def link_line(plan: VxlanPlan, device: Device) -> str:
-    """Return the line for `ip -batch` that makes the device."""
+def link_line(plan: VxlanPlan, device: Device, where: str = "") -> str:
+    """Return the line for `ip -batch` that makes the device; `where`: the words for another network namespace."""
     kind = f"vxlan id {plan.vni} dstport {plan.port} nolearning nolocalbypass"
-    return f"link add {device.name} address {plan.mac} mtu {device.mtu} type {kind}"
+    place = f" {where}" if where else ""
+    return f"link add {device.name}{place} address {plan.mac} mtu {device.mtu} type {kind}"
 
 
 def address_lines(plan: VxlanPlan) -> list[str]:
@@ -103,7 +104,7 @@ def _resolve(host: str) -> str:
 
 def data_mtu(hosts: Iterable[str]) -> int:
     """Return the largest packet of the data device, in bytes, that the network below carries to all these addresses."""
-    mtu = min(map(_path_mtu, hosts), default=LARGEST_MTU + OVERHEAD_BYTES)
+    mtu = min(map(_path_mtu, set(hosts)), default=LARGEST_MTU + OVERHEAD_BYTES)
     return min(mtu - OVERHEAD_BYTES, LARGEST_MTU)
 
 

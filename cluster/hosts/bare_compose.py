@@ -17,7 +17,7 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp, compose_failure
 from cluster.engine.container import WORKING_DIR
 from cluster.hosts.bare_host import BareHost
-from protocol.bare import BareNode
+from protocol.bare import BareNode, Listed
 from protocol.places import SHARED_FOLDER
 from protocol.reader import document
 from protocol.vxlan_plan import VxlanPeer, VxlanPlan
@@ -68,11 +68,13 @@ class BareCompose(ComposeUp):
         image = self._host.image_id(spec.image) or ""
         addresses = _addresses(self._engine, spec)
         orders = [self._order(spec, node, image, addresses) for node in nodes]
-        there = {one.name: one.labels.get(LABEL_CONFIG) for one in self._host.listed()}
-        news = [one for one in orders if there.get(one.name) != one.labels[LABEL_CONFIG]]
+        there = {one.name: one for one in self._host.listed()}
+        kept = [one for one in orders if _is_same(one, there.get(one.name))]
+        news = [one for one in orders if one not in kept]
         try:
             if news:
                 self._host.make(news)
+            self._host.limit([one for one in kept if _limits(one) != _limits(there[one.name])])
             self._host.start([order.name for order in orders])
         except ClusterError as error:
             raise compose_failure(error.message, spec, self.where) from error
@@ -103,6 +105,14 @@ class BareCompose(ComposeUp):
             memory_bytes=service.get("mem_limit", 0),
         )
         return order._replace(labels=order.labels | {LABEL_CONFIG: _digest(order)})
+
+
+def _is_same(order: BareNode, there: Listed | None) -> bool:
+    return there is not None and there.labels.get(LABEL_CONFIG) == order.labels[LABEL_CONFIG]
+
+
+def _limits(node: BareNode | Listed) -> tuple[int, int, int]:
+    return node.cpu_period_us, node.cpu_quota_us, node.memory_bytes
 
 
 def _addresses(engine: Engine, spec: ClusterSpec) -> dict[str, str]:

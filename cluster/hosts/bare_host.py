@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
 from cluster.engine.client import LABEL_SOURCE, Engine
@@ -19,7 +19,16 @@ from cluster.engine.compose import SLOW_START_AFTER_IDLE
 from cluster.engine.container import Container, rank_key, read_container
 from cluster.engine.inspected import HostConfig, Inspected
 from cluster.engine.resources import Limit, cpu_share_us
-from cluster.hosts.bare_image import ENTER_IF_THERE, NOTHING, receive_argv, send_argv
+from cluster.hosts.bare_image import (
+    DISCARD,
+    ENTER_IF_THERE,
+    NOTHING,
+    RECEIVE,
+    accept_argv,
+    describe,
+    new_folder,
+    send_argv,
+)
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.remote_engine import RemoteEngine
 from cluster.hosts.tunnel import Tunnel
@@ -28,6 +37,8 @@ from protocol.bare import BareNode, Done, Info, Listed, Make, Named, Nodes
 from protocol.reader import FormatError, document, read
 
 NETWORK = "data"  # as Compose calls it
+AT_ONCE = 8  # nodes that one request starts, so that each ends in time
+FOLLOW = 'exec tail -n "$1" --follow=name --retry --pid="$(cat "$3")" "$2"'
 A = TypeVar("A")
 
 
@@ -45,11 +56,16 @@ class BareHost(RemoteEngine):
         self.url = None
         self.what = f"the nodes of {self.where}"
         self.start_it = f"make this command work: ssh {host.ssh} true"
-        if self.tunnel.run(["id", "-u"]).stdout.strip() != "0":
+        self._folder = ""
+        if self._run(["id", "-u"]) != "0":
             raise PrerequisiteError(
                 f"host {host.name}: {host.ssh} is not root there, and without Docker only root can make nodes",
                 "ssh: root@… in the hosts file, or a Docker engine there and no `engine: none`",
             )
+
+    def again(self) -> Self:
+        """See Engine.again: each request is a program of its own, so there is nothing to open."""
+        return self
 
     def errors(self) -> AbstractContextManager[None]:
         """See Engine.errors: nothing is to be turned into ours."""
@@ -57,7 +73,16 @@ class BareHost(RemoteEngine):
 
     def transfer_argv(self, local: Engine, image: str) -> tuple[list[str], list[str]]:
         """See RemoteEngine.transfer_argv."""
-        return send_argv(image), self.tunnel.remote(receive_argv(local, image))
+        self._folder = new_folder()
+        return send_argv(image), self.tunnel.remote(["sh", "-c", RECEIVE, "sh", self._folder])
+
+    def accept_image(self, local: Engine, image: str) -> None:
+        """See RemoteEngine.accept_image."""
+        self._run(accept_argv(self._folder, describe(local, image)))
+
+    def discard_image(self) -> None:
+        """See RemoteEngine.discard_image."""
+        self._run(["sh", "-c", DISCARD, "sh", self._folder])
 
     def forget_image(self, image_id: str) -> None:
         """See RemoteEngine.forget_image: all images go that are neither the current one nor a node's."""
@@ -69,7 +94,14 @@ class BareHost(RemoteEngine):
 
     def start(self, names: Sequence[str]) -> None:
         """Start nodes that do not run. Raises like `ask`."""
-        self.ask(Done, ["start"], Named(list(names)))
+        for first in range(0, len(names), AT_ONCE):
+            self.ask(Done, ["start"], Named(list(names[first : first + AT_ONCE])))
+
+    def limit(self, orders: Sequence[BareNode]) -> None:
+        """Apply the limits of these orders to nodes that exist. Raises like `ask`."""
+        for one in orders:
+            order = bare.Limit(one.name, one.cpu_period_us, one.cpu_quota_us, one.memory_bytes)
+            self.ask(Done, ["limit"], order)
 
     def info(self) -> Info:
         """Return what the host has; raises like `ask`."""
@@ -144,15 +176,13 @@ class BareHost(RemoteEngine):
 
     def room(self) -> tuple[int, int]:
         """See Engine.room."""
-        found = self.tunnel.run(["getconf", "_NPROCESSORS_ONLN"]).stdout.strip()
-        pages, size = (
-            self.tunnel.run(["getconf", name]).stdout for name in ("_PHYS_PAGES", "PAGESIZE")
-        )
-        return int(found), int(pages) * int(size)
+        names = ("_NPROCESSORS_ONLN", "_PHYS_PAGES", "PAGESIZE")
+        cores, pages, size = (int(self._run(["getconf", name])) for name in names)
+        return cores, pages * size
 
     def architecture(self) -> str:
         """See Engine.architecture."""
-        return self.tunnel.run(["uname", "-m"]).stdout.strip()
+        return self._run(["uname", "-m"])
 
     def remove(self, name: str) -> list[str]:
         """See Engine.remove."""
@@ -186,7 +216,10 @@ class BareHost(RemoteEngine):
         """See Engine.follow_log."""
         count = "+1" if lines == "all" else str(lines)
         path = f"{bare.NODES_FOLDER}/{container_id}/log"
-        argv = ["tail", "-n", count, *(["--follow=name", "--retry"] if follow else []), path]
+        argv = ["tail", "-n", count, path]
+        if follow:  # until the process ends that writes the log
+            pid_file = f"{bare.RUNTIME_FOLDER}/{container_id}.conmon.pid"
+            argv = ["sh", "-c", FOLLOW, "sh", count, path, pid_file]
         with self.tunnel.open(argv) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -232,12 +265,19 @@ class BareHost(RemoteEngine):
             raise self._failure(words[0], done)
         try:
             value = json.loads(done.stdout)
-            return read(answer, value)
+            return read(answer, value, ignore_unknown=True)
         except (ValueError, FormatError) as error:
             raise ClusterError(
                 f"host {self.host_name}: node.bare {words[0]}: {error}",
                 "python -m cluster.up with the checkout that made the nodes there",
             ) from error
+
+    def _run(self, argv: Sequence[str]) -> str:
+        """Run a program on the host and return what it prints; raises ClusterError."""
+        done = self.tunnel.run(argv)
+        if done.returncode != 0:
+            raise self._failure(argv[0], done)
+        return done.stdout.strip()
 
     def _failure(self, verb: str, done: subprocess.CompletedProcess[str]) -> ClusterError:
         if self.tunnel.has_ended or done.returncode == 255:  # noqa: PLR2004 - ssh's own

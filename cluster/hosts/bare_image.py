@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import uuid
 
 from cluster.engine.client import Engine
 from protocol.bare import (
@@ -21,8 +23,8 @@ NOTHING = 44
 """The exit code of ENTER_IF_THERE where no image ever came."""
 ENTER_IF_THERE = f'test -x {ENTER} || exit {NOTHING}; exec {ENTER} "$@"'
 
-# Runs the program in the image, as root and in the host's namespaces, but for mounts: nothing stays mounted here, and
-# the mounts of a node live as long as it does.
+# Runs the program in the image, as root and in the host's namespaces, but for mounts: nothing stays mounted here. The
+# host's own root is not only hidden (chroot) but gone (pivot_root): what a node gets hangs below this one.
 ENTER_SCRIPT = f"""\
 #!/bin/sh
 set -eu
@@ -32,48 +34,74 @@ root=$(readlink -f {CURRENT_IMAGE})
 mount --bind "$root" "$root"
 for folder in proc sys dev; do mount --rbind "/$folder" "$root/$folder"; done
 for folder in {HOST_FOLDER} {RUNTIME_FOLDER}; do mount --bind "$folder" "$root$folder"; done
-exec chroot "$root" env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONPATH=/opt/gradwire \\
+cd "$root"
+pivot_root . mnt
+cd /
+umount --lazy /mnt
+exec env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONPATH=/opt/gradwire \
   PYTHONDONTWRITEBYTECODE=1 python3 -m node.bare "$@"' sh "$@"
 """
 
-# Arguments: the image's id, its IMAGE_FILE, ENTER_SCRIPT. Standard input: its files as a tar archive. What is broken
-# off leaves only a folder whose name begins with a dot, which the next one removes.
+# Argument: the name of a new folder. Standard input: the image's files as a tar archive.
 RECEIVE = f"""\
 set -eu
 umask 077
-new={IMAGES_FOLDER}/.new
 mkdir -p {IMAGES_FOLDER}
-rm -rf "$new"
-mkdir -m 755 "$new"
-tar -x -C "$new" -f -
-mkdir -p "$new/proc" "$new/sys" "$new/dev" "$new{HOST_FOLDER}" "$new{RUNTIME_FOLDER}"
-printf %s "$2" > "$new/{IMAGE_FILE}"
-rm -rf "{IMAGES_FOLDER}/$1"
-mv "$new" "{IMAGES_FOLDER}/$1"
-printf %s "$3" > {ENTER}
-chmod 700 {ENTER}
-ln -sfn "{IMAGES_FOLDER}/$1" {CURRENT_IMAGE}
+mkdir -m 755 "{IMAGES_FOLDER}/$1"
+tar -x -C "{IMAGES_FOLDER}/$1" -f -
 """
+# Arguments: that folder, the image's id, its IMAGE_FILE, ENTER_SCRIPT. An image that is there already is kept, because
+# nodes may run from it.
+ACCEPT = f"""\
+set -eu
+umask 077
+new={IMAGES_FOLDER}/$1
+image={IMAGES_FOLDER}/$2
+if [ -e "$image/{IMAGE_FILE}" ]; then
+  rm -rf "$new"
+else
+  mkdir -p "$new/proc" "$new/sys" "$new/dev" "$new{HOST_FOLDER}" "$new{RUNTIME_FOLDER}"
+  printf %s "$3" > "$new/{IMAGE_FILE}"
+  rm -rf "$image"
+  mv "$new" "$image"
+fi
+printf %s "$4" > {ENTER}.new
+chmod 700 {ENTER}.new
+mv {ENTER}.new {ENTER}
+ln -sfn "$image" {CURRENT_IMAGE}
+"""
+DISCARD = f'rm -rf "{IMAGES_FOLDER}/$1"'
+"""Argument: that folder. Removes what was not received wholly."""
+
+
+def new_folder() -> str:
+    """Return a name for the folder of an image that is being sent; `prune` leaves those of others alone."""
+    return f".new-{uuid.uuid4().hex}"
 
 
 def send_argv(image: str) -> list[str]:
     """Return the command that writes the files of a local image to standard output, as a tar archive."""
-    words = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "tar", image]
+    words = ["docker", "run", "--rm", "--network", "none", "--log-driver", "none", "--user", "0"]
+    words += ["--entrypoint", "tar", image]
     return [*words, "--one-file-system", "--create", "--file", "-", "--directory", "/", "."]
 
 
-def receive_argv(local: Engine, image: str) -> list[str]:
-    """Return the command that, on a host, takes these files from standard input and makes them its current image."""
-    found = describe(local, image)
-    return ["sh", "-c", RECEIVE, "sh", found.id, json.dumps(document(found)), ENTER_SCRIPT]
+def accept_argv(folder: str, image: Image) -> list[str]:
+    """Return the command that, on a host, makes what it has received its current image."""
+    return ["sh", "-c", ACCEPT, "sh", folder, image.id, json.dumps(document(image)), ENTER_SCRIPT]
 
 
 def describe(local: Engine, image: str) -> Image:
     """Return what a host keeps about an image of this machine's engine."""
     return Image(
-        id=(local.image_id(image) or "").removeprefix("sha256:")[:32],
+        id=_folder(local.image_id(image) or "", image),
         tag=image,
         layers=local.image_layers(image),
         labels=local.image_labels(image),
         environment=local.image_environment(image),
     )
+
+
+def _folder(image_id: str, tag: str) -> str:
+    """Return the name of an image's folder: two tags of one image are two folders, as each is found by its tag."""
+    return f"{image_id.removeprefix('sha256:')[:24]}-{hashlib.sha256(tag.encode()).hexdigest()[:8]}"

@@ -36,7 +36,7 @@ TARGET = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.@:,\[\]%-]*")
 """A destination for the ssh client, or several for -J; never something that it would take for an option."""
 SOCKET = re.compile(r"/[^:\s]+")
 """An absolute path without colons, which would end the path on the ssh client's command line."""
-NODE = re.compile(r"node[1-9][0-9]?")
+NODE = re.compile(r"node[1-9][0-9]{0,2}")
 DOCKER_SOCKET = "/var/run/docker.sock"
 DOCKER, NONE = ENGINES = ("docker", "none")
 HINT = "write it like examples/hosts.yml"

@@ -56,6 +56,12 @@ class RemoteEngine(Engine):
         """
         raise NotImplementedError
 
+    def accept_image(self, local: Engine, image: str) -> None:
+        """Take an image that was transferred wholly into use. Raises ClusterError."""
+
+    def discard_image(self) -> None:
+        """Remove what was transferred in part. Raises ClusterError."""
+
     def forget_image(self, image_id: str) -> None:
         """Remove an earlier version of the image, unless nodes use it."""
         raise NotImplementedError

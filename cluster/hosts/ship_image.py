@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from cluster.base.errors import ClusterError
 from cluster.engine.client import Engine
@@ -30,6 +30,11 @@ def ship_image(local: Engine, to: Sequence[RemoteEngine], image: str, report: Pr
         transfers = [ends.enter_context(_transfer(local, image, host)) for host in others]
         for host, (save, load) in zip(others, transfers, strict=True):
             failure = _failure(save, load, deadline)
+            if failure:
+                with suppress(ClusterError):  # the failure itself matters more
+                    host.discard_image()
+            else:
+                host.accept_image(local, image)
             if failure or host.image_content(image) != content:
                 why = failure or "the host loaded a different image"
                 raise ClusterError(

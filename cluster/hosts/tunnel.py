@@ -120,8 +120,10 @@ class Tunnel:
     def remote(self, argv: Sequence[str]) -> list[str]:
         """Return the command that runs a program on the host through this connection."""
         # The ssh client joins words with blanks, and the login shell there splits them again.
-        words = ["ssh", "-F", "none", "-S", str(self._control), "-T", "--", self.host.ssh]
-        return [*words, shlex.join(argv)]
+        words = ["ssh", "-F", "none", "-S", str(self._control), "-T"]
+        # Without its connection the client would make one of its own, perhaps to another host.
+        words += ["-o", "BatchMode=yes", "-o", "ProxyCommand=false"]
+        return [*words, "--", self.host.ssh, shlex.join(argv)]
 
     def close(self) -> None:
         """End the connection and everything that goes through it."""

@@ -31,7 +31,8 @@ HEAD = """\
 # {run}, for Kubernetes: {nodes} pods of {image}, each with its links.
 # Written by `python -m cluster.export --kubernetes`. No Kubernetes cluster has run it: gradwire tests what runs inside
 # the pods, in containers, and nothing around them. Links are applied, but not measured: nothing proves them here.
-#   kubectl apply --filename FILE      needs JobSet, https://jobset.sigs.k8s.io, and Kubernetes 1.32 or later
+# Needs JobSet (https://jobset.sigs.k8s.io) and Kubernetes 1.32 or later:
+#   kubectl apply --server-side --filename FILE
 #   kubectl logs --follow --selector {label}={name} --prefix --max-log-requests {nodes}
 #   kubectl delete --filename FILE
 """

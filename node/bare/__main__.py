@@ -1,12 +1,16 @@
 """Command line of the nodes of a host: `python3 -m node.bare VERB`, with JSON in and out (protocol/bare.py)."""
 
+import fcntl
 import json
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from node.bare import nodes
-from node.bare.folders import NodeFolder
+from node.bare.folders import RUNTIME, NodeFolder
 from node.bare.runtime import HostError, read_log
 from node.wire.commands import WireError
 from node.wire.commands import run as command
@@ -28,22 +32,51 @@ USAGE = """usage: python3 -m node.bare VERB
   try-wires         which wires the kernel can do
   log NAME LINES    the last lines of a node's output"""
 EXIT_FAILED = 1
+LOOKING = ("info", "list", "log", "try-wires")
+LOCK_TIMEOUT_S = 60.0
 
 
 def main(arguments: list[str]) -> int:
     """Run one verb. Returns the exit status: 0 done, 1 the host could not do it, 2 unknown verb or invalid order."""
     try:
-        answer = run(arguments)
+        with one_at_a_time(arguments):
+            answer = run(arguments)
     except FormatError as error:
         print(f"node.bare: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except (HostError, WireError, OSError) as error:
+    except (HostError, WireError, OSError, ValueError, subprocess.SubprocessError) as error:
         print(f"node.bare: {error}", file=sys.stderr)
         return EXIT_FAILED
     print(
         USAGE if answer is None else json.dumps(answer), file=sys.stderr if answer is None else None
     )
     return EXIT_USAGE if answer is None else 0
+
+
+@contextmanager
+def one_at_a_time(arguments: list[str]) -> Iterator[None]:
+    """Let one program at a time change nodes; those that only look need not wait.
+
+    Raises:
+        HostError: another one takes too long.
+    """
+    if arguments[:1] and arguments[0] in LOOKING:
+        yield
+        return
+    RUNTIME.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    with (RUNTIME / "lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise HostError(
+                        "another command has been changing nodes for too long"
+                    ) from None
+                time.sleep(0.05)
+        yield
 
 
 def run(arguments: list[str]) -> Any:  # noqa: ANN401 - a JSON value

@@ -35,9 +35,9 @@ def give_device(plan: VxlanPlan, pid: int) -> None:
     """
     hosts = resolve_hosts(plan, RESOLVE_TIMEOUT_S)
     _refuse_old_kernel(hosts.values())
-    made = Device(f"gw{plan.port}", data_mtu(hosts.values()))
-    run(["ip", *link_line(plan, made).split()])
-    run(["ip", "link", "set", made.name, "netns", str(pid), "name", DEVICE])
+    made = Device(DEVICE, data_mtu(hosts.values()))
+    # At once in the node, so that nothing of it can be left here; its tunnel is of the namespace of this program.
+    run(["ip", *link_line(plan, made, f"netns {pid}").split()])
     _batch_inside(pid, "ip", address_lines(plan))
     _batch_inside(pid, "bridge", forwarding_lines(plan, hosts))
 

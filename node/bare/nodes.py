@@ -67,8 +67,9 @@ def start(name: str) -> None:
     runtime.delete(name)
     lower, upper, work = image_folder(order.image), folder.upper, folder.work
     run(["mount", *overlay_options(str(lower), str(upper), str(work)), str(folder.root)])
-    pid = runtime.create(folder, order.ssh_port)
     try:
+        pid = runtime.create(folder, order.ssh_port)
+        run(["umount", "--lazy", str(folder.root)])  # the node has it, and no other one gets it
         give_device(order.vxlan, pid)
         runtime.start(folder)
     except BaseException:
@@ -106,7 +107,8 @@ def prune() -> list[str]:
     """Remove the images that no node has, but the one that came last; return their ids."""
     kept = {order.image for order in map(read_order, _names()) if order}
     kept.add(Path(CURRENT_IMAGE).resolve().name)
-    gone = [path for path in Path(IMAGES_FOLDER).glob("*") if path.name not in kept]
+    there = [path for path in Path(IMAGES_FOLDER).glob("*") if not path.name.startswith(".")]
+    gone = [path for path in there if path.name not in kept]
     for path in gone:
         shutil.rmtree(path, ignore_errors=True)
     return [path.name for path in gone]

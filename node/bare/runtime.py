@@ -7,6 +7,7 @@ have started.
 import fcntl
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -68,16 +69,23 @@ def start(folder: NodeFolder) -> None:
 
 
 def states() -> dict[str, str]:
-    """Return the state of each container, by name, as runc says it: created, running, paused, stopped."""
-    argv = [*RUNC, "list", "--format", "json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
-    rows = json.loads(done.stdout) if done.returncode == 0 else None
+    """Return the state of each container, by name, as runc says it: created, running, paused, stopped.
+
+    Raises:
+        HostError: runc does not say.
+    """
+    RUNC_ROOT.mkdir(parents=True, exist_ok=True)
+    rows = json.loads(_runc("list", "--format", "json"))
     return {str(row["id"]): str(row["status"]) for row in rows or ()}
 
 
 def delete(name: str) -> None:
-    """End a container and forget it; nothing happens if there is none."""
-    subprocess.run([*RUNC, "delete", "--force", name], capture_output=True, timeout=TIMEOUT_S)
+    """End a container and forget it; nothing happens if there is none. Raises HostError."""
+    try:
+        _runc("delete", "--force", name)
+    except HostError as error:
+        if "does not exist" not in str(error):
+            raise
 
 
 def unpause(name: str) -> None:
@@ -90,12 +98,13 @@ def update(name: str, resources: dict[str, object]) -> None:
     _runc("update", "--resources", "-", name, stdin=json.dumps(resources))
 
 
-def _runc(*words: str, stdin: str = "") -> None:
+def _runc(*words: str, stdin: str = "") -> str:
     done = subprocess.run(
         [*RUNC, *words], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S
     )
     if done.returncode != 0:
         raise HostError(f"runc {words[0]}: {' '.join(done.stderr.split())}")
+    return done.stdout
 
 
 def _conmon(folder: NodeFolder) -> list[str]:
@@ -131,6 +140,9 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 def _answer(reader: int) -> dict[str, Any]:
     """Read what conmon says on its pipe: the process id as `data`, or a message; empty if it says nothing."""
+    ready, _, _ = select.select([reader], [], [], TIMEOUT_S)
+    if not ready:
+        return {"message": f"no answer within {TIMEOUT_S:.0f} s"}
     with os.fdopen(os.dup(reader)) as file:
         line = file.readline()
     try:

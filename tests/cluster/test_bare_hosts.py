@@ -12,6 +12,12 @@ TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
 NETWORK = f"{PREFIX}bare"
 OURS = {"conmon", "runc", "tini"}
+# The classical way out of a chroot; of a root file system that is really a node's own it leads nowhere.
+BREAKOUT = (
+    'import os; os.makedirs("/tmp/in"); root = os.open("/", os.O_RDONLY); os.chroot("/tmp/in"); '
+    'os.fchdir(root); [os.chdir("..") for _ in range(20)]; os.chroot("."); '
+    'print("out:", os.path.exists("/var/lib/gradwire/enter"))'
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +60,7 @@ def test_on_two_hosts_it_is_proved_trains_to_the_same_losses_and_leaves_nothing(
     shared.run("up", "--nodes", "3")
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
     assert cluster.ssh("node2", "ssh", "node1", "hostname").stdout == "node1\n"
+    assert "out: False" in cluster.ssh("node2", "python3", "-c", f"'{BREAKOUT}'").stdout
     assert "node3 | node3: sshd is up" in cluster.run("logs", "--tail", "50").stdout
     cluster.run("doctor")
     cluster.run("down")

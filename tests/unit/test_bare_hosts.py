@@ -13,6 +13,7 @@ from cluster.engine.resources import Limit
 from cluster.hosts import bare_compose
 from cluster.hosts.bare_compose import LABEL_CONFIG, BareCompose
 from cluster.hosts.bare_host import BareHost
+from cluster.hosts.bare_image import ENTER_SCRIPT, describe, new_folder
 from cluster.hosts.clean_up import bare_clean_up_command
 from cluster.hosts.hosts_file import Host, load_hosts
 from node.bare import device
@@ -158,6 +159,32 @@ def test_what_a_host_cannot_do_is_one_line(answer, words):
     with pytest.raises(ClusterError) as failed:
         host_with(list=answer).containers()
     assert words in failed.value.message and "\n" not in failed.value.message
+
+
+def test_limits_are_applied_also_where_another_node_must_be_made(orders):
+    made, _, _ = orders({"node1": Limit(0.5), "node2": Limit(0.5)})
+    _, _, compose = orders({"node1": Limit(0.5), "node2": Limit(0.5)})
+    host = host_with(listed(made[0], cpu_period_us=4000, cpu_quota_us=4000), listed(made[1]))
+    compose._host, compose._is_finished = host, False
+    compose.finish(SPEC)
+    limits = [order for verb, order in host.tunnel.asked if verb == "limit"]
+    assert [(one["name"], one["cpu_quota_us"]) for one in limits] == [
+        ("gradwire-lab-node1", 2000),
+        ("gradwire-lab-node2", 2000),
+    ]
+
+
+def test_an_image_is_a_folder_for_each_of_its_tags_and_an_unfinished_one_is_not_used():
+    local = SimpleNamespace(
+        image_id=lambda tag: "sha256:" + "a" * 64,
+        image_layers=lambda tag: [],
+        image_labels=lambda tag: {},
+        image_environment=lambda tag: [],
+    )
+    one, other = (describe(local, tag).id for tag in ("gradwire-node", "mine"))
+    assert one != other and one.startswith("a" * 24)
+    assert new_folder().startswith(".new-") and new_folder() != new_folder()
+    assert "pivot_root" in ENTER_SCRIPT and "chroot" not in ENTER_SCRIPT
 
 
 def test_only_root_can_make_nodes_and_they_have_no_gpus():

@@ -32,6 +32,7 @@ class FakeEngine:
     folder: Path
     old: str | None = None
     host: Host = field(init=False)
+    accepted: bool | None = None
 
     def __post_init__(self):
         self.folder.mkdir(exist_ok=True)
@@ -48,6 +49,12 @@ class FakeEngine:
 
     def transfer_argv(self, local, image):
         return ["docker", "save", image], ["docker", "--host", str(self.folder), "load"]
+
+    def accept_image(self, local, image):
+        self.accepted = True
+
+    def discard_image(self):
+        self.accepted = False
 
     def forget_image(self, image_id):
         (self.folder / "removed").write_text(f"{image_id}\n")
@@ -83,6 +90,7 @@ def test_it_goes_to_those_that_lack_it_at_once(local, hosts, tmp_path):
     assert ship_image(local, [west, has_it, east], "node", said.append)
     assert west.image_content("") == east.image_content("") == local.image_content("")
     assert said == ["sending node to hosts west, east"]
+    assert (west.accepted, has_it.accepted, east.accepted) == (True, None, True)
     assert (west.folder / "removed").read_text() == "sha256:old\n"
     assert not (east.folder / "removed").exists()
     assert not ship_image(local, hosts, "node", said.append) and len(said) == 1
@@ -95,6 +103,7 @@ def test_one_that_has_no_room_is_named_and_the_others_end(local, hosts):
     with pytest.raises(ClusterError) as refused:
         ship_image(local, hosts, "node", lambda line: None)
     assert "node could not be sent to host west: no space left" in refused.value.message
+    assert west.accepted is False
     assert "on host west: docker system prune" in refused.value.hint
     assert east.image_content("") is None
     for started in Path(os.environ["STARTED"]).read_text().split():
