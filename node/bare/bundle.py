@@ -33,7 +33,6 @@ DOCKERS_SYSCTLS = {  # for sshd's port 22, and ping, without capabilities
     "net.ipv4.ip_unprivileged_port_start": "0",
     "net.ipv4.ping_group_range": "0 2147483647",
 }
-MOST_FILES = 1_048_576  # as Docker's default
 DEVICES = (  # character devices that every container has: null, zero, full, tty, urandom, random, ptmx, pts
     *((1, 3), (1, 5), (1, 7), (5, 0), (1, 9), (1, 8), (5, 2)),
     (136, None),
@@ -62,7 +61,6 @@ def bundle(node: BareNode, image: Image, root: str, shared: str) -> dict[str, ob
             "cwd": "/root",
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "noNewPrivileges": True,
-            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": MOST_FILES, "soft": MOST_FILES}],
         },
         "mounts": _mounts(node, shared),
         "linux": {

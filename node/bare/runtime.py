@@ -7,6 +7,7 @@ have started.
 import fcntl
 import json
 import os
+import resource
 import select
 import shutil
 import socket
@@ -43,6 +44,9 @@ def create(folder: NodeFolder, ssh_port: int) -> int:
     for path in (folder.end, folder.oom, folder.pid_file):
         path.unlink(missing_ok=True)
     with _listen(ssh_port) as listener, _pipe() as (reader, writer):
+        # A login may open few files only, and nodes inherit that; more than the hard limit needs SYS_RESOURCE.
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
         started = subprocess.Popen(
             ["sh", "-c", INHERIT, "sh", str(listener.fileno()), *_conmon(folder)],
             env=os.environ | {"_OCI_SYNCPIPE": str(writer), "LISTEN_FDS": "1"},
