@@ -165,6 +165,24 @@ def test_an_sshd_that_closes_the_connection_during_the_login_is_tried_again(
     connection.hang_up([client])
 
 
+def test_one_that_does_between_two_steps_of_the_login_is_tried_again(
+    node_with_key, host_key, tmp_path, monkeypatch
+):
+    node = node_with_key(host_key)
+    pin(node, tmp_path)
+    connect, failures = paramiko.SSHClient.connect, [paramiko.SSHException("No existing session")]
+
+    def fail_once(*arguments, **options):
+        if failures:
+            raise failures.pop()
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(paramiko.SSHClient, "connect", fail_once)
+    client = connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
+    connection.hang_up([client])
+    assert not failures
+
+
 def test_one_that_always_does_is_named_at_the_deadline(
     node_with_key, host_key, tmp_path, monkeypatch
 ):
