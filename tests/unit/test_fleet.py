@@ -168,7 +168,7 @@ def test_an_sshd_that_closes_the_connection_during_the_login_is_tried_again(
 def test_one_that_does_between_two_steps_of_the_login_is_tried_again(
     node_with_key, host_key, tmp_path, monkeypatch
 ):
-    node = node_with_key(host_key)
+    node = node_with_key(host_key, drops=1)
     pin(node, tmp_path)
     connect, failures = paramiko.SSHClient.connect, [paramiko.SSHException("No existing session")]
 
