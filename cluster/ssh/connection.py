@@ -25,7 +25,7 @@ RETRY_S = 0.02
 # would load a busy machine further, because each connection starts a process there.
 GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
 DROPPED_PAUSE_S = 0.25  # before the next login after sshd closed the connection during one
-SESSION_GONE = "No existing session"  # in paramiko's words, if it did so between two steps of the login
+SESSION_GONE = "No existing session"  # paramiko, if that came between two steps
 OPEN_TIMEOUT_S = 120.0  # for a session; a silent node is declared lost earlier
 END_S = 1.0  # for the threads of closed connections
 
