@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from node.vxlan import DEVICE, make_device
+from node.vxlan import DEVICE, host_lines, make_device
 from node.wire.commands import WireError, run
 from protocol.node_plan import NodePlan
 from protocol.pod_order import ORDER_FILE, ORDER_FOLDER, PROGRAM_FILE, PodOrder, parse_pod_order
@@ -49,7 +49,7 @@ def prepare(order: PodOrder, program: Path) -> None:
         WireError: the node cannot do it. OSError: a file cannot be written.
     """
     with HOSTS_FILE.open("a", encoding="utf-8") as file:
-        file.write(host_lines(order))
+        file.write(host_lines(order.vxlan))
     device = make_device(order.vxlan)
     print(f"{order.vxlan.node}: {device.name} is {order.vxlan.address}", flush=True)
     if order.plan is not None:
@@ -58,14 +58,6 @@ def prepare(order: PodOrder, program: Path) -> None:
         for place in {rank.cwd for rank in order.ranks}:
             Path(place).mkdir(parents=True, exist_ok=True)
             run(["tar", "-x", "-C", place, "-f", str(program)])
-
-
-def host_lines(order: PodOrder) -> str:
-    """Return the lines of /etc/hosts for all nodes, by their addresses on the data network."""
-    vxlan = order.vxlan
-    addresses = {vxlan.node: vxlan.address}
-    addresses |= {name: peer.address for name, peer in vxlan.peers.items()}
-    return "".join(f"{address}\t{name}\n" for name, address in addresses.items())
 
 
 def apply_links(plan: NodePlan) -> str:

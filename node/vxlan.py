@@ -1,44 +1,24 @@
-"""Makes this node's data device: a VXLAN tunnel to every other node, over any network that carries UDP between them.
+"""Makes a node's data device: a VXLAN tunnel to every other node, over any network that carries UDP between them.
 
-    python -m node.vxlan < plan        # standard input is the plan: protocol/vxlan_plan.py
-
-For nodes that no Docker network connects, such as pods of Kubernetes. Links are applied to the device afterwards, like
-to any other (`python -m node.wire apply`). NET_ADMIN is enough. The tunnels are static (RFC 7348 without multicast and
-without learning): the plan has all addresses. VXLAN is neither encrypted nor authenticated: whoever can send UDP to its
-port can send packets into the data network.
+For nodes that no Docker network connects: pods of Kubernetes, and nodes on hosts without Docker. Links are applied to
+the device afterwards, like to any other (`python -m node.wire apply`). NET_ADMIN is enough. The tunnels are static
+(RFC 7348 without multicast and without learning): the plan (protocol/vxlan_plan.py) has all addresses. VXLAN is neither
+encrypted nor authenticated: whoever can send UDP to its port can send packets into the data network.
 """
 
 import socket
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from node.wire.commands import Device, WireError, run, run_batch, run_json
-from protocol.reader import FormatError, parse
-from protocol.vxlan_plan import OVERHEAD_BYTES, PREFIX_LENGTH, VxlanPlan, checked_vxlan_plan
+from protocol.vxlan_plan import OVERHEAD_BYTES, PREFIX_LENGTH, VxlanPlan
 
 DEVICE = "data0"
 LARGEST_MTU = 1500  # of the data device, also where the network below has jumbo frames
 RESOLVE_TIMEOUT_S = 600.0  # other pods may still be waiting for a machine, or for the image
 RESOLVE_INTERVAL_S = 1.0
 FLOOD = "00:00:00:00:00:00"  # stands for every unknown destination, and for broadcasts (ARP)
-EXIT_FAILED, EXIT_USAGE = 1, 2
-
-
-def main() -> int:
-    """Make the device. Returns the exit status: 0 done, 1 the node could not do it, 2 invalid plan."""
-    try:
-        plan = checked_vxlan_plan(parse(VxlanPlan, sys.stdin.buffer.read(), "plan"))
-        device = make_device(plan)
-    except FormatError as error:
-        print(f"node.vxlan: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except WireError as error:
-        print(f"node.vxlan: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    print(f"{device.name}: {plan.address}, packets of at most {device.mtu} bytes")
-    return 0
 
 
 def make_device(plan: VxlanPlan) -> Device:
@@ -74,6 +54,13 @@ def forwarding_lines(plan: VxlanPlan, hosts: Mapping[str, str]) -> list[str]:
         for name, peer in plan.peers.items()
         for mac in (peer.mac, FLOOD)
     ]
+
+
+def host_lines(plan: VxlanPlan) -> str:
+    """Return the lines of /etc/hosts for all nodes, by their addresses on the data network."""
+    addresses = {plan.node: plan.address}
+    addresses |= {name: peer.address for name, peer in plan.peers.items()}
+    return "".join(f"{address}\t{name}\n" for name, address in addresses.items())
 
 
 def resolve_hosts(plan: VxlanPlan, timeout_s: float) -> dict[str, str]:
@@ -119,7 +106,3 @@ def _path_mtu(host: str) -> int:
 def _remove_device() -> None:
     if DEVICE in (name for _, name in socket.if_nameindex()):
         run(["ip", "link", "delete", DEVICE])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

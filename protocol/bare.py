@@ -1,14 +1,15 @@
 """Nodes on a host without a container engine: the orders to `python -m node.bare`, and its answers.
 
 The program runs on such a host in the root file system of the node image, which it also gives to every node. Verbs:
-`info`; `list`; `make`, `start`, `remove`, `unpause` and `limit`, whose standard input is an order. Each prints one JSON
-document. A failure is one line on standard error, with exit code 1.
+`images`, `list`, `remove-all`, `prune`, `forget`, `try-wires`; and `make`, `start`, `remove`, `unpause` and `limit`,
+whose standard input is an order. Each prints one JSON document. A failure is one line on standard error, with exit code
+1.
 """
 
 from typing import Annotated, NamedTuple
 
 from protocol.reader import WORD, one_of, within
-from protocol.vxlan_plan import VxlanPlan
+from protocol.vxlan_plan import Port, VxlanPlan
 
 HOST_FOLDER = "/var/lib/gradwire"
 """On a host: images and nodes; only root can enter."""
@@ -25,8 +26,6 @@ RUNTIME_FOLDER = "/run/gradwire-host"
 IMAGE_FILE = "gradwire-image.json"
 """In the root file system of an image: an `Image`."""
 STATES = ("created", "running", "paused", "exited")
-
-Port = Annotated[int, within(1, 65_535)]
 
 
 class Image(NamedTuple):
@@ -55,8 +54,6 @@ class BareNode(NamedTuple):
     """The id of its image."""
     labels: dict[str, str]
     """Its labels, as those of a container."""
-    hosts: dict[str, str]
-    """The addresses of all nodes on the data network, by name, for /etc/hosts."""
     capabilities: list[str]
     """Its capabilities, without CAP_."""
     sysctls: dict[str, str]
@@ -147,12 +144,8 @@ class Done(NamedTuple):
     """What was removed."""
 
 
-class Info(NamedTuple):
-    """The answer to `info`: the host."""
+class Images(NamedTuple):
+    """The answer to `images`."""
 
-    cpus: int
-    """Its processors."""
-    memory_bytes: int
-    """Its memory."""
     images: list[Image]
-    """The images that it has; last the one that came last."""
+    """The images of the host; last the one that came last."""

@@ -1,6 +1,6 @@
 """The plan of a node's data device where no Docker network connects the nodes: a VXLAN tunnel to every other node.
 
-Standard input of `python -m node.vxlan`, and part of a pod's order (`protocol/pod_order.py`).
+Part of the orders for a pod (`protocol/pod_order.py`) and for a node on a host without an engine (`protocol/bare.py`).
 """
 
 from typing import Annotated, NamedTuple
@@ -14,7 +14,7 @@ OVERHEAD_BYTES = 50
 PREFIX_LENGTH = 24
 """The prefix length of a cluster's data network."""
 
-UdpPort = Annotated[int, within(1, 65_535)]
+Port = Annotated[int, within(1, 65_535)]
 
 
 class VxlanPeer(NamedTuple):
@@ -26,7 +26,7 @@ class VxlanPeer(NamedTuple):
     """The MAC address of its data device."""
     host: Annotated[str, WORD]
     """Its address or DNS name on the network below."""
-    port: UdpPort = PORT
+    port: Port = PORT
     """The UDP port at which it receives."""
 
 
@@ -41,7 +41,7 @@ class VxlanPlan(NamedTuple):
     """The MAC address of its data device, by which the other nodes recognise it."""
     vni: Annotated[int, within(1, 2**24 - 1)]
     """The VXLAN network identifier, the same on all nodes."""
-    port: UdpPort
+    port: Port
     """The UDP port at which this node receives."""
     peers: dict[str, VxlanPeer]
     """All other nodes, by name."""

@@ -161,7 +161,7 @@ class Engine:
 
     def image_id(self, tag: str) -> str | None:
         """Return the id of a tag's image; None if there is none."""
-        image = self._image(tag)
+        image = self.inspect_image(tag)
         return image["Id"] if image else None
 
     def image_ids(self, tag: str) -> dict[str, str | None]:
@@ -170,27 +170,12 @@ class Engine:
 
     def image_content(self, tag: str) -> object:
         """Return an image's layers and labels, which unlike its id are equal on all engines; None if it is missing."""
-        image = self._image(tag)
+        image = self.inspect_image(tag)
         return image and (image["RootFS"].get("Layers"), image["Config"].get("Labels"))
-
-    def image_layers(self, tag: str) -> list[str]:
-        """Return the digests of an image's layers; none if it is missing."""
-        image = self._image(tag)
-        return list(image["RootFS"].get("Layers") or ()) if image else []
-
-    def image_labels(self, tag: str) -> dict[str, str]:
-        """Return an image's labels; none if it is missing."""
-        image = self._image(tag)
-        return dict(image["Config"].get("Labels") or {}) if image else {}
-
-    def image_environment(self, tag: str) -> list[str]:
-        """Return the environment of an image's programs, as NAME=VALUE; empty if it is missing."""
-        image = self._image(tag)
-        return list(image["Config"].get("Env") or ()) if image else []
 
     def image_source(self, tag: str) -> str | None:
         """Return the label that holds an image's source hash and build arguments; None if there is none."""
-        image = self._image(tag)
+        image = self.inspect_image(tag)
         labels = (image["Config"].get("Labels") or {}) if image else {}
         return labels.get(LABEL_SOURCE)
 
@@ -388,7 +373,8 @@ class Engine:
                 f"python -m cluster.up --name {container.cluster}",
             ) from error
 
-    def _image(self, tag: str) -> Image | None:
+    def inspect_image(self, tag: str) -> Image | None:
+        """Return everything that the engine knows about a tag's image; None if there is none."""
         import docker.errors
 
         try:

@@ -14,7 +14,7 @@ from cluster.base.files import write_text
 from cluster.base.spec import IMAGE, ClusterSpec, Node, project_name
 from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
-from protocol.places import SHARED_FOLDER
+from protocol.places import KEYS_FOLDER, SHARED_FOLDER
 
 LABEL_CLUSTER = "gradwire.cluster"
 LABEL_NODE = "gradwire.node"
@@ -168,7 +168,7 @@ def _service(
 
 
 def _mounts(spec: ClusterSpec, node: Node, *, mounts_keys: bool) -> list[str]:
-    keys = [f"./.gradwire/{spec.name}/{node.name}:/run/keys:ro"] if mounts_keys else []
+    keys = [f"./.gradwire/{spec.name}/{node.name}:{KEYS_FOLDER}:ro"] if mounts_keys else []
     return [*keys, f"{SHARED_VOLUME}:{SHARED_FOLDER}"]
 
 

@@ -17,15 +17,13 @@ from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp, compose_failure
 from cluster.engine.container import WORKING_DIR
 from cluster.hosts.bare_host import BareHost
-from protocol.bare import BareNode, Listed
-from protocol.places import SHARED_FOLDER
+from cluster.hosts.vxlan import Endpoint, vxlan_plan
+from protocol.bare import BareNode, Limit, Listed
+from protocol.places import FIRST_PLAN, SHARED_FOLDER
 from protocol.reader import document
-from protocol.vxlan_plan import VxlanPeer, VxlanPlan
 
 LABEL_CONFIG = "gradwire.config"
 """The digest of a node's order: a node whose order has another one is replaced."""
-FIRST_PLAN = "plan.json"
-"""Beside a node's keys while it boots for the first time; no reason to replace it."""
 
 
 class BareCompose(ComposeUp):
@@ -66,15 +64,16 @@ class BareCompose(ComposeUp):
             return
         nodes = [node for node in spec.nodes if node.name in self._services]
         image = self._host.image_id(spec.image) or ""
-        addresses = _addresses(self._engine, spec)
-        orders = [self._order(spec, node, image, addresses) for node in nodes]
+        endpoints = _endpoints(self._engine, spec)
+        orders = [self._order(spec, node, image, endpoints) for node in nodes]
         there = {one.name: one for one in self._host.listed()}
         kept = [one for one in orders if _is_same(one, there.get(one.name))]
         news = [one for one in orders if one not in kept]
         try:
             if news:
                 self._host.make(news)
-            self._host.limit([one for one in kept if _limits(one) != _limits(there[one.name])])
+            limits = [_limit_of(one) for one in kept]
+            self._host.limit([one for one in limits if one != _limit_of(there[one.name])])
             self._host.start([order.name for order in orders])
         except ClusterError as error:
             raise compose_failure(error.message, spec, self.where) from error
@@ -84,7 +83,7 @@ class BareCompose(ComposeUp):
         """Do nothing: no program of ours goes on."""
 
     def _order(
-        self, spec: ClusterSpec, node: Node, image: str, addresses: Mapping[str, str]
+        self, spec: ClusterSpec, node: Node, image: str, endpoints: Mapping[str, Endpoint]
     ) -> BareNode:
         service = self._services[node.name]
         order = BareNode(
@@ -92,12 +91,11 @@ class BareCompose(ComposeUp):
             hostname=service["hostname"],
             image=image,
             labels=service["labels"] | {WORKING_DIR: str(PROJECT_DIR)},
-            hosts=dict(line.split(":", 1) for line in service["extra_hosts"]),
             capabilities=service["cap_add"],
             sysctls=service["sysctls"],
             pids_limit=service["pids_limit"],
             ssh_port=node.ssh_port,
-            vxlan=_vxlan_plan(spec, node, addresses),
+            vxlan=vxlan_plan(spec, node, endpoints),
             keys=_keys(spec, node),
             shared=SHARED_FOLDER,
             cpu_period_us=service.get("cpu_period", 0),
@@ -111,28 +109,22 @@ def _is_same(order: BareNode, there: Listed | None) -> bool:
     return there is not None and there.labels.get(LABEL_CONFIG) == order.labels[LABEL_CONFIG]
 
 
-def _limits(node: BareNode | Listed) -> tuple[int, int, int]:
-    return node.cpu_period_us, node.cpu_quota_us, node.memory_bytes
+def _limit_of(node: BareNode | Listed) -> Limit:
+    return Limit(node.name, node.cpu_period_us, node.cpu_quota_us, node.memory_bytes)
 
 
-def _addresses(engine: Engine, spec: ClusterSpec) -> dict[str, str]:
-    """Return where each node's tunnel is reached: at its host's address for the others, or the loopback address."""
+def _endpoints(engine: Engine, spec: ClusterSpec) -> dict[str, Endpoint]:
+    """Return where each node's tunnel ends: at its host's address for the others, or the loopback address.
+
+    Its UDP port has the number of its SSH port, which is its own on the host.
+    """
+    ports = {node.name: node.ssh_port for node in spec.nodes}
     return {
-        node: part.host.internal_ip or "127.0.0.1"
+        node: (part.host.internal_ip or "127.0.0.1", ports[node])
         for part, nodes in engine.parts(spec)
         if isinstance(part, BareHost)
         for node in nodes
     }
-
-
-def _vxlan_plan(spec: ClusterSpec, node: Node, addresses: Mapping[str, str]) -> VxlanPlan:
-    """Return the plan of a node's data device: its UDP port has the number of its SSH port, which is its own."""
-    peers = {
-        peer.name: VxlanPeer(peer.address, peer.mac, addresses[peer.name], peer.ssh_port)
-        for peer in spec.nodes
-        if peer != node
-    }
-    return VxlanPlan(node.name, node.address, node.mac, spec.vni, node.ssh_port, peers)
 
 
 def _keys(spec: ClusterSpec, node: Node) -> dict[str, str]:

@@ -33,7 +33,7 @@ from cluster.hosts.hosts_file import Host
 from cluster.hosts.remote_engine import RemoteEngine
 from cluster.hosts.tunnel import Tunnel
 from protocol import bare
-from protocol.bare import BareNode, Done, Info, Listed, Make, Named, Nodes
+from protocol.bare import BareNode, Done, Images, Listed, Make, Named, Nodes
 from protocol.reader import FormatError, document, read
 
 NETWORK = "data"  # as Compose calls it
@@ -97,15 +97,10 @@ class BareHost(RemoteEngine):
         for first in range(0, len(names), AT_ONCE):
             self.ask(Done, ["start"], Named(list(names[first : first + AT_ONCE])))
 
-    def limit(self, orders: Sequence[BareNode]) -> None:
-        """Apply the limits of these orders to nodes that exist. Raises like `ask`."""
-        for one in orders:
-            order = bare.Limit(one.name, one.cpu_period_us, one.cpu_quota_us, one.memory_bytes)
+    def limit(self, orders: Sequence[bare.Limit]) -> None:
+        """Apply limits to nodes that exist. Raises like `ask`."""
+        for order in orders:
             self.ask(Done, ["limit"], order)
-
-    def info(self) -> Info:
-        """Return what the host has; raises like `ask`."""
-        return self.ask(Info, ["info"])
 
     def listed(self) -> list[Listed]:
         """Return all nodes of the host, of any cluster; raises like `ask`."""
@@ -131,7 +126,7 @@ class BareHost(RemoteEngine):
 
     def image(self, tag: str) -> bare.Image | None:
         """Return the image of this name that came last; None if there is none."""
-        found = self.ask(Info, ["info"], if_nothing=Info(1, 1, [])).images
+        found = self.ask(Images, ["images"], if_nothing=Images([])).images
         return next((image for image in reversed(found) if image.tag == tag), None)
 
     def image_id(self, tag: str) -> str | None:
@@ -160,11 +155,7 @@ class BareHost(RemoteEngine):
 
     def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
         """See Engine.set_limits."""
-        for container in (one for one in containers if one.node in limits):
-            limit = limits[container.node]
-            share_us = (0, 0) if limit.cpus is None else cpu_share_us(limit.cpus)
-            order = bare.Limit(container.id, *share_us, limit.memory_bytes or 0)
-            self.ask(Done, ["limit"], order)
+        self.limit([_limit(one.id, limits[one.node]) for one in containers if one.node in limits])
 
     def check_gpus(self, image: str, gpus: str) -> None:
         """Refuse GPUs: nodes without Docker have none.
@@ -284,6 +275,11 @@ class BareHost(RemoteEngine):
             return ClusterError(f"host {self.host_name} does not answer any more", self.start_it)
         words = " / ".join(done.stderr.strip().splitlines()[-2:]).removeprefix("node.bare: ")
         return ClusterError(f"host {self.host_name}: {words or f'{verb}: exit {done.returncode}'}")
+
+
+def _limit(name: str, limit: Limit) -> bare.Limit:
+    share_us = (0, 0) if limit.cpus is None else cpu_share_us(limit.cpus)
+    return bare.Limit(name, *share_us, limit.memory_bytes or 0)
 
 
 def _as_listed_by_docker(one: Listed) -> dict[str, object]:

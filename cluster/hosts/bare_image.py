@@ -6,6 +6,7 @@ import hashlib
 import json
 import uuid
 
+from cluster.base.errors import ClusterError
 from cluster.engine.client import Engine
 from protocol.bare import (
     CURRENT_IMAGE,
@@ -92,13 +93,21 @@ def accept_argv(folder: str, image: Image) -> list[str]:
 
 
 def describe(local: Engine, image: str) -> Image:
-    """Return what a host keeps about an image of this machine's engine."""
+    """Return what a host keeps about an image of this machine's engine.
+
+    Raises:
+        ClusterError: the engine does not have it.
+    """
+    found = local.inspect_image(image)
+    if found is None:
+        raise ClusterError(f"no image {image}", "python -m cluster.image")
+    config = found["Config"]
     return Image(
-        id=_folder(local.image_id(image) or "", image),
+        id=_folder(found["Id"], image),
         tag=image,
-        layers=local.image_layers(image),
-        labels=local.image_labels(image),
-        environment=local.image_environment(image),
+        layers=found["RootFS"].get("Layers") or [],
+        labels=config.get("Labels") or {},
+        environment=config.get("Env") or [],
     )
 
 

@@ -16,8 +16,9 @@ from cluster.engine.container import Container
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.remote_engine import RemoteEngine
 from cluster.hosts.tunnel import Tunnel
+from protocol.places import KEYS_FOLDER
 
-KEYS = "run/keys"
+KEYS = KEYS_FOLDER.removeprefix("/")
 """The folder of a node's keys; on this machine Compose mounts it."""
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cluster.base.errors import UsageError
-from cluster.base.spec import ClusterSpec, Node
-from cluster.engine.compose import SLOW_START_AFTER_IDLE
+from cluster.base.spec import ClusterSpec
+from cluster.engine.compose import SLOW_START_AFTER_IDLE, SYSCTLS
 from cluster.engine.resources import ALL, Limit
+from cluster.hosts.vxlan import vxlan_plan
 from cluster.links.link_spec import link_plans
 from cluster.run.job import Job, make_job
 from cluster.run.launch_again import experiment_again
@@ -18,10 +19,12 @@ from cluster.shaping.link_state import planned_link_state
 from protocol.node_plan import NodePlan
 from protocol.pod_order import ORDER_FILE, PROGRAM_FILE, PodOrder
 from protocol.reader import document
-from protocol.vxlan_plan import PORT, VxlanPeer, VxlanPlan
+from protocol.vxlan_plan import PORT
 
 MOST_BYTES = 1_000_000  # a ConfigMap has at most 1 MiB
-FORWARDING = {"net.ipv4.ip_forward": "1", "net.ipv4.conf.all.send_redirects": "0"}
+FORWARDING = {
+    name: SYSCTLS[name] for name in ("net.ipv4.ip_forward", "net.ipv4.conf.all.send_redirects")
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,12 @@ def make_pods(job: Job, run: str, limits: Mapping[str, Limit]) -> list[Pod]:
         limits: the resources of each node.
     """
     orders, plans = job.orders(run), job.link_state.plans
+    endpoints = {node.name: (pod_host(job.spec, node.name), PORT) for node in job.spec.nodes}
     return [
         Pod(
             node.name,
             PodOrder(
-                vxlan_plan(job.spec, node),
+                vxlan_plan(job.spec, node, endpoints),
                 plans.get(node.name),
                 [order for place, order in orders.items() if place.node == node.name],
             ),
@@ -80,22 +84,6 @@ def make_pods(job: Job, run: str, limits: Mapping[str, Limit]) -> list[Pod]:
         )
         for node in job.spec.nodes
     ]
-
-
-def vxlan_plan(spec: ClusterSpec, node: Node) -> VxlanPlan:
-    """Return the plan of a node's data device; peers are found by the names of their pods."""
-    return VxlanPlan(
-        node=node.name,
-        address=node.address,
-        mac=node.mac,
-        vni=spec.vni,
-        port=PORT,
-        peers={
-            peer.name: VxlanPeer(peer.address, peer.mac, pod_host(spec, peer.name))
-            for peer in spec.nodes
-            if peer != node
-        },
-    )
 
 
 def pod_host(spec: ClusterSpec, node: str) -> str:

@@ -25,7 +25,7 @@ from cluster.ssh.fleet import Fleet
 from cluster.ssh.keys import ensure_keys
 from protocol.link_report import LinkReport
 from protocol.node_plan import NodePlan
-from protocol.places import FIRST_REPORT, FIRST_REPORT_LOCK
+from protocol.places import FIRST_PLAN, FIRST_REPORT, FIRST_REPORT_LOCK
 
 # Generous: a dead node and a failed compose are noticed at once, by other means.
 START_TIMEOUT_S = 120.0
@@ -128,7 +128,7 @@ def _log_in(engine: Engine, spec: ClusterSpec, fleet: Fleet, node: Node, deadlin
 def hand_over_plans(spec: ClusterSpec, plans: Mapping[str, NodePlan]) -> None:
     """Put each node's first plan beside its keys; remove that of a node without one."""
     for node in spec.nodes:
-        path = spec.state_dir / node.name / "plan.json"
+        path = spec.state_dir / node.name / FIRST_PLAN
         path.unlink(missing_ok=True)
         if node.name in plans:
             write_atomically(path, encode(plans[node.name]), 0o644)

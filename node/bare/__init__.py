@@ -3,5 +3,5 @@
 Nothing here runs in a node: it runs on the host, as root, in the root file system of the node image, from which it also
 takes its tools (runc, conmon, ip). Reading order: `__main__` (the verbs), `nodes` (makes, lists and removes them),
 `bundle` (a node as an OCI configuration: pure), `runtime` (runc and conmon), `device` (the data device: a VXLAN tunnel
-made on the host and moved into the node), `folders` (where everything is).
+of the host that ends in the node), `folders` (where everything is).
 """

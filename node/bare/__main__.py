@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from node.bare import nodes
-from node.bare.folders import RUNTIME, NodeFolder
-from node.bare.runtime import HostError, read_log
+from node.bare.folders import RUNTIME
+from node.bare.runtime import HostError
 from node.wire.commands import WireError
 from node.wire.commands import run as command
-from protocol.bare import Done, Limit, Make, Named, Nodes
+from protocol.bare import Done, Images, Limit, Make, Named, Nodes
 from protocol.rank import EXIT_USAGE
 from protocol.reader import FormatError, document, parse
 
 USAGE = """usage: python3 -m node.bare VERB
-  info              what the host has
+  images            the images of this host
   list              its nodes
   make < order      make nodes, without starting them
   start < names     start nodes
@@ -29,10 +29,9 @@ USAGE = """usage: python3 -m node.bare VERB
   remove-all CLUSTER  end and remove all nodes of a cluster, and what they shared
   prune             remove the images that no node has, but the current one
   forget CLUSTER    remove what the nodes of a cluster shared
-  try-wires         which wires the kernel can do
-  log NAME LINES    the last lines of a node's output"""
+  try-wires         which wires the kernel can do"""
 EXIT_FAILED = 1
-LOOKING = ("info", "list", "log", "try-wires")
+LOOKING = ("images", "list", "try-wires")
 LOCK_TIMEOUT_S = 60.0
 
 
@@ -82,8 +81,8 @@ def one_at_a_time(arguments: list[str]) -> Iterator[None]:
 def run(arguments: list[str]) -> Any:  # noqa: ANN401 - a JSON value
     """Run one verb and return its answer as a JSON value; None: there is no such verb."""
     match arguments:
-        case ["info"]:
-            return document(nodes.info())
+        case ["images"]:
+            return document(Images(nodes.list_images()))
         case ["list"]:
             return document(Nodes(nodes.list_nodes()))
         case ["make"]:
@@ -108,8 +107,6 @@ def run(arguments: list[str]) -> Any:  # noqa: ANN401 - a JSON value
             return json.loads(command(argv))
         case ["forget", cluster]:
             return document(Done([cluster] if nodes.remove_shared(cluster) else []))
-        case ["log", name, lines]:
-            return {"lines": read_log(NodeFolder(name).log)[-int(lines) :]}
         case _:
             return None
 

@@ -112,15 +112,6 @@ def _mount(where: str, kind: str, *options: str, source: str = "") -> dict[str, 
     return {"destination": where, "type": kind, "source": source or kind, "options": list(options)}
 
 
-def hosts_file(node: BareNode) -> str:
-    """Return its /etc/hosts."""
-    lines = [
-        "127.0.0.1\tlocalhost",
-        *(f"{address}\t{name}" for name, address in node.hosts.items()),
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
 def overlay_options(lower: str, upper: str, work: str) -> Sequence[str]:
     """Return the mount command's words for a node's root file system: the image below, what it writes above."""
     return ("-t", "overlay", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}")

@@ -1,4 +1,4 @@
-"""The data device of a node: a VXLAN tunnel that is made in the host's network namespace and moved into the node's.
+"""The data device of a node: a VXLAN tunnel of the host's network namespace that ends in the node's.
 
 The tunnel's packets go on through the host's network, whatever the node does. Each node of a host has a tunnel at a UDP
 port of its own.
@@ -24,7 +24,7 @@ LEAST_RELEASE = (6, 5)
 
 
 def give_device(plan: VxlanPlan, pid: int) -> None:
-    """Make a node's data device and move it into the node's network namespace.
+    """Make a node's data device, in the node's network namespace.
 
     Args:
         plan: the plan of the device.

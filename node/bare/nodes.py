@@ -2,15 +2,15 @@
 
 import base64
 import json
-import os
 import shutil
 from pathlib import Path
 
 from node.bare import runtime
-from node.bare.bundle import bundle, hosts_file, overlay_options, resources
+from node.bare.bundle import bundle, overlay_options, resources
 from node.bare.device import give_device
 from node.bare.folders import ENDS, NodeFolder, image_folder, shared_folder
 from node.bare.runtime import HostError
+from node.vxlan import host_lines
 from node.wire.commands import run
 from protocol.bare import (
     CURRENT_IMAGE,
@@ -19,13 +19,14 @@ from protocol.bare import (
     NODES_FOLDER,
     BareNode,
     Image,
-    Info,
     Limit,
     Listed,
 )
+from protocol.places import KEYS_FOLDER
 from protocol.reader import FormatError, document, parse
 
 LABEL_CLUSTER = "gradwire.cluster"
+LOCALHOST = "127.0.0.1\tlocalhost\n"
 SLOW_START = "net.ipv4.tcp_slow_start_after_idle"
 STATES = {"created": "created", "running": "running", "paused": "paused"}  # all others: exited
 
@@ -149,12 +150,11 @@ def list_nodes() -> list[Listed]:
     return [_listed(order, states.get(order.name, "")) for order in orders]
 
 
-def info() -> Info:
-    """Return what the host has."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def list_images() -> list[Image]:
+    """Return the images of this host, last the one that came last."""
     whole = [path for path in Path(IMAGES_FOLDER).glob("*") if (path / IMAGE_FILE).is_file()]
     whole.sort(key=lambda path: (path / IMAGE_FILE).stat().st_mtime)
-    return Info(os.cpu_count() or 1, pages, [read_image(path.name) for path in whole])
+    return [read_image(path.name) for path in whole]
 
 
 def read_image(image: str) -> Image:
@@ -226,12 +226,12 @@ def _update(node: BareNode) -> dict[str, object]:
 
 
 def _write_files(order: BareNode, folder: NodeFolder) -> None:
-    keys = folder.upper / "run" / "keys"
-    (folder.upper / "run").mkdir(mode=0o755)
+    keys = folder.upper / KEYS_FOLDER.removeprefix("/")
+    keys.parent.mkdir(mode=0o755)
     keys.mkdir(mode=0o700)
     for name, content in order.keys.items():
         path = keys / name
         path.write_bytes(base64.b64decode(content))
         path.chmod(0o600)
     (folder.upper / "etc").mkdir(mode=0o755)
-    (folder.upper / "etc" / "hosts").write_text(hosts_file(order))
+    (folder.upper / "etc" / "hosts").write_text(LOCALHOST + host_lines(order.vxlan))

@@ -14,7 +14,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from node.bare.folders import ENDS, RUNC_ROOT, NodeFolder
@@ -154,12 +153,3 @@ def _answer(reader: int) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def read_log(path: Path) -> list[str]:
-    """Return the lines of a node's log, without conmon's time and stream in front of each."""
-    try:
-        text = path.read_text(errors="replace")
-    except OSError:
-        return []
-    return [line.split(" ", 3)[-1] for line in text.splitlines()]

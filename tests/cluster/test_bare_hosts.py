@@ -6,7 +6,7 @@ import time
 
 import pytest
 from containers import PREFIX, eventually, losses
-from docker_hosts import BareMachine, docker, write_hosts_file
+from docker_hosts import BareMachine, two_machines, write_hosts_file
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
@@ -23,14 +23,8 @@ BREAKOUT = (
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
     """Machines west and east, which can reach each other; images that are sent to them stay for all tests."""
-    docker("network", "create", NETWORK)
-    two = [BareMachine(n, tmp_path_factory.mktemp(n), NETWORK) for n in ("west", "east")]
-    try:
-        yield [machine.start() for machine in two]
-    finally:
-        for machine in two:
-            machine.remove()
-        docker("network", "rm", NETWORK)
+    with two_machines(BareMachine, NETWORK, tmp_path_factory.mktemp) as two:
+        yield two
 
 
 @pytest.fixture

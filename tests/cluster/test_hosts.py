@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 from containers import PREFIX, eventually, last_run, losses
-from docker_hosts import DockerHost, docker, far_apart, write_hosts_file
+from docker_hosts import DockerHost, docker, far_apart, two_machines, write_hosts_file
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
 TRAIN += ("--task-set", "test_pictures=200")
@@ -20,14 +20,8 @@ NETWORK = f"{PREFIX}hosts"
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
     """Hosts west and east, which can reach each other; images that are sent to them stay for all tests."""
-    docker("network", "create", NETWORK)
-    two = [DockerHost(n, tmp_path_factory.mktemp(n), network=NETWORK) for n in ("west", "east")]
-    try:
-        yield [host.start() for host in two]
-    finally:
-        for host in two:
-            host.remove()
-        docker("network", "rm", NETWORK)
+    with two_machines(DockerHost, NETWORK, tmp_path_factory.mktemp) as two:
+        yield two
 
 
 @pytest.fixture

@@ -20,7 +20,13 @@ from cluster.export import main as export
 ROUND_TRIPS = Path(__file__).with_name("round_trips.py")
 ROUND_TRIP = re.compile(r"rank (\d): round trip ([0-9.]+) ms")
 SLEEPS = "import time; print('sleeps', flush=True); time.sleep(600)"
-FAILS = "raise SystemExit(7)"
+# Once the others have found it: a pod that is gone has no name in DNS any more.
+FAILS = """\
+import os, time
+while not os.path.exists("/tmp/fail"):
+    time.sleep(0.05)
+raise SystemExit(7)
+"""
 
 
 class Pods:
@@ -138,6 +144,7 @@ def test_the_first_rank_that_fails_decides_a_pods_exit_code_and_a_pod_ends_when_
     _, manifest = exported
     running = pods(with_programs(manifest, node1=SLEEPS, node2=FAILS, node3=SLEEPS))
     eventually(lambda: all("sleeps" in running.logs()[node] for node in ("node1", "node3")))
+    output(["docker", "exec", running.container("node2"), "touch", "/tmp/fail"])
     for node in ("node1", "node3"):
         output(["docker", "stop", "--time", "60", running.container(node)])
     codes, logs = running.wait()

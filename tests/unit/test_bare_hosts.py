@@ -18,10 +18,11 @@ from cluster.hosts.clean_up import bare_clean_up_command
 from cluster.hosts.hosts_file import Host, load_hosts
 from node.bare import device
 from node.bare.bundle import bundle
-from node.bare.runtime import read_log
+from node.vxlan import host_lines
 from node.wire.commands import WireError
-from protocol.bare import BareNode, Image, Listed, Nodes
-from protocol.reader import document
+from protocol.bare import BareNode, Image, Images, Listed, Nodes
+from protocol.reader import document, read
+from protocol.vxlan_plan import VxlanPlan
 
 SPEC = ClusterSpec("lab", 2)
 WEST = Host("west", "root@west", engine="none", internal_ip="10.1.0.1")
@@ -54,10 +55,9 @@ def listed(order, state="running", **changes):
 
 
 def host_with(*nodes, host=WEST, **answers):
-    images = {"cpus": 2, "memory_bytes": 1, "images": [document(IMAGE)]}
     answers = {
         "list": json.dumps(document(Nodes(list(nodes)))),
-        "info": json.dumps(images),
+        "images": json.dumps(document(Images([IMAGE]))),
     } | answers
     return BareHost(host, FakeTunnel(**answers))
 
@@ -86,7 +86,8 @@ def test_an_order_is_what_compose_would_make(orders):
     (node1, _), west, _ = orders({"node1": Limit(0.5, 2**30)})
     assert (node1.name, node1.hostname, node1.image) == ("gradwire-lab-node1", "node1", "0123")
     assert node1.labels["gradwire.cluster"] == "lab"
-    assert node1.hosts == {"node1": "10.77.0.11", "node2": "10.77.0.12"}
+    vxlan = read(VxlanPlan, node1.vxlan)
+    assert host_lines(vxlan) == "10.77.0.11\tnode1\n10.77.0.12\tnode2\n"
     assert (node1.cpu_period_us, node1.cpu_quota_us, node1.memory_bytes) == (4000, 2000, 2**30)
     assert node1.ssh_port == node1.vxlan["port"] == 22001
     peer = node1.vxlan["peers"]["node2"]
@@ -141,7 +142,7 @@ def test_nodes_are_listed_and_inspected_as_containers_are(orders):
 
 
 def test_a_host_to_which_no_image_ever_came_has_no_nodes():
-    host = host_with(list=(44, ""), info=(44, ""), forget=(44, ""))
+    host = host_with(list=(44, ""), images=(44, ""), forget=(44, ""))
     assert host.containers() == [] and host.image_id("gradwire-node") is None
     assert host.remove("lab") == []
 
@@ -176,10 +177,7 @@ def test_limits_are_applied_also_where_another_node_must_be_made(orders):
 
 def test_an_image_is_a_folder_for_each_of_its_tags_and_an_unfinished_one_is_not_used():
     local = SimpleNamespace(
-        image_id=lambda tag: "sha256:" + "a" * 64,
-        image_layers=lambda tag: [],
-        image_labels=lambda tag: {},
-        image_environment=lambda tag: [],
+        inspect_image=lambda tag: {"Id": "sha256:" + "a" * 64, "Config": {}, "RootFS": {}}
     )
     one, other = (describe(local, tag).id for tag in ("gradwire-node", "mine"))
     assert one != other and one.startswith("a" * 24)
@@ -247,8 +245,11 @@ def test_old_kernels_take_one_node_a_host(monkeypatch):
     device._refuse_old_kernel(["10.1.0.1"])
 
 
-def test_a_log_is_read_without_what_conmon_adds(tmp_path):
-    log = tmp_path / "log"
-    log.write_text("2026-11-26T20:05:01+00:00 stdout F node1: sshd is up\n")
-    assert read_log(log) == ["node1: sshd is up"]
-    assert read_log(tmp_path / "none") == []
+def test_a_log_is_read_without_what_conmon_adds():
+    host = host_with()
+    line = "2026-11-26T20:05:01+00:00 stdout F node1: sshd is up"
+    host.tunnel.open = lambda argv: subprocess.Popen(["echo", line], stdout=-1, text=True)
+    assert list(host.follow_log("node1", follow=False, lines=9)) == ["node1: sshd is up"]
+    assert host.log_tail("node1") == "node1: sshd is up"
+    host.tunnel.open = lambda argv: subprocess.Popen(["true"], stdout=-1, text=True)
+    assert host.log_tail("gone") == ""

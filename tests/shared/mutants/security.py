@@ -79,8 +79,8 @@ SECURITY = (
     Mutation(
         "a node sees all keys",
         "cluster/engine/compose.py",
-        "{spec.name}/{node.name}:/run/keys:ro",
-        "{spec.name}:/run/keys:ro",
+        "{spec.name}/{node.name}:{KEYS_FOLDER}:ro",
+        "{spec.name}:{KEYS_FOLDER}:ro",
         OF_COMPOSE + "test_each_node_sees_its_own_keys_only_and_cannot_write_them",
     ),
     Mutation(
