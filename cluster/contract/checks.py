@@ -7,7 +7,7 @@ from cluster.contract.bursts import buffer_error
 from cluster.contract.floods import HOST_LIMIT_MBYTE_S, flood_error
 from cluster.contract.impairments import judge_impairments
 from cluster.contract.measured import Measured, Queue, Rate
-from cluster.links.expected import Expected
+from cluster.links.expected import Expected, payload_share
 from protocol.link import Link, together_pct
 
 RTT_TOLERANCE_PCT = 1.0
@@ -86,12 +86,22 @@ def rtt_tolerance_ms(link: Link, asked: Expected, measured: Measured) -> float:
     return asked.rtt_ms(link) * RTT_TOLERANCE_PCT / 100 + RTT_TOLERANCE_MS + chance_ms
 
 
-def check_rate(link: Link, asked: Expected, rate: Rate) -> tuple[bool, bool]:
-    """Check a rate measured by datagrams, as `check_speed`; chance drops and duplicates some of them."""
+def check_rate(
+    link: Link, asked: Expected, rate: Rate, goodput_mbyte_s: float | None
+) -> tuple[bool, bool]:
+    """Check a rate measured by datagrams, as `check_speed`; chance drops and duplicates some of them.
+
+    A link carries no less than what TCP got through it. If datagrams were fewer, their sender was too slow.
+    (More than the rate proves nothing: data that a busy host delayed may arrive within the second measured.)
+    """
     chance = CERTAIN * flood_error(asked.as_limited(link))
     expected = asked.rate_mbyte_s(link)
     is_machine = rate.is_machine and (rate.is_all or link.dst not in asked.downlinks)
-    return check_speed(rate.mbyte_s, expected, is_machine=is_machine, chance=chance)
+    by_tcp_mbyte_s = (goodput_mbyte_s or 0.0) / payload_share(asked.mtu)
+    if _too_fast(by_tcp_mbyte_s, expected):
+        by_tcp_mbyte_s = 0.0
+    carried_mbyte_s = max(rate.mbyte_s, min(by_tcp_mbyte_s, expected))
+    return check_speed(carried_mbyte_s, expected, is_machine=is_machine, chance=chance)
 
 
 def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, tuple[bool, bool]]:
@@ -99,7 +109,7 @@ def _check_speeds(link: Link, asked: Expected, measured: Measured) -> dict[str, 
     goodput, rate = measured.goodput_mbyte_s, measured.rate
     speeds = {}
     if rate is not None:
-        speeds["rate"] = check_rate(link, asked, rate)
+        speeds["rate"] = check_rate(link, asked, rate, goodput)
     if goodput is not None and not link.is_rough:
         # TCP costs a machine more than datagrams: if these find the link as asked, TCP is the machine's limit.
         is_machine = rate is not None and speeds["rate"][0]

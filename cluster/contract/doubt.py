@@ -117,7 +117,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     if measured.rate is None:
         tcp_may_be = too_slow(measured.goodput_mbyte_s, asked.goodput_mbyte_s(link), missing_pct)
     else:
-        tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate)[0]
+        goodput = measured.goodput_mbyte_s
+        tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate, goodput)[0]
     blamed = {
         "delay": _delay_may_be(link, measured, strain),
         "rtt": 0 < too_long_ms <= strain.reach_ms and early_ms <= tolerance_ms,

@@ -170,9 +170,30 @@ def test_the_rate_of_a_rough_link_is_judged_by_datagrams():
 def test_where_datagrams_and_tcp_told_a_clean_links_speed_both_are_judged():
     asked, both = Expected(LINKS), replace(GOOD, rate=Rate(4.97, 99.0))
     assert judge(THERE, asked, both).broken == ()
-    assert judge(THERE, asked, replace(both, rate=Rate(4.6, 99.0))).broken == ("rate",)
+    slow = replace(both, rate=Rate(4.6, 99.0), goodput_mbyte_s=4.4)
+    assert judge(THERE, asked, slow).broken == ("rate", "goodput")
+    assert judge(THERE, asked, replace(both, rate=Rate(5.3, 99.0))).broken == ("rate",)
     assert judge(THERE, asked, replace(both, goodput_mbyte_s=4.0)).broken == ("goodput",)
     assert judge(THERE, asked, replace(both, goodput_mbyte_s=None)).broken == ()
+
+
+@pytest.mark.parametrize("full_pct", [0.0, 99.0])
+def test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer(full_pct):
+    """As on netem in the guest: 20.5 MB/s by datagrams on a link of 28.3 that carried 27.0 MB/s of TCP's payload."""
+    links = [link._replace(rate_mbyte_s=28.3) for link in LINKS]
+    asked = Expected(tuple(links))
+    found = replace(GOOD, rate=Rate(20.5, full_pct), goodput_mbyte_s=27.0)
+    assert judge(links[0], asked, found).failed == ()
+    for slow_mbyte_s in (26.0, None):
+        slow = replace(found, goodput_mbyte_s=slow_mbyte_s)
+        assert "rate" in judge(links[0], asked, slow).broken
+    # More than the link's rate is data that a busy host delayed. It says nothing about the rate.
+    assert judge(links[0], asked, replace(found, goodput_mbyte_s=28.0)).broken == (
+        "rate",
+        "goodput",
+    )
+    rough = links[0]._replace(jitter_ms=2.0)  # even where TCP itself is not judged
+    assert "rate" not in judge(rough, Expected((rough, links[1])), found).broken
 
 
 def test_the_verdict_says_what_told_the_speeds():
@@ -355,7 +376,8 @@ FAST = {"rate_mbyte_s": 50.0}
     [
         ({}, {"goodput_mbyte_s": 4.78 * 0.95}, "goodput"),
         ({}, {"goodput_mbyte_s": 4.78 * 1.05}, "goodput"),
-        ({}, {"rate": Rate(5 * 0.95, 99.0)}, "rate"),
+        ({}, {"rate": Rate(5 * 0.95, 99.0), "goodput_mbyte_s": None}, "rate"),
+        ({}, {"rate": Rate(5 * 1.05, 99.0)}, "rate"),
         (
             FAST,
             {"rate": Rate(20.0, 0.0), "goodput_mbyte_s": None},

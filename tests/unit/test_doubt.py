@@ -49,7 +49,7 @@ def judged(strain, link=THERE, back=BACK, **change):
         ("rtt", {"rtt_ms": 42.0}),
         ("delay", {"delay_ms": 21.5}),
         ("jitter", {"jitter_ms": 1.38}),
-        ("rate", {"rate": Rate(4.75, 99.0)}),
+        ("rate", {"rate": Rate(4.75, 99.0), "goodput_mbyte_s": None}),
         ("goodput", {"goodput_mbyte_s": 4.55, "rate": None}),
     ],
 )
@@ -75,7 +75,7 @@ def test_what_lateness_explains_is_undecided_and_broken_on_a_host_that_was_well(
         # More than the host was late, lacked or dropped.
         ("rtt", {"rtt_ms": 52.0}),
         ("jitter", {"jitter_ms": 3.0}),
-        ("rate", {"rate": Rate(2.5, 99.0)}),
+        ("rate", {"rate": Rate(2.5, 99.0), "goodput_mbyte_s": None}),
         ("goodput", {"goodput_mbyte_s": 4.3, "rate": None}),
         ("loss", {"arrived": 999}),
         # Only on a link with jitter can pings arrive early.

@@ -29,6 +29,22 @@ PROOF = (
         OF_CHECKS + "test_a_rate_beyond_the_machine_is_clipped_and_said_and_a_slow_link_is_not",
     ),
     Mutation(
+        "what TCP carried says nothing about the rate",
+        CHECKS,
+        "max(rate.mbyte_s, min(by_tcp_mbyte_s, expected))",
+        "rate.mbyte_s",
+        OF_CHECKS
+        + "test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer",
+    ),
+    Mutation(
+        "what a busy host delayed counts as a rate",
+        CHECKS,
+        "if _too_fast(by_tcp_mbyte_s, expected):",
+        "if False:",
+        OF_CHECKS
+        + "test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer",
+    ),
+    Mutation(
         "delays of one way 4 % off hold",
         CHECKS,
         "DELAY_TOLERANCE_PCT = 2.0",
