@@ -65,9 +65,14 @@ def try_python(version: Version, python: str) -> bool:
     done = install(venv)
     if done.returncode == 0:
         done = run(venv / "bin" / "python", "-m", "pytest", "-q", "--tb=short", "tests/unit")
-    shown = said(done)[-1:] if done.returncode == 0 else said(done)
+    shown = in_short(said(done)) if done.returncode == 0 else said(done)
     print("\n".join(f"Python {name}: {line}" for line in shown), flush=True)
     return done.returncode == 0
+
+
+def in_short(lines: list[str]) -> list[str]:
+    """Return the reasons of skipped tests, and the summary."""
+    return [line for line in lines[:-1] if line.startswith("SKIPPED")] + lines[-1:]
 
 
 def is_ready(venv: Path) -> bool:

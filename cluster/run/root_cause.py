@@ -67,17 +67,17 @@ def raise_failure(
         return
     first = root_cause(failed)
     before = [end for end in failed if _was_done_without(end, first)]
-    after = [end for end in failed if end != first and end not in before]
+    others = [end for end in failed if end != first and end not in before]
     log = folder / "logs" / f"{first.place.name}.log"
     words = last_lines(log, MOST_LINES)
     who = f"rank {first.place.rank} on {first.place.node} {how_it_ended(first, fates)}"
     lines = [
-        f"{who}: the root cause ({_among(1 + len(after))})",
+        f"{who}: the root cause ({_among(1 + len(others))})",
         *([f"  {first.error}"] if first.error else []),
         *(f"  | {line}" for line in _end_of_log(words)),
         *(f"  {text}" for text in missing_links(first.place.node, words, nodes, isolated)),
         *([f"  before it: {_how_each(before, fates)}"] if before else []),
-        *([f"  after it: {_how_each(after, fates)}"] if after else []),
+        *([f"  the others: {_how_each(others, fates)}"] if others else []),
     ]
     raise RunFailed("\n".join(lines), document=summary, see=str(log))
 
@@ -120,7 +120,7 @@ def missing_links(
 
 
 def _among(count: int) -> str:
-    return "the only one to fail" if count == 1 else f"first of {count} to fail"
+    return "the only one to fail" if count == 1 else f"of {count} ranks that failed"
 
 
 def _was_done_without(end: RankExit, first: RankExit) -> bool:

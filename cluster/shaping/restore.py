@@ -33,15 +33,15 @@ def restore_limits(engine: Engine, spec: ClusterSpec, console: Console) -> None:
 def restore_links(fleet: Fleet, spec: ClusterSpec, console: Console) -> LinkState:
     """Apply the recorded links again on nodes where others are in force; return the links then in force.
 
-    Does nothing while a temporary change (a trace, `shape --for`) is going on.
+    While a temporary change (a trace, `shape --for`) is going on, only on nodes that have lost their links.
 
     Raises:
         NodeError: a node does not answer, or could not apply its links.
     """
     adopt_links(fleet, spec)
     link_state, recorded = read_link_state(fleet), read_record(spec) or {}
-    wrong = differing(link_state, recorded)
-    if not wrong or is_changing(spec, link_state):
+    wrong = not_as_recorded(spec, link_state, recorded)
+    if not wrong:
         return link_state
     console.say(
         f"{_names(wrong)}: the links in force differ from those asked for; applying them again{_why(link_state)}"
@@ -96,7 +96,7 @@ def find_leftovers(spec: ClusterSpec, link_state: LinkState) -> list[str]:
         for one in changes
     ]
     recorded = read_record(spec)
-    wrong = differing(link_state, recorded) if recorded is not None and not changes else []
+    wrong = not_as_recorded(spec, link_state, recorded) if recorded is not None else []
     if wrong:
         said.append(
             f"{_names(wrong)}: the links in force differ from those asked for; the next up or launch applies them again"
@@ -114,6 +114,19 @@ def differing(link_state: LinkState, recorded: Mapping[str, NodePlan]) -> list[s
     """Return the nodes whose plan in force differs from the recorded one."""
     nodes = sorted(link_state.plans.keys() | recorded.keys())
     return [node for node in nodes if link_state.plans.get(node) != recorded.get(node)]
+
+
+def not_as_recorded(
+    spec: ClusterSpec, link_state: LinkState, recorded: Mapping[str, NodePlan]
+) -> list[str]:
+    """Return the nodes that need their recorded links again.
+
+    While a temporary change is going on, only those that have lost their links: it alters links, but removes none.
+    """
+    wrong = differing(link_state, recorded)
+    if not is_changing(spec, link_state):
+        return wrong
+    return [node for node in wrong if node not in link_state.plans]
 
 
 def is_changing(spec: ClusterSpec, link_state: LinkState) -> bool:

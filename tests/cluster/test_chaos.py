@@ -12,6 +12,7 @@ SEED = int(os.environ.get("E2E_CHAOS_SEED", "1"))
 PLAYED = {
     "command killed": "up anew",
     "node killed": "verify",
+    "node paused": "verify",
     "node removed": "launch starting",
     "rank killed": "launch running",
     "disk full": "shape",

@@ -21,6 +21,21 @@ if os.environ["RANK"] == "1":
 time.sleep(600)
 """
 
+# Rank 1 leaves the group, and says only a second later why.
+LEAVES_FIRST = """\
+import os, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+if os.environ["RANK"] == "1":
+    dist.destroy_process_group()
+    time.sleep(1)
+    raise ValueError("out of cheese")
+dist.all_reduce(torch.ones(1))
+"""
+
 
 @pytest.fixture
 def script(tmp_path):
@@ -58,6 +73,20 @@ def test_the_first_rank_that_fails_is_the_root_cause(unshaped, script, how, word
     assert summary["status"] == "failed"
     assert summary["exit_codes"] == {"node1": -15, "node2": code, "node3": -15}
     assert is_quiet(unshaped)
+
+
+def test_a_rank_that_fails_is_the_root_cause_although_another_reports_first_that_it_left(
+    unshaped, tmp_path
+):
+    path = tmp_path / "job.py"
+    path.write_text(LEAVES_FIRST)
+    done = unshaped.run("launch", "--json", "--", path, check=1)
+    summary = json.loads(done.stdout)
+    assert "rank 1 on node2 ended with exit code 1: the root cause (of 3 ranks" in done.stderr, (
+        done.stderr
+    )
+    assert "ValueError: out of cheese" in done.stderr
+    assert summary["exit_codes"]["node2"] == 1
 
 
 def test_a_rank_that_ignores_sigterm_is_killed(unshaped, tmp_path):

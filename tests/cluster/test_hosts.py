@@ -76,6 +76,18 @@ def test_up_mends_what_is_missing_there_and_adds_nodes(far, host):
     assert len(found["links"]) == 12 and not found["warnings"]
 
 
+def test_after_a_reboot_of_its_host_a_launch_has_its_links(far, host, tmp_path):
+    script = tmp_path / "short.py"
+    script.write_text("print('ran')\n")
+    before = far.json("status")["links"]
+    host.reboot()
+    assert host.containers() == []
+    far.run("launch", "--no-verify", "--", script)
+    assert far.json("status")["links"] == before
+    for node in ("node1", "node2", "node3"):
+        assert "htb" in host.exec("docker", "exec", far.container(node), "tc", "qdisc", "show")
+
+
 def test_a_host_that_is_lost_ends_the_run_and_is_named_and_what_is_there_can_be_removed_later(
     far, host
 ):

@@ -53,10 +53,13 @@ def test_a_killed_schedule_is_taken_back_by_the_next_command(killed, tmp_path, v
     said = killed.run("status").stdout
     assert "was killed" in said and "schedule" in said
     words = {"launch": ("--no-verify", "--", script), "verify": ("--quick",)}.get(verb, ())
-    done = killed.run(verb, *words, check=None)  # on a busy machine, a contract may be broken
+    done = killed.run(verb, *words, check=None)
+    if verb != "verify":  # on a busy machine, links may be undecided
+        assert done.returncode == 0, done.stderr
     assert "node3: restored the CPU limits" in done.stderr
     assert "the links in force differ from those asked for; applying them again" in done.stderr
     assert not is_cut(killed) and quota(killed) <= 0
+    assert "broken" not in done.stdout + done.stderr
     assert "was killed" not in killed.run("status").stdout
 
 

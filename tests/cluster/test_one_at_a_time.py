@@ -52,7 +52,14 @@ def test_who_forces_it_changes_links_under_a_run(busy):
     cluster, launched = busy
     cluster.run("shape", "--force", "--profile", "datacenter")
     assert cluster.json("status")["profile"] == "datacenter"
+    cluster.run("up", "--force", "--nodes", "3")
+    cluster.run("shape", "--force", "--clear")
+    cluster.run("verify", "--force", "--quick", check=None)  # a busy machine may be too late
     assert launched.poll() is None
+    cluster.run("down", "--force")
+    assert cluster.things() == []
+    _, said = launched.communicate(timeout=60)
+    assert launched.returncode == 1 and "was lost" in said, said
 
 
 def test_ranks_that_outlive_their_launcher_keep_their_nodes(unshaped, tmp_path):

@@ -110,6 +110,11 @@ class DockerHost:
         finally:
             self.exec("ip", "link", "set", "dev", "eth0", "up")
 
+    def reboot(self):
+        """End its engine and everything else on it, start it again, and wait until ssh works and its engine answers."""
+        docker("restart", self.container)
+        eventually(self._is_ready)
+
     def remove(self):
         """Remove it, and everything on it."""
         docker("rm", "--force", "--volumes", self.container)

@@ -52,6 +52,7 @@ def test_one_call_makes_or_reconciles():
     assert argv[:3] == ["docker-compose", "--project-name", "gradwire-lab"]
     assert argv[argv.index("--file") + 1] == "-"
     assert "--no-build" in argv
+    assert "--remove-orphans" not in argv  # they may be a stranger's
 
 
 def test_composes_complaints_come_with_a_remedy():

@@ -10,11 +10,11 @@ from cluster.base.line_splitter import LONGEST_LINE_BYTES, split_lines
 from cluster.contract.floods import link_floods
 from cluster.contract.probe_plan import EFFORTS
 from cluster.contract.probe_results import fill_links, flood_links, ping_links
-from cluster.contract.probe_session import ProbeSession
+from cluster.contract.probe_session import MARGIN_S, MARGIN_TIMES, ProbeSession
 from cluster.links.expected import Expected
 from protocol.lines import parse_order
 from protocol.link import Link
-from protocol.probe import ORDERS, ArrivalsOrder, PingOrder, Pings, SendOrder, TimersOrder
+from protocol.probe import ORDERS, ArrivalsOrder, Goodput, PingOrder, Pings, SendOrder, TimersOrder
 from protocol.reader import document
 
 THERE = Link("node1", "node2", 5.0, 1.0, 0.0, 0.0, 40.0)
@@ -86,6 +86,18 @@ def test_orders_and_answers_cross_unharmed():
         assert fill_links(session, [THERE], Expected((THERE, BACK))) == {
             ("node1", "node2"): {"goodput_mbyte_s": 4.5, "loaded_rtt_ms": 9.0}
         }
+
+
+def test_each_answer_is_waited_for_as_long_as_its_order_takes_and_no_longer():
+    waited = []
+    with make_session() as session:
+        processes = session._processes.values()
+        assert {process.patience_s for process in processes} == {MARGIN_S}
+        for duration_s in (1.0, 20.0):
+            order = SendOrder("10.0.0.2", 1.0, duration_s, 20.0)
+            session.ask({"node1": order}, Goodput)
+            waited.append(session._processes["node1"].patience_s)
+    assert waited == [MARGIN_S + MARGIN_TIMES * (1.0 + duration_s) for duration_s in (1.0, 20.0)]
 
 
 def test_an_answer_may_be_longer_than_a_line_of_a_program():

@@ -9,7 +9,7 @@ from cluster.base import spec
 from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import Limit
 from cluster.shaping.link_state import LinkState
-from cluster.shaping.restore import differing, is_changing, restore_limits
+from cluster.shaping.restore import differing, is_changing, not_as_recorded, restore_limits
 from cluster.shaping.temporary_changes import note_temporary_change, restoring
 from protocol.link import Link
 
@@ -87,3 +87,17 @@ def test_nodes_whose_links_are_not_the_recorded_ones_are_known():
     assert differing(in_force, {"node1": asked, "node2": asked}) == ["node2"]
     assert differing(in_force, {"node1": asked}) == ["node2"]
     assert differing(in_force, {"node1": asked, "node2": other, "node3": asked}) == ["node3"]
+
+
+def test_a_temporary_change_keeps_no_node_from_getting_lost_links_back():
+    near = Link("node1", "node2", 5.0, 5.0, 0.0, 0.0, 40.0)
+    asked, other = (node_plan([2], [near._replace(delay_ms=ms)]) for ms in (5.0, 60.0))
+    recorded = {"node1": asked, "node2": asked}
+    changed, restarted = (
+        LinkState((), plans, "cubic", (), 1500, {})
+        for plans in ({"node1": asked, "node2": other}, {"node2": other})
+    )
+    assert not_as_recorded(LAB, changed, recorded) == ["node2"]
+    with restoring(note_temporary_change(LAB, "shape --for 60")):
+        assert not_as_recorded(LAB, changed, recorded) == []
+        assert not_as_recorded(LAB, restarted, recorded) == ["node1"]

@@ -97,7 +97,7 @@ def test_ranks_that_we_stopped_are_not_said_to_be_killed(tmp_path):
     write_log(tmp_path, "node2", "boom\n")
     stopped = RankExit(PLACES[0], -signal.SIGTERM, 1.0, was_stopped=True)
     lines = said_of(tmp_path, [RankExit(PLACES[1], 1, 0.0), stopped])
-    assert lines[-1] == "  after it: node1 was stopped"
+    assert lines[-1] == "  the others: node1 was stopped"
 
 
 def test_what_a_rank_says_of_its_failure_stands_before_its_log(tmp_path):
@@ -138,11 +138,11 @@ def test_a_rank_that_the_run_did_without_is_not_the_root_cause_but_said_to_have_
     stopped = RankExit(ACTORS[1], -signal.SIGTERM, 3.0, was_stopped=True)
     lines = said_of(tmp_path, [saw, gone, stopped])
     assert lines[0] == (
-        "rank 0 on node1 ended with exit code 1: the root cause (first of 2 to fail)"
+        "rank 0 on node1 ended with exit code 1: the root cause (of 2 ranks that failed)"
     )
     assert lines[-2:] == [
         "  before it: node2 was killed by SIGKILL",
-        "  after it: node3 was stopped",
+        "  the others: node3 was stopped",
     ]
 
 
