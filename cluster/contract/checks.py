@@ -158,9 +158,12 @@ def _buffer_holds(link: Link, measured: Measured) -> bool:
 
 
 def hides_queue(link: Link, queue: Queue) -> bool:
-    """Return whether a queue seems too small, but the sender was so slow that this may be the cause."""
-    missing_ms = link.buffer_ms - queue.buffer_ms
-    return queue.short_ms >= missing_ms - buffer_tolerance_ms(link) > 0
+    """Return whether a queue seems too small, but the sender was so slow that this may be the cause.
+
+    If even the right queue would have seemed empty, the burst says nothing about the queue, whatever is missing.
+    """
+    missing_ms = link.buffer_ms - queue.buffer_ms - buffer_tolerance_ms(link)
+    return missing_ms > 0 and queue.short_ms >= min(missing_ms, link.buffer_ms)
 
 
 def buffer_tolerance_ms(link: Link) -> float:

@@ -45,6 +45,13 @@ PROOF = (
         + "test_a_link_that_carried_its_rate_by_tcp_is_not_called_slow_if_datagrams_were_fewer",
     ),
     Mutation(
+        "bursts slower than their link show its queue",
+        CHECKS,
+        "min(missing_ms, link.buffer_ms)",
+        "missing_ms",
+        OF_QUEUES + "test_a_burst_slower_than_its_link_says_nothing_about_the_queue",
+    ),
+    Mutation(
         "delays of one way 4 % off hold",
         CHECKS,
         "DELAY_TOLERANCE_PCT = 2.0",
