@@ -30,6 +30,7 @@ FLOOD_DATAGRAMS, MOST_CLUMPING = 1000, 4.0
 TELLING_LOSSES, LONGEST_FOR_LOSSES_S = 165.0, 65.0
 # Standard error of node.probe.flood's median, in standard errors of the mean: from simulated floods.
 MEDIAN_ERROR = 1.25
+MOST_TIMES_LONGER = 4.0  # a flood of a later pass
 SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have settled on their shares; what counts
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender keeps in the link's queue, at most
 SUPER_PACKET_MS = 0.2  # a super-packet that a link takes whole: node.wire.segmentation
@@ -109,13 +110,15 @@ def link_floods(
     *,
     losses: bool = False,
 ) -> list[Flood]:
-    """Plan a flood per link, side by side within the pace's budget; with a `share` of that, and longer in proportion.
+    """Plan a flood per link, side by side within the pace's budget.
 
+    With a `share` of that budget, they are longer in proportion, by a factor of MOST_TIMES_LONGER at most.
     With `losses`, floods last until the wire's own count determines a link's loss, and not only its rate.
     """
     most_mbyte_s = share * pace.budget_mbyte_s
     rounds = plan_rounds(links, nodes, most_mbyte_s, load_mbyte_s=load_mbyte_s)
-    floods = [[_flood(link, pace, 1 / share) for link in some] for some in rounds]
+    longer = min(1 / share, MOST_TIMES_LONGER)
+    floods = [[_flood(link, pace, longer) for link in some] for some in rounds]
     if losses:
         floods = [[_for_losses(flood) for flood in some] for some in floods]
     return _one_after_another(floods)

@@ -31,7 +31,14 @@ from cluster.contract.probe_schedule import (
     stream_rounds,
 )
 from cluster.contract.probe_session import ProbeSession
-from cluster.contract.verdicts import AccessVerdict, Contract, Verdict, judge, judge_access
+from cluster.contract.verdicts import (
+    AccessVerdict,
+    Contract,
+    Verdict,
+    carried_share,
+    judge,
+    judge_access,
+)
 from cluster.contract.witness import DropCounters, Witness
 from cluster.links.expected import Access, Expected
 from cluster.links.link import paths
@@ -43,6 +50,7 @@ from protocol.link import Link, Pair
 
 BURSTS = 3  # at most, on a link whose sender was too slow
 LOOKS = 3  # passes, at most, over a link that is not as asked
+SMALLER = 0.5  # what one pass measures side by side, as a share of the pass before
 DRAIN_S = 0.5  # plus twice the longest queue: what goodput probes left there must not delay the next pings
 QUIET_S = 3.0  # before the second pass, twice as long before the third, if the host was the limit: that may pass
 
@@ -178,12 +186,13 @@ class _Survey:
     ) -> tuple[list[Verdict], int]:
         """Measure, and repeat for links that are not as asked; return the last verdicts and the number of repetitions.
 
-        A busy moment of the host passes; a wrong link stays wrong. Each pass measures less side by side, and for
-        longer, because the load may have been too much for the machine. The last pass decides; for what depends on
-        chance, all passes count together, except those in which the host was busy.
+        A busy moment of the host passes; a wrong link stays wrong. Each pass measures at most half as much side by
+        side, and no more than the machine has carried before, because the load may have been too much for it. The last
+        pass decides; for what depends on chance, all passes count together, except those in which the host was busy.
         """
         verdicts, again = measure(_Look(links)), 0
         earlier: dict[Link, Measured] = {}
+        share = 1.0
         for look in range(1, LOOKS):
             doubtful = [v for v in verdicts if v.failed]
             if not doubtful:
@@ -198,7 +207,8 @@ class _Survey:
             known = {v.link: v.measured for v in doubtful if v.speed_holds and v.measured.speed_by}
             # What a busy pass found is left out; what the passes before it found still counts.
             earlier |= {v.link: v.measured for v in doubtful if not v.undecided}
-            some = _Look([v.link for v in doubtful], known, earlier, 0.5**look)
+            share *= SMALLER * carried_share(doubtful)
+            some = _Look([v.link for v in doubtful], known, earlier, share)
             news = {v.link: v for v in measure(some)}
             verdicts = [news.get(v.link, v) for v in verdicts]
         return verdicts, again

@@ -4,8 +4,9 @@ Pure functions; `cluster.contract.measure` measures, `cluster.links.expected` co
 """
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from cluster.base.spec import name_flag
@@ -17,6 +18,7 @@ from cluster.links.expected import Access, Expected, all_reduce_mbyte_s
 from protocol.link import Link
 
 SPEEDS = frozenset({"rate", "goodput", "buffer"})  # and what is measured with them
+LEAST_SHARE = 0.1  # a machine that carries less than this seems to have stood still for a moment
 SLOW_SENDER = "senders were too slow to fill the queues of their links"
 
 
@@ -247,6 +249,16 @@ def judge_access(
         undecided,
         strain.limits if strain and undecided else (),
     )
+
+
+def carried_share(verdicts: Iterable[Verdict]) -> float:
+    """Return which share of the links' rates the machine carried where senders were the limit; 1 where none was."""
+    shares = [
+        verdict.measured.rate.mbyte_s / verdict.expected_rate_mbyte_s
+        for verdict in verdicts
+        if verdict.measured.rate is not None and verdict.measured.rate.is_machine
+    ]
+    return min(1.0, max(LEAST_SHARE, statistics.median(shares))) if shares else 1.0
 
 
 def _verdict_document(verdict: Verdict) -> dict[str, object]:

@@ -171,6 +171,37 @@ def test_what_tcp_did_not_fill_is_flooded_the_next_time_and_nothing_else_is(
     assert flooded == [[THERE], [THERE]]
 
 
+@pytest.mark.parametrize(
+    ("mbyte_s", "full_pct", "shares"),
+    [
+        (1.0, 99.0, [0.5, 0.25]),  # the links are the limit
+        (1.0, 0.0, [0.1, 0.01]),  # a machine that carries a fifth of what it was given
+        (0.0, 0.0, [0.05, 0.0025]),  # one that stood still
+    ],
+)
+def test_a_later_pass_floods_at_once_no_more_than_the_machine_has_carried(
+    make_survey, monkeypatch, mbyte_s, full_pct, shares
+):
+    survey, _ = make_survey(*[GOOD] * 3, links=(THERE, BACK), via={}, late_pct={"node2": 30})
+    both = frozenset((THERE, BACK))
+    survey = replace(survey, schedule=ProbeSchedule(frozenset(), both, frozenset(), 1.0))
+    assert THERE.rate_mbyte_s == 5.0
+    asked_for = []
+
+    def link_floods(limited, nodes, pace, share, losses):
+        asked_for.append(share)
+        return [SimpleNamespace(link=link, over_s=1.0) for link in limited]
+
+    monkeypatch.setattr(measure, "link_floods", link_floods)
+    monkeypatch.setattr(
+        measure,
+        "flood_links",
+        lambda _, floods, __: {flood.link.ends: Rate(mbyte_s, full_pct) for flood in floods},
+    )
+    survey.until_sure(survey.links, [THERE, BACK])
+    assert asked_for == pytest.approx([1.0, *shares])
+
+
 def test_a_link_over_which_nothing_comes_back_is_broken_and_its_speed_is_not_tried(
     make_survey, monkeypatch
 ):

@@ -192,6 +192,10 @@ def test_a_second_look_goes_with_less_beside_it_and_for_longer():
     once, twice = ({f.link: f.seconds - f.skip_s for f in floods} for floods in (first, second))
     assert twice == pytest.approx({link: 2 * seconds for link, seconds in once.items()})
     assert len({flood.at_s for flood in second}) > len({flood.at_s for flood in first})
+    last = link_floods(links, names, share=0.01)
+    assert len({flood.at_s for flood in last}) == len(links)  # one at a time
+    longest = {f.link: f.seconds - f.skip_s for f in last}
+    assert longest == pytest.approx({link: 4 * seconds for link, seconds in once.items()})
 
 
 def test_all_links_of_an_uplink_are_flooded_together_one_node_after_the_other():
