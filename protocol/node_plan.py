@@ -69,6 +69,12 @@ class NodePlan(NamedTuple):
     """By peer on another host: how long the hosts' own network, the underlay, takes for a packet to it or from it. The
     wire adds only the rest of a link's delay."""
 
+    def on_wire(self, wire: str) -> "NodePlan":
+        """Return this plan with another wire."""
+        links = [link._replace(wire=wire) for link in self.links]
+        origin = self.origin | {"wire": wire} if self.origin else {}
+        return self._replace(wire=wire, links=links, origin=origin)
+
     def outgoing(self) -> dict[str, Link]:
         """Return the links that start here, by peer."""
         return {link.dst: link for link in self.links if link.src == self.node}

@@ -25,6 +25,7 @@ from cluster.shaping.link_record import plans_to_be, read_record, write_record
 from cluster.shaping.link_state import (
     LinkState,
     apply_plans,
+    are_on_wire,
     clear_links,
     expected_of,
     read_link_state,
@@ -175,6 +176,8 @@ def _link_state(
     if link_spec is None and plans == (read_record(spec) or {}):
         return restore_links(fleet, spec, console)
     link_state = read_link_state(fleet)
+    if are_on_wire(link_state, plans):
+        plans = dict(link_state.plans)
     if plans != link_state.plans:
         link_state = apply_plans(fleet, plans)
     write_record(spec, plans)

@@ -180,6 +180,15 @@ def planned_link_state(plans: Mapping[str, NodePlan]) -> LinkState:
     return replace(make_link_state(plans, {}, {}), links=tuple(links), tcp=tcp)
 
 
+def are_on_wire(link_state: LinkState, plans: Mapping[str, NodePlan]) -> bool:
+    """Return whether these plans are in force, except that they name the wire, which `auto` has become.
+
+    As those of a run that is repeated from its run.yml: its links need no new proof.
+    """
+    in_force = {name: plan.on_wire(link_state.wire) for name, plan in link_state.plans.items()}
+    return bool(plans) and in_force == plans
+
+
 def read_link_state(fleet: Fleet, nodes: Sequence[str] | None = None) -> LinkState:
     """Return the links in force, as the nodes report; a node whose wire is broken has none, and a note says why.
 

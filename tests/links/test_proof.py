@@ -78,6 +78,16 @@ def test_a_second_launch_only_looks_and_has_the_figures_of_the_proof(two, proved
     assert all(link["rtt_ms"] == pytest.approx(20, abs=2) for link in seen.values())
 
 
+def test_a_run_that_is_repeated_from_its_run_yml_needs_no_other_proof(two, folder):
+    """run.yml names the wire that `auto` became."""
+    words = ("--json", "--", folder / "program" / "hello.py")
+    first = json.loads(
+        two.run("launch", "--nodes", "2", "--profile", folder / "near.yml", *words).stdout
+    )
+    again = two.run("launch", "--json", "-f", Path(first["folder"]) / "run.yml")
+    assert json.loads(again.stdout)["verified_by"] == "look", again.stderr
+
+
 def test_full_measures_all_the_same_and_none_does_neither(proved, launch):
     summary, _ = launch("--verify", "full")
     assert summary["verified_by"] == "measurement" and summary["proved_at"] >= proved["proved_at"]

@@ -1,6 +1,9 @@
-"""Bytes of the links in force, from two readings of all nodes."""
+"""The links in force: bytes, from two readings of all nodes, and whether they are those that are requested."""
 
-from cluster.shaping.link_state import LinkState, sent_bytes
+from plans import node_plan
+
+from cluster.shaping.link_state import LinkState, are_on_wire, sent_bytes
+from protocol.link import Link
 from protocol.link_report import LinkCounters
 
 
@@ -21,3 +24,18 @@ def test_bytes_of_a_run_are_the_difference_of_two_readings():
         "node1->node3": 70,
         "node2->node1": 0,
     }
+
+
+def test_a_plan_that_names_the_wire_which_auto_became_is_in_force():
+    link = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0, "auto")
+    plan = node_plan([2], [link], origin={"profile": "near", "wire": "auto"})
+    shown = (link._replace(wire="nfqueue"),)  # as the node reports it
+    in_force = LinkState(shown, {"node1": plan}, "cubic", (), 1500, {})
+    assert are_on_wire(in_force, {"node1": plan.on_wire("nfqueue")})
+    assert not are_on_wire(in_force, {"node1": plan.on_wire("netem")})
+    other = node_plan([2], [link._replace(rate_mbyte_s=6.0)], origin=plan.origin)
+    assert not are_on_wire(in_force, {"node1": other.on_wire("nfqueue")})
+    # On a kernel with netem, `auto` is netem.
+    pinned = LinkState(shown, {"node1": plan.on_wire("nfqueue")}, "cubic", (), 1500, {})
+    assert not are_on_wire(pinned, {"node1": plan})
+    assert not are_on_wire(LinkState((), {}, "cubic", (), 1500, {}), {})
