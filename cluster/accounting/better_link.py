@@ -10,7 +10,6 @@ model's value is an upper limit. A collective behind which ranks compute saves n
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s, flows_of
 from cluster.accounting.collectives import Collective, by_key, made_at_once
@@ -67,7 +66,7 @@ class Sample:
 
 def what_if(
     collectives: Sequence[Collective], network: Network | None, *, slow_start: bool = False
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return `what_if` of summary.json: {"what", "carrier", "saves_s"}, largest saving first; those that save anything.
 
     Args:
@@ -235,7 +234,7 @@ def _gloo_s(one: Collective, network: Network, windows: Windows) -> float:
     return 0.0 if bound is None or end is None else max(bound, end - one.complete_at)
 
 
-def sentence(changes: Sequence[Mapping[str, Any]]) -> str:
+def sentence(changes: Sequence[Mapping[str, object]]) -> str:
     """Return a sentence for the user with the first change; '' if nothing would help."""
     if not changes:
         return ""

@@ -9,7 +9,6 @@ its rate: that is a second bound.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from cluster.accounting.bounds import Network
 from protocol.metrics import Weights
@@ -92,7 +91,7 @@ def cycles_s(parents: Mapping[int, int], size: int, network: Network) -> dict[in
 
 def broadcast_summary(
     receipts: Mapping[int, Receipts], actors: Iterable[int], network: Network | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return how long versions took to reach all actors, next to the bound; only versions that all actors waited for.
 
     Args:

@@ -138,7 +138,7 @@ def find_causes(
     return sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds)
 
 
-def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, Any]]:
+def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, object]]:
     """Return `causes` of summary.json: those large enough to mention."""
     least_s = max(LEAST_S, LEAST_SHARE * wall_s)
     told = [one for one in causes if one.seconds >= least_s][:MOST_TOLD]
@@ -154,7 +154,7 @@ def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, Any
     ]
 
 
-def sentence(causes: Sequence[Mapping[str, Any]]) -> str:
+def sentence(causes: Sequence[Mapping[str, object]]) -> str:
     """Return a sentence for the user with the first two causes of summary.json; '' if there is none."""
     if not causes:
         return ""

@@ -99,7 +99,7 @@ def loop_bytes(
     nodes: Sequence[str],
     paths: Mapping[Pair, Sequence[Pair]],
     lossy: Collection[str] = (),
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Return what the links carried between the ranks' own readings at the start and the end of their loops.
 
     Returns None if a rank left no reading, or nothing is shaped. Ranks of one node share its links: the first reading
@@ -171,7 +171,7 @@ def _counts(ends: Ends) -> dict[SumKey, int]:
 
 def _times(
     group: Sequence[Collective], network: Network | None, reach: Reach | None, most_steps: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     timed = [one for one in group if not one.hidden]
     some = _affordable(timed, most_steps) if network else []
     least = [links_bound_s(one, reach) if reach else None for one in some]

@@ -253,7 +253,7 @@ def _measured(chain: Chain, ended: float) -> _Passage:
     return _Passage(chain.origin, chain.came, seconds, rest_s, is_replayed=True)
 
 
-def path_summary(path: CriticalPath | None, ranks: Sequence[RankTime]) -> dict[str, Any] | None:
+def path_summary(path: CriticalPath | None, ranks: Sequence[RankTime]) -> dict[str, object] | None:
     """Return `critical_path` of summary.json: docs/run-folder.md."""
     if path is None:
         return None

@@ -1,7 +1,6 @@
 """What a learner and its actors did: bytes by purpose, staleness, and the predicted age of weights. Pure."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.broadcast import (
@@ -27,7 +26,7 @@ def experience_summary(
     told: Mapping[str, LastLines],
     network: Network | None,
     receipts: Mapping[int, Mapping[int, Receipt]] | None = None,
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Return `experience` of summary.json; None if no learner reached its end.
 
     Args:
@@ -117,7 +116,7 @@ def _actor(
     learner: LearnerFigures,
     network: Network | None,
     way_s: tuple[float, float] | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the learner's figures of one actor process, with the predicted age of its weights."""
     predicted = None
     if way_s is not None and learner.updates_s:

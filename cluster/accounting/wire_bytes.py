@@ -87,7 +87,7 @@ def reconcile_links(
     sent: Sequence[Sent],
     paths: Mapping[Pair, Sequence[Pair]],
     lossy: Collection[str] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Compare what links have carried with what they should have, in total and for each link.
 
     On `lossy` links much is sent twice: they are not called off, and if there are any, neither is the total.
@@ -112,7 +112,7 @@ def reconcile_links(
     return {**total, "links": links, "off": off}
 
 
-def _row(carried: int, payload: int, expected: int) -> dict[str, Any]:
+def _row(carried: int, payload: int, expected: int) -> dict[str, object]:
     ratio = round(carried / expected, 4) if expected else None
     return {"carried": carried, "payload": payload, "expected": expected, "ratio": ratio}
 

@@ -65,7 +65,7 @@ def clusters_elsewhere() -> Iterator[str]:
         yield path.parent.name
 
 
-def _record(document: Mapping[str, Any]) -> Record:
+def _record(document: Mapping[str, object]) -> Record:
     if "hosts" not in document:  # written by a version that knew only one host
         return Record(Hosts((_host(document),)), {})
     listed = document["hosts"]

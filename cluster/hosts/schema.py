@@ -1,7 +1,5 @@
 """The JSON Schema of a hosts file, for editors: `python -m cluster.schema hosts`."""
 
-from typing import Any
-
 from cluster.base.spec import MAX_NODES
 from cluster.hosts.hosts_file import ENGINES, KEYS, NAME, NODE, SOCKET, TARGET
 
@@ -17,7 +15,7 @@ MEANINGS = {
 }
 PATTERNS = {"name": NAME, "ssh": TARGET, "proxy_jump": TARGET, "docker_socket": SOCKET}
 OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-TYPES: dict[str, dict[str, Any]] = {
+TYPES: dict[str, dict[str, object]] = {
     **{
         key: {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
         for key, pattern in PATTERNS.items()
@@ -38,7 +36,7 @@ TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def hosts_schema() -> dict[str, Any]:
+def hosts_schema() -> dict[str, object]:
     """Return a schema that accepts what `cluster.hosts.hosts_file` does, and also two hosts of the same name."""
     host = {
         "type": "object",

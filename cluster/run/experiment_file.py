@@ -104,7 +104,7 @@ class Key:
     kind: "Kind"
     meaning: str
     check: Callable[[Any], object] | None = None
-    schema: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def dest(self) -> str:
@@ -127,7 +127,7 @@ class Key:
 class Kind:
     """A kind of value: its JSON Schema, and the function that reads it."""
 
-    schema: Mapping[str, Any]
+    schema: Mapping[str, object]
     read: Read
 
 
@@ -291,9 +291,9 @@ def _check_image(word: str) -> Request:
     return Request(DEFAULT_NAME, None, None, word, None, make_resource_request())
 
 
-_WORD: dict[str, Any] = {"type": ["string", "number"], "not": {"const": ""}}
+_WORD: dict[str, object] = {"type": ["string", "number"], "not": {"const": ""}}
 _WORDS = {"type": "array", "items": _WORD, "minItems": 1}
-_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"], "not": {"const": ""}}
+_SCALAR: dict[str, object] = {"type": ["string", "number", "boolean"], "not": {"const": ""}}
 _LIMIT = {"type": ["string", "number", "null"], "not": {"const": ""}}
 _BY_NODE = {"type": "object", "minProperties": 1, "additionalProperties": _LIMIT}
 _OPTION = {"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR}]}

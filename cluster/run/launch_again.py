@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.secrets import SECRET
@@ -97,7 +96,7 @@ def _stall_timeout_s(run: PastLaunch) -> float | None:
 
 
 def refuse_other_cluster(
-    run: PastLaunch, spec: ClusterSpec, links: Sequence[Link], limits: Mapping[str, Any]
+    run: PastLaunch, spec: ClusterSpec, links: Sequence[Link], limits: Mapping[str, object]
 ) -> None:
     """Check that a cluster is the same as during a run.
 

@@ -5,7 +5,7 @@ A profile is written out in full; a trace is recorded by its path and its file's
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from cluster.base.errors import UsageError, unknown
 from cluster.links.changes import LONGEST_S, Change, make_changes, make_pairs
@@ -70,7 +70,7 @@ class EventRecord(NamedTuple):
     """Whether it restores the state at the start."""
 
 
-def event_record(event: Event) -> dict[str, Any]:
+def event_record(event: Event) -> dict[str, object]:
     """Return an event as run.yml has it, without default values."""
     record = EventRecord(
         event.words,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from cluster.accounting.metrics import parse_event
 from cluster.base.console import Console
@@ -176,8 +176,8 @@ class ScheduleRunner:
             apply_some(self._fleet, new)
         self._note(what, started)
 
-    def _note(self, what: str, started: float, more: Mapping[str, Any] | None = None) -> None:
-        line: dict[str, Any] = {
+    def _note(self, what: str, started: float, more: Mapping[str, object] | None = None) -> None:
+        line: dict[str, object] = {
             "time": round(time.time(), 3),
             "after_s": round(started - self._started, 3),
             "step": max(self._steps, default=None),

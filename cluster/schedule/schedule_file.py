@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cluster.base.errors import MOST_SHOWN, UsageError, shown, unknown
 from cluster.base.yaml_file import named_from, read_yaml
@@ -112,7 +112,7 @@ def _parse_item(item: object, folders: _Folders, place: str) -> list[Event]:
 
 
 def _events_of(
-    kind: str, item: Mapping[str, Any], event: Event, folders: _Folders, place: str
+    kind: str, item: Mapping[str, object], event: Event, folders: _Folders, place: str
 ) -> list[Event]:
     match kind:
         case "trace":
@@ -141,7 +141,7 @@ def _events_of(
     return [replace(event, heal=True)]
 
 
-def _playback(item: Mapping[str, Any], for_s: float | None, folder: Path) -> Playback:
+def _playback(item: Mapping[str, object], for_s: float | None, folder: Path) -> Playback:
     if "link" not in item:
         raise UsageError("a trace needs a link", "link: node1:node2")
     trace = load_trace(folder / _word(item, "trace"))
@@ -149,14 +149,14 @@ def _playback(item: Mapping[str, Any], for_s: float | None, folder: Path) -> Pla
     return Playback(trace, tuple(pairs), _flag(item, "loop", trace.repeats), for_s)
 
 
-def _flag(item: Mapping[str, Any], key: str, default: bool) -> bool:
+def _flag(item: Mapping[str, object], key: str, default: bool) -> bool:
     value = item.get(key, default)
     if not isinstance(value, bool):
         raise UsageError(f"{key} is {shown(value)}", "true or false")
     return value
 
 
-def _flaps(item: Mapping[str, Any], event: Event, place: str) -> list[Event]:
+def _flaps(item: Mapping[str, object], event: Event, place: str) -> list[Event]:
     for key in ("down", "up", "times"):
         if key not in item:
             raise UsageError(f"{place}: {key} is missing", "down: 500ms, up: 2s, times: 5")
@@ -225,7 +225,7 @@ def _in_words(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= MOST_SHOWN else shown(value)
 
 
-def _word(item: Mapping[str, Any], key: str) -> str:
+def _word(item: Mapping[str, object], key: str) -> str:
     value = item[key]
     if not isinstance(value, str):
         raise UsageError(f"{key} is {shown(value)}", "a name")
