@@ -91,7 +91,8 @@ def _read(path: Path) -> TemporaryChange | None:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         limits = {node: Limit(**limit) for node, limit in said["limits"].items()}
-        alive = process_started(int(said["pid"])) == said["started"]
+        # Given up, it has no start; neither has a process that does not exist.
+        alive = said["started"] != "" and process_started(int(said["pid"])) == said["started"]
         return TemporaryChange(path, str(said["what"]), alive, limits)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None

@@ -1,11 +1,12 @@
 """A node as an OCI runtime configuration. Pure.
 
-Isolation as of a container of Docker, without its seccomp profile: namespaces of its own, the same capabilities, masked
-paths of /proc and /sys, no devices but the harmless ones. Source: OCI runtime specification 1.0.2.
+Isolation as of a container of Docker: namespaces of its own, the same capabilities, refused system calls, masked paths
+of /proc and /sys, no devices but the harmless ones. Source: OCI runtime specification 1.0.2.
 """
 
 from collections.abc import Sequence
 
+from node.bare.seccomp import seccomp_profile
 from protocol.bare import BareNode, Image
 
 BOOT = "/opt/gradwire/node/boot.sh"
@@ -68,6 +69,7 @@ def bundle(node: BareNode, image: Image, root: str, shared: str) -> dict[str, ob
             "sysctl": DOCKERS_SYSCTLS | node.sysctls,
             "maskedPaths": list(MASKED),
             "readonlyPaths": list(READ_ONLY),
+            "seccomp": seccomp_profile(),
             "cgroupsPath": f"/gradwire/{node.name}",
             "resources": resources(node),
         },

@@ -1,6 +1,7 @@
 """A cluster on two hosts without Docker: the same commands, the same links, the same losses."""
 
 import os
+import shlex
 import signal
 import time
 
@@ -18,6 +19,21 @@ BREAKOUT = (
     'os.fchdir(root); [os.chdir("..") for _ in range(20)]; os.chroot("."); '
     'print("out:", os.path.exists("/var/lib/gradwire/enter"))'
 )
+
+# A new user namespace would give all capabilities; a child without one is what programs need.
+CALLS = """
+import ctypes, errno, platform, socket, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+clone, flags = {"x86_64": 56, "aarch64": 220}[platform.machine()], 0x10000000 | 17
+print("unshare", libc.unshare(0x10000000), errno.errorcode[ctypes.get_errno()])
+print("clone", libc.syscall(clone, flags, 0, 0, 0, 0), errno.errorcode[ctypes.get_errno()])
+try:
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+except PermissionError:
+    print("no vsock")
+print("child", subprocess.run(["true"]).returncode)
+"""
+REFUSED = ["unshare -1 EPERM", "clone -1 EPERM", "no vsock", "child 0"]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +71,8 @@ def test_on_two_hosts_it_is_proved_trains_to_the_same_losses_and_leaves_nothing(
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
     assert cluster.ssh("node2", "ssh", "node1", "hostname").stdout == "node1\n"
     assert "out: False" in cluster.ssh("node2", "python3", "-c", f"'{BREAKOUT}'").stdout
+    called = cluster.ssh("node2", "python3", "-c", shlex.quote(CALLS)).stdout
+    assert called.splitlines() == REFUSED
     assert "node3 | node3: sshd is up" in cluster.run("logs", "--tail", "50").stdout
     cluster.run("doctor")
     cluster.run("down")

@@ -132,7 +132,7 @@ def test_a_run_does_the_same_in_pods_over_the_same_links(exported, pods):
     for rank in (1, 2):
         node = f"node{rank + 1}"
         asked_ms = delay_ms["node1", node] + delay_ms[node, "node1"]
-        assert asked_ms <= found[rank] <= 1.2 * asked_ms + 5, logs
+        assert asked_ms - 0.3 <= found[rank] <= 1.2 * asked_ms + 5, logs  # as exact as a contract's
         assert f"rank {rank}: sum 6" in logs[node]
         assert "4 links by" in logs[node]
         assert "not measured" in logs[node]

@@ -228,6 +228,8 @@ def test_a_node_has_namespaces_and_few_capabilities_and_no_devices(orders):
     assert resources["cpu"] == {"period": 4000, "quota": 2000}
     assert resources["memory"] == {"limit": 2**30, "swap": 2**30}
     assert config["linux"]["sysctl"]["net.ipv4.ip_forward"] == "1"
+    refused = {name for rule in config["linux"]["seccomp"]["syscalls"] for name in rule["names"]}
+    assert {"unshare", "mount", "bpf", "clone3"} <= refused
     (shared,) = [mount for mount in config["mounts"] if mount["destination"] == "/shared"]
     assert shared["source"] == "/shared-of-lab"
 

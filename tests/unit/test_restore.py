@@ -1,6 +1,7 @@
 """Temporary changes of killed commands are undone; those of live commands are left alone."""
 
 import json
+import subprocess
 
 import pytest
 from plans import node_plan
@@ -10,7 +11,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.resources import Limit
 from cluster.shaping.link_state import LinkState
 from cluster.shaping.restore import differing, is_changing, not_as_recorded, restore_limits
-from cluster.shaping.temporary_changes import note_temporary_change, restoring
+from cluster.shaping.temporary_changes import give_up, note_temporary_change, restoring
 from protocol.link import Link
 
 LAB = ClusterSpec("lab", size=2)
@@ -77,6 +78,17 @@ def test_a_change_that_could_not_be_undone_does_not_count_as_going_on():
     with restoring(again := note_temporary_change(LAB, "python")):
         pass
     assert not again.exists()
+
+
+def test_a_change_that_could_not_be_undone_does_not_go_on_after_its_process_has_ended():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    note = note_temporary_change(LAB, "shape --for 60", {"node1": Limit(2.0)})
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"pid": ended.pid}))
+    give_up(note)
+    assert not is_changing(LAB, LinkState((), {}, "cubic", (), 1500, {}))
+    restore_limits(FakeEngine(), LAB, HeardConsole())
+    assert not note.exists()
 
 
 def test_nodes_whose_links_are_not_the_recorded_ones_are_known():

@@ -34,6 +34,21 @@ LIFECYCLE = (
         OF_REMOVAL + "test_a_cluster_of_another_checkout_stays",
     ),
     Mutation(
+        "changes that were given up go on for ever",
+        "cluster/shaping/temporary_changes.py",
+        'said["started"] != "" and ',
+        "",
+        OF_RESTORE
+        + "test_a_change_that_could_not_be_undone_does_not_go_on_after_its_process_has_ended",
+    ),
+    Mutation(
+        "a temporary change keeps lost links lost",
+        "cluster/shaping/restore.py",
+        "return [node for node in wrong if node not in link_state.plans]",
+        "return []",
+        OF_RESTORE + "test_a_temporary_change_keeps_no_node_from_getting_lost_links_back",
+    ),
+    Mutation(
         "limits of a killed command stay",
         "cluster/shaping/restore.py",
         "if not one.alive]",
