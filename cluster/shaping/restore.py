@@ -124,7 +124,7 @@ def not_as_recorded(
     While a temporary change is going on, only those that have lost their links: it alters links, but removes none.
     """
     wrong = differing(link_state, recorded)
-    if not is_changing(spec, link_state):
+    if not wrong or not is_changing(spec, link_state):
         return wrong
     return [node for node in wrong if node not in link_state.plans]
 

@@ -27,9 +27,8 @@ RISKY = (
     *("io_uring_setup", "io_uring_enter", "io_uring_register", "lookup_dcookie"),
     *("uselib", "ustat", "sysfs", "vhangup", "fanotify_init", "pidfd_getfd"),
 )
-NAMESPACE_FLAGS = (  # of clone, linux/sched.h
-    *(0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
-)
+# Flags of clone, linux/sched.h: mount, cgroup, uts, ipc, user, pid, net.
+NEW_NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 
 
 def seccomp_profile() -> dict[str, object]:
@@ -42,22 +41,22 @@ def seccomp_profile() -> dict[str, object]:
         "syscalls": [
             _refused((*CONTAINMENT, *MACHINE, *RISKY)),
             _refused(("clone3",), errno.ENOSYS),
-            *(_refused(("clone",), args=[_has_bit(0, flag)]) for flag in NAMESPACE_FLAGS),
-            _refused(("socket",), args=[_equals(0, socket.AF_VSOCK)]),
+            *(_refused(("clone",), args=(_has_bit(0, flag),)) for flag in NEW_NAMESPACES),
+            _refused(("socket",), args=(_equals(0, socket.AF_VSOCK),)),
         ],
     }
 
 
 def _refused(
-    names: tuple[str, ...], number: int = errno.EPERM, args: list[dict[str, object]] | None = None
+    names: tuple[str, ...], number: int = errno.EPERM, args: tuple[dict[str, object], ...] = ()
 ) -> dict[str, object]:
-    """Return a rule: these calls, with these arguments, fail with this error number."""
-    rule: dict[str, object] = {
+    """Return a rule: these calls fail with this error number; with `args`, only with these arguments."""
+    return {
         "names": list(names),
         "action": "SCMP_ACT_ERRNO",
         "errnoRet": number,
+        "args": list(args),
     }
-    return rule | ({"args": args} if args else {})
 
 
 def _has_bit(index: int, bit: int) -> dict[str, object]:
