@@ -87,7 +87,7 @@ def on_node(node: str, *argv: str, text: str = "") -> str:
     return run(["docker", "exec", "--interactive", f"gradwire-{node}", *argv], text=text)
 
 
-def gradwire(findings: Findings, verb: str, *args: str, exit_code: int = 0) -> Json:
+def gradwire(findings: Findings, verb: str, *args: str, exit_codes: Sequence[int] = (0,)) -> Json:
     """Return the document of `python -m cluster.VERB … --json`; record its output if it ends unexpectedly."""
     argv = [sys.executable, "-m", f"cluster.{verb}", "--json", *args]
     started = time.monotonic()
@@ -95,9 +95,11 @@ def gradwire(findings: Findings, verb: str, *args: str, exit_code: int = 0) -> J
         argv, capture_output=True, text=True, cwd=PROJECT_DIR, timeout=VERB_TIMEOUT_S
     )
     findings.figures[f"{verb}_s"] = round(time.monotonic() - started, 1)
-    findings.expect(f"{verb}_exit_code", done.returncode, exit_code)
-    if done.returncode != exit_code or "Traceback" in done.stderr:
-        findings.problems.append(f"cluster.{verb} said: {done.stderr.strip()[-2000:]}")
+    findings.figures[f"{verb}_exit_code"] = done.returncode
+    if done.returncode not in exit_codes or "Traceback" in done.stderr:
+        findings.problems.append(
+            f"cluster.{verb} ended with {done.returncode}: {done.stderr.strip()[-2000:]}"
+        )
     document: Json = json.loads(done.stdout) if done.stdout else {}
     return document
 
@@ -119,26 +121,44 @@ def comes_up_by_compose_v2(findings: Findings) -> None:
 def contract_holds(findings: Findings) -> None:
     """Run `cluster.verify` on the links in force, up to three times, because an overload of the processor is temporary.
 
-    Inside the guest nothing shows that it had to wait for its one processor; a wrong link is wrong each time.
+    Inside the guest nothing shows that it had to wait for its one processor; a wrong link is wrong each time. If the
+    contract never holds as a whole, because each time the machine hid something else, the three together must:
+    nothing may be broken, and each check of each link must hold once.
     """
+    contracts: list[Json] = []
     for _ in range(3):
         tried = Findings()
-        contract = gradwire(tried, "verify")
-        tried.figures |= {"measuring_s": contract.get("seconds"), "links": _short(contract)}
-        tried.expect("holds", contract.get("holds"), True)
-        if contract.get("holds"):
+        contracts.append(gradwire(tried, "verify", exit_codes=(0, 1)))
+        tried.figures |= {"measuring_s": contracts[-1].get("seconds")}
+        tried.figures |= {"links": _short(contracts[-1]), "notes": contracts[-1].get("notes")}
+        if contracts[-1].get("holds"):
             break
-        findings.figures.setdefault("tries before", []).append(
-            tried.figures | {"notes": contract.get("notes")}
-        )
+        findings.figures.setdefault("tries before", []).append(tried.figures)
+    else:
+        tried.problems += never_held(contracts)
     findings.figures |= tried.figures
     findings.problems += tried.problems
-    settings = contract.get("settings", [])
+    settings = contracts[-1].get("settings", [])
     findings.expect("kernels", [row["kernel"] for row in settings], [platform.release()])
     most = int(Path("/proc/sys/net/core/wmem_max").read_text())
     findings.expect("wmem_max", [row["wmem_max_bytes"] for row in settings], [most])
-    if not contract.get("holds"):
-        findings.problems.append(str(contract.get("verdict")))
+
+
+def never_held(contracts: Sequence[Json]) -> list[str]:
+    """Return what is wrong with contracts of the same links of which none holds; none: each check held once.
+
+    A contract that was broken, or undecided although the machine was not the limit, counts as it is.
+    """
+    wrong = [c for c in contracts if not c.get("links") or not c.get("overloaded")]
+    wrong += [c for c in contracts if any(v["broken"] for v in c.get("links", []))]
+    if wrong:
+        return [str(wrong[0].get("verdict"))]
+    hidden = [
+        {(v["link"]["src"], v["link"]["dst"], name) for v in c["links"] for name in v["undecided"]}
+        for c in contracts
+    ]
+    always = sorted(set.intersection(*hidden))
+    return [f"{src} -> {dst}: {name} undecided each time" for src, dst, name in always]
 
 
 def ping_and_iperf_agree(findings: Findings, src: str = "node1", dst: str = "node2") -> None:
@@ -237,7 +257,7 @@ def wrong_link_is_named_and_mended(findings: Findings) -> None:
 
 def _expect_wrong(findings: Findings, src: str, dst: str) -> None:
     """Expect `cluster.verify` to find broken round trips for this pair only."""
-    contract = gradwire(findings, "verify", exit_code=1)
+    contract = gradwire(findings, "verify", exit_codes=(1,))
     broken = {
         f"{v['link']['src']}->{v['link']['dst']}": set(v["broken"])
         for v in contract.get("links", [])
