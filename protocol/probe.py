@@ -200,7 +200,7 @@ class Arrivals(NamedTuple):
     gaps: Count
     """Number of runs of missing pings before the last one that arrived."""
     reordered: Count
-    """Number of pings that overtook another."""
+    """Number of pings that overtook another, sent at least 1 ms before."""
     sent_ms: list[float]
     """When each was sent, relative to the first; only first copies that overtook no other ping."""
     one_way_ms: list[float]

@@ -81,7 +81,7 @@ class Measured:
         samples: number of packets behind the jitter and the one-way delay; if the link jitters, only those that did not
             wait for the one before them.
         sent, arrived: pings, in this direction alone.
-        reordered: number of pings that overtook another.
+        reordered: number of pings that overtook another (node.probe.pings).
         goodput_mbyte_s: payload that the receiver's program read from one TCP connection; None if not measured.
         loaded_rtt_ms: median round trip while that connection filled the link's queue; None if no ping came back.
         rate: by datagrams, which no congestion control slows down; None if not measured.

@@ -26,10 +26,19 @@ def test_a_double_counts_once():
 
 
 def test_who_overtakes_tells_nothing_of_the_delay():
-    assert overtakers([0, 4, 1, 2, 3, 5]) == [False, True, False, False, False, False]
+    sent = [0.0, 0.04, 0.01, 0.02, 0.03, 0.05]
+    assert overtakers(sent) == [False, True, False, False, False, False]
     found = summarise_arrivals(log(0, 4, 1, 2, 3, 5))
     assert (found.arrived, found.reordered, found.gaps) == (6, 1, 0)
     assert found.one_way_ms == [20.0, 20.1, 20.2, 20.3, 20.5]
+
+
+def test_pings_sent_together_may_be_swapped_by_the_host():
+    """They leave on two processors; a link that reorders lets pings overtake others that were sent long before."""
+    together = [(0, 0.0, 0.02), (2, 0.01001, 0.02), (1, 0.01, 0.02002), (3, 0.02, 0.02)]
+    assert summarise_arrivals(together).reordered == 0
+    together[1:3] = [(2, 0.012, 0.01), (1, 0.01, 0.02)]
+    assert summarise_arrivals(together).reordered == 1
 
 
 def test_nothing_came():
