@@ -151,8 +151,11 @@ def _jitters(row: Json) -> bool:
 
 
 def _speed(row: Json) -> str:
-    """Return the name of the figure by which a link's speed is judged: the rate, or goodput if the rate is unknown."""
-    return "goodput_mbyte_s" if row["measured"]["rate_mbyte_s"] is None else "rate_mbyte_s"
+    """Return the name of the figure by which a link's speed is judged: what datagrams or TCP carried, the larger.
+
+    As in `cluster.contract.checks.check_rate`: if datagrams were fewer, their sender was too slow.
+    """
+    return max("rate_mbyte_s", "goodput_mbyte_s", key=lambda name: row["measured"][name] or 0.0)
 
 
 def _farthest(rows: list[Json], field: Any, unit: str) -> str:  # noqa: ANN401 - a name, or a function to find it
