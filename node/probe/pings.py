@@ -21,7 +21,8 @@ from protocol.probe import Arrivals, PingOrder, Pings
 APART_S = 1e-3
 """Two pings that leave a node within this time may be swapped by the host, before they come to a link's delay: each
 processor has a queue of its own for packets between containers. Measured on two busy processors: one echo in 20,000,
-of those sent together, 2 to 20 us apart on arrival (docs/LOG.md, 2026-11-27). One that reorders swaps others, too."""
+of those sent together, 2 to 20 us apart on arrival (docs/LOG.md, 2026-11-27). A link that reorders also lets
+pings overtake others that were sent long before."""
 
 
 class Echo(NamedTuple):

@@ -149,10 +149,10 @@ def never_held(contracts: Sequence[Json]) -> list[str]:
 
     A contract that was broken, or undecided although the machine was not the limit, counts as it is.
     """
-    wrong = [c for c in contracts if not c.get("links") or not c.get("overloaded")]
-    wrong += [c for c in contracts if any(v["broken"] for v in c.get("links", []))]
-    if wrong:
-        return [str(wrong[0].get("verdict"))]
+    for contract in contracts:
+        links = contract.get("links", [])
+        if not links or not contract.get("overloaded") or any(v["broken"] for v in links):
+            return [str(contract.get("verdict"))]
     hidden = [
         {(v["link"]["src"], v["link"]["dst"], name) for v in c["links"] for name in v["undecided"]}
         for c in contracts
