@@ -24,8 +24,11 @@ RETRY_S = 0.02
 # How long an sshd may take to send its greeting; doubled after each timeout, up to the second value. Frequent retries
 # would load a busy machine further, because each connection starts a process there.
 GREETING_S, LONGEST_GREETING_S = 1.0, 16.0
-DROPPED_PAUSE_S = 0.25  # before the next login after sshd closed the connection during one
-SESSION_GONE = "No existing session"  # paramiko, if that came between two steps
+PAUSE_S = 0.25  # before the next login after one that was not done
+# How long a login may take, doubled after each that is not done: one that hangs must not cost the whole wait.
+LOGIN_S, LONGEST_LOGIN_S = 15.0, 120.0
+# What paramiko says if sshd closed the connection between two steps of a login, or does not answer a key.
+TRANSIENT = ("No existing session", "Authentication timeout.")
 OPEN_TIMEOUT_S = 120.0  # for a session; a silent node is declared lost earlier
 END_S = 1.0  # for the threads of closed connections
 
@@ -43,8 +46,8 @@ class TimedOut(ClusterError):
     """A node did not answer before the deadline."""
 
 
-class _Dropped(ClusterError):
-    """An sshd closed the connection during the login, as it does while it is starting, ending or starved."""
+class _NotDone(ClusterError):
+    """An sshd closed the connection during the login or fell silent: it is starting, ending or starved."""
 
 
 class GivenUp(ClusterError):
@@ -98,31 +101,34 @@ def log_in(
         dial: connects to the node's sshd.
 
     Raises:
-        TimedOut: the node did not answer before the deadline, or closed each connection.
+        TimedOut: the node did not answer before the deadline, or no login was done.
         GivenUp: `closing` was set.
         ClusterError: the node presented another key than the pinned one, or refused ours.
     """
+    login_s = LOGIN_S
     while True:
+        sock = HeardSocket(wait_for_sshd(node, deadline, closing, dial))
+        left_s = max(1.0, deadline - time.monotonic())
         try:
-            return _log_in_once(node, state_dir, deadline, closing, dial)
-        except _Dropped as dropped:
+            return _log_in_once(node, state_dir, min(login_s, left_s), closing, sock)
+        except _NotDone as not_done:
             if time.monotonic() > deadline:
-                raise TimedOut(str(dropped)) from dropped
-        if closing.wait(DROPPED_PAUSE_S):
+                raise TimedOut(str(not_done)) from not_done
+        if closing.wait(PAUSE_S):
             raise GivenUp
+        login_s = min(2 * login_s, LONGEST_LOGIN_S)
 
 
 def _log_in_once(
-    node: Node, state_dir: Path, deadline: float, closing: Closing, dial: Dial
+    node: Node, state_dir: Path, timeout_s: float, closing: Closing, sock: HeardSocket
 ) -> SSHClient:
     paramiko = load_paramiko()
-    sock = HeardSocket(wait_for_sshd(node, deadline, closing, dial))
     if sock.family != socket.AF_UNIX:
         # A login is a sequence of small messages: with Nagle's algorithm each may wait 40 ms for a delayed ACK.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client: SSHClient = paramiko.SSHClient()
     with closing.ends(sock):
-        _connect(client, node, state_dir, max(1.0, deadline - time.monotonic()), sock)
+        _connect(client, node, state_dir, timeout_s, sock)
     if closing.is_set():
         hang_up([client])
         raise GivenUp
@@ -151,6 +157,7 @@ def _connect(
 ) -> None:
     paramiko = load_paramiko()
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    began_s = time.monotonic()
     try:
         client.load_host_keys(str(state_dir / "known_hosts"))
         client.connect(
@@ -160,7 +167,6 @@ def _connect(
             pkey=paramiko.Ed25519Key.from_private_key_file(str(state_dir / LOGIN_KEY)),
             allow_agent=False,
             look_for_keys=False,
-            # paramiko's defaults are too short for a busy machine
             timeout=timeout_s,
             banner_timeout=timeout_s,
             auth_timeout=timeout_s,
@@ -170,10 +176,15 @@ def _connect(
     except (paramiko.SSHException, EOFError, OSError) as error:
         hang_up([client])
         sock.close()
-        where = f"{node.ssh_host}:{node.ssh_port}"
-        if isinstance(error, EOFError | ConnectionError) or str(error) == SESSION_GONE:
-            raise _Dropped(f"{where}: sshd closed the connection during the login") from error
-        raise ClusterError(f"{where}: {error}") from error
+        is_late = time.monotonic() - began_s >= timeout_s
+        ending = f"not done after {timeout_s:.0f} s" if is_late else "closed by sshd before its end"
+        raise _failure(f"{node.ssh_host}:{node.ssh_port}", error, ending) from error
+
+
+def _failure(where: str, error: Exception, ending: str) -> ClusterError:
+    if isinstance(error, EOFError | ConnectionError) or str(error) in TRANSIENT:
+        return _NotDone(f"{where}: the login was {ending}")
+    return ClusterError(f"{where}: {error}")
 
 
 def _transport_of(timeout_s: float) -> Callable[..., Transport]:

@@ -102,31 +102,47 @@ class Sshd(paramiko.ServerInterface):
         return "publickey"
 
 
+def greet(listener):
+    """Greet the next client and return its connection."""
+    caller, _ = listener.accept()
+    with suppress(ConnectionError):  # the client may hang up first
+        caller.sendall(b"SSH-2.0-starved\r\n")
+    return caller
+
+
 def drop_logins(listener, drops):
-    """Greet the first `drops` clients, then close their connections."""
+    """Greet the next `drops` clients, then close their connections."""
     for _ in range(drops):
-        caller, _ = listener.accept()
-        with caller, suppress(ConnectionError):  # the client may hang up first
-            caller.sendall(b"SSH-2.0-starved\r\n")
+        with greet(listener) as caller, suppress(ConnectionError):
             caller.recv(64)
+
+
+def serve_logins(listener, key, made):
+    """Serve every client, as sshd does; appends the connections to `made`."""
+    while True:
+        made.append(transport := paramiko.Transport(listener.accept()[0]))
+        with suppress(paramiko.SSHException, EOFError, OSError):  # the client may hang up first
+            transport.add_server_key(key)
+            transport.start_server(server=Sshd())
 
 
 @pytest.fixture
 def node_with_key():
-    """A function that starts a node's sshd with this host key; it drops the first `drops` logins after the greeting."""
+    """A function that starts a node's sshd with this host key.
+
+    After the greeting, it says nothing to the first `stalls` clients and closes the connections of the next `drops`.
+    """
     made, threads = [], []
 
-    def serve(key, drops=0):
+    def serve(key, stalls=0, drops=0):
         listener = socket.create_server(("127.0.0.1", 0))
         made.append(listener)
 
         def answer():
-            with suppress(paramiko.SSHException, EOFError, OSError):  # the test is over
+            with suppress(OSError):  # the test is over
+                made.extend(greet(listener) for _ in range(stalls))
                 drop_logins(listener, drops)
-                transport = paramiko.Transport(listener.accept()[0])
-                made.append(transport)
-                transport.add_server_key(key)
-                transport.start_server(server=Sshd())
+                serve_logins(listener, key, made)
 
         threads.append(threading.Thread(target=answer, daemon=True))
         threads[-1].start()
@@ -134,8 +150,9 @@ def node_with_key():
         return Node("node1", 1, "10.0.0.1", "02:00:00:00:00:01", "127.0.0.1", port)
 
     yield serve
-    for listener in [one for one in made if isinstance(one, socket.socket)]:
-        listener.shutdown(socket.SHUT_RDWR)  # wakes a thread in accept(), which close() does not
+    for sock in [one for one in made if isinstance(one, socket.socket)]:
+        with suppress(OSError):  # closed by its client
+            sock.shutdown(socket.SHUT_RDWR)  # wakes a thread in accept(), which close() does not
     for thread in threads:
         thread.join(timeout=30)
     for one in made:
@@ -161,11 +178,30 @@ def test_an_sshd_that_closes_the_connection_during_the_login_is_tried_again(
 ):
     node = node_with_key(host_key, drops=2)
     pin(node, tmp_path)
-    client = connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
+    client = connection.log_in(node, tmp_path, time.monotonic() + 600, connection.Closing())
     connection.hang_up([client])
 
 
-def test_one_that_does_between_two_steps_of_the_login_is_tried_again(
+def test_one_that_falls_silent_during_the_login_is_tried_again(
+    node_with_key, host_key, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(connection, "LOGIN_S", 0.25)
+    node = node_with_key(host_key, stalls=2)
+    pin(node, tmp_path)
+    client = connection.log_in(node, tmp_path, time.monotonic() + 20, connection.Closing())
+    connection.hang_up([client])
+
+
+def test_one_that_is_silent_up_to_the_deadline_is_not_said_to_have_closed_the_connection(
+    node_with_key, host_key, tmp_path
+):
+    node = node_with_key(host_key, stalls=100)
+    pin(node, tmp_path)
+    with pytest.raises(connection.TimedOut, match="the login was not done after 1 s"):
+        connection.log_in(node, tmp_path, time.monotonic() + 0.5, connection.Closing())
+
+
+def test_one_that_closes_it_between_two_steps_of_the_login_is_tried_again(
     node_with_key, host_key, tmp_path, monkeypatch
 ):
     node = node_with_key(host_key, drops=1)
@@ -178,7 +214,7 @@ def test_one_that_does_between_two_steps_of_the_login_is_tried_again(
         return connect(*arguments, **options)
 
     monkeypatch.setattr(paramiko.SSHClient, "connect", fail_once)
-    client = connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
+    client = connection.log_in(node, tmp_path, time.monotonic() + 600, connection.Closing())
     connection.hang_up([client])
     assert not failures
 
@@ -189,7 +225,7 @@ def test_one_that_always_does_is_named_at_the_deadline(
     monkeypatch.setattr(connection, "GREETING_S", 30.0)
     node = node_with_key(host_key, drops=1000)
     pin(node, tmp_path)
-    with pytest.raises(connection.TimedOut, match="closed the connection during the login"):
+    with pytest.raises(connection.TimedOut, match="the login was closed by sshd before its end"):
         connection.log_in(node, tmp_path, time.monotonic(), connection.Closing())
 
 
@@ -209,7 +245,7 @@ def test_a_node_with_another_host_key_is_refused(node_with_key, host_key, tmp_pa
         pin(node, tmp_path, pinned)
 
     def log_in():
-        return connection.log_in(node, tmp_path, time.monotonic() + 30, connection.Closing())
+        return connection.log_in(node, tmp_path, time.monotonic() + 600, connection.Closing())
 
     if is_pinned == "this one":
         connection.hang_up([log_in()])
