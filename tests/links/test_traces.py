@@ -82,10 +82,11 @@ def test_a_stepwise_rate_is_what_a_program_gets(near, tmp_path):
     came = [int(word) for word in line.split("came")[1].split()]
     rates = [count * 5 / 1e6 for count in came]  # MB/s
     fast = [at for at, rate in enumerate(rates) if 1.5 < rate < 2.5]
-    slow = [at for at, rate in enumerate(rates) if 0.35 < rate < 0.65]
-    still = [at for at, rate in enumerate(rates) if rate < 0.05]
+    # The sender begins later than the receiver, by a part of an interval or by some.
+    slow = [at for at, rate in enumerate(rates) if 0.35 < rate < 0.65 and at > fast[0]]
+    still = [at for at, rate in enumerate(rates) if rate < 0.05 and at > fast[0]]
     assert len(fast) >= 8 and len(slow) >= 8 and len(still) >= 3, rates
-    assert fast[0] < slow[0] < still[0] < fast[-1], rates
+    assert slow[0] < still[0] < fast[-1], rates
     begun, ended = read_events(near, json.loads(done.stdout))
     assert begun["what"] == "at: 0s, trace: trace.csv, link: node1:node2"
     assert ended["what"] == f"over: {begun['what']}"
