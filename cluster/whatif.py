@@ -184,12 +184,12 @@ class _Attempt:
 def _print(run: PastRun, predicted: Sequence[Alternative], document: WhatIf) -> None:
     """Print the table of changes, with the achieved savings beside the predicted ones."""
     whole_s = document["took_s"]
-    tried = {(one["what"], one["of"]): one for one in document["tried"]}
+    tried = {(one["what"], one["of"]): one["achieved_collectives_s"] for one in document["tried"]}
     rows = [
         [
             one.words,
             _figure(one.saves_s),
-            _figure(tried[one.what, one.of]["achieved_s"]) if (one.what, one.of) in tried else "-",
+            _figure(tried.get((one.what, one.of))),
             f"{one.saves_s / whole_s:.0%}" if one.saves_s is not None and whole_s else "-",
             one.note,
         ]
@@ -203,7 +203,7 @@ def _print(run: PastRun, predicted: Sequence[Alternative], document: WhatIf) -> 
         f"predicted by the links as {run.source}, for collectives of {document['collectives_s']:.1f} s{took}"
     )
     if tried:
-        print(f"each beside a run as it was: {run.folder / 'whatif.json'}")
+        print(f"achieved by collectives, beside runs as it was: {run.folder / 'whatif.json'}")
 
 
 def _figure(value: float | None) -> str:

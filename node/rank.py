@@ -86,6 +86,7 @@ def run_and_report(order: StartOrder) -> RankReport:
     return RankReport(
         exit_code=exit_code,
         time=min(error.time, ended),
+        reported=time.time(),
         error=error.words[:MOST_ERROR_CHARACTERS],
         bystander=exit_code > 0 and is_bystander(error.words or last_error(tail)),
         out_of_memory=exit_code != 0 and oom_kills() > oom_before,

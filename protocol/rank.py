@@ -72,6 +72,8 @@ class RankReport(NamedTuple):
     """Its exit code; -n for signal n."""
     time: float
     """When it ended or, if it left an error file, when it wrote that. Unix time, by the node's clock."""
+    reported: float
+    """When this report was written, by the same clock, which may be wrong."""
     error: Annotated[str, SHORT] = ""
     """The error in the error file, in one line; empty if there is none."""
     bystander: bool = False

@@ -24,6 +24,7 @@ from cluster.accounting.experience import experience_summary
 from cluster.accounting.metrics import LastLines, read_events
 from cluster.accounting.rank_time import RankTime, rank_time
 from cluster.accounting.routes import Contract, link_paths, make_network
+from cluster.accounting.tcp_timing import restarts_after_idle
 from cluster.accounting.wire_bytes import Sent, expected_by_link
 from cluster.shaping.link_state import LinkState
 from protocol.link import Pair
@@ -78,7 +79,7 @@ def account(
     receipts = _receipts(folder, ranks, ends)
     experience = experience_summary(told, network if known else None, receipts)
     times = _rank_times(folder, ends, collectives)
-    slow_start = link_state.slow_start_after_idle
+    slow_start = restarts_after_idle(link_state.tcp, is_on=link_state.slow_start_after_idle)
     return {
         "bytes": byte_summary(carried, all_sent(ends, nodes), all_sent(ends, nodes, "eval"), paths)
         | {"loop": loop},

@@ -63,6 +63,18 @@ class SocketState:
         return Window(max(FIRST_WINDOW_BYTES, size / 2**halvings), ssthresh)
 
 
+def restarts_after_idle(tcp: str, *, is_on: bool) -> bool:
+    """Return whether idle connections restart with slow start.
+
+    Linux leaves BBR's window alone (`cong_control` in tcp_slow_start_after_idle_check, include/net/tcp.h).
+
+    Args:
+        tcp: the congestion control: cubic, bbr, reno.
+        is_on: tcp_slow_start_after_idle.
+    """
+    return is_on and tcp != "bbr"
+
+
 def window_after(paused_s: float, rtt_s: float) -> Window:
     """Return the smallest window that a connection can have after nothing was in flight for `paused_s`.
 

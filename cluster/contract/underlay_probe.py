@@ -15,10 +15,13 @@ from protocol.probe import Goodput, PingOrder
 PINGS, INTERVAL_MS, WAIT_MS = 60, 10.0, 1000.0
 # For planning: TCP gets the time that it needs to fill a network of this rate.
 PLANNED_MBYTE_S = 125.0
-CLOSED_HINT = "let hosts reach one another by internal_ip: 4789/udp (VXLAN), with `encrypted` also ESP (docs/hosts.md)"
+CLOSED_HINT = (
+    "let hosts reach one another by internal_ip: 4789/udp (VXLAN), with `encrypted` also ESP; without Docker the UDP "
+    "ports with the numbers of the nodes' SSH ports (docs/hosts.md)"
+)
 SMALL_HINT = (
-    "connect the hosts by a path that carries IP packets of 1500 bytes (VPNs often do not), and remove limits on "
-    "4789/udp"
+    "connect the hosts by a path that carries IP packets of 1500 bytes (VPNs often do not), and remove limits on these "
+    "UDP ports: 4789, or without Docker the numbers of the nodes' SSH ports"
 )
 
 

@@ -34,7 +34,7 @@ from cluster.engine.resources import (
     device_request,
     read_limit,
 )
-from cluster.engine.sdk_errors import engine_errors
+from cluster.engine.sdk_errors import Missing, engine_errors
 from cluster.ssh.connection import Dial, dial_directly
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Engine:
             self._api = _connect(url)
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turn the SDK's exceptions into ours within a block, except docker.errors.NotFound."""
+        """Turn the SDK's exceptions into ours within a block."""
         return engine_errors(self.what, self.start_it)
 
     def again(self) -> Engine:
@@ -181,12 +181,10 @@ class Engine:
 
     def inspect(self, container_id: str) -> Inspected | None:
         """Return everything that the engine knows about a container; None if it has been removed."""
-        import docker.errors
-
         try:
             with self.errors():
                 found: Inspected = self._api.inspect_container(container_id)
-        except docker.errors.NotFound:
+        except Missing:
             return None
         return found
 
@@ -289,10 +287,8 @@ class Engine:
 
     def log_tail(self, container_id: str, lines: int = 20) -> str:
         """Return the last lines of a container's log; '' if it has been removed."""
-        import docker.errors
-
         log = b""
-        with suppress(docker.errors.NotFound), self.errors():
+        with suppress(Missing), self.errors():
             log = self._api.logs(container_id, tail=lines)
         return log.decode(errors="replace")
 
@@ -356,8 +352,6 @@ class Engine:
         return found["HostConfig"] if found else {}
 
     def _set_limit(self, container: Container, limit: Limit) -> None:
-        import docker.errors
-
         memory = limit.memory_bytes or UNLIMITED_BYTES
         memory_is_new = read_limit(self._host_config(container)).memory_bytes != limit.memory_bytes
         swap = {"mem_limit": memory, "memswap_limit": memory} if memory_is_new else {}
@@ -367,7 +361,7 @@ class Engine:
                 self._api.update_container(
                     container.id, cpu_period=period_us, cpu_quota=quota_us, **swap
                 )
-        except docker.errors.NotFound as error:
+        except Missing as error:
             raise ClusterError(
                 f"{container.node} of {container.cluster!r} is gone, and cannot be held to a limit",
                 f"python -m cluster.up --name {container.cluster}",
@@ -375,12 +369,10 @@ class Engine:
 
     def inspect_image(self, tag: str) -> Image | None:
         """Return everything that the engine knows about a tag's image; None if there is none."""
-        import docker.errors
-
         try:
             with self.errors():
                 image: Image = self._api.inspect_image(tag)
-        except docker.errors.ImageNotFound:
+        except Missing:
             return None
         return image
 

@@ -15,9 +15,13 @@ class StillInUse(ClusterError):
     """The engine refused to remove something that a container uses, which it may just be creating or removing."""
 
 
+class Missing(ClusterError):
+    """The engine does not have what it was asked about: it has just been removed, or was never there."""
+
+
 @contextmanager
 def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterator[None]:
-    """Turn the SDK's exceptions into ours, except docker.errors.NotFound.
+    """Turn the SDK's exceptions into ours.
 
     `at_first`: this is the first call, so an engine that does not answer is a missing prerequisite, not a failure.
     """
@@ -26,8 +30,9 @@ def engine_errors(what: str, start_it: str, *, at_first: bool = False) -> Iterat
 
     try:
         yield
-    except docker.errors.NotFound:
-        raise
+    except docker.errors.NotFound as error:
+        found = error.explanation or str(error)
+        raise Missing(f"{what} refused: {found}", "python -m cluster.status") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise _translate(error, what, start_it, at_first=at_first) from error
 

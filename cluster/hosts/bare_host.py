@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Self, TypeVar
@@ -39,6 +40,11 @@ from protocol.reader import FormatError, document, read
 NETWORK = "data"  # as Compose calls it
 AT_ONCE = 8  # nodes that one request starts, so that each ends in time
 FOLLOW = 'exec tail -n "$1" --follow=name --retry --pid="$(cat "$3")" "$2"'
+SSH_FAILED = 255  # ssh's own exit code
+SESSION_WAIT_S, RETRY_S = (
+    20.0,
+    0.25,
+)  # for one of a connection's ten sessions, while others read their logs
 A = TypeVar("A")
 
 
@@ -211,10 +217,29 @@ class BareHost(RemoteEngine):
         if follow:  # until the process ends that writes the log
             pid_file = f"{bare.RUNTIME_FOLDER}/{container_id}.conmon.pid"
             argv = ["sh", "-c", FOLLOW, "sh", count, path, pid_file]
+        deadline = time.monotonic() + SESSION_WAIT_S
+        while True:
+            said, exit_code = yield from self._lines(argv)
+            if exit_code != SSH_FAILED:
+                return
+            if said or self.tunnel.has_ended:
+                raise self._lost()
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"host {self.host_name} reads no more logs at a time (MaxSessions of its sshd)",
+                    "name fewer nodes: python -m cluster.logs NODE …",
+                )
+            time.sleep(RETRY_S)
+
+    def _lines(self, argv: Sequence[str]) -> Generator[str, None, tuple[int, int]]:
+        """Yield the lines of a log; return their number, and the exit code."""
+        said = 0
         with self.tunnel.open(argv) as process:
             assert process.stdout is not None
             for line in process.stdout:
+                said += 1
                 yield line.rstrip("\n").split(" ", 3)[-1]  # without time, stream and mark
+            return said, process.wait()
 
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
@@ -271,10 +296,13 @@ class BareHost(RemoteEngine):
         return done.stdout.strip()
 
     def _failure(self, verb: str, done: subprocess.CompletedProcess[str]) -> ClusterError:
-        if self.tunnel.has_ended or done.returncode == 255:  # noqa: PLR2004 - ssh's own
-            return ClusterError(f"host {self.host_name} does not answer any more", self.start_it)
+        if self.tunnel.has_ended or done.returncode == SSH_FAILED:
+            return self._lost()
         words = " / ".join(done.stderr.strip().splitlines()[-2:]).removeprefix("node.bare: ")
         return ClusterError(f"host {self.host_name}: {words or f'{verb}: exit {done.returncode}'}")
+
+    def _lost(self) -> ClusterError:
+        return ClusterError(f"host {self.host_name} does not answer any more", self.start_it)
 
 
 def _limit(name: str, limit: Limit) -> bare.Limit:

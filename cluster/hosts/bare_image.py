@@ -43,13 +43,14 @@ exec env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONPATH=/opt
   PYTHONDONTWRITEBYTECODE=1 python3 -m node.bare "$@"' sh "$@"
 """
 
-# Argument: the name of a new folder. Standard input: the image's files as a tar archive.
+# Argument: the name of a new folder. Standard input: the image's files as a tar archive. What is cut off, because the
+# sender was killed or the disk is full, is removed here: nobody else may be left to do it.
 RECEIVE = f"""\
 set -eu
 umask 077
 mkdir -p {IMAGES_FOLDER}
 mkdir -m 755 "{IMAGES_FOLDER}/$1"
-tar -x -C "{IMAGES_FOLDER}/$1" -f -
+tar -x -C "{IMAGES_FOLDER}/$1" -f - || {{ rm -rf "{IMAGES_FOLDER}/$1"; exit 1; }}
 """
 # Arguments: that folder, the image's id, its IMAGE_FILE, ENTER_SCRIPT. An image that is there already is kept, because
 # nodes may run from it.

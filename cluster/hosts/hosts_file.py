@@ -45,7 +45,7 @@ EXAMPLE = "{name: box, ssh: me@box.example}"
 
 @dataclass(frozen=True)
 class Host:
-    """A machine with a Docker engine, how to reach it by SSH, and which nodes it gets.
+    """A machine, how to reach it by SSH, and which nodes it gets.
 
     Attributes:
         name: its name in messages.

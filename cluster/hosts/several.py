@@ -160,19 +160,6 @@ class SeveralEngines(Engine):
         rooms = self._each(lambda engine: engine.room())
         return min(cores for cores, _ in rooms), min(size for _, size in rooms)
 
-    def architecture(self) -> str:
-        """See Engine.architecture.
-
-        Raises:
-            ClusterError: hosts differ, and an image is for one architecture.
-        """
-        kinds = self._each(lambda engine: engine.architecture())
-        if len(set(kinds)) > 1:
-            said = zip(self._engines, kinds, strict=True)
-            words = ", ".join(f"{engine.host_name} ({kind})" for engine, kind in said)
-            raise ClusterError(f"hosts of several kinds: {words}", "use hosts of one kind")
-        return kinds[0]
-
     def remove(self, name: str) -> list[str]:
         """See Engine.remove."""
         containers = self.containers(name)

@@ -81,10 +81,17 @@ def _failure(save: Process, load: Process, deadline: float) -> str:
     except subprocess.TimeoutExpired:
         return f"not done in {SHIP_TIMEOUT_S:.0f} s"
     if load.returncode:
-        return said.strip() or f"exit code {load.returncode}"
+        return reason(said) or f"exit code {load.returncode}"
     assert save.stderr is not None
     complaint = save.stderr.read().strip()
     return complaint if save.wait() else ""
+
+
+def reason(said: str) -> str:
+    """Return the line that names a full disk, else the last two: of a full disk, tar says a line for each file."""
+    lines = said.strip().splitlines()
+    full = [line for line in lines if "no space left" in line.lower()]
+    return "; ".join(full[:1] or lines[-2:])
 
 
 def _remedy(failure: str, to: RemoteEngine) -> str:

@@ -76,6 +76,11 @@ def part_hosts(hosts: Sequence[SwarmHost], name: str, gone: Collection[str] = ()
     Hosts with the `gone` addresses do not answer, and are no reason for the others to stay.
     """
     found = each_host(hosts, lambda host: host.member(gone))
+    out = [h.host.internal_ip for h, m in zip(hosts, found, strict=True) if m.state == OUT]
+    if (
+        out
+    ):  # left in a command that was ended; their manager calls them ready for some seconds more
+        found = each_host(hosts, lambda host: host.member([*gone, *out]))
     members = {member.host: member for member in found}
     by_name = {host.host_name: host for host in hosts}
     leaving = plan_leaving(list(members.values()), overlay_name(name))

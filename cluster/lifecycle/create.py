@@ -9,7 +9,13 @@ from cluster.base.spec import ClusterSpec
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp
 from cluster.engine.resources import ResourceRequest, check_room
-from cluster.hosts.connect import compose_for, hosts_of, provide_image
+from cluster.hosts.connect import (
+    compose_for,
+    connect_engine,
+    has_ended,
+    hosts_of,
+    provide_image,
+)
 from cluster.hosts.node_placement import place
 from cluster.hosts.record import write_record
 from cluster.lifecycle.reconcile import reconcile, refuse_without_keys
@@ -108,9 +114,13 @@ def create_cluster(
 def _roll_back(engine: Engine, name: str, console: Console) -> None:
     """Remove a half-created cluster; only say it if that fails, for why the creation failed matters more."""
     try:
+        if has_ended(engine):  # a host was lost: what is on the others goes
+            engine = connect_engine(name, partly=True)
         remove_until_quiet(engine, name)
+        for words in engine.left_behind(name):
+            console.say(words)
     except ClusterError as failure:
-        console.say(f"could not remove all of {name!r}: {failure.message}")
+        console.say(f"could not remove all of {name!r}: {failure}")
 
 
 def _ensure_image(engine: Engine, spec: ClusterSpec, console: Console) -> bool:

@@ -103,7 +103,7 @@ def read_run(folder: Path) -> RunData:
         collectives=[_collective(row) for row in records(summary.get("collectives"))],
         bounds=word(summary.get("bounds")),
         attribution=_attribution(record(summary.get("attribution"))),
-        what_if=_what_if(summary.get("what_if")),
+        what_if=_what_if(summary.get("what_if"), record(read_json(folder / "whatif.json"))),
         causes=list(_causes(summary.get("causes"))),
         path=_path(record(summary.get("critical_path"))),
         experience=_experience(record(summary.get("experience"))),
@@ -199,16 +199,22 @@ def _attribution(found: Record) -> Attribution | None:
     return Attribution(seconds, rows) if seconds else None
 
 
-def _what_if(found: object) -> list[WhatIf]:
-    """Return the changes that say how much they save; `tried` was added later, and may be missing or invalid."""
+def _what_if(found: object, trials: Record) -> list[WhatIf]:
+    """Return the changes that say how much they save, with what came of those in `trials`, the content of whatif.json.
+
+    Predicted and achieved are both of collectives alone: computing and tests vary by more than most changes save.
+    """
+    achieved_s = {
+        (word(row.get("what"), 64), word(row.get("of"), 64)): number(
+            row.get("achieved_collectives_s")
+        )
+        for row in records(trials.get("tried"))
+    }
     changes = []
     for row in records(found):
-        saves_s, tried = number(row.get("saves_s")), record(row.get("tried"))
-        if saves_s is not None:
-            achieved_s = number(tried.get("achieved_s"))
-            changes.append(
-                WhatIf(word(row.get("what"), 64), word(row.get("carrier"), 64), saves_s, achieved_s)
-            )
+        what, carrier = word(row.get("what"), 64), word(row.get("carrier"), 64)
+        if (saves_s := number(row.get("saves_s"))) is not None:
+            changes.append(WhatIf(what, carrier, saves_s, achieved_s.get((what, carrier))))
     return changes
 
 

@@ -17,6 +17,7 @@ from cluster.accounting.bounds import Network
 from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.collectives import Collective
 from cluster.accounting.routes import make_network
+from cluster.accounting.tcp_timing import restarts_after_idle
 from cluster.base.errors import ClusterError, UsageError, shown
 from cluster.base.spec import ClusterSpec
 from cluster.base.yaml_file import is_file, read_yaml
@@ -122,13 +123,14 @@ def read_past_run(folder: Path) -> PastRun:
         )
     collectives = _read_collectives(folder, spec, places)
     network = _network(folder, config, spec, places, links, link_spec)
+    tcp = str(_shaping(config, folder).get("tcp"))
     recorded = Recorded(
         collectives,
         network,
         links,
         past.nodes,
         places[0].local_world_size,
-        link_spec.profile.slow_start_after_idle,
+        restarts_after_idle(tcp, is_on=link_spec.profile.slow_start_after_idle),
         past.training,
     )
     return PastRun(folder, config, spec, places, link_spec, links, recorded, network.source)

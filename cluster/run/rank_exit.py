@@ -10,6 +10,9 @@ from cluster.run.rank_placement import RankPlacement
 from protocol.rank import LOST, RankReport
 from protocol.reader import FormatError, parse
 
+# A report takes less than this. Ranks that fail together are told apart by milliseconds of one clock.
+CLOCKS_APART_S = 5.0
+
 
 @dataclass(frozen=True)
 class RankExit:
@@ -18,7 +21,7 @@ class RankExit:
     Attributes:
         place: where it ran.
         exit_code: -n for signal n; LOST if unknown.
-        time: Unix time of its failure or end, by its node's clock; by the host's if there is no report.
+        time: Unix time of its failure or end, by its node's clock, or by ours if that is wrong or there is no report.
         error: its own explanation of the failure (`@record`), in one line; empty if there is none.
         is_bystander: whether another rank's failure made it fail: a connection was closed, or a wait timed out.
         out_of_memory: whether the kernel killed it, or another process of its node, for lack of memory.
@@ -58,10 +61,11 @@ def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
         report = parse(RankReport, last)
     except FormatError:
         return RankExit(place, exit_code if exit_code else LOST, time.time())
+    wrong_s = time.time() - report.reported
     return RankExit(
         place,
         report.exit_code,
-        report.time,
+        report.time + (wrong_s if abs(wrong_s) > CLOCKS_APART_S else 0.0),
         report.error,
         is_bystander=report.bystander,
         out_of_memory=report.out_of_memory,

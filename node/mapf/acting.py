@@ -41,6 +41,9 @@ class Recording:
 
     environment: Environment
     setting: Setting
+    explorer: (
+        int  # the agent that acts at random: with two, one learns that the other does not give way
+    )
     obs: list[np.ndarray] = field(default_factory=list)
     hears: list[np.ndarray] = field(default_factory=list)
     hidden: list[np.ndarray] = field(default_factory=list)
@@ -58,7 +61,7 @@ class Actors:
         network: chooses actions; code that changes its weights must also set `version`.
         draw: draws the setting and the instance of a new episode.
         epsilons: probability of a random action, per actor.
-        all_explore: whether all agents of an environment act at random, or only the first, as in DHC.
+        any_explores: whether the agent that acts at random is drawn for each episode, or is the first, as in DHC.
         first_agent_only: whether only the first agent's values are learnt; then its errors alone set first priorities.
         n_steps: steps of the n-step targets for first priorities.
         gamma: discount.
@@ -77,7 +80,7 @@ class Actors:
         draw: Callable[[np.random.Generator], tuple[Setting, Instance]],
         epsilons: Sequence[float],
         *,
-        all_explore: bool,
+        any_explores: bool,
         first_agent_only: bool,
         n_steps: int,
         gamma: float,
@@ -88,7 +91,7 @@ class Actors:
         self._network = network
         self._draw = draw
         self._epsilons = epsilons
-        self._all_explore, self._first_agent_only = all_explore, first_agent_only
+        self._any_explores, self._first_agent_only = any_explores, first_agent_only
         self._n_steps, self._gamma, self._most_steps = n_steps, gamma, most_steps
         self._comm_loss = comm_loss
         self._random = np.random.default_rng(seed)
@@ -115,7 +118,8 @@ class Actors:
 
     def _begin(self) -> Recording:
         setting, instance = self._draw(self._random)
-        recording = Recording(Environment(instance, self._most_steps), setting)
+        explorer = int(self._random.integers(setting[0])) if self._any_explores else 0
+        recording = Recording(Environment(instance, self._most_steps), setting, explorer)
         obs, hears = recording.environment.observe()
         recording.obs.append(obs)
         recording.hears.append(lose(self._random, hears, self._comm_loss))
@@ -134,7 +138,7 @@ class Actors:
 
     def _act(self, n: int, values: np.ndarray, memory: np.ndarray) -> Finished | None:
         recording = self._recordings[n]
-        actions = self._choose(values, self._epsilons[n])
+        actions = self._choose(values, recording.explorer, self._epsilons[n])
         outcome = recording.environment.step(actions)
         recording.hidden.append(self._hidden[n].astype(np.float16))
         recording.actions.append(actions)
@@ -152,12 +156,11 @@ class Actors:
         episode = self._episode(recording, ended=outcome.done)
         return Finished(episode, recording.setting, outcome.done, self._epsilons[n])
 
-    def _choose(self, values: np.ndarray, epsilon: float) -> np.ndarray:
-        best = values.argmax(-1)
-        explores = self._random.random(len(best)) < epsilon
-        if not self._all_explore:
-            explores[1:] = False
-        return np.where(explores, self._random.integers(0, ACTIONS, len(best)), best)
+    def _choose(self, values: np.ndarray, explorer: int, epsilon: float) -> np.ndarray:
+        actions: np.ndarray = values.argmax(-1)
+        if self._random.random() < epsilon:
+            actions[explorer] = self._random.integers(ACTIONS)
+        return actions
 
     def _episode(self, recording: Recording, *, ended: bool) -> Episode:
         actions, rewards = np.stack(recording.actions), np.stack(recording.rewards)

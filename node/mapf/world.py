@@ -31,7 +31,7 @@ def draw_instance(
 ) -> Instance:
     """Draw an instance: random obstacles and, for each agent, a start and a goal in one component.
 
-    The probability of a component is proportional to its free cells. All starts are different, and so are all goals.
+    The probability of a component is proportional to its free cells. No two of all starts and goals are the same.
 
     Args:
         random: random generator.
@@ -55,34 +55,16 @@ def _place(
     random: np.random.Generator, parts: list[np.ndarray], agents: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return starts and goals; None if the parts cannot hold so many agents."""
-    starts, goals = (
-        [random.permutation(part) for part in parts],
-        [random.permutation(part) for part in parts],
-    )
+    free = [list(random.permutation(part)) for part in parts]
     placed: list[tuple[np.ndarray, np.ndarray]] = []
-    free = [len(part) for part in parts]
     for _ in range(agents):
-        able = [n for n in range(len(parts)) if _pair(starts[n], goals[n]) is not None]
-        if not able:
+        weights = np.array([len(cells) if len(cells) > 1 else 0 for cells in free], float)
+        if not weights.any():
             return None
-        weights = np.array([free[n] for n in able], float)
-        n = int(random.choice(able, p=weights / weights.sum()))
-        pair = _pair(starts[n], goals[n])
-        assert pair is not None
-        placed.append((starts[n][pair[0]], goals[n][pair[1]]))
-        starts[n], goals[n] = np.delete(starts[n], pair[0], 0), np.delete(goals[n], pair[1], 0)
-        free[n] = len(starts[n])
+        n = int(random.choice(len(free), p=weights / weights.sum()))
+        placed.append((free[n].pop(), free[n].pop()))
     first, last = zip(*placed, strict=True)
     return np.stack(first), np.stack(last)
-
-
-def _pair(starts: np.ndarray, goals: np.ndarray) -> tuple[int, int] | None:
-    """Return the indices of the first start and goal that are different cells; None if there are none."""
-    for s, start in enumerate(starts):
-        for g, goal in enumerate(goals):
-            if not np.array_equal(start, goal):
-                return s, g
-    return None
 
 
 def components(obstacles: np.ndarray) -> list[np.ndarray]:

@@ -47,7 +47,7 @@ FLAGS: Mapping[str, Mapping[str, Value]] = {
         "batch_size": 32,
         "lr": 1e-3,
         "lr_schedule": "linear",
-        "final_lr": 0.1,
+        "final_lr": 0.02,
         "clip_norm": 40.0,
     },
     "full": {"steps": 600_000, "batch_size": 192, "lr": 1e-4, "clip_norm": 40.0},
@@ -65,7 +65,7 @@ class Mapf(ActorLearnerTask):
     first_agents: int = option(1, "agents in the easiest setting", at_least=1)
     first_map_size: int = option(10, "rows of the map in the easiest setting", at_least=2)
     most_steps: int = option(64, "maximum steps of a training episode", at_least=1)
-    capacity: int = option(2048, "episodes in the replay", at_least=1)
+    capacity: int = option(8192, "episodes in the replay", at_least=1)
     sequence: int = option(8, "steps learnt at a time", at_least=1)
     burn_in: int = option(4, "steps before those, which warm up the memory", at_least=0)
     n_steps: int = option(2, "steps of a target", at_least=1)
@@ -239,7 +239,7 @@ class MapfActor:
             model,
             self._draw,
             epsilons,
-            all_explore=task.all_agents,
+            any_explores=task.all_agents,
             first_agent_only=not task.all_agents,
             n_steps=task.n_steps,
             gamma=task.gamma,

@@ -182,8 +182,8 @@ def test_instances_can_be_solved_one_by_one(agents, size):
     random = np.random.default_rng(3)
     for _ in range(10):
         instance = draw_instance(random, agents, size)
-        for cells in (instance.starts, instance.goals):
-            assert len({tuple(cell) for cell in cells.tolist()}) == agents
+        cells = np.concatenate([instance.starts, instance.goals]).tolist()
+        assert len({tuple(cell) for cell in cells}) == 2 * agents
         parts = [{tuple(c) for c in part.tolist()} for part in components(instance.obstacles)]
         for start, goal in zip(instance.starts.tolist(), instance.goals.tolist(), strict=True):
             assert start != goal
@@ -191,8 +191,8 @@ def test_instances_can_be_solved_one_by_one(agents, size):
 
 
 def test_a_map_that_cannot_hold_its_agents_is_said():
-    with pytest.raises(ValueError, match="no map of 2 x 2 holds 5 agents"):
-        draw_instance(np.random.default_rng(1), 5, 2)
+    with pytest.raises(ValueError, match="no map of 2 x 2 holds 3 agents"):
+        draw_instance(np.random.default_rng(1), 3, 2)
 
 
 def test_the_full_network_is_as_large_as_dhcs():
@@ -259,7 +259,7 @@ def some_actors(network, epsilons=(1.0, 1.0, 1.0), seed=1, **changes):
         return (agents, 6), draw_instance(random, agents, 6, 0.1)
 
     usual = {
-        "all_explore": True,
+        "any_explores": True,
         "first_agent_only": False,
         "n_steps": 2,
         "gamma": 0.9,
@@ -267,6 +267,18 @@ def some_actors(network, epsilons=(1.0, 1.0, 1.0), seed=1, **changes):
         "seed": seed,
     }
     return Actors(network, draw, epsilons, **usual | changes)
+
+
+@pytest.mark.parametrize("any_explores", [True, False])
+def test_one_agent_of_an_episode_explores(any_explores):
+    network = Network(SIZES["small"])
+    for parameter in network.parameters():
+        torch.nn.init.zeros_(parameter)  # so the best action is to stay
+    actors = some_actors(network, any_explores=any_explores)
+    moved = [one.episode.actions.any(0) for one in finished(actors, 60)]
+    three = [tuple(agents) for agents in moved if len(agents) == 3]
+    assert {sum(agents) for agents in three} == {1}
+    assert len(set(three)) == (3 if any_explores else 1)
 
 
 def finished(actors, number):
@@ -294,9 +306,9 @@ def test_a_learner_sees_what_the_actor_saw(first_only):
     """With the actor's own network the learner computes the same errors, from the first step and from a later one."""
     torch.manual_seed(1)
     network = Network(SIZES["small"])
-    actors = some_actors(network, first_agent_only=first_only, all_explore=not first_only)
+    actors = some_actors(network, first_agent_only=first_only, any_explores=not first_only)
     options = {"n_steps": 2, "gamma": 0.9, "first_agent_only": first_only}
-    over = [one for one in finished(actors, 30) if one.solved]
+    over = [one for one in finished(actors, 120) if one.solved]
     assert over
     for one in over[:8]:
         episode = one.episode

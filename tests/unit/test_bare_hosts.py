@@ -10,17 +10,17 @@ from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken, Usag
 from cluster.base.spec import ClusterSpec
 from cluster.engine.compose import compose_document, compose_text
 from cluster.engine.resources import Limit
-from cluster.hosts import bare_compose
+from cluster.hosts import bare_compose, bare_host
 from cluster.hosts.bare_compose import LABEL_CONFIG, BareCompose
 from cluster.hosts.bare_host import BareHost
-from cluster.hosts.bare_image import ENTER_SCRIPT, describe, new_folder
+from cluster.hosts.bare_image import ENTER_SCRIPT, RECEIVE, describe, new_folder
 from cluster.hosts.clean_up import bare_clean_up_command
 from cluster.hosts.hosts_file import Host, load_hosts
 from node.bare import device
 from node.bare.bundle import bundle
 from node.vxlan import host_lines
 from node.wire.commands import WireError
-from protocol.bare import BareNode, Image, Images, Listed, Nodes
+from protocol.bare import IMAGES_FOLDER, BareNode, Image, Images, Listed, Nodes
 from protocol.reader import document, read
 from protocol.vxlan_plan import VxlanPlan
 
@@ -185,6 +185,22 @@ def test_an_image_is_a_folder_for_each_of_its_tags_and_an_unfinished_one_is_not_
     assert "pivot_root" in ENTER_SCRIPT and "chroot" not in ENTER_SCRIPT
 
 
+@pytest.mark.parametrize(("bytes_left_out", "left"), [(0, ["new"]), (5000, [])])
+def test_an_image_whose_transfer_breaks_off_leaves_nothing_on_the_host(
+    tmp_path, bytes_left_out, left
+):
+    (tmp_path / "file").write_bytes(bytes(20_000))
+    packed = subprocess.run(
+        ["tar", "-c", "-b", "1", "-C", tmp_path, "-f", "-", "file"], stdout=-1, check=True
+    )
+    images = tmp_path / "images"
+    receive = RECEIVE.replace(IMAGES_FOLDER, str(images))
+    sent = packed.stdout[: len(packed.stdout) - bytes_left_out]
+    done = subprocess.run(["sh", "-c", receive, "sh", "new"], input=sent, stderr=-1, check=False)
+    assert (done.returncode == 0) == bool(left), done.stderr
+    assert [one.name for one in images.iterdir()] == left
+
+
 def test_only_root_can_make_nodes_and_they_have_no_gpus():
     with pytest.raises(PrerequisiteError, match="root@west is not root there"):
         BareHost(WEST, FakeTunnel(user="1000"))
@@ -255,3 +271,19 @@ def test_a_log_is_read_without_what_conmon_adds():
     assert host.log_tail("node1") == "node1: sshd is up"
     host.tunnel.open = lambda argv: subprocess.Popen(["true"], stdout=-1, text=True)
     assert host.log_tail("gone") == ""
+
+
+def test_a_log_waits_for_a_session_that_is_free_and_one_that_breaks_off_is_no_end(monkeypatch):
+    """A host's sshd gives one connection ten sessions, and refuses more."""
+    host, refused, read = host_with(), ["sh", "-c", "exit 255"], ["echo", "a b c said"]
+    answers = [refused, refused, read]
+    host.tunnel.open = lambda argv: subprocess.Popen(answers.pop(0), stdout=-1, text=True)
+    assert host.log_tail("node1") == "said" and not answers
+    broken = ["sh", "-c", "echo a b c said; exit 255"]
+    host.tunnel.open = lambda argv: subprocess.Popen(broken, stdout=-1, text=True)
+    with pytest.raises(ClusterError, match="host west does not answer any more"):
+        host.log_tail("node1")
+    monkeypatch.setattr(bare_host, "SESSION_WAIT_S", 0.0)
+    host.tunnel.open = lambda argv: subprocess.Popen(refused, stdout=-1, text=True)
+    with pytest.raises(ClusterError, match="no more logs at a time"):
+        host.log_tail("node1")

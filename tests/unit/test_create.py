@@ -21,7 +21,7 @@ class FakeEngine:
     """An engine that knows of no cluster."""
 
     note = ""
-    existing, nodes = None, ()
+    existing, nodes, engines = None, (), ()
 
     def containers(self, name):
         return self.nodes
@@ -37,6 +37,9 @@ class FakeEngine:
 
     def slots(self, *, beside):
         return set()
+
+    def left_behind(self, name):
+        return []
 
 
 class Host:
@@ -74,11 +77,11 @@ def host(monkeypatch, folder):
     return host
 
 
-def bring_up(slot=None, *, engine=None, hosts=None, force=False):
+def bring_up(slot=None, *, engine=None, hosts=None, force=False, quiet=True):
     limits = make_resource_request(None, None, None)
     request = Request("lab", 1, slot, None, None, limits, hosts)
     compose = SimpleNamespace(end=lambda: None)
-    console = Console(quiet=True)
+    console = Console(quiet=quiet)
     return create.create_cluster(engine or FakeEngine(), request, compose, console, force=force)
 
 
@@ -100,6 +103,21 @@ def test_another_failure_is_no_reason_to_go_on(host):
     with pytest.raises(ClusterError, match="a node died"):
         bring_up()
     assert host.done == [0, "rolled back"]
+
+
+def test_what_is_on_the_other_hosts_goes_if_one_is_lost_meanwhile(host, monkeypatch, capsys):
+    """Its SSH connection has ended; with it, all that the engine of both hosts could say is an error."""
+    host.taken = {0: ClusterError("host east does not answer any more")}
+    west = FakeEngine()
+    west.left_behind = lambda name: [f"host east does not answer: node2 of {name!r} stays there"]
+    cleaned = []
+    monkeypatch.setattr(create, "has_ended", lambda engine: True)
+    monkeypatch.setattr(create, "connect_engine", lambda name, partly: west if partly else None)
+    monkeypatch.setattr(create, "remove_until_quiet", lambda engine, name: cleaned.append(engine))
+    with pytest.raises(ClusterError, match="host east does not answer any more"):
+        bring_up(quiet=False)
+    assert cleaned == [west]
+    assert "node2 of 'lab' stays there" in capsys.readouterr().err
 
 
 def test_where_every_slot_seems_taken_it_ends(host):

@@ -29,10 +29,16 @@ from protocol.rank import EXIT_BUSY, LOST, StartOrder
 
 NODES = ["node1", "node2", "node3"]
 PLACES = place_ranks(NODES, essential=[0])
-KILLED = json.dumps({"exit_code": -9, "time": 0.0})
-ENDS_WELL = json.dumps({"exit_code": 0, "time": 0.0})
+KILLED = json.dumps({"exit_code": -9, "time": 0.0, "reported": time.time()})
+ENDS_WELL = json.dumps({"exit_code": 0, "time": 0.0, "reported": time.time()})
 GIVES_UP = json.dumps(
-    {"exit_code": 1, "time": 0.0, "error": "Connection closed", "bystander": True}
+    {
+        "exit_code": 1,
+        "time": 0.0,
+        "reported": time.time(),
+        "error": "Connection closed",
+        "bystander": True,
+    }
 )
 BUSY = "busy with run another"
 
@@ -54,7 +60,9 @@ class Life:
         yield f"life {self.order['env']['TORCHELASTIC_RESTART_COUNT']}"
         while self.report is None or (self.after and not self.after.is_set()):
             if self.is_told.wait(0.01):
-                self.report = json.dumps({"exit_code": -15, "time": time.time() + 1})
+                self.report = json.dumps(
+                    {"exit_code": -15, "time": time.time() + 1, "reported": time.time()}
+                )
                 return
 
     def wait(self):
@@ -192,7 +200,9 @@ def test_after_its_last_restart_the_run_goes_on_without_it(begin, said):
 def test_an_essential_rank_that_fails_ends_all_and_is_the_root_cause(begin, tmp_path):
     nodes = Nodes(node1=[], node2=[Life(KILLED, 137), Life()], node3=[Life()])
     after = threading.Event()
-    nodes.lives["node1"] = [Life(json.dumps({"exit_code": 1, "time": 5.0}), 1, after)]
+    nodes.lives["node1"] = [
+        Life(json.dumps({"exit_code": 1, "time": 5.0, "reported": time.time()}), 1, after)
+    ]
     begun = begin(nodes)
     while len(nodes.begun["node2"]) < 2:
         time.sleep(0.01)

@@ -337,10 +337,20 @@ def test_what_it_is_told_of_links_is_as_the_run_folder_has_it(run):
     assert [link._asdict() for link in read_past_run(run).links] == rows
 
 
-def accounts_of(folder, *, changing=False):
+@pytest.mark.parametrize(("tcp", "restarts"), [("cubic", True), ("bbr", False)])
+def test_connections_that_were_idle_restart_with_slow_start_but_not_bbrs(run, tcp, restarts):
+    """Between the five all-reduces, nothing was sent for nine seconds."""
+    config = yaml.safe_load((run / "run.yml").read_text())
+    config["shaping"]["tcp"] = tcp
+    (run / "run.yml").write_text(yaml.safe_dump(config))
+    assert read_past_run(run).recorded.slow_start is restarts
+    assert (accounts_of(run, tcp=tcp)["attribution"]["seconds"]["window"] > 0) is restarts
+
+
+def accounts_of(folder, *, changing=False, tcp="cubic"):
     names = ["node1", "node2", "node3"]
     told = {name: last_events(folder, name) for name in names}
-    state = planned_link_state(plans())
+    state = replace(planned_link_state(plans()), tcp=tcp)
     return account(folder, told, names, [], state, {}, None, changing=changing, throttled_s={})
 
 

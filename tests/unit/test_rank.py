@@ -136,7 +136,9 @@ def test_a_rank_has_failed_when_it_said_so(monkeypatch):
     """The time of failure is that of its error, not of its exit: ranks that saw it fail may exit before it."""
     monkeypatch.setattr(rank, "run_rank", lambda order: (1, ""))
     monkeypatch.setattr(rank, "read_error", lambda path, since: RankError(1234.5, "boom"))
-    assert rank.run_and_report(ORDER)[:3] == (1, 1234.5, "boom")
+    report = rank.run_and_report(ORDER)
+    assert (report.exit_code, report.time, report.error) == (1, 1234.5, "boom")
+    assert report.reported == pytest.approx(time.time(), abs=60)
     monkeypatch.setattr(rank, "read_error", lambda path, since: RankError())
     assert rank.run_and_report(ORDER).time == pytest.approx(time.time(), abs=60)
 
@@ -146,7 +148,7 @@ def test_the_supervisor_ends_as_its_rank_did(monkeypatch, tmp_path, capsys, ende
     line = json.dumps(document(ORDER)).encode() + b"\n"
     monkeypatch.setattr(rank.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(line)))
     monkeypatch.setattr(rank, "LOCK", tmp_path / "lock")
-    report = RankReport(ended, 5.0, "", False, False)
+    report = RankReport(ended, 5.0, 6.0, "", False, False)
     monkeypatch.setattr(rank, "run_and_report", lambda order: report)
     assert rank.main() == code
     assert json.loads(capsys.readouterr().err)["exit_code"] == ended

@@ -17,7 +17,7 @@ from protocol.training import Training, read_training
 START = StartOrder(
     "run-1", ["python3", "train.py"], "/root", "/run/gradwire/runs/run-1", {"A": "b"}
 )
-REPORT = RankReport(-9, 12.5, "ValueError: boom", bystander=True, out_of_memory=True)
+REPORT = RankReport(-9, 12.5, 12.6, "ValueError: boom", bystander=True, out_of_memory=True)
 
 
 @pytest.mark.parametrize("value", [START, REPORT])

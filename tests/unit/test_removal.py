@@ -9,7 +9,7 @@ from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec
 from cluster.down import in_short
 from cluster.engine.container import Container
-from cluster.engine.sdk_errors import StillInUse, engine_errors
+from cluster.engine.sdk_errors import Missing, StillInUse, engine_errors
 from cluster.lifecycle import removal
 from cluster.lifecycle.removal import remove_cluster
 
@@ -128,3 +128,12 @@ def test_of_many_nodes_that_were_removed_the_first_and_the_last_are_named():
     assert in_short(few) == ", ".join(few)
     many = [*(f"container a-node{number}" for number in range(1, 65)), "network a_data"]
     assert in_short(many) == "64 containers (a-node1 to a-node64), network a_data"
+
+
+def test_what_someone_else_has_removed_is_one_line():
+    """A container may go, by `docker rm`, between two calls of a command; else that would be a bug of ours."""
+    gone = docker.errors.NotFound("404 Client Error", explanation="No such container: node2")
+    with pytest.raises(Missing) as caught, engine_errors("the engine", "docker info"):
+        raise gone
+    assert caught.value.message == "the engine refused: No such container: node2"
+    assert caught.value.hint == "python -m cluster.status"

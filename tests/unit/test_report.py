@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from run_folders import BEGAN, change_summary, make_run, write_json, write_lines
 
+from cluster.accounting.alternatives import Alternative
 from cluster.base.errors import UsageError
 from cluster.reporting import sentences
 from cluster.reporting.compare import comparison_page
@@ -18,6 +19,7 @@ from cluster.reporting.sections import sections
 from cluster.reporting.tables import page_csv
 from cluster.reporting.verdicts import verdicts
 from cluster.reporting.write import run_page
+from cluster.run.trials import Measured, Trial, trial_row
 
 ORDER = [
     *(
@@ -122,13 +124,11 @@ def test_the_waterfall_ends_at_what_was_measured(tmp_path):
 
 def test_what_was_tried_is_marked(tmp_path):
     folder = make_run(tmp_path / "run")
-    tried = {
-        "what": "rate",
-        "carrier": "node1->node2",
-        "saves_s": 3.5,
-        "tried": {"achieved_s": 3.2},
-    }
-    change_summary(folder, what_if=[tried, {"what": "order", "carrier": "0,2,1", "saves_s": 1.0}])
+    rate = {"what": "rate", "carrier": "node1->node2", "saves_s": 3.5}
+    change_summary(folder, what_if=[rate, {"what": "order", "carrier": "0,2,1", "saves_s": 1.0}])
+    baseline, made = Measured("a", 90.0, 10.0), Measured("b", 99.0, 6.8)
+    row = trial_row(Trial(Alternative("rate", "node1->node2", 3.5), [made]), [baseline])
+    (folder / "whatif.json").write_text(json.dumps({"tried": [row, 7]}))
     run = read_run(folder)
     assert run.what_if[0] == WhatIf("rate", "node1->node2", 3.5, 3.2)
     assert sentences.would_have_helped(run).endswith("it was tried, and saved 3.2 s.")

@@ -1,7 +1,9 @@
 """What is said about a failed run: its root cause, the consequences, and what its log does not tell."""
 
 import json
+import math
 import signal
+import time
 
 import pytest
 
@@ -218,25 +220,45 @@ def test_a_node_without_network_or_container_is_said_to_be_that():
 
 @pytest.mark.parametrize(
     "words",
-    ["", "5", "null", "[]", "{}", '{"exit_code": null, "time": 1}', '{"exit_code": 1, "time": []}']
-    + ["[" * 100_000, '{"exit_code": 1e999, "time": 1}', "x\x00y"]
-    + [
-        '{"exit_code": 1, "time": NaN}',
-        '{"exit_code": -1000, "time": 1}',
-        '{"exit_code": true, "time": 1}',
+    [
+        "",
+        "5",
+        "null",
+        "[]",
+        "{}",
+        '{"exit_code": null, "time": 1, "reported": 1}',
+        '{"exit_code": 1, "time": []}',
     ]
-    + [json.dumps({"exit_code": 1, "time": 1, "error": "x" * 301})],
+    + ["[" * 100_000, '{"exit_code": 1e999, "time": 1, "reported": 1}', "x\x00y"]
+    + [
+        '{"exit_code": 1, "time": NaN, "reported": 1}',
+        '{"exit_code": -1000, "time": 1, "reported": 1}',
+        '{"exit_code": true, "time": 1, "reported": 1}',
+    ]
+    + [json.dumps({"exit_code": 1, "time": 1, "reported": 1, "error": "x" * 301})],
 )
 def test_whatever_stands_in_for_a_report_is_an_end(words):
     assert read_report(PLACES[0], 7, words).exit_code == 7
     assert read_report(PLACES[0], 0, words).exit_code == LOST  # it may not have finished
 
 
+def report_of(exit_code, time_s, reported_s, **more):
+    return json.dumps({"exit_code": exit_code, "time": time_s, "reported": reported_s} | more)
+
+
 def test_a_report_is_read_and_its_time_is_one():
-    text = 'noise\n{"exit_code": -9, "time": 12.5, "error": "a", "bystander": true, "out_of_memory": true}'
-    end = read_report(PLACES[0], 137, text)
+    text = report_of(-9, 12.5, time.time(), error="a", bystander=True, out_of_memory=True)
+    end = read_report(PLACES[0], 137, f"noise\n{text}")
     assert end == RankExit(PLACES[0], -9, 12.5, "a", is_bystander=True, out_of_memory=True)
-    assert read_report(PLACES[0], 1, '{"exit_code": 3, "time": NaN}').time > 0
+    assert read_report(PLACES[0], 1, report_of(3, math.nan, 1)).time > 0
+
+
+@pytest.mark.parametrize("apart_s", [-3600, -30, 30, 3600])
+def test_the_time_of_a_failure_is_by_our_clock_if_the_nodes_is_wrong(apart_s):
+    """By its own, a rank that we stopped failed first, on a host whose clock is behind: the root cause."""
+    now = time.time()
+    end = read_report(PLACES[1], 143, report_of(-15, now + apart_s - 2, now + apart_s))
+    assert end.time == pytest.approx(now - 2, abs=1)
 
 
 @pytest.mark.parametrize(

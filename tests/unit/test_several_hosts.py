@@ -97,7 +97,12 @@ class FakeHost:
             failure, self.failure = self.failure, self.failure if self.failures else None
             raise failure
         is_manager = self.host_name == "west"
-        ready = frozenset({"west"} if gone or not self.answers else {"west", "east"})
+        addresses = {host.name: host.internal_ip for host in HOSTS.hosts}
+        ready = frozenset(
+            host
+            for host in ("west", "east")
+            if host == "west" or (self.answers and addresses[host] not in gone)
+        )
         self.answers = True
         overlays = (NETWORK,) if self.has_network else ()
         state = IN if "left" not in self.done else "inactive"
@@ -222,6 +227,13 @@ def test_down_takes_nodes_network_and_swarm(both, west, east):
     ]
     assert west.done == [["node1", "node3"], "left"] and east.done == [["node2", "node4"], "left"]
     assert both.left_behind("lab") == []
+
+
+def test_down_ends_what_a_down_that_was_ended_began(both, west, east):
+    """A manager counts a host that has left the swarm as ready for some seconds more."""
+    east.done.append("left")
+    assert "swarm of host west" in both.remove("lab")
+    assert west.done[-1] == "left" and east.done.count("left") == 1
 
 
 def test_what_stays_on_a_lost_host_is_said_with_the_command_that_removes_it(west):

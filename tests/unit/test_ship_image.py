@@ -9,7 +9,7 @@ import pytest
 
 from cluster.base.errors import ClusterError
 from cluster.hosts.hosts_file import Host
-from cluster.hosts.ship_image import ship_image
+from cluster.hosts.ship_image import reason, ship_image
 
 # Imitates `docker save IMAGE` and `docker --host FOLDER load`, as far as needed; a folder stands for a host.
 DOCKER = """\
@@ -108,6 +108,12 @@ def test_one_that_has_no_room_is_named_and_the_others_end(local, hosts):
     assert east.image_content("") is None
     for started in Path(os.environ["STARTED"]).read_text().split():
         assert not Path(f"/proc/{started}").exists()
+
+
+def test_a_full_disk_is_one_line_however_many_files_found_it_full():
+    said = "".join(f"tar: lib/{n}: Cannot write: No space left on device\n" for n in range(1000))
+    assert reason(said) == "tar: lib/0: Cannot write: No space left on device"
+    assert reason("a\nb\nc\n") == "b; c" and reason("") == ""
 
 
 def test_what_could_not_be_read_here_is_named(local, hosts):
