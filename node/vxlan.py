@@ -30,16 +30,16 @@ def make_device(plan: VxlanPlan) -> Device:
     hosts = resolve_hosts(plan, RESOLVE_TIMEOUT_S)
     device = Device(DEVICE, data_mtu(hosts.values()))
     _remove_device()
-    run_batch("ip", [link_line(plan, device), *address_lines(plan)])
-    run_batch("bridge", forwarding_lines(plan, hosts))
+    made = link_line(plan, device, f"address {plan.mac}")
+    run_batch("ip", [made, *address_lines(plan)])
+    run_batch("bridge", forwarding_lines(plan, hosts, DEVICE))
     return device
 
 
-def link_line(plan: VxlanPlan, device: Device, where: str = "") -> str:
-    """Return the line for `ip -batch` that makes the device; `where`: the words for another network namespace."""
+def link_line(plan: VxlanPlan, device: Device, more: str) -> str:
+    """Return the line for `ip -batch` that makes a tunnel; `more`: words for its address, or its network namespace."""
     kind = f"vxlan id {plan.vni} dstport {plan.port} nolearning nolocalbypass"
-    place = f" {where}" if where else ""
-    return f"link add {device.name}{place} address {plan.mac} mtu {device.mtu} type {kind}"
+    return f"link add {device.name} {more} mtu {device.mtu} type {kind}"
 
 
 def address_lines(plan: VxlanPlan) -> list[str]:
@@ -47,10 +47,10 @@ def address_lines(plan: VxlanPlan) -> list[str]:
     return [f"address add {plan.address}/{PREFIX_LENGTH} dev {DEVICE}", f"link set {DEVICE} up"]
 
 
-def forwarding_lines(plan: VxlanPlan, hosts: Mapping[str, str]) -> list[str]:
+def forwarding_lines(plan: VxlanPlan, hosts: Mapping[str, str], tunnel: str) -> list[str]:
     """Return the lines for `bridge -batch` that say where each peer is; `hosts` are their addresses below, by name."""
     return [
-        f"fdb append {mac} dev {DEVICE} dst {hosts[name]} port {peer.port}"
+        f"fdb append {mac} dev {tunnel} dst {hosts[name]} port {peer.port}"
         for name, peer in plan.peers.items()
         for mac in (peer.mac, FLOOD)
     ]

@@ -99,13 +99,13 @@ class _Learning:
             for update in range(self._done + 1, self._config.steps + 1):
                 loss = self._turn(update)
             if self._config.run_dir:
-                write_model(self._config.run_dir, self._model)
+                write_model(self._config.run_dir, self._learner.tested)
             with self._clock.measure("comm"):
                 self._socket.finish(GOODBYE_S)
         finally:
             self._socket.close()
         self._end(loss)
-        return self._model
+        return self._learner.tested
 
     def _turn(self, update: int) -> float:
         """Make an update and what follows it; return the loss."""
@@ -195,10 +195,11 @@ class _Learning:
     def _test(self, update: int) -> None:
         before_s = self._clock.read()["eval"]
         with self._clock.measure("eval"):
-            self._model.eval()
+            model = self._learner.tested
+            model.eval()
             with torch.no_grad():
-                self._tested = self._task.evaluate(self._model, self._device)
-            self._model.train()
+                self._tested = self._task.evaluate(model, self._device)
+            model.train()
         eval_s = self._clock.read()["eval"] - before_s
         self._metrics.write(Evaluation(0, time.time(), update, eval_s), self._tested)
         text = "  ".join(f"{name} {value:.4f}" for name, value in self._tested.items())

@@ -1,7 +1,8 @@
-"""The data device of a node: a VXLAN tunnel of the host's network namespace that ends in the node's.
+"""The data device of a node: one end of a veth pair, whose other end a bridge connects with a VXLAN tunnel.
 
-The tunnel's packets go on through the host's network, whatever the node does. Each node of a host has a tunnel at a UDP
-port of its own.
+Bridge and tunnel are in a network namespace between the host's and the node's, that of the node's conmon: a node may
+configure its own devices (NET_ADMIN), and these are not among them. The tunnel's packets go on through the host's
+network. Each node of a host has a tunnel at a UDP port of its own.
 """
 
 import platform
@@ -19,27 +20,43 @@ from node.vxlan import (
 from node.wire.commands import Device, WireError, run, run_json
 from protocol.vxlan_plan import VxlanPlan
 
+TUNNEL, NODE_END, BRIDGE = "tunnel", "node", "bridge"
 RESOLVE_TIMEOUT_S = 10.0
 LEAST_RELEASE = (6, 5)
 
 
-def give_device(plan: VxlanPlan, pid: int) -> None:
-    """Make a node's data device, in the node's network namespace.
+def give_device(plan: VxlanPlan, pid: int, between: int) -> None:
+    """Make a node's data device and its tunnel; they go with the namespaces of the node and of its conmon.
 
     Args:
         plan: the plan of the device.
         pid: the node's first process.
+        between: its conmon, a process in the network namespace between the host's and the node's.
 
     Raises:
         WireError: a peer's host is unknown, or the kernel refuses.
     """
     hosts = resolve_hosts(plan, RESOLVE_TIMEOUT_S)
     _refuse_old_kernel(hosts.values())
-    made = Device(DEVICE, data_mtu(hosts.values()))
-    # At once in the node, so that nothing of it can be left here; its tunnel is of the namespace of this program.
-    run(["ip", *link_line(plan, made, f"netns {pid}").split()])
+    made = Device(TUNNEL, data_mtu(hosts.values()))
+    # At once where it ends, so that nothing of it can be left here; its packets go through the host's namespace.
+    run(["ip", *link_line(plan, made, f"netns {between}").split()])
+    _batch_inside(between, "ip", bridge_lines(plan, made.mtu, pid))
+    _batch_inside(between, "bridge", forwarding_lines(plan, hosts, TUNNEL))
     _batch_inside(pid, "ip", address_lines(plan))
-    _batch_inside(pid, "bridge", forwarding_lines(plan, hosts))
+
+
+def bridge_lines(plan: VxlanPlan, mtu: int, pid: int) -> list[str]:
+    """Return the lines for `ip -batch` that make the node's device and connect it with the tunnel."""
+    node = f"peer name {DEVICE} address {plan.mac} mtu {mtu} netns {pid}"
+    return [
+        f"link add {NODE_END} mtu {mtu} type veth {node}",
+        f"link add {BRIDGE} type bridge",
+        # No IPv6 address, or the kernel would send packets of its own through the tunnel.
+        *(f"link set {one} addrgenmode none" for one in (BRIDGE, TUNNEL, NODE_END)),
+        *(f"link set {one} master {BRIDGE} up" for one in (TUNNEL, NODE_END)),
+        f"link set {BRIDGE} up",
+    ]
 
 
 def _refuse_old_kernel(hosts: Iterable[str]) -> None:

@@ -71,7 +71,7 @@ def start(name: str) -> None:
     try:
         pid = runtime.create(folder, order.ssh_port)
         run(["umount", "--lazy", str(folder.root)])  # the node has it, and no other one gets it
-        give_device(order.vxlan, pid)
+        give_device(order.vxlan, pid, int(folder.conmon_pid_file.read_text()))
         runtime.start(folder)
     except BaseException:
         runtime.delete(name)

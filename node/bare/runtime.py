@@ -33,21 +33,31 @@ class HostError(Exception):
 def create(folder: NodeFolder, ssh_port: int) -> int:
     """Create a container from its bundle, without starting it; return the process id of its first process.
 
-    Its sshd inherits a socket of the host's network namespace, which listens at `ssh_port`.
+    Its sshd inherits a socket of the host's network namespace, which listens at `ssh_port`. Its conmon has a network
+    namespace of its own, for `node.bare.device`.
 
     Raises:
         HostError: the port is taken, or runc refuses.
     """
     for path in (RUNC_ROOT, ENDS, folder.persistent):
         path.mkdir(parents=True, exist_ok=True)
-    for path in (folder.end, folder.oom, folder.pid_file):
+    for path in (folder.end, folder.oom, folder.pid_file, folder.conmon_pid_file):
         path.unlink(missing_ok=True)
     with _listen(ssh_port) as listener, _pipe() as (reader, writer):
         # A login may open few files only, and nodes inherit that; more than the hard limit needs SYS_RESOURCE.
         _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
         started = subprocess.Popen(
-            ["sh", "-c", INHERIT, "sh", str(listener.fileno()), *_conmon(folder)],
+            [
+                "unshare",
+                "--net",
+                "sh",
+                "-c",
+                INHERIT,
+                "sh",
+                str(listener.fileno()),
+                *_conmon(folder),
+            ],
             env=os.environ | {"_OCI_SYNCPIPE": str(writer), "LISTEN_FDS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from node.mapf.curriculum import Curriculum, Goal
 from node.mapf.learning import td_loss
@@ -43,6 +44,7 @@ class MapfLearner:
     ) -> None:
         self._network, self._optimizer, self._settings = network, optimizer, settings
         self._target = copy.deepcopy(network)
+        self._average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(settings.average))
         self._batch_size, self._clip_norm = batch_size, clip_norm
         self._was_ready, self._episodes = False, 0
         self._buffer = Buffer(settings.capacity, settings.most_steps, settings.sequence, seed)
@@ -67,6 +69,12 @@ class MapfLearner:
     def updates_before(self) -> int:
         """0: the next update may already draw the episode."""
         return 0
+
+    @property
+    def tested(self) -> Network:
+        """The average of the network after each update: its policy changes less from one update to the next."""
+        average: Network = self._average.module
+        return average
 
     @property
     def steps_learnt(self) -> int:
@@ -117,6 +125,7 @@ class MapfLearner:
         if self._clip_norm:
             torch.nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_norm)
         self._optimizer.step()
+        self._average.update_parameters(self._network)
         self._buffer.update(draw, learnt.errors)
         self._steps_learnt += int(np.sum(draw.ends - draw.begins))
         if update % settings.target_every == 0:
@@ -128,13 +137,18 @@ class MapfLearner:
         return {"settings": self._curriculum.settings}
 
     def state(self) -> dict[str, object]:
-        """Return the target network and the open settings, but not the replay."""
+        """Return the target network, the average and the open settings, but not the replay."""
         settings = [list(setting) for setting in self._curriculum.settings]
-        return {"target": self._target.state_dict(), "settings": settings}
+        return {
+            "target": self._target.state_dict(),
+            "average": self._average.state_dict(),
+            "settings": settings,
+        }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned."""
         self._target.load_state_dict(state["target"])
+        self._average.load_state_dict(state["average"])
         for agents, size in state["settings"]:
             self._curriculum.open((agents, size))
 

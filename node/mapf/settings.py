@@ -16,6 +16,7 @@ class LearningSettings:
         gamma: discount.
         target_every: updates between copies to the target network.
         learn_after: steps that must have arrived before the first update.
+        average: share of the average of the networks so far that each update keeps.
         all_agents: whether all agents' values are learnt, or only the first agent's, as in DHC.
     """
 
@@ -27,4 +28,5 @@ class LearningSettings:
     gamma: float
     target_every: int
     learn_after: int
+    average: float
     all_agents: bool

@@ -85,6 +85,11 @@ class ImpalaLearner:
         return len(self._waiting) // self._batch_size
 
     @property
+    def tested(self) -> ActorCritic:
+        """The model that is learnt."""
+        return self._model
+
+    @property
     def steps_learnt(self) -> int:
         """Steps of all environments that updates used."""
         return self._steps_learnt

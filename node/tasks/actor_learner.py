@@ -76,6 +76,10 @@ class Learner(Protocol):
         """How many updates are made before the one that can learn a piece added now."""
 
     @property
+    def tested(self) -> "nn.Module":
+        """The model that is tested and kept: the learnt one, or an average of what it was."""
+
+    @property
     def steps_learnt(self) -> int:
         """Steps of experience that updates used; a step counts as often as it was used."""
 

@@ -37,6 +37,7 @@ FULL: Mapping[str, Value] = {  # DHC's sizes
     "burn_in": 0,
     "target_every": 2000,
     "learn_after": 50_000,
+    "average": 0.0,
     "all_agents": False,
     "optimum": False,  # on 40 x 40 a search takes seconds per instance
 }
@@ -72,6 +73,13 @@ class Mapf(ActorLearnerTask):
     gamma: float = option(0.99, "discount factor", at_least=0.0, at_most=1.0)
     target_every: int = option(250, "updates between copies to the target network", at_least=1)
     learn_after: int = option(2000, "environment steps before the first update", at_least=1)
+    average: float = option(
+        0.999,
+        "what is tested and kept is an average of the network after each update: the share that"
+        " an update keeps of it; 0: the latest (DHC)",
+        at_least=0.0,
+        below=1.0,
+    )
     all_agents: bool = option(True, "learn all agents' values; DHC: only the first agent's")
     comm_loss: float = option(
         0.0, "share of agents' messages dropped on purpose in training", at_least=0.0, at_most=1.0

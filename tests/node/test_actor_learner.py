@@ -268,7 +268,13 @@ def test_the_full_preset_has_dhcs_sizes():
     config = parse_config(["--task", "mapf", "--task-set", "preset=full"], environ)
     assert (config.batch_size, config.lr, config.steps) == (192, 1e-4, 600_000)
     sizes = {"capacity": 2048, "most_steps": 256, "sequence": 16, "map_size": 40, "agents": 2}
-    sizes |= {"target_every": 2000, "learn_after": 50_000, "n_steps": 2, "all_agents": False}
+    sizes |= {
+        "target_every": 2000,
+        "learn_after": 50_000,
+        "n_steps": 2,
+        "all_agents": False,
+        "average": 0.0,
+    }
     assert sizes.items() <= config.task_options.items()
     assert config.essential_ranks == (0,)
     assert parse_config([], {}).essential_ranks is None
@@ -302,6 +308,28 @@ def episodes(task, count=3):
         found += actor.step()
     learner = task.make_learner(model, torch.optim.SGD(model.parameters(), 0.1), 4, 0.0, 1)
     return learner, found
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize("average", [0.0, 0.75])
+def test_what_is_tested_is_an_average_of_what_was_learnt_and_goes_on_after_a_restart(average):
+    task = Mapf(most_steps=8, average=average)
+    learner, found = episodes(task)
+    for episode in found:
+        learner.add(episode)
+    expected = None
+    for update in range(1, 4):
+        learner.update(update)
+        now = [one.detach().clone() for one in learner._network.parameters()]
+        expected = now if expected is None else mixed(expected, now, average)
+        assert all(map(torch.allclose, learner.tested.parameters(), expected))
+    again, _ = episodes(task)
+    again.load_state(learner.state())
+    assert all(map(torch.equal, again.tested.parameters(), learner.tested.parameters()))
+
+
+def mixed(before, now, kept):
+    return [kept * a + (1 - kept) * b for a, b in zip(before, now, strict=True)]
 
 
 @pytest.mark.computes

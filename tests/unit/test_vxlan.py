@@ -15,7 +15,7 @@ PLAN = VxlanPlan("node1", "10.77.0.11", "02:67:77:00:00:01", 77, 4789, PEERS)
 
 
 def test_the_device_has_the_nodes_address_and_learns_nothing():
-    line = vxlan.link_line(PLAN, Device("data0", 1450))
+    line = vxlan.link_line(PLAN, Device("data0", 1450), f"address {PLAN.mac}")
     assert line == (
         "link add data0 address 02:67:77:00:00:01 mtu 1450 type vxlan id 77 dstport 4789 nolearning nolocalbypass"
     )
@@ -27,7 +27,7 @@ def test_the_device_has_the_nodes_address_and_learns_nothing():
 
 def test_packets_to_a_peer_and_broadcasts_go_to_where_it_is():
     hosts = {"node2": "192.0.2.2", "node3": "192.0.2.3"}
-    assert vxlan.forwarding_lines(PLAN, hosts) == [
+    assert vxlan.forwarding_lines(PLAN, hosts, "data0") == [
         "fdb append 02:67:77:00:00:02 dev data0 dst 192.0.2.2 port 4789",
         "fdb append 00:00:00:00:00:00 dev data0 dst 192.0.2.2 port 4789",
         "fdb append 02:67:77:00:00:03 dev data0 dst 192.0.2.3 port 4801",
