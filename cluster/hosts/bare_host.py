@@ -41,10 +41,8 @@ NETWORK = "data"  # as Compose calls it
 AT_ONCE = 8  # nodes that one request starts, so that each ends in time
 FOLLOW = 'exec tail -n "$1" --follow=name --retry --pid="$(cat "$3")" "$2"'
 SSH_FAILED = 255  # ssh's own exit code
-SESSION_WAIT_S, RETRY_S = (
-    20.0,
-    0.25,
-)  # for one of a connection's ten sessions, while others read their logs
+# For one of a connection's ten sessions, while others read their logs.
+SESSION_WAIT_S, RETRY_S = 20.0, 0.25
 A = TypeVar("A")
 
 

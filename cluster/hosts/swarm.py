@@ -77,9 +77,7 @@ def part_hosts(hosts: Sequence[SwarmHost], name: str, gone: Collection[str] = ()
     """
     found = each_host(hosts, lambda host: host.member(gone))
     out = [h.host.internal_ip for h, m in zip(hosts, found, strict=True) if m.state == OUT]
-    if (
-        out
-    ):  # left in a command that was ended; their manager calls them ready for some seconds more
+    if out:  # their manager may call them ready for some seconds more
         found = each_host(hosts, lambda host: host.member([*gone, *out]))
     members = {member.host: member for member in found}
     by_name = {host.host_name: host for host in hosts}

@@ -23,6 +23,7 @@ MOST_LOG_BYTES = 20 * 2**20  # as of nodes in Docker
 TIMEOUT_S = 60.0
 # The socket must be descriptor 3 of a program that finds its own process id in LISTEN_PID: sd_listen_fds(3).
 INHERIT = 'exec 3<&"$1"; shift; LISTEN_PID=$$ exec "$@"'
+IN_BETWEEN = ("unshare", "--net")  # node.bare.device says what is in that network namespace
 FIRST_FREE_FD = 10  # above those of that protocol
 
 
@@ -34,7 +35,7 @@ def create(folder: NodeFolder, ssh_port: int) -> int:
     """Create a container from its bundle, without starting it; return the process id of its first process.
 
     Its sshd inherits a socket of the host's network namespace, which listens at `ssh_port`. Its conmon has a network
-    namespace of its own, for `node.bare.device`.
+    namespace of its own.
 
     Raises:
         HostError: the port is taken, or runc refuses.
@@ -48,16 +49,7 @@ def create(folder: NodeFolder, ssh_port: int) -> int:
         _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
         started = subprocess.Popen(
-            [
-                "unshare",
-                "--net",
-                "sh",
-                "-c",
-                INHERIT,
-                "sh",
-                str(listener.fileno()),
-                *_conmon(folder),
-            ],
+            [*IN_BETWEEN, "sh", "-c", INHERIT, "sh", str(listener.fileno()), *_conmon(folder)],
             env=os.environ | {"_OCI_SYNCPIPE": str(writer), "LISTEN_FDS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
