@@ -134,7 +134,7 @@ class Cluster:
         self.name, self.request = request.name, request
         self.console = console or Console()
         self.was_there = False
-        self.alone = ClusterLock(request.name, force=force)
+        self.alone = ClusterLock(request.name, hosts=request.hosts, force=force)
         """The cluster's lock: no other command changes the cluster in its `with` block; methods that do take it."""
         self._force = force
         self._is_ours = False
@@ -351,7 +351,7 @@ class Cluster:
         with self.alone:
             link_state = self._links_to_measure()
             prover = Prover(self.engine, self.spec, self.fleet, self.console)
-            return prover.measure(link_state, EFFORTS[effort], budget_s)
+            return prover.measure(link_state, EFFORTS[effort], budget_s).contract
 
     def _links_to_measure(self) -> LinkState:
         """Return the links in force: undo what a killed command left, but refuse if a restart has removed links."""

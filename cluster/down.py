@@ -10,9 +10,10 @@ With several hosts, --force also skips those that do not answer, and lists what 
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cluster.api import Cluster
+from cluster.base.errors import ClusterError, system_error
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.engine.client import Engine
 from cluster.engine.ownership import is_of_checkout
@@ -40,12 +41,38 @@ def main(argv: list[str] | None = None) -> int:
 
 def down(args: Namespace) -> dict[str, object]:
     """Run the verb. Nothing to remove is not an error."""
-    names = _all_names(force=args.force) if args.all else [args.name]
-    removed = {name: Cluster(name, force=args.force).down() for name in names}
-    if not args.json:
-        for name, things in removed.items():
-            print(f"{name}: removed {in_short(things)}" if things else f"{name}: nothing was up")
+    if not args.all:
+        return {"removed": {args.name: _down(args.name, args)}}
+    names = _all_names(force=args.force)
+    removed: dict[str, list[str]] = {}
+    failed: dict[str, ClusterError] = {}
+    for name in names:
+        try:
+            removed[name] = _down(name, args)
+        except (ClusterError, OSError) as error:
+            failed[name] = error if isinstance(error, ClusterError) else system_error(error)
+    if failed:
+        raise _failure(removed, failed)
     return {"removed": removed}
+
+
+def _down(name: str, args: Namespace) -> list[str]:
+    """Remove one cluster, and print and return what was removed."""
+    things = Cluster(name, force=args.force).down()
+    if not args.json:
+        print(f"{name}: removed {in_short(things)}" if things else f"{name}: nothing was up")
+    return things
+
+
+def _failure(
+    removed: Mapping[str, Sequence[str]], failed: Mapping[str, ClusterError]
+) -> ClusterError:
+    """Return one error for the clusters that could not be removed."""
+    said = {name: error.message for name, error in failed.items()}
+    count = f"{len(failed)} of {len(removed) + len(failed)} clusters were not removed"
+    lines = [f"{count}: {', '.join(failed)}", *(f"  {name}: {said[name]}" for name in failed)]
+    hints = dict.fromkeys(error.hint for error in failed.values() if error.hint)
+    return ClusterError("\n".join(lines), "; ".join(hints), {"removed": removed, "failed": said})
 
 
 def in_short(things: Sequence[str]) -> str:

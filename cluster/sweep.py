@@ -3,6 +3,7 @@
     python -m cluster.sweep examples/sweeps/strategies.yml
     python -m cluster.sweep --profile mobile,wan --strategy ddp,fedavg,diloco --seed 1,2,3 --steps 100
     python -m cluster.sweep sweep.yml --target test_accuracy=0.8 --steps 50     # flags override the file
+    python -m cluster.sweep sweep.yml --predict mobile,poor      # the same runs on slower links, too
     python -m cluster.sweep sweep.yml --dry-run                  # all runs in order, and which are done
     python -m cluster.sweep sweep.yml --retry-failed
 
@@ -10,7 +11,9 @@ A sweep file is an experiment with lists (cluster/sweeps/sweep_file.py shows one
 node.train's, with comma-separated lists. Everything is checked before anything starts. Links are reshaped and measured
 between runs. Each block of runs has every problem and variant once, in an order drawn by --order-seed. Finished runs
 are not repeated: the same command resumes a sweep that was stopped. All trainings are tested alike: on the average over
-all ranks, after the last step. The ranking, sweep.html, is written to --out, next to the records.
+all ranks, after the last step. --predict also ranks the runs as they would be on the links of other profiles
+(cluster/sweeps/predicted.py), where they might take hours. The ranking, sweep.html, is written to --out, next to the
+records.
 
 Exit codes: 0 done, 1 a run or the cluster failed, 2 usage, 3 a bug in gradwire, 130 interrupted.
 """
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +37,7 @@ from cluster.base.errors import (
 from cluster.base.json_file import write_json
 from cluster.cli.command_line import add_name, make_parser, run_verb
 from cluster.links.link_spec import LinkSpec
+from cluster.links.profiles import Profile, load_profile
 from cluster.reporting.page import cell_text
 from cluster.reporting.write import write_page
 from cluster.run.program import Program
@@ -44,6 +48,7 @@ from cluster.sweeps.figures import Figures, run_figures
 from cluster.sweeps.flags import LISTS, ONE_VALUE, with_flags
 from cluster.sweeps.page import HEADER, lead_words, ranking_rows, sweep_page
 from cluster.sweeps.planned import Planned, plan_runs, rule_of_tests
+from cluster.sweeps.predicted import predicted_outcomes
 from cluster.sweeps.ranking import Line, Outcome, rank
 from cluster.sweeps.records import DONE, FAILED, Record, read_record, write_record
 from cluster.sweeps.sweep_file import Sweep, load_document, parse_sweep
@@ -105,7 +110,8 @@ def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
     """Run the verb; every run is checked before the first one starts."""
     document = with_flags(load_document(file) if file else {}, args, args.rest)
     plan = parse_sweep(document)
-    out = args.out or SWEEPS_DIR / (file.stem if file else f"flags-{digest(document)}")
+    profiles = [load_profile(name) for name in plan.predict]
+    out = args.out or SWEEPS_DIR / (file.stem if file else f"flags-{digest(_runs_of(document))}")
     planned = plan_runs(plan, ordered(sweep_cells(plan), args.order_seed), out)
     todo = [one for one in planned if _is_to_run(out, one, retry=args.retry_failed)]
     if args.dry_run:
@@ -120,7 +126,7 @@ def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
                 _refuse_to_shrink(cluster)
             _run_all(cluster, todo, out, plan)
     finally:
-        document, lines = _publish(out, plan, planned, console)
+        document, lines = _publish(out, plan, planned, profiles, console)
     if not args.json:
         _print(lines)
     if failed := document["failed"]:
@@ -128,6 +134,11 @@ def sweep(args: Namespace, file: Path | None) -> dict[str, object]:
             f"{failed} of {len(planned)} runs failed", "--retry-failed", document, see=str(out)
         )
     return document
+
+
+def _runs_of(document: Mapping[str, object]) -> dict[str, object]:
+    """Return what decides a sweep's runs: others of its keys rank or predict the same runs."""
+    return {key: value for key, value in document.items() if key not in ("target", "predict")}
 
 
 def _is_to_run(out: Path, planned: Planned, *, retry: bool) -> bool:
@@ -200,13 +211,21 @@ def _run(cluster: Cluster, program: Program, plan: Sweep) -> Record:
 
 
 def _publish(
-    out: Path, plan: Sweep, planned: Sequence[Planned], console: Console
+    out: Path,
+    plan: Sweep,
+    planned: Sequence[Planned],
+    profiles: Sequence[Profile],
+    console: Console,
 ) -> tuple[dict[str, object], list[Line]]:
-    """Write sweep.json and the report of the runs so far; return the --json document and the ranking."""
+    """Write sweep.json and the report of the runs so far, also as predicted on the links of other profiles.
+
+    Returns:
+        the --json document and the ranking.
+    """
     known = [(one, record) for one in planned if (record := read_record(out, one.digest))]
     outcomes = [Outcome(one.cell, _figures(record, plan)) for one, record in known]
-    lines = rank(outcomes)
     rows = [_row(*one, outcome) for one, outcome in zip(known, outcomes, strict=True)]
+    lines = rank(outcomes)
     document: dict[str, object] = {
         "folder": str(out),
         "planned": len(planned),
@@ -215,7 +234,12 @@ def _publish(
         "ranking": [asdict(line) for line in lines],
         "runs": rows,
     }
-    write_json(out / f"{NAME}.json", document)
+    write_json(out / f"{NAME}.json", document)  # now, as predictions take their time
+    if profiles:
+        records = [record for _, record in known]
+        lines = rank([*outcomes, *_predict(outcomes, records, profiles, console)])
+        document["ranking"] = [asdict(line) for line in lines]
+        write_json(out / f"{NAME}.json", document)
     folders = [record.folder.name if record.folder else record.reason for _, record in known]
     rule = rule_of_tests(planned)
     page = sweep_page(out.name, lines, outcomes, len(planned), folders, command_line(), rule)
@@ -224,6 +248,30 @@ def _publish(
         eprint(written.missing)
     console.say(f"report {written.files[0]}")
     return document, lines
+
+
+def _predict(
+    outcomes: Sequence[Outcome],
+    records: Sequence[Record],
+    profiles: Sequence[Profile],
+    console: Console,
+) -> list[Outcome]:
+    """Return what the runs would have come to on the links of other profiles; say what cannot be told."""
+    done = [
+        (outcome, record.folder)
+        for outcome, record in zip(outcomes, records, strict=True)
+        if outcome.figures is not None and record.folder is not None
+    ]
+    if done:
+        names = ", ".join(profile.name for profile in profiles)
+        console.say(f"predicting {len(done)} runs on the links of {names}")
+    predicted: list[Outcome] = []
+    for outcome, folder in done:
+        found, reasons = predicted_outcomes(outcome, folder, profiles)
+        predicted += found
+        for reason in reasons:
+            console.say(f"not predicted: {reason}")
+    return predicted
 
 
 def _figures(record: Record, plan: Sweep) -> Figures | None:

@@ -3,12 +3,16 @@
     python -m cluster.whatif runs/20261121-101500-mobile-fedavg
     python -m cluster.whatif runs/20261121-101500-mobile-fedavg --try 2
     python -m cluster.whatif runs/20261121-101500-mobile-fedavg --try 1 --repeat 3 --json
+    python -m cluster.whatif runs/20261121-101500-mobile-fedavg --profile wan,poor    # the run on others' links
 
 Predicts savings from what the run recorded: a link with twice the rate or half the delay, another rank order, no slow
 start after pauses, smaller numbers between ranks (cluster/accounting/alternatives.py). --try N launches the best N on
 the run's own cluster, which is brought up as it was if it is down: the same program, arguments and seeds, over links
 verified before each run if the run's were. Each round starts with the unchanged run as its baseline, because a
 machine's speed varies by the hour. Links are restored in any case. Results go into the run folder, as whatif.json.
+
+--profile predicts how long the same run would take over the links of other profiles
+(cluster/accounting/other_links.py).
 """
 
 from __future__ import annotations
@@ -23,21 +27,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.accounting.alternatives import Alternative, predict
+from cluster.accounting.other_links import RunModel
 from cluster.base.console import Console, print_table
 from cluster.base.errors import RunFailed, UsageError
 from cluster.cli.command_line import make_parser, run_verb
 from cluster.launch import bring_up_again
+from cluster.links.profiles import Profile, load_profile
+from cluster.reporting.after_run import report_run
 from cluster.run.experiment import Experiment
 from cluster.run.launch_again import experiment_again, with_option
-from cluster.run.past_run import PastRun, read_past_run
+from cluster.run.past_run import PastRun, consistent, read_past_run
 from cluster.run.trials import (
     ON_LINKS,
     Measured,
+    ProfileRow,
     Trial,
     WhatIf,
     changed_plans,
     choose_trials,
     measure,
+    profile_row,
     whatif_document,
     write_document,
 )
@@ -70,6 +79,12 @@ def main(argv: list[str] | None = None) -> int:
         metavar="K",
         help="rounds of these launches (default: %(default)s)",
     )
+    add(
+        "--profile",
+        dest="profiles",
+        metavar="X,Y",
+        help="predict the run over the links of these profiles instead",
+    )
     return run_verb(parser, whatif, argv)
 
 
@@ -80,7 +95,13 @@ def whatif(args: Namespace) -> WhatIf:
             f"--try {args.tries} --repeat {args.repeat}",
             f"--try 0 or more, --repeat 1 to {MOST_REPEATS}",
         )
+    names = [] if args.profiles is None else args.profiles.split(",")
+    profiles = [load_profile(name) for name in names]
+    if profiles and args.tries:
+        raise UsageError("--profile predicts, and --try launches", "leave one of them out")
     run = read_past_run(args.folder)
+    if profiles:
+        return _over(run, profiles, as_json=args.json)
     if args.name:
         run = replace(run, spec=replace(run.spec, name=args.name))
     predicted = _predict(run)
@@ -91,9 +112,21 @@ def whatif(args: Namespace) -> WhatIf:
         console = Console(program_output=sys.stderr)  # standard output is the table's
         attempt = _Attempt(run, experiment_again(run), console, predicted)
         attempt.all(trials, baselines, args.repeat)
+        report_run(run.folder, console.say, is_named=True)  # with what came of the trials
     document = whatif_document(run, predicted, trials, baselines)
     if not args.json:
         _print(run, predicted, document)
+    return document
+
+
+def _over(run: PastRun, profiles: Sequence[Profile], *, as_json: bool) -> WhatIf:
+    """Return, and print, how long the run would take over the links of these profiles."""
+    with consistent(run):
+        model = RunModel(run.recorded)
+        rows = [profile_row(run, model, profile) for profile in profiles]
+    document = whatif_document(run, (), (), (), rows)
+    if not as_json:
+        _print_profiles(run, rows)
     return document
 
 
@@ -103,13 +136,8 @@ def _predict(run: PastRun) -> Sequence[Alternative]:
     Raises:
         UsageError: the run's records are inconsistent, or too large to be replayed.
     """
-    try:
+    with consistent(run):
         predicted = predict(run.recorded)
-    except Exception as error:  # types are validated, but values may be inconsistent
-        raise UsageError(
-            f"{run.folder}: the records of its ranks are inconsistent ({error!r})",
-            "name a run whose records are unchanged",
-        ) from error
     if predicted is None:
         raise UsageError(
             f"{run.folder}: its collectives are too many, or too large, to be replayed",
@@ -204,6 +232,17 @@ def _print(run: PastRun, predicted: Sequence[Alternative], document: WhatIf) -> 
     )
     if tried:
         print(f"achieved by collectives, beside runs as it was: {run.folder / 'whatif.json'}")
+
+
+def _print_profiles(run: PastRun, rows: Sequence[ProfileRow]) -> None:
+    """Print the run as it was, and over the links of each profile."""
+    whole_s, here = run.took_s, run.link_spec.profile.name
+    table = [[here, _figure(whole_s), "1.00" if whole_s else "-", f"as it was, links {run.source}"]]
+    for row in rows:
+        took_s = row["took_s"]
+        times = f"{took_s / whole_s:.2f}" if took_s is not None and whole_s else "-"
+        table.append([row["profile"], _figure(took_s), times, row["note"]])
+    print_table(["PROFILE", "RUN s", "TIMES", "NOTE"], table)
 
 
 def _figure(value: float | None) -> str:

@@ -52,7 +52,7 @@ CONTAINER_LOG = Path("/proc/1/fd/1")
 TAIL_BYTES = 16384  # of a rank's output, to find its last traceback
 REAP_INTERVAL_S = 5.0
 NICE = 19
-MOST_WORDS = 200  # characters of a command that are shown
+MOST_WORDS = 200  # characters of a program's name that are shown
 
 
 def main() -> int:
@@ -68,7 +68,9 @@ def main() -> int:
             print(f"busy with run {run}", file=sys.stderr)
             return EXIT_BUSY
         for words in kill_leftovers(run):
-            print(f"left behind by an earlier run, and ended: {words[:MOST_WORDS]}", flush=True)
+            # The program alone: arguments may be tokens and passwords.
+            program = words.partition(" ")[0][:MOST_WORDS] or "?"
+            print(f"left behind by an earlier run, and ended: {program}", flush=True)
         report = run_and_report(order)
     print(json.dumps(document(report)), file=sys.stderr)
     return report.exit_code if report.exit_code >= 0 else 128 - report.exit_code

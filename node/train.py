@@ -12,7 +12,6 @@ Every rank runs the whole loop below. Strategies (node/strategies) decide what r
 
 import json
 import os
-import random
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -57,7 +56,8 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     from node.dist.flat import to_bytes
     from node.dist.process_group import process_group
     from node.tasks.base import RunPart
-    from node.training.checkpoint import Checkpoints, write_model
+    from node.tasks.draws import seed_draws
+    from node.training.checkpoint import Checkpoints, settings_of, write_model
     from node.training.evaluation import Evaluation
     from node.training.optim import make_optimizer, set_learning_rate, start_clipping, time_steps
     from node.training.shards import make_shard
@@ -72,8 +72,7 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         torch.cuda.set_device(device)  # nccl, and a user's plain "cuda", use the current one
 
     # The same seed gives the same parameters on every rank, so they need not be sent.
-    torch.manual_seed(config.seed)
-    random.seed(config.seed)  # for a user's own tasks
+    seed_draws(config.seed)
     task = given or _task(config)
     task.load(config.data_dir)
     task.begin(RunPart(rank, world_size, config.seed, config.steps))
@@ -81,11 +80,9 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
     model = task.make_model().to(device)
     optimizer = make_optimizer(config, model)
     time_steps(optimizer, clock)
-    data = task.fingerprint()  # while all ranks draw the same: a sample may be augmented
+    data = task.fingerprint()
     # From here on, randomness is only in dropout and augmentation, which each rank draws for itself.
-    seed_of_rank = config.seed + 1_000_003 * (rank + 1)
-    torch.manual_seed(seed_of_rank)
-    random.seed(seed_of_rank)
+    seed_draws(config.seed + 1_000_003 * (rank + 1))
 
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
     with process_group(ranks, device, config.timeout_for_s(model_bytes)):
@@ -95,7 +92,8 @@ def train(config: TrainConfig, given: "Task | None" = None) -> "nn.Module":
         shared = {"options": config.shared(), "data": data}
         comm.require_equal({**shared, "initial parameters": initial}, device)
         kept: dict[int, list[Tensor]] = {}  # weights that are still to be tested, by step
-        checkpoints = Checkpoints(config, task, model, optimizer, comm, kept)
+        settings = settings_of(config, task, data)
+        checkpoints = Checkpoints(config, settings, task, model, optimizer, comm, kept)
         done = 0
         if config.resume:
             with clock.measure("checkpoint"):

@@ -6,7 +6,7 @@ line that names that run, and the exit code is 75. An invalid order is refused w
 run, each under its own `node.rank`.
 
 A rank that is not essential is restarted on its node, by another `node.rank`, after it failed: 1, 2, then 4 s later,
-and 2 s more if it was a bystander. It gets the same order except for TORCHELASTIC_RESTART_COUNT. It is not restarted if
+and 5 s more if it was a bystander. It gets the same order except for TORCHELASTIC_RESTART_COUNT. It is not restarted if
 its node was lost or is busy with another run, after a user error (2), after TORCHELASTIC_MAX_RESTARTS restarts, or once
 the run is being ended. Its run folder is as the rank left it; of an error file, only what was written since the last
 start counts. Its output continues in the same log, after a line that says how it had ended.

@@ -7,9 +7,8 @@
     codec        bf16 between ranks, for strategies that support it: all-reduces of half the bytes
     loss         no loss on a link; not predicted, as no model here includes lost packets
 
-Predictions cover the collectives that ranks waited for, each with the ranks' arrival times as they were, and no more of
-each than they waited (gains.py). Knock-on savings, from later collectives that would begin earlier, are not included:
-computing stays as it was.
+Each change makes some collectives quicker, and the run is replayed with these (run_replay.py): ranks compute as they
+did, and wait less for data, or for others.
 
 int8 is left out because it uses other collectives (an all-to-all and an all-gather), and so is every other strategy:
 what each sends depends on how it learns.
@@ -17,32 +16,23 @@ what each sends depends on how it learns.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from cluster.accounting.attribution import attribute_run
-from cluster.accounting.better_link import (
-    LEAST_S,
-    REPLAYS,
-    Sample,
-    better_links,
-    count_steps,
-    gained_s,
-    samples_s,
-    savings,
-    seconds_of,
-    take_samples,
-    with_windows,
-    without_windows,
-)
+from cluster.accounting.better_link import LEAST_S, affordable_changes
 from cluster.accounting.bounds import Network
-from cluster.accounting.collectives import Collective, by_key, made_at_once
-from cluster.accounting.gains import Gains, most_gained_s
+from cluster.accounting.collectives import Collective
 from cluster.accounting.ring_order import best_order, ring_messages
+from cluster.accounting.run_replay import Quicker, RunReplay, transfers_of
 from cluster.accounting.tcp_windows import windows_of_run
+from cluster.accounting.transfer_model import (
+    Sample,
+    TransferModel,
+    seconds_of,
+    used_carriers,
+)
 from protocol.link import Link
 
-MOST_STEPS = 5_000_000  # messages of all ranks in a replay: about ten seconds
-SAMPLES = (8, 2, 1)  # per kind, purpose and size: the most that the budget allows
+MOST_STEPS = 5_000_000  # messages of all ranks in replays: about ten seconds
+MOST_TOLD = 24
 HALVED = ("diloco", "eager-diloco", "streaming-diloco")  # strategies whose averages support a codec
 NO_LOSS_MODEL = "not predicted: no model here has lost packets"
 NODES_ANEW = "not tried: the nodes would have to be recreated"
@@ -62,7 +52,7 @@ class Alternative:
 
     what: str
     of: str
-    saves_s: float | None
+    saves_s: float | None = None
     note: str = ""
     can_be_tried: bool = True
 
@@ -109,20 +99,19 @@ class Recorded:
 
 def predict(run: Recorded) -> list[Alternative] | None:
     """Return the predicted changes, largest saving first, then the unpredictable ones; None if it takes too long."""
-    gains = most_gained_s(run.collectives)
-    samples = _affordable(run, gains)
-    if samples is None:
+    found = affordable_changes(run.collectives, run.network, MOST_STEPS, slow_start=run.slow_start)
+    if found is None:
         return None
-    links = savings(samples, run.network, better_links(samples, run.network))
-    found = [
-        *(Alternative(change.what, change.carrier, s) for change, s in links),
-        *_rank_order(run, without_windows(samples)),
-        *_window(run, gains),
-        *_codec(run, samples),
-    ]
-    useful = [one for one in found if one.saves_s is not None and one.saves_s > LEAST_S]
-    useful.sort(key=lambda one: -(one.saves_s or 0.0))
-    return [*useful, *_losses(run, samples)]
+    model, links = found
+    options = {
+        **{Alternative(one.what, one.carrier): quicker for one, quicker in links.items()},
+        **_rank_order(run, model),
+        **_window(run, model),
+        **_codec(run, model),
+    }
+    best = RunReplay(run.collectives, model.seconds).largest(options, MOST_TOLD)
+    useful = [replace(change, saves_s=s) for change, s in best if s > LEAST_S]
+    return [*useful, *_losses(run, model)]
 
 
 def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Network:
@@ -147,22 +136,12 @@ def reorder(network: Network, order: Sequence[int], ranks_a_node: int) -> Networ
     return replace(network, routes=routes)
 
 
-def _affordable(run: Recorded, gains: Gains) -> list[Sample] | None:
-    windows_of = windows_of_run(run.collectives, run.network, slow_start=run.slow_start)
-    for most in SAMPLES:
-        samples = take_samples(run.collectives, gains, most)
-        changes = better_links(samples, run.network)
-        if count_steps(samples) * REPLAYS * (1 + len(changes)) <= MOST_STEPS:
-            return [with_windows(one, run.network, windows_of) for one in samples]
-    return None
-
-
-def _rank_order(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
-    """Predict the best order for the all-reduce that takes most time; the saving is that of all samples."""
-    rings = [s for s in samples if s.collectives[0].key[0] == "all_reduce"]
+def _rank_order(run: Recorded, model: TransferModel) -> dict[Alternative, Quicker]:
+    """Return what the best order for the all-reduce that takes most time makes quicker."""
+    rings = [s for s in model.samples if s.collectives[0].key[0] == "all_reduce"]
     if not rings or len(run.nodes) < 3:
-        return []
-    largest = max(rings, key=lambda sample: samples_s([sample], run.network))
+        return {}
+    largest = max(rings, key=lambda sample: _all_s(sample, run.network))
     each, size = run.ranks_a_node, len(run.nodes)
     routes = {
         (a, b): run.network.routes[a * each, b * each]
@@ -172,61 +151,45 @@ def _rank_order(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
     }
     between = replace(run.network, routes=routes)
     found = best_order(between, size, largest.collectives[0].key[2], each)
-    if found.order == tuple(range(size)):
-        return []
     then = reorder(run.network, found.order, each)
-    if any(samples_s([sample], then) == 0 < samples_s([sample], run.network) for sample in samples):
-        return []  # with few links, some ranks would no longer reach others
-    before, after = (seconds_of(samples, one) for one in (run.network, then))
-    saves_s = gained_s(samples, before, after)
+    if found.order == tuple(range(size)) or not _all_reached(model.samples, run.network, then):
+        return {}
+    order = ",".join(run.nodes[n] for n in found.order)
     note = "" if found.is_proved else "a better order was not ruled out"
-    return [Alternative("rank_order", ",".join(run.nodes[n] for n in found.order), saves_s, note)]
+    return {Alternative("rank_order", order, note=note): model.quicker_on(then)}
 
 
-def _window(run: Recorded, gains: Gains) -> list[Alternative]:
-    """Predict windows that no pause shrinks, less the time by which a collective was quicker than its model."""
-    timed = [one for one in run.collectives if not one.tests]
-    now = attribute_run(timed, run.network, slow_start=run.slow_start)
-    then = attribute_run(timed, run.network, slow_start=False)
-    if not run.slow_start or now is None or then is None:
-        return []
-    less_s = {_key(row): row["seconds"]["window"] for row in then["collectives"]}
-    most_s = _most_gained_s(timed, gains)
-    saves_s = 0.0
-    for row in now["collectives"]:
-        key, seconds = _key(row), row["seconds"]
-        quicker_s = seconds["window"] - less_s[key] + min(0.0, seconds["unexplained"])
-        saves_s += max(0.0, min(quicker_s, most_s[key]))
-    return [Alternative("window", "all links", saves_s, NODES_ANEW, can_be_tried=False)]
+def _all_s(sample: Sample, network: Network) -> float:
+    """Return the seconds of all collectives that a sample stands for."""
+    each = zip(seconds_of(sample, network), sample.stands_for, strict=True)
+    return sum(max(seconds.values()) * len(alike) for seconds, alike in each)
 
 
-def _most_gained_s(collectives: Sequence[Collective], gains: Gains) -> dict[tuple[Any, ...], float]:
-    """Return the most that the run can gain from all collectives of each kind, purpose and size."""
-    groups = by_key(one for one in collectives if not one.hidden)
-    return {
-        key: sum(gains[id(one)] for one in group) / made_at_once(group)
-        for key, group in groups.items()
-    }
+def _all_reached(samples: Sequence[Sample], network: Network, then: Network) -> bool:
+    """Return whether ranks still reach all others that they have to: with few links, some may not."""
+    return not any(_all_s(one, then) == 0 < _all_s(one, network) for one in samples)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["kind"], row["purpose"], row["bytes"]
+def _window(run: Recorded, model: TransferModel) -> dict[Alternative, Quicker]:
+    """Return what windows that no pause shrinks make quicker."""
+    if not run.slow_start:
+        return {}
+    windows_of = windows_of_run(run.collectives, run.network, slow_start=False)
+    change = Alternative("window", "all links", note=NODES_ANEW, can_be_tried=False)
+    return {change: model.quicker_with(windows_of)}
 
 
-def _codec(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
-    """Predict all-reduces of half the bytes, if the strategy supports a codec and uses none."""
+def _codec(run: Recorded, model: TransferModel) -> dict[Alternative, Quicker]:
+    """Return what half the bytes make quicker, if the strategy supports a codec and uses none."""
     options = run.training.get("strategy_options")
     chosen = options.get("codec") if isinstance(options, dict) else None
     if run.training.get("strategy") not in HALVED or chosen != "none":
-        return []
-    halved = [
-        replace(sample, collectives=[_halved(one) for one in sample.collectives])
-        for sample in samples
+        return {}
+    small = [
+        replace(one, collectives=[_halved(c) for c in one.collectives]) for one in model.samples
     ]
-    before, after = (seconds_of(some, run.network) for some in (samples, halved))
-    saves_s = gained_s(samples, before, after)
     note = "sends other bytes: the model learns by rounded averages"
-    return [Alternative("codec", "bf16", saves_s, note)]
+    return {Alternative("codec", "bf16", note=note): model.quicker_as(small)}
 
 
 def _halved(one: Collective) -> Collective:
@@ -244,20 +207,22 @@ def _halved(one: Collective) -> Collective:
     return Collective(tuple(parts), one.others)
 
 
-def _losses(run: Recorded, samples: Sequence[Sample]) -> list[Alternative]:
+def _losses(run: Recorded, model: TransferModel) -> list[Alternative]:
     """Return lossy links that carried something; their saving is not predicted."""
-    used = {change.carrier for change in better_links(samples, run.network)}
+    used = used_carriers(model.samples)
     names = [f"{link.src}->{link.dst}" for link in run.links if link.loss_pct]
     return [Alternative("loss", name, None, NO_LOSS_MODEL) for name in names if name in used]
 
 
 def collectives_s(collectives: Sequence[Collective]) -> float:
-    """Return the seconds that ranks waited for collectives once all had arrived, without those of tests.
+    """Return the seconds by which a run would have been shorter if its collectives had taken none.
 
-    The rank that waited longest counts; for exchanges, which ranks make at the same time, the mean over ranks.
+    Of these, those of tests are left out, and what ranks wait for one another.
     """
-    timed = [one for one in collectives if not one.hidden and not one.tests]
-    return sum(
-        sum(max(map(one.transfer_s, one.parts)) for one in group) / made_at_once(group)
-        for group in by_key(timed).values()
-    )
+    whole = {
+        transfer: max(part.ended for part in one.parts) - one.complete_at
+        for one in collectives
+        if not one.hidden and not one.tests
+        for transfer in transfers_of(one)
+    }
+    return RunReplay(collectives).saved_s(Quicker(whole))

@@ -8,7 +8,8 @@ Each part is the time that is added when the model includes one more effect, alw
     sharing      several transfers on one link, uplink or downlink
     algorithm    gloo's protocol: the receiver announces room for each message (gloo_timing.py)
     window       TCP's window, small after a pause or a loss: as the ranks' sockets reported; without a report, after a
-                 pause as small as that of a new connection, which makes this part an upper limit (tcp_timing.py)
+                 pause as small as that of a new connection, which makes this part an upper limit (tcp_timing.py). In an
+                 exchange also the wait until the kernel, which holds two windows, has taken what a rank sends
     loss         the rest, if TCP retransmitted anything: at most one timeout for each segment
     unexplained  what was measured beyond that: a busy host, effects without a model; negative if the collective was
                  quicker than the model
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.accounting.bounds import Network, bound_s, flows_of
-from cluster.accounting.collectives import Collective, by_key, made_at_once
+from cluster.accounting.collectives import Collective, by_key
 from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.tcp_timing import Windows
 from cluster.accounting.tcp_windows import windows_of_run
@@ -57,7 +58,7 @@ def attribute(
         return None
     assert distance_s is not None and bytes_s is not None and sharing_s is not None
     assert end is not None and slow_end is not None
-    came = [part.entered for part in (*collective.parts, *collective.others)]
+    came = [part.entered for part in collective.all_parts]
     took_s = max(part.ended for part in collective.parts) - collective.complete_at
     gloo_s = max(sharing_s, end - collective.complete_at)
     window_s = max(gloo_s, slow_end - collective.complete_at)
@@ -164,9 +165,16 @@ def _of_group(
     stride = -(-len(group) // most) if most else len(group)
     replayed = group[::stride] if most else ()
     found = [parts for parts in map(replay, replayed) if parts]
-    scale = len(group) / made_at_once(group) / len(found) if found else 0.0
+    scale = len(group) / _made_at_once(group) / len(found) if found else 0.0
     seconds = {part: scale * sum(one[part] for one in found) for part in PARTS}
     return Attribution(key, len(group), len(found), seconds)
+
+
+def _made_at_once(group: Sequence[Collective]) -> int:
+    """Return how many of a group ranks make at the same time: each rank's part of an exchange is one."""
+    if group[0].key[0] != "exchange":
+        return 1
+    return len({one.parts[0].rank for one in group})
 
 
 def _rounded(seconds: Mapping[str, float]) -> Seconds:

@@ -85,6 +85,20 @@ def flows_of(collective: Collective) -> list[tuple[Part, int]]:
     return [(part, own.rank) for part in collective.others if own.rank in part.to]
 
 
+def sends_of(collective: Collective) -> list[tuple[Part, int]]:
+    """Return the part and the receiver of each transfer that a rank of an exchange makes to others."""
+    if collective.key[0] != "exchange":
+        return []
+    own = collective.parts[0]
+    return [(own, other.rank) for other in collective.others if other.rank in own.to]
+
+
+def are_routed(flows: Sequence[tuple[Part, int]], network: Network) -> bool:
+    """Return whether the network has routes for all of these transfers, and back."""
+    pairs = ((part.rank, peer) for part, peer in flows)
+    return all(a_b in network.routes and a_b[::-1] in network.routes for a_b in pairs)
+
+
 def _direct_ends(flows: Sequence[tuple[Part, int]], network: Network) -> list[float]:
     """Return when each of several independent transfers is done."""
     ends = []

@@ -13,9 +13,9 @@ have been shorter if that thing had been like its peers:
     evaluation, startup, checkpoint   what a rank did while its peers waited
     event           of a schedule: collectives during it took longer than others of their kind
 
-A network that is slow everywhere has no cause: `better_link` says which improvement would help. Seconds of links are
-predicted by the model of gloo (gloo_timing.py), those of ranks and events were measured. None of them costs more than
-ranks really waited for it, which is less than collectives took if ranks computed meanwhile (gains.py).
+A network that is slow everywhere has no cause: `better_link` says which improvement would help. How much quicker
+collectives would be on other links is predicted by the model of gloo (gloo_timing.py); what ranks and events cost was
+measured. Then the run is replayed without it (run_replay.py).
 """
 
 import math
@@ -27,19 +27,19 @@ from statistics import median
 from typing import Any
 
 from cluster.accounting.attribution import attribute
-from cluster.accounting.better_link import (
-    count_steps,
-    gained_s,
-    seconds_of,
-    take_samples,
-    used_carriers,
-)
+from cluster.accounting.better_link import with_delay, with_rate
 from cluster.accounting.bounds import Network, flows_of
-from cluster.accounting.collectives import Collective, Part, by_key, made_at_once
-from cluster.accounting.gains import Gains, most_gained_s
+from cluster.accounting.collectives import Collective, Part, by_key
 from cluster.accounting.rank_time import RankTime
+from cluster.accounting.run_replay import Quicker, RunReplay, Transfer, transfers_of
 from cluster.accounting.tcp_timing import SocketState
 from cluster.accounting.tcp_windows import windows_of_run
+from cluster.accounting.transfer_model import (
+    TransferModel,
+    affordable_samples,
+    carriers_in_use,
+    take_samples,
+)
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 MOST_SAMPLES = 32  # per kind, purpose and size: losses are rare
@@ -48,8 +48,8 @@ MOST_TOLD = 5
 LEAST_S, LEAST_SHARE = 0.05, 0.01  # seconds, and share of the run
 OVER = "over: "  # prefix of the end of an event, in events.jsonl
 WORK = {"eval": "evaluation", "startup": "startup", "checkpoint": "checkpoint"}  # else slow_node
-Found = dict[tuple[str, str], float]
-"""(cause, subject) -> seconds."""
+Found = dict["Cause", Quicker]
+"""What would have been quicker without each cause, whose `seconds` are not known yet."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Cause:
 
     cause: str
     of: str
-    seconds: float
+    seconds: float = 0.0
     factor: float | None = None
 
     @property
@@ -119,7 +119,7 @@ def find_causes(
     *,
     slow_start: bool = False,
 ) -> list[Cause]:
-    """Return all causes that cost anything, largest first.
+    """Return the causes that cost most, largest first; those that cost anything.
 
     Args:
         collectives: all of the run.
@@ -129,19 +129,25 @@ def find_causes(
         throttled_s: node -> how long its CPU limit stopped it.
         slow_start: whether an idle connection restarts with slow start.
     """
-    gains = most_gained_s(collectives)
-    found = _slow_ranks(collectives, ranks, throttled_s or {})
-    found += _events(collectives, events, gains)
+    found = _slow_ranks(collectives, ranks) | _events(collectives, events)
+    seconds: Mapping[Transfer, float] = {}
     if network is not None:
-        found += _links(collectives, network, gains)
-        found += _windows(collectives, network, gains, slow_start=slow_start)
-    return sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds)
+        worse = _worse_carriers(carriers_in_use(collectives, network), network)
+        names = [cause.of for cause, _ in worse]
+        samples, count = affordable_samples(collectives, network, names, MOST_STEPS)
+        model = TransferModel(samples, network)
+        found |= {cause: model.quicker_on(then, cause.of) for cause, then in worse[:count]}
+        found |= _windows(collectives, network, slow_start=slow_start)
+        seconds = model.seconds
+    largest = RunReplay(collectives, seconds).largest(found, MOST_TOLD)
+    costly = [replace(cause, seconds=s) for cause, s in largest]
+    return [_throttled(one, throttled_s or {}) for one in costly]
 
 
 def causes_summary(causes: Iterable[Cause], wall_s: float) -> list[dict[str, object]]:
     """Return `causes` of summary.json: those large enough to mention."""
     least_s = max(LEAST_S, LEAST_SHARE * wall_s)
-    told = [one for one in causes if one.seconds >= least_s][:MOST_TOLD]
+    told = [one for one in causes if one.seconds >= least_s]
     return [
         {
             "cause": one.cause,
@@ -177,91 +183,61 @@ def parse_events(lines: Iterable[Mapping[str, Any]]) -> list[Interval]:
     return intervals
 
 
-def _links(collectives: Sequence[Collective], network: Network, gains: Gains) -> list[Cause]:
-    """Return links that are worse than the median link, and the uplinks and downlinks that links share."""
-    samples = take_samples(collectives, gains)
-    used = used_carriers(samples, network)
-    if not used or count_steps(samples) * (1 + 2 * len(used)) > MOST_STEPS:
+def _worse_carriers(used: Sequence[str], network: Network) -> list[tuple[Cause, Network]]:
+    """Return links in use that are worse than the median link, and uplinks and downlinks; and each without that cause.
+
+    Those that are worst come first.
+    """
+    if not used:
         return []
-    before = seconds_of(samples, network)
-
-    def saved_s(better: Network) -> float:
-        return gained_s(samples, before, seconds_of(samples, better))
-
     typical_byte_s = median(s for name, s in network.byte_s.items() if "->" in name)
     typical_delay_s = median(network.delay_s.values()) if network.delay_s else 0.0
-    causes = []
+    found: list[tuple[Cause, Network]] = []
     for name in used:
         byte_s, delay_s = network.byte_s[name], network.delay_s.get(name, 0.0)
         if "->" not in name:
-            shared_s = saved_s(with_rate(network, name, math.inf))
-            causes.append(Cause("narrow_access", name, shared_s))
+            found.append((Cause("narrow_access", name), with_rate(network, name, math.inf)))
             continue
         if byte_s < typical_byte_s:
-            slow_s = saved_s(with_rate(network, name, typical_byte_s))
-            causes.append(Cause("slow_link", name, slow_s, typical_byte_s / byte_s))
+            cause = Cause("slow_link", name, factor=typical_byte_s / byte_s)
+            found.append((cause, with_rate(network, name, typical_byte_s)))
         if delay_s > typical_delay_s > 0:
-            far_s = saved_s(with_delay(network, name, typical_delay_s))
-            causes.append(Cause("far_link", name, far_s, delay_s / typical_delay_s))
-    return causes
+            cause = Cause("far_link", name, factor=delay_s / typical_delay_s)
+            found.append((cause, with_delay(network, name, typical_delay_s)))
+    return sorted(found, key=lambda one: -(one[0].factor or math.inf))
 
 
-def with_rate(network: Network, name: str, byte_s: float) -> Network:
-    """Return the network with another rate of one carrier, in payload bytes a second."""
-    rates = {**network.byte_s, name: byte_s}
-    routes = {
-        pair: replace(r, byte_s=min(rates[one] for one in r.carriers)) if name in r.carriers else r
-        for pair, r in network.routes.items()
-    }
-    return replace(network, routes=routes, byte_s=rates)
-
-
-def with_delay(network: Network, name: str, delay_s: float) -> Network:
-    """Return the network with another delay of one link."""
-    less_s = network.delay_s[name] - delay_s
-    routes = {
-        pair: replace(r, delay_s=r.delay_s - less_s) if name in r.carriers else r
-        for pair, r in network.routes.items()
-    }
-    return replace(network, routes=routes, delay_s={**network.delay_s, name: delay_s})
-
-
-def _windows(
-    collectives: Sequence[Collective],
-    network: Network,
-    gains: Gains,
-    *,
-    slow_start: bool,
-) -> list[Cause]:
+def _windows(collectives: Sequence[Collective], network: Network, *, slow_start: bool) -> Found:
     """Return the cost of losses, by link, and of pauses."""
-    samples = take_samples(collectives, gains, MOST_SAMPLES)
-    if count_steps(samples) * REPLAYS > MOST_STEPS:
-        return []
+    samples = take_samples(collectives, network, MOST_SAMPLES)
+    if sum(sample.steps for sample in samples) * REPLAYS > MOST_STEPS:
+        return {}
     windows = windows_of_run(collectives, network, slow_start=slow_start)
     lossy = _lossy_flows(collectives)
-    seconds: Found = defaultdict(float)
+    transfers: defaultdict[Cause, defaultdict[Transfer, float]] = defaultdict(
+        lambda: defaultdict(float)
+    )
     for sample in samples:
-        for one, limits in zip(sample.collectives, sample.limits, strict=True):
-            parts = attribute(one, network, windows(one))
-            whole_s = parts["loss"] + parts["window"] if parts else 0.0
-            if parts is None or whole_s <= 0:
+        for one, alike in zip(sample.collectives, sample.stands_for, strict=True):
+            if (parts := attribute(one, network, windows(one))) is None:
                 continue
-            # What ranks waited less than both parts are long is missing from each alike.
-            each = limits.gained_s(whole_s) / sample.at_once / whole_s
+            # A model of windows that took longer than the collective did explains only what was measured.
+            window_s = max(0.0, parts["window"] + min(0.0, parts["unexplained"]))
+            costs = [(_small_window(one, network, lossy), window_s)]
             if (flow := _worst_loss(one)) is not None:
-                seconds["lossy_link", _link_name(network, flow)] += each * parts["loss"]
-            seconds[_small_window(one, network, lossy)] += each * parts["window"]
-    return [Cause(cause, of, s) for (cause, of), s in seconds.items()]
+                costs.append((Cause("lossy_link", _link_name(network, flow)), parts["loss"]))
+            for cause, s in costs:
+                for transfer in (t for other in alike for t in transfers_of(other)):
+                    transfers[cause][transfer] += s
+    return {cause: Quicker(quicker) for cause, quicker in transfers.items()}
 
 
-def _small_window(
-    one: Collective, network: Network, lossy: Collection[tuple[int, int]]
-) -> tuple[str, str]:
-    """Return the cause and subject of small windows: losses on a link, or pauses."""
+def _small_window(one: Collective, network: Network, lossy: Collection[tuple[int, int]]) -> Cause:
+    """Return the cause of small windows: losses on a link, or pauses."""
     small = _smallest_window(one, network)
     if small is not None and small in lossy and not _was_idle(one, small):
-        return "lossy_link", _link_name(network, small)
-    return "idle_window", ""
+        return Cause("lossy_link", _link_name(network, small))
+    return Cause("idle_window", "")
 
 
 def _lossy_flows(collectives: Iterable[Collective]) -> set[tuple[int, int]]:
@@ -313,35 +289,35 @@ def _link_name(network: Network, flow: tuple[int, int]) -> str:
     return ", ".join(links) or f"rank {flow[0]}->rank {flow[1]}"
 
 
-def _slow_ranks(
-    collectives: Sequence[Collective], ranks: Sequence[RankTime], throttled_s: Mapping[str, float]
-) -> list[Cause]:
+def _slow_ranks(collectives: Sequence[Collective], ranks: Sequence[RankTime]) -> Found:
     """Return ranks that arrived last, by what they did longer than their peers since each one's previous collective."""
     ended = _ends(collectives, len(ranks))
     began = min((rank.start for rank in ranks), default=0.0)
-    seconds: Found = defaultdict(float)
-    for group in by_key(collectives).values():
-        share = 1 / made_at_once(group)
-        for one in group:
-            late = _late(one)
-            if late is None or not all(part.rank < len(ranks) for part in (late[0], *late[1])):
-                continue
-            last, others, late_s = late
-            own = _work(last, ranks, ended, began)
-            peers = [_work(part, ranks, ended, began) for part in others]
-            more = {what: s - median(p.get(what, 0.0) for p in peers) for what, s in own.items()}
-            more = {what: s for what, s in more.items() if s > 0}
-            for what, s in more.items():
-                cause = WORK.get(what, "slow_node")
-                seconds[cause, ranks[last.rank].name] += share * late_s * s / sum(more.values())
-    return [_rank_cause(cause, name, s, throttled_s) for (cause, name), s in seconds.items()]
+    computing: defaultdict[Cause, dict[int, float]] = defaultdict(dict)
+    for one in collectives:
+        late = _late(one)
+        if late is None or not all(part.rank < len(ranks) for part in (late[0], *late[1])):
+            continue
+        last, others, late_s = late
+        own = _work(last, ranks, ended, began)
+        peers = [_work(part, ranks, ended, began) for part in others]
+        more = {what: s - median(p.get(what, 0.0) for p in peers) for what, s in own.items()}
+        more = {what: s for what, s in more.items() if s > 0}
+        costs: defaultdict[Cause, float] = defaultdict(float)
+        for what, s in more.items():
+            cause = Cause(WORK.get(what, "slow_node"), ranks[last.rank].name)
+            costs[cause] += late_s * s / sum(more.values())
+        for cause, s in costs.items():
+            # A part of an exchange can be last in its own and in its peers'.
+            computing[cause][id(last)] = max(s, computing[cause].get(id(last), 0.0))
+    return {cause: Quicker(computing=quicker) for cause, quicker in computing.items()}
 
 
-def _rank_cause(cause: str, name: str, s: float, throttled_s: Mapping[str, float]) -> Cause:
-    """Return the cause of a rank's lateness: its CPU limit, if that stopped its node for at least half of `s`."""
-    stopped_s = throttled_s.get(name.partition("-")[0], 0.0)
-    is_throttled = cause == "slow_node" and stopped_s >= s / 2
-    return Cause("throttled_node" if is_throttled else cause, name, s)
+def _throttled(cause: Cause, throttled_s: Mapping[str, float]) -> Cause:
+    """Return a slow node's cause: its CPU limit, if that stopped it for at least half of the cost."""
+    stopped_s = throttled_s.get(cause.of.partition("-")[0], 0.0)
+    is_throttled = cause.cause == "slow_node" and stopped_s >= cause.seconds / 2
+    return replace(cause, cause="throttled_node") if is_throttled else cause
 
 
 def _ends(collectives: Iterable[Collective], ranks: int) -> list[list[float]]:
@@ -356,12 +332,14 @@ def _ends(collectives: Iterable[Collective], ranks: int) -> list[list[float]]:
 
 def _late(collective: Collective) -> tuple[Part, Sequence[Part], float] | None:
     """Return the rank that arrived last, all others, and how long they waited for it alone; None if not at all."""
-    parts = sorted((*collective.parts, *collective.others), key=lambda part: part.entered)
-    if len(parts) < 2 or collective.hidden:
+    parts = sorted(collective.all_parts, key=lambda part: part.entered)
+    if len(parts) < 2:
         return None
     last, others = parts[-1], parts[:-1]
     late_s = last.entered - others[-1].entered
-    waited_s = min(late_s, max(map(collective.waiting_s, others)))
+    # A rank that was hidden computed on: it did not wait.
+    waits_s = [collective.waiting_s(part) for part in others if not part.hidden]
+    waited_s = min(late_s, max(waits_s, default=0.0))
     return (last, others, waited_s) if waited_s > 0 else None
 
 
@@ -375,22 +353,20 @@ def _work(
     return ranks[part.rank].between(since, part.entered)
 
 
-def _events(
-    collectives: Iterable[Collective], events: Sequence[Interval], gains: Gains
-) -> list[Cause]:
+def _events(collectives: Iterable[Collective], events: Sequence[Interval]) -> Found:
     """Return by how much collectives during an event took longer than the median of others of their kind."""
-    seconds: Found = defaultdict(float)
+    transfers: defaultdict[Cause, dict[Transfer, float]] = defaultdict(dict)
     for group in by_key(one for one in collectives if not one.hidden).values():
         during = {id(one): _event_of(one, events) for one in group}
         others = [_took_s(one) for one in group if during[id(one)] is None]
         if not others:
             continue
-        share, typical_s = 1 / made_at_once(group), median(others)
+        typical_s = median(others)
         for one in group:
             if (event := during[id(one)]) is not None:
                 longer_s = max(0.0, _took_s(one) - typical_s)
-                seconds["event", event.what] += share * min(longer_s, gains[id(one)])
-    return [Cause(cause, of, s) for (cause, of), s in seconds.items()]
+                transfers[Cause("event", event.what)] |= dict.fromkeys(transfers_of(one), longer_s)
+    return {cause: Quicker(quicker) for cause, quicker in transfers.items()}
 
 
 def _event_of(collective: Collective, events: Sequence[Interval]) -> Interval | None:

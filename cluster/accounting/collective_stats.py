@@ -4,6 +4,7 @@ They are `bytes.loop` and `collectives` of summary.json, and the buckets `transf
 ranks' own `comm`.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def collective_rows(
     each = MOST_STEPS // max(1, len(groups))
     rows = [
         dict(zip(("kind", "purpose", "bytes"), key, strict=True))
-        | {"sizes_vary": group[0].parts[0].sizes_vary, "count": counts.get(_sum_key(group[0]), 0)}
+        | {"sizes_vary": group[0].parts[0].sizes_vary, "count": _count(group, counts)}
         | _times(group, network, reach, each)
         for key, group in groups.items()
     ]
@@ -157,6 +158,12 @@ def _split_comm(seconds: Mapping[str, float], waiting_s: float) -> dict[str, flo
 def _sum_key(one: Collective) -> SumKey:
     part = one.parts[0]
     return part.kind, part.purpose, None if part.sizes_vary else part.size
+
+
+def _count(group: Sequence[Collective], counts: Mapping[SumKey, int]) -> int:
+    """Return how many there were: as ranks counted them at their ends, at least those that have a line."""
+    lines = Counter(part.rank for one in group for part in one.parts)
+    return max(counts.get(_sum_key(group[0]), 0), *lines.values())
 
 
 def _counts(ends: Ends) -> dict[SumKey, int]:

@@ -68,10 +68,15 @@ class Collective:
         """Whether it belongs to a test: its seconds are in the ranks' bucket `eval`, not in `comm`."""
         return self.parts[0].purpose == "eval"
 
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """All parts that have to be there before it can end."""
+        return *self.parts, *self.others
+
     @cached_property
     def complete_at(self) -> float:
         """The time when the last rank arrived."""
-        return max(part.entered for part in (*self.parts, *self.others))
+        return max(part.entered for part in self.all_parts)
 
     @property
     def hidden(self) -> bool:
@@ -135,13 +140,6 @@ def by_key(collectives: Iterable[Collective]) -> dict[tuple[str, str, int], list
     for collective in collectives:
         groups.setdefault(collective.key, []).append(collective)
     return groups
-
-
-def made_at_once(group: Sequence[Collective]) -> int:
-    """Return how many of a group ranks make at the same time: each rank's part of an exchange is one."""
-    if group[0].key[0] != "exchange":
-        return 1
-    return len({one.parts[0].rank for one in group})
 
 
 def put_together(parts: Sequence[Sequence[Part]]) -> list[Collective]:

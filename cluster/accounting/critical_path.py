@@ -17,7 +17,6 @@ from typing import Any
 
 from cluster.accounting.bounds import Network
 from cluster.accounting.collectives import Collective, Part, by_key
-from cluster.accounting.gains import LEEWAY_S
 from cluster.accounting.gloo_path import KINDS, Chain, Stretch, find_chain
 from cluster.accounting.rank_time import RankTime
 from cluster.accounting.tcp_timing import Windows
@@ -25,6 +24,7 @@ from cluster.accounting.tcp_windows import windows_of_run
 
 MOST_STEPS = 1_000_000  # messages of all ranks that are replayed: some seconds
 COST = 3  # of a replay with its walk back, in messages
+LEEWAY_S = 1e-3  # tolerance between the clocks that time one end and the next beginning
 Key = tuple[str, str, int]
 
 
@@ -219,7 +219,7 @@ class _Passages:
 
     def _like_others(self, one: Collective, part: Part) -> _Passage:
         """Return a path without a replay: back to the last arrival, divided like the replayed ones."""
-        last = max((*one.parts, *one.others), key=lambda part: part.entered)
+        last = max(one.all_parts, key=lambda part: part.entered)
         took_s = max(0.0, part.ended - last.entered)
         shares = self._shares.get(one.key, defaultdict[Stretch | None, float](float))
         whole_s = sum(shares.values())

@@ -10,9 +10,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.accounting.bounds import RINGS, Load, Network, flows_of, heaviest_load
+from cluster.accounting.bounds import (
+    RINGS,
+    Load,
+    Network,
+    are_routed,
+    flows_of,
+    heaviest_load,
+    sends_of,
+)
 from cluster.accounting.collectives import Collective, Part
-from cluster.accounting.gloo_timing import Ring, direct
+from cluster.accounting.gloo_timing import Direct, Ring, direct
 from cluster.accounting.tcp_timing import Windows
 from cluster.links.expected import IN_THE_AIR
 
@@ -73,8 +81,8 @@ def find_chain(
         network: links.
         windows: TCP's windows at its start; None: unlimited.
     """
-    flows = flows_of(collective)
-    if any({(a.rank, b), (b, a.rank)} - network.routes.keys() for a, b in flows):
+    flows, sends = flows_of(collective), sends_of(collective)
+    if not are_routed((*flows, *sends), network):
         return None
     if collective.key[0] in RINGS:
         end, chain = _ring_chain(collective.parts, rank, network, windows or {})
@@ -82,7 +90,7 @@ def find_chain(
         heard = [(part, peer) for part, peer in flows if peer == rank]
         if not heard:
             return None  # it only sends
-        end, chain = _direct_chain(collective, heard, network, windows or {})
+        end, chain = _direct_chain(collective, heard, sends, network, windows or {})
     load = heaviest_load(flows, network)
     return _load_chain(load, network) if load is not None and load.end > end else chain
 
@@ -96,23 +104,32 @@ def _load_chain(load: Load, network: Network) -> Chain:
 
 
 def _direct_chain(
-    collective: Collective, flows: Sequence[tuple[Part, int]], network: Network, windows: Windows
+    collective: Collective,
+    heard: Sequence[tuple[Part, int]],
+    sends: Sequence[tuple[Part, int]],
+    network: Network,
+    windows: Windows,
 ) -> tuple[float, Chain]:
-    """Return the end and the chain of independent transfers: those of the last to arrive."""
-    entered = {part.rank: part.entered for part in (*collective.parts, *collective.others)}
-    times = [direct(part, peer, entered, network, windows) for part, peer in flows]
-    last = max(range(len(times)), key=lambda index: times[index].heard)
-    (part, peer), time = flows[last], times[last]
+    """Return the end and the chain of independent transfers: those of the last to arrive, or to be handed over."""
+    entered = {part.rank: part.entered for part in collective.all_parts}
+
+    def timed(flows: Sequence[tuple[Part, int]]) -> list[tuple[tuple[Part, int], Direct]]:
+        return [(flow, direct(*flow, entered, network, windows)) for flow in flows]
+
+    # When each is done, and when its last byte has left the sender, or is with its kernel.
+    ends = [(time.heard, time.freed, flow, time) for flow, time in timed(heard)]
+    ends += [(time.handed, time.handed, flow, time) for flow, time in timed(sends)]
+    end, left_at, (part, peer), time = max(ends, key=lambda one: one[0])
     origin = part.rank
     legs = [
-        _Leg("bytes", part.rank, peer, time.freed - max(time.room_at, part.entered)),
-        _Leg("delay", part.rank, peer, time.heard - time.freed),
+        _Leg("bytes", part.rank, peer, left_at - max(time.room_at, part.entered)),
+        _Leg("delay", part.rank, peer, end - left_at),
     ]
     if time.room_at > part.entered:
         origin = peer
         legs.append(_Leg("delay", peer, part.rank, time.room_at - entered[peer]))
     seconds = _carried(legs, network, {part.rank: part.to[peer]})
-    return time.heard, Chain(origin, entered[origin], seconds)
+    return end, Chain(origin, entered[origin], seconds)
 
 
 def _ring_chain(

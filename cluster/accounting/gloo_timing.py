@@ -3,17 +3,27 @@
 A message leaves when its receiver has announced room for it: `recv` notifies the sender, so a message also waits for a
 delay of the reverse direction. In a ring, a rank begins its i-th send and receive when those with number i-2 are done,
 and an all-reduce begins its gather phase when everything to be reduced has arrived: see allreduce.cc, and send and recv
-of transport/tcp/pair.cc, in gloo. A small TCP window grows by the bytes that are acknowledged.
+of transport/tcp/pair.cc, in gloo. A small TCP window delays what it has no room for (tcp_timing.py). A send is done
+when the kernel has taken the last byte, so in an exchange a rank also waits for its own sends over slow links.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.accounting.bounds import RINGS, Network, RankRoute, flows_of
+from cluster.accounting.bounds import (
+    RINGS,
+    Network,
+    RankRoute,
+    are_routed,
+    flows_of,
+    sends_of,
+)
 from cluster.accounting.collectives import Collective, Part
-from cluster.accounting.tcp_timing import UNLIMITED, Windows, transfer_s
+from cluster.accounting.tcp_timing import UNLIMITED, Sender, Window, Windows, transfer_s
 from cluster.links.expected import IN_THE_AIR
 
+SNDBUF_WINDOWS = 2  # of data, per socket: tcp_sndbuf_expand in Linux's net/ipv4/tcp_input.c
+MOST_SNDBUF_BYTES = 4 << 20  # tcp_wmem
 PHASES = {"all_reduce": 2, "all_gather": 1}
 
 
@@ -27,14 +37,31 @@ def gloo_end(
         network: links.
         windows: TCP's windows at its start; None: unlimited.
     """
-    flows = flows_of(collective)
-    routes = network.routes
-    if not flows or any({(a.rank, b), (b, a.rank)} - routes.keys() for a, b in flows):
-        return None
+    ends = gloo_ends(collective, network, windows or {})
+    return max(ends.values()) if ends else None
+
+
+def gloo_ends(
+    collective: Collective, network: Network, windows: Windows
+) -> dict[int | None, float]:
+    """Return when a rank of an exchange would be done with each peer, Unix time; for others under None: with all.
+
+    Empty if the collective has no bound. Arguments are those of `gloo_end`.
+    """
+    flows, sends = flows_of(collective), sends_of(collective)
+    if not flows or not are_routed((*flows, *sends), network):
+        return {}
     if collective.key[0] in RINGS:
-        return max(Ring(collective.parts, network, windows or {}).ends().values())
-    entered = {part.rank: part.entered for part in (*collective.parts, *collective.others)}
-    return max(direct(part, peer, entered, network, windows or {}).heard for part, peer in flows)
+        return {None: max(Ring(collective.parts, network, windows).ends().values())}
+    entered = {part.rank: part.entered for part in collective.all_parts}
+    heard = [(part.rank, direct(part, to, entered, network, windows).heard) for part, to in flows]
+    if collective.key[0] != "exchange":
+        return {None: max(at for _, at in heard)}
+    handed = [(to, direct(part, to, entered, network, windows).handed) for part, to in sends]
+    ends: dict[int | None, float] = {}
+    for peer, at in (*heard, *handed):
+        ends[peer] = max(at, ends.get(peer, at))
+    return ends
 
 
 @dataclass(frozen=True)
@@ -43,11 +70,13 @@ class Direct:
 
     Attributes:
         room_at: when its sender knows that there is room.
-        freed: when its last byte has left.
-        heard: when that byte has arrived.
+        handed: when the kernel has taken its last byte.
+        freed: when that byte has left.
+        heard: when it has arrived.
     """
 
     room_at: float
+    handed: float
     freed: float
     heard: float
 
@@ -68,9 +97,13 @@ def direct(
     room_at = entered.get(peer, part.entered) + back.delay_s
     rtt_s = there.delay_s + back.delay_s
     window = windows.get((part.rank, peer), UNLIMITED)
-    sending_s = transfer_s(part.to[peer], rtt_s, there.byte_s, window)
-    freed = max(part.entered, room_at) + sending_s
-    return Direct(room_at, freed, freed + there.delay_s)
+    leaves = max(part.entered, room_at)
+    freed = leaves + transfer_s(part.to[peer], rtt_s, there.byte_s, window)
+    held_bytes = min(SNDBUF_WINDOWS * window.size_bytes, MOST_SNDBUF_BYTES)
+    # Of what the kernel holds, a round trip's bytes have left and are not acknowledged yet.
+    still_s = max(0.0, held_bytes / there.byte_s - rtt_s)
+    handed = leaves if part.to[peer] <= held_bytes else max(leaves, freed - still_s)
+    return Direct(room_at, handed, freed, freed + there.delay_s)
 
 
 @dataclass(frozen=True)
@@ -118,8 +151,12 @@ class Ring:
         pairs = self.after.items()
         self._there: dict[int, RankRoute] = {a: network.routes[a, b] for a, b in pairs}
         self._back: dict[int, RankRoute] = {a: network.routes[b, a] for a, b in pairs}
-        self._rtt_s = {a: self._there[a].delay_s + self._back[a].delay_s for a, _ in pairs}
-        self._window = {a: windows.get((a, b), UNLIMITED) for a, b in pairs}
+        self._senders = {
+            part.rank: self._sender(
+                part, windows.get((part.rank, self.after[part.rank]), UNLIMITED)
+            )
+            for part in parts
+        }
 
     def ends(self) -> dict[int, float]:
         """Replay all phases; return when each rank has received and sent its last message."""
@@ -133,6 +170,10 @@ class Ring:
             began = {rank: phase.end(rank) for rank in began}
             free = {rank: phase.freed[rank][-1] for rank in began}
         return began
+
+    def _sender(self, part: Part, window: Window) -> Sender:
+        there, back = self._there[part.rank], self._back[part.rank]
+        return Sender(window, there.delay_s + back.delay_s, there.byte_s, part.entered)
 
     def _phase(self, began: Mapping[int, float], free: Mapping[int, float], messages: int) -> Phase:
         """Replay a phase with this number of messages per rank."""
@@ -155,15 +196,9 @@ class Ring:
         room_at = phase.posted[to][number + 1] + self._back[rank].delay_s
         leaves = max(phase.posted[rank][number + 1], room_at)
         phase.sent[rank].append(leaves)  # handed to the kernel, whose buffer has room
-        freed = max(phase.freed[rank][number], leaves) + self._sending_s(rank)
+        freed = self._senders[rank].send(self._sizes[rank], leaves)
         phase.freed[rank].append(freed)
         phase.heard[to].append(freed + self._there[rank].delay_s)
-
-    def _sending_s(self, rank: int) -> float:
-        """Return the sending time of a message, whose acknowledgement then grows the window."""
-        size, window = self._sizes[rank], self._window[rank]
-        self._window[rank] = window.grown(size)
-        return transfer_s(size, self._rtt_s[rank], self._there[rank].byte_s, window)
 
 
 def _ready(phase: Phase, rank: int, number: int) -> float:

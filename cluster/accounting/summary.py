@@ -182,7 +182,7 @@ def byte_summary(
     """Return the bytes of a run: what the links carried, next to what the collectives should send.
 
     Args:
-        carried: 'node1->node2' -> bytes by the kernel's counters, headers included.
+        carried: 'node1->node2' -> bytes by the kernel's counters, headers included; empty if they were not read.
         sent: what the ranks report to have sent; if empty, nothing is expected.
         tests: the part of it that was for tests.
         paths: the links on the path from each node to each other.
@@ -190,12 +190,13 @@ def byte_summary(
     expected = expected_by_link(sent, paths) if sent else None
     expected_bytes = sum(expected.values()) if expected else None
     for_tests = expected_by_link(tests, paths)
-    total = sum(carried.values())
+    total = sum(carried.values()) if carried else None
+    ratio = round(total / expected_bytes, 4) if total is not None and expected_bytes else None
     return {
         "total": total,
         "links": dict(carried),
         "payload": sum(one.payload for one in sent) if sent else None,
         "expected": expected_bytes,
         "tests": None if for_tests is None else sum(for_tests.values()),
-        "measured_over_expected": round(total / expected_bytes, 4) if expected_bytes else None,
+        "measured_over_expected": ratio,
     }

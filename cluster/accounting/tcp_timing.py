@@ -1,6 +1,7 @@
 """The time that TCP takes for a number of bytes if its window is smaller than the link could take. Pure."""
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -85,7 +86,7 @@ def window_after(paused_s: float, rtt_s: float) -> Window:
 
 
 def transfer_s(size_bytes: float, rtt_s: float, byte_s: float, window: Window = UNLIMITED) -> float:
-    """Return the seconds from the first byte sent to the last; in slow start the window doubles each round trip.
+    """Return the seconds from the first byte sent to the last on a connection with nothing in flight.
 
     Args:
         size_bytes: payload.
@@ -93,9 +94,69 @@ def transfer_s(size_bytes: float, rtt_s: float, byte_s: float, window: Window = 
         byte_s: payload bytes a second that the route takes.
         window: at the start.
     """
-    seconds, left = 0.0, size_bytes
-    while (size := window.size_bytes) < min(left, byte_s * rtt_s):
-        if size >= window.ssthresh_bytes:
-            return seconds + left / size * rtt_s
-        seconds, left, window = seconds + rtt_s, left - size, window.grown(size)
-    return seconds + left / byte_s
+    return Sender(window, rtt_s, byte_s, free_at=0.0).send(size_bytes, 0.0)
+
+
+class Sender:
+    """One direction of a TCP connection with nothing in flight: when it may send, byte by byte. Times are Unix times.
+
+    What is sent is acknowledged a round trip later. Until then it takes room in the window, which grows by what is
+    acknowledged. Bytes that leave one after the other are acknowledged at the same pace, so only the beginning of each
+    stretch of them has to be known. A window that fills the route has room for ever.
+
+    Args:
+        window: at the start.
+        rtt_s: of the route.
+        byte_s: payload bytes a second that the route takes.
+        free_at: when the link can take the first byte.
+    """
+
+    def __init__(self, window: Window, rtt_s: float, byte_s: float, free_at: float) -> None:
+        self._window, self._room_bytes = window, window.size_bytes
+        self._rtt_s, self._byte_s, self._free_at = rtt_s, byte_s, free_at
+        # Bytes, and when the first of them are acknowledged.
+        self._in_flight: deque[tuple[float, float]] = deque()
+        self._use(window)
+
+    def send(self, size_bytes: float, at: float) -> float:
+        """Send so many bytes, which are there at `at`; return when the last one has left."""
+        left = size_bytes
+        self._free_at = max(at, self._free_at)
+        while left > 0:
+            self._acknowledge()
+            if self._room_bytes <= 0:
+                left -= self._skip_turns(left)
+                self._free_at = max(self._free_at, self._in_flight[0][0])
+                continue
+            sent = min(left, self._room_bytes)
+            if self._window is not UNLIMITED:
+                self._in_flight.append((self._free_at + self._rtt_s, sent))
+            self._room_bytes -= sent
+            self._free_at += sent / self._byte_s
+            left -= sent
+        return self._free_at
+
+    def _acknowledge(self) -> None:
+        """Make room for what has been acknowledged, and for what the window has grown by."""
+        while self._in_flight and self._in_flight[0][0] <= self._free_at:
+            _, acknowledged = self._in_flight.popleft()
+            grown = self._window.grown(acknowledged)
+            self._room_bytes += acknowledged + grown.size_bytes - self._window.size_bytes
+            self._use(grown)
+
+    def _use(self, window: Window) -> None:
+        self._window = window
+        if window.size_bytes >= self._byte_s * self._rtt_s:
+            self._window, self._room_bytes = UNLIMITED, math.inf
+            self._in_flight.clear()
+
+    def _skip_turns(self, left_bytes: float) -> float:
+        """Skip round trips in which a full window that no longer grows is sent once each; return their bytes."""
+        size = self._window.size_bytes
+        turns = 0 if size < self._window.ssthresh_bytes else math.floor(left_bytes / size) - 1
+        if turns < 1:
+            return 0.0
+        skipped_s = turns * self._rtt_s
+        self._free_at += skipped_s
+        self._in_flight = deque((at + skipped_s, sent) for at, sent in self._in_flight)
+        return turns * size

@@ -15,6 +15,10 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PRCTL = ctypes.CDLL(None).prctl  # loaded here, because nothing may be loaded between fork and exec
 
 
+class HangingProgram(ClusterError):
+    """A program of ours has not ended in time."""
+
+
 def run_bounded(
     argv: Sequence[str],
     *,
@@ -27,7 +31,7 @@ def run_bounded(
     With `stdin`, that is its standard input; without, it has ours.
 
     Raises:
-        ClusterError: it has not ended within TIMEOUT_S.
+        HangingProgram: it has not ended within TIMEOUT_S.
     """
     try:
         return subprocess.run(
@@ -41,7 +45,7 @@ def run_bounded(
             timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise ClusterError(
+        raise HangingProgram(
             f"`{shlex.join(argv)}` has not answered for {TIMEOUT_S:.0f} s",
             "run it by hand; if it is docker: python -m cluster.doctor",
         ) from error

@@ -50,7 +50,7 @@ def print_summary(run: Run) -> None:
         print(f"restarts: {', '.join(f'{name} {count}' for name, count in restarts.items())}")
     _print_collectives(summary)
     if path := summary["critical_path"]:
-        print(critical_path.sentence(path, summary["what_if"]))
+        print(critical_path.sentence(path, summary["what_if"] or []))
     if slowed := causes.sentence(summary["causes"]):
         print(slowed)
     _print_tests(summary)
@@ -62,6 +62,10 @@ def print_summary(run: Run) -> None:
         print("the links were not measured (--no-verify)")
     elif summary["undecided"]:
         print(f"the links were not all proved (--allow-undecided): {summary['undecided']}")
+    if summary["links_changed"]:
+        print(
+            f"the links were measured for the beginning of the run only; then: {summary['links_changed']}"
+        )
     if overload := overload_sentence(summary["host"]["limits"] if summary["host"] else []):
         print(overload)
     if report := report_file(run.folder):
@@ -161,7 +165,7 @@ def _print_collectives(summary: Summary) -> None:
             f"GLOO s: gloo's ring on these links, as {summary['bounds']}, at best;"
             " LINKS s: what the links allow at best, by any way"
         )
-    _print_attribution(summary["attribution"], summary["what_if"])
+    _print_attribution(summary["attribution"], summary["what_if"] or [])
 
 
 def _print_attribution(attribution: AttributionPart | None, changes: list[WhatIfRow]) -> None:
@@ -184,6 +188,8 @@ def _figure(value: float | None, digits: int) -> str:
 
 def bytes_sentence(carried: BytesPart) -> str:
     """Return a sentence on what the links carried, and its ratio to the bytes that the collectives need."""
+    if carried["total"] is None:
+        return "what links carried was not counted"
     text = f"links carried {carried['total'] / 1e6:.1f} MB"
     loop = carried["loop"]
     if not loop or not loop["ratio"]:

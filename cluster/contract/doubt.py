@@ -92,7 +92,9 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
 
     - Round trip: the host does not delay all pings. If a link has the delay that was asked, its earliest tenth shows
       that, even beside others that are late; if the delay is wrong, all are. And the host adds no more than the
-      lateness of the latest packet on each wire on the way, plus that of the pings (`Strain.reach_ms`).
+      lateness of the latest packet on each wire on the way, plus that of the pings (`Strain.reach_ms`). A round trip
+      may also seem too short, because the host's own share is subtracted, and that was longer at its own pings. The
+      earliest tenth shows this likewise.
     - One-way delay: likewise.
     - Jitter: the host makes no ping early. A link that really jitters has early ones, a tenth of them by 1.28
       deviations. And the outer deciles are no farther apart than what was asked and `reach_ms` allow.
@@ -111,7 +113,8 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
     tolerance_ms = rtt_tolerance_ms(link, asked, measured)
     earliest_ms = EARLY_DEVIATIONS * round_trip_jitter_ms(link, asked) + tolerance_ms + EARLY_MS
     uneven_ms = OUTER_DECILES * math.sqrt(max(0.0, measured.jitter_ms**2 - link.jitter_ms**2))
-    too_long_ms = measured.rtt_ms - asked.rtt_ms(link)
+    off_ms = measured.rtt_ms - asked.rtt_ms(link)
+    is_right_early = early_ms <= tolerance_ms if off_ms > 0 else early_ms >= -tolerance_ms
     missing_pct = strain.missing_pct(queued_ms([link]))
     rate_may_be = too_slow(measured.rate_mbyte_s, asked.rate_mbyte_s(link), missing_pct)
     if measured.rate is None:
@@ -121,7 +124,7 @@ def of_the_host(link: Link, asked: Expected, measured: Measured, strain: Strain)
         tcp_may_be = rate_may_be or check_rate(link, asked, measured.rate, goodput)[0]
     blamed = {
         "delay": _delay_may_be(link, measured, strain),
-        "rtt": 0 < too_long_ms <= strain.reach_ms and early_ms <= tolerance_ms,
+        "rtt": 0 < abs(off_ms) <= strain.reach_ms and is_right_early,
         "jitter": 0 < uneven_ms <= strain.reach_ms and early_ms >= -earliest_ms,
         "rate": rate_may_be,
         "goodput": bool(measured.goodput_mbyte_s) and tcp_may_be,

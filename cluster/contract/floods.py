@@ -31,7 +31,11 @@ TELLING_LOSSES, LONGEST_FOR_LOSSES_S = 165.0, 65.0
 # Standard error of node.probe.flood's median, in standard errors of the mean: from simulated floods.
 MEDIAN_ERROR = 1.25
 MOST_TIMES_LONGER = 4.0  # a flood of a later pass
-SHARED_SKIP_S, SHARED_S = 0.3, 1.0  # until links have settled on their shares; what counts
+SHARED_SKIP_S = 0.3  # until links have settled on their shares
+# What counts after that, at least. If many links share little: this many datagrams for each on average, within the time
+# limit, because the slowest need two to be counted.
+SHARED_S = 1.0
+SHARED_DATAGRAMS, LONGEST_SHARED_S = 6, 20.0
 QUEUE_MS, QUEUE_SHARE = 20.0, 0.5  # what a sender keeps in the link's queue, at most
 SUPER_PACKET_MS = 0.2  # a super-packet that a link takes whole: node.wire.segmentation
 BURST_MS, BURST_SHARE, MOST_AT_ONCE = 2.0, 0.1, 40  # for one call, at most 64 KB
@@ -112,11 +116,10 @@ def link_floods(
 ) -> list[Flood]:
     """Plan a flood per link, side by side within the pace's budget.
 
-    With a `share` of that budget, they are longer in proportion, by a factor of MOST_TIMES_LONGER at most.
+    With a `share` of what would go side by side, they are longer by 1 / `share`, at most by MOST_TIMES_LONGER.
     With `losses`, floods last until the wire's own count determines a link's loss, and not only its rate.
     """
-    most_mbyte_s = share * pace.budget_mbyte_s
-    rounds = plan_rounds(links, nodes, most_mbyte_s, load_mbyte_s=load_mbyte_s)
+    rounds = plan_rounds(links, nodes, pace.budget_mbyte_s, load_mbyte_s=load_mbyte_s, share=share)
     longer = min(1 / share, MOST_TIMES_LONGER)
     floods = [[_flood(link, pace, longer) for link in some] for some in rounds]
     if losses:
@@ -127,15 +130,18 @@ def link_floods(
 def access_floods(asked: Expected, accesses: Iterable[Access]) -> list[Flood]:
     """Plan floods of all links of an uplink or downlink at once, one uplink or downlink after the other."""
     return _one_after_another(
-        _shared([asked.as_limited(link) for link in access.links]) for access in accesses
+        _shared([asked.as_limited(link) for link in access.links], asked.access_mbyte_s(access))
+        for access in accesses
     )
 
 
-def _shared(links: Sequence[Link]) -> list[Flood]:
+def _shared(links: Sequence[Link], mbyte_s: float) -> list[Flood]:
     """Return floods of these links at once, which end when what they queued for their shared limit has drained."""
     floods = [_flood(link) for link in links]
     skip_s = max(SHARED_SKIP_S, *(flood.skip_s for flood in floods))
-    seconds = max(skip_s + SHARED_S, *(flood.seconds for flood in floods))
+    enough_s = SHARED_DATAGRAMS * len(links) * FRAME_BYTES / (mbyte_s * 1e6)
+    counted_s = max(SHARED_S, min(enough_s, LONGEST_SHARED_S))
+    seconds = max(skip_s + counted_s, *(flood.seconds for flood in floods))
     pause_s = max(USUAL.pause_s, len(links) * QUEUE_MS / 1e3)
     return [Flood(link, 0.0, seconds, skip_s, pause_s, shares=True) for link in links]
 

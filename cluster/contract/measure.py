@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cluster.base.console import Console
@@ -155,18 +155,28 @@ class _Look:
         links: the links to measure.
         speeds: links whose speed is already known to hold, with its measurement.
         earlier: measurements of earlier passes without host overload; they count, too, where chance decides.
+        lossy: links whose losses were not as asked in the pass before.
         share: fraction of the usual load to measure side by side.
     """
 
     links: Sequence[Link]
     speeds: Mapping[Link, Measured] = field(default_factory=dict)
     earlier: Mapping[Link, Measured] = field(default_factory=dict)
+    lossy: Collection[Link] = ()
     share: float = 1.0
 
     @property
     def is_repeated(self) -> bool:
         """Whether these links were not as asked in an earlier pass."""
         return self.share < 1
+
+    def lossy_of(self, links: Sequence[Link], measured: Pinged) -> list[Link]:
+        """Return the links whose losses take more pings to judge; not those that are silent."""
+        return [
+            link
+            for link in links
+            if link.is_impaired or (link in self.lossy and measured[link.ends].arrived)
+        ]
 
 
 @dataclass(frozen=True)
@@ -208,7 +218,8 @@ class _Survey:
             # What a busy pass found is left out; what the passes before it found still counts.
             earlier |= {v.link: v.measured for v in doubtful if not v.undecided}
             share *= SMALLER * carried_share(doubtful)
-            some = _Look([v.link for v in doubtful], known, earlier, share)
+            lossy = [v.link for v in doubtful if "loss" in v.failed]
+            some = _Look([v.link for v in doubtful], known, earlier, lossy, share)
             news = {v.link: v for v in measure(some)}
             verdicts = [news.get(v.link, v) for v in verdicts]
         return verdicts, again
@@ -219,7 +230,8 @@ class _Survey:
         pinged = ping_links(self.session, look.links, self.asked.links, self.effort)
         measured = by_clocks(pinged, self.asked)
         flawed = [link for link in look.links if link.is_impaired]
-        counters = self.losses(flawed, self.asked.links, measured) if flawed else DropCounters()
+        lossy = look.lossy_of(look.links, measured)
+        counters = self.losses(lossy, self.asked.links, measured) if lossy else DropCounters()
         for link, before in look.speeds.items():
             pair = link.src, link.dst
             measured[pair] = measured[pair].with_speeds_of(before)
@@ -255,7 +267,10 @@ class _Survey:
         return self.judged(look.links, self.asked, measured)
 
     def pool(self, measured: Pinged, look: _Look) -> None:
-        """Add to `measured` what earlier passes found, where chance decides."""
+        """Add to `measured` what earlier passes found, where chance decides.
+
+        A link without impairments loses nothing by chance: of one that lost some, the last pass decides, by many pings.
+        """
         for link, before in _of(look.earlier, look.links).items():
             if link.is_impaired:
                 measured[link.ends] = measured[link.ends].with_losses_and(before)
@@ -315,9 +330,9 @@ class _Survey:
             pinged = by_clocks(
                 ping_links(self.session, group, ways, self.effort, PATH_APART), self.asked
             )
-            flawed = [path for path in group if path.is_impaired]
-            if flawed:
-                self.losses(flawed, ways, pinged)
+            lossy = look.lossy_of(group, pinged)
+            if lossy:
+                self.losses(lossy, ways, pinged)
             self.pool(pinged, replace(look, links=group))
             # The bursts of several links mixed have no one mean length; those of each link are judged there.
             unjudged = {ends: replace(found, gaps=None) for ends, found in pinged.items()}

@@ -13,6 +13,7 @@ def plan_rounds(
     budget_mbyte_s: float,
     single: Collection[str] = (),
     load_mbyte_s: Callable[[Link], float] = lambda link: link.rate_mbyte_s,
+    share: float = 1.0,
 ) -> list[list[Link]]:
     """Return rounds in which no node sends twice or receives twice, and no two probes use both directions of a link.
 
@@ -24,7 +25,22 @@ def plan_rounds(
         budget_mbyte_s: the most that a round carries, unless it is a single link.
         single: nodes that must not even send and receive in the same round.
         load_mbyte_s: returns how much of the budget a link takes.
+        share: the most that a round carries, as a share of what the fullest round would carry within the budget.
     """
+    rounds = _first_fit(links, nodes, budget_mbyte_s, single, load_mbyte_s)
+    if share < 1:
+        fullest_mbyte_s = max((one.load for one in rounds), default=0.0)
+        rounds = _first_fit(links, nodes, share * fullest_mbyte_s, single, load_mbyte_s)
+    return [one.links for one in rounds]
+
+
+def _first_fit(
+    links: Sequence[Link],
+    nodes: Sequence[str],
+    budget_mbyte_s: float,
+    single: Collection[str],
+    load_mbyte_s: Callable[[Link], float],
+) -> list["_Round"]:
     place = {name: index for index, name in enumerate(nodes)}
     least = min(map(load_mbyte_s, links), default=0.0)
     rounds: list[_Round] = []
@@ -39,7 +55,7 @@ def plan_rounds(
         found.add(link, load)
         if found.load + least > budget_mbyte_s or len(found.links) == len(nodes):
             unfilled.remove(found)
-    return [one.links for one in rounds]
+    return rounds
 
 
 @dataclass(eq=False)

@@ -177,7 +177,7 @@ def stream_rounds(
     A node receives acknowledgements for what it sends, 2 to 4 % of that, which its downlink then lacks.
     """
     single = {*asked.uplinks, *asked.downlinks}
-    return plan_rounds(links, nodes, share * STREAM_BUDGET_MBYTE_S, single)
+    return plan_rounds(links, nodes, STREAM_BUDGET_MBYTE_S, single, share=share)
 
 
 def _rest_s(asked: Expected, paths: Sequence[Link], nodes: Sequence[str], effort: Effort) -> float:

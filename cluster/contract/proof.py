@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cluster.engine.resources import Limit
 from protocol.link_report import Marks, Settings
 from protocol.node_plan import NodePlan
 from protocol.reader import document
@@ -118,7 +117,7 @@ def make_standing(
     plans: Mapping[str, NodePlan],
     settings: Mapping[str, Settings],
     containers: Mapping[str, str],
-    limits: Mapping[str, Limit],
+    limits: Mapping[str, object],
     judge: str,
     marks: Mapping[str, Marks] | None = None,
 ) -> Standing:
@@ -128,7 +127,7 @@ def make_standing(
         plans: the plans in force, by node.
         settings: the settings of the nodes' kernels, by node.
         containers: node -> the engine's id.
-        limits: what each node may use, as the engine reports.
+        limits: what each node may use (`enforced_limits`).
         judge: as in `Standing`.
         marks: the nodes' marks of everything else; None: they were not asked, and those parts are missing.
     """
@@ -136,7 +135,7 @@ def make_standing(
     for node, of in parts.items():
         of["container"] = containers[node]
         of["plan"] = _digest(document(plans[node]) if node in plans else None)
-        of["limit"] = _digest(limits[node].document() if node in limits else None)
+        of["limit"] = _digest(limits.get(node))
         of["settings"] = _digest(settings[node]._asdict() if node in settings else None)
         of |= marks[node]._asdict() if marks and node in marks else {}
     return Standing(parts, judge)

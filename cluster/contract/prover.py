@@ -6,10 +6,11 @@
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.base.console import Console
 from cluster.base.files import write_atomically
@@ -22,7 +23,9 @@ from cluster.contract.probe_plan import Effort
 from cluster.contract.proof import Proof, Standing, make_standing, read_proof
 from cluster.contract.verdicts import Contract
 from cluster.engine.client import Engine
+from cluster.engine.resources import enforced_limits
 from cluster.shaping.link_state import LinkState, inspect_links, read_link_state
+from cluster.shaping.restore import changed_links
 from cluster.ssh.fleet import Fleet
 from protocol.link_report import Marks
 
@@ -74,6 +77,14 @@ class ProofStatus:
         return {"at": self.at, "changed": self.changed} if self.at else None
 
 
+class Measurement(NamedTuple):
+    """A contract, and the links after it was measured, with everything that decides how they behave."""
+
+    contract: Contract
+    link_state: LinkState
+    standing: Standing
+
+
 @dataclass(frozen=True)
 class Prover:
     """The prover of one cluster's links."""
@@ -85,19 +96,21 @@ class Prover:
 
     def measure(
         self, link_state: LinkState, effort: Effort, most_s: float | None = None
-    ) -> Contract:
+    ) -> Measurement:
         """Measure all links, and keep the proof if they hold; raises as `measure_contract`.
 
-        No proof is kept if anything changed meanwhile, or if speeds were not measured. A contract that does not hold
-        deletes an earlier proof.
+        If links are lost or changed meanwhile, the contract does not hold. No proof is kept if anything else changed,
+        or if speeds were not measured. A contract that does not hold deletes an earlier proof.
         """
-        before = self._standing_now() if effort.speeds else None
+        before = self.now()[1] if effort.speeds else None
         contract = measure_contract(self.fleet, link_state, self.console, effort, most_s)
+        after, now = self.now()
+        contract = replace(contract, changed=changed_links(link_state, after))
         if not contract.holds:
             self.forget()
         elif before is not None and contract.has_all_speeds:
-            self._keep(before, contract.document())
-        return contract
+            self._keep(before, now, contract.document())
+        return Measurement(contract, after, now)
 
     def look(self, link_state: LinkState) -> Looked:
         """Check whether the links were proved, and whether that still holds."""
@@ -129,6 +142,11 @@ class Prover:
         changed = proof.standing.differences(self._standing(link_state, marks))
         return link_state, ProofStatus(proof.at, "; ".join(changed))
 
+    def now(self) -> tuple[LinkState, Standing]:
+        """Return the links in force, and everything that decides how they behave; raises as `inspect_links`."""
+        link_state, marks = inspect_links(self.fleet)
+        return link_state, self._standing(link_state, marks)
+
     def forget(self) -> None:
         """Delete the last proof."""
         self._path.unlink(missing_ok=True)
@@ -137,8 +155,7 @@ class Prover:
     def _path(self) -> Path:
         return self.spec.state_dir / FILE
 
-    def _keep(self, before: Standing, contract: Mapping[str, object]) -> None:
-        now = self._standing_now()
+    def _keep(self, before: Standing, now: Standing, contract: Mapping[str, object]) -> None:
         if not now.is_whole or before.differences(now):
             self.forget()
             return
@@ -150,15 +167,13 @@ class Prover:
             self.console.say(f"the proof is not kept: {self._path}: {error.strerror}")
             self.forget()
 
-    def _standing_now(self) -> Standing:
-        return self._standing(*inspect_links(self.fleet))
-
     def _standing(
         self, link_state: LinkState, marks: Mapping[str, Marks] | None = None
     ) -> Standing:
         containers = self.engine.containers(self.spec.name)
         ids = {container.node: container.id for container in containers}
-        limits = self.engine.limits(containers)
+        configs = self.engine.host_configs(containers)
+        limits = {node: enforced_limits(config) for node, config in configs.items()}
         return make_standing(
             link_state.plans, link_state.settings, ids, limits, judging_code(), marks
         )

@@ -89,6 +89,7 @@ class Contract:
         notes: remarks for the user.
         overloaded: whether the host, and not the links, limited the measurement.
         settings: other settings of the nodes' kernels, as in docs/run-folder.md.
+        changed: how links changed while they were measured: then the figures are not of the links now in force.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -99,17 +100,19 @@ class Contract:
     notes: tuple[str, ...] = ()
     overloaded: bool = False
     settings: Sequence[Mapping[str, object]] = ()
+    changed: str = ""
 
     @property
     def holds(self) -> bool:
-        """Whether everything is as asked: nothing broken, and nothing undecided."""
-        return not any(v.failed for v in self.verdicts) and all(a.holds for a in self.accesses)
+        """Whether everything is as asked: nothing broken, nothing undecided, and nothing changed meanwhile."""
+        failed = self.changed or any(v.failed for v in self.verdicts)
+        return not failed and all(a.holds for a in self.accesses)
 
     @property
     def is_broken(self) -> bool:
         """Whether something is not as asked and the host is not the cause."""
         wrong = any(not (a.holds or a.undecided) for a in self.accesses)
-        return wrong or any(v.broken for v in self.verdicts)
+        return bool(self.changed) or wrong or any(v.broken for v in self.verdicts)
 
     @property
     def decided(self) -> bool:
@@ -136,7 +139,8 @@ class Contract:
         """Return one sentence: what is broken and what is undecided, by link."""
         broken = [v.said(v.broken) for v in self.verdicts if v.broken]
         broken += [f"{a.node} ({a.kind})" for a in self.accesses if not (a.holds or a.undecided)]
-        said = ["broken: " + "; ".join(broken)] if broken else []
+        said = [f"links changed while they were measured: {self.changed}"] if self.changed else []
+        said += ["broken: " + "; ".join(broken)] if broken else []
         if not self.decided:
             said.append(self._undecided())
         return "; ".join(said) or self._all_hold()
@@ -197,6 +201,7 @@ class Contract:
             "overloaded": self.overloaded,
             "notes": list(self.notes),
             "settings": list(self.settings),
+            "changed": self.changed,
             "links": [_verdict_document(v) for v in self.verdicts if not v.via],
             "paths": [_verdict_document(v) | {"via": list(v.via)} for v in self.verdicts if v.via],
             "uplinks": self._access_documents("uplink"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -48,6 +49,7 @@ TRY_WIRES = (
 )
 COMPOSE_PROJECT = "com.docker.compose.project"
 NO_SHARE = (100_000, -1)  # the engine's own period, and no quota
+LOG_END_S = 1.0  # an engine may close a log before it says that the container has ended
 
 
 class Engine:
@@ -190,11 +192,11 @@ class Engine:
 
     def limits(self, containers: Sequence[Container]) -> dict[str, Limit]:
         """Return the limits that the engine enforces on each node; no limits for a node that has just been removed."""
-        return {node: read_limit(held) for node, held in self._host_configs(containers).items()}
+        return {node: read_limit(held) for node, held in self.host_configs(containers).items()}
 
     def slow_starts(self, containers: Sequence[Container]) -> dict[str, bool]:
         """Return whether each node was created with slow start after idle."""
-        return {node: has_slow_start(it) for node, it in self._host_configs(containers).items()}
+        return {node: has_slow_start(it) for node, it in self.host_configs(containers).items()}
 
     def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
         """Apply new limits to the nodes in `limits`, at once and while they run.
@@ -293,14 +295,19 @@ class Engine:
         return log.decode(errors="replace")
 
     def follow_log(self, container_id: str, *, follow: bool, lines: int | str) -> Iterator[str]:
-        """Yield the lines of a container's log; with `follow`, until it ends."""
+        """Yield the lines of a container's log; with `follow`, until it ends.
+
+        Raises:
+            ClusterError: the engine died meanwhile, or the log broke off.
+        """
         rest = b""
         with self.errors():
             for chunk in self._api.logs(container_id, stream=True, follow=follow, tail=lines):
                 *whole, rest = (rest + chunk).split(b"\n")
                 yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
-        if rest:
-            yield rest.decode(errors="replace")
+            if rest:
+                yield rest.decode(errors="replace")
+            self._check_log_end(container_id, follow=follow)
 
     @contextmanager
     def starts(self, cluster: str) -> Iterator[Iterator[str]]:
@@ -341,10 +348,23 @@ class Engine:
         except OSError:
             return None
 
-    def _host_configs(self, containers: Sequence[Container]) -> dict[str, HostConfig]:
+    def host_configs(self, containers: Sequence[Container]) -> dict[str, HostConfig]:
+        """Return each node's host configuration; empty for a node that has just been removed."""
         with ThreadPoolExecutor(max_workers=16) as pool:
             found = list(pool.map(self._host_config, containers))
         return {c.node: config for c, config in zip(containers, found, strict=True)}
+
+    def _check_log_end(self, container_id: str, *, follow: bool) -> None:
+        """Raise if it was not its container that ended a log: the SDK ends logs in silence when a connection breaks."""
+        found = self.inspect(container_id)
+        if follow and _runs(found):
+            time.sleep(LOG_END_S)
+            found = self.inspect(container_id)
+        if follow and found and _runs(found):
+            raise ClusterError(
+                f"{found['Name'].lstrip('/')} runs, and its log broke off",
+                "python -m cluster.logs --follow",
+            )
 
     def _host_config(self, container: Container) -> HostConfig:
         """Return a container's host configuration; empty if it has just been removed."""
@@ -403,6 +423,10 @@ class Engine:
 def docker_command(engine: Engine) -> list[str]:
     """Return the first words of a `docker` command line for this engine."""
     return ["docker", *(["--host", engine.url] if engine.url else [])]
+
+
+def _runs(inspected: Inspected | None) -> bool:
+    return bool(inspected and inspected["State"].get("Running"))
 
 
 def _connect(url: str | None) -> APIClient:

@@ -17,6 +17,8 @@ NONE = "none"
 # A node that has used up its quota waits for the next period, and so does its wire: hence short periods, not Docker's
 # 100 ms (measured: docs/links.md). The kernel's smallest quota is 1 ms.
 CPU_PERIOD_US, LEAST_QUOTA_US = 4_000, 1_000
+ENGINE_PERIOD_US = 100_000  # if a container has a quota and no period
+ENFORCED = ("CpuPeriod", "CpuQuota", "NanoCpus", "CpuShares")
 LEAST_CPUS, MOST_CPUS = 0.1, 1024.0
 LEAST_MEMORY_BYTES = 64 * 2**20  # with less, not even sshd and the wire fit
 # The engine cannot remove the memory limit of a running container; this limit is as good as none.
@@ -223,7 +225,8 @@ def cpu_share_us(cpus: float) -> tuple[int, int]:
 
 def read_limit(host_config: HostConfig) -> Limit:
     """Return the limits in a container's host configuration; a missing value, zero and less are no limit."""
-    quota, period = host_config.get("CpuQuota") or 0, host_config.get("CpuPeriod") or 100_000
+    quota = host_config.get("CpuQuota") or 0
+    period = host_config.get("CpuPeriod") or ENGINE_PERIOD_US
     nano, memory = host_config.get("NanoCpus") or 0, host_config.get("Memory") or 0
     cpus = nano / 1e9 if nano > 0 else quota / period if quota > 0 else None
     return Limit(
@@ -231,6 +234,19 @@ def read_limit(host_config: HostConfig) -> Limit:
         memory if 0 < memory < UNLIMITED_BYTES else None,
         _read_gpus(host_config.get("DeviceRequests") or []),
     )
+
+
+def enforced_limits(host_config: HostConfig) -> dict[str, object]:
+    """Return the limits of a container with the engine's own values, to compare: equal limits may act otherwise.
+
+    A longer CPU period, for example, stops a node, and its wire, for longer. Zero is none; a period without a quota
+    limits nothing, whatever it is.
+    """
+    values = [host_config.get(key) for key in ENFORCED]
+    period, quota, *others = [max(0, it) if isinstance(it, int) else 0 for it in values]
+    period_us = (period or ENGINE_PERIOD_US) if quota else 0
+    cores = str(host_config.get("CpusetCpus") or "")
+    return {**read_limit(host_config).document(), "enforced": [period_us, quota, *others, cores]}
 
 
 def device_request(gpus: str) -> dict[str, object]:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Self, TypeVar
 
 from cluster.base.errors import ClusterError, PrerequisiteError, UsageError
+from cluster.base.processes import HangingProgram
 from cluster.engine.client import LABEL_SOURCE, Engine
 from cluster.engine.compose import SLOW_START_AFTER_IDLE
 from cluster.engine.container import Container, rank_key, read_container
@@ -38,7 +39,7 @@ from protocol.bare import BareNode, Done, Images, Listed, Make, Named, Nodes
 from protocol.reader import FormatError, document, read
 
 NETWORK = "data"  # as Compose calls it
-AT_ONCE = 8  # nodes that one request starts, so that each ends in time
+AT_ONCE = 8  # nodes that one request makes, starts or removes, so that each ends in time
 FOLLOW = 'exec tail -n "$1" --follow=name --retry --pid="$(cat "$3")" "$2"'
 SSH_FAILED = 255  # ssh's own exit code
 # For one of a connection's ten sessions, while others read their logs.
@@ -94,12 +95,13 @@ class BareHost(RemoteEngine):
 
     def make(self, nodes: Sequence[BareNode]) -> None:
         """Make nodes, without starting them; those of the same names are replaced. Raises like `ask`."""
-        self.ask(Done, ["make"], Make(list(nodes)))
+        for some in _in_turn(nodes):
+            self.ask(Done, ["make"], Make(some))
 
     def start(self, names: Sequence[str]) -> None:
         """Start nodes that do not run. Raises like `ask`."""
-        for first in range(0, len(names), AT_ONCE):
-            self.ask(Done, ["start"], Named(list(names[first : first + AT_ONCE])))
+        for some in _in_turn(names):
+            self.ask(Done, ["start"], Named(some))
 
     def limit(self, orders: Sequence[bare.Limit]) -> None:
         """Apply limits to nodes that exist. Raises like `ask`."""
@@ -153,7 +155,8 @@ class BareHost(RemoteEngine):
         found = [one for one in self.listed() if one.name == container_id]
         return _as_inspected_by_docker(found[0]) if found else None
 
-    def _host_configs(self, containers: Sequence[Container]) -> dict[str, HostConfig]:
+    def host_configs(self, containers: Sequence[Container]) -> dict[str, HostConfig]:
+        """See Engine.host_configs."""
         there = {one.name: one for one in self.listed()}
         return {c.node: _host_config(there[c.id]) if c.id in there else {} for c in containers}
 
@@ -187,8 +190,8 @@ class BareHost(RemoteEngine):
 
     def remove_containers(self, containers: Sequence[Container]) -> None:
         """See Engine.remove_containers."""
-        if containers:
-            self.ask(Done, ["remove"], Named([one.id for one in containers]))
+        for some in _in_turn([one.id for one in containers]):
+            self.ask(Done, ["remove"], Named(some))
 
     def unpause(self, containers: Sequence[Container]) -> None:
         """See Engine.unpause."""
@@ -272,7 +275,10 @@ class BareHost(RemoteEngine):
             ClusterError: the host does not answer, or cannot do it; in its own words.
         """
         stdin = "" if order is None else json.dumps(document(order))
-        done = self.tunnel.run(["sh", "-c", ENTER_IF_THERE, "sh", *words], stdin)
+        try:
+            done = self.tunnel.run(["sh", "-c", ENTER_IF_THERE, "sh", *words], stdin)
+        except HangingProgram as error:
+            raise self.tunnel.hangs(_asked(words, order)) from error
         if done.returncode == NOTHING and if_nothing is not None:
             return if_nothing
         if done.returncode != 0:
@@ -301,6 +307,26 @@ class BareHost(RemoteEngine):
 
     def _lost(self) -> ClusterError:
         return ClusterError(f"host {self.host_name} does not answer any more", self.start_it)
+
+
+def _in_turn(items: Sequence[A]) -> Iterator[list[A]]:
+    """Yield the items, AT_ONCE at a time."""
+    for first in range(0, len(items), AT_ONCE):
+        yield list(items[first : first + AT_ONCE])
+
+
+def _asked(words: Sequence[str], order: object) -> str:
+    """Return a request as errors name it: `remove (gradwire-node1, gradwire-node2)`."""
+    match order:
+        case Named(names):
+            about = names
+        case Make(nodes):
+            about = [node.name for node in nodes]
+        case bare.Limit(name):
+            about = [name]
+        case _:
+            about = []
+    return " ".join([*words, *([f"({', '.join(about)})"] if about else [])])
 
 
 def _limit(name: str, limit: Limit) -> bare.Limit:

@@ -2,7 +2,11 @@
 
 import shlex
 
+from cluster.base.paths import PROJECT_DIR
+from cluster.base.spec import project_name
+from cluster.engine.client import COMPOSE_PROJECT
 from cluster.engine.compose import LABEL_CLUSTER, shared_volume
+from cluster.engine.container import WORKING_DIR
 from cluster.hosts.bare_image import ENTER
 from cluster.hosts.hosts_file import DOCKER_SOCKET, Host
 from cluster.hosts.swarm_plan import INGRESS, MARK, overlay_name
@@ -22,7 +26,7 @@ def clean_up_command(host: Host, cluster: str, *, manages: bool, leaves_swarm: b
     docker = docker_words(host)
     network = overlay_name(cluster)
     steps = [
-        f"{docker} rm -fv $({docker} ps -aq --filter label={LABEL_CLUSTER}={cluster})",
+        f"{docker} rm -fv $({docker} ps -aq {_filters(cluster)})",
         f"{docker} volume rm {shared_volume(cluster)}",
         *([f"{docker} network rm {network}"] if manages else []),
     ]
@@ -42,6 +46,18 @@ def bare_clean_up_command(host: Host, cluster: str) -> str:
 def ssh_command(host: Host, remote: str) -> str:
     """Return the ssh command line that runs a shell command on a host, as a user types it."""
     return shlex.join(["ssh", *route_options(host), host.ssh, remote])
+
+
+def _filters(cluster: str) -> str:
+    """Return the filters that select our nodes: another checkout may have a cluster of this name there by then."""
+    labels = {
+        LABEL_CLUSTER: cluster,
+        COMPOSE_PROJECT: project_name(cluster),
+        WORKING_DIR: PROJECT_DIR,
+    }
+    return shlex.join(
+        word for name, value in labels.items() for word in ("--filter", f"label={name}={value}")
+    )
 
 
 def docker_words(host: Host) -> str:

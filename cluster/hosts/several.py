@@ -13,7 +13,7 @@ from cluster.base.errors import ClusterError
 from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.client import Engine
 from cluster.engine.container import Container, rank_key
-from cluster.engine.inspected import Inspected
+from cluster.engine.inspected import HostConfig, Inspected
 from cluster.engine.resources import Limit
 from cluster.engine.sdk_errors import engine_errors
 from cluster.hosts.clean_up import bare_clean_up_command
@@ -146,6 +146,12 @@ class SeveralEngines(Engine):
     def inspect(self, container_id: str) -> Inspected | None:
         """See Engine.inspect."""
         return self._home(container_id).inspect(container_id)
+
+    def host_configs(self, containers: Sequence[Container]) -> dict[str, HostConfig]:
+        """See Engine.host_configs; asks each host for its own ones, as it knows best how many requests it takes."""
+        found: dict[str, HostConfig] = {}
+        self._at_home(containers, lambda engine, own: found.update(engine.host_configs(own)))
+        return {container.node: found.get(container.node, {}) for container in containers}
 
     def set_limits(self, containers: Sequence[Container], limits: Mapping[str, Limit]) -> None:
         """See Engine.set_limits."""

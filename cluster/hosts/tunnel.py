@@ -12,12 +12,13 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cluster.base import processes
 from cluster.base.errors import ClusterError, PrerequisiteError
-from cluster.base.processes import end_with_parent, run_bounded
+from cluster.base.processes import HangingProgram, end_with_parent, run_bounded
 from cluster.base.spec import Node
 from cluster.hosts.hosts_file import Host
 from cluster.hosts.socket_folder import make_socket_folder
@@ -103,19 +104,35 @@ class Tunnel:
         """Run a program on the host to its end; exit code 255: the connection broke.
 
         Raises:
-            ClusterError: it has not ended in time.
+            HangingProgram: it has not ended in time.
         """
-        return run_bounded(self.remote(argv), stdin=stdin)
+        try:
+            return run_bounded(self.remote(argv), stdin=stdin)
+        except HangingProgram as error:
+            raise self.hangs(f"`{shlex.join(argv)}`") from error
 
-    def open(self, argv: Sequence[str]) -> subprocess.Popen[str]:
-        """Start a program on the host whose output is read as it comes; leave its `with` block to end it."""
-        return subprocess.Popen(
+    def hangs(self, what: str) -> HangingProgram:
+        """Return the error for a program on the host that has not ended in time."""
+        return HangingProgram(
+            f"host {self.host.name}: {what} has not ended within {processes.TIMEOUT_S:.0f} s",
+            f"look there for what hangs: ssh {self.host.ssh} ps axf",
+        )
+
+    @contextmanager
+    def open(self, argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+        """Start a program on the host whose output is read as it comes; at the end of the block, end it."""
+        with subprocess.Popen(
             self.remote(argv),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             errors="replace",
-        )
+        ) as process:
+            try:
+                yield process
+            finally:  # a program that says nothing does not notice that nobody listens
+                _end_process(process)
 
     def remote(self, argv: Sequence[str]) -> list[str]:
         """Return the command that runs a program on the host through this connection."""
@@ -213,10 +230,14 @@ def _refused(host: Host, said: str) -> ClusterError:
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    _end_process(process)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_process(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_TIMEOUT_S)
     if process.poll() is None:
         process.kill()
         process.wait()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -2,18 +2,23 @@
 
 The lock is a name in the kernel's abstract namespace of Unix sockets, so it holds for all users and checkouts of this
 machine, needs no file, and is free again however its process ends. The holder can be identified: the kernel reports
-the peer of a connection.
+the peer of a connection. A cluster on hosts has a name for each of them, too: the shells that use it may have set
+different DOCKER_HOST.
 """
 
 import os
 import shlex
 import socket
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cluster.base.errors import ClusterError
+from cluster.base.secrets import without_secrets
+from cluster.hosts.hosts_file import Hosts
+from cluster.hosts.record import read_hosts
 
 MOST_NAME_BYTES = 107  # of a Unix socket's address, without the leading zero
 # The holder accepts no connection: each query stays in the backlog. Beyond this many, the holder is no longer named.
@@ -28,22 +33,23 @@ class ClusterLock:
 
     Args:
         cluster: its name.
+        hosts: the hosts that its user names; None: those on record, if any.
         force: go on if another command holds the lock.
     """
 
-    def __init__(self, cluster: str, *, force: bool = False) -> None:
-        self._cluster, self._force = cluster, force
-        self._socket: socket.socket | None = None
+    def __init__(self, cluster: str, *, hosts: Hosts | None = None, force: bool = False) -> None:
+        self._cluster, self._hosts, self._force = cluster, hosts, force
+        self._sockets = ExitStack()
         self._depth = 0
 
     def __enter__(self) -> Self:
         """Take the lock.
 
         Raises:
-            ClusterError: another command is at work on this cluster; names it.
+            ClusterError: another command is at work on this cluster; names it. Or the record of its hosts is damaged.
         """
         if self._depth == 0:
-            self._socket = self._take()
+            self._sockets = self._take()
         self._depth += 1
         return self
 
@@ -54,40 +60,56 @@ class ClusterLock:
         trace: TracebackType | None,
     ) -> None:
         self._depth -= 1
-        if self._depth == 0 and self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._depth == 0:
+            self._sockets.close()
 
-    def _take(self) -> socket.socket | None:
+    def _take(self) -> ExitStack:
+        """Return the sockets that are the lock: all that it has, or with `force`, those that are free."""
+        with ExitStack() as taken:
+            for address in _addresses(self._cluster, self._hosts or read_hosts(self._cluster)):
+                lock = self._bind(address)
+                if lock is not None:
+                    taken.enter_context(lock)
+            return taken.pop_all()
+
+    def _bind(self, address: bytes) -> socket.socket | None:
         lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            lock.bind(_address(self._cluster))
+            lock.bind(address)
             lock.listen(MOST_QUESTIONS)  # so that the kernel can tell others who we are
         except OSError as error:
             lock.close()
             if self._force:
                 return None
             raise ClusterError(
-                f"cluster {self._cluster!r} is in use: {_holder(self._cluster)} is at work on it",
+                f"cluster {self._cluster!r} is in use: {_holder(address)} is at work on it",
                 "wait for that command, or stop it",
             ) from error
         return lock
 
 
-def _address(cluster: str) -> bytes:
-    """Return the lock's address; clusters of another engine have other locks."""
+def _addresses(cluster: str, hosts: Hosts | None) -> list[bytes]:
+    """Return the lock's addresses; clusters of another engine or of other hosts have other locks.
+
+    With hosts, too, this shell's engine counts: a cluster of that name may just be coming up on this machine.
+    """
+    places = [_engine(), *sorted({host.ssh for host in hosts.hosts} if hosts else ())]
+    return [f"\0gradwire {cluster} {place}".encode()[: MOST_NAME_BYTES + 1] for place in places]
+
+
+def _engine() -> str:
     engine = os.environ.get("DOCKER_HOST") or DEFAULT_ENGINE
     if engine.startswith(UNIX):  # one engine, however its socket is spelt
         engine = UNIX + os.path.realpath(engine.removeprefix(UNIX))
-    return f"\0gradwire {cluster} {engine}".encode()[: MOST_NAME_BYTES + 1]
+    return engine
 
 
-def _holder(cluster: str) -> str:
+def _holder(address: bytes) -> str:
     """Return the command that holds the lock, as far as it can be determined."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
-            probe.connect(_address(cluster))
+            probe.connect(address)
             credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         except OSError:
             return "another command"
@@ -96,5 +118,6 @@ def _holder(cluster: str) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
     except OSError:
         words = []
-    text = shlex.join(word.decode(errors="replace") for word in words)[:MOST_WORDS]
+    told = without_secrets([word.decode(errors="replace") for word in words])
+    text = shlex.join(told)[:MOST_WORDS]
     return f"`{text}` (process {pid})" if text else f"process {pid}"

@@ -2,8 +2,8 @@
 
 Reading order: `run_data` (the values of a report), `read_run` (a run folder into these values) with `yaml_document`
 (run.yml), `values` (untrusted JSON), `run_times` (plausible times), `experiment` (title, facts to reproduce it),
-`link_figures` (asked, measured, carried), `link_stretches` (what links carried over time) and `traced_rates` (what
-links under traces could carry).
+`link_figures` (asked, measured, carried), `link_stretches` (what links carried over time), `traced_rates` (what links
+under traces could carry) and `notes` (what failed or was left out).
 
 The content: `lanes` (what ranks did over time), `sentences` (one above each section), `charts` (values into Vega-Lite),
 `verdicts` (the strip of five answers), `sections` (sentences, charts, tables, logs), `compare` (several runs).

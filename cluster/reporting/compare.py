@@ -70,11 +70,7 @@ def _table(runs: Sequence[RunData]) -> Section:
         if limited
         else ""
     )
-    best = [
-        f"{run.name}: {tested_words(run)}, {bytes_words(run.bytes.total or 0)}"
-        for run in runs
-        if tested_words(run)
-    ]
+    best = [f"{run.name}: {tested_words(run)}{_carried(run)}" for run in runs if tested_words(run)]
     sentence = (
         f"{'; '.join(best[:3])}{' …' if len(best) > 3 else ''}."
         if best
@@ -89,6 +85,10 @@ def _host(run: RunData) -> str:
     return (
         "nobody knows" if run.limits is None else "was the limit" if run.limits else "not the limit"
     )
+
+
+def _carried(run: RunData) -> str:
+    return "" if run.bytes.total is None else f", {bytes_words(run.bytes.total)}"
 
 
 def _mb(run: RunData) -> float | None:

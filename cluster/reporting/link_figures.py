@@ -59,6 +59,8 @@ def proof_of(summary: Record, contract: Record, links: Sequence[LinkFigures]) ->
     undecided = [link.name for link in links if link.verdict == "undecided"]
     if broken or contract.get("broken") is True:
         return Proof(BAD, f"{len(broken) or 'some'} of {len(links)} broken")
+    if word(summary.get("links_changed")):
+        return Proof(BAD, "changed during the run")
     if undecided or contract.get("decided") is False or word(summary.get("undecided")):
         return Proof(UNKNOWN, f"{len(undecided) or 'some'} of {len(links)} undecided")
     by_look = ", looked at" if contract.get("by") == "look" else ""

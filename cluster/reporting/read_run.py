@@ -17,6 +17,7 @@ from cluster.base.files import last_lines
 from cluster.reporting.experiment import command_of, facts_of, title_of
 from cluster.reporting.link_figures import proof_of, read_links
 from cluster.reporting.link_stretches import read_looks, stretches_of
+from cluster.reporting.notes import cut_notes, notes_of
 from cluster.reporting.run_data import (
     Attribution,
     ByteFigures,
@@ -59,7 +60,7 @@ MOST_RANKS = 1000
 MOST_STEP_LINES = 400_000  # over all ranks
 LEAST_STEP_LINES = 2_000  # per rank
 MOST_MOVES = 300_000
-MOST_EVENTS, MOST_LIVE_NOTES = 500, 10
+MOST_EVENTS = 500
 MOST_TAILS, MOST_TAIL_LINES, MOST_TAIL_LETTERS = 6, 25, 8_000
 STOPPED = (-15, -2)  # signals with which we stop ranks
 MARKS = ("run.yml", "summary.json", "contract.json", "links.json", "metrics", "logs")
@@ -104,6 +105,7 @@ def read_run(folder: Path) -> RunData:
         bounds=word(summary.get("bounds")),
         attribution=_attribution(record(summary.get("attribution"))),
         what_if=_what_if(summary.get("what_if"), record(read_json(folder / "whatif.json"))),
+        is_predicted=summary.get("what_if") is not None,
         causes=list(_causes(summary.get("causes"))),
         path=_path(record(summary.get("critical_path"))),
         experience=_experience(record(summary.get("experience"))),
@@ -111,7 +113,7 @@ def read_run(folder: Path) -> RunData:
         command=command_of(config),
         facts=facts_of(config, contract),
         tails=_tails(folder, ranks, summary),
-        notes=_notes(folder, summary),
+        notes=notes_of(folder, summary, config),
     )
     return _with_traces(_with_metrics(run, folder), config)
 
@@ -255,24 +257,6 @@ def _experience(found: Record) -> Experience | None:
     return Experience(numbers(found) | known, actors)
 
 
-def _notes(folder: Path, summary: Record) -> list[str]:
-    """Return which files cannot be read, what failed or was lost, and what the launch noted while it went on."""
-    notes = list(words(record(read_json(folder / "live.json")).get("notes"), MOST_LIVE_NOTES))
-    for name in ("summary.json", "contract.json"):
-        path = folder / name
-        if path.exists() and not record(read_json(path)):
-            notes.append(
-                f"{name} cannot be read: cut short, or larger than {MOST_JSON_BYTES >> 20} MiB"
-            )
-    if failure := word(summary.get("failure"), 500):
-        notes.append(failure)
-    elif lost := word(summary.get("links_lost"), 500):
-        notes.append(f"links that were lost: {lost}")
-    if missing := record(summary.get("not_fetched")):
-        notes.append(f"not fetched of: {', '.join(word(name, 64) for name in list(missing)[:20])}")
-    return notes
-
-
 def _with_metrics(run: RunData, folder: Path) -> RunData:
     """Return the run with what the ranks' own lines add, on one clock that starts at the first event."""
     names = [rank.name for rank in run.ranks]
@@ -285,20 +269,22 @@ def _with_metrics(run: RunData, folder: Path) -> RunData:
     )
     kept = within(span_of(folder, found), found)
     began, own = began_at(kept), list(kept.lines.values())
+    moves = list(_moves(kept.collectives, began))
     notes = [
         f"of {name} the first {most} lines of metrics are shown"
         for name, some in found.lines.items()
         if len(some) == most
     ]
+    cut = cut_notes(run.collectives, found.collectives, len(moves), MOST_MOVES)
     return replace(
         run,
         steps=[point for rank, some in enumerate(own) for point in _steps(rank, some, began)],
         measures=[one for rank, some in enumerate(own) for one in _measures(rank, some, began)],
-        moves=list(_moves(kept.collectives, began))[:MOST_MOVES],
+        moves=moves[:MOST_MOVES],
         starts_s={r: one for r, some in enumerate(own) for one in _starts(some, began)},
         stretches=stretches_of(kept.looks, began),
         events=[ScheduleEvent(at - began, what) for at, what in kept.events],
-        notes=[*run.notes, *notes, *time_notes(found, kept)],
+        notes=[*run.notes, *notes, *time_notes(found, kept), *cut],
         began_at=began,
     )
 

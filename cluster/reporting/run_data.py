@@ -326,6 +326,7 @@ class RunData:
     bounds: str = ""
     attribution: Attribution | None = None
     what_if: Sequence[WhatIf] = ()
+    is_predicted: bool = False
     causes: Sequence[Cause] = ()
     path: CriticalPath | None = None
     steps: Sequence[StepPoint] = ()

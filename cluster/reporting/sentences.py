@@ -51,6 +51,16 @@ def tested_words(run: RunData) -> str:
     return ", ".join(said)
 
 
+def last_test_words(run: RunData) -> str:
+    """Return the most important figure of the last test of a run without an end; '' if there was none."""
+    tests = [one for one in run.measures if one.name in TEST_DIGITS]
+    last = max(tests, key=lambda one: (one.step, -list(TEST_DIGITS).index(one.name)), default=None)
+    if last is None:
+        return ""
+    figure = f"{last.value:.{TEST_DIGITS[last.name]}f}"
+    return f"{last.name.replace('_', ' ')} {figure} at step {last.step}"
+
+
 def lead(run: RunData) -> str:
     """Summarise the whole run."""
     endings = {"done": "done in", "failed": "it failed after", "open": "it has no recorded end"}
@@ -65,6 +75,8 @@ def lead(run: RunData) -> str:
 def where_time_went(run: RunData) -> str:
     """Name the largest buckets, as means over ranks."""
     counting = [rank for rank in run.ranks if rank.seconds]
+    if not counting and run.steps:
+        return "No rank came to its end, where it counts its seconds."
     if not counting:
         return "The program counted no seconds: only our own training does."
     total_s = sum(rank.total_s for rank in counting)
@@ -90,6 +102,8 @@ def slowed_by(run: RunData) -> str:
 
 def would_have_helped(run: RunData) -> str:
     """Name the best change, and what came of those that were tried."""
+    if not run.is_predicted:
+        return "What a better link would have saved was not predicted: the collectives are too many, or too large."
     best = max(run.what_if, key=lambda one: one.saves_s, default=None)
     if best is None:
         return "No single better link would have saved anything that can be reckoned."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cluster.reporting.run_data import BAD, GOOD, UNKNOWN, RunData
-from cluster.reporting.sentences import bytes_words, seconds_words, tested_words
+from cluster.reporting.sentences import bytes_words, last_test_words, seconds_words, tested_words
 
 NEAR = 0.05  # as in cluster/accounting/wire_bytes.py
 
@@ -71,5 +71,5 @@ def _bytes(run: RunData) -> Verdict:
 
 
 def _result(run: RunData) -> Verdict:
-    said = tested_words(run)
+    said = tested_words(run) or last_test_words(run)
     return Verdict("result", GOOD if said else UNKNOWN, said or "none recorded", "learning")

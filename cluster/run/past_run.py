@@ -7,7 +7,8 @@ error.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard, TypeVar
@@ -16,6 +17,7 @@ from cluster.accounting.alternatives import Recorded
 from cluster.accounting.bounds import Network
 from cluster.accounting.collective_stats import read_collectives
 from cluster.accounting.collectives import Collective
+from cluster.accounting.other_links import OtherLinks
 from cluster.accounting.routes import make_network
 from cluster.accounting.tcp_timing import restarts_after_idle
 from cluster.base.errors import ClusterError, UsageError, shown
@@ -23,6 +25,7 @@ from cluster.base.spec import ClusterSpec
 from cluster.base.yaml_file import is_file, read_yaml
 from cluster.links.link import draw_access
 from cluster.links.link_spec import LinkSpec
+from cluster.links.profiles import Profile
 from cluster.run.rank_order import parse_rank_order
 from cluster.run.rank_placement import RankPlacement, place_ranks
 from cluster.run.run_folder import last_events
@@ -134,6 +137,42 @@ def read_past_run(folder: Path) -> PastRun:
         past.training,
     )
     return PastRun(folder, config, spec, places, link_spec, links, recorded, network.source)
+
+
+def links_by(run: PastRun, profile: Profile) -> OtherLinks:
+    """Return the links that this run would have had by another profile, as asked for: same topology, seed and wire.
+
+    Raises:
+        UsageError: the run's topology does not fit this profile.
+    """
+    spec, nodes = replace(run.link_spec, profile=profile), run.spec.nodes
+    network = make_network(
+        [place.node for place in run.places],
+        links := spec.links(nodes),
+        _access(spec, run.spec),
+        _mtu(run.config, run.folder),
+        isolated=spec.topology.isolated,
+    )
+    slow_start = restarts_after_idle(profile.tcp, is_on=profile.slow_start_after_idle)
+    return OtherLinks(network, slow_start, any(link.is_rough for link in links))
+
+
+@contextmanager
+def consistent(run: PastRun) -> Iterator[None]:
+    """Turn errors of a prediction into a line for the user: types of a record are checked, its values may be anything.
+
+    Raises:
+        UsageError: the run's records are inconsistent.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{run.folder}: the records of its ranks are inconsistent ({error!r})",
+            "name a run whose records are unchanged",
+        ) from error
 
 
 def took_s(folder: Path, ranks: Sequence[str]) -> float | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from signal import SIGKILL
 
 from cluster.base.processes import signal_name
@@ -21,7 +21,8 @@ class RankExit:
     Attributes:
         place: where it ran.
         exit_code: -n for signal n; LOST if unknown.
-        time: Unix time of its failure or end, by its node's clock, or by ours if that is wrong or there is no report.
+        time: Unix time of its failure or end, by its node's clock; by ours if that is wrong, or as `on_our_clock` says,
+            or if there is no report.
         error: its own explanation of the failure (`@record`), in one line; empty if there is none.
         is_bystander: whether another rank's failure made it fail: a connection was closed, or a wait timed out.
         out_of_memory: whether the kernel killed it, or another process of its node, for lack of memory.
@@ -29,6 +30,7 @@ class RankExit:
         stall: why it held up the others; empty if it did not.
         refusal: why its node refused it (another run has the node); empty if it ran.
         restarts: how often it had been restarted by then.
+        behind_s: how far its node's clock seemed to be behind ours: the way of its report is a part of that.
     """
 
     place: RankPlacement
@@ -41,6 +43,7 @@ class RankExit:
     stall: str = ""
     refusal: str = ""
     restarts: int = 0
+    behind_s: float = field(default=0.0, compare=False)
 
     @property
     def has_never_run(self) -> bool:
@@ -61,15 +64,21 @@ def read_report(place: RankPlacement, exit_code: int, stderr: str) -> RankExit:
         report = parse(RankReport, last)
     except FormatError:
         return RankExit(place, exit_code if exit_code else LOST, time.time())
-    wrong_s = time.time() - report.reported
-    return RankExit(
+    end = RankExit(
         place,
         report.exit_code,
-        report.time + (wrong_s if abs(wrong_s) > CLOCKS_APART_S else 0.0),
+        report.time,
         report.error,
         is_bystander=report.bystander,
         out_of_memory=report.out_of_memory,
+        behind_s=time.time() - report.reported,
     )
+    return on_our_clock(end) if abs(end.behind_s) > CLOCKS_APART_S else end
+
+
+def on_our_clock(end: RankExit) -> RankExit:
+    """Return the end of a rank on another machine with its time by our clock, to which the way of its report adds."""
+    return replace(end, time=end.time + end.behind_s, behind_s=0.0)
 
 
 def how_it_ended(end: RankExit, fates: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from cluster.base.console import LinePrinter
 from cluster.base.errors import NodeError
 from cluster.base.stdout import plain
 from cluster.live.news import News, RankEnded, RankRestarted
-from cluster.run.rank_exit import RankExit, how_it_ended, read_report
+from cluster.run.rank_exit import RankExit, how_it_ended, on_our_clock, read_report
 from cluster.run.rank_output import add_line, copy_lines
 from cluster.run.rank_placement import RankPlacement
 from cluster.run.stall_watcher import StallWatch
@@ -33,9 +33,10 @@ from protocol.rank_variables import RESTART_COUNT
 from protocol.reader import document
 
 RANK = ("python3", "-m", "node.rank")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_NAME_BYTES = "256"  # of a run, as a node says it
 STOP_TIMEOUT_S = 2 * GRACE_S  # node.rank has killed its rank by then
-LAST_WORDS_S = 2.0  # wait for the failed rank's own report after a bystander's
+LAST_WORDS_S = 5.0  # wait for the failed rank's own report after a bystander's
 LAST_ENDS_S = 20.0  # for ranks to end by themselves once the essential ones are done
 RESTART_DELAYS_S = (1.0, 2.0, 4.0)  # before a rank's first, second and any later restart
 
@@ -123,7 +124,14 @@ class RankProcesses:
         if refusals := {end.place.node: end.refusal for end in ended.values() if end.has_never_run}:
             raise _in_use(refusals)
         ends = [ended.get(place) or _unstoppable(place) for place in self._orders]
-        return [replace(end, stall=stalled.get(end.place, "")) for end in ends]
+        return [
+            replace(
+                end,
+                stall=stalled.get(end.place, ""),
+                was_stopped=end.was_stopped and end.time > self._stopped_at,
+            )
+            for end in self._by_our_clock(ends)
+        ]
 
     def stop(self) -> None:
         """Tell every rank to end."""
@@ -191,8 +199,32 @@ class RankProcesses:
                 if time.monotonic() < deadline:
                     continue  # the stall watch gave up in the meantime
                 return
-            was_stopped = end.exit_code != LOST and end.time > self._stopped_at
-            ended[end.place] = replace(end, was_stopped=was_stopped)
+            # `wait` sees to those that had failed before, once it knows whose clocks their times are by.
+            ended[end.place] = replace(end, was_stopped=end.exit_code != LOST)
+
+    def _by_our_clock(self, ends: Sequence[RankExit]) -> list[RankExit]:
+        """Return these ends with times of one clock, so that the first failure is known.
+
+        On this machine nothing is changed: reports of ranks that fail together may overtake each other.
+        """
+        failed = [end for end in ends if end.exit_code != 0]
+        if len(failed) < 2:
+            return list(ends)
+        elsewhere = self._elsewhere([end.place.node for end in failed if end.behind_s])
+        return [on_our_clock(end) if end.place.node in elsewhere else end for end in ends]
+
+    def _elsewhere(self, nodes: Sequence[str]) -> set[str]:
+        """Return those nodes that are on other machines, as the boots of their kernels tell; as far as they answer."""
+        asked = sorted(set(nodes) - self._fleet.lost.keys())
+        told = self._fleet.run(
+            ["cat", str(BOOT_ID)], nodes=asked, check=False, patience_s=LAST_WORDS_S
+        )
+        here = BOOT_ID.read_text()
+        return {
+            node
+            for node, result in told.items()
+            if (boot := result.stdout.decode(errors="replace")) and boot != here
+        }
 
     def _next(self, deadline: float) -> RankExit | None:
         """Return the next rank that has ended for good; None after the deadline, or if the stall watch gave up."""

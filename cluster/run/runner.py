@@ -41,12 +41,11 @@ from cluster.run.run_folder import last_events, make_run_folder, write_config, w
 from cluster.run.staging import Staging, staged
 from cluster.run.stall_watcher import StallWatch
 from cluster.run.summary_document import Summary
-from cluster.run.verification import verify_links
+from cluster.run.verification import Verified, links_after, verify_links
 from cluster.run.versions import run_versions
 from cluster.schedule.runner import ScheduleRunner
 from cluster.shaping.host_load import HostLoad, compare_readings
-from cluster.shaping.link_state import LinkState, read_link_state, sent_bytes
-from cluster.shaping.restore import lost_links
+from cluster.shaping.link_state import LinkState, sent_bytes
 from cluster.shaping.temporary_changes import give_up, note_temporary_change
 from cluster.ssh.fleet import Fleet
 from protocol.metrics import End
@@ -129,12 +128,12 @@ def _run(
     write_links(folder, job.link_state.links, job.places)
     versions = run_versions(engine, fleet, job.spec)
     write_config(folder, job.config(processors.document()) | versions)
-    contract = None
+    prover, verified = Prover(engine, job.spec, fleet, console), None
     if job.verify != NONE and job.link_state.links:
         live.tell(Phase("measuring"))
-        verified = verify_links(Prover(engine, job.spec, fleet, console), job, folder)
+        verified = verify_links(prover, job, folder)
         # With the counters as they are now: the probes' bytes do not count as the run's.
-        contract, job = verified.document, replace(job, link_state=verified.link_state)
+        job = replace(job, link_state=verified.link_state)
     player = ScheduleRunner(
         fleet,
         job.link_state,
@@ -148,7 +147,8 @@ def _run(
     watch = StallWatch(fleet, folder.name, console.say, job.stalled_after_s)
     with _noted(job, processors, player):
         staging = _run_ranks(fleet, job, folder, console, player, watch, live)
-    summary = _collect(fleet, job, folder, staging, time.monotonic() - started, contract, console)
+    wall_s = time.monotonic() - started
+    summary = _collect(prover, job, folder, staging, wall_s, verified, console)
     failure = _incomplete(job, folder, staging, player, summary)
     summary["failure"] = failure.message if failure else ""
     _write_summary(folder, summary)
@@ -271,12 +271,12 @@ def _fates_on(
 
 
 def _collect(
-    fleet: Fleet,
+    prover: Prover,
     job: Job,
     folder: Path,
     staging: Staging,
     wall_s: float,
-    contract: Contract | None,
+    verified: Verified | None,
     console: Console,
 ) -> Summary:
     """Return the content of summary.json, whatever the ranks left."""
@@ -284,13 +284,13 @@ def _collect(
     told = {place.name: last_events(folder, place.name) for place in places}
     nodes = [place.node for place in places]
     first = told[places[0].name].end or End(0, 0.0)
-    alive = [node.name for node in fleet.nodes if node.name not in staging.lost]
-    try:
-        after = read_link_state(fleet, alive)
-        links, load = sent_bytes(before, after), compare_readings(before.shown, after.shown)
-        lost = lost_links(before, after, alive)
-    except ClusterError:  # a node is gone, and its counters with it, or its answer is invalid
-        links, load, lost = {}, None, ""
+    alive = [node.name for node in prover.fleet.nodes if node.name not in staging.lost]
+    contract = verified.document if verified else None
+    links_then = links_after(prover, job, verified.standing if verified else None, alive)
+    after = links_then.link_state
+    links = sent_bytes(before, after) if after else {}
+    load = compare_readings(before.shown, after.shown) if after else None
+    is_changing = bool(job.schedule or links_then.changed)
     ends = {end.place: end for end in staging.ended}
     summary = {
         "run": folder.name,
@@ -303,10 +303,13 @@ def _collect(
         "tested": first.tested,
         "final_loss": first.final_loss,
         "steps": first.steps,
-        **_account(folder, told, nodes, before, links, contract, job, load, console),
+        **_account(
+            folder, told, nodes, job, links, contract, load, console, is_changing=is_changing
+        ),
         "host": load.document() if load else None,
         "links": [link._asdict() for link in before.links],
-        "links_lost": lost,
+        "links_lost": links_then.lost,
+        "links_changed": links_then.changed,
         "verified": contract is not None,
         "verified_by": contract["by"] if contract else "",
         "proved_at": contract["proved_at"] if contract else "",
@@ -321,22 +324,23 @@ def _account(
     folder: Path,
     told: Mapping[str, LastLines],
     nodes: Sequence[str],
-    before: LinkState,
+    job: Job,
     carried: Mapping[str, int],
     contract: Contract | None,
-    job: Job,
     load: HostLoad | None,
     console: Console,
+    *,
+    is_changing: bool,
 ) -> dict[str, object]:
     """Return the accounts; without the ranks' records if these are inconsistent."""
     reckon = partial(
         account,
         nodes=nodes,
         addresses=job.spec.addresses(nodes),
-        link_state=before,
+        link_state=job.link_state,
         carried=carried,
         contract=contract,
-        changing=bool(job.schedule),
+        changing=is_changing,
         throttled_s=load.throttled_s if load else {},
     )
     try:

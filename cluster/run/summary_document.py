@@ -26,7 +26,7 @@ class LoopBytes(LinkBytes):
 class BytesPart(TypedDict):
     """`bytes`: bytes that all links carried, headers included."""
 
-    total: int
+    total: int | None
     links: dict[str, int]
     payload: int | None
     expected: int | None
@@ -152,7 +152,7 @@ class Summary(TypedDict):
     bounds: str | None
     collectives: list[CollectiveRow]
     attribution: AttributionPart | None
-    what_if: list[WhatIfRow]
+    what_if: list[WhatIfRow] | None
     critical_path: CriticalPathPart | None
     causes: list[CauseRow]
     seconds: dict[str, dict[str, float]]
@@ -161,6 +161,7 @@ class Summary(TypedDict):
     host: HostPart | None
     links: list[dict[str, object]]
     links_lost: str
+    links_changed: str
     verified: bool
     verified_by: str
     proved_at: str

@@ -1,4 +1,7 @@
-"""Trials of single changes: the changed plans of a cluster's links, and the results. Pure, but for reading runs."""
+"""Trials of single changes: the changed plans of a cluster's links, and the results. Pure, but for reading runs.
+
+And whatif.json, with these results, what was predicted, and the run over the links of other profiles.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ from typing import TypedDict
 
 from cluster.accounting.alternatives import Alternative, collectives_s
 from cluster.accounting.collective_stats import read_collectives
+from cluster.accounting.other_links import RunModel
 from cluster.base.json_file import write_json
 from cluster.links.changes import Change, change_plans
-from cluster.run.past_run import PastRun, took_s
+from cluster.links.profiles import Profile
+from cluster.run.past_run import PastRun, links_by, took_s
 from protocol.link import ACCESS_LIMITS, LIMITS, Link
 from protocol.node_plan import NodePlan
 
 FILE = "whatif.json"
+ROUGH = "and longer: no model here has lost packets or jitter"
+NO_END = "a rank recorded no end"
 ON_LINKS = ("rate", "delay", "loss")
 
 
@@ -27,7 +34,7 @@ class Measured:
     Attributes:
         folder: the run folder.
         seconds: seconds from the first rank's start to the last rank's end.
-        collectives_s: seconds that ranks waited for collectives once all had joined them; without those of tests.
+        collectives_s: seconds that it would have saved if its collectives had taken none; without those of tests.
     """
 
     folder: str
@@ -65,6 +72,15 @@ class TriedRow(TypedDict):
     runs: list[RunRow]
 
 
+class ProfileRow(TypedDict):
+    """One of `profiles` in whatif.json: the run over the links of another profile, as predicted; null: it cannot be."""
+
+    profile: str
+    took_s: float | None
+    longer_s: float | None
+    note: str
+
+
 class WhatIf(TypedDict):
     """whatif.json: docs/run-folder.md."""
 
@@ -74,6 +90,7 @@ class WhatIf(TypedDict):
     links: str
     changes: list[ChangeRow]
     tried: list[TriedRow]
+    profiles: list[ProfileRow]
 
 
 @dataclass
@@ -139,6 +156,7 @@ def whatif_document(
     predicted: Sequence[Alternative],
     trials: Sequence[Trial],
     baselines: Sequence[Measured],
+    profiles: Sequence[ProfileRow] = (),
 ) -> WhatIf:
     """Return the content of whatif.json."""
     return {
@@ -157,6 +175,30 @@ def whatif_document(
             for one in predicted
         ],
         "tried": [trial_row(trial, baselines) for trial in trials if trial.runs],
+        "profiles": [*profiles],
+    }
+
+
+def profile_row(run: PastRun, model: RunModel, profile: Profile) -> ProfileRow:
+    """Return how long a run would have taken over the links of another profile.
+
+    Raises:
+        UsageError: the run's topology does not fit this profile.
+    """
+    others, whole_s = links_by(run, profile), run.took_s
+    if reason := model.obstacle_on(others) or ("" if whole_s else NO_END):
+        return {
+            "profile": profile.name,
+            "took_s": None,
+            "longer_s": None,
+            "note": f"not predicted: {reason}",
+        }
+    longer_s = model.on(others).longer_s
+    return {
+        "profile": profile.name,
+        "took_s": _rounded((whole_s or 0.0) + longer_s),
+        "longer_s": _rounded(longer_s),
+        "note": ROUGH if others.is_rough else "",
     }
 
 

@@ -1,18 +1,26 @@
-"""Verifies the links before a run: measures all, or takes a look if they were proved before; writes contract.json."""
+"""Verifies the links before a run, and looks whether they are the same after it; writes contract.json.
+
+Before: all are measured, or a look is taken if they were proved before.
+"""
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.base.console import eprint
+from cluster.base.errors import ClusterError
 from cluster.base.json_file import write_json
 from cluster.contract.probe_plan import EFFORTS
+from cluster.contract.proof import Standing
 from cluster.contract.prover import Looked, Prover
 from cluster.contract.refusal import refusal
 from cluster.contract.table import print_contract
 from cluster.run.job import Job
 from cluster.run.launch_words import LOOK
 from cluster.shaping.link_state import LinkState, read_link_state
+from cluster.shaping.restore import lost_links
 
 MEASUREMENT = "measurement"
 
@@ -24,10 +32,52 @@ class Verified:
     Attributes:
         document: the content of contract.json.
         link_state: the links after the verification, with their counters at that time.
+        standing: everything that decided then how they behave.
     """
 
     document: dict[str, object]
     link_state: LinkState
+    standing: Standing
+
+
+class LinksAfter(NamedTuple):
+    """The links once the ranks have ended.
+
+    Attributes:
+        link_state: the links in force; None if the nodes do not tell.
+        lost: which links are not in force any more, or that this is not known; empty: none.
+        changed: what is not as it was when the links were verified; empty: nothing, or they were not.
+    """
+
+    link_state: LinkState | None
+    lost: str
+    changed: str
+
+
+def links_after(
+    prover: Prover, job: Job, standing: Standing | None, alive: Sequence[str]
+) -> LinksAfter:
+    """Look whether links are as they were before the run; with a schedule, which lays them anew, whether all are there.
+
+    Args:
+        prover: of the cluster.
+        job: with the links as they were.
+        standing: of that time; None if the links were not verified.
+        alive: the nodes that were not lost.
+    """
+    is_whole = len(alive) == len(prover.fleet.nodes)
+    try:
+        if standing is None or job.schedule or not is_whole:
+            after, changed = read_link_state(prover.fleet, alive), ""
+        else:
+            after, now = prover.now()
+            changed = "; ".join(standing.differences(now))
+    except ClusterError as error:
+        # A node is gone, and its counters with it, or its answer is invalid.
+        unknown = f"whether they were in force to the end is not known: {error.message}"
+        return LinksAfter(None, unknown if is_whole and job.link_state.links else "", "")
+    lost = lost_links(job.link_state, after, alive)
+    return LinksAfter(after, lost, "" if lost else changed)
 
 
 def verify_links(prover: Prover, job: Job, folder: Path) -> Verified:
@@ -56,11 +106,11 @@ def _by_look(looked: Looked) -> Verified | None:
     if proof is None or look is None or link_state is None or looked.changed:
         return None
     of_look = {"by": LOOK, "proved_at": proof.at, "look": look.document()}
-    return Verified({**proof.contract, **of_look}, link_state)
+    return Verified({**proof.contract, **of_look}, link_state, proof.standing)
 
 
 def _by_measurement(prover: Prover, job: Job, folder: Path) -> Verified:
-    contract = prover.measure(job.link_state, EFFORTS["normal"])
+    contract, link_state, standing = prover.measure(job.link_state, EFFORTS["normal"])
     proof = prover.kept()
     proved_at = proof.at if proof and contract.holds else ""
     document = contract.document() | {"by": MEASUREMENT, "proved_at": proved_at, "look": None}
@@ -69,7 +119,7 @@ def _by_measurement(prover: Prover, job: Job, folder: Path) -> Verified:
     eprint(table.getvalue().rstrip())  # not a plain print: the notes contain nodes' own words
     if contract.is_broken or not (contract.decided or job.allow_undecided):
         raise refusal(contract, job.spec.name, of_launch=True)
-    return Verified(document, read_link_state(prover.fleet))
+    return Verified(document, link_state, standing)
 
 
 def _words(looked: Looked) -> str:

@@ -110,6 +110,13 @@ def lost_links(before: LinkState, after: LinkState, asked: Collection[str]) -> s
     return f"those of {_names(lost)} are not in force any more{_why(after)}" if lost else ""
 
 
+def changed_links(before: LinkState, after: LinkState) -> str:
+    """Return which nodes' links were lost, or are others now; '' if none."""
+    others = [node for node in differing(after, before.plans) if node in after.plans]
+    words = f"those of {_names(others)} are others now" if others else ""
+    return "; ".join(filter(None, [lost_links(before, after, before.plans), words]))
+
+
 def differing(link_state: LinkState, recorded: Mapping[str, NodePlan]) -> list[str]:
     """Return the nodes whose plan in force differs from the recorded one."""
     nodes = sorted(link_state.plans.keys() | recorded.keys())

@@ -18,6 +18,7 @@ LISTS: dict[str, type] = {
     "wire": str,
     "link_seed": int,
     "seed": int,
+    "predict": str,
 }
 """Flags that are keys of a sweep file -> the type of their values."""
 

@@ -38,6 +38,7 @@ def sweep_schema() -> Schema:
         },
         "target": targets | {"description": "what runs are ranked by the seconds to"},
         "verify": {"type": "boolean"},
+        "predict": _some(WORD) | {"description": "profiles on whose links runs are predicted"},
     }
     head = {"$schema": DIALECT, "title": "gradwire: sweep"}
     return head | closed(properties, required=("profile",))

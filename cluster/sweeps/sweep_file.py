@@ -10,6 +10,7 @@
       ddp: {strategy: ddp}
       diloco: {strategy: diloco, set: {H: [20, 50]}}
     target: {test_accuracy: 0.85}    # ranked by the seconds until a test says so; left out: by the seconds of training
+    predict: [poor]                  # rank the same runs on these profiles' links, too, as predicted
 
 `program: [train.py, --epochs, "2"]` runs a script of your own instead, from `folder` if that is not the script's own;
 `options` and `seed` are then its arguments. Paths are relative to the current folder, as on the command line. The same
@@ -56,6 +57,7 @@ class Sweep:
         variants: name -> options that override those of all runs; {"": {}} without names.
         targets: figure -> value to reach.
         verify: whether the links are verified before each run.
+        predict: profiles on whose links the runs are predicted.
     """
 
     nodes: int = 3
@@ -75,6 +77,7 @@ class Sweep:
     variants: Mapping[str, Options] = field(default_factory=lambda: {"": {}})
     targets: Mapping[str, float] = field(default_factory=dict)
     verify: bool = True
+    predict: Sequence[str] = ()
 
 
 KEYS: dict[str, str] = {
@@ -95,6 +98,7 @@ KEYS: dict[str, str] = {
     "variants": "variants",
     "target": "targets",
     "verify": "verify",
+    "predict": "predict",
 }
 """Key of the file -> attribute of Sweep."""
 
@@ -250,4 +254,5 @@ _PARSERS = {
     "variants": _variants,
     "target": _targets,
     "verify": _flag,
+    "predict": _words,
 }

@@ -81,6 +81,7 @@ class _Learning:
         self._silence = Silence(config.silence_s)
         self._update_s = 0.0  # time of all updates, with the messages between them
         self._malformed = 0
+        self._sent_before = 0
 
     def run(self) -> "nn.Module":
         """Run the loop; return the model."""
@@ -123,7 +124,6 @@ class _Learning:
 
     def _update(self, update: int) -> float:
         before = self._clock.read()
-        sent_before = self._sent_bytes()
         with self._clock.measure("comm"):
             self._take(update - 1, 0.0)
             self._require_actors()
@@ -140,12 +140,13 @@ class _Learning:
             0,
             time.time(),
             update,
-            sent_bytes=sent - sent_before,
+            sent_bytes=sent - self._sent_before,
             loss=loss,
             compute_s=after["compute"] - before["compute"],
             comm_s=after["comm"] - before["comm"],
         )
         self._metrics.write(line)
+        self._sent_before = sent  # what is published now counts as the next update's
         self._progress.step(update, loss, sent)
         return loss
 
@@ -231,7 +232,7 @@ class _Learning:
             paths = find_for_resume(folder, 0)
             path = paths[max(paths)]
             state = read(path, self._device)
-            require_same(path, state["settings"], self._config)
+            require_same(path, state["settings"], self._config.decisive())
             self._model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
             self._learner.load_state(state["task"])

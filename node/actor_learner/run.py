@@ -1,6 +1,5 @@
 """Runs one rank of a training by learner and actors."""
 
-import random
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +9,7 @@ from node.actor_learner.act import act
 from node.actor_learner.learn import learn
 from node.tasks import task_class
 from node.tasks.actor_learner import ActorLearnerTask
+from node.tasks.draws import seed_draws
 from node.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def run(config: TrainConfig, started: float) -> "nn.Module":
     """
     clock = Clock(started)
     torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
-    random.seed(config.seed)
+    seed_draws(config.seed)
     task = task_class(config.task)(**config.task_options)
     assert isinstance(task, ActorLearnerTask)
     model = task.make_model()

@@ -14,6 +14,7 @@ from node.vxlan import host_lines
 from node.wire.commands import run
 from protocol.bare import (
     CURRENT_IMAGE,
+    HOST_FOLDER,
     IMAGE_FILE,
     IMAGES_FOLDER,
     NODES_FOLDER,
@@ -35,8 +36,9 @@ def make(order: BareNode) -> None:
     """Make a node, in place of one of the same name; it is not started.
 
     Raises:
-        HostError: the host cannot; nothing of the node is left.
+        HostError: one of the same name cannot be read, and stays; or the host cannot, and nothing of the node is left.
     """
+    read_order(order.name)
     remove(order.name)
     folder = NodeFolder(order.name)
     image = read_image(order.image)
@@ -88,9 +90,8 @@ def remove(name: str) -> None:
 
 
 def remove_all(cluster: str) -> list[str]:
-    """End and remove the nodes of a cluster, and what they shared; return their names."""
-    orders = [order for name in _names() if (order := read_order(name))]
-    names = [order.name for order in orders if order.labels.get(LABEL_CLUSTER) == cluster]
+    """End and remove the nodes of a cluster, and what they shared; return their names. Raises like `read_order`."""
+    names = [order.name for order in _orders() if order.labels.get(LABEL_CLUSTER) == cluster]
     for name in names:
         remove(name)
     remove_shared(cluster)
@@ -105,8 +106,8 @@ def remove_shared(cluster: str) -> bool:
 
 
 def prune() -> list[str]:
-    """Remove the images that no node has, but the one that came last; return their ids."""
-    kept = {order.image for order in map(read_order, _names()) if order}
+    """Remove the images that no node has, but the one that came last; return their ids. Raises like `read_order`."""
+    kept = {order.image for order in _orders()}
     kept.add(Path(CURRENT_IMAGE).resolve().name)
     there = [path for path in Path(IMAGES_FOLDER).glob("*") if not path.name.startswith(".")]
     gone = [path for path in there if path.name not in kept]
@@ -144,10 +145,9 @@ def limit(order: Limit) -> None:
 
 
 def list_nodes() -> list[Listed]:
-    """Return the nodes of this host, running or not."""
+    """Return the nodes of this host, running or not. Raises like `read_order`."""
     states = runtime.states()
-    orders = [order for name in _names() if (order := read_order(name))]
-    return [_listed(order, states.get(order.name, "")) for order in orders]
+    return [_listed(order, states.get(order.name, "")) for order in _orders()]
 
 
 def list_images() -> list[Image]:
@@ -164,17 +164,34 @@ def read_image(image: str) -> Image:
         HostError: it is not there.
     """
     try:
-        return parse(Image, (image_folder(image) / IMAGE_FILE).read_text(), IMAGE_FILE)
+        text = (image_folder(image) / IMAGE_FILE).read_text()
+        return parse(Image, text, IMAGE_FILE, ignore_unknown=True)
     except (OSError, FormatError) as error:
         raise HostError(f"image {image} is not here: {error}") from error
 
 
 def read_order(name: str) -> BareNode | None:
-    """Return the order by which a node was made, without its keys; None if there is no such node."""
+    """Return the order by which a node was made, without its keys; None if there is no such node.
+
+    Raises:
+        HostError: it cannot be read, perhaps because another version of gradwire wrote it. Such a node must not pass
+            for none: it may run, and need its image.
+    """
     try:
-        return parse(BareNode, NodeFolder(name).order.read_text(), "order")
-    except (OSError, FormatError):
+        text = NodeFolder(name).order.read_text()
+        return parse(BareNode, text, "order", ignore_unknown=True)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValueError) as error:
+        by_hand = f"""echo '{{"names": ["{name}"]}}' | {HOST_FOLDER}/enter remove"""
+        raise HostError(
+            f"{name}: it was made by another version of gradwire, or is damaged ({error}); "
+            f"to remove it by hand there: {by_hand}"
+        ) from error
+
+
+def _orders() -> list[BareNode]:
+    return [order for name in _names() if (order := read_order(name))]
 
 
 def _save(order: BareNode, folder: NodeFolder) -> None:

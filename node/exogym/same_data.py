@@ -3,14 +3,13 @@
 Numbers may differ a little, because decoders of pictures and versions of torch do; texts may in the folders of paths.
 """
 
-import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from node.tasks.draws import fixed_draws
 
 LOOKS = 8  # samples of each dataset
 MOST_NUMBERS = 1024  # of each part of a sample
@@ -40,27 +39,9 @@ def _numbers(size: int) -> list[int]:
 def _read(dataset: Any, number: int) -> Sample | None:  # noqa: ANN401
     read = []
     for _ in range(2):
-        with _fixed_draws():  # a sample may be augmented
+        with fixed_draws():  # a sample may be augmented
             read.append(list(_parts(dataset[number])))
     return read[0] if _alike(*read) else None
-
-
-@contextmanager
-def _fixed_draws() -> Iterator[None]:
-    """Seed the generators of torch, Python and numpy; afterwards they go on as if nothing had been drawn."""
-    python, numpy = random.getstate(), sys.modules.get("numpy")
-    numbers = numpy.random.get_state() if numpy else None
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        random.seed(0)
-        if numpy:
-            numpy.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            if numpy:
-                numpy.random.set_state(numbers)
 
 
 def _parts(sample: Any) -> Iterator[Tensor | str]:  # noqa: ANN401

@@ -13,8 +13,10 @@ import socket
 import struct
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from operator import itemgetter
 from statistics import median
 from typing import Self
 
@@ -196,7 +198,8 @@ def share_of(samples: list[tuple[float, int]], skip_s: float, until_s: float) ->
     """Return datagrams a second, over all that came from `skip_s` to `until_s` after the first one.
 
     If links share a limit, one of them may carry none for a while. There are no looks then, so looks overrate busy
-    times; and the rates of all links must add up.
+    times; and the rates of all links must add up. A link's share may be a few datagrams, and links of one rate are all
+    rounded alike: so the datagram that is on its way when the time begins or ends counts in part.
 
     Args:
         samples: (time in s, datagrams until then), while they came.
@@ -206,8 +209,19 @@ def share_of(samples: list[tuple[float, int]], skip_s: float, until_s: float) ->
     if not samples:
         return 0.0
     first_s = samples[0][0]
-    begun, ended = (
-        max(count for at_s, count in samples if at_s <= first_s + after_s)
-        for after_s in (skip_s, until_s)
-    )
+    begun, ended = (_count_at(samples, first_s + after_s) for after_s in (skip_s, until_s))
     return (ended - begun) / (until_s - skip_s)
+
+
+def _count_at(samples: list[tuple[float, int]], at_s: float) -> float:
+    """Return how many datagrams came until a moment after the first; between two looks, in proportion to the time."""
+    later = bisect_right(samples, at_s, key=itemgetter(0))
+    if later == len(samples):
+        return samples[-1][1] + min(1.0, _mean_rate(samples) * (at_s - samples[-1][0]))
+    (before_s, before), (after_s, after) = samples[later - 1 : later + 1]
+    return before + (after - before) * (at_s - before_s) / (after_s - before_s)
+
+
+def _mean_rate(samples: list[tuple[float, int]]) -> float:
+    (first_s, first), (last_s, last) = samples[0], samples[-1]
+    return (last - first) / (last_s - first_s) if last_s > first_s else 0.0

@@ -68,10 +68,13 @@ class Strategy:
             gradient. The optimiser is then SGD without momentum, and `--clip-norm` applies to the rank's gradient
             before `step`.
         default_lr: the learning rate if the user gives none; None: the optimiser's default.
+        of_this_run: names of attributes that no checkpoint holds: a resumed run keeps what `setup` made of its own
+            links, say. All others are restored after `setup`.
     """
 
     replaces_gradient: ClassVar[bool] = False
     default_lr: ClassVar[float | None] = None
+    of_this_run: ClassVar[frozenset[str]] = frozenset()
     model: "nn.Module"
     parameters: "list[nn.Parameter]"
     optimizer: "Optimizer"

@@ -23,8 +23,8 @@ class FedAvg(Strategy):
 
     The optimiser's state stays local. A rank sends 2(N-1)/N · P bytes every H steps (P: bytes of all parameters), in
     one all-reduce. If only some ranks are averaged, each sums one slice and sends it to the others;
-    node.dist.comm.Comm.sum_among has the bytes. A rank that is not chosen has trained that round in vain, like a
-    device that does not answer.
+    node.dist.comm.Comm.sum_among has the bytes. With weights=samples, parameters in half precision are sent as float32:
+    twice the bytes. A rank that is not chosen has trained that round in vain, like a device that does not answer.
 
     Variants: `mu` gives FedProx (Li et al., 2020, arXiv 1812.06127); `server` gives FedAvgM (Hsu et al., 2019, arXiv
     1909.06335) and FedAdam (Reddi et al., 2021, arXiv 2003.00295), whose server step every rank makes itself.
@@ -103,11 +103,16 @@ class FedAvg(Strategy):
 
     def _mean(self, members: Sequence[int], receivers: Sequence[int]) -> "Tensor":
         """Return the mean of the members' parameters; weights by samples travel as one more number."""
+        import torch
+
         own = self.flat_parameters()
         if self.weights == "even":
             self.comm.sum_among(own, members, receivers)
             return own / len(members)
-        weighted = own.new_empty(len(own) + 1)
-        weighted[:-1], weighted[-1] = own * self.samples, self.samples
+        # Half precision has not enough digits for a number of samples, nor always the range for what it weighs.
+        kind = torch.promote_types(own.dtype, torch.float32)
+        weighted = own.new_empty(len(own) + 1, dtype=kind)
+        weighted[:-1], weighted[-1] = own, 1
+        weighted *= self.samples
         self.comm.sum_among(weighted, members, receivers)
-        return weighted[:-1] / weighted[-1]
+        return (weighted[:-1] / weighted[-1]).to(own.dtype)

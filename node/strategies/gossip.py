@@ -1,7 +1,7 @@
 """Gossip: ranks average with their neighbours only."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from node.base.options import option
 from node.strategies import graphs
@@ -27,6 +27,8 @@ class Gossip(Strategy):
     away: to two in a ring, to one in the exponential graph. Ranks agree on nothing before the end; until then rank
     0's own parameters are tested, or the average with `--eval after`.
     """
+
+    of_this_run: ClassVar[frozenset[str]] = frozenset({"_links"})
 
     graph: str = option("links", "who sends to whom", choices=GRAPHS)
     push_sum: bool = option(False, "use push-sum (SGP), also correct on one-way links")

@@ -4,7 +4,7 @@ Reading order: `base` (the interface), then any other. Pictures: `pictures` (com
 `torchvision_pictures` (MNIST, CIFAR-10), `cnn` (their model). Text: `language` (bytes of Python's library), `gpt` (its
 model). Reinforcement learning: `ppo` (all ranks learn), `actor_learner` (interface: one learns, others act), `impala`
 (actor-critic), `mapf` (path finding by DHC). A user's own: `user_task` (a function) with `dataset_task` (model and two
-datasets). `saved` is the content of a checkpoint.
+datasets). `draws` seeds and saves the random generators, `saved` is the content of a checkpoint.
 """
 
 from node.base.options import OptionError, require_options

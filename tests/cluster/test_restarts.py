@@ -137,6 +137,27 @@ def test_a_run_that_loses_its_links_on_the_way_is_not_done(shaped, tmp_path):
     assert "node2" in summary["links_lost"] and summary["links_lost"] in summary["failure"]
 
 
+def test_links_that_another_command_changes_during_a_run_are_told(shaped, tmp_path):
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import pathlib, sys, time\nend = time.monotonic() + 120\n"
+        "while not pathlib.Path(sys.argv[1]).exists() and time.monotonic() < end: time.sleep(0.1)\n"
+    )
+    over = f"/tmp/{tmp_path.name}"
+    launched = shaped.start("launch", "--json", "--allow-undecided", "--", script, over)
+    eventually(lambda: shaped.exec("node3", "pgrep", "-f", "wait.py", check=False), 90)
+    shaped.run("shape", "--force", "--link", "node1:node3", "--delay", "30")
+    for node in ("node1", "node2", "node3"):
+        shaped.exec(node, "touch", over)
+    out, said = launched.communicate(timeout=90)
+    assert launched.returncode == 0, said
+    summary = json.loads(out)
+    assert "other links are in force (node1, node3)" in summary["links_changed"]
+    assert summary["links_lost"] == "" and summary["bounds"] is None
+    report = (Path(summary["folder"]) / "report.html").read_text()
+    assert "changed during the run" in report
+
+
 def test_a_run_over_links_that_nobody_asked_for_says_so(unshaped, short):
     assert "the links are not shaped" in unshaped.run("launch", "--", short).stdout
 

@@ -85,7 +85,10 @@ def test_a_training_is_ranked_by_a_target_that_is_chosen_afterwards(make_cluster
     assert (line["verdict"], line["reached"], line["runs"]) == ("target not reached", 0, 1)
     # Two exchanges of 1.2 M parameters of 4 bytes between two ranks, each of which sends them once.
     assert 2 * 2 * 4.8 < run["figures"]["carried_mbyte"] < 1.1 * 2 * 2 * 4.8
-    again = cluster.json("sweep", *words, "--target", "test_accuracy=0.01")
+    again = cluster.json("sweep", *words, "--target", "test_accuracy=0.01", "--predict", "poor")
     assert again["runs"][0]["folder"] == run["folder"]
     assert again["runs"][0]["figures"]["reached_step"] == 2
-    assert again["ranking"][0]["verdict"] == "best"
+    here, there = again["ranking"]
+    assert here["verdict"] == there["verdict"] == "best"
+    assert there["problem"]["profile"] == "poor (predicted, from wan)"
+    assert there["median_s"] > here["median_s"]

@@ -76,6 +76,35 @@ def test_the_order_in_which_nothing_goes_over_it_is_predicted_first(trained, sha
     assert not (folder / "whatif.json").exists()
 
 
+def test_on_the_links_of_another_profile_it_takes_as_long_as_predicted(
+    trained, shared, files, tmp_path
+):
+    """Round trips of 0.3 s instead of 0.01: delays and TCP's windows decide, and gloo asks for room before it sends.
+
+    A moment in which the machine stands still makes what was measured longer; so both runs bound the prediction by what
+    their links need at least, and by what they took.
+    """
+    folder, summary = trained
+    (tmp_path / "far.yml").write_text("rate_mbyte_s: 8\ndelay_ms: 150\n")
+    links = ["--profile", tmp_path / "far.yml", *files[2:]]
+    predicted = shared.json("whatif", folder, "--profile", tmp_path / "far.yml")
+    far = shared.json("launch", *links, *TRAINING, "--set", "H=4", "--steps", "8")
+    took_s = shared.json("whatif", far["folder"])["collectives_s"]
+    longer_s = predicted["profiles"][0]["longer_s"]
+    print(longer_s, predicted["collectives_s"], took_s, least_s(summary), least_s(far))
+    assert longer_s > least_s(far) - predicted["collectives_s"]
+    assert 1 < longer_s < 1.1 * took_s - least_s(summary)
+
+
+def least_s(summary):
+    """Return the least time that gloo's averages can have taken on a run's links."""
+    return sum(
+        row["count"] * row["gloo_bound_s"]
+        for row in summary["collectives"]
+        if row["purpose"] == "train"
+    )
+
+
 def test_what_is_tried_is_beside_what_was_predicted_and_links_are_as_before(trained, slow):
     folder, _ = trained
     before = rates(slow)
@@ -96,6 +125,7 @@ def test_what_is_tried_is_beside_what_was_predicted_and_links_are_as_before(trai
         final_loss(run["folder"]) for one in (order, rate) for run in one["runs"] + one["baselines"]
     }
     assert len(losses) == 1  # the same seeds, the same bytes
+    assert "it was tried, and saved" in (folder / "report.html").read_text()
     assert rates(slow) == before
     assert not notes(slow)
 

@@ -31,7 +31,7 @@ from cluster.shaping.host_load import STEAL_PCT
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 ARTIFACTS = PROJECT_DIR / "runs" / "failed-tests" / "netem"
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1800.0
 ENDS = {list(CHECKS)[0], list(CHECKS)[-1]}
 COMMAND = (
     "PYTHONPATH=. PYTHONFAULTHANDLER=1 python3 tests/netem/guest_checks.py /host/results.jsonl"

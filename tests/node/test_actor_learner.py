@@ -152,6 +152,14 @@ def test_in_a_chain_the_second_actor_gets_weights_from_the_first(tmp_path, monke
     assert experience["malformed"] == 0
 
 
+def test_what_the_learner_sends_between_two_updates_counts_as_the_later_ones(tmp_path):
+    """With pull_every=0, most weights are sent then."""
+    run = Run(tmp_path, flags(tmp_path, 20, pull_every=0))
+    end = run.finish()
+    sent = sum(line["sent_bytes"] for line in run.events(0, "step"))
+    assert end["sent_bytes"]["weights"] <= sent <= sum(end["sent_bytes"].values())
+
+
 def test_experience_that_is_too_old_is_rejected_and_the_bias_is_told(tmp_path):
     run = Run(tmp_path, flags(tmp_path, 40, max_staleness=1, publish_every=1, pull_every=100_000))
     experience = run.finish()["experience"]

@@ -6,9 +6,13 @@ All in double precision on the tiny model; reference.py has the papers' algorith
 
 import pytest
 import reference
+import torch
 from tiny import train
 
+from node.accounting.metrics import Clock
+from node.dist.comm import Comm
 from node.strategies import STRATEGIES
+from node.strategies.fedavg import FedAvg
 
 # One step of ddp, and of the settings that must equal it.
 ATC = "fedavg", "H=1"
@@ -134,6 +138,27 @@ def test_weights_are_the_samples_that_a_rank_has(tiny):
     assert distance(alone, tiny(3, "fedavg", "H=2 weights=samples", own_samples=[8, 0, 0])) < 1e-9
     mixed = tiny(3, "fedavg", "H=2 weights=samples", own_samples=[8, 8, 0])
     assert distance(alone, mixed) > 1e-4
+
+
+def averaged_by_samples(ranks, dtype):
+    """Return parameters that all ranks have before and after an average, and the bytes that this rank sent."""
+    torch.manual_seed(1)
+    model = torch.nn.Linear(40, 40, dtype=getattr(torch, dtype))
+    strategy, comm = FedAvg(H=1, weights="samples"), Comm(ranks, Clock(0.0))
+    strategy.setup(model, torch.optim.SGD(model.parameters(), lr=0.1), comm, 1)
+    strategy.samples = 60_000
+    before = strategy.flat_parameters().tolist()
+    strategy.step(1)  # without a gradient
+    return before, strategy.flat_parameters().tolist(), comm.sent_bytes["train"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_weights_by_samples_have_all_their_digits_in_half_precision(pools, dtype):
+    """In bf16 60,000 are 59,904, and in fp16 three times that is infinite: float32 is sent."""
+    found = pools(3).run(averaged_by_samples, dtype)
+    for before, after, _ in found:
+        assert far(before, after) < 1e-7
+    assert sum(sent for *_, sent in found) == pytest.approx(4 * 4 * (len(before) + 1), rel=0.01)
 
 
 def test_a_fraction_of_the_ranks_is_averaged_and_all_get_it(tiny):

@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy
@@ -16,8 +17,16 @@ from node.dist.comm import Comm
 from node.dist.rank_env import RankEnv
 from node.strategies import STRATEGIES
 from node.strategies.base import Strategy
+from node.strategies.gossip import Gossip
 from node.strategies.streaming_diloco import StreamingDiLoCo
-from node.training.checkpoint import find_for_resume, read, require_same, write_whole
+from node.tasks.dataset_task import DatasetTask
+from node.training.checkpoint import (
+    find_for_resume,
+    read,
+    require_same,
+    settings_of,
+    write_whole,
+)
 from node.training.config import parse_config
 from node.training.strategy_state import freeze, thaw
 from protocol.metrics import Start
@@ -138,6 +147,7 @@ def test_streaming_diloco_may_start_anew_between_sending_a_fragment_and_applying
 
 DRAWS = """
 import random
+import numpy
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -146,7 +156,7 @@ from torch.utils.data import TensorDataset
 class Flipped(TensorDataset):
     def __getitem__(self, number):
         x, y = super().__getitem__(number)
-        return (x if random.random() < 0.5 else -x), y
+        return (x if DRAWN < 0.5 else -x), y
 
 
 class Line(nn.Module):
@@ -165,15 +175,47 @@ def flipped():
 """
 
 
-def test_a_task_that_draws_by_itself_goes_on_bit_for_bit(run, tmp_path):
-    """It uses Python's own generator, as many tasks with augmentation do."""
-    (tmp_path / "mine.py").write_text(DRAWS)
-    flags = ("--task", f"{tmp_path}/mine.py:flipped", "--steps", "6", "--batch-size", "8")
+def flipped(folder, drawn="random.random()", data="torch.randn(300, 4)"):
+    """Return flags of a task whose samples are flipped at random."""
+    folder.mkdir(exist_ok=True)
+    text = DRAWS.replace("DRAWN", drawn).replace("torch.randn(300, 4)", data)
+    (folder / "mine.py").write_text(text)
+    return ("--task", f"{folder}/mine.py:flipped", "--steps", "6", "--batch-size", "8")
+
+
+@pytest.mark.parametrize("drawn", ["random.random()", "numpy.random.rand()"])
+def test_a_task_that_draws_by_itself_goes_on_bit_for_bit(run, tmp_path, drawn):
+    """It uses a generator that is not torch's, as many tasks with augmentation do."""
+    flags = flipped(tmp_path, drawn)
     whole = run(2, *flags)
     stopped = run(2, *flags, "--checkpoint-every", "4")
     resumed = run(2, *flags, "--resume", str(stopped.run_dir))
     for rank in range(2):
         assert losses(resumed, rank) == {n: losses(whole, rank)[n] for n in (5, 6)}
+
+
+def test_a_run_does_not_go_on_with_other_data(run, tmp_path):
+    """The datasets have the same size and the same classes, none."""
+    stopped = run(2, *flipped(tmp_path / "one"), "--checkpoint-every", "4")
+    flags = flipped(tmp_path / "other", data="torch.ones(300, 4)")
+    with pytest.raises(AssertionError, match='was made with data_digest "[0-9a-f]+", not "'):
+        run(2, *flags, "--resume", str(stopped.run_dir))
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(run, stopped, tmp_path):
+    """It does not know its data, nor what numpy was to draw."""
+    state = read(stopped / FILE, torch.device("cpu"))
+    del state["numpy"], state["settings"]["data_digest"]
+    write_whole(tmp_path / FILE, state)
+    resumed = run(1, *SHORT, "--resume", str(tmp_path))
+    assert list(losses(resumed)) == [3]
+
+
+def test_what_only_a_rank_has_is_not_compared():
+    """Its samples may come from another place the next time, as an environment's do."""
+    config, task = parse_config(SHORT, {}), DatasetTask()
+    task.own_samples = True
+    assert settings_of(config, task, b"data") == config.decisive()
 
 
 SHORT = ("--batch-size", "8", "--steps", "3")
@@ -205,9 +247,13 @@ def test_a_damaged_checkpoint_is_named(run, stopped, tmp_path, harm):
 def test_a_checkpoint_of_another_run_is_refused(stopped):
     state = read(stopped / FILE, torch.device("cpu"))
 
+    def now(*flags):
+        same = {"data_digest": state["settings"]["data_digest"]}
+        return parse_config([*SHORT, *flags], {}).decisive() | same
+
     def refused(*flags):
         with pytest.raises(OptionError) as error:
-            require_same(stopped / FILE, state["settings"], parse_config([*SHORT, *flags], {}))
+            require_same(stopped / FILE, state["settings"], now(*flags))
         return str(error.value).partition(f"{FILE} ")[2]
 
     assert refused("--lr", "0.1") == "was made with lr 0.002, not 0.1"
@@ -217,9 +263,8 @@ def test_a_checkpoint_of_another_run_is_refused(stopped):
     )
     own = {**state["settings"], "strategy": "/an/earlier/version/wrote/folders/ddp.py:DDP"}
     with pytest.raises(OptionError, match='made with strategy "ddp.py:DDP", not "fedavg"'):
-        require_same(stopped / FILE, own, parse_config(SHORT, {}))
-    more = parse_config([*SHORT, "--steps", "9", "--eval-every", "1"], {})
-    require_same(stopped / FILE, state["settings"], more)
+        require_same(stopped / FILE, own, now())
+    require_same(stopped / FILE, state["settings"], now("--steps", "9", "--eval-every", "1"))
 
 
 def test_what_cannot_be_resumed_is_one_line_and_exit_2(data_dir, tmp_path):
@@ -340,6 +385,31 @@ def test_a_strategy_of_ones_own_need_not_know_of_checkpoints():
     one.wait = lambda: one.outer
     with pytest.raises(OptionError, match="the strategy's wait is a function"):
         freeze(one)
+
+
+RING, STAR = [[1, 3], [0, 2], [1, 3], [2, 0]], [[1, 2, 3], [0], [0], [0]]
+
+
+def gossip_with(ranks):
+    strategy, model = Gossip(), torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    strategy.setup(model, optimizer, Comm(ranks, Clock(0.0)), 1)
+    return strategy
+
+
+def neighbours_after_resuming(ranks, before):
+    """Return whom this rank sends to, and whether the rest of the state came back, after links were `before`."""
+    earlier = gossip_with(replace(ranks, neighbours=tuple(before[ranks.rank])))
+    earlier._weight = 0.5
+    links = [("frozenset", [("plain", rank) for rank in row]) for row in before]
+    now = gossip_with(ranks)
+    thaw(now, {"_links": ("list", links), **freeze(earlier)})  # an earlier version wrote links, too
+    return sorted(now._graph(1)[ranks.rank]), now._weight
+
+
+def test_gossip_goes_on_over_the_links_that_there_are_now(pools):
+    found = pools(4).run(neighbours_after_resuming, RING, neighbours=STAR)
+    assert found == [(links, 0.5) for links in STAR]
 
 
 def through_a_file(frozen, tmp_path):

@@ -335,6 +335,8 @@ def test_a_task_of_ones_own_trains(run, own):
 FLIPPED = """
 import random
 
+import numpy
+
 
 class Flipped(TensorDataset):
     def __getitem__(self, number):
@@ -349,13 +351,27 @@ def flipped():
 """
 
 
-@pytest.mark.parametrize("drawn", ["random.random()", "torch.rand(())"])
+DRAWN = ["random.random()", "torch.rand(())", "numpy.random.rand()"]
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
 def test_ranks_that_augment_start_and_draw_each_for_itself(run, own, drawn):
     """All samples are the same: only the random flips can make the losses of ranks differ."""
     task = own(OWN + FLIPPED.replace("DRAWN", drawn), "flipped")
     ranks = run(3, "--task", task, "--steps", "3", "--batch-size", "16")
     losses = [tuple(step["loss"] for step in ranks.of("step", rank)) for rank in range(3)]
     assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_a_test_takes_no_draws_from_training(run, own, drawn):
+    """Rank 0 alone tests, on samples that are flipped at random."""
+    task = own(OWN + FLIPPED.replace("DRAWN", drawn), "flipped")
+    flags = ("--task", task, "--steps", "4", "--batch-size", "16")
+    tested, plain = (run(2, *flags, "--eval-every", every) for every in ("1", "0"))
+    assert len(tested.of("eval")) == 4
+    losses = [[step["loss"] for step in ranks.of("step")] for ranks in (tested, plain)]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize(
@@ -440,6 +456,35 @@ def given(train):
 )
 def test_what_are_no_classes_is_not_taken_for_them(labels):
     assert given(Labelled(labels)).labels is None
+
+
+class Flipped(TensorDataset):
+    """Four samples that are zeros or ones, by a draw."""
+
+    def __init__(self, draw):
+        super().__init__(torch.zeros(4, 2))
+        self._draw = draw
+
+    def __getitem__(self, number):
+        return super().__getitem__(number)[0] + (self._draw() < 0.5)
+
+
+def test_augmented_data_are_the_same_data_on_every_rank_whatever_it_drew_before():
+    def seen(seed):
+        numpy.random.seed(seed)
+        wanted = numpy.random.RandomState(seed).rand()
+        found = given(Flipped(numpy.random.rand)).fingerprint()
+        assert numpy.random.rand() == wanted  # the script's own draws go on
+        return found
+
+    assert len({seen(seed) for seed in range(8)}) == 1
+
+
+def test_a_sample_drawn_by_a_generator_of_its_own_does_not_identify_data():
+    found = {
+        given(Flipped(numpy.random.default_rng(seed).random)).fingerprint() for seed in range(8)
+    }
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("kind", [list, torch.tensor, numpy.array, lambda n: list(numpy.array(n))])

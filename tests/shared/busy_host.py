@@ -3,11 +3,13 @@
 A test is rerun only if it failed while the host was more limited than `cluster.shaping.host_load` allows for a run:
 other machines took CPU time, timers were late, or all CPUs were busy, which no test of links needs. The host is
 observed by independent code here, not by the product under test. That covers a whole test, but a moment can spoil a
-link: so a test is also rerun if its failure has the product's sentence "the host, and not the links, was the limit".
+link: so a test is also rerun if a processor stood still for longer than a link may be wrong by, or if its failure has
+the product's sentence "the host, and not the links, was the limit".
 At most two reruns; each is printed. If a test still fails, has that sentence, and this code saw why, it is skipped with
 that sentence: such links cannot be measured on such a host. Any other failure stays a failure.
 """
 
+import os
 import re
 import sys
 import threading
@@ -23,6 +25,7 @@ from cluster.shaping.host_load import STEAL_PCT, TIMERS_LATE_MS
 MOST_TRIES = 3
 QUIET_S, MOST_WAIT_S = 5.0, 30.0
 TICK_S = 0.01
+STALL_MS = 20.0  # of one timer: a packet that late spoils a mean of a hundred round trips
 IDLE_PCT = 10.0  # share of CPU time; above it, CPUs have time left
 SOURCE = "    ", ">"  # how lines of the test's own source begin in a report
 SENTENCE = re.compile(r"the host, and not the links, was the limit[^\"\n]*")
@@ -33,21 +36,32 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._since = processor_ticks()
-        self._ticks, self._late_s = 0, 0.0
+        self._ticks, self._late_s, self._worst_s = 0, 0.0, 0.0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tick, daemon=True)
-        self._thread.start()
+        places = [None, *sorted(os.sched_getaffinity(0))]
+        self._threads = [
+            threading.Thread(target=self._tick, args=(cpu,), daemon=True) for cpu in places
+        ]
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def _tick(self) -> None:
+    def _tick(self, cpu: int | None) -> None:
+        """Note how late a timer is: on any processor, for the mean, or on one of them."""
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})  # of this thread
         began = time.monotonic()
         while not self._over.wait(TICK_S):
             now = time.monotonic()
-            self._ticks, self._late_s = self._ticks + 1, self._late_s + now - began - TICK_S
+            late_s = now - began - TICK_S
+            self._worst_s = max(self._worst_s, late_s)
+            if cpu is None:
+                self._ticks, self._late_s = self._ticks + 1, self._late_s + late_s
             began = now
 
     def limits(self) -> str:
@@ -60,6 +74,11 @@ class Watch:
         if (idle_pct := self._pct("idle")) < IDLE_PCT:
             said.append(f"the processors were busy for {100 - idle_pct:.0f} % of the time")
         return "; ".join(said)
+
+    def stall(self) -> str:
+        """Return how long a processor stood still at most, if that may have spoilt a link; else ''."""
+        worst_ms = 1000 * self._worst_s
+        return f"a timer was {worst_ms:.0f} ms late" if worst_ms > STALL_MS else ""
 
     def late_ms(self) -> float:
         """Return the mean lateness of a timer."""
@@ -107,6 +126,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         failed = [report for report in reports if report.failed]
         seen = watch.limits() if failed else ""
         why = seen or next((said for report in failed if (said := _sentence(report))), "")
+        why = why or (watch.stall() if failed else "")
         if not why or tries == MOST_TRIES:
             break
         say_repeated(item.config, item.nodeid, why)

@@ -167,7 +167,7 @@ def output(argv):
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
-def eventually(condition, timeout_s=60.0, every_s=0.1):
+def eventually(condition, timeout_s=TIMEOUT_S, every_s=0.1):
     """Wait until a condition holds; fail if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

@@ -1,5 +1,6 @@
 """Made-up runs: the lines that their ranks would have written."""
 
+from cluster.accounting.better_link import with_rate
 from cluster.accounting.bounds import Network, RankRoute
 from cluster.accounting.collectives import make_part
 from protocol.collectives import read_collective
@@ -58,6 +59,15 @@ def ring(world_size, size, *, entered=None, ended=None, messages=None):
         )
         for rank in range(world_size)
     ]
+
+
+def ring_links(nodes, *, slow):
+    """Links both ways between neighbours on a ring, 5 MB/s and 20 ms; one of them has a tenth of that rate."""
+    pairs = [pair for n in range(nodes) for pair in ((n, (n - 1) % nodes), ((n - 1) % nodes, n))]
+    names = {pair: f"node{pair[0] + 1}->node{pair[1] + 1}" for pair in pairs}
+    routes = {pair: RankRoute(0.02, 5e6, (name,)) for pair, name in names.items()}
+    rates, delays = dict.fromkeys(names.values(), 5e6), dict.fromkeys(names.values(), 0.02)
+    return with_rate(Network(routes, rates, "asked", delays), slow, 5e5)
 
 
 def mesh(world_size, *, delay_s=0.1, byte_s=1e6):

@@ -39,6 +39,7 @@ def write_run(
                 at=110.0 + 10 * n,
                 size=4_799_528,
                 messages=8,
+                step=n + 1,
             )
             for n in range(5)
         ]

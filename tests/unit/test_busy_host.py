@@ -1,6 +1,7 @@
 """Link tests on a busy host are repeated, but a bounded number of times, and only if something took the CPUs."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ CONFTEST = """\
 import busy_host
 from busy_host import pytest_runtest_protocol
 busy_host.Watch.limits = lambda self: {why!r}
+busy_host.Watch.stall = lambda self: {stall!r}
 busy_host.wait_until_quiet = lambda: None
 """
 TEST = """\
@@ -62,7 +64,7 @@ def run_pytest(folder):
 def test_a_test_is_made_again_where_its_processors_were_taken(
     tmp_path, seen, passes_at, words, tries, outcome
 ):
-    (tmp_path / "conftest.py").write_text(CONFTEST.format(why=seen))
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(why=seen, stall=""))
     (tmp_path / "test_it.py").write_text(TEST.format(passes_at=passes_at, words=words))
     done = run_pytest(tmp_path)
     assert outcome in done.stdout, done.stdout + done.stderr
@@ -72,8 +74,22 @@ def test_a_test_is_made_again_where_its_processors_were_taken(
         assert f"not told in 3 tries ({seen}): {MARK[6:]}" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("passes_at", "words", "tries", "outcome"),
+    [(2, "", 2, "1 passed"), (9, "", 3, "1 failed"), (9, MARK, 3, "1 failed")],
+)
+def test_a_test_in_which_a_processor_stood_still_is_made_again_and_never_skipped(
+    tmp_path, passes_at, words, tries, outcome
+):
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(why="", stall="a timer was 30 ms late"))
+    (tmp_path / "test_it.py").write_text(TEST.format(passes_at=passes_at, words=words))
+    done = run_pytest(tmp_path)
+    assert outcome in done.stdout, done.stdout + done.stderr
+    assert (tmp_path / "tries").read_text() == "x" * tries
+
+
 def test_the_products_sentence_in_the_source_of_a_test_excuses_nothing(tmp_path):
-    (tmp_path / "conftest.py").write_text(CONFTEST.format(why=LATE))
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(why=LATE, stall=""))
     source = TEST.format(passes_at=9, words="").replace("    with", f"    # {MARK}\n    with")
     (tmp_path / "test_it.py").write_text(source)
     done = run_pytest(tmp_path)
@@ -88,6 +104,7 @@ def test_a_host_that_gives_nothing_is_seen():
         sum(range(20_000_000))
     assert "timers were" in busy.limits()
     assert busy.late_ms() > 5 * quiet.late_ms()
+    assert re.fullmatch(r"a timer was \d+ ms late", busy.stall())
 
 
 def test_what_a_fixture_says_of_it_is_seen_too(tmp_path):

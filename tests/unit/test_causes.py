@@ -4,8 +4,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from books import part, ring
+from books import part, ring, ring_links
 
+from cluster.accounting.better_link import with_rate
 from cluster.accounting.bounds import Network
 from cluster.accounting.causes import (
     Interval,
@@ -13,11 +14,11 @@ from cluster.accounting.causes import (
     find_causes,
     parse_events,
     sentence,
-    with_rate,
 )
 from cluster.accounting.collectives import Collective
 from cluster.accounting.gloo_timing import gloo_end
 from cluster.accounting.rank_time import RankTime, Stint
+from cluster.accounting.ring_order import ring_messages
 from cluster.accounting.routes import make_network
 from cluster.accounting.tcp_timing import SocketState, Window
 from protocol.link import Link
@@ -99,11 +100,32 @@ def test_the_slow_link_is_named_with_what_it_cost():
     assert found[0].words == "node2->node1 is 10.0 times slower than the median link"
 
 
+def test_of_many_nodes_the_slow_link_is_named_too():
+    nodes = 24
+    slow = ring_links(nodes, slow="node3->node2")
+    some = []
+    for n in range(9):
+        parts = ring(nodes, SIZE, entered=[30.0 * n] * nodes, messages=ring_messages(nodes, SIZE))
+        some.append(ended_at(Collective(tuple(parts)), gloo_end(Collective(tuple(parts)), slow)))
+    assert first(some, [], slow) == ("slow_link", "node3->node2")
+
+
+def test_a_slow_rank_is_named_where_its_own_part_is_hidden():
+    """It starts an all-reduce last and computes on; the others wait for it, as in eager-diloco."""
+    at = [1000.0, 1000.0, 1005.0]
+    parts = ring(3, SIZE, entered=at, ended=1006.0)
+    waiting = [replace(part, waited_s=6.0) for part in parts[:2]]
+    one = Collective((*waiting, replace(parts[2], ended=1010.0, waited_s=0.0, hidden=True)))
+    [found] = find_causes([one], ranks((2, 1000.0, 1005.0, "compute"), until=1010.0), None)
+    assert (found.cause, found.of) == ("slow_node", "node3")
+    assert found.seconds == pytest.approx(5.0)
+
+
 def test_no_cause_costs_more_than_ranks_waited():
     """Ten all-reduces behind which ranks compute; they wait 0.2 s for each."""
     slow = network(slow=("node2", "node1"))
     some = [behind_computing(one, 0.2) for one in all_reduces(slow)]
-    hit = [ended_at(one, one.parts[0].ended + 8) if n == 4 else one for n, one in enumerate(some)]
+    hit = [ended_at(one, one.parts[0].ended + 1) if n == 4 else one for n, one in enumerate(some)]
     hit[4] = behind_computing(hit[4], 0.5)
     cut = Interval("at: 40s, partition: node1 | node2 node3", 1039.0, 1052.0)
     found = {one.cause: one.seconds for one in find_causes(hit, ranks(), slow, [cut])}
@@ -168,6 +190,21 @@ def test_small_windows_after_pauses_are_one_cause_and_lost_packets_another():
     assert causes["lossy_link"].of == "node2->node1" and "idle_window" not in causes
     assert causes["lossy_link"].seconds > 10
     assert near.routes == plain.routes
+
+
+def test_pauses_cost_no_more_than_was_measured_beyond_gloo_s_way():
+    far = network(far=("node2", "node1"))
+    idle = [with_sockets(one, window=10**5, idle_s=9.0, sent_again=0) for one in all_reduces(far)]
+    quick = [
+        ended_at(one, plain.parts[0].ended + 0.1)
+        for one, plain in zip(idle, all_reduces(far), strict=True)
+    ]
+    [found] = [
+        one
+        for one in find_causes(quick, ranks(), far, slow_start=True)
+        if one.cause == "idle_window"
+    ]
+    assert found.seconds == pytest.approx(10 * 0.1)
 
 
 def test_a_rank_that_computes_longer_is_named_with_what_its_peers_waited():

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from cluster.base.paths import PROJECT_DIR
+from cluster.hosts import clean_up
 from cluster.hosts.clean_up import clean_up_command, ssh_command
 from cluster.hosts.hosts_file import Host
 
@@ -42,6 +44,18 @@ def test_a_swarm_that_is_not_ours_is_left_as_it_is(tmp_path):
     assert "swarm" not in command
     calls = played(command, tmp_path)
     assert calls[1:] == ["rm -fv c1", "volume rm gradwire-lab_shared"]
+
+
+def test_only_containers_of_this_checkouts_cluster_are_selected(tmp_path, monkeypatch):
+    """Another checkout may have a cluster of the same name there by then."""
+    project = "com.docker.compose.project"
+    listing, *_ = played(clean_up_command(EAST, "lab", manages=False, leaves_swarm=False), tmp_path)
+    filters = ["gradwire.cluster=lab", f"{project}=gradwire-lab"]
+    filters += [f"{project}.working_dir={PROJECT_DIR}"]
+    assert listing == " ".join(["ps -aq", *(f"--filter label={one}" for one in filters)])
+    monkeypatch.setattr(clean_up, "PROJECT_DIR", "/home/me/a b")
+    command = on_host(clean_up_command(EAST, "lab", manages=False, leaves_swarm=False))
+    assert f"'label={project}.working_dir=/home/me/a b'" in command
 
 
 def test_a_host_that_may_be_the_manager_removes_the_network_too(tmp_path):

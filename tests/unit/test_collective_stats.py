@@ -30,6 +30,13 @@ def links(pairs):
 FULL = link_paths(NAMES, links([("node1", "node2"), ("node1", "node3"), ("node2", "node3")]))
 
 
+def test_collectives_are_counted_by_their_lines_where_no_rank_came_to_its_end():
+    parts = [[one] for one in ring(3, 300)]
+    ends = dict.fromkeys(NAMES)
+    [row] = collective_rows(put_together([own * 4 for own in parts]), ends, None)
+    assert (row["count"], row["timed"]) == (4, 4)
+
+
 def test_the_others_wait_for_the_slowest_rank():
     """Rank 1 enters at 3 s, all end at 5 s: two seconds of transfer for all; ranks 0 and 2 wait 3 s and 2 s."""
     [collective] = put_together([[p] for p in ring(3, 300, entered=[0.0, 3.0, 1.0], ended=5.0)])

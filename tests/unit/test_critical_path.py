@@ -172,6 +172,16 @@ def test_in_gossip_the_way_leads_to_whom_a_rank_hears_from():
     assert sender_last is None  # the only collective on the path has no model
 
 
+def test_a_rank_is_held_up_by_its_own_sends_over_a_slow_link():
+    """Rank 0 sends 6 MB, of which the kernel holds 4 MiB; 0.2 MB of these have left and are not acknowledged yet."""
+    sender = part(0, "exchange", {1: 6_000_000}, sources=[1], done_s=3.0)
+    hearer = part(1, "exchange", {0: 3}, sources=[0], done_s=6.2)
+    chain = find_chain(Collective((sender,), (hearer,)), 0, mesh(2, delay_s=0.1, byte_s=1e6))
+    assert chain.origin == 1  # which says when it has room
+    taken_s = (6_000_000 - (4 << 20) + 200_000) / 1e6
+    assert chain.seconds == pytest.approx({("1->0", "delay"): 0.1, ("0->1", "bytes"): taken_s})
+
+
 def test_a_delay_is_of_every_link_on_the_way():
     """Ranks 0 and 1 by way of node3, delays 0.1 and 0.3 s; the slower of the two links accounts for the bytes."""
     there = RankRoute(0.4, 1e6, ("node1->node3", "node3->node2"))

@@ -17,6 +17,8 @@ from node.wire.nfqueue.delay_line import (
 from node.wire.nfqueue.nfnetlink import (
     ACCEPT,
     DROP,
+    META,
+    WHOLE,
     PacketVerdict,
     read_announcement,
     verdict_message,
@@ -161,7 +163,7 @@ IPV4_PACKET = bytes([0x45, *bytes(19), *b"payload"])
 def test_some_packets_are_doubled_and_some_damaged():
     line = hold(QUIET._replace(duplicate=0.3, corrupt=0.1))
     for packet in range(10_000):
-        line.admit(packet, 0.0, content=IPV4_PACKET)
+        line.admit(packet, 0.0, len(IPV4_PACKET), IPV4_PACKET)
     verdicts = line.take_due(1.0)
     assert abs(sum(bool(v.copy) for v in verdicts) - 3_000) < 2.58 * 46
     changed = [v.content for v in verdicts if v.content]
@@ -171,6 +173,20 @@ def test_some_packets_are_doubled_and_some_damaged():
         bits = int.from_bytes(content, "big") ^ int.from_bytes(IPV4_PACKET, "big")
         assert bits.bit_count() == 1 and content[:20] == IPV4_PACKET[:20]
     assert flip_bit(IPV4_PACKET[:20], 0.5) == IPV4_PACKET[:20]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x45", IPV4_PACKET[:-1]], ids=len)
+@pytest.mark.parametrize("harm", [{"corrupt": 1.0}, {"duplicate": 1.0}], ids=str)
+def test_a_packet_that_was_announced_before_all_of_it_was_asked_for_is_not_harmed(content, harm):
+    """The kernel announced it with its front or its size alone; there is nothing that could be sent in its place."""
+    line = hold(QUIET._replace(reorder=0.1, copied=META))
+    line.change(QUIET._replace(copied=WHOLE, **harm))
+    for packet in range(3):
+        line.admit(packet, 0.0, len(IPV4_PACKET), content)
+    assert line.take_due(1.0) == [PacketVerdict(ACCEPT, 2)]
+    line.admit(3, 2.0, len(IPV4_PACKET), IPV4_PACKET)
+    (verdict,) = line.take_due(3.0)
+    assert verdict.content or verdict.copy == IPV4_PACKET
 
 
 def test_a_downlink_has_a_rate_and_a_queue_with_an_end():

@@ -88,6 +88,11 @@ def test_what_a_busy_host_cannot_have_done_stays_broken(name, change):
     assert judged(BUSY, **change) == ((name,), ())
 
 
+def test_a_round_trip_that_only_seems_short_as_the_hosts_own_share_was_long_is_undecided():
+    assert judged(BUSY, rtt_ms=38.6, early_rtt_ms=39.8) == ((), ("rtt",))
+    assert judged(None, rtt_ms=38.6, early_rtt_ms=39.8) == (("rtt",), ())
+
+
 def test_of_a_link_that_is_late_and_too_quick_one_thing_is_undecided_and_the_other_broken():
     assert judged(BUSY, rtt_ms=42.0, rate=Rate(5.3, 99.0)) == (("rate",), ("rtt",))
 
@@ -291,7 +296,9 @@ def test_a_refusal_says_what_is_undecided_why_and_what_would_decide_it():
 
 
 def test_what_is_broken_is_to_be_shaped_anew_whatever_else_is_undecided():
-    found = refusal(contract({"jitter_ms": 1.38}, {"rtt_ms": 38.0}), "lab", of_launch=True)
+    found = refusal(
+        contract({"jitter_ms": 1.38}, {"rtt_ms": 38.0, "early_rtt_ms": 37.9}), "lab", of_launch=True
+    )
     assert isinstance(found, ContractBroken)
     assert "broken: node2 -> node1 (rtt)" in found.message
     assert "cluster.shape --name lab --profile NAME" in found.hint

@@ -14,7 +14,7 @@ from cluster.base.console import Console, LinePrinter
 from cluster.base.errors import NodeError, RunFailed
 from cluster.base.spec import ClusterSpec
 from cluster.cli.print_summary import print_summary
-from cluster.run import ranks, runner, stall_watcher
+from cluster.run import ranks, runner, stall_watcher, verification
 from cluster.run.rank_exit import RankExit
 from cluster.run.rank_placement import place_ranks, rank_environment
 from cluster.run.ranks import RankProcesses
@@ -225,8 +225,9 @@ def test_where_the_essential_ones_are_done_the_others_are_stopped_after_a_while(
     assert raise_failure(tmp_path, ended, {}, None, (), (), {}) is None
 
 
-def test_what_fails_as_the_run_is_done_is_neither_told_nor_started_again(begin, said):
-    """Its connection to the essential rank has closed, as expected at the end."""
+def test_what_fails_as_the_run_is_done_is_neither_told_nor_started_again(begin, said, monkeypatch):
+    """Its connection to the essential rank has closed, as expected at the end, which ends the wait at once."""
+    monkeypatch.setattr(ranks, "LAST_WORDS_S", 20)
     nodes = Nodes(node1=[], node2=[Life(GIVES_UP, 1), Life()], node3=[Life(ENDS_WELL)])
     nodes.lives["node1"] = [goes_on_until(lambda: nodes.begun["node2"])]
     begun = begin(nodes)
@@ -333,14 +334,15 @@ def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch
         asked.extend(nodes)
         return make_link_state({}, {}, {"node1": {"node3": LinkCounters(5 * 10**6, 0, 0, 0, 0)}})
 
-    monkeypatch.setattr(runner, "read_link_state", read)
+    monkeypatch.setattr(verification, "read_link_state", read)
     fleet = SimpleNamespace(nodes=[SimpleNamespace(name=node) for node in NODES])
     state = make_link_state({}, {}, {})
     job = SimpleNamespace(spec=ClusterSpec(), link_state=state, places=PLACES, schedule=())
+    prover = SimpleNamespace(fleet=fleet)
     ended = [RankExit(place, code, 1.0) for place, code in zip(PLACES, (0, -9, LOST), strict=True)]
     ended[1] = replace(ended[1], restarts=3)
     staging = Staging(ended, lost={"node3"}, not_fetched={"node3": "the connection broke"})
-    summary = runner._collect(fleet, job, tmp_path, staging, 1.0, None, Console())
+    summary = runner._collect(prover, job, tmp_path, staging, 1.0, None, Console())
     assert (summary["status"], asked) == ("done", ["node1", "node2"])
     assert summary["exit_codes"] == {"node1": 0, "node2": -9, "node3": LOST}
     assert (summary["restarts"], list(summary["not_fetched"])) == ({"node2": 3}, ["node3"])
@@ -349,7 +351,7 @@ def test_a_run_is_done_although_a_node_was_lost_that_it_did_not_need(monkeypatch
     said = capsys.readouterr().out
     assert "lost" in said and "restarts: node2 3\n" in said
     staging.ended[0] = replace(ended[0], exit_code=1)
-    failed = runner._collect(fleet, job, tmp_path, staging, 1.0, None, Console())
+    failed = runner._collect(prover, job, tmp_path, staging, 1.0, None, Console())
     assert failed["status"] == "failed"
 
 

@@ -7,7 +7,15 @@ import statistics
 import pytest
 from ports import free_ports
 
-from cluster.contract.floods import flood_error, flooded_mbyte_s, link_floods
+from cluster.contract.floods import (
+    FRAME_BYTES,
+    access_floods,
+    flood_error,
+    flooded_mbyte_s,
+    floods_s,
+    link_floods,
+)
+from cluster.links.expected import Expected
 from node.probe.flood import FloodGauge, flood, rate_of, share_of
 from protocol.link import Link
 from protocol.probe import FloodCount, Flooded, FloodOrder, FloodSend
@@ -91,6 +99,57 @@ def test_what_two_share_by_turns_adds_up():
     )
     assert sum(rate_of(samples, 0.3) for samples in (first, second)) > 10_150
     assert share_of([], 0.3, 1.3) == 0.0
+
+
+def access(nodes, mbyte_s, rates):
+    """Return a node's links of these rates, in turn, and the floods of the uplink that they share."""
+    links = [
+        Link("node1", f"node{number + 2}", rates[number % len(rates)], 20.0, 0.0, 0.0, 40.0)
+        for number in range(nodes - 1)
+    ]
+    asked = Expected(links, uplinks={"node1": mbyte_s})
+    return links, asked.access_mbyte_s(*asked.accesses()), access_floods(asked, asked.accesses())
+
+
+def evenly(mbyte_s, until_s):
+    """Return what a gauge sees of full frames that follow each other evenly: a look wakes late, by up to 5 ms."""
+    frame_s, looks, look_s = FRAME_BYTES / (mbyte_s * 1e6), [], 0.0
+    while look_s <= until_s:
+        came = int(look_s / frame_s + 1e-9) + 1
+        looks.append((look_s, came))
+        look_s = max(look_s + 0.005, came * frame_s)
+    return looks
+
+
+@pytest.mark.parametrize("mbyte_s", [0.1, 0.2, 0.5, 1.0, 10.0])
+@pytest.mark.parametrize("nodes", [2, 17, 20, 64, 128, 199])
+@pytest.mark.parametrize("rates", [[10.0], [1.0, 2.5, 4.0, 5.5, 7.0, 8.5, 10.0]])
+def test_what_many_links_get_of_an_uplink_adds_up_to_it(nodes, mbyte_s, rates):
+    """Each link gets its share, as in node.wire.node_cap: some of them a few datagrams, at the same moments."""
+    links, expected, floods = access(nodes, mbyte_s, rates)
+    share = expected / sum(link.rate_mbyte_s for link in links)
+    found = 0.0
+    for link, one in zip(links, floods, strict=True):
+        samples = evenly(link.rate_mbyte_s * share, one.seconds + one.pause_s)
+        found += share_of(samples, one.skip_s, one.seconds) * FRAME_BYTES / 1e6
+    assert found == pytest.approx(expected, rel=0.01)
+
+
+def test_links_that_share_little_are_flooded_longer_within_a_limit():
+    def planned_s(nodes, mbyte_s):
+        _, _, floods = access(nodes, mbyte_s, [10.0])
+        return floods[0].seconds, floods_s(floods)
+
+    assert planned_s(9, 1.0)[0] == planned_s(100, 10.0)[0] == pytest.approx(1.3)
+    assert planned_s(64, 0.5)[0] == pytest.approx(0.3 + 6 * 63 * 1514 / 0.5e6)
+    assert planned_s(64, 0.5)[1] > planned_s(64, 0.5)[0] > 1.3
+    assert planned_s(199, 0.01)[0] == pytest.approx(20.3)
+
+
+def test_a_link_that_falls_silent_is_not_counted_on():
+    samples = [(n * 0.1, n + 1) for n in range(6)]  # until 0.5 s
+    assert share_of(samples, 0.3, 1.3) == pytest.approx(3.0)  # two came, and one may be on its way
+    assert share_of([(0.0, 1)], 0.3, 1.3) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ SUMMARY = {
     "host": None,
     "links": [LINK._asdict()],
     "verified": False,
+    "links_changed": "",
     "undecided": "",
 }
 

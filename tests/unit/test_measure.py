@@ -239,18 +239,25 @@ def test_what_a_node_says_of_its_wire_is_known_by_the_link(monkeypatch):
     assert found["node9", "node2"] == WireCounters(7, 5) and len(found) == 3
 
 
+def lose_in_turn(monkeypatch, *lost):
+    """Have the pings for losses lose so many of 800 in turn; returns the links that they were sent to, by pass."""
+    losses, asked_of = iter(lost), []
+
+    def ping_losses(prober, links, asked, effort):
+        asked_of.append(list(links))
+        count = next(losses)
+        found = replace(GOOD, sent=800, arrived=800 - count, gaps=count)
+        return {link.ends: found for link in links}
+
+    monkeypatch.setattr(measure, "ping_losses", ping_losses)
+    return asked_of
+
+
 def test_of_what_chance_decides_all_looks_count_together(make_survey, monkeypatch):
     """1 % is requested and 2.4 % is lost: by chance, one look of three might pass."""
     lossy = THERE._replace(loss_pct=1.0)
-    counts = iter([(800, 24), (800, 16), (800, 17)])  # 20 of 800 alone would pass
-
-    def ping_losses(prober, links, asked, effort):
-        sent, lost = next(counts)
-        found = replace(GOOD, sent=sent, arrived=sent - lost, gaps=lost)
-        return {link.ends: found for link in links}
-
     survey, _ = make_survey(*[GOOD] * 3, links=(lossy, BACK), via={})
-    monkeypatch.setattr(measure, "ping_losses", ping_losses)
+    lose_in_turn(monkeypatch, 24, 16, 17)  # of 800 each; 20 of 800 alone would pass
     verdicts, again = survey.until_sure(survey.links, [lossy])
     assert again == 2
     assert verdicts[0].broken == ("loss",)
@@ -275,26 +282,67 @@ def test_a_link_that_holds_at_the_second_look_is_not_missed_at_the_third(make_su
     assert again == 3
 
 
-def drop_and_lose(monkeypatch, nodes, dropped, lossy, lost):
-    """Have the wires drop packets unseen, by `dropped` so far, and each pass lose so many of 800 pings on a link."""
-    reading, losses = nodes.reading, iter(lost)
+LOST_ONE = replace(GOOD, arrived=59, gaps=1)
+
+
+def test_a_link_asked_to_lose_nothing_that_lost_some_is_judged_by_many_pings(
+    make_survey, monkeypatch
+):
+    """Of 1 %, every second pass of 60 pings would see nothing."""
+    survey, _ = make_survey(LOST_ONE, GOOD, GOOD, links=(THERE, BACK), via={})
+    asked_of = lose_in_turn(monkeypatch, 8, 9)
+    verdicts, again = survey.until_sure(survey.links, [THERE])
+    assert (again, asked_of) == (2, [[THERE], [THERE]])
+    assert verdicts[0].broken == ("loss",)
+    assert (verdicts[0].measured.sent, verdicts[0].measured.arrived) == (800, 791)
+
+
+def test_a_single_packet_that_something_else_lost_makes_no_link_broken(make_survey, monkeypatch):
+    survey, _ = make_survey(LOST_ONE, GOOD, links=(THERE, BACK), via={})
+    lose_in_turn(monkeypatch, 0)
+    assert sure(survey, [THERE]) == ([((), ())], 1)
+
+
+def test_a_path_that_lost_some_is_judged_by_many_pings(make_survey, monkeypatch):
+    survey, _ = make_survey(LOST_ONE, GOOD, GOOD)
+    asked_of = lose_in_turn(monkeypatch, 8, 9)
+    verdicts, _ = survey.until_sure(survey.paths, [THERE])
+    assert (verdicts[0].broken, asked_of) == (("loss",), [[THERE], [THERE]])
+
+
+def test_what_a_busy_host_dropped_of_a_link_asked_to_lose_nothing_is_forgotten(
+    make_survey, monkeypatch
+):
+    survey, nodes = make_survey(LOST_ONE, GOOD, links=(THERE, BACK), via={}, late_pct={"node2": 30})
+    drop_and_lose(monkeypatch, nodes, lambda: min(1, nodes.read), [0])
+    verdicts, again = survey.until_sure(survey.links, [THERE])
+    assert (verdicts[0].failed, again) == ((), 1)
+    assert (verdicts[0].measured.sent, verdicts[0].measured.arrived) == (800, 800)
+
+
+def test_a_link_that_lost_nothing_gets_no_more_pings(make_survey, monkeypatch):
+    survey, _ = make_survey(UNEVEN, GOOD, links=(THERE, BACK), via={})
+    asked_of = lose_in_turn(monkeypatch)
+    assert sure(survey, [THERE]) == ([((), ())], 1)
+    assert asked_of == []
+
+
+def drop_and_lose(monkeypatch, nodes, dropped, lost):
+    """Have the wires drop packets unseen, by `dropped` so far, and each pass lose so many of 800 pings."""
+    reading = nodes.reading
 
     def dropping(name):
         found = reading(name)
         return found._replace(lateness=found.lateness._replace(dropped=dropped()))
 
-    def ping_losses(*_):
-        count = next(losses)
-        return {lossy.ends: replace(GOOD, sent=800, arrived=800 - count, gaps=count)}
-
     nodes.reading = dropping
-    monkeypatch.setattr(measure, "ping_losses", ping_losses)
+    lose_in_turn(monkeypatch, *lost)
 
 
 def test_what_a_busy_host_may_have_lost_counts_in_no_later_look(make_survey, monkeypatch):
     lossy = THERE._replace(loss_pct=1.0)
     survey, nodes = make_survey(GOOD, GOOD, links=(lossy, BACK), via={}, late_pct={"node2": 30})
-    drop_and_lose(monkeypatch, nodes, lambda: 20 * min(1, nodes.read), lossy, [24, 8])
+    drop_and_lose(monkeypatch, nodes, lambda: 20 * min(1, nodes.read), [24, 8])
     verdicts, _ = survey.until_sure(survey.links, [lossy])
     assert verdicts[0].failed == () and verdicts[0].measured.sent == 800
 
@@ -320,6 +368,7 @@ def test_a_link_that_was_silent_at_first_is_asked_for_its_speed_later(make_surve
         filled.append(list(links))
         return {link.ends: {"goodput_mbyte_s": 0.5, "loaded_rtt_ms": None} for link in links}
 
+    lose_in_turn(monkeypatch, 0)
     monkeypatch.setattr(measure, "fill_links", fill_links)
     monkeypatch.setattr(measure, "flood_links", lambda *_: {THERE.ends: Rate(0.5, 99.0)})
     monkeypatch.setattr(measure, "LOOKS", 2)
@@ -351,7 +400,7 @@ def test_counters_that_fell_count_nothing():
 def test_what_an_undisturbed_pass_found_counts_after_a_busy_one(make_survey, monkeypatch):
     lossy = THERE._replace(loss_pct=1.0)
     survey, nodes = make_survey(*[GOOD] * 3, links=(lossy, BACK), via={}, late_pct={"node2": 30})
-    drop_and_lose(monkeypatch, nodes, lambda: 0 if nodes.read < 4 else 90, lossy, [24, 30, 8])
+    drop_and_lose(monkeypatch, nodes, lambda: 0 if nodes.read < 4 else 90, [24, 30, 8])
     verdicts, _ = survey.until_sure(survey.links, [lossy])
     assert verdicts[0].measured.sent % 800 == 0 and verdicts[0].measured.sent >= 1600
 

@@ -245,6 +245,48 @@ def test_the_table_and_the_document(run, capsys):
     assert {"what", "of", "saves_s", "can_be_tried", "note"} == document["changes"][0].keys()
 
 
+# Other profiles.
+
+
+def test_a_run_is_predicted_over_the_links_of_other_profiles(run, capsys):
+    assert main([str(run), "--profile", "poor,cross-continental", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    poor, far = document["profiles"]
+    assert document["changes"] == []
+    assert (poor["profile"], poor["note"]) == ("poor", "")
+    assert poor["took_s"] == pytest.approx(62.0 + poor["longer_s"], abs=1e-3)
+    assert poor["longer_s"] > far["longer_s"]
+    assert "lost packets" in far["note"]
+    assert main([str(run), "--profile", "poor"]) == 0
+    head, was, there = capsys.readouterr().out.splitlines()
+    assert head.split() == ["PROFILE", "RUN", "s", "TIMES", "NOTE"]
+    assert was.split()[:3] == ["mobile", "62.00", "1.00"]
+    assert there.split()[0] == "poor"
+
+
+def test_a_run_of_which_a_rank_has_no_end_is_not_predicted(run, capsys):
+    for path in run.glob("metrics/node2.jsonl"):
+        path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert main([str(run), "--profile", "poor", "--json"]) == 0
+    [poor] = json.loads(capsys.readouterr().out)["profiles"]
+    assert (poor["took_s"], poor["longer_s"]) == (None, None)
+    assert poor["note"] == "not predicted: a rank recorded no end"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--profile", "pour"], "did you mean 'poor'"),
+        (["--profile", "poor", "--try", "1"], "leave one of them out"),
+        (["--profile", ""], "--profile is empty"),
+    ],
+    ids=" ".join,
+)
+def test_profiles_that_tell_nothing_are_refused(run, words, complaint, capsys):
+    code = main([str(run), *words])
+    assert (code, complaint in capsys.readouterr().err) == (2, True)
+
+
 # Trials.
 
 

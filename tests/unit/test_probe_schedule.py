@@ -198,6 +198,16 @@ def test_a_second_look_goes_with_less_beside_it_and_for_longer():
     assert longest == pytest.approx({link: 4 * seconds for link, seconds in once.items()})
 
 
+def test_a_second_look_at_slow_links_goes_with_less_beside_it_too():
+    """All of them together are far below the budget, but even that may be too much for the machine."""
+    links, names = links_of(3, "poor")
+    rounds = [len({f.at_s for f in link_floods(links, names, share=s)}) for s in (1.0, 0.5, 0.01)]
+    assert rounds[0] == 2
+    assert rounds[0] < rounds[1] <= rounds[2] == len(links)
+    streams = [len(stream_rounds(Expected(links), links, names, share)) for share in (1.0, 0.5)]
+    assert streams[0] < streams[1]
+
+
 def test_all_links_of_an_uplink_are_flooded_together_one_node_after_the_other():
     links, _ = links_of(3)
     asked = Expected(links, uplinks={"node1": 1.0, "node2": 1.0})

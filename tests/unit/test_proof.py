@@ -13,7 +13,7 @@ from cluster.contract.measured import Measured
 from cluster.contract.probe_plan import LOOK_S, LOSS_PINGS_S, look_pings, ping_s
 from cluster.contract.proof import PARTS, Proof, make_standing, read_proof
 from cluster.contract.verdicts import Contract, judge
-from cluster.engine.resources import Limit
+from cluster.engine.resources import Limit, enforced_limits
 from cluster.links.expected import Expected
 from cluster.links.link_spec import link_plans, make_link_spec
 from cluster.run.launch_words import FULL, LOOK, NONE, parse_verify
@@ -26,7 +26,7 @@ PLANS = link_plans(SPEC.nodes, make_link_spec("mobile", "full", 1, "auto", isola
 SETTINGS = dict.fromkeys(NAMES, Settings("6.1", 1, 1, 1, 1, True, "cubic", 1500))
 MARKS = dict.fromkeys(NAMES, Marks(*Marks._fields))
 IDS = {name: f"id-of-{name}" for name in NAMES}
-LIMITS = dict.fromkeys(NAMES, Limit())
+LIMITS = dict.fromkeys(NAMES, Limit().document())
 CONTRACT = {"holds": True, "verdict": "all 6 links hold", "links": [{"measured": {"rtt_ms": 1.5}}]}
 
 
@@ -66,7 +66,7 @@ def test_each_mark_of_one_node_ends_a_proof_and_names_the_node(part):
         ({"plans": {name: PLANS[name] for name in ("node1", "node3")}}, "plan"),
         ({"settings": of_node2(SETTINGS, wmem_max_bytes=2)}, "settings"),
         ({"ids": of_node2(IDS, value="made-anew")}, "container"),
-        ({"limits": of_node2(LIMITS, value=Limit(cpus=0.5))}, "limit"),
+        ({"limits": of_node2(LIMITS, value=Limit(cpus=0.5).document())}, "limit"),
     ],
 )
 def test_so_does_each_thing_that_the_host_knows_of_it(now, part):
@@ -74,6 +74,26 @@ def test_so_does_each_thing_that_the_host_knows_of_it(now, part):
     for marks in (MARKS, None):
         found = PROOF.standing.differences(standing(**now, marks=marks))
         assert found == [f"{PARTS[part]} (node2)"]
+
+
+@pytest.mark.parametrize(
+    "host_config",
+    [
+        {"CpuPeriod": 100_000, "CpuQuota": 50_000},
+        {"NanoCpus": 500_000_000},
+        {"CpuPeriod": 4_000, "CpuQuota": 2_000, "CpusetCpus": "0,1"},
+        {"CpuPeriod": 4_000, "CpuQuota": 2_000, "CpuShares": 512},
+    ],
+    ids=str,
+)
+def test_a_limit_that_is_enforced_otherwise_ends_a_proof_too(host_config):
+    """It is half a processor in each case; with a period of 100 ms a node and its wire stop for tens of ms."""
+    ours, other = ({"CpuPeriod": 4_000, "CpuQuota": 2_000}, host_config)
+    before, after = (
+        standing(limits=of_node2(LIMITS, value=enforced_limits(it))) for it in (ours, other)
+    )
+    assert before.differences(after) == [f"{PARTS['limit']} (node2)"]
+    assert before.differences(standing(limits=of_node2(LIMITS, value=enforced_limits(ours)))) == []
 
 
 def test_other_nodes_and_another_gradwire_prove_for_themselves():

@@ -41,6 +41,22 @@ def test_it_never_begins_much_too_early(path):
     assert path._lead_s == 0
 
 
+def test_what_a_busy_moment_taught_is_soon_unlearnt(path):
+    """Otherwise the next fifty packets would go up to 1 ms early: a link that is faster than requested."""
+    for _ in range(2000):
+        path.learn(monotonic() - 0.5)
+    for _ in range(12):  # from now on it wakes on time
+        path.learn(monotonic() + path._lead_s)
+    assert path._lead_s < 100e-6
+
+
+def test_who_is_late_half_of_the_time_is_not_early_the_other_half(path):
+    for number in range(2000):
+        late_s = 5e-3 if number % 2 else 0.0
+        path.learn(monotonic() + path._lead_s - late_s)
+    assert path._lead_s < 100e-6
+
+
 def test_packets_that_go_late_are_counted_once_each(path, monkeypatch):
     """Three packets are due at 1, 2 and 3 ms, and nobody wakes until 2.5 ms: one is more than 1 ms late."""
     moment = monotonic()

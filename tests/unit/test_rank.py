@@ -143,6 +143,19 @@ def test_a_rank_has_failed_when_it_said_so(monkeypatch):
     assert rank.run_and_report(ORDER).time == pytest.approx(time.time(), abs=60)
 
 
+def test_what_was_left_behind_is_told_without_its_arguments(monkeypatch, tmp_path, capsys):
+    """They may hold tokens and passwords, and the output of a rank is kept."""
+    line = json.dumps(document(ORDER)).encode() + b"\n"
+    monkeypatch.setattr(rank.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(line)))
+    monkeypatch.setattr(rank, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(rank, "run_and_report", lambda order: RankReport(0, 1.0, 1.0))
+    left = ["/usr/bin/python3 old.py --hf-token hf_abcdef", ""]
+    monkeypatch.setattr(rank, "kill_leftovers", lambda run: left)
+    rank.main()
+    words = "left behind by an earlier run, and ended:"
+    assert capsys.readouterr().out.splitlines() == [f"{words} /usr/bin/python3", f"{words} ?"]
+
+
 @pytest.mark.parametrize(("ended", "code"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
 def test_the_supervisor_ends_as_its_rank_did(monkeypatch, tmp_path, capsys, ended, code):
     line = json.dumps(document(ORDER)).encode() + b"\n"

@@ -235,6 +235,63 @@ def test_a_run_has_failed_if_its_launch_has(tmp_path, changes, said):
     assert changes.get("failure", "") in "".join(run.notes)
 
 
+def test_a_run_without_an_end_has_the_last_test_and_says_why_no_seconds_are_known(tmp_path):
+    folder = make_run(tmp_path / "run")
+    known = {"seconds": {}, "tested": {}, "final_loss": None, "steps": None, "what_if": None}
+    change_summary(folder, status="failed", failure="", critical_path=None, **known)
+    run = read_run(folder)
+    tests = [one for one in run.measures if one.name == "test_accuracy"]
+    last = max(tests, key=lambda one: one.step)
+    assert answers(run)["result"] == ("good", f"test accuracy {last.value:.4f} at step {last.step}")
+    assert sentences.where_time_went(run) == "No rank came to its end, where it counts its seconds."
+    assert "was not predicted" in sentences.would_have_helped(run)
+
+
+def test_a_run_of_which_only_the_beginning_was_timed_says_so(tmp_path, monkeypatch):
+    folder = make_run(tmp_path / "run")
+    assert read_run(folder).notes == []
+    moves = len(read_run(folder).moves)
+    row = json.loads((folder / "summary.json").read_text())["collectives"][0]
+    change_summary(folder, collectives=[row | {"count": 30_000}])
+    monkeypatch.setattr("cluster.reporting.read_run.MOST_MOVES", moves - 1)
+    first, second = read_run(folder).notes
+    assert first.startswith("of 30,000 collectives the first ")
+    assert (
+        "were timed one by one: attribution, causes, savings and the timeline are of these" in first
+    )
+    assert second == f"the timeline shows the first {moves - 1:,} of {moves:,} parts in collectives"
+
+
+@pytest.mark.parametrize("undecided", ["", "1 of 6 links undecided"])
+def test_links_that_changed_during_the_run_are_not_called_proved(tmp_path, undecided):
+    """Nor undecided, as they may have been before: that they changed is known."""
+    folder = make_run(tmp_path / "run")
+    change_summary(folder, links_changed="links were applied again (node2)", undecided=undecided)
+    run = read_run(folder)
+    assert answers(run)["links"] == ("bad", "changed during the run")
+    assert run.notes == [
+        "links were measured for the beginning of the run only; then: links were applied again (node2)"
+    ]
+
+
+def test_what_clocks_of_several_machines_decide_is_noted(tmp_path):
+    folder = make_run(tmp_path / "run")
+    config = (folder / "run.yml").read_text()
+    (folder / "run.yml").write_text(f"{config}\nnode_hosts: {{node1: east, node2: west}}\n")
+    assert any("nodes are on several machines" in note for note in read_run(folder).notes)
+
+
+def test_runs_whose_links_were_not_counted_carried_no_known_bytes(tmp_path):
+    folders = [make_run(tmp_path / name) for name in ("a", "b")]
+    found = json.loads((folders[1] / "summary.json").read_text())["bytes"]
+    change_summary(folders[1], bytes={**found, "total": None})
+    [runs] = [
+        one for one in comparison_page([read_run(f) for f in folders]).sections if one.key == "runs"
+    ]
+    assert "0 bytes" not in runs.sentence
+    assert runs.sentence.endswith("loss 0.4000.")
+
+
 def test_a_foreign_program_has_links_and_logs_alone(tmp_path):
     run = read_run(make_run(tmp_path / "run", program=True))
     assert keys(run) == ["seconds", "links", "reproduce"]

@@ -5,14 +5,18 @@ import pytest
 from cluster.api import Cluster
 from cluster.base.errors import ClusterError, UsageError
 from cluster.base.spec import ClusterSpec
+from cluster.engine.client import NO_SHARE
 from cluster.engine.compose import compose_document
 from cluster.engine.cpu_limits import CpuLimits
 from cluster.engine.resources import (
+    UNLIMITED_BYTES,
     Limit,
     check_room,
     cpu_share_us,
+    enforced_limits,
     make_resource_request,
     read_limit,
+    service_limits,
     split_words,
 )
 
@@ -145,3 +149,32 @@ def test_what_the_engine_says_is_read_back():
         {"CpuQuota": 0, "Memory": 0},
     ):
         assert read_limit(none) == Limit()
+
+
+def test_limits_that_the_engine_enforces_otherwise_are_equal_and_keep_the_engines_own_values():
+    held = {"CpuPeriod": 4_000, "CpuQuota": 2_000}
+    ours = read_limit(held)
+    for other in (
+        {"CpuPeriod": 100_000, "CpuQuota": 50_000},
+        {"NanoCpus": 500_000_000},
+        {"CpuPeriod": 4_000, "CpuQuota": 2_000, "CpusetCpus": "0"},
+        {"CpuPeriod": 4_000, "CpuQuota": 2_000, "CpuShares": 2},
+    ):
+        assert read_limit(other) == ours == Limit(0.5)
+        assert enforced_limits(other) != enforced_limits(held)
+        assert read_limit(other).document() == ours.document() == {"cpus": 0.5}
+
+
+@pytest.mark.parametrize("limit", [Limit(), Limit(0.123), Limit(0.5, GIB), Limit(1.5)], ids=str)
+def test_what_is_set_when_a_node_is_made_and_while_it_runs_is_read_back_alike(limit):
+    """No limit is nothing to Compose, a quota of -1 to a running container, and 0 on hosts without an engine."""
+    period, quota = cpu_share_us(limit.cpus) if limit.cpus else NO_SHARE
+    said, memory = service_limits(limit), limit.memory_bytes
+    made = {"CpuPeriod": said.get("cpu_period", 0), "CpuQuota": said.get("cpu_quota", 0)}
+    held = {"CpuPeriod": period, "CpuQuota": quota, "NanoCpus": 0, "CpusetCpus": "", "CpuShares": 0}
+    first, again = (
+        made | {"Memory": said.get("mem_limit", 0)},
+        held | {"Memory": memory or UNLIMITED_BYTES},
+    )
+    assert read_limit(first) == read_limit(again) == limit
+    assert enforced_limits(first) == enforced_limits(again)

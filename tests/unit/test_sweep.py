@@ -92,6 +92,8 @@ def test_what_tests_sent_is_told_from_what_training_did(nodes, hops, crossings):
     way = {(a, b): [(a, b)] * hops for a in set(nodes) for b in set(nodes) if a != b}
     ends = ends_of_tests(len(nodes))
     sent, tests = all_sent(ends, nodes), all_sent(ends, nodes, "eval")
+    nothing = byte_summary({}, sent, tests, way)
+    assert nothing["total"] is None and nothing["measured_over_expected"] is None
     found = byte_summary({"node1->node2": 10**8}, sent, tests, way)
     least = hops * crossings * 10**6
     assert least < found["tests"] < 1.1 * least
@@ -477,6 +479,7 @@ def test_a_dry_run_does_nothing_and_says_what_is_known(cluster, run, tmp_path):
         (["--set", "Q=3"], "Q"),
         (["--stepz", "3"], "--stepz"),
         (["--profile", "nowhere"], "nowhere"),
+        (["--predict", "nowhere"], "nowhere"),
         (["--topology", "knot"], "knot"),
     ],
 )

@@ -17,6 +17,7 @@ from cluster.contract.verdicts import Contract, judge
 from cluster.links.expected import Expected
 from cluster.run import verification
 from cluster.run.launch_words import LOOK
+from cluster.shaping.link_state import LinkState
 from protocol.link import Link
 
 LINK = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
@@ -32,7 +33,7 @@ def contract(rtt_ms):
         60,
         0,
         goodput_mbyte_s=4.77,
-        early_rtt_ms=20.0,
+        early_rtt_ms=min(rtt_ms, 20.0),
         delay_ms=20.1,
         early_delay_ms=20.0,
     )
@@ -47,12 +48,14 @@ def verify(monkeypatch, tmp_path):
     """A function that runs a launch's verification step with the given contract."""
 
     def verify(found, *, allowed):
-        standing = Standing({"node1": dict.fromkeys(PARTS, "")}, "")
+        links, standing = (
+            LinkState((), {}, "", (), 1500, {}),
+            Standing({"node1": dict.fromkeys(PARTS, "")}, ""),
+        )
         monkeypatch.setattr(prover_module, "measure_contract", lambda *_: found)
-        monkeypatch.setattr(Prover, "_standing_now", lambda _: standing)
-        monkeypatch.setattr(verification, "read_link_state", lambda _: None)
+        monkeypatch.setattr(Prover, "now", lambda _: (links, standing))
         spec = SimpleNamespace(name="gradwire", state_dir=tmp_path)
-        job = SimpleNamespace(link_state=None, allow_undecided=allowed, spec=spec, verify=LOOK)
+        job = SimpleNamespace(link_state=links, allow_undecided=allowed, spec=spec, verify=LOOK)
         prover = Prover(None, spec, None, Console())
         return verification.verify_links(prover, job, tmp_path).document
 

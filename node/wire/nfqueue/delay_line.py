@@ -148,8 +148,9 @@ class DelayLine:
         Args:
             packet: its number.
             arrived: when, in seconds.
-            size: in bytes, with its IP header; needed if the behaviour is limited.
-            content: from its IP header on; needed if the behaviour wants it WHOLE.
+            size: in bytes, with its IP header; needed if the behaviour wants the SIZE or the WHOLE.
+            content: from its IP header on; needed if the behaviour wants it WHOLE. Packets that were announced before
+                it did have less, and are not harmed.
         """
         self.taken += 1
         fate: int | Damaged = ACCEPT
@@ -160,7 +161,7 @@ class DelayLine:
             if self._harms and fate == ACCEPT:
                 if self._harm.random() < self.behaviour.reorder:
                     return AT_ONCE
-                fate = self._do_harm(content)
+                fate = self._do_harm(size, content)
         if due < self._last_due:
             due = self._last_due
         self._last_due = due
@@ -182,13 +183,14 @@ class DelayLine:
                 arrived = through
         return arrived + self.behaviour.delay_s + self._chances.jitter_s(), fate
 
-    def _do_harm(self, content: bytes) -> int | Damaged:
+    def _do_harm(self, size: int, content: bytes) -> int | Damaged:
         corrupted = self._harm.random() < self.behaviour.corrupt
         twice = self._harm.random() < self.behaviour.duplicate
+        is_whole = bool(content) and len(content) == size
+        if not (is_whole and (corrupted or twice)):
+            return ACCEPT
         if corrupted:
             content = flip_bit(content, self._harm.random())
-        if not (corrupted or twice):
-            return ACCEPT
         return Damaged(content if corrupted else b"", content if twice else b"")
 
     def next_due(self) -> float:

@@ -36,6 +36,7 @@
 #define MOST_GRAIN_S 5e-4
 #define MAX_LEAD_S 1e-3
 #define LEAD_GAIN 0.1
+#define UNLEARN_GAIN 0.5
 #define LARGEST_ERROR_S 2e-4
 
 typedef struct { double due; uint32_t packet, verdict; } Held;
@@ -334,7 +335,8 @@ double fast_path_release_due(FastPath *d, double now) {
 static void learn(FastPath *d, double due) {
     double error = clock_s(CLOCK_MONOTONIC) - due;
     error = smaller(larger(error, -LARGEST_ERROR_S), LARGEST_ERROR_S);
-    d->lead_s = smaller(larger(d->lead_s + LEAD_GAIN * error, 0.0), MAX_LEAD_S);
+    double gain = error > 0 ? LEAD_GAIN : UNLEARN_GAIN;
+    d->lead_s = smaller(larger(d->lead_s + gain * error, 0.0), MAX_LEAD_S);
 }
 
 /* Sleep until there is something to do. Returns which descriptors can be read; `ours`: whether the socket can. */

@@ -30,8 +30,8 @@ LEARNING = (
     Mutation(
         "FedAvg by samples is even",
         "node/strategies/fedavg.py",
-        "own * self.samples, self.samples",
-        "own, 1",
+        "weighted *= self.samples",
+        "weighted *= 1",
         OF_SAME + "test_weights_are_the_samples_that_a_rank_has",
     ),
     Mutation(
@@ -92,8 +92,8 @@ LEARNING = (
     ),
     Mutation(
         "Python's chances not resumed",
-        "node/training/checkpoint.py",
-        'random.setstate(before["python"])',
+        "node/tasks/draws.py",
+        'random.setstate(saved["python"])',
         "pass",
         "tests/node/test_checkpoint.py::test_a_task_that_draws_by_itself_goes_on_bit_for_bit",
     ),

@@ -167,9 +167,30 @@ PROOF = (
     Mutation(
         "an undecided contract holds",
         "cluster/contract/verdicts.py",
-        "not any(v.failed for v in self.verdicts)",
-        "not any(v.broken for v in self.verdicts)",
+        "self.changed or any(v.failed for v in self.verdicts)",
+        "self.changed or any(v.broken for v in self.verdicts)",
         OF_DOUBT + "test_an_undecided_contract_neither_holds_nor_is_broken_and_says_which_link",
+    ),
+    Mutation(
+        "links that change while they are measured count as proved",
+        "cluster/contract/prover.py",
+        "contract = replace(contract, changed=changed_links(link_state, after))",
+        "contract = replace(contract)",
+        "tests/unit/test_links_after.py::test_links_that_change_while_they_are_measured_are_not_run_over",
+    ),
+    Mutation(
+        "links that were laid again during a run pass unnoticed",
+        "cluster/run/verification.py",
+        'changed = "; ".join(standing.differences(now))',
+        'changed = ""',
+        "tests/unit/test_links_after.py::test_links_that_were_laid_again_during_the_run_are_told",
+    ),
+    Mutation(
+        "large clusters have no causes",
+        "cluster/accounting/transfer_model.py",
+        "return (samples, count) if count >= 0 else ([], 0)",
+        "return [], 0",
+        "tests/unit/test_better_link.py::test_in_a_large_cluster_the_worst_links_are_tried_as_far_as_time_allows",
     ),
     Mutation(
         "late timers excuse any round trip",
@@ -181,9 +202,23 @@ PROOF = (
     Mutation(
         "a wrong delay excused by a busy host",
         DOUBT,
-        "too_long_ms <= strain.reach_ms and early_ms <= tolerance_ms",
-        "too_long_ms <= strain.reach_ms",
+        "abs(off_ms) <= strain.reach_ms and is_right_early",
+        "abs(off_ms) <= strain.reach_ms",
         OF_DOUBT + "test_what_a_busy_host_cannot_have_done_stays_broken",
+    ),
+    Mutation(
+        "a second look floods slow links as many at a time as the first",
+        "cluster/contract/probe_rounds.py",
+        "share * fullest_mbyte_s",
+        "share * budget_mbyte_s",
+        "tests/unit/test_probe_schedule.py::test_a_second_look_at_slow_links_goes_with_less_beside_it_too",
+    ),
+    Mutation(
+        "packets go early once a busy moment is over",
+        "node/wire/nfqueue/python_path.py",
+        "UNLEARN_GAIN, LARGEST_ERROR_S = 1e-3, 0.1, 0.5, 2e-4",
+        "UNLEARN_GAIN, LARGEST_ERROR_S = 1e-3, 0.1, 0.1, 2e-4",
+        "tests/unit/test_python_path.py::test_what_a_busy_moment_taught_is_soon_unlearnt",
     ),
     Mutation(
         "any loss excused by a busy host",

@@ -1,0 +1,139 @@
+"""How long a run would have taken on other links: another profile, topology or draw. Pure.
+
+Each collective takes as long as it did, and as much longer or shorter as the model says of the other links
+(transfer_model.py), and the run is replayed with these (run_replay.py): ranks compute as they did. What computing hid
+here may take longer than that there. TCP's windows are those that its connections would have there (tcp_windows.py).
+
+Lost packets and jitter have no model: on links that have them a run takes longer than predicted, and a run that had
+them cannot be predicted, because what they cost it is not known.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cluster.accounting.alternatives import Recorded
+from cluster.accounting.bounds import Network, are_routed, flows_of
+from cluster.accounting.collectives import Collective, Part
+from cluster.accounting.run_replay import RunReplay
+from cluster.accounting.tcp_windows import windows_of_run, windows_of_run_on
+from cluster.accounting.transfer_model import TransferModel, affordable_samples, with_windows
+from protocol.collectives import MOST_COLLECTIVES
+
+MOST_STEPS = 1_000_000  # messages of all ranks in replays: about ten seconds
+CLOCK_S = 1e-3  # ends are sums of two clocks' readings
+
+
+@dataclass(frozen=True)
+class OtherLinks:
+    """Links that a run did not have.
+
+    Attributes:
+        network: between its ranks.
+        slow_start: whether an idle connection restarts with slow start there.
+        is_rough: whether any of them has losses, jitter or the like.
+    """
+
+    network: Network
+    slow_start: bool
+    is_rough: bool = False
+
+
+@dataclass(frozen=True)
+class PredictedRun:
+    """A run as it would have been on other links.
+
+    Attributes:
+        longer_s: seconds by which it would have taken longer; less than 0: shorter.
+        times: when rank 0 began or ended its collectives, in the recorded run: Unix times.
+        late_s: by how much later it would have been there, parallel to `times`.
+    """
+
+    longer_s: float
+    times: Sequence[float]
+    late_s: Sequence[float]
+
+    def longer_between_s(self, since: float, until: float) -> float:
+        """Return by how many seconds rank 0 would have taken longer from one time of the recorded run to another."""
+        return self._late_s(until) - self._late_s(since)
+
+    def _late_s(self, time: float) -> float:
+        before = bisect_right(self.times, time)
+        return self.late_s[before - 1] if before else 0.0
+
+
+class RunModel:
+    """A run whose collectives are modelled, so that they can be predicted on other links.
+
+    Args:
+        run: as recorded.
+
+    Attributes:
+        obstacle: why it cannot be predicted; empty if it can.
+    """
+
+    def __init__(self, run: Recorded) -> None:
+        self._run = run
+        samples, _ = affordable_samples(
+            run.collectives, run.network, (), MOST_STEPS, everything=True
+        )
+        self.obstacle = _obstacle(run) or ("" if samples else "too many or too large collectives")
+        if self.obstacle:
+            return
+        windows = windows_of_run(run.collectives, run.network, slow_start=run.slow_start)
+        known = [with_windows(one, run.network, windows) for one in samples]
+        self._model = TransferModel(known, run.network)
+        self._replay = RunReplay(run.collectives, self._model.seconds)
+
+    def obstacle_on(self, others: OtherLinks) -> str:
+        """Return why it cannot be predicted on these links; '' if it can."""
+        if self.obstacle:
+            return self.obstacle
+        flows = [flow for one in self._run.collectives for flow in flows_of(one)]
+        if not are_routed(flows, others.network):
+            return "a rank cannot reach another there"
+        if _has_exchanges(self._run.collectives) and _has_access(others.network):
+            return "exchanges that share an uplink or downlink have no model"
+        return ""
+
+    def on(self, others: OtherLinks) -> PredictedRun:
+        """Return the run on other links, where nothing is an obstacle."""
+        run = self._run
+        windows = windows_of_run_on(
+            run.collectives, run.network, others.network, slow_start=others.slow_start
+        )
+        quicker = self._model.quicker_with(windows, others.network)
+        played = self._replay.ahead_s(quicker, rank=0)
+        times, late_s = [at for at, _ in played], [-s for _, s in played]
+        return PredictedRun(-self._replay.saved_s(quicker), times, late_s)
+
+
+def _obstacle(run: Recorded) -> str:
+    """Return why a run cannot be predicted on any other links; '' if nothing is known that prevents it."""
+    parts: defaultdict[int, list[Part]] = defaultdict(list)
+    for one in run.collectives:
+        for part in one.parts:
+            parts[part.rank].append(part)
+    if any(link.is_rough for link in run.links):
+        return "its own links had losses, jitter or the like"
+    if any(len(own) >= MOST_COLLECTIVES for own in parts.values()):
+        return f"only the first {MOST_COLLECTIVES} collectives of a rank are known"
+    if any(map(_has_several_at_a_time, parts.values())):
+        return "its ranks had several collectives at a time"
+    return ""
+
+
+def _has_several_at_a_time(parts: Sequence[Part]) -> bool:
+    ordered = sorted(parts, key=lambda part: part.entered)
+    return any(later.entered < before.ended - CLOCK_S for before, later in pairwise(ordered))
+
+
+def _has_exchanges(collectives: Sequence[Collective]) -> bool:
+    return any(one.key[0] == "exchange" for one in collectives)
+
+
+def _has_access(network: Network) -> bool:
+    """Return whether any node's links share an uplink or a downlink: carriers that are no links."""
+    return any("->" not in name for name in network.byte_s)

@@ -1,0 +1,121 @@
+"""Links that change while they are measured, or while ranks run, are not passed over in silence."""
+
+from types import SimpleNamespace
+
+import pytest
+from plans import node_plan
+
+from cluster.base.errors import ContractBroken, NodeError
+from cluster.contract import prover as prover_module
+from cluster.contract.measured import Measured
+from cluster.contract.proof import PARTS, Standing
+from cluster.contract.prover import Prover
+from cluster.contract.verdicts import Contract, judge
+from cluster.links.expected import Expected
+from cluster.run import verification
+from cluster.run.launch_words import LOOK
+from cluster.run.verification import links_after, verify_links
+from cluster.shaping.link_state import LinkState
+from protocol.link import Link
+
+THERE = Link("node1", "node2", 5.0, 20.0, 0.0, 0.0, 40.0)
+BACK = THERE._replace(src="node2", dst="node1")
+LINKS = (THERE, BACK)
+GOOD = Measured(
+    40.0, 0.1, 60, 60, 60, 0, 4.77, early_rtt_ms=40.0, delay_ms=20.0, early_delay_ms=20.0
+)
+HOLDS = Contract(tuple(judge(link, Expected(LINKS), GOOD) for link in LINKS))
+
+
+def links(*, node2=BACK, notes=()):
+    """The links in force; `node2`: what node2 has, None if it has lost its link."""
+    plans = {"node1": node_plan([2], [THERE])}
+    plans |= {"node2": node_plan([1], [node2], node="node2")} if node2 else {}
+    return LinkState(LINKS, plans, "cubic", notes, 1500, {})
+
+
+def standing(laying="1"):
+    part = dict.fromkeys(PARTS, "")
+    return Standing({"node1": part, "node2": {**part, "laying": laying}}, "")
+
+
+@pytest.fixture
+def prover(monkeypatch, tmp_path):
+    """A prover whose measurement finds all links right; nodes report the same before and after it."""
+    fleet = SimpleNamespace(nodes=("node1", "node2"))
+    monkeypatch.setattr(prover_module, "measure_contract", lambda *_: HOLDS)
+    monkeypatch.setattr(Prover, "now", lambda _: (links(), standing()))
+    return Prover(None, SimpleNamespace(name="lab", state_dir=tmp_path), fleet, None)
+
+
+def job(prover, **values):
+    values = {"schedule": (), "allow_undecided": True, **values}
+    return SimpleNamespace(link_state=links(), spec=prover.spec, verify=LOOK, **values)
+
+
+def test_links_that_stay_as_they_are_hold(prover, tmp_path):
+    assert verify_links(prover, job(prover), tmp_path).document["holds"] is True
+    assert (tmp_path / "proof.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        (
+            links(node2=None, notes=("node2: the delayer does not run",)),
+            "those of node2 are not in force any more (node2: the delayer does not run)",
+        ),
+        (links(node2=BACK._replace(delay_ms=300.0)), "those of node2 are others now"),
+    ],
+)
+def test_links_that_change_while_they_are_measured_are_not_run_over(
+    prover, monkeypatch, tmp_path, then, words
+):
+    """Not even with --allow-undecided: the measurement is of other links than those that ranks would get."""
+    monkeypatch.setattr(Prover, "now", lambda _: (then, standing()))
+    with pytest.raises(ContractBroken) as refused:
+        verify_links(prover, job(prover), tmp_path)
+    assert f"links changed while they were measured: {words}" in refused.value.message
+    assert not (tmp_path / "proof.json").exists()
+
+
+def after(prover, monkeypatch, then, *, before="1", alive=("node1", "node2"), **values):
+    """What is told of the links after a run."""
+    monkeypatch.setattr(Prover, "now", lambda _: then)
+    monkeypatch.setattr(verification, "read_link_state", lambda *_: then[0])
+    verified = standing(before) if before else None
+    return links_after(prover, job(prover, **values), verified, alive)
+
+
+def test_links_that_are_as_they_were_have_neither_changed_nor_been_lost(prover, monkeypatch):
+    assert after(prover, monkeypatch, (links(), standing()))[1:] == ("", "")
+
+
+def test_links_that_were_laid_again_during_the_run_are_told(prover, monkeypatch):
+    told = after(prover, monkeypatch, (links(), standing("2")))
+    assert told.changed == "links were applied again, or a trace has changed them (node2)"
+    assert told.lost == ""
+
+
+def test_links_that_are_gone_are_lost_and_not_also_changed(prover, monkeypatch):
+    told = after(prover, monkeypatch, (links(node2=None), standing("2")))
+    assert told[1:] == ("those of node2 are not in force any more", "")
+
+
+@pytest.mark.parametrize(
+    "values", [{"before": ""}, {"schedule": ("an event",)}, {"alive": ("node1",)}]
+)
+def test_changes_are_not_told_where_they_are_asked_for_or_nothing_is_known_before(
+    prover, monkeypatch, values
+):
+    assert after(prover, monkeypatch, (links(), standing("2")), **values).changed == ""
+
+
+def test_where_nodes_do_not_tell_links_do_not_count_as_kept(prover, monkeypatch):
+    def lost(*_):
+        raise NodeError("node2 does not answer", {})
+
+    monkeypatch.setattr(verification, "read_link_state", lost)
+    told = links_after(prover, job(prover), None, ("node1", "node2"))
+    assert told.link_state is None
+    assert "whether they were in force to the end is not known: node2 does not answer" in told.lost
