@@ -13,7 +13,7 @@ from node.probe.goodput import Request
 from protocol.lines import encode_line
 from protocol.probe import SendOrder
 
-CONNECTING_S = 0.4
+CONNECTING_S = 2.0
 
 
 class Pings:
@@ -56,8 +56,8 @@ def test_pings_under_load_begin_when_the_window_does(monkeypatch):
         found = goodput.send(SendOrder("127.0.0.1", 0.2, 0.1, 20.0), 1)
         assert found.goodput_mbyte_s > 0, found.note
         receiving.join(5)
-    # The request is there at once, but the sender has to reckon with half of what connecting took.
-    assert Pings.first_s - opened[0] == pytest.approx(CONNECTING_S / 2, abs=0.35)
+    # The request is there at once, but the sender has to reckon with half of what connecting took, and not with all.
+    assert Pings.first_s - opened[0] == pytest.approx(CONNECTING_S / 2, abs=0.7)
 
 
 def test_a_receiver_waits_as_long_as_its_sender(monkeypatch):
