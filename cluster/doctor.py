@@ -27,6 +27,8 @@ from cluster.hosts.remote_engine import RemoteEngine
 from protocol.node_check import NodeCheck
 from protocol.reader import FormatError, parse
 
+FREE_DISK = "free some: docker system df tells what takes it"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -107,7 +109,7 @@ def _disk(engine: Engine) -> Finding:
     if free is None:
         return Finding("disk", "the engine is on another machine, not checked")
     text = f"{free / 1e9:.0f} GB free for images"
-    return Finding("disk", text, "docker system prune" if free < NEEDED_DISK_BYTES else "")
+    return Finding("disk", text, FREE_DISK if free < NEEDED_DISK_BYTES else "")
 
 
 def _image(engine: Engine) -> Finding:
@@ -140,7 +142,7 @@ def _wires(engine: Engine) -> Iterator[Finding]:
             yield Finding(
                 f"wire {wire}",
                 f"not on this kernel: {reason}" if not where else f"not{where}: {reason}",
-                "" if able else "load sch_netem and ifb",
+                "" if able else "sudo modprobe --all sch_netem ifb",
             )
         else:
             auto = " (auto takes it)" if wire == able[0] else ""

@@ -12,6 +12,7 @@ Every rank runs the whole loop below. Strategies (node/strategies) decide what r
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from node.base.options import OptionError
 from node.strategies import strategy_class
 from node.tasks import task_class
 from node.tasks.actor_learner import ActorLearnerTask
-from node.training.compiler import defer_compiler
+from node.training.compiler import defer_compiler, defer_meta_kernels
 from node.training.config import TrainConfig, parse_config
 from protocol.metrics import End, Start, Step
 from protocol.rank import EXIT_USAGE
@@ -216,14 +217,19 @@ def _begin(config: TrainConfig) -> None:
 
 def main() -> None:
     """Exit with 0 when trained, 2 with one line for a user's mistake, 1 for a failure."""
+    # What is printed before training ends with its reader (`--help | head`); a rank does not.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         config = parse_config(sys.argv[1:])
         if config.dry_run:
             print(json.dumps(config.to_json(), indent=2))
             return
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         # OpenBLAS reads its thread count when it is loaded, and torch.set_num_threads does not change
         # it. By default it spins one thread per core: 3 ranks on 2 cores, 4 times slower.
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
+        if not config.has_own_code:
+            defer_meta_kernels()
         # Import torch only now, for that reason, and because a mistyped option need not wait 1.5 s for it.
         from torch.distributed.elastic.multiprocessing.errors import record
 

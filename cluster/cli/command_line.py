@@ -14,7 +14,13 @@ import signal
 import sys
 import time
 import traceback
-from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    Action,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,9 +43,9 @@ from cluster.base.spec import DEFAULT_NAME
 from cluster.base.stdout import Output, safe_output
 
 LIMIT_FLAGS = {
-    "--cpus": ("N", "CPUs that a node may use: node3=0.5"),
-    "--memory": ("SIZE", "memory that a node may use: node2=1g"),
-    "--gpus": ("GPUS", "GPUs of a node, `all` or by number: node1=0"),
+    "--cpus": ("N", "CPUs that a node may use: node3=0.5; `none`: no limit"),
+    "--memory": ("SIZE", "memory that a node may use: node2=1g; `none`: no limit"),
+    "--gpus": ("GPUS", "GPUs of a node, `all` or by number: node1=0; `none`: no GPU"),
 }
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 # A Ctrl-C within this time is the same key press, forwarded by a parent process.
@@ -100,13 +106,13 @@ def add_size(parser: ArgumentParser) -> None:
             action="append",
             default=[],
             metavar=f"[NODE=]{value}",
-            help=f"{words}; without NODE=, all nodes; `none`: no limit, no GPU (repeatable; default: unchanged)",
+            help=f"{words}; without NODE=, all nodes (repeatable; default: unchanged)",
         )
     parser.add_argument(
         "--slot",
         type=int,
         metavar="S",
-        help="use ports 22S01…, subnet 10.77.S.0/24 (default: first free)",
+        help="use ports from 22000 + 100 S on, and subnet 10.77.S.0/24 (default: first free)",
     )
 
 
@@ -279,13 +285,29 @@ def _end_at_once(since: float, number: int, frame: FrameType | None) -> None:
 
 
 def _take_environment(parser: ArgumentParser) -> None:
-    """Use environment variables as defaults of options; raises UsageError as `_refuse_control`."""
+    """Use environment variables as defaults of options; raises UsageError for one that the option would refuse."""
     for action in parser._actions:
         value = os.environ.get(_variable(action)) if action.option_strings else None
         _refuse_control(value or "", _variable(action))
         if value and action.nargs is None and not isinstance(action.default, list):
-            action.default = value  # argparse converts a default text by the option's type
+            action.default = _converted(action, value)
             action.required = False
+
+
+def _converted(action: Action, value: str) -> object:
+    """Return the value of an environment variable, converted and checked as the option (argparse checks no default)."""
+    convert = cast(Callable[[str], object], action.type or str)
+    given = f"{_variable(action)}={shown(value)} in the environment"
+    try:
+        found = convert(value)
+    except (ArgumentTypeError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, ArgumentTypeError) else f"no {convert.__name__}"
+        raise UsageError(
+            f"{given}: {why}", f"unset it, or see {action.option_strings[0]}"
+        ) from None
+    if action.choices is not None and found not in action.choices:
+        raise UsageError(f"{given}: none of {', '.join(map(str, action.choices))}", "unset it")
+    return found
 
 
 def _variable(action: Action) -> str:

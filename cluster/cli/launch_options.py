@@ -81,8 +81,8 @@ def launch_parser(description: str | None) -> ArgumentParser:
         "--stall-timeout",
         metavar="TIME",
         help="end the run after this time (2m, 90s) without any output, computing or bytes sent; none: only report it,"
-        " after 30 s (default: the longest that a collective may take on these links, at least 1m; 10m for your own"
-        " program)",
+        " after 30 s (default: ten times what an all-reduce of 16 MB may take on these links, at least 1m; at least"
+        " 10m for your own program)",
     )
     parser.add_argument(
         "--essential-ranks",

@@ -20,6 +20,7 @@ from protocol.rank import LOST
 
 BUCKETS = ("rollout", "compute", "strategy", "transfer", "waiting", "eval")  # that are shown
 RARE = {"rollout", "strategy"}  # shown only if a rank has any
+SHOWN_S = 0.05  # what is less is printed as 0.0
 MOST_ROWS = 5
 LEAST_SHARE = 0.005  # smaller parts are not shown
 FIGURES = {"test_accuracy": 4, "validation_loss": 4, "test_return": 2, "test_success": 3}
@@ -78,7 +79,7 @@ def _shown_buckets(summary: Summary) -> list[str]:
     counted = [seconds for seconds in summary["seconds"].values() if seconds]
     if not counted:
         return []
-    return [b for b in BUCKETS if b not in RARE or any(seconds.get(b) for seconds in counted)]
+    return [b for b in BUCKETS if b not in RARE or any(s.get(b, 0.0) >= SHOWN_S for s in counted)]
 
 
 def _seconds(summary: Summary, rank: str, buckets: Sequence[str]) -> list[str]:

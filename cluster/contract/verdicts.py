@@ -171,7 +171,10 @@ class Contract:
     def remedy(self, cluster: str) -> str:
         """Return what the user may try if the contract does not hold."""
         if self.is_broken:
-            return f"shape them again: python -m cluster.shape{name_flag(cluster)} --profile NAME"
+            again = f"python -m cluster.shape{name_flag(cluster)} --profile NAME"
+            return (
+                f"shape them again, with the topology and seed that cluster.status shows: {again}"
+            )
         quiet = "use a quieter machine, or fewer nodes at once"
         slow = any(a.undecided for a in self.accesses) or any(
             not v.speed_holds for v in self.verdicts

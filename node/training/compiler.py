@@ -1,7 +1,9 @@
-"""Defers the import of torch's compiler until something is compiled.
+"""Defers parts of torch that only its compiler needs until something is compiled.
 
 Every optimizer of torch imports torch._dynamo when it is created, for functions that do nothing unless something is
-compiled. That import takes more than 1 s of CPU time (700 modules, sympy among them) in each rank.
+compiled. That import takes more than 1 s of CPU time (700 modules, sympy among them) in each rank. And `import torch`
+spends a third of its time on kernels for meta tensors, which have shapes and no values: nobody has such tensors unless
+something is compiled, or a model is made on the device `meta`.
 """
 
 import importlib
@@ -11,6 +13,7 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 NAME = "torch._dynamo"
+META_KERNELS = "torch._meta_registrations"
 
 
 class DeferredCompiler(ModuleType):
@@ -47,7 +50,23 @@ class DeferredCompiler(ModuleType):
             del sys.modules[NAME]
             for fn in self._left_alone:  # torch._compile asks again, now the real module
                 fn.__dict__.pop("__dynamo_disable", None)
+            if isinstance(sys.modules.get(META_KERNELS), DeferredMetaKernels):
+                del sys.modules[META_KERNELS]
+                importlib.import_module(META_KERNELS)
         return importlib.import_module(NAME)
+
+
+class DeferredMetaKernels(ModuleType):
+    """A stand-in for the module that torch imports last, for what it registers."""
+
+
+def defer_meta_kernels() -> None:
+    """Let torch, if it is not yet imported, register its kernels for meta tensors only when something is compiled.
+
+    Not for a process with code of the user's, which may make such tensors without compiling anything.
+    """
+    if "torch" not in sys.modules:
+        sys.modules[META_KERNELS] = DeferredMetaKernels(META_KERNELS)
 
 
 def defer_compiler() -> None:

@@ -130,6 +130,11 @@ class TrainConfig:
         model_s = MODEL_PATIENCE * copies * model_bytes / 1e6 / self.slowest_mbyte_s
         return min(self.timeout_s + model_s, MOST_TIMEOUT_S)
 
+    @property
+    def has_own_code(self) -> bool:
+        """Return whether the task or the strategy is the user's own."""
+        return _is_own(self.task) or _is_own(self.strategy)
+
     def saves_after(self, step: int) -> bool:
         """Return whether to write a checkpoint after this step; not after the last, whose exchange ends the run."""
         return self.checkpoint_every > 0 and step % self.checkpoint_every == 0 and step < self.steps
@@ -142,8 +147,13 @@ class TrainConfig:
 def without_folders(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings in which a user's own task and strategy are without their folders, which differ by machine."""
     names = {key: str(settings[key]) for key in ("task", "strategy") if key in settings}
-    own = {key: name for key, name in names.items() if ".py:" in name}
+    own = {key: name for key, name in names.items() if _is_own(name)}
     return {**settings, **{key: Path(name).name for key, name in own.items()}}
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a task or strategy is the user's own: `./mine.py:Mine`."""
+    return ".py:" in name
 
 
 def parse_config(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> TrainConfig:

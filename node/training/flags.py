@@ -47,6 +47,10 @@ def number(word: str) -> float:
     return float(parse_value("a flag", word, float))
 
 
+def _each(defaults: Mapping[str, float]) -> str:
+    return ", ".join(f"{value:g} with {name}" for name, value in defaults.items())
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return a parser with all flags of node.train, and the help."""
     parser = Parser(
@@ -107,12 +111,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--accumulate", type=int, default=1, help="batches per step, gradients averaged (default 1)"
     )
     add("--optimizer", help=f"{', '.join(DEFAULT_LR)} (default adamw; sgd with demo)")
-    add("--lr", type=number, help=f"learning rate (default {DEFAULT_LR}; 0.001 with demo)")
+    add("--lr", type=number, help=f"learning rate (default {_each(DEFAULT_LR)}; 0.001 with demo)")
     add("--momentum", type=number, default=0.0, help="momentum of sgd (default 0)")
     add(
         "--weight-decay",
         type=number,
-        help=f"weight decay per step (default {DEFAULT_WEIGHT_DECAY})",
+        help=f"weight decay per step (default {_each(DEFAULT_WEIGHT_DECAY)})",
     )
     add("--warmup-steps", type=int, default=0, help="steps of linear warm-up (default 0)")
     add(

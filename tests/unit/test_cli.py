@@ -259,6 +259,19 @@ def test_a_variable_of_several_lines_is_refused_in_one(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("error: GRADWIRE_PROFILE has a line end")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [("VERIFY", "ful", "none of look, full, none"), ("NODES", "x", "no int")],
+)
+def test_a_variable_is_checked_as_its_option_is(capsys, monkeypatch, variable, value, why):
+    """Argparse checks no default against an option's choices, and would name the option, which nobody typed."""
+    monkeypatch.setenv(f"GRADWIRE_{variable}", value)
+    assert cluster.launch.main(["--dry-run"]) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == f"error: GRADWIRE_{variable}={value!r} in the environment: {why}"
+    assert "unset it" in hint
+
+
 def test_a_log_that_is_followed_ends_with_its_reader(monkeypatch):
     """Otherwise `logs --follow | head` would never end."""
     lines = (("node1", "a line") for _ in itertools.count())

@@ -34,7 +34,10 @@ def test_it_says_and_returns_what_a_python_of_its_own_does(words):
 
 def test_it_has_our_environment_of_now(monkeypatch):
     monkeypatch.setenv("GRADWIRE_NODES", "many")
-    assert "invalid int value: 'many'" in run_forked("cluster.up", [], TIMEOUT_S).stderr
+    assert (
+        "GRADWIRE_NODES='many' in the environment: no int"
+        in run_forked("cluster.up", [], TIMEOUT_S).stderr
+    )
 
 
 def test_a_signal_that_ends_it_is_told():

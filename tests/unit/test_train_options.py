@@ -355,6 +355,15 @@ def test_help_starts_with_examples_and_lists_strategy_options():
     assert re.search(r"hook=none +encoding of gradients \(none \| fp16 \| bf16\)", result.stdout)
 
 
+@pytest.mark.parametrize("flag", ["--help", "--dry-run"])
+def test_what_nobody_reads_ends_without_a_word(flag):
+    """As with `| head`, which leaves once it has enough."""
+    command = [sys.executable, "-m", "node.train", flag]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running.stdout.close()
+    assert running.communicate(timeout=20)[1] == b""
+
+
 def test_dry_run_prints_the_resolved_configuration():
     result = node_train("--dry-run", "--strategy", "fedavg", "--set", "H=5")
     config = json.loads(result.stdout)
