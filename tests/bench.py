@@ -38,7 +38,7 @@ REST_S, FLOW_S, LOSSES_S = 3.0, 4, 10
 PORT = "5300"
 FRAME = 1514
 TICKS = os.sysconf("SC_CLK_TCK")
-LIVE_STEPS, LIVE_REST_S = 200, 60
+LIVE_REST_S = 60
 STEPS = ["--strategy", "fedavg", "--set", "H=20", "--steps", "2"]
 Json = dict[str, Any]
 Sample = tuple[float, float, Json]
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("what", choices=["up", "launch", "wire", "losses", "live"])
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200, help="of the training of `live`")
     args = parser.parse_args()
     if args.what == "wire":
         wire_table(args.repeat)
@@ -60,7 +61,7 @@ def main() -> None:
         loss_table(args.repeat)
         return
     if args.what == "live":
-        live_table(args.nodes, args.repeat)
+        live_table(args.nodes, args.repeat, args.steps)
         return
     measure = {"up": pair_of_ups, "launch": pair_of_launches}[args.what]
     pairs = []
@@ -213,14 +214,14 @@ def lost_datagrams(segments: int, bytes_per_s: float) -> Json:
     return found
 
 
-def live_table(nodes: int, repeat: int) -> None:
+def live_table(nodes: int, repeat: int, steps: int) -> None:
     """Alternate runs with and without the live view; print their wall time, and the CPU time used meanwhile.
 
     Two kinds: a training, for the wall time, and idle ranks, for the CPU time, as every second of it shows there.
     """
     try:
         verb("up", "--nodes", str(nodes), "--profile", "mobile")
-        for kind, program in live_programs().items():
+        for kind, program in live_programs(steps).items():
             pairs = []
             for turn in range(repeat):
                 ways = [[], ["--no-live"]]
@@ -240,11 +241,11 @@ def live_table(nodes: int, repeat: int) -> None:
         verb("down")
 
 
-def live_programs() -> dict[str, list[str]]:
+def live_programs(steps: int) -> dict[str, list[str]]:
     """Return what is launched: a training's options, and a program that sleeps."""
     rest = Path(tempfile.mkdtemp()) / "rest.py"
     rest.write_text(f"import time\ntime.sleep({LIVE_REST_S})\n")
-    return {"training": ["--steps", str(LIVE_STEPS)], "rest": ["--", str(rest)]}
+    return {"training": ["--steps", str(steps)], "rest": ["--", str(rest)]}
 
 
 def live_launch(program: list[str], *flags: str) -> Sample:

@@ -17,7 +17,6 @@ from node.telemetry.rank_looks import ProcessLook, RankLooks
 from protocol.reader import parse
 from protocol.telemetry import MOST_SAID_BYTES, LinkLook, Look, Order, RankLook, look_text
 
-NICE = 19
 MOST_ORDER_BYTES = 1 << 20
 LEAST_INTERVAL_S = 0.1
 
@@ -56,7 +55,6 @@ def _both(told: RankLook, seen: ProcessLook | None) -> RankLook:
 
 def main() -> int:
     """Look until nobody reads the lines any more."""
-    os.nice(NICE)
     die_with_parent()
     order = parse(Order, sys.stdin.buffer.readline(MOST_ORDER_BYTES), "order")
     interval_s = max(LEAST_INTERVAL_S, order.interval_s)
