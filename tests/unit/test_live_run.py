@@ -86,7 +86,7 @@ class Fleet:
         with self.lock:
             if self.argv == [] or self.is_over:
                 raise NodeError("no connection", {node: "SSH is closed"})
-            words = self.argv or [sys.executable, *argv[1:]]
+            words = self.argv or [sys.executable if word == "python3" else word for word in argv]
             self.begun.append(LocalProcess(words))
             return self.begun[-1]
 
