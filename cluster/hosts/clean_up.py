@@ -40,7 +40,7 @@ def clean_up_command(host: Host, cluster: str, *, manages: bool, leaves_swarm: b
 
 def bare_clean_up_command(host: Host, cluster: str) -> str:
     """Return the command that removes a cluster's nodes from a host without an engine, as a user types it here."""
-    return ssh_command(host, f"{ENTER} remove-all {cluster}")
+    return ssh_command(host, f"{ENTER} remove-all {cluster} {shlex.quote(str(PROJECT_DIR))}")
 
 
 def ssh_command(host: Host, remote: str) -> str:

@@ -26,7 +26,7 @@ USAGE = """usage: python3 -m node.bare VERB
   unpause < names   let paused nodes go on
   limit < order     change the limits of a node
   remove < names    end nodes and remove them
-  remove-all CLUSTER  end and remove all nodes of a cluster, and what they shared
+  remove-all CLUSTER FOLDER  end and remove all nodes of a checkout's cluster, and what they shared
   prune             remove the images that no node has, but the current one
   forget CLUSTER    remove what the nodes of a cluster shared
   try-wires         which wires the kernel can do"""
@@ -98,8 +98,8 @@ def run(arguments: list[str]) -> Any:  # noqa: ANN401 - a JSON value
         case ["limit"]:
             nodes.limit(parse(Limit, sys.stdin.buffer.read(), "order"))
             return document(Done())
-        case ["remove-all", cluster]:
-            return document(Done(nodes.remove_all(cluster)))
+        case ["remove-all", cluster, folder]:
+            return document(Done(nodes.remove_all(cluster, folder)))
         case ["prune"]:
             return document(Done(nodes.prune()))
         case ["try-wires"]:

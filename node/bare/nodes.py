@@ -26,7 +26,7 @@ from protocol.bare import (
 from protocol.places import KEYS_FOLDER
 from protocol.reader import FormatError, document, parse
 
-LABEL_CLUSTER = "gradwire.cluster"
+LABEL_CLUSTER, LABEL_FOLDER = "gradwire.cluster", "com.docker.compose.project.working_dir"
 LOCALHOST = "127.0.0.1\tlocalhost\n"
 SLOW_START = "net.ipv4.tcp_slow_start_after_idle"
 STATES = {"created": "created", "running": "running", "paused": "paused"}  # all others: exited
@@ -89,12 +89,21 @@ def remove(name: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_all(cluster: str) -> list[str]:
-    """End and remove the nodes of a cluster, and what they shared; return their names. Raises like `read_order`."""
-    names = [order.name for order in _orders() if order.labels.get(LABEL_CLUSTER) == cluster]
+def remove_all(cluster: str, folder: str) -> list[str]:
+    """End and remove a cluster's nodes that one checkout has made, and what they shared; return their names.
+
+    Args:
+        cluster: its name. Another checkout may have nodes of a cluster of the same name here: they stay.
+        folder: of the checkout.
+
+    Raises: like `read_order`.
+    """
+    found = [order for order in _orders() if order.labels.get(LABEL_CLUSTER) == cluster]
+    names = [order.name for order in found if order.labels.get(LABEL_FOLDER) == folder]
     for name in names:
         remove(name)
-    remove_shared(cluster)
+    if len(names) == len(found):
+        remove_shared(cluster)
     return names
 
 

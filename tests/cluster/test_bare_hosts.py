@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from containers import PREFIX, eventually, losses
+from containers import PREFIX, PROJECT_DIR, eventually, losses
 from docker_hosts import BareMachine, two_machines, write_hosts_file
 
 TRAIN = ("--no-verify", "--strategy", "fedavg", "--set", "H=2", "--steps", "4")
@@ -95,7 +95,7 @@ def test_up_mends_what_ended_or_is_missing_and_adds_nodes(make_cluster, machines
     cluster.run("up", "--hosts", hosts_file, "--nodes", "2", "--profile", "wan", "--cpus", "1")
     first = cluster.container("node1")
     west.exec("sh", "-c", f"kill -9 $(cat /run/gradwire-host/{first}.pid)")
-    east.exec("/var/lib/gradwire/enter", "remove-all", cluster.name)
+    east.exec("/var/lib/gradwire/enter", "remove-all", cluster.name, str(PROJECT_DIR))
     eventually(
         lambda: [node["state"] for node in cluster.json("status")["nodes"]] == ["exited", "missing"]
     )

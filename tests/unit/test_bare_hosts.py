@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.base.errors import ClusterError, PrerequisiteError, SlotTaken, UsageError
+from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec
 from cluster.engine.compose import compose_document, compose_text
 from cluster.engine.resources import Limit
@@ -210,7 +211,7 @@ def test_only_root_can_make_nodes_and_they_have_no_gpus():
 
 def test_a_lost_hosts_nodes_are_removed_by_one_command():
     said = bare_clean_up_command(WEST, "lab")
-    assert said == "ssh root@west '/var/lib/gradwire/enter remove-all lab'"
+    assert said == f"ssh root@west '/var/lib/gradwire/enter remove-all lab {PROJECT_DIR}'"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def write_image(tmp_path, name, **more):
 
 def order(name=NAME):
     """The order of a node that another checkout has made."""
-    labels = {"gradwire.cluster": "lab", "gradwire.node": "node1"}
+    labels = {nodes.LABEL_CLUSTER: "lab", "gradwire.node": "node1", nodes.LABEL_FOLDER: "/checkout"}
     made = BareNode(name, "node1", "old", labels, [], {}, 4096, 22001, VXLAN, {}, "/shared")
     return document(made)
 
@@ -60,7 +60,17 @@ def test_a_key_that_this_version_does_not_know_is_no_reason_to_lose_a_node(tmp_p
     assert (listed.name, listed.state) == (NAME, "running")
     assert nodes.prune() == []
     assert (tmp_path / "images" / "old").exists()
-    assert nodes.remove_all("lab") == [NAME] and ended == [NAME]
+    assert nodes.remove_all("lab", "/checkout") == [NAME] and ended == [NAME]
+
+
+def test_nodes_of_another_checkout_stay_with_what_they_share(tmp_path, ended):
+    """Its cluster may have taken the name by the time at which a lost host is back, and is cleaned up by hand."""
+    folder = write_order(tmp_path, json.dumps(order()))
+    nodes.shared_folder("lab").mkdir(parents=True)
+    assert nodes.remove_all("lab", "/another") == [] and ended == []
+    assert folder.exists() and nodes.shared_folder("lab").exists()
+    assert nodes.remove_all("lab", "/checkout") == [NAME]
+    assert not folder.exists() and not nodes.shared_folder("lab").exists()
 
 
 def without(key):
@@ -74,8 +84,8 @@ def test_an_order_that_cannot_be_read_is_an_error_and_its_node_stays(tmp_path, e
     for act in (
         nodes.list_nodes,
         lambda: nodes.make(new),
-        lambda: nodes.remove_all("lab"),
-        lambda: nodes.remove_all("other"),
+        lambda: nodes.remove_all("lab", "/checkout"),
+        lambda: nodes.remove_all("other", "/checkout"),
         nodes.prune,
     ):
         with pytest.raises(HostError, match=f"{NAME}: .*by hand"):
