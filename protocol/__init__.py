@@ -12,7 +12,7 @@ links). Ranks: `rank` (start and end), `rank_variables` (environment), `training
 `fit_order` (of Trainer.fit), `checkpoint_name` (names of checkpoints), `metrics` and `collectives` (what ranks of
 `node.train` write), `telemetry` (ranks seen from outside).
 
-`places` and `ports` are the paths and ports that both sides name. `node_check` is the answer to cluster.doctor;
-`vxlan_plan` (the data device), `pod_order` (a pod) and `bare` (nodes on a host without an engine) are for nodes without
-Docker's network.
+`places`, `ports` and `labels` are the paths, ports and labels that both sides name. `node_check` is the answer to
+cluster.doctor; `vxlan_plan` (the data device), `pod_order` (a pod) and `bare` (nodes on a host without an engine) are
+for nodes without Docker's network.
 """

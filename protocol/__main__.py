@@ -17,7 +17,7 @@ from protocol.reader import NOT_NULL, Bounds, ReadBy
 FOLDER = Path(__file__).parent
 ORDER = (
     *("link", "node_plan", "link_report", "trace", "probe", "node_check"),
-    *("rank", "rank_variables", "places", "ports", "training", "fit_order"),
+    *("rank", "rank_variables", "places", "ports", "labels", "training", "fit_order"),
     *("vxlan_plan", "pod_order", "bare"),
     *("metrics", "collectives", "telemetry"),
 )

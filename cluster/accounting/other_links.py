@@ -105,9 +105,8 @@ class RunModel:
             run.collectives, run.network, others.network, slow_start=others.slow_start
         )
         quicker = self._model.quicker_with(windows, others.network)
-        played = self._replay.ahead_s(quicker, rank=0)
-        times, late_s = [at for at, _ in played], [-s for _, s in played]
-        return PredictedRun(-self._replay.saved_s(quicker), times, late_s)
+        saved_s, ahead_s = self._replay.saved_and_ahead_s(quicker, rank=0)
+        return PredictedRun(-saved_s, [at for at, _ in ahead_s], [-s for _, s in ahead_s])
 
 
 def _obstacle(run: Recorded) -> str:

@@ -97,18 +97,28 @@ class RunReplay:
 
     def saved_s(self, quicker: Quicker) -> float:
         """Return the seconds by which the run would have ended earlier; less than 0: later."""
+        return self._earlier_s(self._play(quicker))
+
+    def saved_and_ahead_s(
+        self, quicker: Quicker, rank: int
+    ) -> tuple[float, list[tuple[float, float]]]:
+        """Return what `saved_s` does, and by how much earlier a rank would have begun and ended each collective.
+
+        The latter as pairs: the time in the recorded run, and the seconds.
+        """
+        played = list(self._play(quicker))
+        ahead_s = [(step.at, s) for step, s in played if step.part.rank == rank]
+        return self._earlier_s(played), ahead_s
+
+    def _earlier_s(self, played: Iterable[tuple[_Step, float]]) -> float:
+        """Return by how many seconds the last rank would have ended earlier, from what `_play` yields."""
         if not self._ended:
             return 0.0
         ahead_s = dict.fromkeys(self._ended, 0.0)  # of the recorded run, by rank
-        for step, s in self._play(quicker):
+        for step, s in played:
             ahead_s[step.part.rank] = s
         then = max(ended - ahead_s[rank] for rank, ended in self._ended.items())
         return max(self._ended.values()) - then
-
-    def ahead_s(self, quicker: Quicker, rank: int) -> list[tuple[float, float]]:
-        """Return the times at which a rank began or ended a collective, and by how many seconds it would be earlier."""
-        played = self._play(quicker)
-        return [(step.at, s) for step, s in played if step.part.rank == rank]
 
     def _play(self, quicker: Quicker) -> Iterator[tuple[_Step, float]]:
         """Yield each step, and by how many seconds its rank would have taken it earlier."""

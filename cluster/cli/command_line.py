@@ -14,13 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from argparse import (
-    Action,
-    ArgumentParser,
-    ArgumentTypeError,
-    Namespace,
-    RawDescriptionHelpFormatter,
-)
+from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -298,15 +292,13 @@ def _converted(action: Action, value: str) -> object:
     """Return the value of an environment variable, converted and checked as the option (argparse checks no default)."""
     convert = cast(Callable[[str], object], action.type or str)
     given = f"{_variable(action)}={shown(value)} in the environment"
+    hint = f"unset it, or see {action.option_strings[0]}"
     try:
         found = convert(value)
-    except (ArgumentTypeError, TypeError, ValueError) as error:
-        why = str(error) if isinstance(error, ArgumentTypeError) else f"no {convert.__name__}"
-        raise UsageError(
-            f"{given}: {why}", f"unset it, or see {action.option_strings[0]}"
-        ) from None
+    except ValueError:
+        raise UsageError(f"{given}: no {convert.__name__}", hint) from None
     if action.choices is not None and found not in action.choices:
-        raise UsageError(f"{given}: none of {', '.join(map(str, action.choices))}", "unset it")
+        raise UsageError(f"{given}: none of {', '.join(map(str, action.choices))}", hint)
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cluster.base.errors import ClusterError
 from cluster.base.processes import run_bounded
 from cluster.base.spec import ClusterSpec, project_name
-from cluster.engine.compose import LABEL_CLUSTER, LABEL_NODE, LABEL_SLOT, has_slow_start
+from cluster.engine.compose import LABEL_NODE, LABEL_SLOT, has_slow_start
 from cluster.engine.container import (
     Container,
     container_name,
@@ -37,6 +37,7 @@ from cluster.engine.resources import (
 )
 from cluster.engine.sdk_errors import Missing, engine_errors
 from cluster.ssh.connection import Dial, dial_directly
+from protocol.labels import LABEL_CLUSTER
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -14,9 +14,9 @@ from cluster.base.files import write_text
 from cluster.base.spec import IMAGE, ClusterSpec, Node, project_name
 from cluster.engine.inspected import HostConfig
 from cluster.engine.resources import Limit, service_limits
+from protocol.labels import LABEL_CLUSTER
 from protocol.places import KEYS_FOLDER, SHARED_FOLDER
 
-LABEL_CLUSTER = "gradwire.cluster"
 LABEL_NODE = "gradwire.node"
 LABEL_SIZE = "gradwire.size"
 LABEL_SLOT = "gradwire.slot"

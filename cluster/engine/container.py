@@ -8,15 +8,13 @@ from typing import Any
 from cluster.base.errors import UsageError
 from cluster.base.spec import IMAGE, ClusterSpec, project_name
 from cluster.engine.compose import (
-    LABEL_CLUSTER,
     LABEL_IMAGE,
     LABEL_NODE,
     LABEL_SIZE,
     LABEL_SLOT,
     shared_volume,
 )
-
-WORKING_DIR = "com.docker.compose.project.working_dir"
+from protocol.labels import LABEL_CLUSTER, WORKING_DIR
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import ClusterSpec, Node
 from cluster.engine.client import Engine
 from cluster.engine.compose_up import ComposeUp, compose_failure
-from cluster.engine.container import WORKING_DIR
 from cluster.hosts.bare_host import BareHost
 from cluster.hosts.vxlan import Endpoint, vxlan_plan
 from protocol.bare import BareNode, Limit, Listed
+from protocol.labels import WORKING_DIR
 from protocol.places import FIRST_PLAN, SHARED_FOLDER
 from protocol.reader import document
 

@@ -5,12 +5,12 @@ import shlex
 from cluster.base.paths import PROJECT_DIR
 from cluster.base.spec import project_name
 from cluster.engine.client import COMPOSE_PROJECT
-from cluster.engine.compose import LABEL_CLUSTER, shared_volume
-from cluster.engine.container import WORKING_DIR
+from cluster.engine.compose import shared_volume
 from cluster.hosts.bare_image import ENTER
 from cluster.hosts.hosts_file import DOCKER_SOCKET, Host
 from cluster.hosts.swarm_plan import INGRESS, MARK, overlay_name
 from cluster.hosts.tunnel import route_options
+from protocol.labels import LABEL_CLUSTER, WORKING_DIR
 
 
 def clean_up_command(host: Host, cluster: str, *, manages: bool, leaves_swarm: bool) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 from cluster.base.errors import ClusterError, SlotTaken
 from cluster.base.spec import ClusterSpec
-from cluster.engine.compose import LABEL_CLUSTER, LABEL_SLOT, network_labels
+from cluster.engine.compose import LABEL_SLOT, network_labels
 from cluster.engine.container import is_number
 from cluster.hosts.host_engine import HostEngine
 from cluster.hosts.swarm_plan import IN, INGRESS, MARK, OUT, Member, Overlay, overlay_name
+from protocol.labels import LABEL_CLUSTER
 
 SWARM_PORT = 2377
 LABEL_SWARM = "gradwire.swarm"

@@ -125,7 +125,10 @@ def read_past_run(folder: Path) -> PastRun:
             f"{folder}: the links of this run were not shaped", "name a run with --profile NAME"
         )
     collectives = _read_collectives(folder, spec, places)
-    network = _network(folder, config, spec, places, links, link_spec)
+    contract = _read_contract(folder)
+    network = _undamaged(
+        folder / "contract.json", lambda: _network(past, link_spec, links, contract)
+    )
     tcp = str(_shaping(config, folder).get("tcp"))
     recorded = Recorded(
         collectives,
@@ -146,13 +149,7 @@ def links_by(run: PastRun, profile: Profile) -> OtherLinks:
         UsageError: the run's topology does not fit this profile.
     """
     spec, nodes = replace(run.link_spec, profile=profile), run.spec.nodes
-    network = make_network(
-        [place.node for place in run.places],
-        links := spec.links(nodes),
-        _access(spec, run.spec),
-        _mtu(run.config, run.folder),
-        isolated=spec.topology.isolated,
-    )
+    network = _network(run, spec, links := spec.links(nodes))
     slow_start = restarts_after_idle(profile.tcp, is_on=profile.slow_start_after_idle)
     return OtherLinks(network, slow_start, any(link.is_rough for link in links))
 
@@ -238,21 +235,15 @@ def _read_collectives(
 
 
 def _network(
-    folder: Path,
-    config: Mapping[str, object],
-    spec: ClusterSpec,
-    places: Sequence[RankPlacement],
-    links: Sequence[Link],
+    run: PastLaunch,
     link_spec: LinkSpec,
+    links: Sequence[Link],
+    contract: Mapping[str, object] | None = None,
 ) -> Network:
-    """Return the network between the ranks, with figures as measured if they were."""
-    nodes, contract = [place.node for place in places], _read_contract(folder)
-    access, mtu = _access(link_spec, spec), _mtu(config, folder)
-    isolated = link_spec.topology.isolated
-    return _undamaged(
-        folder / "contract.json",
-        lambda: make_network(nodes, links, access, mtu, contract, isolated=isolated),
-    )
+    """Return the network of these links between a run's ranks, with figures as measured if there is a contract."""
+    nodes = [place.node for place in run.places]
+    access, mtu = _access(link_spec, run.spec), _mtu(run.config, run.folder)
+    return make_network(nodes, links, access, mtu, contract, isolated=link_spec.topology.isolated)
 
 
 def number(said: Mapping[str, object], key: str, folder: Path) -> int:

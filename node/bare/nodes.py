@@ -23,10 +23,10 @@ from protocol.bare import (
     Limit,
     Listed,
 )
+from protocol.labels import LABEL_CLUSTER, WORKING_DIR
 from protocol.places import KEYS_FOLDER
 from protocol.reader import FormatError, document, parse
 
-LABEL_CLUSTER, LABEL_FOLDER = "gradwire.cluster", "com.docker.compose.project.working_dir"
 LOCALHOST = "127.0.0.1\tlocalhost\n"
 SLOW_START = "net.ipv4.tcp_slow_start_after_idle"
 STATES = {"created": "created", "running": "running", "paused": "paused"}  # all others: exited
@@ -99,7 +99,7 @@ def remove_all(cluster: str, folder: str) -> list[str]:
     Raises: like `read_order`.
     """
     found = [order for order in _orders() if order.labels.get(LABEL_CLUSTER) == cluster]
-    names = [order.name for order in found if order.labels.get(LABEL_FOLDER) == folder]
+    names = [order.name for order in found if order.labels.get(WORKING_DIR) == folder]
     for name in names:
         remove(name)
     if len(names) == len(found):

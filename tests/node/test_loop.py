@@ -291,7 +291,7 @@ def test_the_books_are_complete(run):
         beside_s.append(end["seconds"]["comm"] - waited_s)
         assert end["link_bytes"] == {}  # no link is shaped here
     # A rank that stands still between two looks at the clock, on a busy machine, shows that in one of them alone.
-    assert -0.01 < min(beside_s) < 0.05, beside_s
+    assert min(beside_s) < 0.05 and all(s > -0.01 for s in beside_s), beside_s
 
 
 # A test that takes no CPU time from a rank that waits for it.

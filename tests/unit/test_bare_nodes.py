@@ -7,6 +7,7 @@ import pytest
 from node.bare import folders, nodes
 from node.bare.runtime import HostError
 from protocol.bare import BareNode, Image
+from protocol.labels import LABEL_CLUSTER, WORKING_DIR
 from protocol.reader import document, read
 from protocol.vxlan_plan import VxlanPlan
 
@@ -42,7 +43,7 @@ def write_image(tmp_path, name, **more):
 
 def order(name=NAME):
     """The order of a node that another checkout has made."""
-    labels = {nodes.LABEL_CLUSTER: "lab", "gradwire.node": "node1", nodes.LABEL_FOLDER: "/checkout"}
+    labels = {LABEL_CLUSTER: "lab", "gradwire.node": "node1", WORKING_DIR: "/checkout"}
     made = BareNode(name, "node1", "old", labels, [], {}, 4096, 22001, VXLAN, {}, "/shared")
     return document(made)
 
